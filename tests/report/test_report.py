@@ -1,0 +1,59 @@
+import re
+
+import pytest
+
+from tf_robust import report
+from tf_robust.files import read_json
+
+SETTINGS = {"title": "A <b>title</b>", "command": "python x --a='<&>'", "commit": "abc"}
+
+
+@pytest.fixture
+def folder(tmp_path, three_seeds):
+    report.write(str(tmp_path), three_seeds, paper={"xe": {"un": [0.4, 0.03]}}, notes=["<script>alert(1)</script>"],
+                 **SETTINGS)
+    return tmp_path
+
+
+def test_write_leaves_whole_files_only(folder):
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert names == ["figures/comparison.png", "report.html", "report.md", "results.json"]
+
+
+def test_results_can_be_read_back(folder):
+    recorded = read_json(folder / "results.json")
+    assert recorded["versions"] == {"numpy": "2.4"} and recorded["date"] == "2026-11-21"
+    assert len(recorded["rows"]) == 4
+
+
+def test_html_is_escaped_and_self_contained(folder):
+    text = (folder / "report.html").read_text()
+    assert "A &lt;b&gt;title&lt;/b&gt;" in text and "&lt;script&gt;" in text and "&lt;&amp;&gt;" in text
+    assert "<script" not in text and "<b>" not in text and "http" not in re.sub(r"base64,[^\"]*", "", text)
+    assert all(source.startswith("data:image/png;base64,") for source in re.findall(r'src="([^"]*)', text))
+    assert 'name="viewport"' in text and "prefers-color-scheme: dark" in text
+
+
+def test_html_holds_verdict_values_and_differences(folder, three_seeds):
+    text = (folder / "report.html").read_text()
+    assert report.verdict(report.aggregate(three_seeds)) in text
+    assert "0.400 ± 0.050<small>paper 0.400 ± 0.030</small>" in text
+    assert "<strong>+0.250 [+0.126, +0.374]</strong>" in text
+    assert "6 runs, 3.0 minutes in all" in text
+
+
+def test_html_escapes_names_of_rows_and_measures(evaluate):
+    table = report.aggregate([evaluate("<i>", 0, {"<u>": 0.5}), evaluate("b", 0, {"<u>": 0.4})])
+    text = report.to_html(table, "t", [], {})
+    assert "<i>" not in text and "<u>" not in text and "&lt;i&gt;" in text
+
+
+def test_one_run_makes_a_report(tmp_path, three_seeds):
+    table = report.write(str(tmp_path), three_seeds[:1], **SETTINGS)
+    assert table["order"] == ["xe"] and "Against" not in (tmp_path / "report.html").read_text()
+
+
+def test_runs_that_were_not_made_alike_are_named(tmp_path, three_seeds):
+    three_seeds[0]["data"] = "letters"
+    report.write(str(tmp_path), three_seeds, **SETTINGS)
+    assert "The runs differ in data: letters, digits." in (tmp_path / "report.md").read_text()

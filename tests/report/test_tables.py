@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+import scipy.stats
+
+from tf_robust.report import tables
+
+PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
+
+
+def test_mean_deviation_and_interval_over_seeds(three_seeds):
+    entry = tables.cells(tables.aggregate(three_seeds))["xe", "un"]
+    values = [0.40, 0.35, 0.45]
+    expected = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
+    assert entry["values"] == values and entry["seeds"] == [0, 1, 2]
+    np.testing.assert_allclose([entry["mean"], entry["std"]], [0.40, 0.05])
+    np.testing.assert_allclose([entry["low"], entry["high"]], expected)
+
+
+def test_difference_is_the_paired_t_interval(three_seeds):
+    difference = tables.cells(tables.aggregate(three_seeds))["fcl", "un"]["difference"]
+    expected = scipy.stats.ttest_rel([0.60, 0.65, 0.70], [0.40, 0.35, 0.45]).confidence_interval()
+    np.testing.assert_allclose(difference["mean"], 0.25)
+    np.testing.assert_allclose([difference["low"], difference["high"]], expected)
+    assert difference["pairs"] == 3 and difference["baseline"] == "xe"
+
+
+def test_difference_takes_common_seeds_only(three_seeds, evaluate):
+    table = tables.aggregate([*three_seeds[:3], evaluate("fcl", 7, {"un": 0.0})])
+    difference = tables.cells(table)["fcl", "un"]["difference"]
+    assert difference["pairs"] == 1 and difference["low"] is None
+    np.testing.assert_allclose(difference["mean"], 0.20)
+
+
+def test_one_seed_keeps_the_binomial_interval(three_seeds):
+    entry = tables.cells(tables.aggregate(three_seeds[:1]))["xe", "bal"]
+    assert entry["std"] is None and entry["difference"] is None
+    np.testing.assert_allclose([entry["low"], entry["high"]], [0.89, 0.91])
+
+
+def test_equal_values_have_an_interval_without_width(evaluate):
+    entry, = tables.aggregate([evaluate("xe", seed, {"un": 0.5}) for seed in range(3)])["rows"]
+    assert (entry["low"], entry["high"], entry["std"]) == (0.5, 0.5, 0.0)
+
+
+def test_order_paper_and_missing_measures(evaluate):
+    table = tables.aggregate([evaluate("fcl", 0, {"nun": 0.2}), evaluate("xe", 0, {"nun": 0.1, "un": 0.4})], PAPER)
+    assert table["order"] == ["fcl", "xe"] and table["measures"] == ["nun", "un"] and table["baseline"] == "xe"
+    found = tables.cells(table)
+    assert ("fcl", "un") not in found and found["fcl", "nun"]["paper"] is None
+    assert found["xe", "un"]["paper"] == [0.41, 0.02]
+
+
+def test_baseline_is_chosen_or_the_first(evaluate):
+    runs = [evaluate("a", 0, {"un": 0.1}), evaluate("b", 0, {"un": 0.2})]
+    assert tables.aggregate(runs)["baseline"] == "a"
+    assert tables.aggregate(runs, baseline="b")["baseline"] == "b"
+    with pytest.raises(ValueError, match="Unknown baseline row: 'c'"):
+        tables.aggregate(runs, baseline="c")
+
+
+def test_bad_input_is_named(three_seeds):
+    with pytest.raises(ValueError, match="Expected evaluations"):
+        tables.aggregate([])
+    with pytest.raises(ValueError, match="Received two: row 'xe', seed 0"):
+        tables.aggregate([three_seeds[0], *three_seeds])
+    with pytest.raises(ValueError, match="Missing: \\['seed'\\]"):
+        tables.aggregate([{"row": "xe", "rows": []}])
+    with pytest.raises(ValueError, match="Received: 0.4"):
+        tables.aggregate(three_seeds, {"xe": {"un": 0.4}})
+
+
+def test_results_follow_the_recorded_schema(three_seeds):
+    recorded = tables.results(tables.aggregate(three_seeds, PAPER), "python x", "abc", {"numpy": "2.4"}, "2026-11-21")
+    assert set(recorded) == {"command", "commit", "versions", "date", "rows"}
+    entry = next(row for row in recorded["rows"] if (row["row"], row["measure"]) == ("xe", "un"))
+    assert (entry["min"], entry["max"], entry["paper"]) == (0.35, 0.45, [0.41, 0.02])
+
+
+def test_gain_is_positive_where_a_smaller_error_is_better(evaluate):
+    table = tables.aggregate([evaluate("xe", 0, {"flips/mean": 0.3}), evaluate("fcl", 0, {"flips/mean": 0.1})])
+    assert tables.gain(tables.cells(table)["fcl", "flips/mean"]) == pytest.approx(0.2)

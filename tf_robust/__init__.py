@@ -1,0 +1,1 @@
+"""Train, measure and ship image classifiers that keep working when the picture gets worse."""

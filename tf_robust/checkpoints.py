@@ -1,0 +1,66 @@
+"""Checkpoints that hold everything: each variable of classifier, optimizer and metrics, and the step, in one file."""
+
+import glob
+import logging
+import os
+import re
+import zipfile
+
+import numpy as np
+
+from tf_robust.files import whole_file
+
+KEPT = 2
+
+
+def _variables(method):
+    variables = [*method.classifier.variables, *method.optimizer.variables]
+    return variables + [v for metric in method.metrics for v in metric.variables]
+
+
+def save(method, folder, step):
+    """Writes `folder`/step_<step>.npz and keeps the last two."""
+    arrays = {f"{i:05d}": v.numpy() for i, v in enumerate(_variables(method))}
+    with whole_file(_path(folder, step), "wb") as file:
+        np.savez(file, step=np.int64(step), **arrays)
+    for old in _existing(folder)[:-KEPT]:
+        os.remove(old)
+
+
+def restore(method, folder):
+    """Restores the newest checkpoint that can be read whole; says so when it has to use the one before.
+
+    Returns:
+        int, the step; 0 when there is no checkpoint.
+
+    Raises:
+        ValueError: a checkpoint is of another model or optimizer, or there are checkpoints and none can be read.
+    """
+    existing = _existing(folder)
+    for path in reversed(existing):
+        try:
+            with np.load(path) as file:  # reading a member checks its CRC
+                arrays = {name: file[name] for name in file.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            logging.warning("Checkpoint %s is truncated or damaged (%s); using the one before it.", path, error)
+            continue
+        step, variables = int(arrays.pop("step")), _variables(method)
+        shapes = [arrays[name].shape for name in sorted(arrays)]
+        if shapes != [tuple(v.shape) for v in variables]:
+            raise ValueError(f"Expected a checkpoint of this model and optimizer ({len(variables)} variables). "
+                             f"{path} holds {len(shapes)} variables of other shapes")
+        for variable, name in zip(variables, sorted(arrays)):
+            variable.assign(arrays[name])
+        return step
+    if existing:
+        raise ValueError(f"Expected a readable checkpoint in {folder}. All {len(existing)} are damaged; "
+                         f"delete them to start anew")
+    return 0
+
+
+def _path(folder, step):
+    return os.path.join(folder, f"step_{step:09d}.npz")
+
+
+def _existing(folder):
+    return sorted(p for p in glob.glob(os.path.join(folder, "step_*.npz")) if re.search(r"step_\d+\.npz$", p))

@@ -1,0 +1,4 @@
+"""What makes a picture worse, reproducibly: a pure function of (seed, index)."""
+
+from tf_robust.corruptions.noise import (RATE, location_deviation, nonuniform_noise, nonuniform_probabilities,
+                                         uniform_noise)

@@ -1,0 +1,4 @@
+"""Where examples come from, and what happens to them before a model sees them."""
+
+from tf_robust.data.pipeline import Batch, evaluation_batches, steps_per_epoch, training_epoch
+from tf_robust.data.sources import ArraySource, has_validation, load, open_source

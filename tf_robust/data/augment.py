@@ -1,0 +1,54 @@
+"""Training augmentations: images [N, H, W, C] float32 in [0, 1] and an int [2] seed -> the same shape and range.
+
+Each draws once per picture of the batch from the stateless `seed`. Their keyword-only arguments become flags,
+`--patch_gaussian_size` and so on; the order in `--augmentations` is the order of application.
+"""
+
+import tensorflow as tf
+
+from tf_robust.data import image_ops
+
+
+def crop_flip(images, seed, *, padding: int = 4):
+    """Zero-pads, cuts a random window of the original size, mirrors half of the pictures: the CIFAR standard.
+
+    Args:
+        padding: zeros on each side, in pixels.
+    """
+    count, (height, width) = tf.shape(images)[0], images.shape[1:3]
+    corners = tf.random.stateless_uniform([count, 2], seed, 0, 2 * padding + 1, tf.int32)
+    padded = tf.pad(images, [[0, 0], [padding, padding], [padding, padding], [0, 0]])
+    cropped = image_ops.crop_at(padded, corners[:, 0], corners[:, 1], height, width)
+    mirror = tf.random.stateless_uniform([count, 1, 1, 1], seed + [0, 1]) < 0.5
+    return tf.where(mirror, cropped[:, :, ::-1], cropped)
+
+
+def patch_gaussian(images, seed, *, size: int = 25, sigma: float = 0.1, random_size: bool = False,
+                   random_sigma: bool = False):
+    """Adds Gaussian noise inside one square patch at a random place and clips to [0, 1] (Lopes et al., 2019).
+
+    The patch centre is uniform over all pixels, so the patch may stick out of the picture; rows and columns
+    [centre - size // 2, centre + ceil(size / 2)) are noised.
+
+    Args:
+        size: side of the patch in pixels.
+        sigma: deviation of the noise on the [0, 1] scale.
+        random_size: draw each picture's side uniformly from 1..size instead of using `size`.
+        random_sigma: draw each picture's deviation uniformly from [0, sigma] instead of using `sigma`.
+    """
+    count, (height, width) = tf.shape(images)[0], images.shape[1:3]
+    uniform = tf.random.stateless_uniform([count, 4], seed)
+    sides = tf.floor(uniform[:, 3] * size) + 1.0 if random_size else tf.fill([count], float(size))
+
+    def inside(draw, length):  # -> bool [N, length]
+        start = tf.floor(draw * length)[:, None] - tf.floor(sides / 2)[:, None]
+        positions = tf.range(length, dtype=tf.float32)[None]
+        return (positions >= start) & (positions < start + sides[:, None])
+
+    patch = inside(uniform[:, 0], height)[:, :, None] & inside(uniform[:, 1], width)[:, None, :]
+    deviations = sigma * (uniform[:, 2] if random_sigma else tf.ones([count]))[:, None, None, None]
+    noise = deviations * tf.random.stateless_normal(tf.shape(images), seed + [0, 1])
+    return tf.where(patch[..., None], tf.clip_by_value(images + noise, 0.0, 1.0), images)
+
+
+AUGMENTATIONS = {f.__name__: f for f in (crop_flip, patch_gaussian)}

@@ -1,0 +1,103 @@
+"""The corner-digit set of the FCL paper (section 4.1), from any pool of digits 0-9.
+
+A scaled-down random digit is put into a random corner, by the maximum of the two pictures. Digits 0-4 with a corner
+digit become classes 10-14; digits 5-9 keep their class and always carry a corner digit. So in training a corner digit
+says nothing about the class 100 times out of 101. Everything is drawn once, from NumPy's frozen legacy generator: the
+set is the same for every seed of a run.
+
+Where the paper is silent: a corner digit is the canvas without its 4-pixel margin, reduced to `CORNER_SIZE` pixels by
+area averaging, flush with the corner.
+"""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+CANVAS = 28
+MARGIN = 4  # of MNIST's 20x20 digits on their 28x28 canvas
+CORNER_SIZE = 10
+_SEED = 2021
+
+
+def divide(images, labels, shares):
+    """Divides examples per class, in proportion: {"train": 5, "validation": 1} -> {"train": (images, labels), ...}.
+
+    No example is in two parts.
+    """
+    random = np.random.RandomState(_SEED)
+    parts = {name: [] for name in shares}
+    bounds = np.cumsum([0, *shares.values()]) / sum(shares.values())
+    for label in np.unique(labels):
+        members = random.permutation(np.flatnonzero(labels == label))
+        edges = np.round(bounds * len(members)).astype(int)
+        for name, start, stop in zip(parts, edges[:-1], edges[1:]):
+            parts[name].append(members[start:stop])
+    parts = {name: np.sort(np.concatenate(members)) for name, members in parts.items()}
+    return {name: (images[members], labels[members]) for name, members in parts.items()}
+
+
+@functools.lru_cache(maxsize=1)
+def digit_pools():
+    """scikit-learn's 1,797 real digits on a 28x28 canvas, divided per class into about 1,300 / 200 / 300.
+
+    The 8x8 pictures (values 0..16) are upscaled to 20x20 by bicubic interpolation and centred.
+
+    Returns:
+        {"train": (uint8 [N, 28, 28, 1], int64 [N]), "validation": ..., "test": ...}
+    """
+    from sklearn.datasets import load_digits
+    digits = load_digits()
+    large = tf.image.resize(digits.images[..., None] / 16.0, [20, 20], method="bicubic")
+    canvas = tf.image.pad_to_bounding_box(tf.clip_by_value(large, 0.0, 1.0), MARGIN, MARGIN, CANVAS, CANVAS)
+    images = tf.cast(tf.round(255.0 * canvas), tf.uint8).numpy()
+    return divide(images, digits.target.astype(np.int64), {"train": 13, "validation": 2, "test": 3})
+
+
+def build(images, labels, common, rare, *, salt, shift=False):
+    """Makes one split of the corner-digit set from its own pool of digits.
+
+    Args:
+        images: uint8 [N, 28, 28, 1]. labels: int64 [N] in 0..9.
+        common: pictures of each class 0-9; where the pool of a class is smaller, its centres repeat, each time with
+            another corner digit. rare: pictures of each class 10-14.
+        salt: int, makes the draws of one split independent of another's.
+        shift: move each centre digit at random by up to `MARGIN` pixels.
+
+    Returns:
+        (uint8 [10 * common + 5 * rare, 28, 28, 1], int64 labels in 0..14), shuffled once.
+    """
+    random = np.random.RandomState([_SEED, salt])
+    centres, classes = [], []
+    for label in range(15):
+        pool = np.flatnonzero(labels == label % 10)
+        if not len(pool):
+            raise ValueError(f"Expected pictures of every digit 0-9. Received none of {label % 10}")
+        quota = rare if label >= 10 else common
+        rounds = [random.permutation(pool) for _ in range(-(-quota // len(pool)))]
+        centres.append(np.concatenate(rounds)[:quota] if rounds else pool[:0])
+        classes.append(np.full(quota, label, np.int64))
+    centres, classes = np.concatenate(centres), np.concatenate(classes)
+    order = random.permutation(len(centres))
+    centres, classes = centres[order], classes[order]
+    pictures = images[centres]
+    if shift:
+        pictures = _shift(pictures, random.randint(-MARGIN, MARGIN + 1, size=(len(pictures), 2)))
+    small = _reduce(images)[random.randint(len(images), size=len(pictures))]
+    corners = random.randint(2, size=(len(pictures), 2)) * (CANVAS - CORNER_SIZE)
+    for i in np.flatnonzero(classes >= 5):  # every picture of 5-9 and 10-14 carries a corner digit
+        top, left = corners[i]
+        window = pictures[i, top:top + CORNER_SIZE, left:left + CORNER_SIZE]
+        np.maximum(window, small[i], out=window)
+    return pictures, classes
+
+
+def _reduce(images):
+    inner = tf.constant(images[:, MARGIN:-MARGIN, MARGIN:-MARGIN])
+    small = tf.image.resize(inner, [CORNER_SIZE, CORNER_SIZE], method="area")
+    return tf.cast(tf.round(small), tf.uint8).numpy()
+
+
+def _shift(pictures, offsets):
+    padded = np.pad(pictures, [(0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)])
+    return np.stack([p[top:top + CANVAS, left:left + CANVAS] for p, (top, left) in zip(padded, MARGIN - offsets)])

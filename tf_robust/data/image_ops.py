@@ -1,0 +1,76 @@
+"""Batched image primitives. Images are float32 in [0, 1], NHWC, unless a function says otherwise."""
+
+import numpy as np
+import tensorflow as tf
+
+
+def to_float(images):
+    """uint8 [..., H, W, C] in 0..255 -> float32 in [0, 1]."""
+    return tf.cast(images, tf.float32) / 255.0
+
+
+def check_images(images):
+    """Returns `images` as float32 [N, H, W, C], or says what is wrong with them.
+
+    Raises:
+        ValueError: the rank is not 4, a value is not finite, or a value lies outside [0, 1].
+    """
+    images = np.asarray(images)
+    if images.ndim != 4:
+        raise ValueError(f"Expected images of shape [N, H, W, C]. Received shape: {images.shape}")
+    if not np.issubdtype(images.dtype, np.floating):
+        raise ValueError(f"Expected float images in [0, 1]; divide uint8 by 255. Received dtype: {images.dtype}")
+    if not np.isfinite(images).all():
+        bad = np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(axis=1))
+        raise ValueError(f"Expected finite images. Received NaN or infinity in {bad.size} of {len(images)} pictures, "
+                         f"the first at index {bad[0]}")
+    if images.size and (images.min() < 0.0 or images.max() > 1.0):
+        raise ValueError(f"Expected images in [0, 1]; normalization is a layer inside the model. "
+                         f"Received values in [{images.min():g}, {images.max():g}]")
+    return images.astype(np.float32)
+
+
+def resize(images, height, width):
+    """Bilinear with antialiasing: [..., H, W, C] -> float32 [..., height, width, C]."""
+    return tf.image.resize(images, [height, width], antialias=True)
+
+
+def crop_at(images, tops, lefts, height, width):
+    """Cuts one window from each picture: [N, H, W, C], int [N], int [N] -> [N, height, width, C]."""
+    rows = tops[:, None, None] + tf.range(height)[None, :, None]  # [N, h, 1]
+    columns = lefts[:, None, None] + tf.range(width)[None, None, :]  # [N, 1, w]
+    rows, columns = tf.broadcast_to(rows, tf.shape(rows + columns)), tf.broadcast_to(columns, tf.shape(rows + columns))
+    return tf.gather_nd(images, tf.stack([rows, columns], axis=-1), batch_dims=1)
+
+
+def center_crop_resized(image, size):
+    """One picture of any size: the shorter side to `size` * 256 / 224, then the centre (evaluation at 224: 256)."""
+    shape = tf.cast(tf.shape(image)[:2], tf.float32)
+    scaled = tf.cast(tf.round(shape * (size * 256 / 224) / tf.reduce_min(shape)), tf.int32)
+    image = resize(image, scaled[0], scaled[1])
+    top, left = (scaled[0] - size) // 2, (scaled[1] - size) // 2
+    return tf.clip_by_value(tf.ensure_shape(image[top:top + size, left:left + size], [size, size, image.shape[-1]]), 0, 255)
+
+
+def random_resized_crop_flip(image, size, seed):
+    """One picture of any size: a window of 8 to 100 % of the area, aspect 3/4 to 4/3, resized; half of them mirrored.
+
+    Ten windows are drawn and the first that fits is taken, else the whole picture (Szegedy et al., 2015).
+
+    Args:
+        image: [H, W, C], any scale. size: side of the result in pixels. seed: int [2].
+    """
+    shape = tf.cast(tf.shape(image)[:2], tf.float32)
+    draws = tf.random.stateless_uniform([10, 4], seed)
+    area = shape[0] * shape[1] * (0.08 + 0.92 * draws[:, 0])
+    aspect = tf.exp((2.0 * draws[:, 1] - 1.0) * tf.math.log(4.0 / 3.0))  # width over height
+    heights, widths = tf.round(tf.sqrt(area / aspect)), tf.round(tf.sqrt(area * aspect))
+    fits = (heights <= shape[0]) & (widths <= shape[1]) & (heights >= 1) & (widths >= 1)
+    first = tf.argmax(tf.cast(fits, tf.int32))
+    window = tf.stack([heights[first], widths[first]])
+    window = tf.where(tf.reduce_any(fits), window, shape)
+    corner = tf.floor(draws[first, 2:] * (shape - window + 1.0))
+    corner, window = tf.cast(corner, tf.int32), tf.cast(window, tf.int32)
+    image = resize(image[corner[0]:corner[0] + window[0], corner[1]:corner[1] + window[1]], size, size)
+    mirror = tf.random.stateless_uniform([], seed + [0, 1]) < 0.5
+    return tf.clip_by_value(tf.where(mirror, image[:, ::-1], image), 0, 255)

@@ -1,0 +1,68 @@
+"""source -> the epoch's order -> batches -> float32 in [0, 1] -> augmented views -> prefetch."""
+
+import typing
+
+import tensorflow as tf
+
+from tf_robust.data import image_ops
+
+
+class Batch(typing.NamedTuple):
+    """What a method trains on.
+
+    Attributes:
+        views: tuple of float32 [B, H, W, C] in [0, 1]; the first is the picture a classifier sees.
+        labels: int64 [B].
+        step: int64 [B], the global step, the same for all (a vector, so that replicas can divide the batch).
+    """
+    views: tuple
+    labels: tf.Tensor
+    step: tf.Tensor
+
+
+def training_epoch(source, batch_size, *, seed, epoch, augmentations=(), skip_batches=0):
+    """The batches of one epoch, as a pure function of its arguments.
+
+    Args:
+        source: a `Source`. batch_size: examples a step, over all replicas.
+        seed: the run's seed. epoch: from 0.
+        augmentations: functions (images, seed) -> images, applied in this order.
+        skip_batches: how many of the epoch's batches were already trained on.
+
+    Returns:
+        Dataset of `Batch`.
+    """
+    steps = steps_per_epoch(source, batch_size)
+
+    def to_batch(step, example):
+        images, labels = example
+        view = image_ops.to_float(images)
+        for position, augment in enumerate(augmentations):
+            view = augment(view, tf.random.experimental.stateless_fold_in(
+                tf.stack([tf.constant(seed, tf.int64), step]), 1000 + position))
+        view = tf.ensure_shape(view, [batch_size, *source.image_shape])
+        return Batch((view,), labels, tf.fill([batch_size], step))
+
+    batches = source.epoch(seed, epoch, batch_size, skip_batches).enumerate(start=epoch * steps + skip_batches)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return batches.map(to_batch, num_parallel_calls=2, deterministic=True).prefetch(4).with_options(options)
+
+
+def steps_per_epoch(source, batch_size):
+    """Whole batches in an epoch.
+
+    Raises:
+        ValueError: the batch is not positive, or larger than the data.
+    """
+    if batch_size < 1:
+        raise ValueError(f"Expected batch_size >= 1. Received: {batch_size}")
+    if batch_size > len(source):
+        raise ValueError(f"Expected a batch no larger than the data ({len(source)} examples of {source.name}, "
+                         f"{source.split}). Received: batch_size={batch_size}")
+    return len(source) // batch_size
+
+
+def evaluation_batches(source, batch_size=256):
+    """Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]) in the fixed order."""
+    return source.ordered(batch_size).map(lambda images, labels: (image_ops.to_float(images), labels)).prefetch(2)

@@ -1,0 +1,111 @@
+"""Any `images -> logits` callable -> rows of measures, with binomial intervals. Images are float32 in [0, 1], NHWC."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import scipy.stats
+import tensorflow as tf
+
+from tf_robust import corruptions, data
+from tf_robust.errors import unknown
+
+EVALUATIONS = ("clean", "noise")
+NOISE_SEED = 15  # one fixed draw, so that every model and every seed sees the same noise
+DEVIATION_PICTURES = 50_000
+BATCH = 500
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One measure: an accuracy as a fraction, the pictures it was taken on, and its 95 % Wilson interval."""
+    measure: str
+    value: float
+    count: int
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, measure, correct, count):
+        interval = scipy.stats.binomtest(correct, count).proportion_ci(method="wilson")
+        return cls(measure, correct / count, count, interval.low, interval.high)
+
+
+def evaluation_sets(source, training_source, evaluations=EVALUATIONS):
+    """The sets that the papers measure on: {measure: Dataset of (float32 [B, H, W, C], int64 [B])}.
+
+    Args:
+        source: what to evaluate on. training_source: gives NUN its deviation per location.
+        evaluations: from `EVALUATIONS`: `clean` (called `bal` on the balanced corner-digit sets), `noise` (`un`, `nun`).
+    """
+    for name in evaluations:
+        if name not in EVALUATIONS:
+            raise unknown("evaluation", name, EVALUATIONS)
+    batches = data.evaluation_batches(source, BATCH)
+    sets = {}
+    if "clean" in evaluations:
+        sets["bal" if source.name.startswith("synthetic_") else "clean"] = batches
+    if "noise" in evaluations:
+        probabilities = noise_probabilities(training_source)
+        sets["un"] = _noised(batches, lambda x, i: corruptions.uniform_noise(x, seed=NOISE_SEED, indices=i))
+        sets["nun"] = _noised(batches, lambda x, i: corruptions.nonuniform_noise(
+            x, probabilities, seed=NOISE_SEED, indices=i))
+    return sets
+
+
+def noise_probabilities(training_source, **options):
+    """NUN's chance per location [H, W], from (at most 50,000) training pictures."""
+    pictures = data.evaluation_batches(training_source, BATCH).take(DEVIATION_PICTURES // BATCH)
+    return corruptions.nonuniform_probabilities(
+        corruptions.location_deviation(images for images, _ in pictures), **options)
+
+
+def _noised(batches, noise):
+    def apply(batch, example):
+        images, labels = example
+        first = batch * BATCH
+        return noise(images, first + tf.range(tf.shape(images, tf.int64)[0], dtype=tf.int64)), labels
+    return batches.enumerate().map(apply, num_parallel_calls=2, deterministic=True).prefetch(2)
+
+
+def evaluate(predict, sets, progress=None):
+    """Yields a `Row` for every set.
+
+    Args:
+        predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C] (any scores: the largest wins).
+        sets: {measure: Dataset of (images, labels)}, as `evaluation_sets` gives.
+        progress: called with (measure, pictures done), or None.
+
+    Raises:
+        ValueError: logits of the wrong shape or not finite, labels that the logits have no column for, an empty set.
+    """
+    for measure, batches in sets.items():
+        correct = count = 0
+        for images, labels in batches:
+            logits = _checked(predict(images), labels, measure)
+            correct += int((logits.argmax(axis=1) == labels.numpy()).sum())
+            count += len(labels)
+            if progress:
+                progress(measure, count)
+        if not count:
+            raise ValueError(f"Expected pictures to evaluate {measure!r} on. Received none")
+        yield Row.of(measure, correct, count)
+
+
+def _checked(logits, labels, measure):
+    logits = np.asarray(logits)
+    if logits.ndim != 2 or len(logits) != len(labels):
+        raise ValueError(f"Expected logits [{len(labels)}, classes] in {measure!r}. Received shape: {logits.shape}")
+    if not np.isfinite(logits).all():
+        raise ValueError(f"Expected finite logits in {measure!r}. Received NaN or infinity")
+    if int(tf.reduce_max(labels)) >= logits.shape[1]:
+        raise ValueError(f"Expected labels below {logits.shape[1]}, the columns of the logits, in {measure!r}. "
+                         f"Received: {int(tf.reduce_max(labels))}")
+    return logits
+
+
+def first_pictures(source, count):
+    """The first `count` pictures of a source: (float32 [N, H, W, C], int64 [N]) arrays."""
+    batches = data.evaluation_batches(source, min(count, BATCH)).as_numpy_iterator()
+    taken = list(itertools.islice(batches, -(-count // min(count, BATCH))))
+    return np.concatenate([b[0] for b in taken])[:count], np.concatenate([b[1] for b in taken])[:count]

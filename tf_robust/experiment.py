@@ -1,0 +1,235 @@
+"""One run: data -> method -> training -> exported model -> evaluation -> rows -> report. And many of them: a suite."""
+
+import dataclasses
+import datetime
+import functools
+import glob
+import os
+import typing
+
+import keras
+import tensorflow as tf
+
+from tf_robust import (callbacks, data, evaluation, export, figures, methods, models, optimizers, report, training,
+                       workdir)
+from tf_robust.data.augment import AUGMENTATIONS
+from tf_robust.errors import unknown
+from tf_robust.files import read_json, write_json
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a run is told, beside the hyperparameters of its method and augmentations.
+
+    Args:
+        data: data set: digits, synthetic_digits, synthetic_mnist, a TFDS name (mnist, cifar10, ...), or folder:DIR.
+        data_dir: where TFDS keeps its sets; empty: ~/tensorflow_datasets.
+        download: fetch a TFDS set that is not there.
+        image_size: side in pixels for pictures of varying size.
+        validation_share: share of the training set held out when the data set has no validation split.
+        train_examples: train on only this many examples, stratified; 0: all.
+        model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2.
+        method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl.
+        augmentations: applied in this order: crop_flip, patch_gaussian.
+        epochs: passes over the training set.
+        batch_size: examples a step, over all replicas.
+        optimizer: adam or sgd.
+        momentum: of sgd.
+        nesterov: Nesterov momentum in sgd.
+        learning_rate: peak learning rate.
+        schedule: of the learning rate.
+        learning_rate_warmup_epochs: linear ramp of the learning rate at the beginning.
+        decay_rate: factor after each epoch (schedule exponential).
+        decay_epochs: epochs of the steps (schedule steps).
+        decay_factor: factor at each step (schedule steps).
+        steps_per_execution: training steps run without coming back to Python.
+        mixed_precision: compute in bfloat16, keep weights in float32.
+        evaluations: what to measure: clean, noise.
+        evaluation_split: split to measure on; choose settings on validation, never on test.
+    """
+    data: str = "synthetic_digits"
+    data_dir: str = ""
+    download: bool = False
+    image_size: int = 224
+    validation_share: float = 0.0
+    train_examples: int = 0
+    model: str = "lenet"
+    method: str = "cross_entropy"
+    augmentations: tuple[str, ...] = ()
+    epochs: int = 10
+    batch_size: int = 128
+    optimizer: str = "adam"
+    momentum: float = 0.9
+    nesterov: bool = False
+    learning_rate: float = 0.01
+    schedule: str = "exponential"
+    learning_rate_warmup_epochs: float = 0.0
+    decay_rate: float = 0.89
+    decay_epochs: tuple[float, ...] = ()
+    decay_factor: float = 0.1
+    steps_per_execution: int = 20
+    mixed_precision: bool = False
+    evaluations: tuple[str, ...] = evaluation.EVALUATIONS
+    evaluation_split: typing.Literal["validation", "test"] = "test"
+
+
+class Run:
+    """One training of one row with one seed.
+
+    Args:
+        settings: `Settings`.
+        hyperparameters: {"method": {...}, "augmentations": {name: {...}}}, keyword arguments.
+        flags: {name: text}, everything the run depends on, as written to `flags.txt`.
+        row: its name in tables. seed: int.
+    """
+
+    def __init__(self, settings, hyperparameters, flags, row, seed):
+        self.settings, self.hyperparameters, self.flags, self.row, self.seed = settings, hyperparameters, flags, row, seed
+
+    def source(self, split):
+        s = self.settings
+        examples = s.train_examples if split == "train" else 0
+        return data.open_source(s.data, split, s.data_dir or None, image_size=s.image_size, examples=examples,
+                                validation_share=s.validation_share, download=s.download)
+
+    def augmentations(self):
+        for name in self.settings.augmentations:
+            if name not in AUGMENTATIONS:
+                raise unknown("augmentation", name, AUGMENTATIONS)
+        return [functools.partial(AUGMENTATIONS[name], **self.hyperparameters["augmentations"].get(name, {}))
+                for name in self.settings.augmentations]
+
+    def method(self, source):
+        """The compiled method on a fresh classifier."""
+        s = self.settings
+        if s.method not in methods.METHODS:
+            raise unknown("method", s.method, methods.METHODS)
+        steps = data.steps_per_epoch(source, s.batch_size)
+        keras.mixed_precision.set_dtype_policy("mixed_bfloat16" if s.mixed_precision else "float32")
+        with training.strategy().scope():
+            classifier = models.build(s.model, source.image_shape, source.num_classes, seed=self.seed)
+            method = methods.METHODS[s.method](classifier, seed=self.seed, **self.hyperparameters["method"])
+            schedule = optimizers.learning_rate_schedule(
+                s.schedule, s.learning_rate, steps_per_epoch=steps, epochs=s.epochs,
+                warmup_epochs=s.learning_rate_warmup_epochs, decay_rate=s.decay_rate, decay_epochs=s.decay_epochs, decay_factor=s.decay_factor)
+            method.compile(optimizer=optimizers.build(s.optimizer, schedule, momentum=s.momentum, nesterov=s.nesterov))
+        keras.mixed_precision.set_dtype_policy("float32")
+        return method
+
+    def train(self, folder):
+        """Trains, or goes on training, in a claimed folder, and exports. Returns a TrainingResult."""
+        s, source = self.settings, self.source("train")
+        method, augmentations = self.method(source), self.augmentations()
+        validation = self.source("validation") if data.has_validation(s.data, s.data_dir or None, s.validation_share) else None
+        first = next(iter(data.training_epoch(source, s.batch_size, seed=self.seed, epoch=0, augmentations=augmentations)))
+        text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
+        board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), first, text)
+        result = training.fit(
+            method, source, epochs=s.epochs, batch_size=s.batch_size, augmentations=augmentations,
+            checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation,
+            callbacks=[callbacks.History(os.path.join(folder, "history.json")), board],
+            steps_per_execution=s.steps_per_execution)
+        export.export(method.classifier, os.path.join(folder, "saved_model"), self.card(source))
+        if source.num_classes == 15 and s.data.startswith("synthetic_"):
+            path = figures.utility(os.path.join(folder, "figures"), method.classifier, source)
+            board.show("utility", path)
+        return result
+
+    def card(self, source):
+        return {"method": self.settings.method, "model": self.settings.model, "data": self.settings.data,
+                "classes": list(source.class_names), "seed": self.seed, "flags": self.flags,
+                "input": {"shape": [None, *source.image_shape], "type": "float32", "range": [0.0, 1.0],
+                          "layout": "NHWC", "normalization": "inside the model"},
+                "versions": workdir.environment(), "commit": workdir.commit()}
+
+    def complete(self, folder):
+        """Trains, exports and evaluates, unless that is already done. Returns the content of `evaluation.json`."""
+        done = os.path.join(folder, "evaluation.json")
+        with workdir.claimed(folder, self.flags):
+            if os.path.exists(done):
+                return read_json(done)
+            result = self.train(folder)
+            saved_model = os.path.join(folder, "saved_model")
+            found = {**self.measure(saved_model), "training": dataclasses.asdict(result)}
+            export.update_card(saved_model, rows=found["rows"])
+            write_json(done, found)
+        keras.backend.clear_session()
+        return found
+
+    def measure(self, saved_model):
+        """The content of `evaluation.json` for an exported model, ours or another's, on this run's data."""
+        s = self.settings
+        rows = evaluate_saved_model(saved_model, self.source(s.evaluation_split), self.source("train"), s.evaluations)
+        return {"row": self.row, "seed": self.seed, "method": s.method, "data": s.data, "model": s.model,
+                "split": s.evaluation_split, "rows": rows, "versions": workdir.environment(),
+                "commit": workdir.commit(), "date": datetime.date.today().isoformat(), "saved_model": saved_model}
+
+
+def evaluate_saved_model(path, source, training_source, evaluations):
+    """Rows, as dictionaries, of an exported model on the sets that `evaluations` name.
+
+    Raises:
+        ValueError: the model takes pictures of another shape than the data's.
+    """
+    classify = export.load(path)
+    expected = tf.TensorShape([None, *source.image_shape])
+    if not expected.is_compatible_with(classify.input_shape):
+        raise ValueError(f"Expected a model for pictures {source.image_shape} of {source.name}. "
+                         f"{path} takes {classify.input_shape[1:]}")
+    sets = evaluation.evaluation_sets(source, training_source, evaluations)
+    rows = []
+    for row in evaluation.evaluate(lambda images: classify(images)["logits"], sets):
+        print(f"  {row.measure:12s} {row.value:.4f}  [{row.low:.4f}, {row.high:.4f}]  {row.count} pictures", flush=True)
+        rows.append(dataclasses.asdict(row))
+    return rows
+
+
+def run_all(runs, folder_of):
+    """Completes every run. Two processes with the same command share the work: what one is at, the other leaves.
+
+    Args:
+        runs: list of `Run`. folder_of: run -> its workdir.
+
+    Returns:
+        (evaluations of the runs that are done, runs that another process is at)
+    """
+    done, busy = [], []
+    for number, run in enumerate(runs, 1):
+        print(f"[{number}/{len(runs)}] {run.row}, seed {run.seed}: {folder_of(run)}", flush=True)
+        try:
+            done.append(run.complete(folder_of(run)))
+        except workdir.Busy as error:
+            print(f"  {error}; left to it.", flush=True)
+            busy.append(run)
+    return done, busy
+
+
+def read_evaluations(pattern):
+    """The evaluations of all workdirs that a glob pattern matches.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    paths = sorted(os.path.join(folder, "evaluation.json") for folder in glob.glob(pattern, recursive=True))
+    found = [read_json(path) for path in paths if os.path.exists(path)]
+    if not found:
+        raise FileNotFoundError(f"Expected workdirs with an evaluation.json. Found none for --runs={pattern}")
+    return found
+
+
+def write_report(folder, evaluations, *, title, command, run=None, suite=None):
+    """Writes the report over evaluations, with the pictures of the data of `run`, and prints the table.
+
+    Args:
+        suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...]}, all optional.
+    """
+    suite = suite or {}
+    drawn = figures.of_data(os.path.join(folder, "figures"), run.source("train"), run.source("test")) if run else []
+    histories = {e["row"]: os.path.join(os.path.dirname(e["saved_model"]), "history.json") for e in reversed(evaluations)}
+    drawn += figures.of_training(os.path.join(folder, "figures"), histories)
+    drawn += figures.of_utility({e["row"]: os.path.dirname(e["saved_model"]) for e in reversed(evaluations)})
+    table = report.write(folder, evaluations, title=title, command=command, commit=workdir.commit(),
+                         paper=suite.get("paper"), baseline=suite.get("baseline"), figures=drawn,
+                         notes=suite.get("notes", ()))
+    print(f"\n{report.to_text(table)}\n\n{report.verdict(table)}\n")
+    return table

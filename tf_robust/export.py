@@ -1,0 +1,88 @@
+"""The classifier, and only it, as a SavedModel: reloadable without this package, differentiable, with its card.
+
+    model = tf.saved_model.load("saved_model")
+    model.signatures["serving_default"](images=pictures)   # float32 [N, H, W, C] in [0, 1]
+    model.signatures["serving_bytes"](encoded=strings)     # PNG or JPEG files of any size
+
+Both give `logits` [N, classes], `probabilities` [N, classes] and `embedding` [N, E].
+"""
+
+import os
+
+import tensorflow as tf
+
+from tf_robust.data import image_ops
+from tf_robust.files import read_json, whole_folder, write_json
+
+OUTPUTS = ("logits", "probabilities", "embedding")
+
+
+class Servable(tf.Module):
+    """A Keras classifier behind the two signatures."""
+
+    def __init__(self, classifier):
+        super().__init__()
+        self.classifier = classifier
+        self.shape = tuple(classifier.input_shape[1:])
+        self.serve = tf.function(self._serve, input_signature=[tf.TensorSpec([None, *self.shape], tf.float32, "images")])
+        self.serve_bytes = tf.function(self._serve_bytes, input_signature=[tf.TensorSpec([None], tf.string, "encoded")])
+
+    def _serve(self, images):
+        outputs = self.classifier(images, training=False)
+        return {"logits": outputs["logits"], "probabilities": tf.nn.softmax(outputs["logits"]),
+                "embedding": outputs["embedding"]}
+
+    def _serve_bytes(self, encoded):
+        return self._serve(tf.map_fn(self._decode, encoded, fn_output_signature=tf.TensorSpec(self.shape, tf.float32)))
+
+    def _decode(self, encoded):
+        image = tf.io.decode_image(encoded, channels=self.shape[-1], expand_animations=False)
+        image.set_shape([None, None, self.shape[-1]])
+        return tf.clip_by_value(image_ops.resize(image_ops.to_float(image), *self.shape[:2]), 0.0, 1.0)
+
+
+def export(classifier, path, card):
+    """Writes the SavedModel folder `path`, whole or not at all, with `card.json` inside.
+
+    Args:
+        classifier: Keras model, [0, 1] pictures -> {"logits", "embedding"}. card: a dictionary for JSON.
+    """
+    servable = Servable(classifier)
+    with whole_folder(path) as temporary:
+        tf.saved_model.save(servable, temporary, signatures={
+            "serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
+        write_json(os.path.join(temporary, "card.json"), card)
+
+
+def update_card(path, **entries):
+    """Adds entries to the card of an exported model."""
+    file = os.path.join(path, "card.json")
+    write_json(file, {**read_json(file), **entries})
+
+
+def load(path):
+    """A SavedModel, ours or another's, as a callable: float32 [N, H, W, C] in [0, 1] -> {"logits", ...}.
+
+    Another's `serving_default` must take one float tensor; its output named `logits`, or its only output, are the logits.
+
+    Raises:
+        FileNotFoundError: no SavedModel there. ValueError: no usable signature.
+    """
+    if not os.path.exists(os.path.join(path, "saved_model.pb")):
+        raise FileNotFoundError(f"Expected a SavedModel folder (with saved_model.pb). Not found: {path}")
+    loaded = tf.saved_model.load(path)
+    if "serving_default" not in loaded.signatures:
+        raise ValueError(f"Expected a signature 'serving_default' in {path}. It has: {', '.join(loaded.signatures) or 'none'}")
+    signature = loaded.signatures["serving_default"]
+    inputs, outputs = signature.structured_input_signature[1], signature.structured_outputs
+    if len(inputs) != 1 or not next(iter(inputs.values())).dtype.is_floating:
+        raise ValueError(f"Expected 'serving_default' to take one float tensor. It takes: {inputs}")
+    if "logits" not in outputs and len(outputs) != 1:
+        raise ValueError(f"Expected an output named 'logits', or only one. 'serving_default' gives: {', '.join(outputs)}")
+    (argument,), name = inputs, "logits" if "logits" in outputs else next(iter(outputs))
+
+    def classify(images):
+        found = signature(**{argument: tf.convert_to_tensor(images, tf.float32)})
+        return {**found, "logits": found[name]}
+    classify.loaded, classify.input_shape = loaded, inputs[argument].shape  # keeps the variables alive
+    return classify

@@ -1,0 +1,61 @@
+"""The FCL paper's figures of data and utility, from sources and models. Each function returns paths or (path, caption)."""
+
+import os
+
+import numpy as np
+
+from tf_robust import attribution, corruptions, evaluation, report
+from tf_robust.files import read_json
+
+UTILITY_PICTURES = 512
+GROUPS = {"Classes 0-4": range(0, 5), "Classes 5-9": range(5, 10), "Classes 10-14": range(10, 15)}
+
+
+def utility(folder, model, source):
+    """Figure 4: mean picture and mean contextual utility per class modulo 10, of a batch of training pictures."""
+    images, labels = evaluation.first_pictures(source, UTILITY_PICTURES)
+    utilities = attribution.contextual_utility(model, images, labels).numpy()
+    return report.utility_by_class(os.path.join(folder, "utility.png"), attribution.mean_by_class(images, labels),
+                                   attribution.mean_by_class(utilities, labels))
+
+
+def of_data(folder, training_source, test_source):
+    """Figures 1 to 3: samples, class histogram (sets in memory), the two noises."""
+    images, labels = evaluation.first_pictures(test_source, 300)
+    corner_digits = training_source.num_classes == 15 and training_source.name.startswith("synthetic_")
+    chosen = GROUPS if corner_digits else {"Examples": range(training_source.num_classes)}
+    groups = {caption: images[np.isin(labels, list(classes))][:8] for caption, classes in chosen.items()}
+    drawn = [(report.picture_groups(os.path.join(folder, "samples.png"), groups, training_source.name), "Test pictures.")]
+    if hasattr(training_source, "labels"):
+        counts = {source.split: np.bincount(source.labels, minlength=source.num_classes)
+                  for source in (training_source, test_source)}
+        path = report.class_histogram(os.path.join(folder, "classes.png"), counts, training_source.class_names)
+        drawn.append((path, "Examples per class."))
+    probabilities = evaluation.noise_probabilities(training_source)
+    clean = images[:6]
+    noised = {"UN": corruptions.uniform_noise(clean, seed=evaluation.NOISE_SEED).numpy(),
+              "NUN": corruptions.nonuniform_noise(clean, probabilities, seed=evaluation.NOISE_SEED).numpy()}
+    maps = {"UN": np.full_like(probabilities, corruptions.RATE), "NUN": probabilities}
+    path = report.noise_samples(os.path.join(folder, "noise.png"), clean, noised, maps)
+    return [*drawn, (path, f"The noise sets replace {corruptions.RATE:.0%} of the locations, UN everywhere alike, NUN "
+                           f"where training pictures vary little.")]
+
+
+def of_training(folder, histories):
+    """Training curves of {row: path of its history.json}."""
+    curves = {}
+    for row, path in histories.items():
+        if os.path.exists(path):
+            epochs = read_json(path)
+            curves[row] = {name: [epoch[name] for epoch in epochs] for name in epochs[0]
+                           if name != "epoch" and all(name in epoch for epoch in epochs)}
+    if not curves:
+        return []
+    return [(report.training_curves(os.path.join(folder, "training.png"), curves), "Training, first seed of each row.")]
+
+
+def of_utility(folders):
+    """The utility figures of {row: workdir} that have one."""
+    paths = {row: os.path.join(folder, "figures", "utility.png") for row, folder in folders.items()}
+    return [(path, f"{row}: mean picture and mean utility per class modulo 10.")
+            for row, path in paths.items() if os.path.exists(path)]

@@ -1,0 +1,49 @@
+"""What is written is written whole: to a temporary name, flushed to disk, renamed."""
+
+import contextlib
+import json
+import os
+import shutil
+
+
+@contextlib.contextmanager
+def whole_file(path, mode="w"):
+    """Opens a temporary file that takes the name `path` when the block ends without an error."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    temporary = f"{path}.writing-{os.getpid()}"
+    try:
+        with open(temporary, mode) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def whole_folder(path):
+    """Gives the name of a temporary folder that takes the place of `path` when the block ends without an error."""
+    temporary, old = f"{path}.writing-{os.getpid()}", f"{path}.old-{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        yield temporary
+        if os.path.isdir(path):
+            os.rename(path, old)
+        os.rename(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def write_json(path, value):
+    with whole_file(path) as file:
+        json.dump(value, file, indent=1)
+        file.write("\n")
+
+
+def read_json(path):
+    with open(path) as file:
+        return json.load(file)

@@ -1,0 +1,66 @@
+"""Losses as pure functions, one value per example: inputs [N, ...] -> float32 [N]."""
+
+import tensorflow as tf
+
+
+def cross_entropy(labels, logits):
+    """Softmax cross-entropy. labels: int [N]. logits: [N, C]. -> [N], in nats."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def cosine_similarity(a, b):
+    """[N, E], [N, E] -> [N] in [-1, 1]; 0 where a vector is 0."""
+    return tf.reduce_sum(_unit(a) * _unit(b), axis=-1)
+
+
+def feature_contrastive(anchors, positives, negatives=None, temperature=0.1, negative_weights=None):
+    """The softmax form of the feature contrastive loss (FCL, eq. 5), with cosine similarity s = 1 - dist.
+
+    -log exp(s(z_i, z_i+) / t) / (exp(s(z_i, z_i+) / t) + w_i exp(s(z_i, z_i-) / t) + sum over j != i of exp(s(z_i, z_j) / t))
+
+    Args:
+        anchors: embeddings z [N, E]; the other samples' anchors are negatives.
+        positives: embeddings z+ of the low-utility perturbation [N, E].
+        negatives: embeddings z- of the high-utility perturbation [N, E]; None for none.
+        temperature: > 0.
+        negative_weights: [N], >= 0, weight of each own negative; 0 drops it. None: all 1.
+
+    Returns:
+        [N]
+    """
+    others, positive, own = _similarities(anchors, positives, negatives)
+    others = tf.linalg.set_diag(others / temperature, tf.fill(tf.shape(positive), others.dtype.min))  # [N, N], no self-pairs
+    candidates = [positive[:, None] / temperature, others]
+    if own is not None:
+        weights = tf.ones_like(own) if negative_weights is None else tf.cast(negative_weights, own.dtype)
+        candidates.append(own[:, None] / temperature + tf.math.log(weights)[:, None])
+    return tf.reduce_logsumexp(tf.concat(candidates, axis=1), axis=1) - positive / temperature
+
+
+def feature_contrastive_margin(anchors, positives, negatives=None, margin=1.0, negative_weights=None):
+    """The margin form of the feature contrastive loss (FCL, eq. 4), with cosine distance.
+
+    dist(z_i, z_i+)^2 + w_i max(0, margin - dist(z_i, z_i-))^2 + sum over j != i of max(0, margin - dist(z_i, z_j))^2
+
+    Arguments as `feature_contrastive`; margin: > 0, distances lie in [0, 2].
+    """
+    others, positive, own = _similarities(anchors, positives, negatives)
+
+    def hinge(similarity):
+        return tf.nn.relu(margin - (1.0 - similarity)) ** 2
+    loss = (1.0 - positive) ** 2 + tf.reduce_sum(tf.linalg.set_diag(hinge(others), tf.zeros_like(positive)), axis=1)
+    if own is not None:
+        loss += hinge(own) * (1.0 if negative_weights is None else tf.cast(negative_weights, own.dtype))
+    return loss
+
+
+def _similarities(anchors, positives, negatives):
+    """Cosines of every two anchors [N, N], of anchor and positive [N], of anchor and own negative [N] or None."""
+    unit = _unit(anchors)
+    others = tf.matmul(unit, unit, transpose_b=True)
+    own = None if negatives is None else tf.reduce_sum(unit * _unit(negatives), axis=1)
+    return others, tf.reduce_sum(unit * _unit(positives), axis=1), own
+
+
+def _unit(vectors):
+    return tf.math.l2_normalize(vectors, axis=-1)

@@ -1,0 +1,13 @@
+"""Training methods, one a file. `METHODS`: name -> class, method(classifier, **hyperparameters)."""
+
+from tf_robust.methods.base import Method
+from tf_robust.methods.cross_entropy import CrossEntropy
+from tf_robust.methods.fcl import FeatureContrastive
+from tf_robust.methods.gaussian import ContrastiveGaussian, Gaussian
+
+METHODS = {
+    "cross_entropy": CrossEntropy,
+    "gaussian": Gaussian,
+    "contrastive_gaussian": ContrastiveGaussian,
+    "fcl": FeatureContrastive,
+}

@@ -1,0 +1,169 @@
+"""The training step that all methods share, and the terms that several of them use."""
+
+import contextlib
+import typing
+
+import keras
+import tensorflow as tf
+
+from tf_robust import losses
+
+
+class Method(keras.Model):
+    """A classifier and how it is trained. A method overrides `loss_terms`, and little else.
+
+    A term of rank 1 is per example: it is summed and divided once by the global batch. A scalar term is final,
+    computed on features gathered over replicas. The loss is the sum of the terms; each is logged under its name.
+    Randomness comes from `random_seed(step, ...)`, a pure function of (seed, step, replica).
+
+    Args:
+        classifier: keras.Model, [0, 1] pictures -> {"logits", "embedding"}.
+        seed: int, the run's seed.
+        weight_decay: weight * w is added to the gradient of every trainable variable w, batch norm's and biases
+            included (L2 regularization of weight / 2 |w|^2, as PyTorch's SGD does it).
+    """
+
+    def __init__(self, classifier, *, seed=0, weight_decay: float = 0.0):
+        super().__init__()
+        if weight_decay < 0:
+            raise ValueError(f"Expected weight_decay >= 0. Received: {weight_decay}")
+        self.classifier, self.seed, self.weight_decay = classifier, seed, weight_decay
+        self.trackers = {name: keras.metrics.Mean(name=name) for name in ("total", *self.term_names)}
+        self.accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+        self.built = True
+
+    term_names = ("cross_entropy",)
+
+    def loss_terms(self, batch, training):
+        """{name: per-example [N] or scalar} for every name in `term_names`, and the clean logits.
+
+        Returns:
+            (dict of terms, logits [N, C])
+        """
+        raise NotImplementedError
+
+    def schedule(self, steps_per_epoch, total_steps):
+        """Told once, before training, how long it is. Returns warnings, a sentence each."""
+        return []
+
+    def call(self, images, training=False):
+        return self.classifier(images, training=training)
+
+    def encode(self, images, training, update_statistics=True):
+        """The classifier's outputs; without moving batch norm's statistics if so asked."""
+        with contextlib.nullcontext() if update_statistics else keras.StatelessScope():
+            return self.classifier(images, training=training)
+
+    def random_seed(self, step, purpose):
+        """int64 [2] for stateless draws, different for every step, replica and purpose (an int)."""
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        seed = tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)])
+        fold = tf.random.experimental.stateless_fold_in
+        return fold(fold(seed, tf.cast(replica, tf.int64)), tf.constant(purpose, tf.int64))
+
+    def train_step(self, batch):
+        step = batch.step[0]
+        gradients, terms, logits, statistics = self.gradients(batch, step)
+        for variable, value in zip(self.classifier.non_trainable_variables, statistics):
+            variable.assign(value)
+        self.optimizer.apply_gradients(zip(gradients, self.classifier.trainable_variables))
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        for name, value in terms.items():  # a replica's share times the number of replicas, averaged over replicas
+            self.trackers[name].update_state(value * replicas)
+        self.accuracy.update_state(batch.labels, logits)
+        return self.get_metrics_result()
+
+    def gradients(self, batch, step):
+        """One step's gradients, terms, logits and new batch statistics; nothing is assigned."""
+        return self._differentiate(batch, self.loss_terms)
+
+    def _differentiate(self, batch, loss_terms):
+        variables = self.classifier.trainable_variables
+        with keras.StatelessScope() as scope, tf.GradientTape() as tape:
+            terms, logits = loss_terms(batch, training=True)
+            terms = {name: self._reduce(name, terms[name]) for name in self.term_names}
+            loss = tf.add_n(list(terms.values()))
+        gradients = tape.gradient(loss, [v.value for v in variables], unconnected_gradients="zero")
+        if self.weight_decay:
+            gradients = [g + self.weight_decay / tf.distribute.get_strategy().num_replicas_in_sync * v.value
+                         for g, v in zip(gradients, variables)]
+        total = tf.debugging.check_numerics(tf.add_n([tf.reduce_sum(g) for g in gradients]), "gradient")
+        with tf.control_dependencies([total]):
+            gradients = [tf.identity(g) for g in gradients]
+        statistics = [scope.get_current_value(v) for v in self.classifier.non_trainable_variables]
+        statistics = [v.value if s is None else s for v, s in zip(self.classifier.non_trainable_variables, statistics)]
+        return gradients, {"total": loss, **terms}, logits, statistics
+
+    def _reduce(self, name, term):
+        """This replica's share of a term: over all replicas the shares add up to it."""
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if term.shape.rank == 1:
+            term = tf.reduce_sum(term) / tf.cast(tf.shape(term)[0], term.dtype)
+        return tf.debugging.check_numerics(term / replicas, f"loss term '{name}'")
+
+    @property
+    def metrics(self):
+        return [*self.trackers.values(), self.accuracy]
+
+
+class AuxiliaryTermMethod(Method):
+    """Cross-entropy plus lambda times one further term, switched on late: L = L_xe + lambda(step) L_term.
+
+    Until the start a step is a plain cross-entropy step and costs no more.
+
+    Args:
+        weight: lambda, the weight of the term.
+        reduction: how the term is reduced over the batch, `mean` or `sum` (FCL's Algorithm 1 says sum, which is the
+            mean with a lambda larger by the batch size).
+        start_epoch: epochs before the term is switched on; added to `start_step`.
+        start_step: steps before the term is switched on; added to `start_epoch`.
+        warmup_epochs: epochs over which lambda rises linearly from 0 after the start; added to `warmup_steps`.
+        warmup_steps: steps over which lambda rises linearly from 0 after the start; added to `warmup_epochs`.
+    """
+
+    def __init__(self, classifier, *, weight: float = 0.001, reduction: typing.Literal["mean", "sum"] = "mean",
+                 start_epoch: float = 0.0, start_step: int = 0, warmup_epochs: float = 0.0, warmup_steps: int = 0,
+                 **kwargs):
+        super().__init__(classifier, **kwargs)
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f"Expected reduction 'mean' or 'sum'. Received: {reduction!r}")
+        for name, value in (("weight", weight), ("start_epoch", start_epoch), ("start_step", start_step),
+                            ("warmup_epochs", warmup_epochs), ("warmup_steps", warmup_steps)):
+            if value < 0:
+                raise ValueError(f"Expected {name} >= 0. Received: {value}")
+        self.weight, self.reduction = weight, reduction
+        self.start_epoch, self.start_step = start_epoch, start_step
+        self.warmup_epochs, self.warmup_steps = warmup_epochs, warmup_steps
+        self.schedule(1, 0)
+
+    def schedule(self, steps_per_epoch, total_steps):
+        self.start = round(self.start_epoch * steps_per_epoch) + self.start_step
+        self.warmup = round(self.warmup_epochs * steps_per_epoch) + self.warmup_steps
+        if total_steps and self.start >= total_steps:
+            return [f"The term {self.term_names[-1]!r} starts at step {self.start}, but training ends at step "
+                    f"{total_steps}: it is never switched on."]
+        if total_steps and self.start + self.warmup > total_steps:
+            reached = (total_steps - self.start) / self.warmup
+            return [f"The ramp of {self.term_names[-1]!r} takes {self.warmup} steps from step {self.start}, but training "
+                    f"ends at step {total_steps}: lambda only reaches {reached:.0%} of {self.weight:g}."]
+        return []
+
+    def ramp(self, step):
+        """lambda at a global step: 0 before the start, then linear over the warm-up, reached at its last step."""
+        risen = tf.cast(tf.cast(step, tf.int64) - self.start + 1, tf.float32) / max(1, self.warmup)
+        return self.weight * tf.clip_by_value(risen, 0.0, 1.0)
+
+    def weighted(self, term, step):
+        """lambda times a per-example term [N], so that its mean over the global batch is the chosen reduction."""
+        count = tf.shape(term)[0] * tf.distribute.get_strategy().num_replicas_in_sync
+        return term * self.ramp(step) * (tf.cast(count, term.dtype) if self.reduction == "sum" else 1.0)
+
+    def gradients(self, batch, step):
+        if self.start == 0:
+            return self._differentiate(batch, self.loss_terms)
+        return tf.cond(step >= self.start, lambda: self._differentiate(batch, self.loss_terms),
+                       lambda: self._differentiate(batch, self._plain_terms))
+
+    def _plain_terms(self, batch, training):
+        logits = self.encode(batch.views[0], training)["logits"]
+        return {"cross_entropy": losses.cross_entropy(batch.labels, logits), self.term_names[-1]: tf.constant(0.0)}, logits

@@ -1,0 +1,114 @@
+"""Feature Contrastive Learning (FCL, Algorithm 1).
+
+The utility |d loss / d x| of every input value says which values matter for this picture. Noise on the k values of lowest
+utility must leave the embedding where it is (positive); noise on the k values of highest utility must move it (negative).
+
+Where the paper is silent: the utility is taken on the clean training-mode forward pass and no gradient flows through it;
+the three pictures go through the network one after the other, so in batch norm each has its own batch statistics.
+"""
+
+import typing
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust import losses
+from tf_robust.methods.base import AuxiliaryTermMethod
+from tf_robust.methods.checks import positive
+
+
+def lowest(scores, k):
+    """BOTTOM_k (Definition 3): where the k smallest of each row are, exactly k; of equal scores those at lower indices.
+
+    Args:
+        scores: [N, D]. k: 1..D.
+
+    Returns:
+        bool [N, D]
+    """
+    threshold = tf.raw_ops.NthElement(input=scores, n=k - 1)[:, None]  # [N, 1], linear in D where sorting is not
+    chosen = scores <= threshold
+
+    def without_surplus():
+        equal, below = scores == threshold, scores < threshold
+        room = k - tf.math.count_nonzero(below, axis=1, keepdims=True, dtype=tf.int32)
+        return below | (equal & (tf.cumsum(tf.cast(equal, tf.int32), axis=1) <= room))
+    ties = tf.math.count_nonzero(chosen, dtype=tf.int32) > k * tf.shape(scores)[0]
+    return tf.cond(ties, without_surplus, lambda: chosen)
+
+
+def perturb(images, scores, k, sigma, seed):
+    """The two utility-aware perturbations (Definition 3): normal noise on k values of each picture.
+
+    Args:
+        images, scores: [N, H, W, C]. k: how many of the H * W * C values. sigma: the noise's deviation. seed: int [2].
+
+    Returns:
+        x + delta(BOTTOM_k(scores)) and x + delta(TOP_k(scores)), each [N, H, W, C]. One draw serves both: they touch
+        different values unless 2k > H * W * C.
+    """
+    flat = tf.reshape(scores, [tf.shape(images)[0], -1])
+    noise = sigma * tf.random.stateless_normal(tf.shape(images), seed, dtype=images.dtype)
+    low, high = (tf.reshape(lowest(signed, k), tf.shape(images)) for signed in (flat, -flat))
+    return tuple(tf.where(chosen, images + noise, images) for chosen in (low, high))
+
+
+class FeatureContrastive(AuxiliaryTermMethod):
+    """L_xe + lambda L_fcl, with L_fcl of eq. 5 (softmax) or eq. 4 (margin).
+
+    Args:
+        k: how many values (of H x W x C) each perturbation touches.
+        sigma: deviation of the perturbation on the [0, 1] scale.
+        temperature: of the softmax form.
+        form: `softmax` (eq. 5) or `margin` (eq. 4).
+        margin: gamma of the margin form; cosine distances lie in [0, 2].
+        selection: `utility`, or `random` indices: the control that shows what utility adds.
+        minimum_utility: a picture whose largest utility is below this has no high-utility negative.
+        clip: clip the perturbed pictures to [0, 1].
+        update_statistics: let the perturbed pictures move batch norm's averages.
+    """
+
+    term_names = ("cross_entropy", "feature_contrastive")
+
+    def __init__(self, classifier, *, k: int = 256, sigma: float = 0.5, temperature: float = 0.1,
+                 form: typing.Literal["softmax", "margin"] = "softmax", margin: float = 1.0,
+                 selection: typing.Literal["utility", "random"] = "utility", minimum_utility: float = 1e-12,
+                 clip: bool = False, update_statistics: bool = False, **kwargs):
+        super().__init__(classifier, **kwargs)
+        values = int(np.prod(classifier.input_shape[1:]))
+        if not 1 <= k <= values:
+            raise ValueError(f"Expected k in 1..{values}, the values (H x W x C) of a picture. Received: {k}")
+        if 2 * k > values:
+            warnings.warn(f"2k = {2 * k} is more than the {values} values of a picture: the high- and the low-utility "
+                          f"perturbation overlap")
+        for name, choice, known in (("form", form, ("softmax", "margin")), ("selection", selection, ("utility", "random"))):
+            if choice not in known:
+                raise ValueError(f"Expected {name} in {known}. Received: {choice!r}")
+        self.k, self.sigma, self.temperature = k, positive("sigma", sigma), positive("temperature", temperature)
+        self.form, self.margin, self.selection = form, positive("margin", margin), selection
+        self.minimum_utility, self.clip, self.update_statistics = minimum_utility, clip, update_statistics
+
+    def loss_terms(self, batch, training):
+        images, step = batch.views[0], batch.step[0]
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            clean = self.encode(images, training)
+            cross_entropy = losses.cross_entropy(batch.labels, clean["logits"])
+        utility = tf.stop_gradient(tf.abs(tape.gradient(cross_entropy, images)))
+        scores = utility if self.selection == "utility" else tf.random.stateless_uniform(
+            tf.shape(images), self.random_seed(step, 0))
+        low, high = (self.encode_perturbed(perturbed, training) for perturbed in perturb(
+            images, scores, self.k, self.sigma, self.random_seed(step, 1)))
+        useful = tf.cast(tf.reduce_max(utility, axis=[1, 2, 3]) >= self.minimum_utility, tf.float32)
+        contrast = self.contrast(clean["embedding"], low, high, useful)
+        return {"cross_entropy": cross_entropy, "feature_contrastive": self.weighted(contrast, step)}, clean["logits"]
+
+    def encode_perturbed(self, images, training):
+        images = tf.clip_by_value(images, 0.0, 1.0) if self.clip else images
+        return self.encode(images, training, self.update_statistics)["embedding"]
+
+    def contrast(self, anchors, positives, negatives, negative_weights):
+        if self.form == "margin":
+            return losses.feature_contrastive_margin(anchors, positives, negatives, self.margin, negative_weights)
+        return losses.feature_contrastive(anchors, positives, negatives, self.temperature, negative_weights)

@@ -1,0 +1,65 @@
+"""The two Gaussian baselines of the FCL paper (section 4.2): every value of the picture is perturbed.
+
+XE+Gaussian adds a second cross-entropy term on the perturbed pictures; CL+Gaussian contrasts them: the perturbed picture
+is the positive, the batch's other pictures are the negatives.
+"""
+
+import tensorflow as tf
+
+from tf_robust import losses
+from tf_robust.methods.base import AuxiliaryTermMethod
+from tf_robust.methods.checks import positive
+
+
+class GaussianMethod(AuxiliaryTermMethod):
+    """What both share: the noised pictures.
+
+    Args:
+        sigma: deviation of the noise on the [0, 1] scale; the pictures are not clipped.
+    """
+
+    def __init__(self, classifier, *, sigma: float = 0.3, **kwargs):
+        super().__init__(classifier, **kwargs)
+        self.sigma = positive("sigma", sigma)
+
+    def encode_noised(self, batch, training):
+        images = batch.views[0]
+        noise = tf.random.stateless_normal(tf.shape(images), self.random_seed(batch.step[0], 0))
+        return self.encode(images + self.sigma * noise, training, update_statistics=False)
+
+
+class Gaussian(GaussianMethod):
+    """XE+Gaussian: L_xe(x) + lambda L_xe(x + noise)."""
+
+    term_names = ("cross_entropy", "noised_cross_entropy")
+
+    def loss_terms(self, batch, training):
+        logits = self.encode(batch.views[0], training)["logits"]
+        noised = losses.cross_entropy(batch.labels, self.encode_noised(batch, training)["logits"])
+        return {
+            "cross_entropy": losses.cross_entropy(batch.labels, logits),
+            "noised_cross_entropy": self.weighted(noised, batch.step[0]),
+        }, logits
+
+
+class ContrastiveGaussian(GaussianMethod):
+    """CL+Gaussian: L_xe + lambda times FCL's eq. 5 with the noised picture as positive and no perturbed negative.
+
+    Args:
+        temperature: of the contrastive loss.
+    """
+
+    term_names = ("cross_entropy", "contrastive")
+
+    def __init__(self, classifier, *, temperature: float = 0.5, **kwargs):
+        super().__init__(classifier, **kwargs)
+        self.temperature = positive("temperature", temperature)
+
+    def loss_terms(self, batch, training):
+        clean = self.encode(batch.views[0], training)
+        noised = self.encode_noised(batch, training)
+        contrast = losses.feature_contrastive(clean["embedding"], noised["embedding"], temperature=self.temperature)
+        return {
+            "cross_entropy": losses.cross_entropy(batch.labels, clean["logits"]),
+            "contrastive": self.weighted(contrast, batch.step[0]),
+        }, clean["logits"]

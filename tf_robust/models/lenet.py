@@ -1,0 +1,27 @@
+"""A LeNet-like network (LeCun et al., 1989/1998) with ReLU and max pooling."""
+
+import keras
+
+from tf_robust.models import heads
+
+MINIMUM_SIZE = 16
+
+
+def lenet(input_shape, num_classes, *, mean=0.0, std=1.0):
+    """LeNet-5's widths: 5x5 convolutions with 6 (zero-padded) and 16 filters, 2x2 pooling, dense 120, embedding 84.
+
+    Args:
+        input_shape: (H, W, C), at least 16 pixels a side. num_classes: number of logits.
+        mean, std: normalization inside the model, on the [0, 1] scale.
+
+    Returns:
+        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 84]}
+    """
+    images, x = heads.normalized_input(input_shape, mean, std, MINIMUM_SIZE, "lenet")
+    for filters, padding in ((6, "same"), (16, "valid")):
+        x = keras.layers.Conv2D(filters, 5, padding=padding, activation="relu")(x)
+        x = keras.layers.MaxPooling2D(2)(x)
+    x = keras.layers.Flatten()(x)
+    x = keras.layers.Dense(120, activation="relu")(x)
+    embedding = keras.layers.Dense(84, activation="relu")(x)
+    return heads.classifier(images, embedding, num_classes, "lenet")

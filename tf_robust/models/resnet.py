@@ -1,0 +1,62 @@
+"""Residual networks: the CIFAR family of depth 6n + 2 (He et al., 2016a) and ResNet-v2-50 (He et al., 2016b)."""
+
+import functools
+
+import keras
+
+from tf_robust.models import heads
+
+
+def _convolution(x, filters, size, stride=1):
+    return keras.layers.Conv2D(filters, size, stride, padding="same", use_bias=False, kernel_initializer="he_normal")(x)
+
+
+def _batch_norm(x):
+    return keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
+
+
+def _block(x, filters, stride):
+    shortcut = x
+    x = keras.layers.ReLU()(_batch_norm(_convolution(x, filters, 3, stride)))
+    x = _batch_norm(_convolution(x, filters, 3))
+    if stride != 1 or shortcut.shape[-1] != filters:
+        shortcut = _batch_norm(_convolution(shortcut, filters, 1, stride))
+    return keras.layers.ReLU()(keras.layers.Add()([x, shortcut]))
+
+
+def cifar_resnet(input_shape, num_classes, *, depth, mean=0.5, std=0.5):
+    """Three stages of n = (depth - 2) / 6 blocks with 16, 32 and 64 filters, strides 1, 2, 2 (FCL, appendix B).
+
+    Where the resolution changes the shortcut is a 1x1 convolution with batch norm.
+
+    Args:
+        input_shape: (H, W, C), at least 8 pixels a side. num_classes: number of logits.
+        depth: 6n + 2.
+        mean, std: normalization inside the model, on the [0, 1] scale.
+
+    Returns:
+        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 64]}
+    """
+    if depth < 8 or (depth - 2) % 6:
+        raise ValueError(f"Expected depth = 6n + 2 (8, 14, 20, ...). Received: {depth}")
+    name = f"resnet{depth}"
+    images, x = heads.normalized_input(input_shape, mean, std, 8, name)
+    x = keras.layers.ReLU()(_batch_norm(_convolution(x, 16, 3)))
+    for filters, stride in ((16, 1), (32, 2), (64, 2)):
+        for block in range((depth - 2) // 6):
+            x = _block(x, filters, stride if block == 0 else 1)
+    return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(x), num_classes, name)
+
+
+resnet8, resnet20, resnet56 = (functools.partial(cifar_resnet, depth=depth) for depth in (8, 20, 56))
+
+
+def resnet50_v2(input_shape, num_classes, *, mean=0.5, std=0.5):
+    """ResNet-v2-50 with a 2048-wide embedding: keras-cv's backbone, whose stages and strides are the paper's.
+
+    Arguments and result as `cifar_resnet`; at least 32 pixels a side.
+    """
+    import keras_cv  # slow to import, and only this model needs it
+    images, x = heads.normalized_input(input_shape, mean, std, 32, "resnet50_v2")
+    backbone = keras_cv.models.ResNet50V2Backbone(input_shape=input_shape, include_rescaling=False)
+    return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(backbone(x)), num_classes, "resnet50_v2")

@@ -1,0 +1,63 @@
+"""Optimizers and learning-rate schedules of the papers, on Keras' own."""
+
+import keras
+import tensorflow as tf
+
+from tf_robust.errors import unknown
+
+OPTIMIZERS = ("adam", "sgd")
+SCHEDULES = ("constant", "exponential", "steps", "cosine")
+
+
+class Warmup(keras.optimizers.schedules.LearningRateSchedule):
+    """A linear ramp from 0 over the first steps, times another schedule.
+
+    Args:
+        schedule: the schedule to ramp up. steps: at step s < steps the rate is multiplied by (s + 1) / steps.
+    """
+
+    def __init__(self, schedule, steps):
+        self.schedule, self.steps = schedule, steps
+
+    def __call__(self, step):
+        ramp = (tf.cast(step, tf.float32) + 1.0) / self.steps
+        return self.schedule(step) * tf.minimum(ramp, 1.0)
+
+    def get_config(self):
+        return {"schedule": self.schedule, "steps": self.steps}
+
+
+def learning_rate_schedule(kind, peak, *, steps_per_epoch, epochs, warmup_epochs=0.0, decay_rate=0.89,
+                           decay_epochs=(), decay_factor=0.1):
+    """The learning rate as a function of the global step.
+
+    Args:
+        kind: `constant`; `exponential`: times `decay_rate` after each epoch; `steps`: times `decay_factor` at each of
+            `decay_epochs`; `cosine`: to 0 at the end, by step.
+        peak: the rate at the start (after the warm-up), > 0.
+        warmup_epochs: linear ramp from 0 at the beginning; the schedule itself counts from step 0.
+    """
+    if kind not in SCHEDULES:
+        raise unknown("schedule", kind, SCHEDULES)
+    if not peak > 0:
+        raise ValueError(f"Expected learning_rate > 0. Received: {peak}")
+    schedules = keras.optimizers.schedules
+    schedule = {
+        "constant": lambda: schedules.ExponentialDecay(peak, 1, 1.0),
+        "exponential": lambda: schedules.ExponentialDecay(peak, steps_per_epoch, decay_rate, staircase=True),
+        "steps": lambda: schedules.PiecewiseConstantDecay(
+            [round(e * steps_per_epoch) - 1 for e in decay_epochs],  # Keras' boundaries are inclusive
+            [peak * decay_factor**i for i in range(len(decay_epochs) + 1)]),
+        "cosine": lambda: schedules.CosineDecay(peak, steps_per_epoch * epochs),
+    }[kind]()
+    warmup_steps = round(warmup_epochs * steps_per_epoch)
+    return Warmup(schedule, warmup_steps) if warmup_steps else schedule
+
+
+def build(name, schedule, *, momentum=0.9, nesterov=False):
+    """A Keras optimizer: `adam`, or `sgd` with momentum."""
+    if name == "adam":
+        return keras.optimizers.Adam(schedule)
+    if name == "sgd":
+        return keras.optimizers.SGD(schedule, momentum=momentum, nesterov=nesterov)
+    raise unknown("optimizer", name, OPTIMIZERS)

@@ -1,0 +1,71 @@
+"""Rows of evaluations -> JSON, Markdown, HTML with plots: one comparison over rows, seeds and the paper's numbers.
+
+`aggregate` joins what runs left behind to a table; `verdict`, `to_text`, `to_markdown` and `to_html` say it; `write`
+leaves a folder with all of it.
+"""
+
+import os
+
+from tf_robust.files import whole_file, write_json
+from tf_robust.report.charts import class_histogram, comparison_bars, training_curves
+from tf_robust.report.figures import noise_samples, picture_groups, utility_by_class
+from tf_robust.report.html import to_html
+from tf_robust.report.markdown import to_markdown, to_text
+from tf_robust.report.tables import aggregate, results
+from tf_robust.report.wording import verdict
+
+__all__ = ["aggregate", "class_histogram", "comparison_bars", "noise_samples", "picture_groups", "results", "to_html",
+           "to_markdown", "to_text", "training_curves", "utility_by_class", "verdict", "write"]
+
+
+def write(folder, evaluations, *, title, command, commit, paper=None, baseline=None, figures=(), notes=()):
+    """Writes `report.html`, `report.md`, `results.json` and `figures/comparison.png` into a folder.
+
+    Args:
+        folder: made if it is missing. evaluations, paper, baseline: as for `aggregate`.
+        command, commit: what made the runs. figures: further [(path of a PNG file, caption)]. notes: sentences.
+
+    Returns:
+        The table, as `aggregate` gives.
+    """
+    evaluations = list(evaluations)
+    table = aggregate(evaluations, paper, baseline)
+    bars = comparison_bars(os.path.join(folder, "figures", "comparison.png"), table)
+    printed = any(entry["paper"] for entry in table["rows"])
+    figures = [(bars, f"All rows and measures{'; black diamonds are the means in the paper' * printed}."), *figures]
+    notes = [*notes, *_mixtures(evaluations)]
+    versions = {name: _distinct(e.get("versions", {}).get(name) for e in evaluations)
+                for name in dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))}
+    date = max((e["date"] for e in evaluations if e.get("date")), default=None)
+    _write_text(os.path.join(folder, "report.html"), to_html(
+        table, title, figures, _details(evaluations, command, commit, versions), notes))
+    _write_text(os.path.join(folder, "report.md"), to_markdown(table, title, command, notes))
+    write_json(os.path.join(folder, "results.json"), results(table, command, commit, versions, date))
+    return table
+
+
+def _mixtures(evaluations):
+    """Warnings where runs that stand side by side were not made alike."""
+    for field in ("data", "model", "commit"):
+        if len({e.get(field) for e in evaluations}) > 1:
+            yield f"The runs differ in {field}: {_distinct(e.get(field) for e in evaluations)}."
+
+
+def _details(evaluations, command, commit, versions):
+    seconds = sum(e.get("training", {}).get("seconds", 0) for e in evaluations)
+    return {"command": command, "commit": commit,
+            "data": _distinct(e.get("data") for e in evaluations),
+            "model": _distinct(e.get("model") for e in evaluations),
+            "seeds": ", ".join(map(str, sorted({e["seed"] for e in evaluations}))),
+            "training": f"{len(evaluations)} runs, {seconds / 60:.1f} minutes in all",
+            "date": _distinct(e.get("date") for e in evaluations),
+            "versions": ", ".join(f"{name} {version}" for name, version in versions.items())}
+
+
+def _distinct(values):
+    return ", ".join(dict.fromkeys("unknown" if value is None else str(value) for value in values))
+
+
+def _write_text(path, text):
+    with whole_file(path, "wb") as file:
+        file.write(text.encode("utf-8"))

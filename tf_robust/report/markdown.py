@@ -1,0 +1,60 @@
+"""The table as Markdown for a file, and as plain text for the terminal."""
+
+from tf_robust.report import wording
+from tf_robust.report.tables import cells, is_clear
+
+_TERMINAL_MEASURES = 5
+
+
+def to_markdown(table, title, command=None, notes=()):
+    """Title, verdict, command, the table (best values in bold), paired differences, notes: Markdown text."""
+    parts = [f"# {title}", wording.verdict(table)]
+    if command:
+        parts.append(f"```\n{command}\n```")
+    parts += [_grid(table, table["order"], _value_cells(table)),
+              f"{wording.values_caption(table)} Bold: the best mean."]
+    differences = _difference_cells(table)
+    if differences:
+        rows = [row for row in table["order"] if row != table["baseline"]]
+        parts += [f"## Against {table['baseline']}", _grid(table, rows, differences),
+                  f"{wording.difference_caption(table)} {wording.CLEAR_NOTE}"]
+    if notes:
+        parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _value_cells(table):
+    best, texts = wording.best_cells(table), {}
+    for key, entry in cells(table).items():
+        text = wording.value_text(entry)
+        text = f"**{text}**" if key in best else text
+        texts[key] = f"{text} ({wording.paper_text(entry)})" if entry["paper"] else text
+    return texts
+
+
+def _difference_cells(table):
+    texts = {key: (wording.difference_text(entry["difference"]), is_clear(table, entry))
+             for key, entry in cells(table).items() if entry["difference"]}
+    return {key: f"**{text}**" if clear else text for key, (text, clear) in texts.items()}
+
+
+def _grid(table, rows, texts):
+    """A Markdown table; a cell that was not measured holds a dash."""
+    lines = [["row", *table["measures"]], ["---"] * (1 + len(table["measures"]))]
+    lines += [[row, *(texts.get((row, measure), "–") for measure in table["measures"])] for row in rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def to_text(table):
+    """A compact aligned table; the paper's numbers in a line of their own. Many measures stand one a line."""
+    lines = [["", *table["measures"]]]
+    found = cells(table)
+    for row in table["order"]:
+        entries = [found.get((row, measure)) for measure in table["measures"]]
+        lines.append([row, *(wording.value_text(e) if e else "–" for e in entries)])
+        if any(e and e["paper"] for e in entries):
+            lines.append(["  paper", *(wording.spread(*e["paper"]) if e and e["paper"] else "–" for e in entries)])
+    if len(table["measures"]) > _TERMINAL_MEASURES:
+        lines = list(zip(*lines))
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)

@@ -1,0 +1,130 @@
+"""Evaluations of many runs -> one table of rows x measures, and what it says in words.
+
+A *row* is a method with its settings, named as its flagfile; a *measure* is `bal`, `un`, `clean`, ...; runs of one row
+differ by seed. Intervals over seeds are Student's t: they hold the luck of the seed, on one fixed test set.
+"""
+
+import numpy as np
+import scipy.stats
+
+from tf_robust.errors import unknown
+
+CLEAN = ("clean", "bal")
+BASELINES = ("xe", "cross_entropy")
+_LOWER_IS_BETTER = ("flips/", "calibration", "mean_corruption_error")
+
+
+def aggregate(evaluations, paper=None, baseline=None):
+    """Joins the evaluations of runs to one table.
+
+    Args:
+        evaluations: dicts as in `evaluation.json`, of one or more rows and seeds.
+        paper: {row: {measure: [mean, std or None]}}, or None.
+        baseline: the row that the others are compared with; by default `xe`, `cross_entropy`, or the first.
+
+    Returns:
+        {"rows": [entry], "order": [row names], "measures": [names], "baseline": name}; rows and measures stand in the
+        order in which they come. An entry has `row`, `measure`, `values` and `seeds` (sorted by seed), `mean`, `std`
+        (sample deviation; None with one seed), `paper`, `low` and `high` (95 %: of the mean over seeds; with one seed
+        binomial), `difference`: None or {"baseline", "mean", "low", "high", "pairs"}, paired over common seeds (`low`
+        and `high` are None with one pair).
+
+    Raises:
+        ValueError: no evaluations, a missing field, a row and seed twice, an unknown baseline, bad numbers in `paper`.
+    """
+    found = _by_cell(evaluations)
+    order = list(dict.fromkeys(row for row, _ in found))
+    measures = list(dict.fromkeys(measure for _, measure in found))
+    if baseline is None:
+        baseline = next((name for name in BASELINES if name in order), order[0])
+    if baseline not in order:
+        raise unknown("baseline row", baseline, order)
+    entries = [{**_entry(row, measure, found[row, measure]), "paper": _paper(paper or {}, row, measure),
+                "difference": _difference(found, row, measure, baseline)}
+               for row in order for measure in measures if (row, measure) in found]
+    return {"rows": entries, "order": order, "measures": measures, "baseline": baseline}
+
+
+def _by_cell(evaluations):
+    """{(row, measure): {seed: row of the evaluation}}"""
+    found, seen = {}, set()
+    for evaluation in evaluations:
+        if missing := {"row", "seed", "rows"} - evaluation.keys():
+            raise ValueError(f"Expected an evaluation with row, seed, rows. Missing: {sorted(missing)}")
+        run = evaluation["row"], evaluation["seed"]
+        if run in seen:
+            raise ValueError(f"Expected one evaluation a row and seed. Received two: row {run[0]!r}, seed {run[1]}")
+        seen.add(run)
+        for measured in evaluation["rows"]:
+            found.setdefault((run[0], measured["measure"]), {})[run[1]] = measured
+    if not found:
+        raise ValueError(f"Expected evaluations with measures. Received: {len(seen)} evaluations without any")
+    return found
+
+
+def _entry(row, measure, by_seed):
+    seeds = sorted(by_seed)
+    values = [by_seed[seed]["value"] for seed in seeds]
+    low, high = t_interval(values)
+    if len(values) == 1:
+        low, high = (by_seed[seeds[0]].get(side) for side in ("low", "high"))
+    return {"row": row, "measure": measure, "values": values, "seeds": seeds, "mean": float(np.mean(values)),
+            "std": float(np.std(values, ddof=1)) if len(values) > 1 else None, "low": low, "high": high}
+
+
+def t_interval(values):
+    """The 95 % t interval of the mean: (low, high), or (None, None) with fewer than two values."""
+    if len(values) < 2:
+        return None, None
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return float(np.mean(values) - half), float(np.mean(values) + half)
+
+
+def _paper(paper, row, measure):
+    printed = paper.get(row, {}).get(measure)
+    if printed is not None and (not isinstance(printed, (list, tuple)) or len(printed) != 2):
+        raise ValueError(f"Expected the paper's [mean, std] for {row!r}, {measure!r}. Received: {printed!r}")
+    return printed and list(printed)
+
+
+def _difference(found, row, measure, baseline):
+    ours, theirs = found[row, measure], found.get((baseline, measure), {})
+    common = sorted(ours.keys() & theirs.keys())
+    if row == baseline or not common:
+        return None
+    pairs = [ours[seed]["value"] - theirs[seed]["value"] for seed in common]
+    low, high = t_interval(pairs)
+    return {"baseline": baseline, "mean": float(np.mean(pairs)), "low": low, "high": high, "pairs": len(pairs)}
+
+
+def results(table, command, commit, versions, date):
+    """The table as a recorded result, for `results/**/*.json`; entries gain `min` and `max` over seeds."""
+    rows = [{**entry, "min": min(entry["values"]), "max": max(entry["values"])} for entry in table["rows"]]
+    return {"command": command, "commit": commit, "versions": versions, "date": date, "rows": rows}
+
+
+def cells(table):
+    """{(row, measure): entry}"""
+    return {(entry["row"], entry["measure"]): entry for entry in table["rows"]}
+
+
+def lower_is_better(measure):
+    return any(part in measure for part in _LOWER_IS_BETTER)
+
+
+def gain(entry):
+    """The mean difference to the baseline, positive where it is an improvement."""
+    return entry["difference"]["mean"] * (-1 if lower_is_better(entry["measure"]) else 1)
+
+
+def is_clear(table, entry):
+    """Whether the difference to the baseline is outside chance.
+
+    Over seeds: its interval excludes 0. With one pair: the two values' own intervals do not overlap.
+    """
+    difference, reference = entry["difference"], cells(table)[table["baseline"], entry["measure"]]
+    if difference["low"] is not None:
+        return not difference["low"] <= 0 <= difference["high"]
+    if entry["low"] is None or reference["low"] is None:
+        return False
+    return entry["low"] > reference["high"] or entry["high"] < reference["low"]

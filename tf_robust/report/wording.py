@@ -1,0 +1,126 @@
+"""How the numbers of a table are written: in its cells, and as one sentence. Fractions have three decimals."""
+
+import numpy as np
+
+from tf_robust.report.tables import CLEAN, gain, is_clear, lower_is_better
+
+_LISTED = 3  # measures that the verdict names of a kind
+
+CLEAR_NOTE = ("Bold: the interval excludes 0 or, with one pair, the intervals of the two values do not overlap. "
+              "Intervals are not corrected for the number of comparisons.")
+
+
+def spread(mean, deviation):
+    return f"{mean:.3f}" if deviation is None else f"{mean:.3f} ± {deviation:.3f}"
+
+
+def interval(low, high, sign=""):
+    """`[low, high]`, or nothing where there is no interval."""
+    return "" if low is None else f"[{low:{sign}z.3f}, {high:{sign}z.3f}]"
+
+
+def value_text(entry):
+    """`mean ± std`; with one seed `value [low, high]`."""
+    text = spread(entry["mean"], entry["std"])
+    return text if entry["std"] is not None else f"{text} {interval(entry['low'], entry['high'])}".rstrip()
+
+
+def paper_text(entry):
+    """`paper mean ± std`, or nothing."""
+    return f"paper {spread(*entry['paper'])}" if entry["paper"] else ""
+
+
+def difference_text(difference):
+    return f"{difference['mean']:+z.3f} {interval(difference['low'], difference['high'], '+')}".rstrip()
+
+
+def values_caption(table):
+    """What the cells hold: deviations over seeds or, with one seed, binomial intervals."""
+    seeds = [len(entry["seeds"]) for entry in table["rows"]]
+    if max(seeds) == 1:
+        return "One seed; in brackets the 95% interval for the number of test pictures."
+    alone = " A row with one seed has the 95% interval for the number of test pictures." if min(seeds) == 1 else ""
+    return f"Mean ± sample deviation over {_range(seeds)} seeds.{alone}"
+
+
+def difference_caption(table):
+    """What the table of differences holds: baseline and number of pairs."""
+    pairs = [entry["difference"]["pairs"] for entry in table["rows"] if entry["difference"]]
+    if max(pairs) == 1:
+        return f"Difference to {table['baseline']}, one seed: there is no interval over seeds."
+    return f"Paired difference to {table['baseline']} over {_range(pairs)} common seeds, mean and 95% t interval."
+
+
+def best_cells(table):
+    """The (row, measure) of each measure's best mean, with ties as printed; none where only one row was measured."""
+    best = set()
+    for measure in table["measures"]:
+        means = {e["row"]: round(e["mean"], 3) for e in table["rows"] if e["measure"] == measure}
+        top = min(means.values()) if lower_is_better(measure) else max(means.values())
+        best |= {(row, measure) for row, mean in means.items() if mean == top and len(means) > 1}
+    return best
+
+
+def verdict(table):
+    """One sentence: what the row with the largest mean gain over the measures that are not clean wins and loses."""
+    compared = [entry for entry in table["rows"] if entry["difference"]]
+    if not compared:
+        return _nothing_to_compare(table)
+    gains = {row: _mean_gain(compared, row) for row in dict.fromkeys(entry["row"] for entry in compared)}
+    row = max(gains, key=gains.get)
+    chosen = [entry for entry in compared if entry["row"] == row]
+    among = f" (the largest mean gain of {len(gains)} rows)" if len(gains) > 1 else ""
+    return f"Against {table['baseline']}, {row}{among} {_effects(table, chosen)} {_certainty(chosen)}."
+
+
+def _nothing_to_compare(table):
+    first = [entry for entry in table["rows"] if entry["row"] == table["order"][0]]
+    if len(table["order"]) > 1:
+        return f"No row shares a measure and a seed with {table['baseline']}: there is nothing to compare."
+    values = ", ".join(f"{entry['measure']} {value_text(entry)}" for entry in first[:2 * _LISTED])
+    seeds = _range([len(entry["seeds"]) for entry in first])
+    return f"Only {table['order'][0]} was measured ({'one seed' if seeds == '1' else seeds + ' seeds'}): {values}."
+
+
+def _mean_gain(compared, row):
+    own = [entry for entry in compared if entry["row"] == row]
+    return np.mean([gain(e) for e in own if e["measure"].split("/")[-1] not in CLEAN] or [gain(e) for e in own])
+
+
+def _effects(table, chosen):
+    """`improves un by +0.2 [...] and ...; worsens bal by ...; shows no clear difference in ...`"""
+    clear = sorted((e for e in chosen if is_clear(table, e)), key=lambda e: -abs(gain(e)))
+    kinds = {"improves": [_by(e) for e in clear if gain(e) > 0], "worsens": [_by(e) for e in clear if gain(e) < 0],
+             "shows no clear difference in": [_unclear(e) for e in chosen if not is_clear(table, e)]}
+    return "; ".join(f"{verb} {_join(_shorten(texts))}" for verb, texts in kinds.items() if texts)
+
+
+def _by(entry):
+    note = " (lower is better)" if lower_is_better(entry["measure"]) else ""
+    return f"{entry['measure']}{note} by {difference_text(entry['difference'])}"
+
+
+def _unclear(entry):
+    return f"{entry['measure']} ({difference_text(entry['difference'])})"
+
+
+def _shorten(texts):
+    rest = len(texts) - _LISTED
+    return texts if rest <= 1 else [*texts[:_LISTED], f"{rest} more measures"]
+
+
+def _join(texts):
+    if len(texts) < 3:
+        return " and ".join(texts)
+    return ", ".join(texts[:-1]) + ", and " + texts[-1]
+
+
+def _certainty(chosen):
+    pairs = [entry["difference"]["pairs"] for entry in chosen]
+    if max(pairs) == 1:
+        return "(one seed only: how much seeds differ is unknown)"
+    return f"({_range(pairs)} seeds, 95% intervals)"
+
+
+def _range(counts):
+    return str(max(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"

@@ -1,0 +1,183 @@
+"""Training: epochs of batches through `Method.train_step`, with checkpoints, exact resume and a clean stop.
+
+Keras' own `fit` runs past the end of an epoch when `steps_per_execution` does not divide it and cannot start inside
+one; this loop does neither. Keras' callbacks and progress bar serve.
+"""
+
+import dataclasses
+import logging
+import signal
+import sys
+import threading
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_robust import checkpoints, data, losses
+
+CHECKPOINT_SECONDS = 600.0
+
+
+class TrainingDiverged(RuntimeError):
+    """A loss term or the gradient is not finite."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C: the state is saved, the same command goes on from here."""
+
+
+@dataclasses.dataclass
+class TrainingResult:
+    """steps: the global step reached. seconds: spent here, not in earlier runs that were resumed."""
+    steps: int
+    seconds: float
+
+
+def strategy():
+    """MirroredStrategy over the visible GPUs if there are several, else TensorFlow's default."""
+    several = len(tf.config.list_logical_devices("GPU")) > 1
+    return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
+
+
+def fit(method, source, *, epochs, batch_size, augmentations=(), checkpoint_folder=None, validation=None, callbacks=(),
+        steps_per_execution=1, stop_after=None):
+    """Trains a compiled method, from its newest checkpoint if there is one.
+
+    Args:
+        method: a `Method`, compiled with an optimizer (inside the strategy's scope, if any).
+        source: a `data.Source`. epochs, batch_size: positive; the batch is over all replicas.
+        augmentations: functions (images, seed) -> images.
+        checkpoint_folder: where to save after each epoch, every ten minutes and on Ctrl-C; None: nowhere.
+        validation: a `Source` evaluated ten times in the course of training; None for none.
+        callbacks: Keras callbacks. steps_per_execution: steps run without coming back to Python.
+        stop_after: stop cleanly at this global step, as Ctrl-C does (used to test resuming).
+
+    Returns:
+        TrainingResult
+
+    Raises:
+        TrainingDiverged: names the term and the step; the last good checkpoint is kept.
+        Interrupted: after Ctrl-C; the state is saved.
+    """
+    if epochs < 1 or steps_per_execution < 1:
+        raise ValueError(f"Expected epochs and steps_per_execution >= 1. Received: {epochs}, {steps_per_execution}")
+    steps = data.steps_per_epoch(source, batch_size)
+    strategy = method.distribute_strategy
+    if batch_size % strategy.num_replicas_in_sync:
+        raise ValueError(f"Expected a batch that {strategy.num_replicas_in_sync} replicas can share equally. "
+                         f"Received: batch_size={batch_size}")
+    for warning in method.schedule(steps, steps * epochs):
+        logging.warning(warning)
+    with strategy.scope():
+        method.optimizer.build(method.classifier.trainable_variables)
+    step = checkpoints.restore(method, checkpoint_folder) if checkpoint_folder else 0
+    if step:
+        print(f"Resumed at step {step} of {steps * epochs}.", flush=True)
+    start, run_steps, validate = time.monotonic(), _steps_function(method), _validation(method, validation)
+    verbose = 1 if sys.stdout.isatty() else 2
+    callbacks = keras.callbacks.CallbackList(list(callbacks), add_progbar=True, model=method, verbose=verbose,
+                                             epochs=epochs, steps=steps)
+    callbacks.on_train_begin()
+    with _clean_stop() as stop_requested:
+        saver = _Saver(method, checkpoint_folder, step)
+        while step < steps * epochs:
+            epoch, done = divmod(step, steps)
+            batches = data.training_epoch(source, batch_size, seed=method.seed, epoch=epoch,
+                                          augmentations=augmentations, skip_batches=done)
+            iterator = iter(strategy.experimental_distribute_dataset(batches))
+            callbacks.on_epoch_begin(epoch)
+            if not done:
+                method.reset_metrics()
+            while step < (epoch + 1) * steps:
+                count = min(steps_per_execution, (epoch + 1) * steps - step, (stop_after or step + 10**9) - step)
+                _run(run_steps, iterator, count, method)
+                step += count
+                callbacks.on_train_batch_end(step - epoch * steps - 1, _values(method))
+                if stop_requested.is_set() or step == stop_after:
+                    saver.save(step)
+                    raise Interrupted(f"Stopped at step {step} of {steps * epochs}. The same command goes on from here.")
+                saver.save_if_due(step)
+            logs = _values(method)
+            if validation is not None and (epoch + 1) % max(1, epochs // 10) == 0:
+                logs.update(validate())
+            callbacks.on_epoch_end(epoch, logs)
+            saver.save(step)
+    callbacks.on_train_end()
+    return TrainingResult(step, time.monotonic() - start)
+
+
+def _validation(method, source):
+    """A function that measures a source in inference mode: {"val_cross_entropy": ..., "val_accuracy": ...}."""
+    @tf.function(reduce_retracing=True)
+    def sums(images, labels):
+        logits = method.classifier(images, training=False)["logits"]
+        hits = tf.cast(tf.argmax(logits, 1) == labels, tf.float32)
+        return tf.reduce_sum(losses.cross_entropy(labels, logits)), tf.reduce_sum(hits)
+
+    def validate():
+        loss, hits = np.sum([sums(*batch) for batch in data.evaluation_batches(source)], axis=0) / len(source)
+        return {"val_cross_entropy": float(loss), "val_accuracy": float(hits)}
+    return validate
+
+
+def _steps_function(method):
+    train_step = tf.autograph.experimental.do_not_convert(method.train_step)
+
+    @tf.function(reduce_retracing=True)
+    def run_steps(iterator, count):
+        for _ in tf.range(count):
+            method.distribute_strategy.run(train_step, (next(iterator),))
+    return run_steps
+
+
+def _run(run_steps, iterator, count, method):
+    try:
+        run_steps(iterator, tf.constant(count))
+    except tf.errors.InvalidArgumentError as error:
+        at = int(method.optimizer.iterations)
+        culprit = next((line for line in error.message.split("\n") if "Tensor had" in line), None)
+        if culprit is None:
+            raise
+        what = culprit.split(" : ")[0].strip()
+        raise TrainingDiverged(
+            f"Not finite at step {at}: {what} ({culprit.split(' : ')[-1].strip()}). Training stopped; the last good "
+            f"checkpoint is kept. Try a lower learning rate or weight of the term.") from error
+
+
+def _values(method):
+    return {name: float(value) for name, value in method.get_metrics_result().items()}
+
+
+class _Saver:
+    def __init__(self, method, folder, step):
+        self.method, self.folder, self.saved, self.time = method, folder, step, time.monotonic()
+
+    def save(self, step):
+        if self.folder and step != self.saved:
+            checkpoints.save(self.method, self.folder, step)
+            self.saved, self.time = step, time.monotonic()
+
+    def save_if_due(self, step):
+        if time.monotonic() - self.time > CHECKPOINT_SECONDS:
+            self.save(step)
+
+
+class _clean_stop:
+    """While open, the first Ctrl-C sets an event instead of raising; the second raises at once."""
+
+    def __enter__(self):
+        self.event, self.main = threading.Event(), threading.current_thread() is threading.main_thread()
+        if self.main:
+            self.previous = signal.signal(signal.SIGINT, self._handle)
+        return self.event
+
+    def _handle(self, *_):
+        print("\nStopping after this step; press Ctrl-C again to stop at once.", flush=True)
+        signal.signal(signal.SIGINT, self.previous)
+        self.event.set()
+
+    def __exit__(self, *_):
+        if self.main:
+            signal.signal(signal.SIGINT, self.previous)

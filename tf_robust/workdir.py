@@ -1,0 +1,86 @@
+"""The folder of one run: claimed by one process, bound to its flags, never half written.
+
+It holds `flags.txt`, `environment.json`, `checkpoints/`, `history.json`, `tensorboard/`, `saved_model/`,
+`evaluation.json`, `figures/`, `report.html` and `report.md`.
+"""
+
+import contextlib
+import fcntl
+import importlib.metadata
+import logging
+import os
+import subprocess
+
+import tensorflow as tf
+
+from tf_robust.files import read_json, whole_file, write_json
+
+PACKAGES = ("tensorflow", "keras", "numpy", "tensorflow-datasets", "tf_robust")
+
+
+class Busy(RuntimeError):
+    """Another process works in this folder."""
+
+
+@contextlib.contextmanager
+def claimed(folder, flags):
+    """Holds `folder` for one run with these flags.
+
+    Args:
+        folder: made if it is missing. flags: {name: text}, what the run depends on.
+
+    Raises:
+        PermissionError: it cannot be written. ValueError: it was started with other flags; shows the difference.
+        Busy: another process is at it.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+        lock = open(os.path.join(folder, "lock"), "w")
+    except OSError as error:
+        raise PermissionError(f"Expected a workdir that can be written. Received: {folder} ({error.strerror})") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system when the process ends, however it ends
+        except OSError as error:
+            raise Busy(f"Another process is working in {folder}") from error
+        _bind(folder, flags)
+        yield folder
+
+
+def _bind(folder, flags):
+    path, here = os.path.join(folder, "flags.txt"), environment()
+    if os.path.exists(path):
+        with open(path) as file:
+            before = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
+        differing = [f"  --{name}: {before.get(name, '(not set)')} there, {flags.get(name, '(not set)')} now"
+                     for name in sorted({*before, *flags}) if before.get(name) != flags.get(name)]
+        if differing:
+            raise ValueError(f"{folder} was started with other flags:\n" + "\n".join(differing) +
+                             "\nUse the same flags to go on, or another --workdir.")
+        then = read_json(os.path.join(folder, "environment.json"))
+        for key in here:
+            if then.get(key) != here[key]:
+                logging.warning("%s was started with %s = %s, now it is %s: a resumed run will not be bit-identical.",
+                                folder, key, then.get(key), here[key])
+        return
+    write_json(os.path.join(folder, "environment.json"), here)
+    with whole_file(path) as file:
+        file.writelines(f"--{name}={value}\n" for name, value in sorted(flags.items()))
+
+
+def environment():
+    """Versions and thread counts: equal ones are part of the promise of bit-identical runs."""
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {**versions, "threads": tf.config.threading.get_intra_op_parallelism_threads()
+            or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0)) or len(os.sched_getaffinity(0))}
+
+
+def commit():
+    """The commit of the source tree, with `+changes` when it has uncommitted ones; the version outside of git."""
+    def git(*words):
+        run = subprocess.run(["git", "-C", os.path.dirname(__file__), *words], capture_output=True, text=True, check=False)
+        return run.stdout.strip() if run.returncode == 0 else ""
+    head = git("rev-parse", "--short=12", "HEAD")
+    if not head:
+        return f"version {importlib.metadata.version('tf_robust')}"
+    return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
