@@ -54,7 +54,7 @@ def digit_pools():
     return divide(images, digits.target.astype(np.int64), {"train": 13, "validation": 2, "test": 3})
 
 
-def build(images, labels, common, rare, *, salt, shift=False):
+def build(images, labels, common, rare, *, salt, shift=0):
     """Makes one split of the corner-digit set from its own pool of digits.
 
     Args:
@@ -62,7 +62,7 @@ def build(images, labels, common, rare, *, salt, shift=False):
         common: pictures of each class 0-9; where the pool of a class is smaller, its centres repeat, each time with
             another corner digit. rare: pictures of each class 10-14.
         salt: int, makes the draws of one split independent of another's.
-        shift: move each centre digit at random by up to `MARGIN` pixels.
+        shift: move each centre digit at random by up to so many pixels, at most `MARGIN`.
 
     Returns:
         (uint8 [10 * common + 5 * rare, 28, 28, 1], int64 labels in 0..14), shuffled once.
@@ -82,7 +82,7 @@ def build(images, labels, common, rare, *, salt, shift=False):
     centres, classes = centres[order], classes[order]
     pictures = images[centres]
     if shift:
-        pictures = _shift(pictures, random.randint(-MARGIN, MARGIN + 1, size=(len(pictures), 2)))
+        pictures = _shift(pictures, random.randint(-shift, shift + 1, size=(len(pictures), 2)))
     small = _reduce(images)[random.randint(len(images), size=len(pictures))]
     corners = random.randint(2, size=(len(pictures), 2)) * (CANVAS - CORNER_SIZE)
     for i in np.flatnonzero(classes >= 5):  # every picture of 5-9 and 10-14 carries a corner digit

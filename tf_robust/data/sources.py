@@ -237,7 +237,7 @@ def _embedded_split(name, split):
     if name == "digits":
         return pools[split]
     quota = {"train": (1000, 10), "validation": (50, 50), "test": (100, 100)}[split]
-    return corner_digits.build(*pools[split], *quota, salt=SPLITS.index(split), shift=True)
+    return corner_digits.build(*pools[split], *quota, salt=SPLITS.index(split), shift=2)
 
 
 def _embedded(name, split):
