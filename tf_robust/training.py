@@ -136,7 +136,7 @@ def _run(run_steps, iterator, count, method):
     try:
         run_steps(iterator, tf.constant(count))
     except tf.errors.InvalidArgumentError as error:
-        at = int(method.optimizer.iterations)
+        at = int(method.optimizer.iterations.numpy())
         culprit = next((line for line in error.message.split("\n") if "Tensor had" in line), None)
         if culprit is None:
             raise

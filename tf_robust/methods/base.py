@@ -64,9 +64,11 @@ class Method(keras.Model):
     def train_step(self, batch):
         step = batch.step[0]
         gradients, terms, logits, statistics = self.gradients(batch, step)
-        for variable, value in zip(self.classifier.non_trainable_variables, statistics):
-            variable.assign(value)
-        self.optimizer.apply_gradients(zip(gradients, self.classifier.trainable_variables))
+        finite = tf.debugging.check_numerics(tf.add_n([tf.reduce_sum(g) for g in gradients]), "gradient")
+        with tf.control_dependencies([finite]):  # nothing changes in a step that diverges
+            for variable, value in zip(self.classifier.non_trainable_variables, statistics):
+                variable.assign(value)
+            self.optimizer.apply_gradients(zip(gradients, self.classifier.trainable_variables))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         for name, value in terms.items():  # a replica's share times the number of replicas, averaged over replicas
             self.trackers[name].update_state(value * replicas)
@@ -87,9 +89,6 @@ class Method(keras.Model):
         if self.weight_decay:
             gradients = [g + self.weight_decay / tf.distribute.get_strategy().num_replicas_in_sync * v.value
                          for g, v in zip(gradients, variables)]
-        total = tf.debugging.check_numerics(tf.add_n([tf.reduce_sum(g) for g in gradients]), "gradient")
-        with tf.control_dependencies([total]):
-            gradients = [tf.identity(g) for g in gradients]
         statistics = [scope.get_current_value(v) for v in self.classifier.non_trainable_variables]
         statistics = [v.value if s is None else s for v, s in zip(self.classifier.non_trainable_variables, statistics)]
         return gradients, {"total": loss, **terms}, logits, statistics

@@ -1,0 +1,53 @@
+"""Two logical CPU devices, so that replicas can be tested; a tiny network and a tiny data set for sweeps."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import data
+from tf_robust.models import heads
+
+_CPU = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+
+def tiny_network(shape=(16, 16, 1), classes=3, batch_norm=True, seed=0):
+    """One convolution, batch norm, a dense embedding of 8."""
+    keras.utils.set_random_seed(seed)
+    images, x = heads.normalized_input(shape, 0.5, 0.5, 8, "tiny")
+    x = keras.layers.Conv2D(4, 3, strides=2, activation="softplus")(x)
+    if batch_norm:
+        x = keras.layers.BatchNormalization(momentum=0.9)(x)
+    embedding = keras.layers.Dense(8, activation="tanh")(keras.layers.Flatten()(x))
+    return heads.classifier(images, embedding, classes, "tiny")
+
+
+def tiny_source(count=48, shape=(16, 16, 1), classes=3, split="train"):
+    """Pictures whose class is the brightest third, under noise."""
+    random = np.random.RandomState(count)
+    labels = np.arange(count) % classes
+    images = random.randint(0, 120, size=(count, *shape))
+    for image, label in zip(images, labels):
+        image[label * shape[0] // classes:(label + 1) * shape[0] // classes] += 120
+    return data.ArraySource.of("tiny", split, images.astype(np.uint8), labels, map(str, range(classes)))
+
+
+@pytest.fixture
+def network():
+    return tiny_network
+
+
+@pytest.fixture
+def source():
+    return tiny_source
+
+
+@pytest.fixture(scope="session")
+def two_replicas():
+    """One strategy for all tests: a second one in the same process would reuse the first one's collective keys."""
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from tf_robust import corruptions
+
+GRAY = np.full([200, 12, 10, 3], 0.5, np.float32)
+PICTURES = np.random.RandomState(0).rand(8, 12, 10, 3).astype(np.float32)
+UNEVEN = np.random.RandomState(1).uniform(0.0, 0.6, size=(12, 10))  # chances that tell rows from columns
+
+NOISES = {
+    "uniform": corruptions.uniform_noise,
+    "nonuniform": lambda images, **options: corruptions.nonuniform_noise(images, UNEVEN, **options),
+}
+noises = pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+
+
+def replaced(before, after):
+    """bool [N, H, W]: where any channel differs."""
+    return (np.asarray(after) != before).any(axis=-1)
+
+
+@pytest.mark.parametrize("noise, chances", [(NOISES["uniform"], np.full([12, 10], 0.15)), (NOISES["nonuniform"], UNEVEN)])
+def test_each_location_has_its_chance(noise, chances):
+    counts = replaced(GRAY, noise(GRAY, seed=1)).sum(axis=0)
+    excess = (counts - 200 * chances) / np.sqrt(200 * chances * (1 - chances))
+    assert scipy.stats.chi2.sf((excess**2).sum(), df=excess.size) > 1e-3
+    assert scipy.stats.binomtest(int(counts.sum()), 200 * counts.size, chances.mean()).pvalue > 1e-3
+
+
+def test_the_rate_is_an_argument():
+    assert not replaced(PICTURES, corruptions.uniform_noise(PICTURES, seed=0, rate=0.0)).any()
+    assert replaced(PICTURES, corruptions.uniform_noise(PICTURES, seed=0, rate=1.0)).all()
+
+
+@noises
+def test_a_location_becomes_one_uniform_gray_in_all_channels(noise):
+    after = noise(GRAY, seed=2).numpy()
+    grays = after[replaced(GRAY, after)]
+    np.testing.assert_array_equal(grays, np.repeat(grays[:, :1], 3, axis=1))
+    assert scipy.stats.kstest(grays[:, 0], "uniform").pvalue > 1e-3
+
+
+@noises
+def test_the_noise_depends_on_seed_and_index_alone(noise):
+    indices = np.array([5, 0, 7, 3, 1, 2, 6, 4])
+    together = noise(PICTURES, seed=3, indices=indices)
+    alone = [noise(PICTURES[i:i + 1], seed=3, indices=indices[i:i + 1])[0] for i in range(8)]
+    batches = tf.data.Dataset.from_tensor_slices((PICTURES, indices)).batch(3)
+    mapped = batches.map(lambda images, i: noise(images, seed=3, indices=i)).unbatch()
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_array_equal(together, list(mapped))
+    np.testing.assert_array_equal(together, tf.function(noise)(PICTURES, seed=3, indices=indices))
+
+
+@noises
+def test_indices_count_from_zero(noise):
+    expected = noise(PICTURES, seed=3, indices=np.arange(8))
+    np.testing.assert_array_equal(noise(PICTURES, seed=3), expected)
+    np.testing.assert_array_equal(noise(PICTURES, seed=3, indices=list(range(8))), expected)
+
+
+@noises
+def test_another_seed_or_index_gives_other_noise(noise):
+    same = np.repeat(PICTURES[:1], 2, axis=0)
+    first = noise(same, seed=4)
+    assert (replaced(same, first)[0] != replaced(same, first)[1]).any()
+    assert (replaced(same, first) != replaced(same, noise(same, seed=5))).any()
+
+
+@pytest.mark.parametrize("floor", [0.1, 0.001])
+def test_nonuniform_probabilities_fall_with_the_deviation(floor):
+    deviation = np.random.RandomState(2).uniform(0.05, 0.4, size=(28, 28))
+    deviation[:2] = 0.0
+    chances = corruptions.nonuniform_probabilities(deviation, floor=floor)
+    products = (chances * (deviation + floor))[chances < 1]
+    np.testing.assert_allclose(chances.mean(), 0.15, rtol=1e-9)
+    np.testing.assert_allclose(products, products[0])
+    assert (chances == 1).sum() == (56 if floor == 0.001 else 0)
+    assert (products[0] >= (deviation + floor)[chances == 1]).all()
+
+
+def test_nonuniform_probabilities_reach_any_rate():
+    deviation = np.random.RandomState(3).rand(5, 5)
+    for rate in (1e-3, 0.5, 1.0):
+        np.testing.assert_allclose(corruptions.nonuniform_probabilities(deviation, rate=rate).mean(), rate, rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"rate": 0.0}, {"rate": 1.5}, {"floor": 0.0}, {"floor": np.nan}])
+def test_impossible_probabilities_are_refused(options):
+    with pytest.raises(ValueError, match="Expected rate in .* and floor > 0"):
+        corruptions.nonuniform_probabilities(np.ones([2, 2]), **options)
+
+
+def test_location_deviation_equals_numpy():
+    batches = [PICTURES[:3], PICTURES[3:7], PICTURES[7:]]
+    np.testing.assert_allclose(corruptions.location_deviation(batches), PICTURES.std(axis=0, dtype=float).mean(axis=-1))
+    np.testing.assert_allclose(corruptions.location_deviation([GRAY]), 0.0, atol=1e-7)

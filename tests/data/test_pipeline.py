@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust.data import Batch, evaluation_batches, steps_per_epoch, training_epoch
+from tf_robust.data.augment import crop_flip, patch_gaussian
+from tf_robust.data.sources import ArraySource
+
+SIZE, BATCH = 14, 4  # three whole batches an epoch
+AUGMENTATIONS = (crop_flip, patch_gaussian)
+
+
+@pytest.fixture
+def source():
+    """Pictures of random pixels; picture i has label i."""
+    images = np.random.RandomState(0).randint(256, size=(SIZE, 6, 5, 3), dtype=np.uint8)
+    return ArraySource.of("made-up", "train", images, np.arange(SIZE), map(str, range(SIZE)))
+
+
+def epoch_of(source, *, seed=0, epoch=0, **options):
+    return list(training_epoch(source, BATCH, seed=seed, epoch=epoch, **options))
+
+
+def assert_equal_batches(first, second):
+    assert len(first) == len(second)
+    for a, b in zip(first, second):
+        for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b)):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_a_batch_holds_views_labels_and_the_global_step(source):
+    for step, batch in enumerate(epoch_of(source, epoch=2), start=2 * 3):
+        assert isinstance(batch, Batch) and isinstance(batch.views, tuple)
+        assert batch.views[0].dtype == tf.float32 and batch.labels.dtype == batch.step.dtype == tf.int64
+        np.testing.assert_allclose(batch.views[0], source.images[batch.labels] / 255, rtol=1e-6)
+        np.testing.assert_array_equal(batch.step, [step] * BATCH)
+
+
+def test_an_epoch_is_whole_batches_of_different_examples(source):
+    batches = epoch_of(source)
+    assert len(batches) == steps_per_epoch(source, BATCH) == 3
+    assert len(np.unique([batch.labels for batch in batches])) == 12
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2, 3])
+def test_skipping_goes_on_where_the_epoch_was_left(source, skip):
+    whole = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS)
+    rest = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS, skip_batches=skip)
+    assert_equal_batches(rest, whole[skip:])
+
+
+def test_an_epoch_is_a_function_of_its_arguments_alone(source):
+    tf.random.set_seed(1)
+    first = epoch_of(source, augmentations=AUGMENTATIONS)
+    tf.random.set_seed(2)
+    assert_equal_batches(epoch_of(source, augmentations=AUGMENTATIONS), first)
+
+
+@pytest.mark.parametrize("other", [{"seed": 1}, {"epoch": 1}])
+def test_another_seed_or_epoch_has_another_order(source, other):
+    assert (epoch_of(source)[0].labels != epoch_of(source, **other)[0].labels).numpy().any()
+
+
+def test_augmentations_apply_in_the_given_order(source):
+    def halve(images, _):
+        return images / 2
+
+    def square(images, _):
+        return images**2
+    halved_first, squared_first = (epoch_of(source, augmentations=order)[0] for order in ((halve, square), (square, halve)))
+    pixels = source.images[halved_first.labels] / 255
+    np.testing.assert_allclose(halved_first.views[0], (pixels / 2)**2, rtol=1e-6)
+    np.testing.assert_allclose(squared_first.views[0], pixels**2 / 2, rtol=1e-6)
+
+
+def test_every_step_epoch_seed_and_place_in_the_order_draws_anew(source):
+    def noise(images, seed):
+        return tf.random.stateless_uniform(tf.shape(images), seed)
+
+    def draws(**options):
+        return [batch.views[0].numpy().tobytes() for batch in epoch_of(source, **options)]
+    second = (lambda images, _: images, noise)
+    seen = draws(augmentations=[noise]) + draws(augmentations=second) + draws(augmentations=[noise], epoch=1)
+    seen += draws(augmentations=[noise], seed=1)
+    assert len(set(seen)) == 4 * 3
+
+
+def test_evaluation_batches_hold_every_example_in_order(source):
+    (first, labels), (last, _) = evaluation_batches(source, 10)
+    assert first.dtype == tf.float32 and len(last) == 4
+    np.testing.assert_allclose(np.concatenate([first, last]), source.images / 255, rtol=1e-6)
+    np.testing.assert_array_equal(labels, source.labels[:10])
+
+
+@pytest.mark.parametrize("batch_size, message", [
+    (0, "Expected batch_size >= 1. Received: 0"),
+    (SIZE + 1, f"no larger than the data \\({SIZE} examples of made-up, train\\). Received: batch_size={SIZE + 1}"),
+])
+def test_impossible_batches_are_refused(source, batch_size, message):
+    with pytest.raises(ValueError, match=message):
+        training_epoch(source, batch_size, seed=0, epoch=0)

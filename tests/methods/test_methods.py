@@ -1,0 +1,209 @@
+"""Every method trains, logs its terms, restores and exports; and each does what its paper says."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import checkpoints, data, export, losses, methods, training
+from tf_robust.methods.base import AuxiliaryTermMethod
+
+LATE = {name: {} if name == "cross_entropy" else {"start_step": 2} for name in methods.METHODS}
+K = {"fcl": {"k": 20}}
+
+
+def build(name, network, **options):
+    method = methods.METHODS[name](network, **{**K.get(name, {}), **options})
+    method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
+    method.optimizer.build(network.trainable_variables)
+    return method
+
+
+def batches(source, count, batch_size=12, seed=0):
+    per_epoch = data.steps_per_epoch(source, batch_size)
+    for step in range(count):
+        epoch, skip = divmod(step, per_epoch)
+        yield next(iter(data.training_epoch(source, batch_size, seed=seed, epoch=epoch, skip_batches=skip)))
+
+
+def weights(method):
+    return [v.numpy() for v in method.classifier.variables]
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_two_batches_restore_export(name, network, source, tmp_path):
+    method = build(name, network())
+    logs = [method.train_step(batch) for batch in batches(source(), 2)][-1]
+    assert set(logs) == {"total", "accuracy", *method.term_names}
+    assert all(np.isfinite(float(v)) for v in logs.values())
+    assert float(logs["total"]) == pytest.approx(sum(float(logs[t]) for t in method.term_names), rel=1e-5)
+    checkpoints.save(method, str(tmp_path / "c"), 2)
+    fresh = build(name, network(seed=1))
+    assert checkpoints.restore(fresh, str(tmp_path / "c")) == 2
+    for a, b in zip(weights(method), weights(fresh)):
+        np.testing.assert_array_equal(a, b)
+    images = next(batches(source(), 1)).views[0]
+    export.export(method.classifier, str(tmp_path / "m"), {})
+    np.testing.assert_allclose(export.load(str(tmp_path / "m"))(images)["logits"],
+                               method.classifier(images)["logits"], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_also_under_keras_fit(name, network, source):
+    method = build(name, network())
+    history = method.fit(data.training_epoch(source(), 12, seed=0, epoch=0), verbose=0, shuffle=False)
+    assert np.isfinite(history.history["total"]).all()
+
+
+@pytest.mark.parametrize("name", [n for n, m in methods.METHODS.items() if issubclass(m, AuxiliaryTermMethod)])
+def test_before_the_start_it_is_plain_cross_entropy(name, network, source):
+    plain, late = build("cross_entropy", network()), build(name, network(), start_step=2, weight=1.0)
+    for step, batch in enumerate(batches(source(), 3)):
+        plain.train_step(batch)
+        late.train_step(batch)
+        same = all(np.array_equal(a, b) for a, b in zip(weights(plain), weights(late)))
+        assert same == (step < 2)
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_randomness_is_a_function_of_seed_and_step(name, network, source):
+    def trained(seed):
+        method = build(name, network(), seed=seed)
+        for batch in batches(source(), 2):
+            method.train_step(batch)
+        return weights(method)
+    for a, b in zip(trained(1), trained(1)):
+        np.testing.assert_array_equal(a, b)
+    if name != "cross_entropy":
+        assert any(not np.array_equal(a, b) for a, b in zip(trained(1), trained(2)))
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_perturbed_pictures_do_not_move_batch_statistics(name, network, source):
+    batch = next(batches(source(), 1))
+    plain, method = build("cross_entropy", network()), build(name, network(), **({} if name == "cross_entropy" else {"weight": 1.0}))
+    plain.train_step(batch)
+    method.train_step(batch)
+    for a, b in zip(plain.classifier.non_trainable_variables, method.classifier.non_trainable_variables):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_two_replicas_take_the_step_of_one_on_deterministic_terms(name, network, source, two_replicas):
+    """Without batch norm, and with the random term's weight at 0, replicas average to the single-device step."""
+    options = {} if name == "cross_entropy" else {"weight": 0.0}
+    one = build(name, network(batch_norm=False), weight_decay=0.1, **options)
+    with two_replicas.scope():
+        two = build(name, network(batch_norm=False), weight_decay=0.1, **options)
+    for method in (one, two):
+        training.fit(method, source(), epochs=1, batch_size=12)
+    for a, b in zip(weights(one), weights(two)):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_fcl_runs_on_two_replicas_after_a_late_start(source, network, two_replicas):
+    with two_replicas.scope():
+        method = build("fcl", network(), start_step=2, weight=0.1)
+    training.fit(method, source(), epochs=2, batch_size=12)
+    assert float(method.get_metrics_result()["feature_contrastive"]) > 0
+
+
+def test_ramp_rises_linearly_from_the_start(network):
+    method = build("fcl", network(), weight=0.5, start_epoch=2, start_step=3, warmup_steps=4)
+    method.schedule(10, 100)
+    assert [float(method.ramp(s)) for s in (0, 22, 23, 24, 26, 27, 90)] == [0, 0, 0.125, 0.25, 0.5, 0.5, 0.5]
+
+
+def test_a_ramp_that_cannot_finish_is_pointed_out(network):
+    ramp = {"start_epoch": 300.0, "warmup_steps": 14000}  # Table 2 of the FCL paper, read literally
+    warning, = build("fcl", network(), **ramp).schedule(48, 450 * 48)
+    assert "51%" in warning
+    warning, = build("fcl", network(), start_step=30000).schedule(48, 450 * 48)
+    assert "never switched on" in warning
+    assert build("fcl", network(), start_step=14000).schedule(48, 450 * 48) == []
+
+
+def test_sum_is_the_mean_with_a_weight_larger_by_the_batch(network, source):
+    batch = next(batches(source(), 1))
+    trained = []
+    for options in ({"reduction": "sum", "weight": 0.01}, {"reduction": "mean", "weight": 0.12}):
+        method = build("contrastive_gaussian", network(), **options)
+        method.train_step(batch)
+        trained.append(weights(method))
+    for a, b in zip(*trained):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
+def test_weight_decay_adds_weight_times_variable_to_the_gradient(network, source):
+    batch = next(batches(source(), 1))
+    decayed, plain = build("cross_entropy", network(), weight_decay=0.3), build("cross_entropy", network())
+    start = [v.numpy() for v in plain.classifier.trainable_variables]
+    with_decay, without = (m.gradients(batch, batch.step[0])[0] for m in (decayed, plain))
+    for a, b, w in zip(with_decay, without, start):
+        np.testing.assert_allclose(a - b, 0.3 * w, atol=1e-5)
+
+
+def test_fcl_terms_are_the_papers(network, source):
+    """Utility from the clean training-mode pass; low-utility noise the positive, high-utility noise the negative."""
+    batch = next(batches(source(), 1))
+    method = build("fcl", network(), weight=2.0)
+    seen = {}
+
+    def contrast(anchors, positives, negatives, negative_weights):
+        seen.update(anchors=anchors, positives=positives, negatives=negatives, weights=negative_weights)
+        return losses.feature_contrastive(anchors, positives, negatives, method.temperature, negative_weights)
+    method.contrast = contrast
+    terms, _ = method.loss_terms(batch, training=True)
+    images = batch.views[0]
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        clean = method.encode(images, True, update_statistics=False)
+        loss = losses.cross_entropy(batch.labels, clean["logits"])
+    utility = np.abs(tape.gradient(loss, images).numpy()).reshape(12, -1)
+    np.testing.assert_allclose(seen["anchors"], clean["embedding"], atol=1e-6)
+    low, high = methods.fcl.perturb(images, utility.reshape(images.shape), 20, 0.5, method.random_seed(batch.step[0], 1))
+    for perturbed, expected in ((low, np.argsort(utility, kind="stable")[:, :20]),
+                                (high, np.argsort(-utility, kind="stable")[:, :20])):
+        changed = (perturbed.numpy() != images.numpy()).reshape(12, -1)
+        assert [set(np.flatnonzero(row)) for row in changed] == [set(row) for row in expected]
+    np.testing.assert_allclose(seen["positives"], method.encode(low, True, False)["embedding"], atol=1e-6)
+    np.testing.assert_allclose(seen["negatives"], method.encode(high, True, False)["embedding"], atol=1e-6)
+    assert seen["weights"].numpy().tolist() == [1.0] * 12
+    expected = losses.feature_contrastive(*(seen[n] for n in ("anchors", "positives", "negatives")), 0.1)
+    np.testing.assert_allclose(terms["feature_contrastive"], 2.0 * expected, rtol=1e-5)
+
+
+def test_fcl_drops_the_negative_of_a_picture_without_utility(network, source):
+    batch = next(batches(source(), 1))
+    method, weights_seen = build("fcl", network(), minimum_utility=1e9), []
+    method.contrast = lambda a, p, n, w: weights_seen.append(w) or losses.feature_contrastive(a, p, n, 0.1, w)
+    method.loss_terms(batch, training=True)
+    assert weights_seen[0].numpy().tolist() == [0.0] * 12
+
+
+def test_fcl_options_change_what_they_say(network, source):
+    batch = next(batches(source(), 1))
+
+    def after(**options):
+        method = build("fcl", network(), weight=1.0, **options)
+        method.train_step(batch)
+        return weights(method)
+    base = after()
+    for options in ({"form": "margin"}, {"selection": "random"}, {"clip": True}, {"update_statistics": True}):
+        assert any(not np.array_equal(a, b) for a, b in zip(base, after(**options))), options
+
+
+@pytest.mark.parametrize("name, options, message", [
+    ("fcl", {"k": 257}, "k in 1..256"), ("fcl", {"k": 0}, "k in 1..256"), ("fcl", {"sigma": 0.0}, "sigma > 0"),
+    ("fcl", {"temperature": -1.0}, "temperature > 0"), ("fcl", {"form": "hinge"}, "form"),
+    ("fcl", {"reduction": "max"}, "reduction"), ("fcl", {"start_step": -1}, "start_step >= 0"),
+    ("gaussian", {"sigma": -0.1}, "sigma > 0"), ("contrastive_gaussian", {"temperature": 0.0}, "temperature > 0"),
+    ("cross_entropy", {"weight_decay": -1.0}, "weight_decay >= 0")])
+def test_impossible_hyperparameters_are_refused(name, options, message, network):
+    with pytest.raises(ValueError, match=message):
+        build(name, network(), **options)
+
+
+def test_overlapping_perturbations_warn(network):
+    with pytest.warns(UserWarning, match="overlap"):
+        build("fcl", network(), k=200)

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from tf_robust.methods import fcl
+
+SHAPE = (6, 5, 3)
+SIZE = int(np.prod(SHAPE))
+SEED = tf.constant([1, 2], tf.int64)
+
+
+def bottom(scores, k):
+    """bool [N, D] by a stable sort: of equal scores those at lower indices."""
+    chosen = np.zeros(scores.shape, bool)
+    np.put_along_axis(chosen, np.argsort(scores, axis=1, kind="stable")[:, :k], True, axis=1)
+    return chosen
+
+
+SCORES = {
+    "distinct": np.random.RandomState(0).rand(4, SIZE),
+    "tied": np.random.RandomState(0).randint(0, 4, size=(4, SIZE)),
+    "equal": np.ones([4, SIZE]),
+    "zero but one": np.eye(4, SIZE),
+    "tied in one row": np.concatenate([np.random.RandomState(0).rand(3, SIZE), np.zeros([1, SIZE])]),
+}
+each_scores = pytest.mark.parametrize("scores", [s.astype(np.float32) for s in SCORES.values()], ids=SCORES)
+each_k = pytest.mark.parametrize("k", [1, 2, SIZE // 2, SIZE // 2 + 7, SIZE - 1, SIZE])
+
+
+def touched(scores, k, sigma=0.5, seed=SEED):
+    """What `perturb` adds for the positive and for the negative, [N, D] each, to pictures of zeros."""
+    images = tf.zeros([len(scores), *SHAPE])
+    low, high = fcl.perturb(images, tf.reshape(scores, images.shape), k, sigma, seed)
+    return low.numpy().reshape(scores.shape), high.numpy().reshape(scores.shape)
+
+
+@each_scores
+@each_k
+def test_lowest_equals_a_stable_sort(scores, k):
+    np.testing.assert_array_equal(fcl.lowest(tf.constant(scores), k), bottom(scores, k))
+
+
+@each_scores
+@each_k
+def test_perturb_touches_exactly_the_k_lowest_and_the_k_highest(scores, k):
+    low, high = touched(scores, k)
+    np.testing.assert_array_equal(low != 0, bottom(scores, k))
+    np.testing.assert_array_equal(high != 0, bottom(-scores, k))
+
+
+@pytest.mark.parametrize("k, overlap", [(SIZE // 2, 0), (SIZE // 2 + 7, 14), (SIZE, SIZE)])
+def test_the_two_sets_overlap_by_what_2k_exceeds_the_picture(k, overlap):
+    low, high = touched(SCORES["distinct"], k)
+    np.testing.assert_array_equal(((low != 0) & (high != 0)).sum(axis=1), overlap)
+
+
+def test_untouched_values_stay_as_they_are():
+    images = tf.random.stateless_uniform([4, *SHAPE], [0, 0])
+    scores = SCORES["distinct"].astype(np.float32)
+    for perturbed, chosen in zip(fcl.perturb(images, tf.reshape(scores, images.shape), 10, 0.5, SEED),
+                                 (bottom(scores, 10), bottom(-scores, 10))):
+        np.testing.assert_array_equal((perturbed != images).numpy().reshape(4, SIZE), chosen)
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.5])
+def test_the_noise_is_normal_with_deviation_sigma(sigma):
+    scores = np.random.RandomState(3).rand(60, SIZE).astype(np.float32)
+    for noise in touched(scores, 40, sigma):
+        assert scipy.stats.kstest(noise[noise != 0], "norm", (0.0, sigma)).pvalue > 1e-3
+
+
+def test_the_seed_decides_the_noise():
+    first, again, other = (touched(SCORES["equal"], SIZE, seed=SEED + shift)[0] for shift in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).all()

@@ -1,0 +1,146 @@
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+import tensorflow as tf
+
+from tf_robust import losses
+
+N, E = 5, 4
+WEIGHTS = np.array([0.0, 0.25, 1.0, 3.0, 0.0])
+
+
+@pytest.fixture
+def embeddings():
+    """Anchors, positives and negatives, float64 [N, E] each."""
+    return np.random.RandomState(0).randn(3, N, E)
+
+
+def cosine(a, b):
+    return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
+
+
+def softmax_form(anchors, positives, negatives, temperature, weights):
+    """Eq. 5, pair by pair; its own negative counts `weights[i]` times."""
+    values = []
+    for i, anchor in enumerate(anchors):
+        positive = np.exp(cosine(anchor, positives[i]) / temperature)
+        negative = sum(np.exp(cosine(anchor, other) / temperature) for j, other in enumerate(anchors) if j != i)
+        if negatives is not None:
+            negative += weights[i] * np.exp(cosine(anchor, negatives[i]) / temperature)
+        values.append(-np.log(positive / (positive + negative)))
+    return values
+
+
+def margin_form(anchors, positives, negatives, margin, weights):
+    """Eq. 4, pair by pair; its own negative counts `weights[i]` times."""
+    values = []
+    for i, anchor in enumerate(anchors):
+        hinges = [max(0.0, margin - (1 - cosine(anchor, z)))**2 for j, z in enumerate(anchors) if j != i]
+        if negatives is not None:
+            hinges.append(weights[i] * max(0.0, margin - (1 - cosine(anchor, negatives[i])))**2)
+        values.append((1 - cosine(anchor, positives[i]))**2 + sum(hinges))
+    return values
+
+
+FORMS = [(losses.feature_contrastive, softmax_form, 0.1), (losses.feature_contrastive, softmax_form, 2.0),
+         (losses.feature_contrastive_margin, margin_form, 0.7), (losses.feature_contrastive_margin, margin_form, 1.8)]
+forms = pytest.mark.parametrize("loss, oracle, parameter", FORMS)
+losses_only = pytest.mark.parametrize("loss", [losses.feature_contrastive, losses.feature_contrastive_margin])
+
+
+@forms
+def test_equals_the_papers_sums(loss, oracle, parameter, embeddings):
+    found = loss(*embeddings, parameter)
+    assert found.shape == (N,)
+    np.testing.assert_allclose(found, oracle(*embeddings, parameter, np.ones(N)))
+
+
+@forms
+def test_negative_weights_count_the_own_negative(loss, oracle, parameter, embeddings):
+    found = loss(*embeddings, parameter, negative_weights=WEIGHTS)
+    np.testing.assert_allclose(found, oracle(*embeddings, parameter, WEIGHTS))
+
+
+@forms
+def test_without_negatives_the_other_anchors_remain(loss, oracle, parameter, embeddings):
+    anchors, positives, negatives = embeddings
+    expected = oracle(anchors, positives, None, parameter, None)
+    np.testing.assert_allclose(loss(anchors, positives, None, parameter), expected)
+    dropped = loss(anchors, positives, negatives, parameter, negative_weights=np.zeros(N))
+    np.testing.assert_allclose(dropped, expected)
+
+
+def test_identical_embeddings_have_a_closed_form():
+    same = np.ones([N, E], np.float32)
+    np.testing.assert_allclose(losses.feature_contrastive(same, same, same, 0.1), np.log(N + 1.0), rtol=1e-5)
+    np.testing.assert_allclose(losses.feature_contrastive(same, same, None, 0.1), np.log(N), rtol=1e-5)
+    np.testing.assert_allclose(losses.feature_contrastive_margin(same, same, same, 0.5), 0.5**2 * N, rtol=1e-5)
+    np.testing.assert_allclose(losses.feature_contrastive_margin(same, same, None, 0.5), 0.5**2 * (N - 1), rtol=1e-5)
+
+
+def test_one_picture_has_no_other_anchors():
+    assert losses.feature_contrastive(np.ones([1, E]), -np.ones([1, E])).numpy() == [0.0]
+
+
+@losses_only
+def test_the_length_of_embeddings_does_not_matter(loss, embeddings):
+    lengths = 10.0**np.random.RandomState(1).uniform(-3, 3, size=[3, N, 1])
+    np.testing.assert_allclose(loss(*(lengths * embeddings)), loss(*embeddings))
+
+
+@losses_only
+def test_gradient_equals_finite_differences(loss, embeddings):
+    point = tf.constant(embeddings)
+    with tf.GradientTape() as tape:
+        tape.watch(point)
+        total = tf.reduce_sum(loss(*tf.unstack(point), 0.9, WEIGHTS))
+    expected = scipy.optimize.approx_fprime(
+        embeddings.ravel(), lambda flat: np.sum(loss(*flat.reshape(embeddings.shape), 0.9, WEIGHTS)), 1e-7)
+    np.testing.assert_allclose(np.ravel(tape.gradient(total, point)), expected, atol=1e-5)
+
+
+def value_and_gradients(loss, points, parameter):
+    points = [tf.constant(p, tf.float32) for p in points]
+    with tf.GradientTape() as tape:
+        tape.watch(points)
+        values = loss(*points, parameter, WEIGHTS)
+    return values, tape.gradient(values, points)
+
+
+@losses_only
+@pytest.mark.parametrize("which", range(3))
+def test_a_zero_embedding_keeps_everything_finite(loss, which, embeddings):
+    embeddings[which, 2] = 0.0
+    values, gradients = value_and_gradients(loss, embeddings, 0.5)
+    assert np.isfinite(values).all() and np.isfinite(gradients).all()
+
+
+def test_a_zero_embedding_is_as_far_from_all():
+    anchors = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    np.testing.assert_allclose(losses.feature_contrastive(anchors, anchors, anchors)[0], np.log(4.0))
+    np.testing.assert_allclose(losses.feature_contrastive_margin(anchors, anchors, anchors, 1.5)[0], 1 + 3 * 0.5**2)
+
+
+def test_extreme_similarities_at_a_low_temperature():
+    anchors = np.tile([[1.0, 0.0]], [N, 1])
+    worst, gradients = value_and_gradients(losses.feature_contrastive, [anchors, -anchors, anchors], 0.01)
+    np.testing.assert_allclose(worst, 200.0 + np.log(N - 1 + WEIGHTS), rtol=1e-6)  # s = -1 against s = 1, N - 1 + w times
+    assert np.isfinite(gradients).all()
+    best, gradients = value_and_gradients(losses.feature_contrastive, [np.eye(N), np.eye(N), -np.eye(N)], 0.01)
+    np.testing.assert_allclose(best, 0.0, atol=1e-5)
+    assert np.isfinite(gradients).all()
+
+
+def test_cosine_similarity(embeddings):
+    a, b, _ = embeddings
+    b[0] = 0.0
+    expected = [0.0, *(cosine(a[i], b[i]) for i in range(1, N))]
+    np.testing.assert_allclose(losses.cosine_similarity(a, b), expected)
+
+
+def test_cross_entropy_equals_scipy():
+    logits = np.random.RandomState(0).randn(6, 3).astype(np.float32) * [[1], [1], [1], [10], [100], [1000]]
+    labels = np.array([0, 1, 2, 0, 1, 2])
+    expected = -scipy.special.log_softmax(logits, axis=1)[np.arange(6), labels]
+    np.testing.assert_allclose(losses.cross_entropy(labels, logits), expected, rtol=1e-5, atol=1e-5)

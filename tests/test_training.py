@@ -1,0 +1,123 @@
+"""Exact resume, clean stops, divergence that is named, and the loop's own promises."""
+
+import json
+import os
+import signal
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import callbacks, checkpoints, methods, training
+
+
+def build(network, name="fcl", rate=0.05, **options):
+    options = {"k": 20, "start_step": 5, "warmup_steps": 3, "weight": 0.5, **options} if name == "fcl" else options
+    method = methods.METHODS[name](network, **options)
+    method.compile(optimizer=keras.optimizers.Adam(rate))
+    return method
+
+
+def state(method):
+    return [v.numpy() for v in (*method.classifier.variables, *method.optimizer.variables)]
+
+
+@pytest.mark.parametrize("stop", [1, 4, 7, 9])
+def test_a_stopped_and_resumed_run_ends_bit_for_bit_as_an_uninterrupted_one(stop, network, source, tmp_path):
+    options = {"epochs": 3, "batch_size": 12, "steps_per_execution": 3}
+    whole = build(network())
+    training.fit(whole, source(), **options)
+    folder = str(tmp_path / "checkpoints")
+    with pytest.raises(training.Interrupted, match=f"step {stop} of 12"):
+        training.fit(build(network()), source(), checkpoint_folder=folder, stop_after=stop, **options)
+    resumed = build(network(seed=9))
+    training.fit(resumed, source(), checkpoint_folder=folder, **options)
+    for a, b in zip(state(whole), state(resumed)):
+        np.testing.assert_array_equal(a, b)
+    assert whole.get_metrics_result() == resumed.get_metrics_result()  # metrics of the epoch in which it was stopped
+
+
+def test_steps_per_execution_changes_nothing(network, source):
+    ended = []
+    for steps in (1, 3, 100):
+        method = build(network())
+        result = training.fit(method, source(50), epochs=2, batch_size=12, steps_per_execution=steps)
+        assert result.steps == 8
+        ended.append(state(method))
+    for other in ended[1:]:
+        for a, b in zip(ended[0], other):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_ctrl_c_stops_cleanly_and_the_state_is_saved(network, source, tmp_path):
+    class Press(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+    assert threading.current_thread() is threading.main_thread()
+    with pytest.raises(training.Interrupted, match="same command goes on"):
+        training.fit(build(network()), source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path),
+                     callbacks=[Press()])
+    assert os.listdir(tmp_path) == ["step_000000002.npz"]
+
+
+def test_divergence_names_the_term_and_the_step_and_keeps_the_last_good_checkpoint(network, source, tmp_path):
+    method = build(network(), "gaussian", weight=1.0, start_step=6)
+    clean_term = method.weighted
+    method.weighted = lambda term, step: clean_term(term, step) * tf.where(step >= 6, np.float32("nan"), 1.0)
+    with pytest.raises(training.TrainingDiverged, match=r"step 6: .*noised_cross_entropy"):
+        training.fit(method, source(), epochs=3, batch_size=12, checkpoint_folder=str(tmp_path), steps_per_execution=2)
+    assert os.listdir(tmp_path) == ["step_000000004.npz"]
+    assert all(np.isfinite(v).all() for v in state(method))
+
+
+def test_a_gradient_that_is_not_finite_is_named(network, source):
+    method = build(network(), "cross_entropy")
+    method.loss_terms = lambda batch, training: (
+        {"cross_entropy": tf.sqrt(tf.reduce_sum(method.encode(batch.views[0], training)["embedding"] * 0.0))[None]},
+        tf.zeros([12, 3]))
+    with pytest.raises(training.TrainingDiverged, match="step 0: gradient"):
+        training.fit(method, source(), epochs=1, batch_size=12)
+
+
+def test_it_learns_and_validates(network, source, tmp_path):
+    path = str(tmp_path / "history.json")
+    training.fit(build(network(), "cross_entropy"), source(96), epochs=4, batch_size=12, validation=source(30),
+                 callbacks=[callbacks.History(path)])
+    history = json.load(open(path))
+    assert [entry["epoch"] for entry in history] == [0, 1, 2, 3]
+    assert history[-1]["accuracy"] > 0.9 and history[-1]["val_accuracy"] > 0.9
+
+
+def test_a_truncated_checkpoint_is_named_and_the_one_before_is_used(network, source, tmp_path, caplog):
+    method = build(network())
+    training.fit(method, source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == ["step_000000004.npz", "step_000000008.npz"]
+    newest = tmp_path / "step_000000008.npz"
+    newest.write_bytes(newest.read_bytes()[:-2000])
+    assert checkpoints.restore(build_ready(network), str(tmp_path)) == 4
+    assert "step_000000008.npz is truncated" in caplog.text
+    (tmp_path / "step_000000004.npz").write_bytes(b"")
+    with pytest.raises(ValueError, match="All 2 are damaged"):
+        checkpoints.restore(build_ready(network), str(tmp_path))
+
+
+def build_ready(network, **shape):
+    method = build(network(**shape))
+    method.optimizer.build(method.classifier.trainable_variables)
+    return method
+
+
+def test_a_checkpoint_of_another_model_is_refused(network, tmp_path):
+    checkpoints.save(build_ready(network), str(tmp_path), 1)
+    with pytest.raises(ValueError, match="checkpoint of this model"):
+        checkpoints.restore(build_ready(network, classes=5), str(tmp_path))
+
+
+def test_bad_lengths_are_refused(network, source):
+    with pytest.raises(ValueError, match="batch no larger than the data"):
+        training.fit(build(network()), source(), epochs=1, batch_size=49)
+    with pytest.raises(ValueError, match="epochs and steps_per_execution >= 1"):
+        training.fit(build(network()), source(), epochs=0, batch_size=12)
