@@ -9,7 +9,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on how 
 
 from absl import app, flags, logging
 
-from tf_robust import experiment, hyperparameters, methods
+from tf_robust import experiment, hyperparameters, methods, training
 from tf_robust import workdir as workdirs
 from tf_robust.data.augment import AUGMENTATIONS
 from tf_robust.files import read_json
@@ -21,24 +21,14 @@ MODES = ("run", "suite", "train", "evaluate", "report")
 FREE = ("mode", "workdir", "seeds", "suite", "runs", "saved_model", "data_dir", "download")
 
 
-class TupleParser(flags.ArgumentParser):
-    """Comma-separated values of one type; empty for none."""
-
-    def __init__(self, kind):
-        self.kind = kind
-
-    def parse(self, argument):
-        words = argument.split(",") if isinstance(argument, str) else argument
-        return tuple(self.kind(word) for word in words if word != "")
-
-
 def define_flags(values):
     """Defines all flags on a FlagValues; returns their names."""
     before = set(values)
     flags.DEFINE_enum("mode", "run", MODES, "run: train, export, evaluate, report. suite: a folder of flagfiles is a "
                       "table. train: no evaluation. evaluate: any SavedModel. report: over many workdirs.", values)
     flags.DEFINE_string("workdir", "", "folder of the results; empty: one below runs/, named after what is run.", values)
-    flags.DEFINE(TupleParser(int), "seeds", (0,), "seeds, one run each: 0,1,2.", values, flags.CsvListSerializer(","))
+    hyperparameters.define_flag(values, "seeds", hyperparameters.Parameter(
+        "seeds", tuple[int, ...], (0,), "seeds, one run each: 0,1,2."))
     flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite).", values)
     flags.DEFINE_string("runs", "runs/**", "workdirs to compare, a glob pattern (mode report).", values)
     flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
@@ -48,19 +38,8 @@ def define_flags(values):
     for prefix, targets in groups.items():
         for parameter in (p for target in targets for p in hyperparameters.parameters(target).values()):
             if not prefix or parameter.name not in shared:
-                _define(prefix + parameter.name, parameter, values)
+                hyperparameters.define_flag(values, prefix + parameter.name, parameter)
     return sorted(set(values) - before)
-
-
-def _define(name, parameter, values):
-    simple = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
-    if parameter.choices:
-        flags.DEFINE_enum(name, parameter.default, parameter.choices, parameter.help, flag_values=values)
-    elif parameter.kind in simple:
-        simple[parameter.kind](name, parameter.default, parameter.help, flag_values=values)
-    else:
-        kind = parameter.kind.__args__[0]
-        flags.DEFINE(TupleParser(kind), name, parameter.default, parameter.help, values, flags.CsvListSerializer(","))
 
 
 def parsed(arguments):
@@ -170,7 +149,16 @@ def main(_):
     if len(sys.argv) == 1:
         values = parsed(["--mode=suite", "--suite=flags/quickstart"])
         values["suite"].present = 1
-    {"run": run, "suite": suite, "train": train, "evaluate": evaluate, "report": compare}[values.mode](values, NAMES)
+    mode = {"run": run, "suite": suite, "train": train, "evaluate": evaluate, "report": compare}[values.mode]
+    try:
+        mode(values, NAMES)
+    except training.Interrupted as stopped:
+        print(stopped)
+        sys.exit(130)
+    except (ValueError, OSError, training.TrainingDiverged, workdirs.Busy) as error:
+        if logging.get_verbosity() >= logging.DEBUG:
+            raise
+        sys.exit(f"Error: {error}\n(--verbosity=1 shows where it came from)")
 
 
 if __name__ == "__main__":

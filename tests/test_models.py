@@ -71,9 +71,9 @@ def test_the_seed_decides_the_weights(built, name):
     again, other = (models.build(name, SHAPES[name], CLASSES, seed=seed) for seed in (0, 1))
     for first, second in zip(built(name).get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(first, second)
-    for layer in ("logits", 2):
-        kernels = [(m.get_layer(layer) if layer == "logits" else m).trainable_weights[0] for m in (built(name), other)]
-        assert np.abs(kernels[0] - kernels[1]).max() > 1e-3
+    for place in (0, -2):  # the first kernel and the one of the logits
+        first, second = (model.trainable_weights[place] for model in (built(name), other))
+        assert np.abs(first - second).max() > 1e-3
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_names():

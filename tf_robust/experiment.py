@@ -72,6 +72,19 @@ class Settings:
     evaluations: tuple[str, ...] = evaluation.EVALUATIONS
     evaluation_split: typing.Literal["validation", "test"] = "test"
 
+    def __post_init__(self):
+        choices = {"model": models.MODELS, "method": methods.METHODS, "augmentations": AUGMENTATIONS,
+                   "optimizer": optimizers.OPTIMIZERS, "schedule": optimizers.SCHEDULES,
+                   "evaluations": evaluation.EVALUATIONS}
+        for name, known in choices.items():
+            chosen = getattr(self, name)
+            for word in (chosen,) if isinstance(chosen, str) else chosen:
+                if word not in known:
+                    raise unknown(name.rstrip("s"), word, known)
+        for name in ("epochs", "batch_size", "steps_per_execution", "image_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Expected {name} >= 1. Received: {getattr(self, name)}")
+
 
 class Run:
     """One training of one row with one seed.
@@ -93,17 +106,12 @@ class Run:
                                 validation_share=s.validation_share, download=s.download)
 
     def augmentations(self):
-        for name in self.settings.augmentations:
-            if name not in AUGMENTATIONS:
-                raise unknown("augmentation", name, AUGMENTATIONS)
         return [functools.partial(AUGMENTATIONS[name], **self.hyperparameters["augmentations"].get(name, {}))
                 for name in self.settings.augmentations]
 
     def method(self, source):
         """The compiled method on a fresh classifier."""
         s = self.settings
-        if s.method not in methods.METHODS:
-            raise unknown("method", s.method, methods.METHODS)
         steps = data.steps_per_epoch(source, s.batch_size)
         keras.mixed_precision.set_dtype_policy("mixed_bfloat16" if s.mixed_precision else "float32")
         with training.strategy().scope():
@@ -147,6 +155,7 @@ class Run:
         done = os.path.join(folder, "evaluation.json")
         with workdir.claimed(folder, self.flags):
             if os.path.exists(done):
+                print("  done before", flush=True)
                 return read_json(done)
             result = self.train(folder)
             saved_model = os.path.join(folder, "saved_model")

@@ -9,6 +9,8 @@ import inspect
 import re
 import typing
 
+from absl import flags
+
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
@@ -35,6 +37,32 @@ def parameters(target):
                 kind, choices = str, typing.get_args(kind)
             found.setdefault(name, Parameter(name, kind, argument.default, texts.get(name, ""), choices))
     return found
+
+
+class TupleParser(flags.ArgumentParser):
+    """Comma-separated values of one type; empty for none."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def parse(self, argument):
+        words = argument.split(",") if isinstance(argument, str) else argument
+        try:
+            return tuple(self.kind(word) for word in words if word != "")
+        except ValueError as error:
+            raise ValueError(f"Expected {self.kind.__name__} values with commas between. Received: {argument}") from error
+
+
+def define_flag(values, name, parameter):
+    """Defines a flag for a `Parameter` on a FlagValues."""
+    simple = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+    if parameter.choices:
+        flags.DEFINE_enum(name, parameter.default, parameter.choices, parameter.help, flag_values=values)
+    elif parameter.kind in simple:
+        simple[parameter.kind](name, parameter.default, parameter.help, flag_values=values)
+    else:
+        parser = TupleParser(typing.get_args(parameter.kind)[0])
+        flags.DEFINE(parser, name, parameter.default, parameter.help, values, flags.CsvListSerializer(","))
 
 
 def _documented(source):

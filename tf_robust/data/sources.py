@@ -227,8 +227,12 @@ def has_validation(name, data_dir=None, validation_share=0.0):
         return True
     if name.startswith("folder:"):
         return os.path.isdir(os.path.join(name.removeprefix("folder:"), "validation"))
-    splits = _tfds_builder(name, data_dir, False).info.splits
-    return "validation" in splits and "test" in splits
+    return _has_three_splits(name, _tfds_builder(name, data_dir, False).info.splits)
+
+
+def _has_three_splits(name, splits):
+    """Not so imagenet2012, whose test labels are not public: the papers' test set is its `validation`."""
+    return "validation" in splits and "test" in splits and not name.startswith("imagenet2012")
 
 
 @functools.lru_cache(maxsize=8)
@@ -341,11 +345,9 @@ def _skip_decoding():
 def _tfds(name, split, data_dir, image_size, validation_share, download):
     builder = _tfds_builder(name, data_dir, download)
     splits, features = builder.info.splits, builder.info.features
-    own = "validation" in splits and "test" in splits
-    final = "test" if "test" in splits else "validation"
+    own = _has_three_splits(name, splits)
+    final = "test" if own or "validation" not in splits else "validation"
     tfds_split = {"train": "train", "validation": "validation" if own else "train", "test": final}[split]
-    if name.startswith("imagenet2012"):  # its test labels are not public: the papers' test set is `validation`
-        own, tfds_split = False, "train" if split != "test" else "validation"
     if tfds_split not in splits:
         raise ValueError(f"{name} has no split {tfds_split!r}. It has: {', '.join(splits)}")
     shape, size = features["image"].shape, splits[tfds_split].num_examples

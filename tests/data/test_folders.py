@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from tf_robust import data
+
+SIZES = [(40, 40), (31, 57), (64, 33), (24, 90)]  # width, height
+SIDE = 16
+
+
+def picture(number, channels=3):
+    """A smooth RGB picture, another size and colour for every number."""
+    width, height = SIZES[number % len(SIZES)]
+    random = np.random.RandomState(number)
+    coarse = Image.fromarray(random.randint(256, size=(6, 6, channels), dtype=np.uint8))
+    return coarse.resize((width, height), Image.Resampling.BICUBIC)
+
+
+def write(root, counts, first=0):
+    """{class name: how many pictures} as PNG files in a folder a class."""
+    for name, count in counts.items():
+        (root / name).mkdir(parents=True)
+        for _ in range(count):
+            picture(first).save(root / name / f"{first:03}.png")
+            first += 1
+
+
+@pytest.fixture
+def divided(tmp_path):
+    write(tmp_path / "train", {"dog": 8, "cat": 12}, 0)
+    write(tmp_path / "test", {"dog": 3, "cat": 2}, 50)
+    return tmp_path
+
+
+@pytest.fixture
+def undivided(tmp_path):
+    write(tmp_path, {"dog": 20, "cat": 40})
+    return tmp_path
+
+
+def open_folder(root, split, **options):
+    return data.open_source(f"folder:{root}", split, image_size=SIDE, **options)
+
+
+def batches(dataset):
+    return [(images.tobytes(), labels.tolist()) for images, labels in dataset.as_numpy_iterator()]
+
+
+def test_classes_are_the_sorted_subfolders(divided):
+    for split, counts in (("train", [12, 8]), ("test", [2, 3])):
+        source = open_folder(divided, split)
+        assert source.class_names == ("cat", "dog") and source.image_shape == (SIDE, SIDE, 3)
+        images, labels = next(source.ordered(100).as_numpy_iterator())
+        assert images.dtype == np.uint8 and labels.dtype == np.int64 and images.shape == (sum(counts), SIDE, SIDE, 3)
+        np.testing.assert_array_equal(np.bincount(labels), counts)
+
+
+def test_a_class_missing_in_the_test_set_keeps_the_labels_of_training(divided):
+    write(divided / "train", {"bee": 2}, 90)
+    assert open_folder(divided, "test").class_names == ("bee", "cat", "dog")
+    assert set(open_folder(divided, "test").labels) == {1, 2}
+
+
+def test_evaluation_takes_the_centre_as_pillow_does(divided):
+    images, _ = next(open_folder(divided, "train").ordered(100).as_numpy_iterator())
+    for found, number in zip(images, [*range(8, 20), *range(8)]):  # cats, then dogs
+        original = picture(number)
+        factor = SIDE * 256 / 224 / min(original.size)
+        width, height = (round(side * factor) for side in original.size)
+        left, top = (width - SIDE) // 2, (height - SIDE) // 2
+        expected = original.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + SIDE, top + SIDE))
+        np.testing.assert_allclose(found.astype(int), np.asarray(expected, int), atol=2)
+
+
+def test_an_epoch_is_a_function_of_seed_and_epoch(divided):
+    source = open_folder(divided, "train")
+    first = batches(source.epoch(0, 0, 5))
+    assert batches(source.epoch(0, 0, 5)) == first and len(first) == 4
+    assert sorted(sum((labels for _, labels in first), [])) == sorted(source.labels)
+    for seed, epoch in ((1, 0), (0, 1)):
+        assert not {images for images, _ in first} & {images for images, _ in batches(source.epoch(seed, epoch, 5))}
+
+
+def test_skipping_batches_drops_the_first(divided):
+    source = open_folder(divided, "train")
+    assert batches(source.epoch(3, 1, 6, 2)) == batches(source.epoch(3, 1, 6))[2:]
+
+
+def test_a_share_of_training_becomes_validation(divided):
+    train, validation = (open_folder(divided, split, validation_share=0.25) for split in ("train", "validation"))
+    assert len(train) == 15 and sorted(validation.labels) == [0, 0, 0, 1, 1]
+    whole = open_folder(divided, "train")
+    assert sorted(train.paths + validation.paths) == sorted(whole.paths)
+
+
+def test_a_validation_folder_is_used_as_it_is(divided):
+    write(divided / "validation", {"cat": 1, "dog": 1}, 70)
+    assert data.has_validation(f"folder:{divided}")
+    assert len(open_folder(divided, "validation", validation_share=0.5)) == 2
+    assert len(open_folder(divided, "train", validation_share=0.5)) == 20
+
+
+def test_validation_without_a_share_is_refused(divided):
+    assert not data.has_validation(f"folder:{divided}")
+    with pytest.raises(ValueError, match="has no validation split. Expected validation_share > 0"):
+        open_folder(divided, "validation")
+
+
+@pytest.mark.parametrize("options, held", [({}, 6), ({"validation_share": 0.2}, 12)])
+def test_a_folder_without_splits_is_divided_in_three(undivided, options, held):
+    parts = {split: open_folder(undivided, split, **options) for split in ("train", "validation", "test")}
+    paths = sum((part.paths for part in parts.values()), ())
+    assert len(paths) == len(set(paths)) == 60
+    assert [len(part) for part in parts.values()] == [60 - 2 * held, held, held]
+    np.testing.assert_array_equal(np.bincount(parts["test"].labels), [held * 2 / 3, held / 3])
+    assert data.has_validation(f"folder:{undivided}")
+
+
+def test_a_share_that_leaves_nothing_to_train_on_is_refused(undivided):
+    with pytest.raises(ValueError, match="validation_share"):
+        open_folder(undivided, "train", validation_share=0.5)
+
+
+def test_subsets_and_too_many_examples(undivided):
+    assert sorted(open_folder(undivided, "train", examples=12).labels) == [0] * 8 + [1] * 4
+    with pytest.raises(ValueError, match="at most 48 examples.* Received: 49"):
+        open_folder(undivided, "train", examples=49)
+
+
+def test_missing_folders_are_named(tmp_path, divided):
+    with pytest.raises(FileNotFoundError, match="Not found: .*/nowhere"):
+        data.open_source(f"folder:{tmp_path}/nowhere", "train")
+    (tmp_path / "empty" / "cat").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match="Expected pictures .* Found none"):
+        data.open_source(f"folder:{tmp_path}/empty", "train")

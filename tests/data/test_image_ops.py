@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust.data import image_ops
+
+
+def test_uint8_becomes_a_share_of_255():
+    np.testing.assert_allclose(image_ops.to_float(np.array([0, 51, 255], np.uint8)), [0.0, 0.2, 1.0])
+
+
+def test_crop_at_cuts_each_picture_at_its_own_place():
+    images = np.random.RandomState(0).rand(3, 7, 6, 2)
+    tops, lefts = np.array([0, 3, 2]), np.array([2, 0, 1])
+    expected = [image[top:top + 4, left:left + 3] for image, top, left in zip(images, tops, lefts)]
+    np.testing.assert_array_equal(image_ops.crop_at(tf.constant(images), tops, lefts, 4, 3), expected)
+
+
+@pytest.fixture(scope="module")
+def windows():
+    """Height, width, whether mirrored, top and left of 300 random crops of a 60x80 picture, resized to 10x10."""
+    rows, columns = np.meshgrid(np.arange(60.0), np.arange(80.0), indexing="ij")
+    place = tf.constant(np.stack([rows, columns], axis=-1), tf.float32)  # a pixel says where it was
+    crops = tf.map_fn(lambda i: image_ops.random_resized_crop_flip(place, 10, tf.stack([i, 5])), tf.range(300),
+                      fn_output_signature=tf.float32).numpy()
+    middle_rows, middle_columns = crops[:, 4:6, 5, 0], crops[:, 5, 4:6, 1]  # away from the border, where it is linear
+    height, width = 10 * np.diff(middle_rows)[:, 0], 10 * np.diff(middle_columns)[:, 0]
+    top, left = middle_rows.mean(axis=1) - (height - 1) / 2, middle_columns.mean(axis=1) - (np.abs(width) - 1) / 2
+    return height, np.abs(width), width < 0, top, left
+
+
+def test_random_windows_cover_8_to_100_percent_with_moderate_aspect(windows):
+    height, width, *_ = windows
+    share, aspect = height * width / 4800, width / height
+    assert 0.07 < share.min() < 0.12 and 0.9 < share.max() <= 1.001
+    assert 0.71 < aspect.min() < 0.8 and 1.25 < aspect.max() < 1.4
+
+
+def test_random_windows_are_whole_pixels_inside_the_picture(windows):
+    height, width, _, top, left = windows
+    np.testing.assert_allclose(np.stack([height, width, top, left]), np.round([height, width, top, left]), atol=2e-2)
+    assert top.min() > -0.1 and left.min() > -0.1 and (top + height).max() < 60.1 and (left + width).max() < 80.1
+    assert (top + height).max() > 59.9 and (left + width).max() > 79.9
+
+
+def test_half_of_the_random_windows_are_mirrored(windows):
+    assert 120 < windows[2].sum() < 180
+
+
+def test_a_picture_that_no_window_fits_is_taken_whole():
+    narrow = tf.random.stateless_uniform([200, 2, 3], [0, 0], 0, 255)
+    for seed in range(20):
+        crop = image_ops.random_resized_crop_flip(narrow, 8, tf.constant([seed, 0]))
+        assert crop.shape == (8, 8, 3)

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from tf_robust import data
+from tf_robust.data import sources
+
+FIRST = {"train": 0, "validation": 100, "test": 200}  # picture i is all i, so it survives resizing and cropping
+
+
+def write(root, name, sizes, label="label"):
+    """A TFDS set of 8x8 pictures; a picture of value i has label i % 2."""
+    features = tfds.features.FeaturesDict({
+        "image": tfds.features.Image(shape=(8, 8, 3)), label: tfds.features.ClassLabel(names=["even", "odd"])})
+
+    def examples(split):
+        values = np.arange(sizes[split]) + FIRST[split]
+        images = np.broadcast_to(values[:, None, None, None], (sizes[split], 8, 8, 3)).astype(np.uint8)
+        return tf.data.Dataset.from_tensor_slices({"image": images, label: values % 2})
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name=name, version="1.0.0", features=features, split_datasets={s: examples(s) for s in sizes}, data_dir=root)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("tfds"))
+    write(folder, "two_splits", {"train": 24, "test": 6})
+    write(folder, "three_splits", {"train": 8, "validation": 4, "test": 6})
+    write(folder, "imagenet2012_small", {"train": 8, "validation": 4, "test": 6})
+    write(folder, "unlabelled", {"train": 4, "test": 4}, label="kind")
+    return folder
+
+
+@pytest.fixture
+def stream(root, monkeypatch):
+    """(name, split) -> a source too large for memory."""
+    monkeypatch.setattr(sources, "IN_MEMORY_BYTES", 0)
+    return lambda name, split, **options: data.open_source(name, split, root, image_size=8, **options)
+
+
+def examples(dataset):
+    """[(value of the picture, label)], and that all its pixels have that value."""
+    images, labels = (np.concatenate(parts) for parts in zip(*dataset.as_numpy_iterator()))
+    assert images.dtype == np.uint8 and labels.dtype == np.int64 and images.shape[1:] == (8, 8, 3)
+    assert (images == images[:, :1, :1, :1]).all()
+    return list(zip(images[:, 0, 0, 0].tolist(), labels.tolist()))
+
+
+def expected(split, size):
+    return [(FIRST[split] + i, i % 2) for i in range(size)]
+
+
+@pytest.mark.parametrize("split, size", [("train", 24), ("test", 6)])
+def test_a_set_is_read_by_its_name(root, split, size):
+    source = data.open_source("two_splits", split, root)
+    assert source.class_names == ("even", "odd") and len(source) == size
+    assert sorted(examples(source.ordered(5))) == expected(split, size)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_stream_holds_the_same_examples_in_the_same_order(root, stream, split):
+    in_memory = np.stack([image for image, _ in data.load("two_splits", split, root).as_numpy_iterator()])
+    source = stream("two_splits", split)
+    assert isinstance(source, sources.RecordSource) and source.class_names == ("even", "odd")
+    assert [value for value, _ in examples(source.ordered(5))] == in_memory[:, 0, 0, 0].tolist()
+
+
+def test_loading_reads_memory_unless_the_set_is_too_large(root):
+    assert isinstance(data.open_source("two_splits", "train", root), sources.ArraySource)
+
+
+def test_a_streams_epoch_is_a_permutation_that_seed_and_epoch_decide(stream):
+    source = stream("two_splits", "train")
+    first = examples(source.epoch(0, 0, 4))
+    assert sorted(first) == expected("train", 24)
+    assert examples(source.epoch(0, 0, 4)) == first
+    assert examples(source.epoch(1, 0, 4)) != first and examples(source.epoch(0, 1, 4)) != first
+
+
+def test_a_streams_epoch_does_not_depend_on_the_global_seed(stream):
+    orders = []
+    for seed in (1, 2):
+        tf.random.set_seed(seed)
+        orders.append(examples(stream("two_splits", "train").epoch(0, 0, 4)))
+    assert orders[0] == orders[1]
+
+
+def test_a_streams_epoch_reads_the_same_twice(stream):
+    epoch = stream("two_splits", "train").epoch(0, 0, 4)
+    assert examples(epoch) == examples(epoch)
+
+
+def test_skipping_batches_of_a_stream_drops_the_first(stream):
+    source = stream("two_splits", "train")
+    whole = list(source.epoch(0, 0, 4).as_numpy_iterator())
+    rest = list(source.epoch(0, 0, 4, 2).as_numpy_iterator())
+    for (images, labels), (same_images, same_labels) in zip(rest, whole[2:], strict=True):
+        np.testing.assert_array_equal(images, same_images)
+        np.testing.assert_array_equal(labels, same_labels)
+
+
+def test_a_share_of_training_becomes_validation(root):
+    parts = [examples(data.open_source("two_splits", split, root, validation_share=0.25).ordered(50))
+             for split in ("train", "validation")]
+    assert sorted(sum(parts, [])) == expected("train", 24)
+    assert [label for _, label in parts[1]].count(0) == 3 and len(parts[1]) == 6
+    assert data.has_validation("two_splits", root, 0.25)
+
+
+def test_an_own_validation_split_is_used(root):
+    assert data.has_validation("three_splits", root)
+    for share in (0.0, 0.5):
+        source = data.open_source("three_splits", "validation", root, validation_share=share)
+        assert sorted(examples(source.ordered(50))) == expected("validation", 4)
+        assert len(data.open_source("three_splits", "train", root, validation_share=share)) == 8
+
+
+def test_validation_without_a_share_is_refused(root):
+    assert not data.has_validation("two_splits", root)
+    with pytest.raises(ValueError, match="two_splits has no validation split. Expected validation_share > 0"):
+        data.open_source("two_splits", "validation", root)
+
+
+def test_a_stream_has_neither_shares_nor_subsets(stream):
+    with pytest.raises(ValueError, match="Expected validation_share=0. Received: 0.25"):
+        stream("two_splits", "train", validation_share=0.25)
+    with pytest.raises(ValueError, match="Received examples=5; use 0"):
+        stream("two_splits", "train", examples=5)
+
+
+def test_the_test_set_of_imagenet_is_its_validation_split(stream, root):
+    assert sorted(examples(stream("imagenet2012_small", "test").ordered(50))) == expected("validation", 4)
+    assert not data.has_validation("imagenet2012_small", root)
+
+
+def test_subsets(root):
+    assert len(data.open_source("two_splits", "train", root, examples=5)) == 5
+    with pytest.raises(ValueError, match="at most 24 examples, the size of two_splits .*Received: 25"):
+        data.open_source("two_splits", "train", root, examples=25)
+
+
+def test_other_features_are_refused(root):
+    with pytest.raises(ValueError, match="features 'image' and 'label'. unlabelled has: image, kind"):
+        data.open_source("unlabelled", "train", root)

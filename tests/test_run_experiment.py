@@ -1,0 +1,129 @@
+"""The command line on a tiny data set: one row, a suite, resuming, measuring a SavedModel, and what it refuses."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import run_experiment
+from tf_robust import experiment
+from tf_robust import workdir as workdirs
+
+SMALL = ["--model=resnet8", "--image_size=16", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pictures")
+    for split in ("train", "test"):
+        for label, gray in (("dark", 40), ("light", 200)):
+            os.makedirs(root / split / label)
+            for i in range(12):
+                Image.fromarray(np.full((20, 18, 3), gray + i, np.uint8)).save(root / split / label / f"{i}.png")
+    return f"--data=folder:{root}"
+
+
+def main(*arguments):
+    values = run_experiment.parsed(arguments)
+    names = run_experiment.define_flags(run_experiment.flags.FlagValues())
+    getattr(run_experiment, {"report": "compare"}.get(values.mode, values.mode))(values, names)
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def test_one_row_leaves_a_whole_workdir_and_flags_that_repeat_it(pictures, tmp_path):
+    folder = str(tmp_path / "row")
+    main(pictures, *SMALL, f"--workdir={folder}")
+    expected = {"flags.txt", "environment.json", "checkpoints", "history.json", "tensorboard", "saved_model",
+                "evaluation.json", "figures", "report.html", "report.md", "results.json"}
+    assert expected <= set(os.listdir(folder))
+    card, found = read(f"{folder}/saved_model/card.json"), read(f"{folder}/evaluation.json")
+    assert card["classes"] == ["dark", "light"] and card["rows"] == found["rows"] and card["flags"]["epochs"] == "1"
+    again = str(tmp_path / "again")
+    main(f"--flagfile={folder}/flags.txt", f"--workdir={again}")
+    assert read(f"{again}/evaluation.json")["rows"] == found["rows"]
+    with open(f"{folder}/flags.txt") as one, open(f"{again}/flags.txt") as other:
+        assert one.read() == other.read()
+
+
+def test_a_suite_runs_every_row_and_seed_skips_what_is_done_and_reports_once(pictures, tmp_path, monkeypatch, capsys):
+    suite = tmp_path / "table"
+    os.makedirs(suite)
+    for row, method in (("xe", "cross_entropy"), ("noisy", "gaussian")):
+        (suite / f"{row}.flags").write_text("\n".join([f"# {row}", pictures, *SMALL, f"--method={method}"]))
+    (suite / "suite.json").write_text(json.dumps({"baseline": "xe", "rows": ["xe"], "paper": {"xe": {"clean": [0.9, 0.01]}}}))
+    command = ["--mode=suite", f"--suite={suite}", "--seeds=0,1", f"--workdir={tmp_path}/out", "--batch_size=6"]
+    main(*command)
+    results = read(tmp_path / "out" / "results.json")
+    assert [(r["row"], len(r["values"]), r["paper"]) for r in results["rows"]] == [
+        ("xe", 2, [0.9, 0.01]), ("noisy", 2, None)]
+    assert "--batch_size=6" in (tmp_path / "out" / "noisy" / "seed_1" / "flags.txt").read_text()  # overrides each row's
+    monkeypatch.setattr(experiment.Run, "train", lambda *_: pytest.fail("a finished run was trained again"))
+    main(*command)
+    assert "done before" in capsys.readouterr().out
+
+
+def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, tmp_path):
+    for seed in (0, 1):
+        main(pictures, *SMALL, f"--workdir={tmp_path}/runs/{seed}", f"--seeds={seed}")
+    main("--mode=evaluate", pictures, *SMALL, f"--saved_model={tmp_path}/runs/0/saved_model", f"--workdir={tmp_path}/measured")
+    assert read(tmp_path / "measured" / "results.json")["rows"][0]["values"] == \
+        [read(tmp_path / "runs" / "0" / "evaluation.json")["rows"][0]["value"]]
+    main("--mode=report", f"--runs={tmp_path}/runs/*", f"--workdir={tmp_path}/compared")
+    assert os.path.exists(tmp_path / "compared" / "report.html")
+
+
+def test_other_flags_in_a_workdir_are_refused_with_the_difference(pictures, tmp_path):
+    main("--mode=train", pictures, *SMALL, f"--workdir={tmp_path}")
+    with pytest.raises(ValueError, match="--batch_size: 8 there, 4 now"):
+        main("--mode=train", pictures, *SMALL, "--batch_size=4", f"--workdir={tmp_path}")
+
+
+def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
+    script = f"from tf_robust import workdir\nwith workdir.claimed({str(tmp_path)!r}, {{}}): print('held')"
+    with workdirs.claimed(str(tmp_path), {}):
+        busy = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "Another process is working in" in busy.stderr
+    assert "held" in subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PermissionError, match="workdir that can be written"):
+        with workdirs.claimed(str(tmp_path / "file" / "inner"), {}):
+            pass
+
+
+@pytest.mark.parametrize("flag, message", [
+    ("--data=synthetic_digit", "Did you mean 'synthetic_digits'"), ("--model=lenett", "Did you mean 'lenet'"),
+    ("--method=flc", "Did you mean 'fcl'"), ("--optimizer=sdg", "Did you mean 'sgd'"),
+    ("--augmentations=crop_flop", "Did you mean 'crop_flip'"), ("--batch_size=0", "batch_size >= 1"),
+    ("--batch_size=100000", "batch no larger than the data"), ("--data=folder:/nowhere", "Not found: /nowhere"),
+    ("--epochs=0", "epochs"), ("--evaluations=clear", "Did you mean 'clean'"), ("--train_examples=99999", "at most 10050"),
+    ("--saved_model=nowhere --mode=evaluate", "saved_model.pb"), ("--suite=nowhere --mode=suite", "folder of .flags"),
+    ("--runs=nowhere --mode=report", "Found none")])
+def test_bad_flags_are_refused_before_training(flag, message, tmp_path, monkeypatch):
+    monkeypatch.setattr("tf_robust.training.fit", lambda *_, **__: pytest.fail("training began"))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        main(*flag.split(), f"--workdir={tmp_path}/w")
+
+
+def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
+    found = [os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(run_experiment.HERE, "flags"))
+             for f in files if f.endswith(".flags")]
+    assert len(found) > 40
+    names = run_experiment.define_flags(run_experiment.flags.FlagValues())
+    for path in found:
+        values = run_experiment.parsed([f"--flagfile={path}"])
+        run, = run_experiment.runs_of(values, names, "row")
+        with open(path) as file:
+            written = [line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--")]
+        for name, _ in written:
+            method = run.settings.method
+            assert not any(name.startswith(f"{other}_") for other in experiment.methods.METHODS if other != method), \
+                f"{path} sets --{name} for another method than {method}"
+        run.augmentations()
