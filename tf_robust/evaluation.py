@@ -10,7 +10,9 @@ import tensorflow as tf
 from tf_robust import corruptions, data
 from tf_robust.errors import unknown
 
-EVALUATIONS = ("clean", "noise")
+EVALUATIONS = ("clean", "noise", "noise_floor")
+USUAL = ("clean", "noise")
+NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)
 NOISE_SEED = 15  # one fixed draw, so that every model and every seed sees the same noise
 DEVIATION_PICTURES = 50_000
 BATCH = 500
@@ -31,12 +33,13 @@ class Row:
         return cls(measure, correct / count, count, interval.low, interval.high)
 
 
-def evaluation_sets(source, training_source, evaluations=EVALUATIONS):
+def evaluation_sets(source, training_source, evaluations=USUAL):
     """The sets that the papers measure on: {measure: Dataset of (float32 [B, H, W, C], int64 [B])}.
 
     Args:
         source: what to evaluate on. training_source: gives NUN its deviation per location.
-        evaluations: from `EVALUATIONS`: `clean` (called `bal` on the balanced corner-digit sets), `noise` (`un`, `nun`).
+        evaluations: from `EVALUATIONS`: `clean` (called `bal` on the balanced corner-digit sets), `noise` (`un`, `nun`),
+            `noise_floor` (NUN again with other floors: `nun/floor_0.02` and so on).
     """
     for name in evaluations:
         if name not in EVALUATIONS:
@@ -46,18 +49,28 @@ def evaluation_sets(source, training_source, evaluations=EVALUATIONS):
     if "clean" in evaluations:
         sets["bal" if source.name.startswith("synthetic_") else "clean"] = batches
     if "noise" in evaluations:
-        probabilities = noise_probabilities(training_source)
         sets["un"] = _noised(batches, lambda x, i: corruptions.uniform_noise(x, seed=NOISE_SEED, indices=i))
-        sets["nun"] = _noised(batches, lambda x, i: corruptions.nonuniform_noise(
-            x, probabilities, seed=NOISE_SEED, indices=i))
+        sets["nun"] = _nonuniform(batches, noise_probabilities(training_source))
+    if "noise_floor" in evaluations:
+        deviation = _deviation(training_source)
+        for floor in NOISE_FLOORS:
+            probabilities = corruptions.nonuniform_probabilities(deviation, floor=floor)
+            sets[f"nun/floor_{floor:g}"] = _nonuniform(batches, probabilities)
     return sets
 
 
-def noise_probabilities(training_source, **options):
+def noise_probabilities(training_source):
     """NUN's chance per location [H, W], from (at most 50,000) training pictures."""
+    return corruptions.nonuniform_probabilities(_deviation(training_source))
+
+
+def _deviation(training_source):
     pictures = data.evaluation_batches(training_source, BATCH).take(DEVIATION_PICTURES // BATCH)
-    return corruptions.nonuniform_probabilities(
-        corruptions.location_deviation(images for images, _ in pictures), **options)
+    return corruptions.location_deviation(images for images, _ in pictures)
+
+
+def _nonuniform(batches, probabilities):
+    return _noised(batches, lambda x, i: corruptions.nonuniform_noise(x, probabilities, seed=NOISE_SEED, indices=i))
 
 
 def _noised(batches, noise):

@@ -44,7 +44,7 @@ class Settings:
         decay_factor: factor at each step (schedule steps).
         steps_per_execution: training steps run without coming back to Python.
         mixed_precision: compute in bfloat16, keep weights in float32.
-        evaluations: what to measure: clean, noise.
+        evaluations: what to measure: clean, noise, noise_floor.
         evaluation_split: split to measure on; choose settings on validation, never on test.
     """
     data: str = "synthetic_digits"
@@ -69,7 +69,7 @@ class Settings:
     decay_factor: float = 0.1
     steps_per_execution: int = 20
     mixed_precision: bool = False
-    evaluations: tuple[str, ...] = evaluation.EVALUATIONS
+    evaluations: tuple[str, ...] = evaluation.USUAL
     evaluation_split: typing.Literal["validation", "test"] = "test"
 
     def __post_init__(self):

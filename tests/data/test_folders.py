@@ -113,6 +113,9 @@ def test_a_folder_without_splits_is_divided_in_three(undivided, options, held):
     assert len(paths) == len(set(paths)) == 60
     assert [len(part) for part in parts.values()] == [60 - 2 * held, held, held]
     np.testing.assert_array_equal(np.bincount(parts["test"].labels), [held * 2 / 3, held / 3])
+
+
+def test_a_folder_without_splits_has_validation(undivided):
     assert data.has_validation(f"folder:{undivided}")
 
 

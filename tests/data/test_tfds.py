@@ -129,9 +129,19 @@ def test_a_stream_has_neither_shares_nor_subsets(stream):
         stream("two_splits", "train", examples=5)
 
 
-def test_the_test_set_of_imagenet_is_its_validation_split(stream, root):
+def test_a_share_gives_a_stream_no_validation(root, monkeypatch):
+    monkeypatch.setattr(sources, "IN_MEMORY_BYTES", 0)
+    assert not data.has_validation("two_splits", root, 0.25)
+
+
+def test_the_test_set_of_imagenet_is_its_validation_split(stream):
     assert sorted(examples(stream("imagenet2012_small", "test").ordered(50))) == expected("validation", 4)
+
+
+def test_imagenet_has_no_validation_split_of_its_own(stream, root):
     assert not data.has_validation("imagenet2012_small", root)
+    with pytest.raises(ValueError, match="no validation split of its own"):
+        stream("imagenet2012_small", "validation")
 
 
 def test_subsets(root):
@@ -141,5 +151,5 @@ def test_subsets(root):
 
 
 def test_other_features_are_refused(root):
-    with pytest.raises(ValueError, match="features 'image' and 'label'. unlabelled has: image, kind"):
+    with pytest.raises(ValueError, match="features 'image' and 'label'. unlabelled has: .*kind"):
         data.open_source("unlabelled", "train", root)

@@ -1,0 +1,118 @@
+"""Time of each method's training step over a plain cross-entropy step: same model, same batch, interleaved in one run.
+
+    python benchmarks/train_step.py                       # LeNet on 28x28x1, ResNet-20 on 32x32x3, batch 128
+
+FCL's arithmetic is 10/3 of cross-entropy's: three forward passes, one backward pass to the pixels, three to the weights.
+Seeds come from a step that changes, so that nothing is folded away. Before its start, a method's step is a plain one
+(rows "before start"). Peak memory is the growth of the process' resident set in a process of its own.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import itertools
+import json
+import resource
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from tf_robust import data, methods, models, workdir
+from tf_robust.files import whole_file, write_json
+
+CASES = {"lenet": (28, 28, 1), "resnet20": (32, 32, 3)}
+LIMITS = {"lenet": 4.0, "resnet20": 3.6}
+ROWS = {"cross_entropy": ("cross_entropy", {}), "gaussian": ("gaussian", {}),
+        "contrastive_gaussian": ("contrastive_gaussian", {}), "fcl": ("fcl", {}),
+        "fcl, margin": ("fcl", {"form": "margin"}), "fcl, before start": ("fcl", {"start_step": 10**9})}
+flags.DEFINE_list("models", list(CASES), "models to time.")
+flags.DEFINE_integer("batch_size", 128, "pictures a step.")
+flags.DEFINE_integer("repeats", 15, "interleaved repeats; medians are reported.")
+flags.DEFINE_integer("steps", 4, "steps a repeat.")
+flags.DEFINE_string("output", "", "folder for train_step.json and train_step.md; empty: print only.")
+flags.DEFINE_string("memory_of", "", "used by this script itself: MODEL:ROW whose peak memory to print.")
+FLAGS = flags.FLAGS
+
+
+def stepper(model, row):
+    """A function that takes some training steps of a method on one fixed batch."""
+    name, options = ROWS[row]
+    shape = CASES[model]
+    method = methods.METHODS[name](models.build(model, shape, 10), **options)
+    method.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9))
+    method.optimizer.build(method.classifier.trainable_variables)
+    random = np.random.RandomState(0)
+    images = tf.constant(random.rand(FLAGS.batch_size, *shape), tf.float32)
+    labels = tf.constant(random.randint(10, size=FLAGS.batch_size), tf.int64)
+    counter = tf.Variable(0, dtype=tf.int64)
+
+    @tf.function
+    def steps(count):
+        for _ in tf.range(count):
+            counter.assign_add(1)
+            batch = data.Batch((images,), labels, tf.fill([FLAGS.batch_size], counter.read_value()))
+            tf.autograph.experimental.do_not_convert(method.train_step)(batch)
+        return counter.read_value()
+    return lambda: steps(tf.constant(FLAGS.steps)).numpy()
+
+
+def ratios(model):
+    """{row: median of its time over cross-entropy's of the same repeat}, and cross-entropy's median in ms."""
+    steppers = {row: stepper(model, row) for row in ROWS}
+    times = {row: [] for row in ROWS}
+    for repeat, (row, steps) in itertools.product(range(-2, FLAGS.repeats), steppers.items()):
+        start = time.perf_counter()
+        steps()
+        if repeat >= 0:  # the first two trace and warm up
+            times[row].append((time.perf_counter() - start) / FLAGS.steps)
+    base = np.array(times["cross_entropy"])
+    return ({row: np.percentile(np.array(t) / base, [25, 50, 75]).tolist() for row, t in times.items()},
+            1000 * float(np.median(base)))
+
+
+def peak_memory(model, row):
+    """MiB that the resident set grows by from before the model is built to its peak, in a process of its own."""
+    command = [sys.executable, __file__, f"--memory_of={model}:{row}", f"--batch_size={FLAGS.batch_size}"]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+
+
+def print_own_memory():
+    model, row = FLAGS.memory_of.split(":")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    steps = stepper(model, row)
+    for _ in range(2):
+        steps()
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
+def main(_):
+    if FLAGS.memory_of:
+        return print_own_memory()
+    lines, rows = ["| model | step | time over cross-entropy: median [quartiles] | ms | peak memory, MiB |",
+                   "| --- | --- | --- | --- | --- |"], []
+    for model in FLAGS.models:
+        found, base = ratios(model)
+        for row, (low, median, high) in found.items():
+            memory = peak_memory(model, row)
+            rows.append({"model": model, "row": row, "ratio": median, "quartiles": [low, high], "mebibytes": memory})
+            lines.append(f"| {model} | {row} | {median:.2f} [{low:.2f}, {high:.2f}] | {base * median:.1f} | {memory:.0f} |")
+            print(lines[-1], flush=True)
+        verdict = "within" if found["fcl"][1] <= LIMITS[model] else "ABOVE"
+        print(f"fcl on {model}: {found['fcl'][1]:.2f}, {verdict} the limit of {LIMITS[model]}")
+    if FLAGS.output:
+        command = "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
+        head = {"command": command, "commit": workdir.commit(), "versions": workdir.environment()}
+        write_json(os.path.join(FLAGS.output, "train_step.json"), {**head, "limits": LIMITS, "rows": rows})
+        with whole_file(os.path.join(FLAGS.output, "train_step.md")) as file:
+            file.write(f"# Time of a training step\n\n`{command}`, commit {head['commit']}, batch {FLAGS.batch_size}, "
+                       f"{FLAGS.repeats} interleaved repeats of {FLAGS.steps} steps\n\n" + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    app.run(main)
