@@ -86,6 +86,12 @@ def test_other_flags_in_a_workdir_are_refused_with_the_difference(pictures, tmp_
         main("--mode=train", pictures, *SMALL, "--batch_size=4", f"--workdir={tmp_path}")
 
 
+def test_a_run_that_failed_before_training_does_not_bind_its_workdir(pictures, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        main("--mode=train", "--data=folder:/nowhere", *SMALL, f"--workdir={tmp_path}")
+    main("--mode=train", pictures, *SMALL, f"--workdir={tmp_path}")
+
+
 def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
     script = f"from tf_robust import workdir\nwith workdir.claimed({str(tmp_path)!r}, {{}}): print('held')"
     with workdirs.claimed(str(tmp_path), {}):

@@ -44,7 +44,12 @@ def claimed(folder, flags):
         except OSError as error:
             raise Busy(f"Another process is working in {folder}") from error
         _bind(folder, flags)
-        yield folder
+        try:
+            yield folder
+        except BaseException:
+            if not os.path.isdir(os.path.join(folder, "checkpoints")):  # nothing came of it: the flags do not bind
+                os.remove(os.path.join(folder, "flags.txt"))
+            raise
 
 
 def _bind(folder, flags):
