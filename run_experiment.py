@@ -18,7 +18,7 @@ from tf_robust.methods.base import Method
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODES = ("run", "suite", "train", "evaluate", "report")
 # What a run's result does not depend on: left out of flags.txt, free to differ when a run is resumed.
-FREE = ("mode", "workdir", "seeds", "suite", "runs", "saved_model", "data_dir", "download")
+FREE = ("data_dir", "download")
 
 
 def define_flags(values):
@@ -29,7 +29,8 @@ def define_flags(values):
     flags.DEFINE_string("workdir", "", "folder of the results; empty: one below runs/, named after what is run.", values)
     hyperparameters.define_flag(values, "seeds", hyperparameters.Parameter(
         "seeds", tuple[int, ...], (0,), "seeds, one run each: 0,1,2."))
-    flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite).", values)
+    flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite); its order and the paper's numbers (mode report).",
+                        values)
     flags.DEFINE_string("runs", "runs/**", "workdirs to compare, a glob pattern (mode report).", values)
     flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
     groups = {"": (experiment.Settings, Method)}
@@ -51,17 +52,19 @@ def parsed(arguments):
 
 
 def runs_of(values, names, row):
-    """One `Run` a seed."""
+    """One `Run` a seed. Its flags are those that it depends on: not the other methods', not where things are."""
+    used = set()
+
     def of(target, prefix):
-        return {name: values[prefix + name].value for name in hyperparameters.parameters(target)
-                if prefix + name in values}
+        found = [name for name in hyperparameters.parameters(target) if prefix + name in values]
+        used.update(prefix + name for name in found)
+        return {name: values[prefix + name].value for name in found}
     settings = experiment.Settings(**of(experiment.Settings, ""))
-    method = methods.METHODS.get(settings.method)
-    options = {**of(Method, ""), **(of(method, f"{settings.method}_") if method else {})}
-    augmentations = {name: of(target, f"{name}_") for name, target in AUGMENTATIONS.items()}
-    texts = {name: _text(values[name]) for name in names if name not in FREE}
-    return [experiment.Run(settings, {"method": options, "augmentations": augmentations}, texts, row, seed)
-            for seed in values.seeds]
+    options = {**of(Method, ""), **of(methods.METHODS[settings.method], f"{settings.method}_")}
+    augmentations = {name: of(AUGMENTATIONS[name], f"{name}_") for name in settings.augmentations}
+    texts = {name: _text(values[name]) for name in names if name in used and name not in FREE}
+    return [experiment.Run(settings, {"method": options, "augmentations": augmentations},
+                           {**texts, "seeds": str(seed)}, row, seed) for seed in values.seeds]
 
 
 def _text(flag):
@@ -70,24 +73,30 @@ def _text(flag):
 
 def suite(values, names):
     """Every row of a folder of flagfiles, with every seed; flags given on the command line override each row's."""
-    folder = values.suite.rstrip("/")
-    folder = folder if os.path.isdir(folder) else os.path.join(HERE, folder)
-    found = {os.path.basename(f).removesuffix(".flags"): f for f in sorted(glob.glob(os.path.join(folder, "*.flags")))}
-    if not values.suite or not found:
-        raise FileNotFoundError(f"Expected --suite to name a folder of .flags files. Received: {values.suite!r}")
-    description = os.path.join(folder, "suite.json")
-    table = read_json(description) if os.path.exists(description) else {}
-    rows = [*(row for row in table.get("rows", ()) if row in found), *(row for row in found if row not in table.get("rows", ()))]
+    folder, rows, table = table_of(values.suite)
     overrides = [f"--{name}={_text(values[name])}" for name in names
                  if values[name].present and name not in ("mode", "suite", "workdir")]
-    runs = [run for row in rows for run in runs_of(parsed([f"--flagfile={found[row]}", *overrides]), names, row)]
+    runs = [run for row in rows
+            for run in runs_of(parsed([f"--flagfile={os.path.join(folder, row)}.flags", *overrides]), names, row)]
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an unfinished table is balanced
-    name = os.path.relpath(folder, os.path.join(HERE, "flags")).replace(os.sep, "_").lstrip("._")
-    workdir = values.workdir or os.path.join("runs", name)
+    workdir = values.workdir or os.path.join("runs", table["name"])
     evaluations, busy = experiment.run_all(runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"))
-    report(workdir, evaluations, runs[0], table.get("title", name), table)
+    report(workdir, evaluations, runs[0], table["title"], table)
     if busy:
         print(f"{len(busy)} of {len(runs)} runs are with another process; the same command makes the whole report then.")
+
+
+def table_of(folder):
+    """A folder of flagfiles: where it is, its rows in the order of its `suite.json`, and what else that says."""
+    here = folder.rstrip("/") if os.path.isdir(folder) else os.path.join(HERE, folder.rstrip("/"))
+    found = sorted(os.path.basename(path).removesuffix(".flags") for path in glob.glob(os.path.join(here, "*.flags")))
+    if not folder or not found:
+        raise FileNotFoundError(f"Expected --suite to name a folder of .flags files. Received: {folder!r}")
+    name = os.path.relpath(here, os.path.join(HERE, "flags")).replace(os.sep, "_").lstrip("._")
+    description = os.path.join(here, "suite.json")
+    table = {"title": name, "rows": [], "name": name, **(read_json(description) if os.path.exists(description) else {})}
+    first = [row for row in table["rows"] if row in found]
+    return here, [*first, *(row for row in found if row not in first)], table
 
 
 def run(values, names):
@@ -123,9 +132,11 @@ def evaluate(values, names):
 
 
 def compare(values, _):
-    """One report over the workdirs that --runs matches."""
+    """One report over the workdirs that --runs matches; with --suite, beside the paper's numbers of that table."""
     evaluations = experiment.read_evaluations(values.runs)
-    report(values.workdir or os.path.join("runs", "report"), evaluations, None, f"Runs {values.runs}")
+    _, rows, table = table_of(values.suite) if values.suite else ("", [], {"title": f"Runs {values.runs}"})
+    evaluations.sort(key=lambda found: (rows.index(found["row"]) if found["row"] in rows else len(rows), found["seed"]))
+    report(values.workdir or os.path.join("runs", "report"), evaluations, None, table["title"], table)
 
 
 def report(workdir, evaluations, first_run, title, table=None):

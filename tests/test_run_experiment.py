@@ -40,7 +40,7 @@ def read(path):
 
 def test_one_row_leaves_a_whole_workdir_and_flags_that_repeat_it(pictures, tmp_path):
     folder = str(tmp_path / "row")
-    main(pictures, *SMALL, f"--workdir={folder}")
+    main(pictures, *SMALL, "--seeds=3", f"--workdir={folder}")
     expected = {"flags.txt", "environment.json", "checkpoints", "history.json", "tensorboard", "saved_model",
                 "evaluation.json", "figures", "report.html", "report.md", "results.json"}
     assert expected <= set(os.listdir(folder))
@@ -48,7 +48,7 @@ def test_one_row_leaves_a_whole_workdir_and_flags_that_repeat_it(pictures, tmp_p
     assert card["classes"] == ["dark", "light"] and card["rows"] == found["rows"] and card["flags"]["epochs"] == "1"
     again = str(tmp_path / "again")
     main(f"--flagfile={folder}/flags.txt", f"--workdir={again}")
-    assert read(f"{again}/evaluation.json")["rows"] == found["rows"]
+    assert read(f"{again}/evaluation.json")["rows"] == found["rows"] and found["seed"] == card["seed"] == 3
     with open(f"{folder}/flags.txt") as one, open(f"{again}/flags.txt") as other:
         assert one.read() == other.read()
 

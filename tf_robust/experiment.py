@@ -106,7 +106,7 @@ class Run:
                                 validation_share=s.validation_share, download=s.download)
 
     def augmentations(self):
-        return [functools.partial(AUGMENTATIONS[name], **self.hyperparameters["augmentations"].get(name, {}))
+        return [functools.partial(AUGMENTATIONS[name], **self.hyperparameters["augmentations"][name])
                 for name in self.settings.augmentations]
 
     def method(self, source):
