@@ -99,11 +99,20 @@ def squared_sensitivity_estimate(encoder, images, *, projections=16, seed=0):
 
 def _bytes_per_picture(encoder, shape):
     """Activations and their gradients of one picture; a guess of 100 pictures where the layers cannot be seen."""
-    layers = getattr(encoder, "layers", None)
-    if not layers:
+    layers = list(_leaves(encoder))
+    if not layers or not all(hasattr(layer, "output") for layer in layers):
         return 100 * 4 * int(np.prod(shape))
     sizes = [np.prod(output.shape[1:]) for layer in layers for output in tf.nest.flatten(layer.output)]
     return int(2 * 4 * sum(sizes))
+
+
+def _leaves(model):
+    """The layers of a Keras model and of the models in it; none of anything else."""
+    for layer in getattr(model, "layers", ()):
+        if getattr(layer, "layers", ()):
+            yield from _leaves(layer)
+        else:
+            yield layer
 
 
 def mean_by_class(values, labels, modulo=10):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tf_robust import data
-from tf_robust.data import sources
+from tf_robust.data.source import stratified_order
 
 EMBEDDED = {"digits": 10, "synthetic_digits": 15}
 SPLITS = ("train", "validation", "test")
@@ -20,7 +20,7 @@ def arrays(dataset):
 def numbered(size, num_classes=1):
     """Picture i is the pixel i."""
     images = np.arange(size, dtype=np.uint8)[:, None, None, None]
-    return sources.ArraySource.of("made-up", "train", images, np.arange(size) % num_classes, map(str, range(num_classes)))
+    return data.ArraySource.of("made-up", "train", images, np.arange(size) % num_classes, map(str, range(num_classes)))
 
 
 def epoch_order(source, *arguments):
@@ -73,7 +73,7 @@ def test_skipping_batches_drops_the_first():
 
 def test_every_prefix_of_the_stratified_order_holds_each_class_in_its_share():
     labels = np.random.RandomState(0).permutation(np.repeat([0, 1, 2], [60, 25, 15]))
-    order = sources.stratified_order(labels)
+    order = stratified_order(labels)
     assert sorted(order) == list(range(100))
     for length in range(1, 101):
         for label, share in enumerate([0.60, 0.25, 0.15]):
@@ -113,7 +113,7 @@ def test_missing_data_say_where_they_were_looked_for_and_what_fetches_them(tmp_p
 def test_labels_out_of_range_are_refused(bad):
     labels = np.array([0, 1, bad, 2, bad])
     with pytest.raises(ValueError, match=rf"labels in 0..2 in made-up \(test\). Received {bad} at index 2 \(2 labels"):
-        sources.ArraySource.of("made-up", "test", np.zeros([5, 1, 1, 1], np.uint8), labels, "abc")
+        data.ArraySource.of("made-up", "test", np.zeros([5, 1, 1, 1], np.uint8), labels, "abc")
 
 
 @pytest.mark.parametrize("options, message", [

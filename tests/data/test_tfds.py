@@ -4,7 +4,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from tf_robust import data
-from tf_robust.data import sources
+from tf_robust.data import tfds_sets
 
 FIRST = {"train": 0, "validation": 100, "test": 200}  # picture i is all i, so it survives resizing and cropping
 
@@ -35,7 +35,7 @@ def root(tmp_path_factory):
 @pytest.fixture
 def stream(root, monkeypatch):
     """(name, split) -> a source too large for memory."""
-    monkeypatch.setattr(sources, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(tfds_sets, "IN_MEMORY_BYTES", 0)
     return lambda name, split, **options: data.open_source(name, split, root, image_size=8, **options)
 
 
@@ -62,12 +62,12 @@ def test_a_set_is_read_by_its_name(root, split, size):
 def test_a_stream_holds_the_same_examples_in_the_same_order(root, stream, split):
     in_memory = np.stack([image for image, _ in data.load("two_splits", split, root).as_numpy_iterator()])
     source = stream("two_splits", split)
-    assert isinstance(source, sources.RecordSource) and source.class_names == ("even", "odd")
+    assert isinstance(source, tfds_sets.RecordSource) and source.class_names == ("even", "odd")
     assert [value for value, _ in examples(source.ordered(5))] == in_memory[:, 0, 0, 0].tolist()
 
 
 def test_loading_reads_memory_unless_the_set_is_too_large(root):
-    assert isinstance(data.open_source("two_splits", "train", root), sources.ArraySource)
+    assert isinstance(data.open_source("two_splits", "train", root), data.ArraySource)
 
 
 def test_a_streams_epoch_is_a_permutation_that_seed_and_epoch_decide(stream):
@@ -130,7 +130,7 @@ def test_a_stream_has_neither_shares_nor_subsets(stream):
 
 
 def test_a_share_gives_a_stream_no_validation(root, monkeypatch):
-    monkeypatch.setattr(sources, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(tfds_sets, "IN_MEMORY_BYTES", 0)
     assert not data.has_validation("two_splits", root, 0.25)
 
 

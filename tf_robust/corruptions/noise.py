@@ -24,7 +24,7 @@ def replace_locations(images, probabilities, *, seed, indices=None):
         float32 [N, H, W, C] in [0, 1]
     """
     images = tf.convert_to_tensor(images, tf.float32)
-    indices = tf.range(tf.shape(images)[0]) if indices is None else indices
+    indices = tf.range(tf.shape(images)[0]) if indices is None else tf.convert_to_tensor(indices)
     probabilities = tf.cast(probabilities, tf.float32)
 
     def one(inputs):

@@ -52,11 +52,13 @@ resnet8, resnet20, resnet56 = (functools.partial(cifar_resnet, depth=depth) for 
 
 
 def resnet50_v2(input_shape, num_classes, *, mean=0.5, std=0.5):
-    """ResNet-v2-50 with a 2048-wide embedding: keras-cv's backbone, whose stages and strides are the paper's.
+    """ResNet-v2-50 with a 2048-wide embedding: keras-cv's backbone, with the stages of FCL's appendix B.
 
     Arguments and result as `cifar_resnet`; at least 32 pixels a side.
     """
     import keras_cv  # slow to import, and only this model needs it
     images, x = heads.normalized_input(input_shape, mean, std, 32, "resnet50_v2")
-    backbone = keras_cv.models.ResNet50V2Backbone(input_shape=input_shape, include_rescaling=False)
+    backbone = keras_cv.models.ResNetV2Backbone(
+        stackwise_filters=[64, 128, 256, 512], stackwise_blocks=[3, 4, 6, 3], stackwise_strides=[1, 2, 2, 2],
+        include_rescaling=False, input_shape=input_shape)
     return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(backbone(x)), num_classes, "resnet50_v2")

@@ -1,0 +1,101 @@
+"""`folder:DIR`: pictures of any size in one subfolder a class, optionally below train/, validation/ and test/."""
+
+import dataclasses
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust.data import image_ops
+from tf_robust.data.source import Source, epoch_order, example_seed, stratified_order, training_share
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+_PARALLEL = tf.data.AUTOTUNE
+
+
+@dataclasses.dataclass(frozen=True)
+class FileSource(Source):
+    """Picture files of any size: cropped at random in training, resized and centre-cropped otherwise."""
+    paths: tuple = ()
+    labels: tuple = ()
+
+    def _read(self, path):
+        channels = self.image_shape[-1]
+        image = tf.io.decode_image(tf.io.read_file(path), channels=channels, expand_animations=False)
+        return tf.ensure_shape(image, [None, None, channels])
+
+    def ordered(self, batch_size):
+        def example(path, label):
+            image = image_ops.center_crop_resized(self._read(path), self.image_shape[0])
+            return tf.cast(tf.round(image), tf.uint8), label
+        files = tf.data.Dataset.from_tensor_slices((list(self.paths), np.array(self.labels, np.int64)))
+        return files.map(example, _PARALLEL, deterministic=True).batch(batch_size)
+
+    def epoch(self, seed, epoch, batch_size, skip_batches=0):
+        paths, labels = tf.constant(self.paths), tf.constant(self.labels, tf.int64)
+
+        def example(i):
+            image = image_ops.random_resized_crop_flip(self._read(paths[i]), self.image_shape[0],
+                                                       example_seed(seed, epoch, i))
+            return tf.cast(tf.round(image), tf.uint8), labels[i]
+        order = tf.data.Dataset.from_tensor_slices(epoch_order(self.size, seed, epoch)).skip(skip_batches * batch_size)
+        return order.map(example, _PARALLEL, deterministic=True).batch(batch_size, drop_remainder=True)
+
+    def subset(self, indices):
+        return dataclasses.replace(self, size=len(indices), paths=tuple(self.paths[i] for i in indices),
+                                   labels=tuple(self.labels[i] for i in indices))
+
+
+def open_folder(name, split, image_size, validation_share):
+    """The `FileSource` of `folder:DIR`; arguments as `sources.open_source`.
+
+    With train/ (and test/, perhaps validation/) below DIR those are the splits, and train/ names the classes; without
+    validation/ a share of train/ is. Without train/, DIR itself is divided.
+    """
+    root = os.path.expanduser(name.removeprefix("folder:"))
+    if not os.path.isdir(root):
+        raise FileNotFoundError(f"Expected a folder of pictures, one subfolder a class. Not found: {root}")
+    train = os.path.join(root, "train")
+    if not os.path.isdir(train):
+        return _three_ways(_read(name, split, root, _subfolders(root), image_size), split, validation_share or 0.1)
+    classes = _subfolders(train)
+    if split == "test" or has_validation(name, 0.0):
+        return _read(name, split, os.path.join(root, split), classes, image_size)
+    return training_share(_read(name, split, train, classes, image_size), split, validation_share)
+
+
+def has_validation(name, validation_share):
+    """Whether `open_folder(name, "validation", ...)` can give anything."""
+    root = os.path.expanduser(name.removeprefix("folder:"))
+    divided = os.path.isdir(os.path.join(root, "train"))
+    return not divided or validation_share > 0.0 or os.path.isdir(os.path.join(root, "validation"))
+
+
+def _subfolders(folder):
+    return sorted(d for d in os.listdir(folder) if os.path.isdir(os.path.join(folder, d)) and not d.startswith("."))
+
+
+def _read(name, split, base, classes, image_size):
+    if not os.path.isdir(base):
+        raise FileNotFoundError(f"Expected {base}, with one subfolder a class, for the split {split!r}. Not found")
+    unknown = set(_subfolders(base)) - set(classes)
+    if unknown:
+        raise ValueError(f"Expected only the classes of the training set in {base}. Received also: {sorted(unknown)}")
+    files = [(os.path.join(base, class_name, file), label) for label, class_name in enumerate(classes)
+             if os.path.isdir(os.path.join(base, class_name))
+             for file in sorted(os.listdir(os.path.join(base, class_name))) if file.lower().endswith(SUFFIXES)]
+    if not files:
+        raise FileNotFoundError(f"Expected pictures ({', '.join(SUFFIXES)}) in the subfolders of {base}. Found none")
+    paths, labels = zip(*files)
+    return FileSource(name, split, tuple(classes), (image_size, image_size, 3), len(files), paths, labels)
+
+
+def _three_ways(source, split, share):
+    """`share` of the pictures for test, as much for validation, the rest to train on."""
+    order = stratified_order(np.asarray(source.labels))
+    held = max(1, round(share * len(order)))
+    if 2 * held >= len(order):
+        raise ValueError(f"Expected a validation_share (used twice, for validation and for test) that leaves pictures to "
+                         f"train on. Received: {share} of {len(order)}")
+    part = {"test": order[:held], "validation": order[held:2 * held], "train": order[2 * held:]}[split]
+    return source.subset(np.sort(part))

@@ -1,0 +1,107 @@
+"""One split of a data set: how many examples, which classes, and its batches in a fixed or in an epoch's own order."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+_SUBSET_SEED = 20210101  # one fixed draw: every seed and every method sees the same subset
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """One split of a data set.
+
+    Attributes:
+        name: what was asked for. split: train, validation or test.
+        class_names: a name per label. image_shape: (H, W, C), the same for all pictures.
+        size: number of examples.
+    """
+    name: str
+    split: str
+    class_names: tuple
+    image_shape: tuple
+    size: int
+
+    def __len__(self):
+        return self.size
+
+    @property
+    def num_classes(self):
+        return len(self.class_names)
+
+    def ordered(self, batch_size):
+        """Dataset of (uint8 [B, H, W, C], int64 [B]) in the fixed order, the last batch as small as it is."""
+        raise NotImplementedError
+
+    def epoch(self, seed, epoch, batch_size, skip_batches=0):
+        """The same in the epoch's own order, whole batches only, without the first `skip_batches`."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySource(Source):
+    """All examples in memory."""
+    images: np.ndarray = None
+    labels: np.ndarray = None
+
+    @classmethod
+    def of(cls, name, split, images, labels, class_names):
+        images, labels = np.asarray(images), np.asarray(labels, np.int64)
+        class_names = tuple(class_names)
+        check_labels(labels, len(class_names), f"{name} ({split})")
+        return cls(name, split, class_names, images.shape[1:], len(images), images, labels)
+
+    def ordered(self, batch_size):
+        return tf.data.Dataset.from_tensor_slices((self.images, self.labels)).batch(batch_size)
+
+    def epoch(self, seed, epoch, batch_size, skip_batches=0):
+        images, labels = tf.constant(self.images), tf.constant(self.labels)
+        order = epoch_order(self.size, seed, epoch)
+        batches = tf.data.Dataset.from_tensor_slices(order).skip(skip_batches * batch_size)
+        return batches.batch(batch_size, drop_remainder=True).map(lambda i: (tf.gather(images, i), tf.gather(labels, i)))
+
+    def subset(self, indices):
+        return self.of(self.name, self.split, self.images[indices], self.labels[indices], self.class_names)
+
+
+def epoch_order(size, seed, epoch):
+    """The order of an epoch, int [size]: a pure function of (seed, epoch)."""
+    return tf.random.experimental.stateless_shuffle(tf.range(size), [seed, epoch])
+
+
+def example_seed(seed, epoch, position):
+    """int [2] for one example's stateless draws in one epoch."""
+    fold = tf.random.experimental.stateless_fold_in
+    return fold(tf.constant([seed, epoch], tf.int64), tf.cast(position, tf.int64))
+
+
+def check_labels(labels, num_classes, where):
+    """Raises ValueError unless every label is in 0..num_classes - 1."""
+    labels = np.asarray(labels)
+    bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if bad.size:
+        raise ValueError(f"Expected labels in 0..{num_classes - 1} in {where}. Received {labels[bad[0]]} "
+                         f"at index {bad[0]} ({bad.size} labels out of range)")
+
+
+def stratified_order(labels):
+    """A fixed order in which every prefix holds each class in its share: subsets are stratified and nested."""
+    random = np.random.RandomState(_SUBSET_SEED)
+    position = np.empty(len(labels))
+    for label in np.unique(labels):
+        members = random.permutation(np.flatnonzero(labels == label))
+        position[members] = (np.arange(len(members)) + random.rand()) / len(members)
+    return np.argsort(position, kind="stable")
+
+
+def training_share(source, split, share):
+    """The training set without its validation share (split `train`), or that share (split `validation`)."""
+    order = stratified_order(np.asarray(source.labels))
+    held = round(share * len(order))
+    if split == "validation" and not held:
+        raise ValueError(f"{source.name} has no validation split. Expected validation_share > 0 (say 0.1), which holds "
+                         f"out a part of the training set. Received: {share}")
+    if held == len(order):
+        raise ValueError(f"Expected a validation_share that leaves pictures to train on. Received: {share} of {held}")
+    return source.subset(np.sort(order[:held] if split == "validation" else order[held:]))

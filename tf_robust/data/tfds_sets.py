@@ -1,0 +1,139 @@
+"""Image-classification sets of TFDS: in memory where they fit, else as a stream of their record files."""
+
+import dataclasses
+import functools
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust.data import image_ops
+from tf_robust.data.source import ArraySource, Source, example_seed, training_share
+from tf_robust.errors import unknown
+
+IN_MEMORY_BYTES = 2**31
+WINDOW = 10_000  # records shuffled at a time in a stream
+OURS = ("digits", "synthetic_digits", "synthetic_mnist", "folder:DIR")
+_PARALLEL = tf.data.AUTOTUNE
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordSource(Source):
+    """A TFDS set too large to hold, or of pictures of many sizes: its record files, read as a stream.
+
+    An epoch's order: files shuffled by (seed, epoch), 16 read in turn, then every 10,000 records shuffled among
+    themselves (tf.data's own shuffle buffer also depends on the global seed). What is skipped on resuming is skipped
+    before it is decoded.
+    """
+    builder: object = None
+    tfds_split: str = ""
+
+    def _example(self, crop):
+        decoders = {"image": _skip_decoding()}
+        features, channels = self.builder.info.features, self.image_shape[-1]
+
+        def example(position, record):
+            fields = features.deserialize_example(record, decoders=decoders)
+            image = tf.io.decode_image(fields["image"], channels=channels, expand_animations=False)
+            image = crop(tf.ensure_shape(image, [None, None, channels]), position)
+            return tf.cast(tf.round(image), tf.uint8), tf.cast(fields["label"], tf.int64)
+        return example
+
+    @property
+    def _files(self):
+        return [str(f) for f in self.builder.info.splits[self.tfds_split].filepaths]
+
+    def ordered(self, batch_size):
+        crop = self._example(lambda image, _: image_ops.center_crop_resized(image, self.image_shape[0]))
+        records = tf.data.TFRecordDataset(self._files).enumerate()
+        return records.map(crop, _PARALLEL, deterministic=True).batch(batch_size)
+
+    def epoch(self, seed, epoch, batch_size, skip_batches=0):
+        crop = self._example(lambda image, position: image_ops.random_resized_crop_flip(
+            image, self.image_shape[0], example_seed(seed, epoch, position)))
+        files = tf.random.experimental.stateless_shuffle(tf.constant(self._files), [seed, epoch])
+        records = tf.data.Dataset.from_tensor_slices(files).interleave(
+            tf.data.TFRecordDataset, cycle_length=16, block_length=16, num_parallel_calls=_PARALLEL, deterministic=True)
+
+        def shuffled(window, content):
+            order = tf.random.experimental.stateless_shuffle(content, tf.stack([seed + (epoch << 32), window]))
+            return tf.data.Dataset.from_tensor_slices(order)
+        records = records.batch(WINDOW).enumerate().flat_map(shuffled).enumerate().skip(skip_batches * batch_size)
+        return records.map(crop, _PARALLEL, deterministic=True).batch(batch_size, drop_remainder=True)
+
+
+@functools.lru_cache(maxsize=8)
+def builder_of(name, data_dir, download):
+    import tensorflow_datasets as tfds
+    where = os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR)
+    fetch = (f"Looked in {where}. To fetch it on a machine with a network: add --download, "
+             f"or run `tfds build {name} --data_dir={where}`; or name the folder that has it with --data_dir")
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (tfds.core.DatasetNotFoundError, ValueError) as error:
+        known = [*OURS, *tfds.list_builders(with_community_datasets=False)]
+        message = str(unknown("data set", name, known)).split(" Known: ")[0]
+        raise ValueError(f"{message} Known: {', '.join(OURS)}, and the image-classification sets of TFDS (mnist, cifar10, "
+                         f"cifar100, imagenet2012, ...)") from error
+    if not builder.info.splits and download:
+        try:
+            builder.download_and_prepare()
+        except Exception as error:
+            raise FileNotFoundError(f"{name} could not be fetched ({type(error).__name__}: {error}). {fetch}") from error
+    if not builder.info.splits:
+        raise FileNotFoundError(f"No data for {name!r}. {fetch}")
+    features = builder.info.features
+    if "image" not in features or "label" not in features:
+        raise ValueError(f"Expected a set with the features 'image' and 'label'. {name} has: {', '.join(features)}")
+    return builder
+
+
+def _skip_decoding():
+    import tensorflow_datasets as tfds
+    return tfds.decode.SkipDecoding()
+
+
+def open_tfds(name, split, data_dir, *, image_size=224, validation_share=0.0, download=False):
+    """One split of a TFDS set; arguments as `sources.open_source`."""
+    builder = builder_of(name, data_dir, download)
+    splits, features = builder.info.splits, builder.info.features
+    own = _has_three_splits(name, splits)
+    final = "test" if own or "validation" not in splits else "validation"
+    tfds_split = {"train": "train", "validation": "validation" if own else "train", "test": final}[split]
+    if tfds_split not in splits:
+        raise ValueError(f"{name} has no split {tfds_split!r}. It has: {', '.join(splits)}")
+    shape, size = features["image"].shape, splits[tfds_split].num_examples
+    class_names = features["label"].names
+    if _fits_memory(builder.info, tfds_split):
+        images, labels = _read_arrays(name, tfds_split, data_dir)
+        source = ArraySource.of(name, split, images, labels, class_names)
+        return source if own or split == "test" else training_share(source, split, validation_share)
+    if split != "test" and not own and (validation_share or split == "validation"):
+        raise ValueError(f"{name} is read as a stream and has no validation split of its own. "
+                         f"Expected validation_share=0. Received: {validation_share} (split {split!r})")
+    return RecordSource(name, split, tuple(class_names), (image_size, image_size, shape[-1]), size, builder, tfds_split)
+
+
+@functools.lru_cache(maxsize=4)
+def _read_arrays(name, tfds_split, data_dir):
+    import tensorflow_datasets as tfds
+    builder = builder_of(name, data_dir, False)
+    dataset = builder.as_dataset(split=tfds_split, batch_size=4096, shuffle_files=False)
+    batches = [(b["image"], b["label"]) for b in tfds.as_numpy(dataset)]
+    return np.concatenate([b[0] for b in batches]), np.concatenate([b[1] for b in batches])
+
+
+def has_validation(name, data_dir, validation_share):
+    """Whether `open_tfds(name, "validation", ...)` can give anything."""
+    info = builder_of(name, data_dir, False).info
+    return _has_three_splits(name, info.splits) or (validation_share > 0.0 and _fits_memory(info, "train"))
+
+
+def _fits_memory(info, tfds_split):
+    shape = info.features["image"].shape
+    return None not in shape and info.splits[tfds_split].num_examples * np.prod(shape) <= IN_MEMORY_BYTES
+
+
+def _has_three_splits(name, splits):
+    """Not so imagenet2012, whose test labels are not public: the papers' test set is its `validation`."""
+    return "validation" in splits and "test" in splits and not name.startswith("imagenet2012")
