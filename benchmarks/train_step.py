@@ -4,7 +4,7 @@
 
 FCL's arithmetic is 10/3 of cross-entropy's: three forward passes, one backward pass to the pixels, three to the weights.
 Seeds come from a step that changes, so that nothing is folded away. Before its start, a method's step is a plain one
-(rows "before start"). Peak memory is the growth of the process' resident set in a process of its own.
+(rows "before start"). Peak memory is what the resident set grows by, in a process of its own.
 """
 
 import os
@@ -12,8 +12,7 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import itertools
-import json
-import resource
+
 import subprocess
 import sys
 import time
@@ -52,7 +51,7 @@ def stepper(model, row):
     labels = tf.constant(random.randint(10, size=FLAGS.batch_size), tf.int64)
     counter = tf.Variable(0, dtype=tf.int64)
 
-    @tf.function
+    @tf.function(reduce_retracing=True)
     def steps(count):
         for _ in tf.range(count):
             counter.assign_add(1)
@@ -84,14 +83,21 @@ def peak_memory(model, row):
 
 def print_own_memory():
     model, row = FLAGS.memory_of.split(":")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = own_memory("VmRSS")
     steps = stepper(model, row)
     for _ in range(2):
         steps()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    print(own_memory("VmHWM") - before)
+
+
+def own_memory(field):
+    """MiB of this process, now (VmRSS) or at its peak (VmHWM); getrusage's peak would begin with the parent's."""
+    with open("/proc/self/status") as file:
+        return int(next(line for line in file if line.startswith(field)).split()[1]) / 1024
 
 
 def main(_):
+    tf.get_logger().setLevel("ERROR")  # every stepper is a new tf.function, on purpose
     if FLAGS.memory_of:
         return print_own_memory()
     lines, rows = ["| model | step | time over cross-entropy: median [quartiles] | ms | peak memory, MiB |",

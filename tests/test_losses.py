@@ -125,7 +125,8 @@ def test_a_zero_embedding_is_as_far_from_all():
 def test_extreme_similarities_at_a_low_temperature():
     anchors = np.tile([[1.0, 0.0]], [N, 1])
     worst, gradients = value_and_gradients(losses.feature_contrastive, [anchors, -anchors, anchors], 0.01)
-    np.testing.assert_allclose(worst, 200.0 + np.log(N - 1 + WEIGHTS), rtol=1e-6)  # s = -1 against s = 1, N - 1 + w times
+    expected = 200.0 + np.log(N - 1 + WEIGHTS)  # s = -1 against N - 1 + w times s = 1
+    np.testing.assert_allclose(worst, expected, rtol=1e-6)
     assert np.isfinite(gradients).all()
     best, gradients = value_and_gradients(losses.feature_contrastive, [np.eye(N), np.eye(N), -np.eye(N)], 0.01)
     np.testing.assert_allclose(best, 0.0, atol=1e-5)

@@ -128,7 +128,8 @@ class Run:
         """Trains, or goes on training, in a claimed folder, and exports. Returns a TrainingResult."""
         s, source = self.settings, self.source("train")
         method, augmentations = self.method(source), self.augmentations()
-        validation = self.source("validation") if data.has_validation(s.data, s.data_dir or None, s.validation_share) else None
+        has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_share)
+        validation = self.source("validation") if has_validation else None
         first = next(iter(data.training_epoch(source, s.batch_size, seed=self.seed, epoch=0, augmentations=augmentations)))
         text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
         board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), first, text)

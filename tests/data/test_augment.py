@@ -73,11 +73,12 @@ def test_crop_flip_takes_every_window_equally_often(padding):
 
 
 def patches(height, width, size):
-    """Every place of the patch: rows and columns [centre - floor(size / 2), centre + ceil(size / 2)), cut at the border."""
+    """Every place of the patch, rows and columns [centre - floor(size / 2), centre + ceil(size / 2)): mask -> it."""
     found = {}
     for row, column in np.ndindex(height, width):
+        top, left = row - size // 2, column - size // 2
         mask = np.zeros([height, width], bool)
-        mask[max(0, row - size // 2):row - size // 2 + size, max(0, column - size // 2):column - size // 2 + size] = True
+        mask[max(0, top):top + size, max(0, left):left + size] = True
         found[mask.tobytes()] = (row, column)
     return found
 

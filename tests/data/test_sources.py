@@ -19,8 +19,9 @@ def arrays(dataset):
 
 def numbered(size, num_classes=1):
     """Picture i is the pixel i."""
-    images = np.arange(size, dtype=np.uint8)[:, None, None, None]
-    return data.ArraySource.of("made-up", "train", images, np.arange(size) % num_classes, map(str, range(num_classes)))
+    numbers, class_names = np.arange(size), map(str, range(num_classes))
+    images = numbers.astype(np.uint8).reshape(size, 1, 1, 1)
+    return data.ArraySource.of("made-up", "train", images, numbers % num_classes, class_names)
 
 
 def epoch_order(source, *arguments):
@@ -90,8 +91,8 @@ def test_subsets_are_nested_stratified_and_in_the_fixed_order():
     np.testing.assert_array_equal(small.labels, whole.labels[small_places])
 
 
-@pytest.mark.parametrize("name, near", [("synthetic_digit", "synthetic_digits"), ("synthetic-digits", "synthetic_digits"),
-                                        ("Digits", "digits"), ("cifar1", "cifar10")])
+@pytest.mark.parametrize("name, near", [("synthetic_digit", "synthetic_digits"), ("Digits", "digits"),
+                                        ("synthetic-digits", "synthetic_digits"), ("cifar1", "cifar10")])
 def test_an_unknown_name_is_refused_with_the_nearest_ones(name, near, tmp_path):
     with pytest.raises(ValueError, match=f"Unknown data set: '{name}'. Did you mean .*'{near}'.* Known: digits"):
         data.open_source(name, "train", str(tmp_path))
