@@ -7,12 +7,13 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on how it was compiled
 
+import tensorflow as tf
 from absl import app, flags, logging
 
 from tf_robust import experiment, hyperparameters, methods, training
 from tf_robust import workdir as workdirs
 from tf_robust.data.augment import AUGMENTATIONS
-from tf_robust.files import read_json
+from tf_robust.files import read_json, write_json
 from tf_robust.methods.base import Method
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -31,7 +32,7 @@ def define_flags(values):
         "seeds", tuple[int, ...], (0,), "seeds, one run each: 0,1,2."))
     flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite); its order and the paper's numbers (mode report).",
                         values)
-    flags.DEFINE_string("runs", "runs/**", "workdirs to compare, a glob pattern (mode report).", values)
+    flags.DEFINE_string("runs", "", "workdirs to compare, a glob pattern (mode report).", values)
     flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
     groups = {"": (experiment.Settings, Method)}
     shared = hyperparameters.parameters(Method)
@@ -62,28 +63,29 @@ def runs_of(values, names, row):
     settings = experiment.Settings(**of(experiment.Settings, ""))
     options = {**of(Method, ""), **of(methods.METHODS[settings.method], f"{settings.method}_")}
     augmentations = {name: of(AUGMENTATIONS[name], f"{name}_") for name in settings.augmentations}
-    texts = {name: _text(values[name]) for name in names if name in used and name not in FREE}
+    flags_used = [values[name] for name in names if name in used and name not in FREE]
+    texts = {flag.name: _text(flag.value) for flag in flags_used}
+    defaults = {name: _text(values[name].default) for name in names}
+    if not values.seeds or len(set(values.seeds)) != len(values.seeds):
+        raise ValueError(f"Expected --seeds, each once. Received: {_text(values.seeds) or 'none'}")
     return [experiment.Run(settings, {"method": options, "augmentations": augmentations},
-                           {**texts, "seeds": str(seed)}, row, seed) for seed in values.seeds]
+                           {**texts, "seeds": str(seed)}, defaults, row, seed) for seed in values.seeds]
 
 
-def _text(flag):
-    return ",".join(map(str, flag.value)) if isinstance(flag.value, tuple) else str(flag.value)
+def _text(value):
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def suite(values, names):
     """Every row of a folder of flagfiles, with every seed; flags given on the command line override each row's."""
     folder, rows, table = table_of(values.suite)
-    overrides = [f"--{name}={_text(values[name])}" for name in names
+    overrides = [f"--{name}={_text(values[name].value)}" for name in names
                  if values[name].present and name not in ("mode", "suite", "workdir")]
     runs = [run for row in rows
             for run in runs_of(parsed([f"--flagfile={os.path.join(folder, row)}.flags", *overrides]), names, row)]
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an unfinished table is balanced
     workdir = values.workdir or os.path.join("runs", table["name"])
-    evaluations, busy = experiment.run_all(runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"))
-    report(workdir, evaluations, runs[0], table["title"], table)
-    if busy:
-        print(f"{len(busy)} of {len(runs)} runs are with another process; the same command makes the whole report then.")
+    finish(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table)
 
 
 def table_of(folder):
@@ -101,34 +103,52 @@ def table_of(folder):
 
 def run(values, names):
     """Trains, exports, evaluates and reports one row, once a seed."""
-    row = os.path.basename(values.workdir.rstrip("/")) or values.method
+    workdir, row, table = place_of(values)
     runs = runs_of(values, names, row)
-    workdir = values.workdir or os.path.join("runs", f"{values.data.replace(':', '_').replace('/', '_')}-{values.model}-{values.method}")
-    several = len(runs) > 1
-    evaluations, _ = experiment.run_all(runs, lambda one: os.path.join(workdir, f"seed_{one.seed}") if several else workdir)
-    if evaluations:
-        report(workdir, evaluations, runs[0], f"{values.method} on {values.data}")
+    finish(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table)
+
+
+def place_of(values):
+    """Workdir, row name and table of a single row: those of its flagfile, if it was given as one of a table."""
+    row, table = values.method, {"title": f"{values.method} on {values.data}"}
+    name = f"{values.data.replace(':', '_').replace('/', '_')}-{values.model}-{values.method}"
+    for path in (argument.split("=", 1)[1] for argument in sys.argv[1:] if argument.startswith("--flagfile=")):
+        row = name = os.path.basename(path).removesuffix(".flags")
+        if os.path.exists(os.path.join(os.path.dirname(path), "suite.json")):
+            table = table_of(os.path.dirname(path))[2]
+            name = os.path.join(table["name"], row)
+    return values.workdir or os.path.join("runs", name), row, table
+
+
+def seed_folder(workdir, run, count):
+    return os.path.join(workdir, f"seed_{run.seed}") if count > 1 else workdir
 
 
 def train(values, names):
     """Trains and exports without measuring; run again, it resumes."""
-    for one in runs_of(values, names, values.method):
-        folder = values.workdir or f"runs/{one.settings.model}-{one.settings.method}"
-        folder = os.path.join(folder, f"seed_{one.seed}") if len(values.seeds) > 1 else folder
-        with workdirs.claimed(folder, one.flags):
-            one.train(folder)
+    workdir, row, _ = place_of(values)
+    runs = runs_of(values, names, row)
+    for one in runs:
+        folder = seed_folder(workdir, one, len(runs))
+        with one.claimed(folder):
+            one.train(folder, one.source("train"))
         print(f"Model: {os.path.join(folder, 'saved_model')}")
 
 
 def evaluate(values, names):
-    """Measures any SavedModel on the data that the flags name."""
-    path = values.saved_model or os.path.join(values.workdir, "saved_model")
-    if not values.saved_model and not values.workdir:
-        raise ValueError("Expected --saved_model=DIR, or --workdir=DIR of a trained run. Received neither")
+    """Measures any SavedModel on the data that the flags name, or a workdir's own on its data."""
+    path, workdir = values.saved_model, values.workdir or os.path.join("runs", "evaluation")
+    if not path:
+        recorded = os.path.join(values.workdir, "flags.txt")
+        if not values.workdir or not os.path.exists(recorded):
+            raise ValueError("Expected --saved_model=DIR, or --workdir=DIR of a trained run. Received neither")
+        path, workdir = os.path.join(values.workdir, "saved_model"), os.path.join(values.workdir, "measured")
+        values = parsed([f"--flagfile={recorded}", *sys.argv[1:]])
     first = runs_of(values, names, os.path.basename(os.path.dirname(os.path.abspath(path))))[0]
     found = first.measure(path)
-    workdir = values.workdir or os.path.join("runs", "evaluation")
-    report(workdir, [found], first, f"{path} on {values.data}")
+    os.makedirs(workdir, exist_ok=True)
+    write_json(os.path.join(workdir, "evaluation.json"), found)
+    report(workdir, [found], first, {"title": f"{path} on {first.settings.data}"})
 
 
 def compare(values, _):
@@ -136,11 +156,20 @@ def compare(values, _):
     evaluations = experiment.read_evaluations(values.runs)
     _, rows, table = table_of(values.suite) if values.suite else ("", [], {"title": f"Runs {values.runs}"})
     evaluations.sort(key=lambda found: (rows.index(found["row"]) if found["row"] in rows else len(rows), found["seed"]))
-    report(values.workdir or os.path.join("runs", "report"), evaluations, None, table["title"], table)
+    report(values.workdir or os.path.join("runs", "report"), evaluations, None, table)
 
 
-def report(workdir, evaluations, first_run, title, table=None):
-    experiment.write_report(workdir, evaluations, title=title, command=command_line(), run=first_run, suite=table)
+def finish(workdir, runs, folder_of, table):
+    """Completes the runs and reports on them; says at the end what failed."""
+    evaluations, failures = experiment.run_all(runs, folder_of)
+    if evaluations:
+        report(workdir, evaluations, runs[0], {**table, "notes": [*table.get("notes", ()), *failures]})
+    if failures:
+        raise ValueError("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
+
+
+def report(workdir, evaluations, first_run, table):
+    experiment.write_report(workdir, evaluations, title=table["title"], command=command_line(), run=first_run, suite=table)
     print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
     print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")
     for found in evaluations[:6]:
@@ -159,14 +188,15 @@ def main(_):
     values = flags.FLAGS
     if len(sys.argv) == 1:
         values = parsed(["--mode=suite", "--suite=flags/quickstart"])
-        values["suite"].present = 1
     mode = {"run": run, "suite": suite, "train": train, "evaluate": evaluate, "report": compare}[values.mode]
     try:
         mode(values, NAMES)
     except training.Interrupted as stopped:
         print(stopped)
         sys.exit(130)
-    except (ValueError, OSError, training.TrainingDiverged, workdirs.Busy) as error:
+    except KeyboardInterrupt:
+        sys.exit("Stopped. The same command goes on from the last checkpoint.")
+    except (ValueError, OSError, tf.errors.OpError, training.TrainingDiverged, workdirs.Busy) as error:
         if logging.get_verbosity() >= logging.DEBUG:
             raise
         sys.exit(f"Error: {error}\n(--verbosity=1 shows where it came from)")

@@ -40,7 +40,7 @@ def test_noise_sets_do_not_depend_on_the_batch_and_replace_the_named_share(sourc
 
 @pytest.mark.parametrize("predict, message", [
     (lambda x: tf.zeros([len(x)]), "Expected logits"), (lambda x: tf.fill([len(x), 3], np.nan), "finite"),
-    (always(0, classes=2), "labels below 2")])
+    (always(0, classes=2), "labels in 0..1")])
 def test_models_that_do_not_fit_are_refused(predict, message):
     with pytest.raises(ValueError, match=message):
         list(evaluation.evaluate(predict, {"clean": dataset([0, 1, 2])}))

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -30,7 +31,8 @@ def pictures(tmp_path_factory):
 def main(*arguments):
     values = run_experiment.parsed(arguments)
     names = run_experiment.define_flags(run_experiment.flags.FlagValues())
-    getattr(run_experiment, {"report": "compare"}.get(values.mode, values.mode))(values, names)
+    with mock.patch.object(sys, "argv", ["run_experiment.py", *arguments]):
+        getattr(run_experiment, {"report": "compare"}.get(values.mode, values.mode))(values, names)
 
 
 def read(path):
@@ -76,8 +78,28 @@ def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, tmp_pa
     main("--mode=evaluate", pictures, *SMALL, f"--saved_model={tmp_path}/runs/0/saved_model", f"--workdir={tmp_path}/measured")
     assert read(tmp_path / "measured" / "results.json")["rows"][0]["values"] == \
         [read(tmp_path / "runs" / "0" / "evaluation.json")["rows"][0]["value"]]
+    main("--mode=evaluate", f"--workdir={tmp_path}/runs/1")  # on the data that its flags.txt names
+    assert read(tmp_path / "runs" / "1" / "measured" / "evaluation.json")["rows"] == \
+        read(tmp_path / "runs" / "1" / "evaluation.json")["rows"]
     main("--mode=report", f"--runs={tmp_path}/runs/*", f"--workdir={tmp_path}/compared")
     assert os.path.exists(tmp_path / "compared" / "report.html")
+
+
+def test_measuring_anew_does_not_train_again(pictures, tmp_path, monkeypatch):
+    main(pictures, *SMALL, f"--workdir={tmp_path}")
+    monkeypatch.setattr(experiment.Run, "train", lambda *_: pytest.fail("trained again"))
+    main(pictures, *SMALL, f"--workdir={tmp_path}", "--evaluations=clean,noise")
+    assert [row["measure"] for row in read(tmp_path / "evaluation.json")["rows"]] == ["clean", "un", "nun"]
+
+
+def test_one_failing_run_does_not_stop_a_suite(pictures, tmp_path):
+    suite = tmp_path / "table"
+    os.makedirs(suite)
+    for row, rate in (("bad", "1e30"), ("good", "0.01")):
+        (suite / f"{row}.flags").write_text("\n".join([pictures, *SMALL, f"--learning_rate={rate}", "--epochs=2"]))
+    with pytest.raises(ValueError, match="1 of 2 runs failed.\nbad, seed 0, failed: Not finite at step"):
+        main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out")
+    assert [r["row"] for r in read(tmp_path / "out" / "results.json")["rows"]] == ["good"]
 
 
 def test_other_flags_in_a_workdir_are_refused_with_the_difference(pictures, tmp_path):
@@ -111,7 +133,9 @@ def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
     ("--batch_size=100000", "batch no larger than the data"), ("--data=folder:/nowhere", "Not found: /nowhere"),
     ("--epochs=0", "epochs"), ("--evaluations=clear", "Did you mean 'clean'"), ("--train_examples=99999", "at most 10050"),
     ("--saved_model=nowhere --mode=evaluate", "saved_model.pb"), ("--suite=nowhere --mode=suite", "folder of .flags"),
-    ("--runs=nowhere --mode=report", "Found none")])
+    ("--runs=nowhere --mode=report", "Found none"), ("--seeds=0,0", "each once"), ("--evaluations=", "Received none"),
+    ("--schedule=steps", "decay_epochs > 0"), ("--optimizer=sgd --momentum=1", "momentum in"),
+    ("--learning_rate=-1", "learning_rate > 0"), ("--data=tiny_no_such:9.9", "Unknown data set")])
 def test_bad_flags_are_refused_before_training(flag, message, tmp_path, monkeypatch):
     monkeypatch.setattr("tf_robust.training.fit", lambda *_, **__: pytest.fail("training began"))
     with pytest.raises((ValueError, FileNotFoundError), match=message):

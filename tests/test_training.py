@@ -29,14 +29,15 @@ def test_a_stopped_and_resumed_run_ends_bit_for_bit_as_an_uninterrupted_one(stop
     options = {"epochs": 3, "batch_size": 12, "steps_per_execution": 3}
     whole = build(network())
     training.fit(whole, source(), **options)
-    folder = str(tmp_path / "checkpoints")
+    folder, history = str(tmp_path / "checkpoints"), callbacks.History(str(tmp_path / "history.json"))
     with pytest.raises(training.Interrupted, match=f"step {stop} of 12"):
-        training.fit(build(network()), source(), checkpoint_folder=folder, stop_after=stop, **options)
+        training.fit(build(network()), source(), checkpoint_folder=folder, stop_after=stop, callbacks=[history], **options)
     resumed = build(network(seed=9))
-    training.fit(resumed, source(), checkpoint_folder=folder, **options)
+    training.fit(resumed, source(), checkpoint_folder=folder, callbacks=[history], **options)
     for a, b in zip(state(whole), state(resumed)):
         np.testing.assert_array_equal(a, b)
     assert whole.get_metrics_result() == resumed.get_metrics_result()  # metrics of the epoch in which it was stopped
+    assert [entry["epoch"] for entry in json.load(open(tmp_path / "history.json"))] == [0, 1, 2]
 
 
 def test_steps_per_execution_changes_nothing(network, source):
@@ -100,7 +101,7 @@ def test_a_truncated_checkpoint_is_named_and_the_one_before_is_used(network, sou
     assert checkpoints.restore(build_ready(network), str(tmp_path)) == 4
     assert "step_000000008.npz is truncated" in caplog.text
     (tmp_path / "step_000000004.npz").write_bytes(b"")
-    with pytest.raises(ValueError, match="All 2 are damaged"):
+    with pytest.raises(ValueError, match="All 1 are damaged"):
         checkpoints.restore(build_ready(network), str(tmp_path))
 
 

@@ -14,7 +14,7 @@ KEPT = 2
 
 
 def _variables(method):
-    variables = [*method.classifier.variables, *method.optimizer.variables]
+    variables = [*method.variables, *method.optimizer.variables]
     return variables + [v for metric in method.metrics for v in metric.variables]
 
 
@@ -36,13 +36,14 @@ def restore(method, folder):
     Raises:
         ValueError: a checkpoint is of another model or optimizer, or there are checkpoints and none can be read.
     """
-    existing = _existing(folder)
+    existing, damaged = _existing(folder), []
     for path in reversed(existing):
         try:
             with np.load(path) as file:  # reading a member checks its CRC
                 arrays = {name: file[name] for name in file.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             logging.warning("Checkpoint %s is truncated or damaged (%s); using the one before it.", path, error)
+            damaged.append(path)
             continue
         step, variables = int(arrays.pop("step")), _variables(method)
         shapes = [arrays[name].shape for name in sorted(arrays)]
@@ -51,6 +52,8 @@ def restore(method, folder):
                              f"{path} holds {len(shapes)} variables of other shapes")
         for variable, name in zip(variables, sorted(arrays)):
             variable.assign(arrays[name])
+        for path in damaged:  # else it would count as one of those kept
+            os.replace(path, f"{path}.damaged")
         return step
     if existing:
         raise ValueError(f"Expected a readable checkpoint in {folder}. All {len(existing)} are damaged; "

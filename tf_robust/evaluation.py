@@ -8,6 +8,8 @@ import scipy.stats
 import tensorflow as tf
 
 from tf_robust import corruptions, data
+from tf_robust.data import image_ops
+from tf_robust.data.source import stratified_order
 from tf_robust.errors import unknown
 
 EVALUATIONS = ("clean", "noise", "noise_floor")
@@ -65,6 +67,8 @@ def noise_probabilities(training_source):
 
 
 def _deviation(training_source):
+    if isinstance(training_source, data.FileSource) and len(training_source) > DEVIATION_PICTURES:  # sorted by class
+        training_source = training_source.subset(stratified_order(training_source.labels)[:DEVIATION_PICTURES])
     pictures = data.evaluation_batches(training_source, BATCH).take(DEVIATION_PICTURES // BATCH)
     return corruptions.location_deviation(images for images, _ in pictures)
 
@@ -81,25 +85,23 @@ def _noised(batches, noise):
     return batches.enumerate().map(apply, num_parallel_calls=2, deterministic=True).prefetch(2)
 
 
-def evaluate(predict, sets, progress=None):
+def evaluate(predict, sets):
     """Yields a `Row` for every set.
 
     Args:
         predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C] (any scores: the largest wins).
         sets: {measure: Dataset of (images, labels)}, as `evaluation_sets` gives.
-        progress: called with (measure, pictures done), or None.
 
     Raises:
-        ValueError: logits of the wrong shape or not finite, labels that the logits have no column for, an empty set.
+        ValueError: pictures that are not finite or not in [0, 1], logits of the wrong shape or not finite, labels that
+            the logits have no column for, an empty set.
     """
     for measure, batches in sets.items():
         correct = count = 0
         for images, labels in batches:
-            logits = _checked(predict(images), labels, measure)
+            logits = _checked(predict(image_ops.check_images(images)), labels, measure)
             correct += int((logits.argmax(axis=1) == labels.numpy()).sum())
             count += len(labels)
-            if progress:
-                progress(measure, count)
         if not count:
             raise ValueError(f"Expected pictures to evaluate {measure!r} on. Received none")
         yield Row.of(measure, correct, count)
@@ -111,14 +113,14 @@ def _checked(logits, labels, measure):
         raise ValueError(f"Expected logits [{len(labels)}, classes] in {measure!r}. Received shape: {logits.shape}")
     if not np.isfinite(logits).all():
         raise ValueError(f"Expected finite logits in {measure!r}. Received NaN or infinity")
-    if int(tf.reduce_max(labels)) >= logits.shape[1]:
-        raise ValueError(f"Expected labels below {logits.shape[1]}, the columns of the logits, in {measure!r}. "
-                         f"Received: {int(tf.reduce_max(labels))}")
+    data.check_labels(labels, logits.shape[1], f"{measure!r}, by the columns of the logits")
     return logits
 
 
 def first_pictures(source, count):
-    """The first `count` pictures of a source: (float32 [N, H, W, C], int64 [N]) arrays."""
+    """The first `count` pictures of a source, of all classes: (float32 [N, H, W, C], int64 [N]) arrays."""
+    if isinstance(source, data.FileSource):  # sorted by class
+        source = source.subset(stratified_order(source.labels)[:count])
     batches = data.evaluation_batches(source, min(count, BATCH)).as_numpy_iterator()
     taken = list(itertools.islice(batches, -(-count // min(count, BATCH))))
     return np.concatenate([b[0] for b in taken])[:count], np.concatenate([b[1] for b in taken])[:count]

@@ -5,6 +5,7 @@ import datetime
 import functools
 import glob
 import os
+import time
 import typing
 
 import keras
@@ -15,6 +16,9 @@ from tf_robust import (callbacks, data, evaluation, export, figures, methods, mo
 from tf_robust.data.augment import AUGMENTATIONS
 from tf_robust.errors import unknown
 from tf_robust.files import read_json, write_json
+
+
+MEASURING = ("evaluations", "evaluation_split", "steps_per_execution")  # flags that no trained weight depends on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Settings:
             for word in (chosen,) if isinstance(chosen, str) else chosen:
                 if word not in known:
                     raise unknown(name.rstrip("s"), word, known)
+        if not self.evaluations:
+            raise ValueError(f"Expected evaluations, of: {', '.join(evaluation.EVALUATIONS)}. Received none")
         for name in ("epochs", "batch_size", "steps_per_execution", "image_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Expected {name} >= 1. Received: {getattr(self, name)}")
@@ -92,12 +98,17 @@ class Run:
     Args:
         settings: `Settings`.
         hyperparameters: {"method": {...}, "augmentations": {name: {...}}}, keyword arguments.
-        flags: {name: text}, everything the run depends on, as written to `flags.txt`.
-        row: its name in tables. seed: int.
+        flags: {name: text}, everything the run depends on but where the data are, as written to `flags.txt`.
+        defaults: {name: text}, the same flags' defaults. row: its name in tables. seed: int.
     """
 
-    def __init__(self, settings, hyperparameters, flags, row, seed):
-        self.settings, self.hyperparameters, self.flags, self.row, self.seed = settings, hyperparameters, flags, row, seed
+    def __init__(self, settings, hyperparameters, flags, defaults, row, seed):
+        self.settings, self.hyperparameters, self.flags, self.defaults = settings, hyperparameters, flags, defaults
+        self.row, self.seed = row, seed
+
+    def claimed(self, folder):
+        """Holds a workdir for this run; see `workdir.claimed`."""
+        return workdir.claimed(folder, self.flags, self.defaults, free=MEASURING)
 
     def source(self, split):
         s = self.settings
@@ -119,26 +130,28 @@ class Run:
             method = methods.METHODS[s.method](classifier, seed=self.seed, **self.hyperparameters["method"])
             schedule = optimizers.learning_rate_schedule(
                 s.schedule, s.learning_rate, steps_per_epoch=steps, epochs=s.epochs,
-                warmup_epochs=s.learning_rate_warmup_epochs, decay_rate=s.decay_rate, decay_epochs=s.decay_epochs, decay_factor=s.decay_factor)
+                warmup_epochs=s.learning_rate_warmup_epochs, decay_rate=s.decay_rate, decay_epochs=s.decay_epochs,
+                decay_factor=s.decay_factor)
             method.compile(optimizer=optimizers.build(s.optimizer, schedule, momentum=s.momentum, nesterov=s.nesterov))
         keras.mixed_precision.set_dtype_policy("float32")
         return method
 
-    def train(self, folder):
+    def train(self, folder, source):
         """Trains, or goes on training, in a claimed folder, and exports. Returns a TrainingResult."""
-        s, source = self.settings, self.source("train")
+        s = self.settings
         method, augmentations = self.method(source), self.augmentations()
         has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_share)
         validation = self.source("validation") if has_validation else None
-        first = next(iter(data.training_epoch(source, s.batch_size, seed=self.seed, epoch=0, augmentations=augmentations)))
+        epoch = data.training_epoch(source, s.batch_size, seed=self.seed, epoch=0, augmentations=augmentations)
         text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
-        board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), first, text)
+        board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), next(iter(epoch)), text)
         result = training.fit(
             method, source, epochs=s.epochs, batch_size=s.batch_size, augmentations=augmentations,
             checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation,
             callbacks=[callbacks.History(os.path.join(folder, "history.json")), board],
             steps_per_execution=s.steps_per_execution)
-        export.export(method.classifier, os.path.join(folder, "saved_model"), self.card(source))
+        export.export(method.classifier, os.path.join(folder, "saved_model"), self.card(source),
+                      crop=source.varying_size)
         if source.num_classes == 15 and s.data.startswith("synthetic_"):
             path = figures.utility(os.path.join(folder, "figures"), method.classifier, source)
             board.show("utility", path)
@@ -148,19 +161,24 @@ class Run:
         return {"method": self.settings.method, "model": self.settings.model, "data": self.settings.data,
                 "classes": list(source.class_names), "seed": self.seed, "flags": self.flags,
                 "input": {"shape": [None, *source.image_shape], "type": "float32", "range": [0.0, 1.0],
-                          "layout": "NHWC", "normalization": "inside the model"},
+                          "layout": "NHWC", "normalization": "inside the model",
+                          "encoded": "resized by the shorter side, centre-cropped" if source.varying_size else "resized"},
                 "versions": workdir.environment(), "commit": workdir.commit()}
 
     def complete(self, folder):
         """Trains, exports and evaluates, unless that is already done. Returns the content of `evaluation.json`."""
         done = os.path.join(folder, "evaluation.json")
-        with workdir.claimed(folder, self.flags):
-            if os.path.exists(done):
+        with self.claimed(folder):
+            before = read_json(done) if os.path.exists(done) else {}
+            if (before.get("split"), before.get("evaluations")) == (self.settings.evaluation_split,
+                                                                    list(self.settings.evaluations)):
                 print("  done before", flush=True)
-                return read_json(done)
-            result = self.train(folder)
+                return before
+            source = self.source("train")
+            self.source(self.settings.evaluation_split)  # what is missing is said before training
+            trained = before.get("training") or dataclasses.asdict(self.train(folder, source))
             saved_model = os.path.join(folder, "saved_model")
-            found = {**self.measure(saved_model), "training": dataclasses.asdict(result)}
+            found = {**self.measure(saved_model), "training": trained}
             export.update_card(saved_model, rows=found["rows"])
             write_json(done, found)
         keras.backend.clear_session()
@@ -170,9 +188,10 @@ class Run:
         """The content of `evaluation.json` for an exported model, ours or another's, on this run's data."""
         s = self.settings
         rows = evaluate_saved_model(saved_model, self.source(s.evaluation_split), self.source("train"), s.evaluations)
-        return {"row": self.row, "seed": self.seed, "method": s.method, "data": s.data, "model": s.model,
-                "split": s.evaluation_split, "rows": rows, "versions": workdir.environment(),
-                "commit": workdir.commit(), "date": datetime.date.today().isoformat(), "saved_model": saved_model}
+        return {"row": self.row, "seed": self.seed, "method": s.method, "data": s.data, "data_dir": s.data_dir,
+                "model": s.model, "split": s.evaluation_split, "evaluations": list(s.evaluations), "rows": rows,
+                "versions": workdir.environment(), "commit": workdir.commit(),
+                "date": datetime.date.today().isoformat(), "saved_model": saved_model}
 
 
 def evaluate_saved_model(path, source, training_source, evaluations):
@@ -195,23 +214,36 @@ def evaluate_saved_model(path, source, training_source, evaluations):
 
 
 def run_all(runs, folder_of):
-    """Completes every run. Two processes with the same command share the work: what one is at, the other leaves.
+    """Completes every run; one that fails does not stop the others.
+
+    Two processes with the same command share the work: what one is at, the other leaves, and waits for at the end.
 
     Args:
         runs: list of `Run`. folder_of: run -> its workdir.
 
     Returns:
-        (evaluations of the runs that are done, runs that another process is at)
+        (evaluations in the order of the runs, sentences about the runs that failed)
     """
-    done, busy = [], []
-    for number, run in enumerate(runs, 1):
-        print(f"[{number}/{len(runs)}] {run.row}, seed {run.seed}: {folder_of(run)}", flush=True)
-        try:
-            done.append(run.complete(folder_of(run)))
-        except workdir.Busy as error:
-            print(f"  {error}; left to it.", flush=True)
-            busy.append(run)
-    return done, busy
+    found, failures, left = {}, [], list(range(len(runs)))
+    while left:
+        busy = []
+        for number in left:
+            run = runs[number]
+            print(f"[{number + 1}/{len(runs)}] {run.row}, seed {run.seed}: {folder_of(run)}", flush=True)
+            try:
+                found[number] = run.complete(folder_of(run))
+            except workdir.Busy as error:
+                print(f"  {error}; left to it.", flush=True)
+                busy.append(number)
+            except (ValueError, OSError, tf.errors.OpError, training.TrainingDiverged) as error:
+                if len(runs) == 1:
+                    raise
+                failures.append(f"{run.row}, seed {run.seed}, failed: {error}")
+                print(f"  FAILED: {error}", flush=True)
+        left = busy
+        if left:
+            time.sleep(10)
+    return [found[number] for number in sorted(found)], failures
 
 
 def read_evaluations(pattern):
@@ -223,7 +255,7 @@ def read_evaluations(pattern):
     paths = sorted(os.path.join(folder, "evaluation.json") for folder in glob.glob(pattern, recursive=True))
     found = [read_json(path) for path in paths if os.path.exists(path)]
     if not found:
-        raise FileNotFoundError(f"Expected workdirs with an evaluation.json. Found none for --runs={pattern}")
+        raise FileNotFoundError(f"Expected --runs to match workdirs with an evaluation.json. Found none for {pattern!r}")
     return found
 
 
@@ -234,12 +266,15 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
         suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...]}, all optional.
     """
     suite = suite or {}
-    drawn = figures.of_data(os.path.join(folder, "figures"), run.source("train"), run.source("test")) if run else []
-    histories = {e["row"]: os.path.join(os.path.dirname(e["saved_model"]), "history.json") for e in reversed(evaluations)}
-    drawn += figures.of_training(os.path.join(folder, "figures"), histories)
-    drawn += figures.of_utility({e["row"]: os.path.dirname(e["saved_model"]) for e in reversed(evaluations)})
-    table = report.write(folder, evaluations, title=title, command=command, commit=workdir.commit(),
-                         paper=suite.get("paper"), baseline=suite.get("baseline"), figures=drawn,
-                         notes=suite.get("notes", ()))
+    pictures = os.path.join(folder, "figures")
+    drawn = figures.of_data(pictures, run.source("train"), run.source(run.settings.evaluation_split)) if run else []
+    folders = {}
+    for found in evaluations:  # the first seed of each row
+        folders.setdefault(found["row"], os.path.dirname(found["saved_model"]))
+    histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
+    drawn += [*figures.of_training(pictures, histories), *figures.of_utility(folders)]
+    commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
+    table = report.write(folder, evaluations, title=title, command=command, commit=commits, paper=suite.get("paper"),
+                         baseline=suite.get("baseline"), figures=drawn, notes=suite.get("notes", ()))
     print(f"\n{report.to_text(table)}\n\n{report.verdict(table)}\n")
     return table

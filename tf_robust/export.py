@@ -20,8 +20,9 @@ OUTPUTS = ("logits", "probabilities", "embedding")
 class Servable(tf.Module):
     """A Keras classifier behind the two signatures."""
 
-    def __init__(self, classifier):
+    def __init__(self, classifier, crop):
         super().__init__()
+        self.crop = crop
         self.classifier = classifier
         self.shape = tuple(classifier.input_shape[1:])
         self.serve = tf.function(self._serve, input_signature=[tf.TensorSpec([None, *self.shape], tf.float32, "images")])
@@ -38,16 +39,20 @@ class Servable(tf.Module):
     def _decode(self, encoded):
         image = tf.io.decode_image(encoded, channels=self.shape[-1], expand_animations=False)
         image.set_shape([None, None, self.shape[-1]])
+        if self.crop:
+            return image_ops.center_crop_resized(image, self.shape[0]) / 255.0
         return tf.clip_by_value(image_ops.resize(image_ops.to_float(image), *self.shape[:2]), 0.0, 1.0)
 
 
-def export(classifier, path, card):
+def export(classifier, path, card, crop=False):
     """Writes the SavedModel folder `path`, whole or not at all, with `card.json` inside.
 
     Args:
         classifier: Keras model, [0, 1] pictures -> {"logits", "embedding"}. card: a dictionary for JSON.
+        crop: encoded pictures are resized by their shorter side and centre-cropped, as evaluation does with pictures of
+            varying size; otherwise they are resized to the model's height and width.
     """
-    servable = Servable(classifier)
+    servable = Servable(classifier, crop)
     with whole_folder(path) as temporary:
         tf.saved_model.save(servable, temporary, signatures={
             "serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
@@ -82,7 +87,7 @@ def load(path):
     (argument,), name = inputs, "logits" if "logits" in outputs else next(iter(outputs))
 
     def classify(images):
-        found = signature(**{argument: tf.convert_to_tensor(images, tf.float32)})
+        found = signature(**{argument: tf.cast(images, inputs[argument].dtype)})
         return {**found, "logits": found[name]}
     classify.loaded, classify.input_shape = loaded, inputs[argument].shape  # keeps the variables alive
     return classify

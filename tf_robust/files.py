@@ -30,6 +30,10 @@ def whole_folder(path):
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         yield temporary
+        for folder, _, files in os.walk(temporary):
+            for name in files:
+                with open(os.path.join(folder, name), "rb") as file:
+                    os.fsync(file.fileno())
         if os.path.isdir(path):
             os.rename(path, old)
         os.rename(temporary, path)

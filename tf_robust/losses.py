@@ -8,11 +8,6 @@ def cross_entropy(labels, logits):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
-def cosine_similarity(a, b):
-    """[N, E], [N, E] -> [N] in [-1, 1]; 0 where a vector is 0."""
-    return tf.reduce_sum(_unit(a) * _unit(b), axis=-1)
-
-
 def feature_contrastive(anchors, positives, negatives=None, temperature=0.1, negative_weights=None):
     """The softmax form of the feature contrastive loss (FCL, eq. 5), with cosine similarity s = 1 - dist.
 

@@ -41,6 +41,13 @@ def learning_rate_schedule(kind, peak, *, steps_per_epoch, epochs, warmup_epochs
         raise unknown("schedule", kind, SCHEDULES)
     if not peak > 0:
         raise ValueError(f"Expected learning_rate > 0. Received: {peak}")
+    if not warmup_epochs >= 0:
+        raise ValueError(f"Expected learning_rate_warmup_epochs >= 0. Received: {warmup_epochs}")
+    if kind == "steps" and (not decay_epochs or list(decay_epochs) != sorted(set(decay_epochs)) or decay_epochs[0] <= 0):
+        raise ValueError(f"Expected decay_epochs > 0, each larger than the one before. Received: {decay_epochs}")
+    for name, value in (("decay_rate", decay_rate), ("decay_factor", decay_factor)):
+        if not value > 0:
+            raise ValueError(f"Expected {name} > 0. Received: {value}")
     schedules = keras.optimizers.schedules
     schedule = {
         "constant": lambda: schedules.ExponentialDecay(peak, 1, 1.0),
@@ -58,6 +65,8 @@ def build(name, schedule, *, momentum=0.9, nesterov=False):
     """A Keras optimizer: `adam`, or `sgd` with momentum."""
     if name == "adam":
         return keras.optimizers.Adam(schedule)
+    if not 0 <= momentum < 1:
+        raise ValueError(f"Expected momentum in [0, 1). Received: {momentum}")
     if name == "sgd":
         return keras.optimizers.SGD(schedule, momentum=momentum, nesterov=nesterov)
     raise unknown("optimizer", name, OPTIMIZERS)

@@ -49,10 +49,10 @@ def fit(method, source, *, epochs, batch_size, augmentations=(), checkpoint_fold
         method: a `Method`, compiled with an optimizer (inside the strategy's scope, if any).
         source: a `data.Source`. epochs, batch_size: positive; the batch is over all replicas.
         augmentations: functions (images, seed) -> images.
-        checkpoint_folder: where to save after each epoch, every ten minutes and on Ctrl-C; None: nowhere.
-        validation: a `Source` evaluated ten times in the course of training; None for none.
+        checkpoint_folder: where to save after each epoch, every ten minutes or so and on Ctrl-C; None: nowhere.
+        validation: a `Source` evaluated after every epoch, or about ten times in a longer training; None for none.
         callbacks: Keras callbacks. steps_per_execution: steps run without coming back to Python.
-        stop_after: stop cleanly at this global step, as Ctrl-C does (used to test resuming).
+        stop_after: stop cleanly at this global step, as Ctrl-C does.
 
     Returns:
         TrainingResult
@@ -71,7 +71,7 @@ def fit(method, source, *, epochs, batch_size, augmentations=(), checkpoint_fold
     for warning in method.schedule(steps, steps * epochs):
         logging.warning(warning)
     with strategy.scope():
-        method.optimizer.build(method.classifier.trainable_variables)
+        method.optimizer.build(method.trainable_variables)
     step = checkpoints.restore(method, checkpoint_folder) if checkpoint_folder else 0
     if step:
         print(f"Resumed at step {step} of {steps * epochs}.", flush=True)
@@ -96,14 +96,18 @@ def fit(method, source, *, epochs, batch_size, augmentations=(), checkpoint_fold
                 step += count
                 callbacks.on_train_batch_end(step - epoch * steps - 1, _values(method))
                 if stop_requested.is_set() or step == stop_after:
-                    saver.save(step)
-                    raise Interrupted(f"Stopped at step {step} of {steps * epochs}. The same command goes on from here.")
-                saver.save_if_due(step)
+                    break
+                if step < (epoch + 1) * steps:
+                    saver.save_if_due(step)
+            if step < (epoch + 1) * steps:
+                saver.stop(step, steps * epochs)
             logs = _values(method)
             if validation is not None and (epoch + 1) % max(1, epochs // 10) == 0:
                 logs.update(validate())
             callbacks.on_epoch_end(epoch, logs)
             saver.save(step)
+            if stop_requested.is_set() or step == stop_after:
+                saver.stop(step, steps * epochs)
     callbacks.on_train_end()
     return TrainingResult(step, time.monotonic() - start)
 
@@ -159,6 +163,10 @@ class _Saver:
             checkpoints.save(self.method, self.folder, step)
             self.saved, self.time = step, time.monotonic()
 
+    def stop(self, step, last):
+        self.save(step)
+        raise Interrupted(f"Stopped at step {step} of {last}. The same command goes on from here.")
+
     def save_if_due(self, step):
         if time.monotonic() - self.time > CHECKPOINT_SECONDS:
             self.save(step)
@@ -174,7 +182,7 @@ class _clean_stop:
         return self.event
 
     def _handle(self, *_):
-        print("\nStopping after this step; press Ctrl-C again to stop at once.", flush=True)
+        print("\nStopping after these steps; press Ctrl-C again to stop at once.", flush=True)
         signal.signal(signal.SIGINT, self.previous)
         self.event.set()
 

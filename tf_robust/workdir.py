@@ -23,11 +23,12 @@ class Busy(RuntimeError):
 
 
 @contextlib.contextmanager
-def claimed(folder, flags):
+def claimed(folder, flags, defaults=None, free=()):
     """Holds `folder` for one run with these flags.
 
     Args:
-        folder: made if it is missing. flags: {name: text}, what the run depends on.
+        folder: made if it is missing. flags: {name: text}, what the run depends on. defaults: {name: text}, what a flag
+            counts as where it is not written down. free: names that may differ.
 
     Raises:
         PermissionError: it cannot be written. ValueError: it was started with other flags; shows the difference.
@@ -43,7 +44,7 @@ def claimed(folder, flags):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system when the process ends, however it ends
         except OSError as error:
             raise Busy(f"Another process is working in {folder}") from error
-        _bind(folder, flags)
+        _bind(folder, flags, defaults or {}, free)
         try:
             yield folder
         except BaseException:
@@ -52,13 +53,14 @@ def claimed(folder, flags):
             raise
 
 
-def _bind(folder, flags):
+def _bind(folder, flags, defaults, free):
     path, here = os.path.join(folder, "flags.txt"), environment()
     if os.path.exists(path):
         with open(path) as file:
             before = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
-        differing = [f"  --{name}: {before.get(name, '(not set)')} there, {flags.get(name, '(not set)')} now"
-                     for name in sorted({*before, *flags}) if before.get(name) != flags.get(name)]
+        then, now = ({**defaults, **texts} for texts in (before, flags))
+        differing = [f"  --{name}: {then.get(name)} there, {now.get(name)} now" for name in sorted({*before, *flags} - {*free})
+                     if then.get(name) != now.get(name)]
         if differing:
             raise ValueError(f"{folder} was started with other flags:\n" + "\n".join(differing) +
                              "\nUse the same flags to go on, or another --workdir.")
@@ -77,7 +79,7 @@ def environment():
     """Versions and thread counts: equal ones are part of the promise of bit-identical runs."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {**versions, "threads": tf.config.threading.get_intra_op_parallelism_threads()
-            or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0)) or len(os.sched_getaffinity(0))}
+            or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0)) or os.cpu_count()}
 
 
 def commit():

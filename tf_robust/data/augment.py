@@ -15,11 +15,13 @@ def crop_flip(images, seed, *, padding: int = 4):
     Args:
         padding: zeros on each side, in pixels.
     """
+    if padding < 0:
+        raise ValueError(f"Expected padding >= 0. Received: {padding}")
     count, (height, width) = tf.shape(images)[0], images.shape[1:3]
     corners = tf.random.stateless_uniform([count, 2], seed, 0, 2 * padding + 1, tf.int32)
     padded = tf.pad(images, [[0, 0], [padding, padding], [padding, padding], [0, 0]])
     cropped = image_ops.crop_at(padded, corners[:, 0], corners[:, 1], height, width)
-    mirror = tf.random.stateless_uniform([count, 1, 1, 1], seed + [0, 1]) < 0.5
+    mirror = tf.random.stateless_uniform([count, 1, 1, 1], image_ops.fold(seed, 1)) < 0.5
     return tf.where(mirror, cropped[:, :, ::-1], cropped)
 
 
@@ -36,6 +38,8 @@ def patch_gaussian(images, seed, *, size: int = 25, sigma: float = 0.1, random_s
         random_size: draw each picture's side uniformly from 1..size instead of using `size`.
         random_sigma: draw each picture's deviation uniformly from [0, sigma] instead of using `sigma`.
     """
+    if size < 1 or not sigma > 0:
+        raise ValueError(f"Expected size >= 1 and sigma > 0. Received: size={size}, sigma={sigma}")
     count, (height, width) = tf.shape(images)[0], images.shape[1:3]
     uniform = tf.random.stateless_uniform([count, 4], seed)
     sides = tf.floor(uniform[:, 3] * size) + 1.0 if random_size else tf.fill([count], float(size))
@@ -47,7 +51,7 @@ def patch_gaussian(images, seed, *, size: int = 25, sigma: float = 0.1, random_s
 
     patch = inside(uniform[:, 0], height)[:, :, None] & inside(uniform[:, 1], width)[:, None, :]
     deviations = sigma * (uniform[:, 2] if random_sigma else tf.ones([count]))[:, None, None, None]
-    noise = deviations * tf.random.stateless_normal(tf.shape(images), seed + [0, 1])
+    noise = deviations * tf.random.stateless_normal(tf.shape(images), image_ops.fold(seed, 1))
     return tf.where(patch[..., None], tf.clip_by_value(images + noise, 0.0, 1.0), images)
 
 

@@ -59,8 +59,8 @@ def build(images, labels, common, rare, *, salt, shift=0):
 
     Args:
         images: uint8 [N, 28, 28, 1]. labels: int64 [N] in 0..9.
-        common: pictures of each class 0-9; where the pool of a class is smaller, its centres repeat, each time with
-            another corner digit. rare: pictures of each class 10-14.
+        common: pictures of each class 0-9; where the pool of a class is smaller, its centres repeat, with a newly
+            drawn corner digit. rare: pictures of each class 10-14.
         salt: int, makes the draws of one split independent of another's.
         shift: move each centre digit at random by up to so many pixels, at most `MARGIN`.
 

@@ -16,6 +16,7 @@ _PARALLEL = tf.data.AUTOTUNE
 @dataclasses.dataclass(frozen=True)
 class FileSource(Source):
     """Picture files of any size: cropped at random in training, resized and centre-cropped otherwise."""
+    varying_size = True
     paths: tuple = ()
     labels: tuple = ()
 
@@ -57,6 +58,8 @@ def open_folder(name, split, image_size, validation_share):
         raise FileNotFoundError(f"Expected a folder of pictures, one subfolder a class. Not found: {root}")
     train = os.path.join(root, "train")
     if not os.path.isdir(train):
+        if {"val", "validation", "test"} & set(_subfolders(root)):
+            raise FileNotFoundError(f"Expected {train} beside the other splits. Not found")
         return _three_ways(_read(name, split, root, _subfolders(root), image_size), split, validation_share or 0.1)
     classes = _subfolders(train)
     if split == "test" or has_validation(name, 0.0):

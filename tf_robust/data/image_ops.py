@@ -4,6 +4,12 @@ import numpy as np
 import tensorflow as tf
 
 
+def fold(seed, purpose):
+    """Another int [2] seed for each purpose (an int). Not `seed + 1`: that is the next step's or example's seed."""
+    seed = tf.cast(seed, tf.int64)
+    return tf.random.experimental.stateless_fold_in(tf.reverse(seed, [0]), tf.constant(purpose, tf.int64))
+
+
 def to_float(images):
     """uint8 [..., H, W, C] in 0..255 -> float32 in [0, 1]."""
     return tf.cast(images, tf.float32) / 255.0
@@ -72,5 +78,5 @@ def random_resized_crop_flip(image, size, seed):
     corner = tf.floor(draws[first, 2:] * (shape - window + 1.0))
     corner, window = tf.cast(corner, tf.int32), tf.cast(window, tf.int32)
     image = resize(image[corner[0]:corner[0] + window[0], corner[1]:corner[1] + window[1]], size, size)
-    mirror = tf.random.stateless_uniform([], seed + [0, 1]) < 0.5
+    mirror = tf.random.stateless_uniform([], fold(seed, 1)) < 0.5
     return tf.clip_by_value(tf.where(mirror, image[:, ::-1], image), 0, 255)

@@ -16,12 +16,15 @@ class Source:
         name: what was asked for. split: train, validation or test.
         class_names: a name per label. image_shape: (H, W, C), the same for all pictures.
         size: number of examples.
+        varying_size: pictures come in many sizes and are cropped to `image_shape`.
     """
     name: str
     split: str
     class_names: tuple
     image_shape: tuple
     size: int
+
+    varying_size = False
 
     def __len__(self):
         return self.size
@@ -48,6 +51,9 @@ class ArraySource(Source):
     @classmethod
     def of(cls, name, split, images, labels, class_names):
         images, labels = np.asarray(images), np.asarray(labels, np.int64)
+        if images.dtype != np.uint8 or images.ndim != 4 or len(images) != len(labels):
+            raise ValueError(f"Expected uint8 images [N, H, W, C] in 0..255 and labels [N] in {name} ({split}). "
+                             f"Received: {images.dtype} {images.shape}, labels {labels.shape}")
         class_names = tuple(class_names)
         check_labels(labels, len(class_names), f"{name} ({split})")
         return cls(name, split, class_names, images.shape[1:], len(images), images, labels)

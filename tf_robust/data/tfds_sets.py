@@ -31,13 +31,19 @@ class RecordSource(Source):
     def _example(self, crop):
         decoders = {"image": _skip_decoding()}
         features, channels = self.builder.info.features, self.image_shape[-1]
+        crop = crop if self.varying_size else lambda image, _: tf.ensure_shape(image, self.image_shape)
 
         def example(position, record):
             fields = features.deserialize_example(record, decoders=decoders)
             image = tf.io.decode_image(fields["image"], channels=channels, expand_animations=False)
             image = crop(tf.ensure_shape(image, [None, None, channels]), position)
-            return tf.cast(tf.round(image), tf.uint8), tf.cast(fields["label"], tf.int64)
+            image = image if image.dtype == tf.uint8 else tf.cast(tf.round(image), tf.uint8)
+            return image, tf.cast(fields["label"], tf.int64)
         return example
+
+    @property
+    def varying_size(self):
+        return None in self.builder.info.features["image"].shape
 
     @property
     def _files(self):
@@ -70,7 +76,7 @@ def builder_of(name, data_dir, download):
              f"or run `tfds build {name} --data_dir={where}`; or name the folder that has it with --data_dir")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
-    except (tfds.core.DatasetNotFoundError, ValueError) as error:
+    except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
         known = [*OURS, *tfds.list_builders(with_community_datasets=False)]
         message = str(unknown("data set", name, known)).split(" Known: ")[0]
         raise ValueError(f"{message} Known: {', '.join(OURS)}, and the image-classification sets of TFDS (mnist, cifar10, "
@@ -83,8 +89,9 @@ def builder_of(name, data_dir, download):
     if not builder.info.splits:
         raise FileNotFoundError(f"No data for {name!r}. {fetch}")
     features = builder.info.features
-    if "image" not in features or "label" not in features:
-        raise ValueError(f"Expected a set with the features 'image' and 'label'. {name} has: {', '.join(features)}")
+    if "image" not in features or "label" not in features or not hasattr(features["label"], "names"):
+        raise ValueError(f"Expected a set with the features 'image' and 'label' (a ClassLabel). {name} has: "
+                         f"{', '.join(sorted(features))}")
     return builder
 
 
@@ -104,14 +111,16 @@ def open_tfds(name, split, data_dir, *, image_size=224, validation_share=0.0, do
         raise ValueError(f"{name} has no split {tfds_split!r}. It has: {', '.join(splits)}")
     shape, size = features["image"].shape, splits[tfds_split].num_examples
     class_names = features["label"].names
-    if _fits_memory(builder.info, tfds_split):
+    if _fits_memory(builder.info):
         images, labels = _read_arrays(name, tfds_split, data_dir)
         source = ArraySource.of(name, split, images, labels, class_names)
         return source if own or split == "test" else training_share(source, split, validation_share)
     if split != "test" and not own and (validation_share or split == "validation"):
         raise ValueError(f"{name} is read as a stream and has no validation split of its own. "
                          f"Expected validation_share=0. Received: {validation_share} (split {split!r})")
-    return RecordSource(name, split, tuple(class_names), (image_size, image_size, shape[-1]), size, builder, tfds_split)
+    if None in shape:
+        shape = (image_size, image_size, shape[-1])
+    return RecordSource(name, split, tuple(class_names), shape, size, builder, tfds_split)
 
 
 @functools.lru_cache(maxsize=4)
@@ -126,12 +135,13 @@ def _read_arrays(name, tfds_split, data_dir):
 def has_validation(name, data_dir, validation_share):
     """Whether `open_tfds(name, "validation", ...)` can give anything."""
     info = builder_of(name, data_dir, False).info
-    return _has_three_splits(name, info.splits) or (validation_share > 0.0 and _fits_memory(info, "train"))
+    return _has_three_splits(name, info.splits) or (validation_share > 0.0 and _fits_memory(info))
 
 
-def _fits_memory(info, tfds_split):
-    shape = info.features["image"].shape
-    return None not in shape and info.splits[tfds_split].num_examples * np.prod(shape) <= IN_MEMORY_BYTES
+def _fits_memory(info):
+    """Whether every split does: a set is read in one way."""
+    shape, largest = info.features["image"].shape, max(split.num_examples for split in info.splits.values())
+    return None not in shape and largest * np.prod(shape) <= IN_MEMORY_BYTES
 
 
 def _has_three_splits(name, splits):

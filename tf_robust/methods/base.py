@@ -25,7 +25,7 @@ class Method(keras.Model):
 
     def __init__(self, classifier, *, seed=0, weight_decay: float = 0.0):
         super().__init__()
-        if weight_decay < 0:
+        if not weight_decay >= 0:
             raise ValueError(f"Expected weight_decay >= 0. Received: {weight_decay}")
         self.classifier, self.seed, self.weight_decay = classifier, seed, weight_decay
         self.trackers = {name: keras.metrics.Mean(name=name) for name in ("total", *self.term_names)}
@@ -43,7 +43,7 @@ class Method(keras.Model):
         raise NotImplementedError
 
     def schedule(self, steps_per_epoch, total_steps):
-        """Told once, before training, how long it is. Returns warnings, a sentence each."""
+        """Told once, before training, how long it is; until then an epoch counts as one step. Returns warnings."""
         return []
 
     def call(self, images, training=False):
@@ -66,9 +66,9 @@ class Method(keras.Model):
         gradients, terms, logits, statistics = self.gradients(batch, step)
         finite = tf.debugging.check_numerics(tf.add_n([tf.reduce_sum(g) for g in gradients]), "gradient")
         with tf.control_dependencies([finite]):  # nothing changes in a step that diverges
-            for variable, value in zip(self.classifier.non_trainable_variables, statistics):
+            for variable, value in zip(self.non_trainable_variables, statistics):
                 variable.assign(value)
-            self.optimizer.apply_gradients(zip(gradients, self.classifier.trainable_variables))
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         for name, value in terms.items():  # a replica's share times the number of replicas, averaged over replicas
             self.trackers[name].update_state(value * replicas)
@@ -80,7 +80,7 @@ class Method(keras.Model):
         return self._differentiate(batch, self.loss_terms)
 
     def _differentiate(self, batch, loss_terms):
-        variables = self.classifier.trainable_variables
+        variables = self.trainable_variables
         with keras.StatelessScope() as scope, tf.GradientTape() as tape:
             terms, logits = loss_terms(batch, training=True)
             terms = {name: self._reduce(name, terms[name]) for name in self.term_names}
@@ -89,8 +89,8 @@ class Method(keras.Model):
         if self.weight_decay:
             gradients = [g + self.weight_decay / tf.distribute.get_strategy().num_replicas_in_sync * v.value
                          for g, v in zip(gradients, variables)]
-        statistics = [scope.get_current_value(v) for v in self.classifier.non_trainable_variables]
-        statistics = [v.value if s is None else s for v, s in zip(self.classifier.non_trainable_variables, statistics)]
+        statistics = [scope.get_current_value(v) for v in self.non_trainable_variables]
+        statistics = [v.value if s is None else s for v, s in zip(self.non_trainable_variables, statistics)]
         return gradients, {"total": loss, **terms}, logits, statistics
 
     def _reduce(self, name, term):
@@ -128,7 +128,7 @@ class AuxiliaryTermMethod(Method):
             raise ValueError(f"Expected reduction 'mean' or 'sum'. Received: {reduction!r}")
         for name, value in (("weight", weight), ("start_epoch", start_epoch), ("start_step", start_step),
                             ("warmup_epochs", warmup_epochs), ("warmup_steps", warmup_steps)):
-            if value < 0:
+            if not value >= 0:
                 raise ValueError(f"Expected {name} >= 0. Received: {value}")
         self.weight, self.reduction = weight, reduction
         self.start_epoch, self.start_step = start_epoch, start_step

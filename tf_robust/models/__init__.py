@@ -1,5 +1,7 @@
 """Classifiers: builder(input_shape, num_classes) -> keras.Model giving {"logits", "embedding"} from [0, 1] pictures."""
 
+import keras
+
 from tf_robust.errors import unknown
 from tf_robust.models.lenet import lenet
 from tf_robust.models.resnet import resnet8, resnet20, resnet50_v2, resnet56
@@ -13,7 +15,6 @@ def build(name, input_shape, num_classes, *, seed=0):
     Raises:
         ValueError: unknown name, or pictures smaller than the model allows.
     """
-    import keras
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     keras.utils.set_random_seed(seed)

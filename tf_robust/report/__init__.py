@@ -46,7 +46,7 @@ def write(folder, evaluations, *, title, command, commit, paper=None, baseline=N
 
 def _mixtures(evaluations):
     """Warnings where runs that stand side by side were not made alike."""
-    for field in ("data", "model", "commit"):
+    for field in ("data", "data_dir", "model", "split", "commit"):
         if len({e.get(field) for e in evaluations}) > 1:
             yield f"The runs differ in {field}: {_distinct(e.get(field) for e in evaluations)}."
 
