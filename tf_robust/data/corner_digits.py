@@ -41,7 +41,8 @@ def divide(images, labels, shares):
 def digit_pools():
     """scikit-learn's 1,797 real digits on a 28x28 canvas, divided per class into about 1,300 / 200 / 300.
 
-    The 8x8 pictures (values 0..16) are upscaled to 20x20 by bicubic interpolation and centred.
+    The 8x8 pictures (values 0..16) are upscaled to 20x20 by bicubic interpolation, sharpened to strokes about as thin as
+    MNIST's (2 x - 0.75 on the [0, 1] scale, clipped) and centred.
 
     Returns:
         {"train": (uint8 [N, 28, 28, 1], int64 [N]), "validation": ..., "test": ...}
@@ -49,7 +50,7 @@ def digit_pools():
     from sklearn.datasets import load_digits
     digits = load_digits()
     large = tf.image.resize(digits.images[..., None] / 16.0, [20, 20], method="bicubic")
-    canvas = tf.image.pad_to_bounding_box(tf.clip_by_value(large, 0.0, 1.0), MARGIN, MARGIN, CANVAS, CANVAS)
+    canvas = tf.image.pad_to_bounding_box(tf.clip_by_value(2.0 * large - 0.75, 0.0, 1.0), MARGIN, MARGIN, CANVAS, CANVAS)
     images = tf.cast(tf.round(255.0 * canvas), tf.uint8).numpy()
     return divide(images, digits.target.astype(np.int64), {"train": 13, "validation": 2, "test": 3})
 
