@@ -18,7 +18,7 @@ from tf_robust.methods.base import Method
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODES = ("run", "suite", "train", "evaluate", "report")
-# What a run's result does not depend on: left out of flags.txt, free to differ when a run is resumed.
+# Where things are, not what they are: left out of flags.txt, free to differ when a run is resumed.
 FREE = ("data_dir", "download")
 
 
@@ -112,7 +112,8 @@ def place_of(values):
     """Workdir, row name and table of a single row: those of its flagfile, if it was given as one of a table."""
     row, table = values.method, {"title": f"{values.method} on {values.data}"}
     name = f"{values.data.replace(':', '_').replace('/', '_')}-{values.model}-{values.method}"
-    for path in (argument.split("=", 1)[1] for argument in sys.argv[1:] if argument.startswith("--flagfile=")):
+    paths = [argument.removeprefix("--flagfile=") for argument in sys.argv[1:] if argument.startswith("--flagfile=")]
+    for path in (path for path in paths if path.endswith(".flags")):
         row = name = os.path.basename(path).removesuffix(".flags")
         if os.path.exists(os.path.join(os.path.dirname(path), "suite.json")):
             table = table_of(os.path.dirname(path))[2]
