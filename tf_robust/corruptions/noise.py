@@ -1,85 +1,60 @@
-"""The noise sets of the FCL paper (sections 4.1 and 4.2.1). Images are float32 in [0, 1], NHWC.
+"""Gaussian, shot, impulse and speckle noise (Hendrycks and Dietterich, 2019). Images are float32 in [0, 1], NHWC."""
 
-A chosen location is replaced, all its channels at once, by one uniform gray value. What happens to a picture depends on
-(seed, its index in the data set) alone, not on the batch it is in.
-"""
+import functools
 
 import numpy as np
-import scipy.optimize
+import scipy.stats
 import tensorflow as tf
 
-RATE = 0.15
-FLOOR = 0.1  # on the [0, 1] scale; see `nonuniform_probabilities`
+from tf_robust.corruptions.corruption import Corruption
+
+_LEVELS, _QUANTILES = 256, 2**14
 
 
-def replace_locations(images, probabilities, *, seed, indices=None):
-    """Replaces locations at random by uniform gray values.
+def _draw_normal(draws, shape, *_):
+    return {"normal": draws.normal(shape)}
 
-    Args:
-        images: float32 [N, H, W, C] in [0, 1].
-        probabilities: float, or [H, W]: the chance of each location.
-        seed: int. indices: int [N], positions in the data set; None: 0..N-1.
 
-    Returns:
-        float32 [N, H, W, C] in [0, 1]
+def _draw_uniform(draws, shape, *_):
+    return {"uniform": draws.uniform(shape)}
+
+
+def _add_gaussian(images, deviation, *, normal):
+    return images + deviation * normal
+
+
+def _shot(images, photons, *, uniform):
+    """Poisson(images * photons) / photons, by the quantile at `uniform` of each gray level's distribution.
+
+    A picture is taken at its 256 gray levels, the quantile to one part in 16,384.
     """
-    images = tf.convert_to_tensor(images, tf.float32)
-    indices = tf.range(tf.shape(images)[0]) if indices is None else tf.convert_to_tensor(indices)
-    probabilities = tf.cast(probabilities, tf.float32)
-
-    def one(inputs):
-        image, index = inputs
-        key = tf.stack([tf.constant(seed, tf.int64), tf.cast(index, tf.int64)])
-        draws = tf.random.stateless_uniform(tf.concat([tf.shape(image)[:2], [2]], 0), key)  # [H, W, (choice, gray)]
-        return tf.where((draws[..., 0] < probabilities)[..., None], draws[..., 1:], image)
-    return tf.map_fn(one, (images, indices), fn_output_signature=tf.float32)
+    table = tf.constant(poisson_quantiles(photons).ravel())
+    levels = tf.cast(images * (_LEVELS - 1) + 0.5, tf.int32)
+    cells = tf.cast(uniform * _QUANTILES, tf.int32)
+    return tf.cast(tf.gather(table, levels * _QUANTILES + cells), tf.float32) / photons
 
 
-def uniform_noise(images, *, seed, indices=None, rate=RATE):
-    """UN: every location has the same chance `rate` of being replaced."""
-    return replace_locations(images, rate, seed=seed, indices=indices)
+@functools.lru_cache(maxsize=32)
+def poisson_quantiles(photons):
+    """int16 [256, 16384]: the number of photons at each gray level and quantile."""
+    rates = np.arange(_LEVELS)[:, None] * (photons / (_LEVELS - 1))
+    counts = np.arange(int(photons + 8 * np.sqrt(photons)) + 8)
+    middles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    below = scipy.stats.poisson.cdf(counts[None], rates)
+    return np.stack([np.searchsorted(row, middles) for row in below]).astype(np.int16)
 
 
-def nonuniform_noise(images, probabilities, *, seed, indices=None):
-    """NUN: a location's chance is inversely proportional to its deviation; see `nonuniform_probabilities`."""
-    return replace_locations(images, probabilities, seed=seed, indices=indices)
+def _impulse(images, amount, *, uniform):
+    """Each channel's value alone: a share `amount` / 2 becomes 0 and as many become 1."""
+    pepper = tf.where(uniform < amount / 2, 0.0, images)
+    return tf.where(uniform >= 1.0 - amount / 2, 1.0, pepper)
 
 
-def nonuniform_probabilities(deviation, *, rate=RATE, floor=FLOOR):
-    """min(1, c / (deviation + floor)) with c such that the mean is `rate`.
-
-    The paper says "inversely proportional to its sample standard deviation"; a location that never varies would have an
-    infinite chance, hence the floor: the smaller, the more of the noise falls on such locations.
-
-    Args:
-        deviation: [H, W], standard deviation of each location over the training pictures (mean over channels), [0, 1] scale.
-        rate: mean probability, in (0, 1]. floor: > 0.
-
-    Returns:
-        np.ndarray [H, W]
-    """
-    if not 0 < rate <= 1 or not floor > 0:
-        raise ValueError(f"Expected rate in (0, 1] and floor > 0. Received: rate={rate}, floor={floor}")
-    inverse = 1.0 / (np.asarray(deviation, np.float64) + floor)
-
-    def excess(c):
-        return np.minimum(1.0, c * inverse).mean() - rate
-    c = scipy.optimize.brentq(excess, 0.0, 1.0 / inverse.min())
-    return np.minimum(1.0, c * inverse)
+def _speckle(images, deviation, *, normal):
+    return images + images * (deviation * normal)
 
 
-def location_deviation(batches):
-    """Standard deviation of each location over pictures, averaged over channels.
-
-    Args:
-        batches: iterable of float [B, H, W, C] in [0, 1].
-
-    Returns:
-        np.ndarray [H, W], float64
-    """
-    count, total, squares = 0, 0.0, 0.0
-    for images in batches:
-        images = np.asarray(images, np.float64)
-        count, total, squares = count + len(images), total + images.sum(axis=0), squares + (images**2).sum(axis=0)
-    mean = total / count
-    return np.sqrt(np.maximum(squares / count - mean**2, 0.0)).mean(axis=-1)
+gaussian_noise = Corruption("gaussian_noise", _add_gaussian, _draw_normal)
+shot_noise = Corruption("shot_noise", _shot, _draw_uniform)
+impulse_noise = Corruption("impulse_noise", _impulse, _draw_uniform)
+speckle_noise = Corruption("speckle_noise", _speckle, _draw_normal)

@@ -1,0 +1,85 @@
+"""The noise sets of the FCL paper (sections 4.1 and 4.2.1). Images are float32 in [0, 1], NHWC.
+
+A chosen location is replaced, all its channels at once, by one uniform gray value. What happens to a picture depends on
+(seed, its index in the data set) alone, not on the batch it is in.
+"""
+
+import numpy as np
+import scipy.optimize
+import tensorflow as tf
+
+RATE = 0.15
+FLOOR = 0.1  # on the [0, 1] scale; see `nonuniform_probabilities`
+
+
+def replace_locations(images, probabilities, *, seed, indices=None):
+    """Replaces locations at random by uniform gray values.
+
+    Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        probabilities: float, or [H, W]: the chance of each location.
+        seed: int. indices: int [N], positions in the data set; None: 0..N-1.
+
+    Returns:
+        float32 [N, H, W, C] in [0, 1]
+    """
+    images = tf.convert_to_tensor(images, tf.float32)
+    indices = tf.range(tf.shape(images)[0]) if indices is None else tf.convert_to_tensor(indices)
+    probabilities = tf.cast(probabilities, tf.float32)
+
+    def one(inputs):
+        image, index = inputs
+        key = tf.stack([tf.constant(seed, tf.int64), tf.cast(index, tf.int64)])
+        draws = tf.random.stateless_uniform(tf.concat([tf.shape(image)[:2], [2]], 0), key)  # [H, W, (choice, gray)]
+        return tf.where((draws[..., 0] < probabilities)[..., None], draws[..., 1:], image)
+    return tf.map_fn(one, (images, indices), fn_output_signature=tf.float32)
+
+
+def uniform_noise(images, *, seed, indices=None, rate=RATE):
+    """UN: every location has the same chance `rate` of being replaced."""
+    return replace_locations(images, rate, seed=seed, indices=indices)
+
+
+def nonuniform_noise(images, probabilities, *, seed, indices=None):
+    """NUN: a location's chance is inversely proportional to its deviation; see `nonuniform_probabilities`."""
+    return replace_locations(images, probabilities, seed=seed, indices=indices)
+
+
+def nonuniform_probabilities(deviation, *, rate=RATE, floor=FLOOR):
+    """min(1, c / (deviation + floor)) with c such that the mean is `rate`.
+
+    The paper says "inversely proportional to its sample standard deviation"; a location that never varies would have an
+    infinite chance, hence the floor: the smaller, the more of the noise falls on such locations.
+
+    Args:
+        deviation: [H, W], standard deviation of each location over the training pictures (mean over channels), [0, 1] scale.
+        rate: mean probability, in (0, 1]. floor: > 0.
+
+    Returns:
+        np.ndarray [H, W]
+    """
+    if not 0 < rate <= 1 or not floor > 0:
+        raise ValueError(f"Expected rate in (0, 1] and floor > 0. Received: rate={rate}, floor={floor}")
+    inverse = 1.0 / (np.asarray(deviation, np.float64) + floor)
+
+    def excess(c):
+        return np.minimum(1.0, c * inverse).mean() - rate
+    c = scipy.optimize.brentq(excess, 0.0, 1.0 / inverse.min())
+    return np.minimum(1.0, c * inverse)
+
+
+def location_deviation(batches):
+    """Standard deviation of each location over pictures, averaged over channels.
+
+    Args:
+        batches: iterable of float [B, H, W, C] in [0, 1].
+
+    Returns:
+        np.ndarray [H, W], float64
+    """
+    count, total, squares = 0, 0.0, 0.0
+    for images in batches:
+        images = np.asarray(images, np.float64)
+        count, total, squares = count + len(images), total + images.sum(axis=0), squares + (images**2).sum(axis=0)
+    mean = total / count
+    return np.sqrt(np.maximum(squares / count - mean**2, 0.0)).mean(axis=-1)
