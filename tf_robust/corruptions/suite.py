@@ -1,0 +1,88 @@
+"""The suite under one call: `corrupt(images, name, severity, seed, indices)`. Images are float32 in [0, 1], NHWC."""
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust.corruptions import noise_sets, severities
+from tf_robust.corruptions.corruption import static_shape
+from tf_robust.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from tf_robust.data import image_ops
+from tf_robust.errors import unknown
+
+BENCHMARK = (gaussian_noise, shot_noise, impulse_noise)
+EXTRA = (speckle_noise,)
+CORRUPTIONS = {corruption.name: corruption for corruption in (*BENCHMARK, *EXTRA)}
+PROTOCOLS = ("float", "cifar_c", "imagenet_c")
+_QUALITY = 85  # of the JPEG files that ImageNet-C was stored as
+
+
+def corrupt(images, name, severity=3, seed=0, indices=None, *, constants="auto", protocol="float", frost_dir=None):
+    """Corrupts pictures. What happens to one depends on (seed, its index) alone, not on the batch that it is in.
+
+    Args:
+        images: float32 [N, H, W, C] in [0, 1], or one picture [H, W, C]; C = 1 or 3. On one channel, colour operations
+            act on three equal channels and the result is its Rec. 601 luma; `saturate` changes nothing.
+        name: from `CORRUPTIONS`, or `uniform_noise`, the noise set UN of the FCL paper, which has no severities.
+        severity: 1 to 5. seed: int.
+        indices: int [N] (or one int for one picture), positions in the data set; None: 0..N-1.
+        constants: `cifar`, `tiny_imagenet` or `imagenet`: the published set of constants; `auto`: the one made for
+            pictures nearest in size (32, 64 and 224 pixels), see `describe`.
+        protocol: `float`: the values as they are; `cifar_c`: truncated to 256 levels, as CIFAR-10-C is stored;
+            `imagenet_c`: then compressed as JPEG of quality 85, as ImageNet-C is stored.
+        frost_dir: folder of the original frost photographs; None: procedural ice.
+
+    Returns:
+        float32 in [0, 1], of the shape of `images`.
+
+    Raises:
+        ValueError: unknown name (the nearest are named), severity, constants or protocol; pictures that are integers,
+            not finite or not in [0, 1] (checked outside of graphs only).
+    """
+    if protocol not in PROTOCOLS:
+        raise unknown("protocol", protocol, PROTOCOLS)
+    if not tf.is_symbolic_tensor(images):
+        single = np.ndim(images) == 3
+        images = tf.constant(image_ops.check_images(np.asarray(images)[None] if single else images))
+    else:
+        single = images.shape.rank == 3
+        images = images[None] if single else images
+    if images.dtype != tf.float32:
+        raise ValueError(f"Expected float32 images in [0, 1]. Received dtype: {images.dtype.name}")
+    if indices is not None:
+        indices = tf.reshape(tf.cast(indices, tf.int64), [-1])
+    corrupted = store(_corrupted(images, name, severity, seed, indices, constants, frost_dir), protocol)
+    return corrupted[0] if single else corrupted
+
+
+def _corrupted(images, name, severity, seed, indices, constants, frost_dir):
+    if name == "uniform_noise":
+        return noise_sets.uniform_noise(images, seed=seed, indices=indices)
+    return named(name, frost_dir)(images, severity, seed=seed, indices=indices, constants=constants)
+
+
+def named(name, frost_dir=None):
+    """The `Corruption` of that name."""
+    if name not in CORRUPTIONS:
+        raise unknown("corruption", name, (*CORRUPTIONS, "uniform_noise"))
+    return CORRUPTIONS[name]
+
+
+def store(images, protocol):
+    """What is left of float32 [N, H, W, C] in [0, 1] when it is stored by a protocol and read again."""
+    if protocol == "float":
+        return images
+    levels = tf.cast(images * 255.0 + 1e-3, tf.uint8)  # truncation; k / 255 * 255 may fall short of k
+    if protocol == "imagenet_c":
+        levels = tf.map_fn(lambda picture: tf.io.decode_jpeg(
+            tf.io.encode_jpeg(picture, quality=_QUALITY), dct_method="INTEGER_ACCURATE"), levels)
+    return image_ops.to_float(tf.ensure_shape(levels, images.shape))
+
+
+def describe(image_shape, constants="auto", protocol="float", frost_dir=None):
+    """What a result must say about how its pictures were corrupted: a dictionary for JSON."""
+    height, width, channels = static_shape(tf.TensorSpec([None, *image_shape]))
+    chosen = severities.nearest_set(height, width) if constants == "auto" else constants
+    side = severities.SETS[chosen]
+    note = "" if height == width == side else f", made for {side}x{side}, used for {height}x{width}"
+    return {"constants": chosen + note, "protocol": protocol, "frost": "procedural", "severities": 5,
+            **({"one_channel": "colour operations: luma of three equal channels; saturate: identity"} if channels == 1 else {})}
