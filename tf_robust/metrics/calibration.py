@@ -1,0 +1,108 @@
+"""Whether a model is as often right as it says: calibration errors and proper scores.
+
+A confidence is the largest softmax probability of an example; `correct` says whether its class is the label.
+RMS error (100 examples a bin), L1 error (equal bins) and the scores below cannot be compared with each other.
+"""
+
+import numpy as np
+
+from tf_robust.metrics import checks
+
+
+def rms_calibration_error(confidences, correct, bin_size=100, compat=False):
+    """Root mean square calibration error over bins of equally many examples (URRL, section 3.3; NoisyMix, Table 11).
+
+    sqrt(sum over bins b of n_b / N * (mean confidence of b - accuracy of b)^2), bins as `reliability_bins` makes them.
+    Chance alone gives a perfectly calibrated model about sqrt(mean of p (1 - p) / bin_size), up to 0.05 with 100 a bin.
+
+    Args:
+        confidences: [N] in [0, 1]. correct: bool [N], or 0 and 1. bin_size: examples a bin, >= 1.
+        compat: leave out the bin of the most confident examples (N stays the divisor), as the published evaluation code
+            of ImageNet-A and ImageNet-R does; with N < 2 bin_size nothing remains and the error is 0.
+
+    Returns:
+        float in [0, 1], lower is better.
+
+    Raises:
+        ValueError: bad values or shapes; in compat mode also N < bin_size, where the published code fails.
+    """
+    means, accuracies, counts = reliability_bins(confidences, correct, bin_size)
+    squares = counts * (means - accuracies) ** 2
+    if compat:
+        if counts.sum() < bin_size:
+            raise ValueError(f"Expected at least bin_size = {bin_size} examples with compat=True. "
+                             f"Received: {counts.sum()}")
+        squares = squares[:-1]
+    return float(np.sqrt(squares.sum() / counts.sum()))
+
+
+def reliability_bins(confidences, correct, bin_size=100):
+    """Bins of `bin_size` consecutive examples by rising confidence; the last one also takes the remainder.
+
+    Examples of equal confidence keep their order (a stable sort), so a bin's edge may divide them.
+
+    Args:
+        as `rms_calibration_error`; with N < bin_size all examples are one bin.
+
+    Returns:
+        (mean confidences [B], accuracies [B], counts [B]), B = max(1, N // bin_size).
+    """
+    confidences, correct = checks.outcomes(confidences, correct)
+    bin_size = checks.whole_number(bin_size, "bin_size")
+    order = np.argsort(confidences, kind="stable")
+    starts = bin_size * np.arange(max(1, len(order) // bin_size))
+    counts = np.diff(starts, append=len(order))
+    return (np.add.reduceat(confidences[order], starts) / counts, np.add.reduceat(correct[order], starts) / counts,
+            counts)
+
+
+def expected_calibration_error(confidences, correct, bins=15):
+    """Expected calibration error, L1 over bins of equal width (Guo et al., "On Calibration of Modern Neural Networks",
+    2017, eq. 3).
+
+    sum over bins b of n_b / N * |mean confidence of b - accuracy of b|, b-th bin ((b - 1) / bins, b / bins]; a
+    confidence of 0 is in the first.
+
+    Args:
+        confidences: [N] in [0, 1]. correct: bool [N], or 0 and 1. bins: >= 1.
+
+    Returns:
+        float in [0, 1], lower is better.
+    """
+    confidences, correct = checks.outcomes(confidences, correct)
+    edges = np.arange(1, checks.whole_number(bins, "bins")) / bins
+    gaps = np.bincount(np.searchsorted(edges, confidences, side="left"), weights=confidences - correct)
+    return float(np.abs(gaps).sum() / len(confidences))
+
+
+def brier_score(probabilities, labels):
+    """Mean over examples of the sum over classes of (probability - one-hot label)^2 (Brier, 1950).
+
+    Args:
+        probabilities: [N, C] in [0, 1], rows sum to 1 (within 0.001). labels: int [N].
+
+    Returns:
+        float in [0, 2], lower is better.
+    """
+    probabilities, labels = checks.labelled(probabilities, labels, "probabilities")
+    probabilities = checks.fractions(probabilities, "probabilities")
+    sums = probabilities.sum(axis=1)
+    if np.abs(sums - 1).max() > 1e-3:
+        raise ValueError("Expected probabilities that sum to 1 for every example. Received sums in "
+                         f"[{sums.min():g}, {sums.max():g}]")
+    probabilities[np.arange(len(labels)), labels] -= 1.0
+    return float((probabilities ** 2).sum(axis=1).mean())
+
+
+def negative_log_likelihood(logits, labels):
+    """Mean over examples of -log softmax(logits)[label], in nats; large logits do not overflow.
+
+    Args:
+        logits: [N, C], finite. labels: int [N].
+
+    Returns:
+        float >= 0, lower is better.
+    """
+    logits, labels = checks.labelled(logits, labels, "logits")
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return float((np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]).mean())

@@ -1,0 +1,115 @@
+"""Errors on corrupted pictures: the mean corruption error, and plain means over groups of corruptions.
+
+Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", 2019.
+"""
+
+from statistics import fmean
+
+import numpy as np
+
+from tf_robust.errors import unknown
+from tf_robust.metrics import checks, references
+
+GROUPS = {
+    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
+    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    "weather": ("snow", "frost", "fog", "brightness"),
+    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+}
+BENCHMARK = tuple(name for names in GROUPS.values() for name in names)  # the 15, in the order of the papers' tables
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # made for validation; in no group
+MEANS = {
+    "mean15": BENCHMARK,
+    "mean19": BENCHMARK + EXTRA,
+    "mean_without_noise": tuple(name for name in BENCHMARK if name not in GROUPS["noise"]),
+    "mean16": BENCHMARK + ("speckle_noise",),
+    **GROUPS,
+}
+_SEVERITIES = 5
+_INSTEAD = "the mean error over the 15 corruptions (`corruption_means(errors)['mean15']`)"
+
+
+def mean_corruption_error(errors, reference="alexnet"):
+    """mCE: the mean over the 15 corruptions of the error over the reference's, each a mean over severities.
+
+    Args:
+        errors: {corruption: [5]}, top-1 errors by severity, fractions; exactly the corruptions of `BENCHMARK`.
+        reference: the network to divide by, measured on ImageNet-C at 224 pixels: "alexnet", or a table of one's own,
+            {"errors": {corruption: [5]}, "source", "verified"}. CIFAR-C and Tiny ImageNet-C have none.
+
+    Returns:
+        float, percent of the reference's errors; lower is better.
+
+    Raises:
+        ValueError: corruptions that are missing or not of the 15, not 5 severities, values outside [0, 1], an unknown
+            reference, no reference.
+    """
+    table = references.resolve(reference, "imagenet_c", "errors", _INSTEAD)
+    return fmean(references.divide(_of_the_15(errors, "errors"), _reference_errors(table)).values())
+
+
+def relative_mean_corruption_error(errors, clean_error, reference="alexnet"):
+    """Relative mCE: as `mean_corruption_error`, of the *rise* over the error on clean pictures.
+
+    Args:
+        errors, reference: as `mean_corruption_error`; a table of one's own also has `clean_error`.
+        clean_error: the model's top-1 error on clean pictures, a fraction.
+
+    Returns:
+        float, percent of the reference's rise; lower is better, negative if corruptions help.
+
+    Raises:
+        ValueError: as `mean_corruption_error`; a clean error outside [0, 1].
+    """
+    table = references.resolve(reference, "imagenet_c", "errors", _INSTEAD)
+    if "clean_error" not in table:
+        raise ValueError(f"Expected a reference table with clean_error. Received: {sorted(table)}")
+    rises = _minus(_of_the_15(errors, "errors"), clean_error)
+    return fmean(references.divide(rises, _minus(_reference_errors(table), table["clean_error"])).values())
+
+
+def corruption_means(accuracies):
+    """Means over sets of corruptions, every corruption with the same weight.
+
+    Args:
+        accuracies: {corruption: [5]}, by severity, fractions (errors do as well); names of `BENCHMARK` and `EXTRA`.
+
+    Returns:
+        {name: mean}, of those whose corruptions are all there: `mean15`, `mean19` (with the extras),
+        `mean_without_noise` (12 of the 15), `mean16` (15 and speckle noise), and the four `GROUPS`.
+
+    Raises:
+        ValueError: none, or an unknown corruption, not 5 severities, values outside [0, 1].
+    """
+    if not accuracies:
+        raise ValueError("Expected accuracies of at least one corruption. Received none")
+    for name in accuracies:
+        if name not in BENCHMARK + EXTRA:
+            raise unknown("corruption", str(name), BENCHMARK + EXTRA)
+    means = _over_severities(accuracies, "accuracies")
+    return {name: fmean(means[member] for member in members)
+            for name, members in MEANS.items() if means.keys() >= set(members)}
+
+
+def _of_the_15(errors, what):
+    checks.exactly(errors, BENCHMARK, what)
+    return _over_severities(errors, what)
+
+
+def _reference_errors(table):
+    """The reference may know more than the 15."""
+    return _of_the_15({name: row for name, row in table["errors"].items() if name not in EXTRA}, "reference errors")
+
+
+def _over_severities(values, what):
+    """{corruption: [5]} -> {corruption: mean}"""
+    for name, row in values.items():
+        if np.shape(row) != (_SEVERITIES,):
+            raise ValueError(f"Expected {what} of {name!r} for {_SEVERITIES} severities. "
+                             f"Received shape: {np.shape(row)}")
+    return {name: float(checks.fractions(row, f"{what} of {name!r}").mean()) for name, row in values.items()}
+
+
+def _minus(errors, clean_error):
+    clean = float(checks.fractions(clean_error, "clean_error"))
+    return {name: error - clean for name, error in errors.items()}

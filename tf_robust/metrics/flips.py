@@ -1,0 +1,124 @@
+"""How often a prediction changes while a picture hardly does: flip probabilities over perturbation sequences.
+
+Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", 2019; the
+formulas are also in section 4.1 of the NoisyMix paper. Rates divide by AlexNet's flip probabilities, which the authors
+give in a spreadsheet only: `mean_flip_rate` says whether the table in use was verified.
+"""
+
+from statistics import fmean
+
+import numpy as np
+
+from tf_robust.errors import unknown
+from tf_robust.metrics import checks, references
+
+PERTURBATIONS = ("gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "brightness", "translate",
+                 "rotate", "tilt", "scale")  # the ten of ImageNet-P
+CIFAR_PERTURBATIONS = tuple("spatter" if name == "snow" else name for name in PERTURBATIONS)  # of the CIFAR-P script
+_INSTEAD = "the mean flip probability (`mean_flip_probability`)"
+
+
+def flip_probability(predictions, noise=False, stride=1):
+    """The share of frames whose predicted class differs from that of an earlier frame.
+
+    Args:
+        predictions: int [sequences, frames], classes by frame. The sequences of a set have one length.
+        noise: compare with the first frame, the clean one: the frames of noise sequences do not follow one another.
+            Otherwise with the frame `stride` before.
+        stride: the difficulty, >= 1. Harder noise sequences are sets of their own, so with noise only 1.
+
+    Returns:
+        float in [0, 1], lower is better.
+
+    Raises:
+        ValueError: not integers, not [sequences, frames], no more frames than the stride, a stride with noise.
+    """
+    predictions, stride = np.asarray(predictions), checks.whole_number(stride, "stride")
+    if predictions.ndim != 2 or not len(predictions) or predictions.shape[1] <= stride:
+        raise ValueError(f"Expected predictions [sequences, frames], frames > stride = {stride}. "
+                         f"Received shape: {predictions.shape}")
+    if not np.issubdtype(predictions.dtype, np.integer):
+        raise ValueError(f"Expected int predictions, classes and not scores. Received dtype: {predictions.dtype}")
+    if noise and stride != 1:
+        raise ValueError(f"Expected stride=1 with noise=True. Received: {stride}")
+    earlier = predictions[:, :1] if noise else predictions[:, :-stride]
+    return float((predictions[:, stride:] != earlier).mean())
+
+
+def flip_rate(probability, name, reference="alexnet"):
+    """A flip probability over the reference's for the same perturbation.
+
+    Args:
+        probability: in [0, 1]. name: the perturbation. reference: as `mean_flip_rate`.
+
+    Returns:
+        float, percent of the reference's; lower is better.
+
+    Raises:
+        ValueError: a value outside [0, 1]; an unknown perturbation or reference; no reference.
+    """
+    known = _probabilities(_reference(reference)["flip_probabilities"])
+    if name not in known:
+        raise unknown("perturbation of the reference", str(name), known)
+    return references.divide(_probabilities({name: probability}), known)[name]
+
+
+def mean_flip_probability(probabilities, names=None):
+    """mFP: the mean of flip probabilities, not divided by a reference network's.
+
+    Args:
+        probabilities: {perturbation: p in [0, 1]}.
+        names: the perturbations that must be there, no more and no less; say which when you report the mean. None:
+            `PERTURBATIONS` (ImageNet-P) or `CIFAR_PERTURBATIONS` (spatter in the place of snow).
+
+    Returns:
+        float in [0, 1], lower is better.
+
+    Raises:
+        ValueError: other perturbations than those, values outside [0, 1].
+    """
+    if names is None:
+        names = CIFAR_PERTURBATIONS if "spatter" in probabilities else PERTURBATIONS
+    checks.exactly(probabilities, names, "flip probabilities")
+    return fmean(_probabilities(probabilities).values())
+
+
+def mean_flip_rate(probabilities, reference="alexnet"):
+    """mFR: the mean of flip rates over the ten perturbations of ImageNet-P, with what a reader must know of it.
+
+    Args:
+        probabilities: {perturbation: p in [0, 1]}, exactly `PERTURBATIONS`, difficulty 1.
+        reference: the network to divide by: "alexnet", or a table of one's own,
+            {"flip_probabilities": {perturbation: p}, "source", "verified"}. CIFAR-P has none.
+
+    Returns:
+        {"mean": percent, "mean_without_noise": percent over the eight others, "rates": {perturbation: percent},
+        "verified": whether the reference's numbers were compared with their source, "source", "label": "mFR", with the
+        reservation if they were not}.
+
+    Raises:
+        ValueError: perturbations that are missing or not of the ten, values outside [0, 1], an unknown reference, no
+            reference.
+    """
+    table = _reference(reference)
+    checks.exactly(probabilities, PERTURBATIONS, "flip probabilities")
+    known = _probabilities(table["flip_probabilities"])
+    if missing := set(PERTURBATIONS) - known.keys():
+        raise ValueError(f"Expected reference flip probabilities of {', '.join(PERTURBATIONS)}. "
+                         f"Missing: {sorted(missing)}")
+    rates = references.divide(_probabilities(probabilities), known)
+    return {"mean": fmean(rates.values()),
+            "mean_without_noise": fmean(rate for name, rate in rates.items() if not name.endswith("_noise")),
+            "rates": rates, "verified": table["verified"] is True, "source": table["source"],
+            "label": "mFR" if table["verified"] is True else "mFR (by an unverified reference table)"}
+
+
+def _reference(reference):
+    return references.resolve(reference, "imagenet_p", "flip_probabilities", _INSTEAD)
+
+
+def _probabilities(probabilities):
+    for name, probability in probabilities.items():
+        if np.ndim(probability):
+            raise ValueError(f"Expected one flip probability of {name!r}. Received shape: {np.shape(probability)}")
+    return {name: float(checks.fractions(p, f"flip probability of {name!r}")) for name, p in probabilities.items()}

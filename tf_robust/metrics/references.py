@@ -1,0 +1,59 @@
+"""Errors and flips of a reference network, by which others are divided: JSON files beside this one."""
+
+import importlib.resources
+import json
+
+from tf_robust.errors import unknown
+
+
+def reference_table(name):
+    """A table of a reference network's numbers.
+
+    Args:
+        name: `alexnet_imagenet_c` or `alexnet_imagenet_p`.
+
+    Returns:
+        dict with `source` (where the numbers come from), `verified` (whether they were compared with that source),
+        and: `errors` {corruption: [5]} and `clean_error`, or `flip_probabilities` {perturbation: p}; all fractions.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if name not in _names():
+        raise unknown("reference table", str(name), _names())
+    return json.loads(importlib.resources.files(__package__).joinpath(f"{name}.json").read_text("utf-8"))
+
+
+def resolve(reference, data_set, field, instead):
+    """`reference` as a table that has `field`.
+
+    Args:
+        reference: the network's name (its table is `NAME_DATASET`), or a table of the caller's own, a dict like those
+            of `reference_table`. data_set: `imagenet_c` or `imagenet_p`. instead: what to report without a reference.
+    """
+    if reference is None:
+        raise ValueError("Expected a reference network to divide by. Received: None. A mean that is not divided by a "
+                         "reference's has another name, and for CIFAR no reference was published: "
+                         f"report {instead}")
+    if not isinstance(reference, dict):
+        ending = f"_{data_set}"
+        known = [name.removesuffix(ending) for name in _names() if name.endswith(ending)]
+        if reference not in known:
+            raise unknown(f"reference for {data_set}", str(reference), known)
+        return reference_table(reference + ending)
+    if missing := {"source", "verified", field} - reference.keys():
+        raise ValueError(f"Expected a reference table with source, verified, {field}. Missing: {sorted(missing)}")
+    return reference
+
+
+def divide(values, references):
+    """{name: value} by {name: reference} -> {name: percent}; every reference must be positive."""
+    for name in values:
+        if not references[name] > 0:
+            raise ValueError(f"Expected a positive reference for {name!r}. Received: {references[name]:g}")
+    return {name: 100 * (value / references[name]) for name, value in values.items()}
+
+
+def _names():
+    files = importlib.resources.files(__package__).iterdir()
+    return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
