@@ -1,6 +1,5 @@
 """The command line: flags in, runs and a report out. `python run_experiment.py` alone is the quick start."""
 
-import glob
 import os
 import shlex
 import sys
@@ -10,16 +9,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on how 
 import tensorflow as tf
 from absl import app, flags, logging
 
-from tf_robust import experiment, hyperparameters, methods, training
+from tf_robust import comparison, evaluation, experiment, hyperparameters, loading, methods, settings, suites, training
 from tf_robust import workdir as workdirs
 from tf_robust.data.augment import AUGMENTATIONS
-from tf_robust.files import read_json, write_json
+from tf_robust.files import write_json
 from tf_robust.methods.base import Method
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODES = ("run", "suite", "train", "evaluate", "report")
-# Where things are, not what they are: left out of flags.txt, free to differ when a run is resumed.
-FREE = ("data_dir", "download")
 
 
 def define_flags(values):
@@ -34,7 +31,9 @@ def define_flags(values):
                         values)
     flags.DEFINE_string("runs", "", "workdirs to compare, a glob pattern (mode report).", values)
     flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
-    groups = {"": (experiment.Settings, Method)}
+    flags.DEFINE_string("require", "", "measures that must be reached, else the exit code is 1: "
+                        "'corruptions/mean15>=0.7,flips/mean<=0.1'.", values)
+    groups = {"": (settings.Settings, evaluation.Measuring, loading.Interface, Method)}
     shared = hyperparameters.parameters(Method)
     groups.update({f"{name}_": (target,) for name, target in (*methods.METHODS.items(), *AUGMENTATIONS.items())})
     for prefix, targets in groups.items():
@@ -60,15 +59,16 @@ def runs_of(values, names, row):
         found = [name for name in hyperparameters.parameters(target) if prefix + name in values]
         used.update(prefix + name for name in found)
         return {name: values[prefix + name].value for name in found}
-    settings = experiment.Settings(**of(experiment.Settings, ""))
-    options = {**of(Method, ""), **of(methods.METHODS[settings.method], f"{settings.method}_")}
-    augmentations = {name: of(AUGMENTATIONS[name], f"{name}_") for name in settings.augmentations}
-    flags_used = [values[name] for name in names if name in used and name not in FREE]
+    told = settings.Settings(**of(settings.Settings, ""))
+    measuring = evaluation.Measuring(**of(evaluation.Measuring, ""))
+    options = {**of(Method, ""), **of(methods.METHODS[told.method], f"{told.method}_")}
+    augmentations = {name: of(AUGMENTATIONS[name], f"{name}_") for name in told.augmentations}
+    flags_used = [values[name] for name in names if name in used and name not in experiment.PLACES]
     texts = {flag.name: _text(flag.value) for flag in flags_used}
     defaults = {name: _text(values[name].default) for name in names}
     if not values.seeds or len(set(values.seeds)) != len(values.seeds):
         raise ValueError(f"Expected --seeds, each once. Received: {_text(values.seeds) or 'none'}")
-    return [experiment.Run(settings, {"method": options, "augmentations": augmentations},
+    return [experiment.Run(told, measuring, {"method": options, "augmentations": augmentations},
                            {**texts, "seeds": str(seed)}, defaults, row, seed) for seed in values.seeds]
 
 
@@ -78,7 +78,7 @@ def _text(value):
 
 def suite(values, names):
     """Every row of a folder of flagfiles, with every seed; flags given on the command line override each row's."""
-    folder, rows, table = table_of(values.suite)
+    folder, rows, table = suites.table_of(values.suite, HERE)
     overrides = [f"--{name}={_text(values[name].value)}" for name in names
                  if values[name].present and name not in ("mode", "suite", "workdir")]
     runs = [run for row in rows
@@ -86,19 +86,6 @@ def suite(values, names):
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an unfinished table is balanced
     workdir = values.workdir or os.path.join("runs", table["name"])
     finish(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table)
-
-
-def table_of(folder):
-    """A folder of flagfiles: where it is, its rows in the order of its `suite.json`, and what else that says."""
-    here = folder.rstrip("/") if os.path.isdir(folder) else os.path.join(HERE, folder.rstrip("/"))
-    found = sorted(os.path.basename(path).removesuffix(".flags") for path in glob.glob(os.path.join(here, "*.flags")))
-    if not folder or not found:
-        raise FileNotFoundError(f"Expected --suite to name a folder of .flags files. Received: {folder!r}")
-    name = os.path.relpath(here, os.path.join(HERE, "flags")).replace(os.sep, "_").lstrip("._")
-    description = os.path.join(here, "suite.json")
-    table = {"title": name, "rows": [], "name": name, **(read_json(description) if os.path.exists(description) else {})}
-    first = [row for row in table["rows"] if row in found]
-    return here, [*first, *(row for row in found if row not in first)], table
 
 
 def run(values, names):
@@ -116,7 +103,7 @@ def place_of(values):
     for path in (path for path in paths if path.endswith(".flags")):
         row = name = os.path.basename(path).removesuffix(".flags")
         if os.path.exists(os.path.join(os.path.dirname(path), "suite.json")):
-            table = table_of(os.path.dirname(path))[2]
+            table = suites.table_of(os.path.dirname(path), HERE)[2]
             name = os.path.join(table["name"], row)
     return values.workdir or os.path.join("runs", name), row, table
 
@@ -146,23 +133,27 @@ def evaluate(values, names):
         path, workdir = os.path.join(values.workdir, "saved_model"), os.path.join(values.workdir, "measured")
         values = parsed([f"--flagfile={recorded}", *sys.argv[1:]])
     first = runs_of(values, names, os.path.basename(os.path.dirname(os.path.abspath(path))))[0]
-    found = first.measure(path)
-    os.makedirs(workdir, exist_ok=True)
+    requirements = evaluation.requirements(values.require)
+    interface = loading.Interface(**{name: values[name].value for name in hyperparameters.parameters(loading.Interface)})
+    found = first.measure(path, workdir, interface)
     write_json(os.path.join(workdir, "evaluation.json"), found)
     report(workdir, [found], first, {"title": f"{path} on {first.settings.data}"})
+    shortfalls = evaluation.shortfalls(found["rows"], requirements)
+    if shortfalls:
+        sys.exit("\n".join(["Not reached:", *shortfalls]))
 
 
 def compare(values, _):
     """One report over the workdirs that --runs matches; with --suite, beside the paper's numbers of that table."""
-    evaluations = experiment.read_evaluations(values.runs)
-    _, rows, table = table_of(values.suite) if values.suite else ("", [], {"title": f"Runs {values.runs}"})
+    evaluations = comparison.read_evaluations(values.runs)
+    _, rows, table = suites.table_of(values.suite, HERE) if values.suite else ("", [], {"title": f"Runs {values.runs}"})
     evaluations.sort(key=lambda found: (rows.index(found["row"]) if found["row"] in rows else len(rows), found["seed"]))
     report(values.workdir or os.path.join("runs", "report"), evaluations, None, table)
 
 
 def finish(workdir, runs, folder_of, table):
     """Completes the runs and reports on them; says at the end what failed."""
-    evaluations, failures = experiment.run_all(runs, folder_of)
+    evaluations, failures = suites.run_all(runs, folder_of)
     if evaluations:
         report(workdir, evaluations, runs[0], {**table, "notes": [*table.get("notes", ()), *failures]})
     if failures:
@@ -170,7 +161,7 @@ def finish(workdir, runs, folder_of, table):
 
 
 def report(workdir, evaluations, first_run, table):
-    experiment.write_report(workdir, evaluations, title=table["title"], command=command_line(), run=first_run, suite=table)
+    comparison.write_report(workdir, evaluations, title=table["title"], command=command_line(), run=first_run, suite=table)
     print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
     print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")
     for found in evaluations[:6]:

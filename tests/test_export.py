@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tf_robust import attribution, export
+from tf_robust import attribution, export, loading
 from tf_robust.files import read_json
 
 SCRIPT = """
@@ -61,7 +61,7 @@ def test_encoded_files_of_any_size(exported):
         file = io.BytesIO()
         Image.fromarray(picture).save(file, kind)
         encoded.append(file.getvalue())
-    found = export.load(path).loaded.signatures["serving_bytes"](encoded=tf.constant(encoded))["logits"].numpy()
+    found = loading.load_classifier(path).loaded.signatures["serving_bytes"](encoded=tf.constant(encoded))["logits"].numpy()
     expected = model(exact[None, :, :, None] / np.float32(255))["logits"].numpy()[0]
     np.testing.assert_allclose(found[0], expected, atol=1e-4)
     assert found.shape == (3, 3) and np.abs(found[1:] - expected).max() < 1.0
@@ -70,7 +70,7 @@ def test_encoded_files_of_any_size(exported):
 def test_attribution_of_a_loaded_model_is_that_of_the_model(exported):
     model, path = exported
     labels = np.arange(5) % 3
-    np.testing.assert_allclose(attribution.contextual_utility(export.load(path), pictures(), labels),
+    np.testing.assert_allclose(attribution.contextual_utility(loading.load_classifier(path), pictures(), labels),
                                attribution.contextual_utility(model, pictures(), labels), atol=1e-5)
 
 
@@ -78,21 +78,3 @@ def test_card_is_kept_and_extended(exported):
     _, path = exported
     export.update_card(path, rows=[1])
     assert read_json(f"{path}/card.json") == {"method": "test", "rows": [1]}
-
-
-def test_models_that_cannot_be_used_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="saved_model.pb"):
-        export.load(str(tmp_path))
-    module = tf.Module()
-    module.f = tf.function(lambda x: {"a": x, "b": x}, input_signature=[tf.TensorSpec([None, 4], tf.float32)])
-    tf.saved_model.save(module, str(tmp_path / "two"), signatures=module.f)
-    with pytest.raises(ValueError, match="an output named 'logits'"):
-        export.load(str(tmp_path / "two"))
-
-
-def test_another_ones_model_with_one_output_serves(tmp_path):
-    module = tf.Module()
-    module.f = tf.function(lambda x: {"scores": x[:, :, 0, 0]}, input_signature=[tf.TensorSpec([None, 3, 4, 1], tf.float32)])
-    tf.saved_model.save(module, str(tmp_path / "other"), signatures=module.f)
-    images = np.random.rand(2, 3, 4, 1).astype(np.float32)
-    np.testing.assert_array_equal(export.load(str(tmp_path / "other"))(images)["logits"], images[:, :, 0, 0])

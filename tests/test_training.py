@@ -9,8 +9,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
-from tf_robust import callbacks, checkpoints, methods, training
+from tf_robust import callbacks, checkpoints, data, methods, training
+from tf_robust.data.augment import crop_flip, patch_gaussian
 
 
 def build(network, name="fcl", rate=0.05, **options):
@@ -38,6 +40,33 @@ def test_a_stopped_and_resumed_run_ends_bit_for_bit_as_an_uninterrupted_one(stop
         np.testing.assert_array_equal(a, b)
     assert whole.get_metrics_result() == resumed.get_metrics_result()  # metrics of the epoch in which it was stopped
     assert [entry["epoch"] for entry in json.load(open(tmp_path / "history.json"))] == [0, 1, 2]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """`folder:DIR` of 48 pictures of two sizes, whose class is a colour under noise."""
+    random = np.random.RandomState(0)
+    for i in range(48):
+        label = ("red", "green", "blue")[i % 3]
+        pixels = random.randint(0, 120, size=(20 + i % 2, 24, 3))
+        pixels[..., i % 3] += 120
+        os.makedirs(tmp_path / "pictures" / "train" / label, exist_ok=True)
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "pictures" / "train" / label / f"{i}.png")
+    return f"folder:{tmp_path / 'pictures'}"
+
+
+def test_resuming_on_cropped_and_augmented_files_changes_nothing(network, folder, tmp_path):
+    def fit(seed, **more):
+        method = build(network(shape=(16, 16, 3), seed=seed), "cross_entropy")
+        training.fit(method, data.open_source(folder, "train", image_size=16), epochs=2, batch_size=12,
+                     augmentations=(crop_flip, patch_gaussian), steps_per_execution=3, **more)
+        return method
+    whole, saved = fit(0), str(tmp_path / "checkpoints")
+    for stop in (2, 7):  # inside the first and inside the second epoch
+        with pytest.raises(training.Interrupted, match=f"step {stop} of 8"):
+            fit(0, checkpoint_folder=saved, stop_after=stop)
+    for a, b in zip(state(whole), state(fit(9, checkpoint_folder=saved))):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_steps_per_execution_changes_nothing(network, source):

@@ -63,31 +63,3 @@ def update_card(path, **entries):
     """Adds entries to the card of an exported model."""
     file = os.path.join(path, "card.json")
     write_json(file, {**read_json(file), **entries})
-
-
-def load(path):
-    """A SavedModel, ours or another's, as a callable: float32 [N, H, W, C] in [0, 1] -> {"logits", ...}.
-
-    Another's `serving_default` must take one float tensor; its output named `logits`, or its only output, are the logits.
-
-    Raises:
-        FileNotFoundError: no SavedModel there. ValueError: no usable signature.
-    """
-    if not os.path.exists(os.path.join(path, "saved_model.pb")):
-        raise FileNotFoundError(f"Expected a SavedModel folder (with saved_model.pb). Not found: {path}")
-    loaded = tf.saved_model.load(path)
-    if "serving_default" not in loaded.signatures:
-        raise ValueError(f"Expected a signature 'serving_default' in {path}. It has: {', '.join(loaded.signatures) or 'none'}")
-    signature = loaded.signatures["serving_default"]
-    inputs, outputs = signature.structured_input_signature[1], signature.structured_outputs
-    if len(inputs) != 1 or not next(iter(inputs.values())).dtype.is_floating:
-        raise ValueError(f"Expected 'serving_default' to take one float tensor. It takes: {inputs}")
-    if "logits" not in outputs and len(outputs) != 1:
-        raise ValueError(f"Expected an output named 'logits', or only one. 'serving_default' gives: {', '.join(outputs)}")
-    (argument,), name = inputs, "logits" if "logits" in outputs else next(iter(outputs))
-
-    def classify(images):
-        found = signature(**{argument: tf.cast(images, inputs[argument].dtype)})
-        return {**found, "logits": found[name]}
-    classify.loaded, classify.input_shape = loaded, inputs[argument].shape  # keeps the variables alive
-    return classify

@@ -42,13 +42,13 @@ def of_data(folder, training_source, test_source):
 
 
 def of_training(folder, histories):
-    """Training curves of {row: path of its history.json}."""
+    """Training curves of {row: path of its history.json}; a long training is validated at some epochs only."""
     curves = {}
     for row, path in histories.items():
         if os.path.exists(path):
             epochs = read_json(path)
-            curves[row] = {name: [epoch[name] for epoch in epochs] for name in epochs[0]
-                           if name != "epoch" and all(name in epoch for epoch in epochs)}
+            names = dict.fromkeys(name for epoch in epochs for name in epoch if name != "epoch")
+            curves[row] = {name: [epoch.get(name) for epoch in epochs] for name in names}
     if not curves:
         return []
     return [(report.training_curves(os.path.join(folder, "training.png"), curves), "Training, first seed of each row.")]
@@ -59,3 +59,18 @@ def of_utility(folders):
     paths = {row: os.path.join(folder, "figures", "utility.png") for row, folder in folders.items()}
     return [(path, f"{row}: mean picture and mean utility per class modulo 10.")
             for row, path in paths.items() if os.path.exists(path)]
+
+
+def of_calibration(folder, workdirs):
+    """Reliability diagram and response-rate curve of {row: workdir}, on the clean set that was measured last."""
+    found = {}
+    for row, workdir in workdirs.items():
+        clean = [r for r in evaluation.read_records(os.path.join(workdir, "measured.jsonl")) if "confidences" in r]
+        if clean:
+            found[row] = evaluation.confidences(clean[-1]), evaluation.correctness(clean[-1])
+    if not found:
+        return []
+    return [(report.reliability_diagram(os.path.join(folder, "reliability.png"), found), "How often it is right, by how "
+             "sure it is: bins of 100 clean pictures, first seed of each row."),
+            (report.response_rate_curves(os.path.join(folder, "response_rate.png"), found), "Accuracy on the clean "
+             "pictures that it is surest of; AURRA is the mean of the curve.")]

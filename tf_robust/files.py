@@ -1,6 +1,7 @@
 """What is written is written whole: to a temporary name, flushed to disk, renamed."""
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -51,3 +52,20 @@ def write_json(path, value):
 def read_json(path):
     with open(path) as file:
         return json.load(file)
+
+
+def digest_of_folder(path, but=()):
+    """The first 16 hexadecimal digits of the SHA-256 over a file, or over a folder's files and their names.
+
+    Args:
+        but: names of files that do not count.
+    """
+    found = hashlib.sha256()
+    files = [path] if os.path.isfile(path) else sorted(
+        os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if name not in but)
+    for file in files:
+        found.update(os.path.relpath(file, path).encode())
+        with open(file, "rb") as content:
+            for block in iter(lambda: content.read(2**20), b""):
+                found.update(block)
+    return found.hexdigest()[:16]

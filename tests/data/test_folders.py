@@ -1,8 +1,13 @@
+import dataclasses
+import io
+
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from tf_robust import data
+from tf_robust.data.augment import crop_flip, patch_gaussian
 
 SIZES = [(40, 40), (31, 57), (64, 33), (24, 90)]  # width, height
 SIDE = 16
@@ -88,6 +93,18 @@ def test_skipping_batches_drops_the_first(divided):
     assert examples(source.epoch(3, 1, 6, 2)) == examples(source.epoch(3, 1, 6))[12:]
 
 
+def test_augmented_batches_go_on_where_the_epoch_was_left(divided):
+    def batches(**options):
+        epoch = data.training_epoch(open_folder(divided, "train"), 6, seed=5, epoch=1,
+                                    augmentations=(crop_flip, patch_gaussian), **options)
+        return [(batch.views[0].tobytes(), batch.labels.tolist(), batch.step.tolist())
+                for batch in epoch.as_numpy_iterator()]
+    whole = batches()
+    assert len(set(pixels for pixels, _, _ in whole)) == 3
+    for skip in (1, 2):
+        assert batches(skip_batches=skip) == whole[skip:]
+
+
 def test_a_share_of_training_becomes_validation(divided):
     train, validation = (open_folder(divided, split, validation_share=0.25) for split in ("train", "validation"))
     assert len(train) == 15 and sorted(validation.labels) == [0, 0, 0, 1, 1]
@@ -138,3 +155,38 @@ def test_missing_folders_are_named(tmp_path, divided):
     (tmp_path / "empty" / "cat").mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match="Expected pictures .* Found none"):
         data.open_source(f"folder:{tmp_path}/empty", "train")
+
+
+def cut_jpeg():
+    file = io.BytesIO()
+    picture(0).save(file, "JPEG")
+    return file.getvalue()[:len(file.getvalue()) // 2]
+
+
+@pytest.mark.parametrize("name, content", [
+    ("empty.png", b""), ("text.png", b"no picture\n" * 50), ("cut.jpg", cut_jpeg())])
+def test_a_file_that_cannot_be_decoded_is_named(divided, name, content):
+    path = divided / "train" / "cat" / name
+    path.write_bytes(content)
+    source = open_folder(divided, "train")
+    for batches in (source.ordered(4), source.epoch(0, 1, 7), source.epoch(0, 3, 7, 1)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"decoded. Received: {path} .* Replace or delete it"):
+            list(batches)
+
+
+@pytest.mark.parametrize("places", [[0], [7], [19], [18, 19], [3, 12]])
+def test_what_precedes_the_broken_file_is_given_and_the_first_one_is_named(divided, places):
+    source = open_folder(divided, "train")
+    paths = list(source.paths)
+    for place in places:
+        paths[place] = str(divided / f"gone_{place}.png")
+    given = []
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"gone_{places[0]}.png"):
+        for image, _ in dataclasses.replace(source, paths=tuple(paths)).ordered(1):
+            given.append(image.numpy().tobytes())
+    assert given == [image.numpy().tobytes() for image, _ in source.ordered(1)][:places[0]]
+
+
+def test_the_number_of_batches_is_known(divided):
+    source = open_folder(divided, "train")
+    assert len(source.ordered(6)) == 4 and len(source.epoch(0, 0, 6)) == 3 and len(source.epoch(0, 0, 6, 2)) == 1

@@ -5,6 +5,7 @@ import tensorflow_datasets as tfds
 
 from tf_robust import data
 from tf_robust.data import tfds_sets
+from tf_robust.data.augment import crop_flip, patch_gaussian
 
 FIRST = {"train": 0, "validation": 100, "test": 200}  # the number of the first picture
 
@@ -99,6 +100,33 @@ def test_a_streams_epoch_reads_the_same_twice(stream):
 def test_skipping_batches_of_a_stream_drops_the_first(stream):
     source = stream("ramps", "train")
     assert pixels(source.epoch(0, 0, 4, 2)) == pixels(source.epoch(0, 0, 4))[8:]
+
+
+@pytest.fixture
+def three_files(stream, tmp_path, monkeypatch):
+    """A stream of 24 pictures of many sizes in three files, shuffled seven at a time."""
+    records = list(tf.data.TFRecordDataset(stream("ramps", "train")._files))
+    files = [str(tmp_path / f"{part}.tfrecord") for part in range(3)]
+    for path, part in zip(files, (records[:5], records[5:15], records[15:])):
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in part:
+                writer.write(record.numpy())
+    monkeypatch.setattr(tfds_sets, "WINDOW", 7)
+    monkeypatch.setattr(tfds_sets.RecordSource, "_files", files)
+    monkeypatch.setattr(tfds_sets.RecordSource, "varying_size", True)
+    return stream("ramps", "train")
+
+
+def test_augmented_batches_of_a_stream_go_on_where_the_epoch_was_left(three_files):
+    def batches(**options):
+        epoch = data.training_epoch(three_files, 4, seed=5, epoch=1,
+                                    augmentations=(crop_flip, patch_gaussian), **options)
+        return [(batch.views[0].tobytes(), batch.labels.tolist(), batch.step.tolist())
+                for batch in epoch.as_numpy_iterator()]
+    whole = batches()
+    assert len(set(pixels for pixels, _, _ in whole)) == 6
+    for skip in (1, 4, 5):
+        assert batches(skip_batches=skip) == whole[skip:]
 
 
 def test_a_stream_of_pictures_of_one_size_keeps_them(root, stream):

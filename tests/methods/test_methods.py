@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import checkpoints, data, export, losses, methods, training
+from tf_robust import checkpoints, data, export, loading, losses, methods, training
 from tf_robust.methods.base import AuxiliaryTermMethod
 
 LATE = {name: {} if name == "cross_entropy" else {"start_step": 2} for name in methods.METHODS}
@@ -44,7 +44,7 @@ def test_two_batches_restore_export(name, network, source, tmp_path):
         np.testing.assert_array_equal(a, b)
     images = next(batches(source(), 1)).views[0]
     export.export(method.classifier, str(tmp_path / "m"), {})
-    np.testing.assert_allclose(export.load(str(tmp_path / "m"))(images)["logits"],
+    np.testing.assert_allclose(loading.load_classifier(str(tmp_path / "m"))(images),
                                method.classifier(images)["logits"], atol=1e-5)
 
 

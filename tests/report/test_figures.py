@@ -1,7 +1,10 @@
+import json
+
 import numpy as np
 import pytest
 from PIL import Image
 
+from tf_robust import figures as of_runs
 from tf_robust.report import charts, figures, tables
 
 RANDOM = np.random.RandomState(0)
@@ -70,3 +73,21 @@ def test_training_curves(tmp_path):
     assert is_picture(charts.training_curves(path, histories))
     with pytest.raises(ValueError, match="Received rows: \\['xe'\\]"):
         charts.training_curves(path, {"xe": {}})
+
+
+def test_training_curves_of_a_long_training_show_validation_at_its_epochs(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(charts, "save", lambda figure, path: drawn.append(figure) or path)
+    history = [{"epoch": epoch, "total": 2.0 - epoch / 10} for epoch in range(6)]
+    history[2]["val_accuracy"], history[5]["val_accuracy"] = 0.5, 0.75
+    for row, epochs in (("xe", history), ("fcl", history[:3])):
+        (tmp_path / f"{row}.json").write_text(json.dumps(epochs))
+    of_runs.of_training(str(tmp_path), {row: str(tmp_path / f"{row}.json") for row in ("xe", "fcl", "missing")})
+    lines = {(axes.get_title(), line.get_label()): line for axes in drawn[0].axes for line in axes.lines}
+    assert len({axes.get_xlim() for axes in drawn[0].axes if axes.lines}) == 1  # epochs stand above each other
+    found = {names: line.get_xydata().tolist() for names, line in lines.items()}
+    assert found == {("total", "xe"): [[epoch + 1, 2.0 - epoch / 10] for epoch in range(6)],
+                     ("total", "fcl"): [[1, 2.0], [2, 1.9], [3, 1.8]],
+                     ("val_accuracy", "xe"): [[3, 0.5], [6, 0.75]], ("val_accuracy", "fcl"): [[3, 0.5]]}
+    assert lines["val_accuracy", "xe"].get_marker() == "o" and lines["total", "xe"].get_marker() == "None"
+    assert [line.get_marker() for line in drawn[0].legends[0].get_lines()] == ["None", "None"]

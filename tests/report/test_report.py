@@ -57,3 +57,11 @@ def test_runs_that_were_not_made_alike_are_named(tmp_path, three_seeds):
     three_seeds[0]["data"] = "letters"
     report.write(str(tmp_path), three_seeds, **SETTINGS)
     assert "The runs differ in data: letters, digits." in (tmp_path / "report.md").read_text()
+
+
+def test_corruptions_have_a_table_and_a_heat_map_of_their_own(tmp_path, evaluate):
+    measures = {"corruptions/mean15": 0.5, "corruptions/fog": 0.625, **{f"corruptions/fog/{s}": s / 10 for s in range(1, 6)}}
+    runs = [evaluate("xe", 0, measures), evaluate("fcl", 0, {"corruptions/mean15": 0.6})]
+    report.write(str(tmp_path), runs, title="T", command="c", commit="x")
+    assert "| corruptions/fog | 0.625 | – |" in (tmp_path / "report.md").read_text()
+    assert "fog" in (tmp_path / "report.html").read_text() and (tmp_path / "figures" / "corruptions.png").exists()

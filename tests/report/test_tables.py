@@ -79,3 +79,27 @@ def test_results_follow_the_recorded_schema(three_seeds):
 def test_gain_is_positive_where_a_smaller_error_is_better(evaluate):
     table = tables.aggregate([evaluate("xe", 0, {"flips/mean": 0.3}), evaluate("fcl", 0, {"flips/mean": 0.1})])
     assert tables.gain(tables.cells(table)["fcl", "flips/mean"]) == pytest.approx(0.2)
+
+
+def with_card(evaluation, **corruptions):
+    return {**evaluation, "card": {"data": {"fingerprint": "a"}, "corruptions": corruptions}}
+
+
+def test_unlike_cards_do_not_share_a_column(evaluate):
+    one = with_card(evaluate("xe", 0, {"clean": 0.9, "corruptions/mean15": 0.5}), protocol="cifar_c")
+    other = with_card(evaluate("fcl", 0, {"corruptions/mean15": 0.6}), protocol="float")
+    with pytest.raises(ValueError, match=r"'corruptions/mean15' to be measured in one way. Row 'xe', seed 0, and row 'fcl', "
+                                         r"seed 0, differ in corruptions.protocol \(cifar_c and float\)"):
+        tables.aggregate([one, other])
+    clean = with_card(evaluate("fcl", 0, {"clean": 0.8}), protocol="float")
+    assert tables.aggregate([one, clean])["measures"] == ["clean", "corruptions/mean15"]  # clean depends on no protocol
+    tables.aggregate([one, evaluate("old", 0, {"corruptions/mean15": 0.6})])  # without a card: nothing to compare
+
+
+def test_single_corruptions_are_details_unless_there_is_nothing_else(evaluate):
+    found = {"clean": 0.9, "corruptions/mean15": 0.5, "corruptions/fog": 0.6, "corruptions/fog/3": 0.6, "flips/tilt": 0.1,
+             "corruptions/noise": 0.4, "corruptions/calibration_rms": 0.2}
+    table = tables.aggregate([evaluate("xe", 0, found)])
+    assert table["measures"] == ["clean", "corruptions/mean15", "corruptions/noise", "corruptions/calibration_rms"]
+    assert table["details"] == ["corruptions/fog", "corruptions/fog/3", "flips/tilt"]
+    assert tables.aggregate([evaluate("xe", 0, {"flips/tilt": 0.1})])["measures"] == ["flips/tilt"]

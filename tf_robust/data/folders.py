@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.data import image_ops
-from tf_robust.data.source import Source, epoch_order, example_seed, stratified_order, training_share
+from tf_robust.data.source import Source, digest, epoch_order, example_seed, stratified_order, training_share
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 _PARALLEL = tf.data.AUTOTUNE
@@ -26,25 +26,47 @@ class FileSource(Source):
         return tf.ensure_shape(image, [None, None, channels])
 
     def ordered(self, batch_size):
-        def example(path, label):
-            image = image_ops.center_crop_resized(self._read(path), self.image_shape[0])
-            return tf.cast(tf.round(image), tf.uint8), label
-        files = tf.data.Dataset.from_tensor_slices((list(self.paths), np.array(self.labels, np.int64)))
-        return files.map(example, _PARALLEL, deterministic=True).batch(batch_size)
+        def crop(image, _):
+            return image_ops.center_crop_resized(image, self.image_shape[0])
+        return self._examples(tf.range(self.size), crop).batch(batch_size)
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0):
-        paths, labels = tf.constant(self.paths), tf.constant(self.labels, tf.int64)
+        def crop(image, i):
+            return image_ops.random_resized_crop_flip(image, self.image_shape[0], example_seed(seed, epoch, i))
+        order = epoch_order(self.size, seed, epoch)[skip_batches * batch_size:]
+        return self._examples(order, crop).batch(batch_size, drop_remainder=True)
 
-        def example(i):
-            image = image_ops.random_resized_crop_flip(self._read(paths[i]), self.image_shape[0],
-                                                       example_seed(seed, epoch, i))
-            return tf.cast(tf.round(image), tf.uint8), labels[i]
-        order = tf.data.Dataset.from_tensor_slices(epoch_order(self.size, seed, epoch)).skip(skip_batches * batch_size)
-        return order.map(example, _PARALLEL, deterministic=True).batch(batch_size, drop_remainder=True)
+    def _examples(self, order, crop):
+        """Dataset of (uint8 [H, W, C], int64) of the files `order`, int [N], cropped by `crop(image, number)`.
+
+        TensorFlow does not say which file it could not decode. So that one is left out here and missed at its place:
+        each example carries its place, and an end mark follows the last.
+        """
+        paths, labels = tf.constant(self.paths), tf.constant(self.labels, tf.int64)
+        count = len(order)
+
+        def example(place, i):
+            return place, tf.cast(tf.round(crop(self._read(paths[i]), i)), tf.uint8), labels[i]
+
+        def checked(place, found):
+            tf.debugging.Assert(found[0] == place, [tf.strings.join([
+                "Expected a picture that can be decoded. Received: ", paths[order[place]],
+                " (missing, empty, cut short, or not a picture at all). Replace or delete it"])])
+            return found[1:]
+        end = tf.data.Dataset.from_tensors((np.int64(count), np.zeros(self.image_shape, np.uint8), np.int64(0)))
+        examples = tf.data.Dataset.from_tensor_slices(order).enumerate().map(example, _PARALLEL, deterministic=True)
+        examples = examples.ignore_errors().concatenate(end).enumerate().take(count).map(checked)
+        return examples.apply(tf.data.experimental.assert_cardinality(count))
 
     def subset(self, indices):
-        return dataclasses.replace(self, size=len(indices), paths=tuple(self.paths[i] for i in indices),
+        return dataclasses.replace(self, size=len(indices), kept=self.positions[indices],
+                                   paths=tuple(self.paths[i] for i in indices),
                                    labels=tuple(self.labels[i] for i in indices))
+
+    def fingerprint(self):
+        """Of names, sizes in bytes and labels: reading all pictures would take as long as measuring."""
+        names = [f"{'/'.join(path.split(os.sep)[-2:])} {os.path.getsize(path)}" for path in self.paths]
+        return digest("\n".join(names), np.asarray(self.labels))
 
 
 def open_folder(name, split, image_size, validation_share):

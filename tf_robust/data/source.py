@@ -1,6 +1,7 @@
 """One split of a data set: how many examples, which classes, and its batches in a fixed or in an epoch's own order."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 import tensorflow as tf
@@ -17,12 +18,16 @@ class Source:
         class_names: a name per label. image_shape: (H, W, C), the same for all pictures.
         size: number of examples.
         varying_size: pictures come in many sizes and are cropped to `image_shape`.
+        positions: int [size], each example's place in the set that this is a subset of.
+        class_mask: the columns of the logits that count, where labels name a few of a model's many classes; None: all.
     """
     name: str
     split: str
     class_names: tuple
     image_shape: tuple
     size: int
+    kept: np.ndarray = dataclasses.field(default=None, kw_only=True)
+    class_mask: tuple = dataclasses.field(default=None, kw_only=True)
 
     varying_size = False
 
@@ -33,8 +38,16 @@ class Source:
     def num_classes(self):
         return len(self.class_names)
 
+    @property
+    def positions(self):
+        return np.arange(self.size) if self.kept is None else self.kept
+
     def ordered(self, batch_size):
         """Dataset of (uint8 [B, H, W, C], int64 [B]) in the fixed order, the last batch as small as it is."""
+        raise NotImplementedError
+
+    def fingerprint(self):
+        """Text that is the same for the same examples in the same order, and differs for others."""
         raise NotImplementedError
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0):
@@ -68,7 +81,19 @@ class ArraySource(Source):
         return batches.batch(batch_size, drop_remainder=True).map(lambda i: (tf.gather(images, i), tf.gather(labels, i)))
 
     def subset(self, indices):
-        return self.of(self.name, self.split, self.images[indices], self.labels[indices], self.class_names)
+        return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], images=self.images[indices],
+                                   labels=self.labels[indices])
+
+    def fingerprint(self):
+        return digest(self.images, self.labels)
+
+
+def digest(*parts):
+    """The first 16 hexadecimal digits of the SHA-256 of arrays and texts."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).data)
+    return found.hexdigest()[:16]
 
 
 def epoch_order(size, seed, epoch):

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.data import image_ops
-from tf_robust.data.source import ArraySource, Source, example_seed, training_share
+from tf_robust.data.source import ArraySource, Source, digest, example_seed, training_share
 from tf_robust.errors import unknown
 
 IN_MEMORY_BYTES = 2**31
@@ -66,6 +66,11 @@ class RecordSource(Source):
             return tf.data.Dataset.from_tensor_slices(order)
         records = records.batch(WINDOW).enumerate().flat_map(shuffled).enumerate().skip(skip_batches * batch_size)
         return records.map(crop, _PARALLEL, deterministic=True).batch(batch_size, drop_remainder=True)
+
+    def fingerprint(self):
+        """Of the set's name and version and the number of examples in each file."""
+        info = self.builder.info
+        return digest(f"{info.full_name} {self.tfds_split} {info.splits[self.tfds_split].shard_lengths} {self.image_shape}")
 
 
 @functools.lru_cache(maxsize=8)

@@ -9,13 +9,16 @@ import os
 from tf_robust.files import whole_file, write_json
 from tf_robust.report.charts import class_histogram, comparison_bars, training_curves
 from tf_robust.report.figures import noise_samples, picture_groups, utility_by_class
+from tf_robust.report.heat_maps import corruption_heat_map
 from tf_robust.report.html import to_html
 from tf_robust.report.markdown import to_markdown, to_text
+from tf_robust.report.reliability import reliability_diagram, response_rate_curves
 from tf_robust.report.tables import aggregate, results
 from tf_robust.report.wording import verdict
 
-__all__ = ["aggregate", "class_histogram", "comparison_bars", "noise_samples", "picture_groups", "results", "to_html",
-           "to_markdown", "to_text", "training_curves", "utility_by_class", "verdict", "write"]
+__all__ = ["aggregate", "class_histogram", "comparison_bars", "corruption_heat_map", "noise_samples", "picture_groups",
+           "reliability_diagram", "response_rate_curves", "results", "to_html", "to_markdown", "to_text",
+           "training_curves", "utility_by_class", "verdict", "write"]
 
 
 def write(folder, evaluations, *, title, command, commit, paper=None, baseline=None, figures=(), notes=()):
@@ -33,6 +36,9 @@ def write(folder, evaluations, *, title, command, commit, paper=None, baseline=N
     bars = comparison_bars(os.path.join(folder, "figures", "comparison.png"), table)
     printed = any(entry["paper"] for entry in table["rows"])
     figures = [(bars, f"All rows and measures{'; black diamonds are the means in the paper' * printed}."), *figures]
+    heat_map = corruption_heat_map(os.path.join(folder, "figures", "corruptions.png"), table)
+    if heat_map:
+        figures.append((heat_map, "Accuracy by corruption and severity, mean over seeds."))
     notes = [*notes, *_mixtures(evaluations)]
     versions = {name: _distinct(e.get("versions", {}).get(name) for e in evaluations)
                 for name in dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))}

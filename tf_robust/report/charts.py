@@ -90,7 +90,11 @@ def _whiskers(table):
 
 
 def training_curves(path, histories):
-    """One panel a quantity, one line a row. histories: {row: {quantity: [per epoch]}}; rows may lack quantities."""
+    """One panel a quantity, one line a row; rows may lack quantities.
+
+    Args:
+        histories: {row: {quantity: [per epoch]}}, None at epochs that have no value; the others are then marked.
+    """
     quantities = list(dict.fromkeys(name for history in histories.values() for name in history))
     if not quantities:
         raise ValueError(f"Expected histories with at least one quantity. Received rows: {list(histories)}")
@@ -109,18 +113,22 @@ def training_curves(path, histories):
 def _curves(axes, quantity, histories):
     for number, (row, history) in enumerate(histories.items()):
         if quantity in history:
-            epochs = range(1, 1 + len(history[quantity]))
-            axes.plot(epochs, history[quantity], _pick(_LINES, number), color=_pick(_COLOURS, number), label=row,
-                      marker="o" if len(epochs) == 1 else None)
-    axes.set(title=quantity, xlabel="epoch")
+            values = {epoch: value for epoch, value in enumerate(history[quantity], 1) if value is not None}
+            sparse = len(values) == 1 or len(values) < len(history[quantity])
+            axes.plot(list(values), list(values.values()), _pick(_LINES, number), color=_pick(_COLOURS, number),
+                      label=row, marker="o" if sparse else None, markersize=4)
+    longest = max(len(values) for history in histories.values() for values in history.values())
+    axes.set(title=quantity, xlabel="epoch", xlim=(0, 1.05 * longest))
     axes.xaxis.get_major_locator().set_params(integer=True)
     _quiet(axes)
 
 
 def _legend(figure):
-    """One legend above all panels, every name once, the paper last."""
-    named = [axes.get_legend_handles_labels() for axes in figure.axes]
-    handles = {label: handle for handles, labels in named for handle, label in zip(handles, labels)}
+    """One legend above all panels, every name once and as in its first panel, the paper last."""
+    handles = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            handles.setdefault(label, handle)
     labels = sorted(handles, key=lambda label: label == "paper")
     figure.legend([handles[label] for label in labels], labels, loc="outside upper center", ncols=min(6, len(labels)),
                   frameon=False)

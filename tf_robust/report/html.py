@@ -21,7 +21,7 @@ def to_html(table, title, figures, details, notes=()):
         HTML text.
     """
     style = importlib.resources.files(__package__).joinpath("report.css").read_text("utf-8")
-    sections = [_values(table), _differences(table), _figures(figures), _notes(notes), _details(details)]
+    sections = [_values(table), _differences(table), _by_corruption(table), _figures(figures), _notes(notes), _details(details)]
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -62,13 +62,24 @@ def _differences(table):
     return _section(f"Against {table['baseline']}", _grid(table, rows, texts, caption))
 
 
+def _by_corruption(table):
+    """A line a corruption or perturbation, a column a row of the table."""
+    details = [measure for measure in table["details"] if measure.count("/") == 1]
+    if not details:
+        return ""
+    texts = {(measure, row): html.escape(wording.spread(entry["mean"], entry["std"]))
+             for (row, measure), entry in cells(table).items()}
+    caption = "Accuracy, mean over 5 severities; for flips the flip probability (lower is better)."
+    return _section("By corruption and perturbation", _grid({"measures": table["order"]}, details, texts, caption))
+
+
 def _emphasize(text, strong):
     return f"<strong>{html.escape(text)}</strong>" if strong else html.escape(text)
 
 
 def _grid(table, rows, texts, caption):
     """A table that scrolls inside its box. texts: {(row, measure): HTML}; a cell that was not measured holds a dash."""
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in ("row", *table["measures"]))
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in ("", *table["measures"]))
     body = "".join(
         f'<tr><th scope="row">{html.escape(row)}</th>'
         + "".join(f"<td>{texts.get((row, measure), '–')}</td>" for measure in table["measures"]) + "</tr>\n"

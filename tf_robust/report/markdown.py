@@ -13,6 +13,9 @@ def to_markdown(table, title, command=None, notes=()):
         parts.append(f"```\n{command}\n```")
     parts += [_grid(table, table["order"], _value_cells(table)),
               f"{wording.values_caption(table)} Bold: the best mean."]
+    details = [measure for measure in table["details"] if measure.count("/") == 1]
+    if details:
+        parts += ["## By corruption and perturbation", _transposed(table, details)]
     differences = _difference_cells(table)
     if differences:
         rows = [row for row in table["order"] if row != table["baseline"]]
@@ -45,8 +48,16 @@ def _grid(table, rows, texts):
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def _transposed(table, measures):
+    """A line a measure, a column a row of the table."""
+    texts = {key: wording.spread(entry["mean"], entry["std"]) for key, entry in cells(table).items()}
+    lines = [["measure", *table["order"]], ["---"] * (1 + len(table["order"]))]
+    lines += [[measure, *(texts.get((row, measure), "–") for row in table["order"])] for measure in measures]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
 def to_text(table):
-    """A compact aligned table; the paper's numbers in a line of their own. Many measures stand one a line."""
+    """A compact aligned table, without details; the paper's numbers in a line of their own. Many measures stand one a line."""
     lines = [["", *table["measures"]]]
     found = cells(table)
     for row in table["order"]:

@@ -7,11 +7,14 @@ differ by seed. Intervals over seeds are Student's t: they hold the luck of the 
 import numpy as np
 import scipy.stats
 
+from tf_robust import metrics
 from tf_robust.errors import unknown
+from tf_robust.evaluation import card
 
 CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")
-_LOWER_IS_BETTER = ("flips/", "calibration", "mean_corruption_error")
+_LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce")
+_MEMBERS = {*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, "shear"}
 
 
 def aggregate(evaluations, paper=None, baseline=None):
@@ -23,26 +26,53 @@ def aggregate(evaluations, paper=None, baseline=None):
         baseline: the row that the others are compared with; by default `xe`, `cross_entropy`, or the first.
 
     Returns:
-        {"rows": [entry], "order": [row names], "measures": [names], "baseline": name}; rows and measures stand in the
-        order in which they come. An entry has `row`, `measure`, `values` and `seeds` (sorted by seed), `mean`, `std`
+        {"rows": [entry], "order": [row names], "measures": [names], "details": [names], "baseline": name}; rows and
+        measures stand in the order in which they come. Details are the measures of one corruption, severity or
+        perturbation, where others sum them up. An entry has `row`, `measure`, `values` and `seeds` (sorted by seed), `mean`, `std`
         (sample deviation; None with one seed), `paper`, `low` and `high` (95 %: of the mean over seeds; with one seed
         binomial), `difference`: None or {"baseline", "mean", "low", "high", "pairs"}, paired over common seeds (`low`
         and `high` are None with one pair).
 
     Raises:
-        ValueError: no evaluations, a missing field, a row and seed twice, an unknown baseline, bad numbers in `paper`.
+        ValueError: no evaluations, a missing field, a row and seed twice, an unknown baseline, bad numbers in `paper`;
+            a measure that was taken with different evaluation cards (names the field that differs).
     """
+    evaluations = list(evaluations)
     found = _by_cell(evaluations)
+    _check_cards(evaluations)
     order = list(dict.fromkeys(row for row, _ in found))
-    measures = list(dict.fromkeys(measure for _, measure in found))
+    taken = list(dict.fromkeys(measure for _, measure in found))
+    measures = [measure for measure in taken if not is_detail(measure)] or taken
     if baseline is None:
         baseline = next((name for name in BASELINES if name in order), order[0])
     if baseline not in order:
         raise unknown("baseline row", baseline, order)
     entries = [{**_entry(row, measure, found[row, measure]), "paper": _paper(paper or {}, row, measure),
                 "difference": _difference(found, row, measure, baseline)}
-               for row in order for measure in measures if (row, measure) in found]
-    return {"rows": entries, "order": order, "measures": measures, "baseline": baseline}
+               for row in order for measure in taken if (row, measure) in found]
+    details = [measure for measure in taken if measure not in measures]
+    return {"rows": entries, "order": order, "measures": measures, "details": details, "baseline": baseline}
+
+
+def is_detail(measure):
+    """Whether a measure is of one corruption, severity or perturbation."""
+    first, *rest = measure.split("/")
+    return first in ("corruptions", "flips") and rest[0] in _MEMBERS
+
+
+def _check_cards(evaluations):
+    """What was measured otherwise cannot stand in one column."""
+    firsts = {}
+    for evaluation in evaluations:
+        for measured in evaluation["rows"]:
+            first = firsts.setdefault(measured["measure"], evaluation)
+            differing = card.difference(measured["measure"], first.get("card"), evaluation.get("card"))
+            if differing:
+                raise ValueError(
+                    f"Expected {measured['measure']!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
+                    f"and row {evaluation['row']!r}, seed {evaluation['seed']}, differ in "
+                    + ", ".join(f"{field} ({here} and {there})" for field, here, there in differing)
+                    + ". Measure one of them again with --mode=evaluate, or report them apart")
 
 
 def _by_cell(evaluations):

@@ -1,0 +1,55 @@
+"""Runs as the command line makes them, without the command line."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import data, evaluation, experiment, export, loading
+from tf_robust.settings import Settings
+
+HYPERPARAMETERS = {"cross_entropy": {}, "gaussian": {"weight": 0.5}, "contrastive_gaussian": {"weight": 0.5},
+                   "fcl": {"k": 100, "weight": 0.5}}
+
+
+def run_of(method, **settings):
+    """LeNet on 64 digits in one batch: a step is an epoch, so that the history holds every step."""
+    settings = Settings(data="digits", train_examples=64, batch_size=64, epochs=4, method=method, **settings)
+    return experiment.Run(settings, evaluation.Measuring(), {"method": HYPERPARAMETERS[method], "augmentations": {}},
+                          flags={}, defaults={}, row=method, seed=0)
+
+
+@pytest.mark.parametrize("name", HYPERPARAMETERS)
+def test_mixed_precision_changes_the_first_step_a_little(name):
+    found = []
+    for mixed in (False, True):
+        run = run_of(name, mixed_precision=mixed)
+        source = run.source("train")
+        method = run.method(source)
+        assert keras.config.dtype_policy().name == "float32"  # as before
+        assert {layer.compute_dtype for layer in method.classifier.layers[1:-2]} == {"bfloat16" if mixed else "float32"}
+        assert {weight.dtype for weight in method.classifier.variables} == {"float32"}
+        batch = next(iter(data.training_epoch(source, 64, seed=0, epoch=0)))
+        gradients, terms, logits, _ = method.gradients(batch, batch.step[0])
+        assert {value.dtype for value in (*gradients, *terms.values(), logits)} == {tf.float32}
+        found.append((np.concatenate([np.ravel(g) for g in gradients]), np.array(list(terms.values()))))
+    (gradient, terms), (mixed_gradient, mixed_terms) = found
+    np.testing.assert_allclose(mixed_terms, terms, rtol=1e-3)
+    assert (mixed_terms != terms).all()
+    assert np.linalg.norm(mixed_gradient - gradient) < 0.1 * np.linalg.norm(gradient)
+
+
+def test_a_run_in_mixed_precision_leaves_float32_weights_and_logits(tmp_path):
+    run = run_of("fcl", mixed_precision=True)
+    source = run.source("train")
+    run.train(str(tmp_path), source)
+    losses = [entry["total"] for entry in json.loads((tmp_path / "history.json").read_text())]
+    assert len(losses) == 4 and np.isfinite(losses).all() and losses[-1] < losses[0]
+    classify = loading.load_classifier(str(tmp_path / "saved_model"))
+    weights = classify.loaded.signatures["serving_default"].variables
+    assert len(weights) == 10 and {weight.dtype for weight in weights} == {tf.float32}
+    outputs = classify.loaded.signatures["serving_default"](images=tf.constant(source.images / np.float32(255)))
+    assert {outputs[name].dtype for name in export.OUTPUTS} == {tf.float32}
+    assert np.mean(classify(source.images / np.float32(255)).numpy().argmax(axis=1) == source.labels) > 0.3

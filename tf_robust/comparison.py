@@ -1,0 +1,43 @@
+"""What many runs left behind -> one report, with the pictures of their data and training."""
+
+import glob
+import os
+
+from tf_robust import figures, report
+from tf_robust.files import read_json
+
+
+def read_evaluations(pattern):
+    """The evaluations of all workdirs that a glob pattern matches.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    paths = sorted(os.path.join(folder, "evaluation.json") for folder in glob.glob(pattern, recursive=True))
+    found = [read_json(path) for path in paths if os.path.exists(path)]
+    if not found:
+        raise FileNotFoundError(f"Expected --runs to match workdirs with an evaluation.json. Found none for {pattern!r}")
+    return found
+
+
+def write_report(folder, evaluations, *, title, command, run=None, suite=None):
+    """Writes the report over evaluations, with the pictures of the data of `run`, and prints the table.
+
+    Args:
+        suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...]}, all optional.
+    """
+    suite = suite or {}
+    pictures = os.path.join(folder, "figures")
+    drawn = figures.of_data(pictures, run.source("train"), run.measured_source()) if run else []
+    folders = {}
+    for found in evaluations:  # the first seed of each row
+        folders.setdefault(found["row"], found.get("folder") or os.path.dirname(found["saved_model"]))
+    histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
+    drawn += [*figures.of_training(pictures, histories), *figures.of_utility(folders)]
+    if any(row["measure"] == "aurra" for found in evaluations for row in found["rows"]):
+        drawn += figures.of_calibration(pictures, folders)
+    commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
+    table = report.write(folder, evaluations, title=title, command=command, commit=commits, paper=suite.get("paper"),
+                         baseline=suite.get("baseline"), figures=drawn, notes=suite.get("notes", ()))
+    print(f"\n{report.to_text(table)}\n\n{report.verdict(table)}\n")
+    return table

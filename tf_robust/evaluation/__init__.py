@@ -1,0 +1,34 @@
+"""Any `images -> logits` callable -> rows of measures. Images are float32 in [0, 1], NHWC.
+
+`sets` makes what is measured on, `scoring` the record of each set, `rows` the measures out of the records, `card` what
+they depend on.
+"""
+
+from tf_robust.evaluation.card import card_of, difference, family
+from tf_robust.evaluation.requirements import requirements, shortfalls
+from tf_robust.evaluation.rows import Row, rows_of
+from tf_robust.evaluation.scoring import confidences, correctness, masked, read_records, records
+from tf_robust.evaluation.sets import (NOISE_SEED, EvaluationSet, evaluation_sets, first_pictures, noise_probabilities)
+from tf_robust.evaluation.settings import EVALUATIONS, USUAL, Measuring
+
+
+def evaluate(predict, source, training_source, measuring=Measuring(), say=print):
+    """Measures a model: a list of `Row`.
+
+    Args:
+        predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C] (any scores: the largest wins).
+        source: a `data` source to measure on. training_source: gives NUN its deviation per location.
+        measuring: a `Measuring`: what and how. say: called with a line after each set.
+
+    Raises:
+        ValueError: as `records`.
+    """
+    sets = evaluation_sets(source, training_source, measuring)
+    found = list(records(masked(predict, source.class_mask), sets, say=say))
+    return rows_of(found, measuring, imagenet=is_imagenet(source, measuring))
+
+
+def is_imagenet(source, measuring):
+    """Whether AlexNet's published errors on ImageNet-C may normalize: its 1,000 classes, pictures and constants."""
+    return (source.num_classes == 1000 and source.name.startswith("imagenet2012") and not source.class_mask
+            and measuring.constants(source.image_shape) == "imagenet")

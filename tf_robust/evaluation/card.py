@@ -1,0 +1,57 @@
+"""The evaluation card: what numbers depend on beside the model. Numbers with other cards do not belong in one column."""
+
+from tf_robust import corruptions
+from tf_robust.evaluation.sets import NOISE_SEED
+
+_BINS = "100 examples a bin by confidence, the last bin included"
+
+
+def card_of(source, measuring, training_source):
+    """The card of a measurement: {family: {field: value}}, for JSON.
+
+    Args:
+        source: measured on. measuring: a `Measuring`. training_source: gives NUN its deviations.
+
+    Returns:
+        `data` holds for all measures; `noise`, `corruptions`, `flips` and `calibration` for those families.
+    """
+    card = {"data": {"name": source.name, "split": source.split, "pictures": len(source),
+                     "fingerprint": source.fingerprint(), "picture_shape": list(source.image_shape),
+                     "class_mask": f"{len(source.class_mask)} classes" if source.class_mask else "none"}}
+    chosen, shape = set(measuring.evaluations), source.image_shape
+    if chosen & {"noise", "noise_floor"}:
+        card["noise"] = {"seed": NOISE_SEED, "rate": corruptions.RATE, "deviations_of": training_source.fingerprint()}
+    made = corruptions.describe(shape, measuring.constants(shape), measuring.protocol(shape), measuring.frost_dir or None)
+    if "corruptions" in chosen:
+        prepared = {"prepared_set": prepared_name(measuring.corruptions_from)}
+        card["corruptions"] = {"corruptions": len(corruptions.CORRUPTIONS), "severities": 5, "normalizer": "none",
+                               **(prepared if measuring.corruptions_from else {"seed": NOISE_SEED, **made})}
+    if "perturbations" in chosen:
+        card["flips"] = {"seed": NOISE_SEED, "sequences": measuring.sequences, "constants": made["constants"],
+                         "protocol": "cifar_c", "normalizer": "none"}
+    if "calibration" in chosen:
+        card["calibration"] = {"bins": _BINS}
+    return card
+
+
+def prepared_name(where):
+    """The last part of a folder's path, or a TFDS name: a card does not hold where things are."""
+    return where.rstrip("/").split("/")[-1]
+
+
+def family(measure):
+    """The part of the card that a measure depends on beside `data`."""
+    first = measure.split("/")[0]
+    return {"un": "noise", "nun": "noise", "aurra": "calibration"}.get(first, first)
+
+
+def difference(measure, one, other):
+    """The fields in which two cards differ for one measure: [(field, here, there)]; none where a card is missing."""
+    found = []
+    for part in ("data", family(measure)):
+        here, there = (card.get(part, {}) if card else None for card in (one, other))
+        if here is None or there is None:
+            return []
+        found += [(f"{part}.{field}", here.get(field), there.get(field)) for field in sorted({*here, *there})
+                  if here.get(field) != there.get(field)]
+    return found

@@ -1,0 +1,150 @@
+"""What a model says about a set, as a record: one dictionary for JSON, from which all measures of the set are made.
+
+Records are written as they come, so that a measurement that was interrupted goes on where it stopped.
+"""
+
+import base64
+import json
+import os
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust import data, metrics
+from tf_robust.data import image_ops
+from tf_robust.data.source import digest
+
+
+def records(predict, sets, path=None, depends=None, say=print):
+    """Yields the record of every set, in order; what an earlier, equal measurement left in `path` is not done again.
+
+    Args:
+        predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C].
+        sets: list of `EvaluationSet`.
+        path: file to append records to, a line each; None: none.
+        depends: set's name -> what its record depends on, for JSON; records with other dependencies are not used.
+        say: called with a line of progress after each set.
+
+    Raises:
+        ValueError: pictures that are not finite or not in [0, 1], logits of the wrong shape or not finite, labels that
+            the logits have no column for, an empty set.
+    """
+    keys = {one.name: digest(json.dumps(depends(one.name) if depends else None, sort_keys=True)) for one in sets}
+    before = {(record["set"], record["depends"]): record for record in read_records(path)}
+    left = [one.name for one in sets if (one.name, keys[one.name]) not in before]
+    began = time.monotonic()
+    for one in sets:
+        record = before.get((one.name, keys[one.name]))
+        if record is None:
+            measured = (_flips if one.name.startswith("flips/") else _scores)(predict, one)
+            record = {"set": one.name, "depends": keys[one.name], **measured}
+            _append(path, record)
+            done = left.index(one.name) + 1
+            remaining = (time.monotonic() - began) / done * (len(left) - done) / 60
+            say(f"  {_said(record)}  {done}/{len(left)}" + (f", {remaining:.0f} min left" if remaining > 0.5 else ""))
+        yield record
+
+
+def _said(record):
+    if "flip_probability" in record:
+        return f"{record['set']:32s} flips {record['flip_probability']:.4f}  {record['count']} sequences"
+    return f"{record['set']:32s} {record['correct'] / record['count']:.4f}  {record['count']} pictures"
+
+
+def _scores(predict, one):
+    """The record of a labelled set."""
+    logits, labels = [], []
+    for images, truth in one.open():
+        logits.append(checked(predict(image_ops.check_images(images)), truth, one.name))
+        labels.append(truth.numpy())
+    if not labels:
+        raise ValueError(f"Expected pictures to evaluate {one.name!r} on. Received none")
+    return score(np.concatenate(logits), np.concatenate(labels), keep=one.name in ("clean", "bal"))
+
+
+def score(logits, labels, keep=False):
+    """Measures of logits [N, C] against labels [N], as a dictionary for JSON; `keep`: with every confidence."""
+    correct = logits.argmax(axis=1) == labels
+    probabilities = tf.nn.softmax(logits.astype(np.float64)).numpy()
+    confidences = probabilities.max(axis=1)
+    return {"count": len(labels), "correct": int(correct.sum()),
+            "rms_calibration_error": metrics.rms_calibration_error(confidences, correct),
+            "expected_calibration_error": metrics.expected_calibration_error(confidences, correct),
+            "brier_score": metrics.brier_score(probabilities, labels),
+            "negative_log_likelihood": metrics.negative_log_likelihood(np.maximum(logits, -1e30), labels),
+            "aurra": metrics.aurra(confidences, correct),
+            **({"confidences": _encoded(confidences.astype(np.float32))} if keep else {}),
+            "which": _encoded(np.packbits(correct))}
+
+
+def correctness(record):
+    """bool [N]: which pictures of the set were classified correctly."""
+    return np.unpackbits(_decoded(record["which"], np.uint8), count=record["count"]).astype(bool)
+
+
+def confidences(record):
+    """float32 [N]: the largest softmax probability of each picture of the clean set."""
+    return _decoded(record["confidences"], np.float32)
+
+
+def _encoded(array):
+    return base64.b64encode(array.tobytes()).decode()
+
+
+def _decoded(text, kind):
+    return np.frombuffer(base64.b64decode(text), kind)
+
+
+def read_records(path):
+    """The records in a file; a last line that was cut short does not count."""
+    if not path or not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.startswith("{") and line.endswith("}\n")]
+
+
+def _flips(predict, one):
+    """The record of a set of sequences [B, frames, H, W, C]."""
+    predictions = []
+    for frames, truth in one.open():
+        frames = frames.numpy()
+        count, length = frames.shape[:2]
+        flat = image_ops.check_images(frames.reshape(-1, *frames.shape[2:]))
+        logits = checked(predict(flat), np.repeat(truth, length), one.name)
+        predictions.append(logits.argmax(axis=1).reshape(count, length))
+    if not predictions:
+        raise ValueError(f"Expected pictures to evaluate {one.name!r} on. Received none")
+    predictions = np.concatenate(predictions)
+    flips = metrics.flip_probability(predictions, noise="noise" in one.name)
+    return {"count": len(predictions), "frames": predictions.shape[1], "flip_probability": flips}
+
+
+def checked(logits, labels, name):
+    """Logits as an array [N, C], or a ValueError that says what is wrong with them."""
+    logits = np.asarray(logits)
+    if logits.ndim != 2 or len(logits) != len(labels):
+        raise ValueError(f"Expected logits [{len(labels)}, classes] in {name!r}. Received shape: {logits.shape}")
+    if np.isnan(logits).any() or np.isposinf(logits).any() or not np.isfinite(logits).any(axis=1).all():
+        raise ValueError(f"Expected finite logits in {name!r}. Received NaN or infinity")
+    data.check_labels(labels, logits.shape[1], f"{name!r}, by the columns of the logits")
+    return logits
+
+
+def masked(predict, columns):
+    """The same model, told that only some of its classes occur: the other logits become -infinity."""
+    def among(images):
+        logits = tf.convert_to_tensor(predict(images))
+        counts = tf.reduce_any(tf.range(logits.shape[1])[:, None] == tf.constant(columns)[None], axis=1)
+        return tf.where(counts[None], logits, -np.inf)
+    return among if columns else predict
+
+
+def _append(path, record):
+    if not path:
+        return
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("\n" * (file.tell() > 0) + json.dumps(record) + "\n")  # begins anew after a line cut short
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,135 @@
+"""The sets that the papers measure on: clean, noised, corrupted, and perturbation sequences."""
+
+import dataclasses
+import itertools
+import typing
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust import corruptions, data
+from tf_robust.data.source import stratified_order
+
+NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)
+NOISE_SEED = 15  # one fixed draw, so that every model and every seed sees the same noise and corruptions
+DEVIATION_PICTURES = 50_000
+BATCH = 500
+SEVERITIES = range(1, 6)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationSet:
+    """Pictures to measure on.
+
+    Attributes:
+        name: `clean`, `bal`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY` or `flips/NAME`.
+        open: () -> Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. Made when it
+            is needed: a set that was measured before costs nothing.
+    """
+    name: str
+    open: typing.Callable
+
+
+def evaluation_sets(source, training_source, measuring):
+    """The sets that `measuring` (a `Measuring`) names, as a list of `EvaluationSet`.
+
+    Args:
+        source: what to evaluate on. training_source: gives NUN its deviation per location.
+    """
+    def clean():
+        return data.evaluation_batches(source, batch_of(source.image_shape))
+    found = []
+    chosen = measuring.evaluations
+    if {"clean", "calibration"} & set(chosen):
+        found.append(EvaluationSet(clean_name(source), clean))
+    if "noise" in chosen:
+        found.append(EvaluationSet("un", lambda: _indexed(
+            source, clean(), lambda x, i: corruptions.uniform_noise(x, seed=NOISE_SEED, indices=i))))
+        found.append(EvaluationSet("nun", lambda: _nonuniform(source, clean(), noise_probabilities(training_source))))
+    if "noise_floor" in chosen:
+        found += _floors(source, training_source, clean)
+    if "corruptions" in chosen:
+        found += [_corrupted(source, name, severity, measuring, clean)
+                  for name in corruptions.CORRUPTIONS for severity in SEVERITIES]
+    if "perturbations" in chosen:
+        found += _sequences(source, measuring)
+    return found
+
+
+def clean_name(source):
+    """`clean`; `bal` on the balanced corner-digit sets."""
+    return "bal" if source.name.startswith("synthetic_") else "clean"
+
+
+def batch_of(image_shape):
+    """Pictures a batch: 500 of 32 pixels, fewer of larger ones."""
+    return max(1, min(BATCH, BATCH * 48 * 48 * 3 // int(np.prod(image_shape))))
+
+
+def noise_probabilities(training_source):
+    """NUN's chance per location [H, W], from (at most 50,000) training pictures."""
+    return corruptions.nonuniform_probabilities(_deviation(training_source))
+
+
+def _deviation(training_source):
+    if isinstance(training_source, data.FileSource) and len(training_source) > DEVIATION_PICTURES:  # sorted by class
+        training_source = training_source.subset(stratified_order(training_source.labels)[:DEVIATION_PICTURES])
+    pictures = data.evaluation_batches(training_source, BATCH).take(DEVIATION_PICTURES // BATCH)
+    return corruptions.location_deviation(images for images, _ in pictures)
+
+
+def _nonuniform(source, batches, probabilities):
+    return _indexed(source, batches,
+                    lambda x, i: corruptions.nonuniform_noise(x, probabilities, seed=NOISE_SEED, indices=i))
+
+
+def _floors(source, training_source, clean):
+    def opened(floor):
+        chances = corruptions.nonuniform_probabilities(_deviation(training_source), floor=floor)
+        return _nonuniform(source, clean(), chances)
+    return [EvaluationSet(f"nun/floor_{floor:g}", lambda floor=floor: opened(floor)) for floor in NOISE_FLOORS]
+
+
+def _corrupted(source, name, severity, measuring, clean):
+    def on_the_fly():
+        options = {"constants": measuring.constants(source.image_shape), "protocol": measuring.protocol(source.image_shape),
+                   "frost_dir": measuring.frost_dir or None}
+        return _indexed(source, clean(), lambda x, i: corruptions.corrupt(x, name, severity, NOISE_SEED, i, **options))
+
+    def prepared():
+        there = data.open_corrupted(measuring.corruptions_from, source, name, severity)
+        return data.evaluation_batches(there, batch_of(source.image_shape))
+    return EvaluationSet(f"corruptions/{name}/{severity}", prepared if measuring.corruptions_from else on_the_fly)
+
+
+def _sequences(source, measuring):
+    constants, size = measuring.constants(source.image_shape), max(1, batch_of(source.image_shape) // 16)
+
+    def opened(name):
+        def perturb(images, indices):
+            frames = corruptions.perturb(images, name, seed=NOISE_SEED, indices=indices, constants=constants)
+            return corruptions.store(frames, "cifar_c")
+        return _indexed(source, data.evaluation_batches(source, size), perturb, size)
+    return [EvaluationSet(f"flips/{name}", lambda name=name: opened(name))
+            for name in corruptions.sequence_names(measuring.sequences)]
+
+
+def _indexed(source, batches, change, size=None):
+    """Batches of `size` changed by `change(images, indices)`; an index is the picture's place in its data set."""
+    places = tf.constant(source.positions)
+
+    def apply(first, example):
+        images, labels = example
+        return change(images, places[first:first + tf.shape(images, tf.int64)[0]]), labels
+    size = size or batch_of(source.image_shape)
+    numbered = tf.data.Dataset.zip(tf.data.Dataset.range(0, len(source) + size, size), batches)
+    return numbered.map(apply, num_parallel_calls=2, deterministic=True).prefetch(2)
+
+
+def first_pictures(source, count):
+    """The first `count` pictures of a source, of all classes: (float32 [N, H, W, C], int64 [N]) arrays."""
+    if isinstance(source, data.FileSource):  # sorted by class
+        source = source.subset(stratified_order(source.labels)[:count])
+    batches = data.evaluation_batches(source, min(count, BATCH)).as_numpy_iterator()
+    taken = list(itertools.islice(batches, -(-count // min(count, BATCH))))
+    return np.concatenate([b[0] for b in taken])[:count], np.concatenate([b[1] for b in taken])[:count]

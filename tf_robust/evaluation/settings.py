@@ -1,0 +1,58 @@
+"""What to measure, and how: `Measuring`, from which the command line's flags are derived."""
+
+import dataclasses
+import typing
+
+from tf_robust import corruptions
+from tf_robust.corruptions import severities
+from tf_robust.errors import unknown
+
+EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", "calibration")
+USUAL = ("clean", "noise")
+
+
+@dataclasses.dataclass(frozen=True)
+class Measuring:
+    """What is measured of a model. No trained weight depends on it.
+
+    Args:
+        evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at 5
+            severities); perturbations (flip probabilities); calibration.
+        evaluation_split: split to measure on; choose settings on validation, never on test.
+        subset: measure on this many pictures only, stratified, always the same; 0: all.
+        corruption_constants: published set of constants; auto: the one made for pictures nearest in size.
+        corruption_protocol: how corrupted pictures are stored before they are read: float (not at all), cifar_c (256
+            levels), imagenet_c (JPEG of quality 85); auto: imagenet_c with ImageNet's constants, else cifar_c.
+        corruptions_from: a prepared set instead of corrupting on the fly: a folder of CIFAR-C's .npy files, a folder
+            that --mode=corrupt wrote, or cifar10_corrupted or imagenet2012_corrupted of TFDS.
+        frost_dir: folder of the original frost photographs; empty: procedural ice.
+        sequences: which ten perturbation sequences: imagenet_p (with snow), cifar_p (with spatter), or all fourteen.
+    """
+    evaluations: tuple[str, ...] = USUAL
+    evaluation_split: typing.Literal["validation", "test"] = "test"
+    subset: int = 0
+    corruption_constants: typing.Literal[("auto", *severities.SETS)] = "auto"
+    corruption_protocol: typing.Literal[("auto", *corruptions.PROTOCOLS)] = "auto"
+    corruptions_from: str = ""
+    frost_dir: str = ""
+    sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
+
+    def __post_init__(self):
+        for name in self.evaluations:
+            if name not in EVALUATIONS:
+                raise unknown("evaluation", name, EVALUATIONS)
+        if not self.evaluations:
+            raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received none")
+        if self.subset < 0:
+            raise ValueError(f"Expected subset >= 0. Received: {self.subset}")
+
+    def constants(self, image_shape):
+        """The set of constants for pictures (H, W, C)."""
+        chosen = self.corruption_constants
+        return severities.nearest_set(*image_shape[:2]) if chosen == "auto" else chosen
+
+    def protocol(self, image_shape):
+        """The storage protocol for pictures (H, W, C)."""
+        if self.corruption_protocol != "auto":
+            return self.corruption_protocol
+        return "imagenet_c" if self.constants(image_shape) == "imagenet" else "cifar_c"

@@ -1,0 +1,167 @@
+"""Model files, whoever wrote them, as signatures: which tensors they take and give, by name, and how to call them.
+
+A SavedModel is a program that runs with its user's rights: load only those you trust. `.keras` files are read in Keras'
+safe mode, which runs no Python code from the file.
+"""
+
+import contextlib
+import dataclasses
+import os
+import typing
+import zipfile
+
+import keras
+import tensorflow as tf
+
+OUTPUTS = ("logits", "probabilities")
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """One way to call a model.
+
+    Attributes:
+        call: keyword arguments named as the inputs -> {name: tensor}.
+        inputs, outputs: {name: TensorSpec}.
+    """
+    call: typing.Callable
+    inputs: dict
+    outputs: dict
+
+    def __str__(self):
+        return f"{described(self.inputs)} -> {described(self.outputs)}"
+
+    def misfit(self):
+        """Why this does not take a batch of pictures [N, H, W, C]; empty if it does."""
+        if len(self.inputs) != 1:
+            return f"takes {len(self.inputs)} tensors, not one"
+        (spec,) = self.inputs.values()
+        shape = spec.shape
+        if spec.dtype == tf.string:
+            return "takes strings (encoded pictures?), not pixels"
+        if not spec.dtype.is_floating and spec.dtype != tf.uint8:
+            return f"takes {spec.dtype.name}, neither floats nor uint8"
+        if shape.rank is None:
+            return ""
+        if shape.rank != 4:
+            return f"takes tensors of rank {shape.rank}, not 4"
+        if shape[1] in (1, 3) and shape[3] not in (1, 3):
+            return "takes channels first (NCHW), which is not supported: transpose inside the model and export it again"
+        if shape[0] is not None:
+            return f"takes exactly {shape[0]} pictures at a time: export it with a free batch size (None)"
+        return ""
+
+    def output(self, kind):
+        """The name of the output that holds logits or probabilities: that name, or the only one.
+
+        Raises:
+            ValueError: there is none, or it is not float [N, classes].
+        """
+        name = kind if kind in self.outputs else next(iter(self.outputs), "")
+        other = OUTPUTS[1 - OUTPUTS.index(kind)]
+        if name == other or (name != kind and len(self.outputs) != 1):
+            advice = f" For {other!r}, pass --outputs={other}." if other in self.outputs else ""
+            raise ValueError(f"Expected an output named {kind!r}, or only one output. "
+                             f"Received: {described(self.outputs)}.{advice}")
+        spec = self.outputs[name]
+        classes = spec.shape[1] if spec.shape.rank == 2 else None
+        if not spec.dtype.is_floating or spec.shape.rank not in (None, 2) or classes in (0, 1):
+            raise ValueError(f"Expected {kind} as floats [N, classes], at least 2 classes. "
+                             f"Received: {described({name: spec})}")
+        return name
+
+
+def read(path):
+    """The signatures of a model.
+
+    Args:
+        path: a SavedModel folder, a `.keras` file, or a folder with a SavedModel folder `saved_model` in it.
+
+    Returns:
+        (path of the SavedModel folder or `.keras` file itself, {name: `Signature`}, the object that holds the weights)
+
+    Raises:
+        FileNotFoundError: no model there. ValueError: it cannot be loaded.
+    """
+    path = _located(os.fspath(path))
+    signatures, loaded = (_saved_model if os.path.isdir(path) else _keras_file)(path)
+    return path, signatures, loaded
+
+
+def listed(signatures):
+    """Every signature with its inputs and outputs, a line each."""
+    lines = "".join(f"\n  {name}: {signature}" for name, signature in signatures.items())
+    return f"Its signatures:{lines}" if lines else "It has none: save it with signatures={'serving_default': ...}."
+
+
+def described(specs):
+    """{name: TensorSpec} as words: name, type and shape of each."""
+    words = [f"{name} {spec.dtype.name} {shape_text(spec.shape)}" for name, spec in specs.items()]
+    return ", ".join(words) or "nothing"
+
+
+def shape_text(shape):
+    return "of any shape" if shape.rank is None else str(shape.as_list())
+
+
+def _located(path):
+    if folder := _saved_model_folder(path):
+        return folder
+    kinds = "Expected a SavedModel folder (with saved_model.pb), a .keras file, or a workdir with saved_model/."
+    if os.path.isdir(path):
+        names = sorted(os.listdir(path))
+        below = [name for name in names if _saved_model_folder(os.path.join(path, name))]
+        advice = f" Did you mean {os.path.join(path, below[-1])}?" if below else ""
+        inside = ", ".join(names[:10]) or "nothing"
+        raise FileNotFoundError(f"{kinds} Received: {path}, a folder with: {inside}.{advice}")
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{kinds} Not found: {path!r}")
+    if not (path.endswith(".keras") and zipfile.is_zipfile(path)):
+        raise ValueError(f"{kinds} Received: {path}, which is not a whole .keras archive (a zip file). "
+                         "Of a SavedModel, give the folder; an HDF5 model can be loaded in Keras and saved as .keras.")
+    return path
+
+
+def _saved_model_folder(path):
+    return next((folder for folder in (path, os.path.join(path, "saved_model"))
+                 if tf.saved_model.contains_saved_model(folder)), None)
+
+
+def _saved_model(path):
+    with _readable(path, "Copy it or export it again."):
+        loaded = tf.saved_model.load(path)
+        return {name: Signature(call, call.structured_input_signature[1], call.structured_outputs)
+                for name, call in loaded.signatures.items()}, loaded
+
+
+def _keras_file(path):
+    """The model behind one signature, `serving_default`, as Keras' `export` would make it."""
+    with _readable(path, "Copy it again; or, where it was made, with its custom classes and Lambda layers, let "
+                         "model.export(DIR) write a SavedModel, and give that."):
+        model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        inputs = getattr(model, "inputs", None)
+        if not inputs:
+            raise ValueError("it does not say what it takes (a subclass of keras.Model)")
+        structure = getattr(model, "input", inputs[0])  # as it was built: a tensor, or a dictionary of them
+        specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in inputs}
+
+        def serve(*tensors):
+            found = model(keras.tree.pack_sequence_as(structure, tensors), training=False)
+            return found if isinstance(found, dict) else {
+                f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(found))}
+        function = tf.function(serve, input_signature=list(specs.values()))
+        outputs = function.get_concrete_function().structured_outputs
+    return {"serving_default": Signature(lambda **named: function(*named.values()), specs, outputs)}, model
+
+
+@contextlib.contextmanager
+def _readable(path, advice):
+    try:
+        yield
+    except Exception as error:  # damaged files raise OSError, ValueError, KeyError, IndexError, RuntimeError, ...
+        text = " ".join(str(error).split())
+        text = text if len(text) < 500 else f"{text[:200]} ... {text[-300:]}"  # Keras ends long ones with the cause
+        reason = f"{text} ({type(error).__name__})"
+        if "safe_mode" in str(error):
+            reason = "it holds Python code (a Lambda layer), which is not run"
+        raise ValueError(f"Expected a model that can be loaded. Received: {path}: {reason}. {advice}") from error

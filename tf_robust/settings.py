@@ -1,0 +1,71 @@
+"""What a training is told, beside the hyperparameters of its method and augmentations: the flags without a prefix."""
+
+import dataclasses
+
+from tf_robust import methods, models, optimizers
+from tf_robust.data.augment import AUGMENTATIONS
+from tf_robust.errors import unknown
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a training is told, beside the hyperparameters of its method and augmentations.
+
+    Args:
+        data: data set: digits, synthetic_digits, synthetic_mnist, a TFDS name (mnist, cifar10, ...), or folder:DIR.
+        data_dir: where TFDS keeps its sets; empty: ~/tensorflow_datasets.
+        download: fetch a TFDS set that is not there.
+        image_size: side in pixels for pictures of varying size.
+        validation_share: share of the training set held out when the data set has no validation split.
+        train_examples: train on only this many examples, stratified; 0: all.
+        model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2.
+        method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl.
+        augmentations: applied in this order: crop_flip, patch_gaussian.
+        epochs: passes over the training set.
+        batch_size: examples a step, over all replicas.
+        optimizer: adam or sgd.
+        momentum: of sgd.
+        nesterov: Nesterov momentum in sgd.
+        learning_rate: peak learning rate.
+        schedule: of the learning rate.
+        learning_rate_warmup_epochs: linear ramp of the learning rate at the beginning.
+        decay_rate: factor after each epoch (schedule exponential).
+        decay_epochs: epochs of the steps (schedule steps).
+        decay_factor: factor at each step (schedule steps).
+        steps_per_execution: training steps run without coming back to Python.
+        mixed_precision: compute in bfloat16, keep weights in float32.
+    """
+    data: str = "synthetic_digits"
+    data_dir: str = ""
+    download: bool = False
+    image_size: int = 224
+    validation_share: float = 0.0
+    train_examples: int = 0
+    model: str = "lenet"
+    method: str = "cross_entropy"
+    augmentations: tuple[str, ...] = ()
+    epochs: int = 10
+    batch_size: int = 128
+    optimizer: str = "adam"
+    momentum: float = 0.9
+    nesterov: bool = False
+    learning_rate: float = 0.01
+    schedule: str = "exponential"
+    learning_rate_warmup_epochs: float = 0.0
+    decay_rate: float = 0.89
+    decay_epochs: tuple[float, ...] = ()
+    decay_factor: float = 0.1
+    steps_per_execution: int = 20
+    mixed_precision: bool = False
+
+    def __post_init__(self):
+        choices = {"model": models.MODELS, "method": methods.METHODS, "augmentations": AUGMENTATIONS,
+                   "optimizer": optimizers.OPTIMIZERS, "schedule": optimizers.SCHEDULES}
+        for name, known in choices.items():
+            chosen = getattr(self, name)
+            for word in (chosen,) if isinstance(chosen, str) else chosen:
+                if word not in known:
+                    raise unknown(name.rstrip("s"), word, known)
+        for name in ("epochs", "batch_size", "steps_per_execution", "image_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Expected {name} >= 1. Received: {getattr(self, name)}")
