@@ -24,6 +24,10 @@ def _add_gaussian(images, deviation, *, normal):
 
 
 def _shot(images, photons, *, uniform):
+    return poisson(images, photons, uniform)
+
+
+def poisson(images, photons, uniform):
     """Poisson(images * photons) / photons, by the quantile at `uniform` of each gray level's distribution.
 
     A picture is taken at its 256 gray levels, the quantile to one part in 16,384.
@@ -31,7 +35,7 @@ def _shot(images, photons, *, uniform):
     table = tf.constant(poisson_quantiles(photons).ravel())
     levels = tf.cast(images * (_LEVELS - 1) + 0.5, tf.int32)
     cells = tf.cast(uniform * _QUANTILES, tf.int32)
-    return tf.cast(tf.gather(table, levels * _QUANTILES + cells), tf.float32) / photons
+    return tf.cast(tf.gather(table, levels * _QUANTILES + cells), tf.float32) * (1.0 / photons)
 
 
 @functools.lru_cache(maxsize=32)

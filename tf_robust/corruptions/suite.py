@@ -4,13 +4,17 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.corruptions import noise_sets, severities
+from tf_robust.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
 from tf_robust.corruptions.corruption import static_shape
+from tf_robust.corruptions.digital import contrast, elastic_transform, jpeg_compression, jpeg_round_trip, pixelate, saturate
 from tf_robust.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from tf_robust.corruptions.weather import brightness, fog, frost, frost_from, frost_source, snow, spatter
 from tf_robust.data import image_ops
 from tf_robust.errors import unknown
 
-BENCHMARK = (gaussian_noise, shot_noise, impulse_noise)
-EXTRA = (speckle_noise,)
+BENCHMARK = (gaussian_noise, shot_noise, impulse_noise, defocus_blur, glass_blur, motion_blur, zoom_blur, snow, frost, fog,
+             brightness, contrast, elastic_transform, pixelate, jpeg_compression)
+EXTRA = (speckle_noise, gaussian_blur, spatter, saturate)
 CORRUPTIONS = {corruption.name: corruption for corruption in (*BENCHMARK, *EXTRA)}
 PROTOCOLS = ("float", "cifar_c", "imagenet_c")
 _QUALITY = 85  # of the JPEG files that ImageNet-C was stored as
@@ -64,7 +68,7 @@ def named(name, frost_dir=None):
     """The `Corruption` of that name."""
     if name not in CORRUPTIONS:
         raise unknown("corruption", name, (*CORRUPTIONS, "uniform_noise"))
-    return CORRUPTIONS[name]
+    return frost_from(frost_dir) if name == "frost" else CORRUPTIONS[name]
 
 
 def store(images, protocol):
@@ -73,8 +77,7 @@ def store(images, protocol):
         return images
     levels = tf.cast(images * 255.0 + 1e-3, tf.uint8)  # truncation; k / 255 * 255 may fall short of k
     if protocol == "imagenet_c":
-        levels = tf.map_fn(lambda picture: tf.io.decode_jpeg(
-            tf.io.encode_jpeg(picture, quality=_QUALITY), dct_method="INTEGER_ACCURATE"), levels)
+        levels = jpeg_round_trip(levels, _QUALITY)
     return image_ops.to_float(tf.ensure_shape(levels, images.shape))
 
 
@@ -84,5 +87,5 @@ def describe(image_shape, constants="auto", protocol="float", frost_dir=None):
     chosen = severities.nearest_set(height, width) if constants == "auto" else constants
     side = severities.SETS[chosen]
     note = "" if height == width == side else f", made for {side}x{side}, used for {height}x{width}"
-    return {"constants": chosen + note, "protocol": protocol, "frost": "procedural", "severities": 5,
+    return {"constants": chosen + note, "protocol": protocol, "frost": frost_source(frost_dir), "severities": 5,
             **({"one_channel": "colour operations: luma of three equal channels; saturate: identity"} if channels == 1 else {})}

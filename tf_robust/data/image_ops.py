@@ -1,5 +1,7 @@
 """Batched image primitives. Images are float32 in [0, 1], NHWC, unless a function says otherwise."""
 
+import math
+
 import numpy as np
 import tensorflow as tf
 
@@ -80,3 +82,34 @@ def random_resized_crop_flip(image, size, seed):
     image = resize(image[corner[0]:corner[0] + window[0], corner[1]:corner[1] + window[1]], size, size)
     mirror = tf.random.stateless_uniform([], fold(seed, 1)) < 0.5
     return tf.clip_by_value(tf.where(mirror, image[:, ::-1], image), 0, 255)
+
+
+def clipped_zoom(images, factor):
+    """The benchmark's zoom, for both sides alike: the central H / factor x W / factor pixels enlarged to H x W.
+
+    ceil(H / factor) rows become round(that * factor) rows, bilinearly and with the first and the last row at the ends,
+    as `scipy.ndimage.zoom` of order 1 does; what is too many is then cut off at both ends alike. Columns likewise.
+
+    Args:
+        images: [N, H, W, C], any range. factor: a number, at least 1.
+    """
+    if factor < 1:
+        raise ValueError(f"Expected a zoom factor of at least 1. Received: {factor}")
+    images = tf.convert_to_tensor(images, tf.float32)
+    cropped, enlarged = zip(*(zoom_sides(side, factor) for side in images.shape[1:3]))
+    if cropped == enlarged:
+        return images
+    window = central_crop(images, *cropped)
+    return central_crop(tf.raw_ops.ResizeBilinear(images=window, size=enlarged, align_corners=True), *images.shape[1:3])
+
+
+def zoom_sides(side, factor):
+    """Pixels of a line that `clipped_zoom` cuts out, and pixels that it makes of them."""
+    cropped = math.ceil(side / factor)
+    return cropped, round(cropped * factor)
+
+
+def central_crop(images, height, width):
+    """[N, H, W, C] -> [N, height, width, C]; where the rest is odd, the larger part is cut off below and right."""
+    top, left = (images.shape[1] - height) // 2, (images.shape[2] - width) // 2
+    return images[:, top:top + height, left:left + width]

@@ -1,0 +1,74 @@
+"""How near each corruption comes to an independent oracle that is given the same draws.
+
+    python benchmarks/corruption_parity.py                # a few minutes; renews the table of docs/corruption_parity.md
+
+The oracles, one picture at a time in NumPy, SciPy and Pillow, are those of tests/corruptions.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import importlib.metadata
+import pathlib
+import sys
+
+import numpy as np
+from absl import app, flags
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.corruptions import oracles
+from tf_robust import corruptions, workdir
+from tf_robust.corruptions import severities
+from tf_robust.files import whole_file
+
+PACKAGES = ("tensorflow", "numpy", "scipy", "pillow")
+BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"  # what stands between them is written here
+flags.DEFINE_list("names", list(oracles.ORACLES), "corruptions to compare.")
+flags.DEFINE_list("pictures", ["24", "12", "4"], "pictures of the sets cifar, tiny_imagenet, imagenet.")
+flags.DEFINE_string("output", str(ROOT / "docs" / "corruption_parity.md"),
+                    "Markdown file whose table is renewed; empty: print only.")
+FLAGS = flags.FLAGS
+
+
+def worst(name, which, count):
+    """(lowest share within 1, highest mean, largest difference) over the five severities of a set, at its own size."""
+    side = severities.SETS[which]
+    images = oracles.pictures(side, side, 3, count)
+    rows = [oracles.summary(oracles.differences(corruptions.CORRUPTIONS[name], images, severity, which))
+            for severity in range(1, 6)]
+    shares, means, largest = zip(*rows)
+    return min(shares), max(means), max(largest)
+
+
+def cell(share, mean, largest):
+    return f"{np.floor(1e4 * share) / 1e2:.2f} %, {mean:.3f}, {largest:.2f}"
+
+
+def renew(path, lines):
+    """Puts the table, and how it was made, between the two marks of a Markdown file."""
+    with open(path) as file:
+        before, rest = file.read().split(BEGIN)
+    after = rest.split(END)[1]
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    made = f"Pictures: {', '.join(FLAGS.pictures)}. Made at {workdir.commit()}, with {versions}."
+    with whole_file(path) as file:
+        file.write(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{made}\n\n{END}{after}")
+
+
+def main(_):
+    counts = dict(zip(severities.SETS, map(int, FLAGS.pictures)))
+    lines = ["| corruption | " + " | ".join(f"{which}, {side} px" for which, side in severities.SETS.items()) + " |",
+             "|" + " --- |" * (1 + len(counts))]
+    for name in FLAGS.names:
+        cells = [cell(*worst(name, which, count)) for which, count in counts.items()]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    if FLAGS.output:
+        renew(FLAGS.output, lines)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,128 @@
+"""Every corruption keeps the contract: shape, range, and pixels that depend on (seed, index) alone."""
+
+import inspect
+import io
+
+import numpy as np
+import PIL.Image
+import pytest
+import sklearn.datasets
+import tensorflow as tf
+
+from tf_robust import corruptions, metrics
+
+EVERY = pytest.mark.parametrize("name", corruptions.CORRUPTIONS)
+RANDOM = pytest.mark.parametrize("name", [n for n, c in corruptions.CORRUPTIONS.items() if c.draw])
+INDICES = np.array([7, 8, 9, 3])  # in one piece, and not
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    """Four pieces of photographs, 24 x 20 pixels, multiples of 1 / 255."""
+    china, flower = (image[::6, ::6] for image in sklearn.datasets.load_sample_images().images)
+    pieces = [china[5:29, 10:30], china[30:54, 60:80], flower[20:44, 40:60], flower[40:64, 10:30]]
+    return np.stack(pieces).astype(np.float32) / 255
+
+
+def test_the_names_are_the_papers_and_the_functions_keep_one_signature():
+    assert tuple(corruptions.CORRUPTIONS) == metrics.BENCHMARK + metrics.EXTRA
+    for name, corruption in corruptions.CORRUPTIONS.items():
+        assert corruption.name == name and list(inspect.signature(corruption).parameters)[:2] == ["images", "severity"]
+
+
+@EVERY
+def test_shape_type_range_and_severity(name, pictures):
+    mild, severe = (corruptions.corrupt(pictures, name, severity, seed=1) for severity in (1, 5))
+    assert mild.shape == severe.shape == pictures.shape and mild.dtype == severe.dtype == tf.float32
+    for found in (mild, severe):
+        assert np.isfinite(found).all() and tf.reduce_min(found) >= 0 and tf.reduce_max(found) <= 1
+        assert 0.5 / 255 < np.abs(found - pictures).mean() < 0.5
+    uneven = ("elastic_transform", "saturate", "spatter")  # later severities are of another kind
+    assert name in uneven or np.abs(severe - pictures).mean() > np.abs(mild - pictures).mean()
+
+
+@EVERY
+def test_a_picture_alone_in_a_batch_in_a_graph_and_in_a_data_set(name, pictures):
+    together = corruptions.corrupt(pictures, name, 3, seed=2, indices=INDICES).numpy()
+    np.testing.assert_array_equal(corruptions.corrupt(pictures[2], name, 3, seed=2, indices=9), together[2])
+    np.testing.assert_array_equal(corruptions.corrupt(pictures[1:3], name, 3, seed=2, indices=[8, 9]), together[1:3])
+    examples = tf.data.Dataset.from_tensor_slices((INDICES, pictures)).batch(3)
+    mapped = examples.map(lambda i, x: corruptions.corrupt(x, name, 3, seed=2, indices=i)).unbatch()
+    np.testing.assert_array_equal(np.stack(list(mapped.as_numpy_iterator())), together)
+
+
+@RANDOM
+def test_another_seed_or_index_gives_other_pixels(name, pictures):
+    same = np.repeat(pictures[:1], 2, axis=0)
+    first = corruptions.corrupt(same, name, 5, seed=3).numpy()
+    assert (first[0] != first[1]).any() and (first != corruptions.corrupt(same, name, 5, seed=4)).numpy().any()
+
+
+@EVERY
+def test_one_channel(name, pictures):
+    gray = pictures[..., 1:2]
+    found = corruptions.corrupt(gray, name, 3, seed=1).numpy()
+    assert found.shape == gray.shape
+    if name in ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "jpeg_compression", "elastic_transform",
+                "glass_blur", "motion_blur"):
+        return  # of their own draws, or of another kind of file
+    three = corruptions.corrupt(np.repeat(gray, 3, axis=-1), name, 3, seed=1).numpy()
+    expected = gray if name == "saturate" else three @ np.array([[0.299], [0.587], [0.114]], np.float32)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["uniform_noise"])
+def test_the_noise_set_is_of_the_family(name, pictures):
+    found = corruptions.corrupt(pictures, name, seed=1, indices=INDICES)
+    np.testing.assert_array_equal(found, corruptions.uniform_noise(pictures, seed=1, indices=INDICES))
+    np.testing.assert_array_equal(found[3], corruptions.corrupt(pictures[3], name, seed=1, indices=3))
+
+
+def test_protocols_round_as_the_originals_stored(pictures):
+    as_is = corruptions.corrupt(pictures, "gaussian_noise", 2).numpy()
+    truncated = corruptions.corrupt(pictures, "gaussian_noise", 2, protocol="cifar_c").numpy()
+    np.testing.assert_allclose(truncated * 255, np.floor(as_is * 255 + 1e-3), atol=1e-4)
+    np.testing.assert_array_equal(corruptions.store(tf.constant(pictures), "cifar_c"), pictures)
+    compressed = corruptions.corrupt(pictures, "gaussian_noise", 2, protocol="imagenet_c").numpy()
+    for picture, found in zip(truncated, compressed):
+        file = io.BytesIO()
+        PIL.Image.fromarray(np.round(picture * 255).astype(np.uint8)).save(file, "JPEG", quality=85)
+        np.testing.assert_array_equal(np.round(found * 255), np.asarray(PIL.Image.open(file)))
+
+
+@pytest.mark.parametrize("shape, expected", [
+    ((32, 32, 3), "cifar"), ((28, 28, 1), "cifar, made for 32x32, used for 28x28"), ((64, 64, 3), "tiny_imagenet"),
+    ((96, 96, 3), "tiny_imagenet, made for 64x64, used for 96x96"), ((224, 224, 3), "imagenet"),
+    ((40, 200, 3), "tiny_imagenet, made for 64x64, used for 40x200")])
+def test_constants_are_those_of_the_nearest_size_and_it_is_said(shape, expected):
+    found = corruptions.describe(shape)
+    assert found["constants"] == expected and ("one_channel" in found) == (shape[2] == 1)
+    assert corruptions.describe(shape, "imagenet")["constants"].startswith("imagenet")
+
+
+def test_constants_can_be_chosen(pictures):
+    own = corruptions.corrupt(pictures, "contrast", 1, constants="imagenet")
+    means = pictures.mean(axis=(1, 2), keepdims=True)
+    np.testing.assert_allclose(own, np.clip((pictures - means) * 0.4 + means, 0, 1), atol=1e-6)
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"name": "gausian_noise"}, "Did you mean 'gaussian_noise'"), ({"severity": 0}, r"severity in 1..5. Received: 0"),
+    ({"severity": 2.5}, "severity in 1..5"), ({"constants": "cifar10"}, "Did you mean 'cifar'"),
+    ({"protocol": "png"}, "Unknown protocol"), ({"images": np.zeros([2, 8, 8, 3], np.uint8)}, "divide uint8 by 255"),
+    ({"images": np.full([2, 8, 8, 3], 2.0, np.float32)}, r"images in \[0, 1\]"),
+    ({"images": np.full([2, 8, 8, 3], np.nan, np.float32)}, "finite"), ({"images": np.zeros([2, 8, 8, 4], np.float32)}, "C = 1 or 3"),
+    ({"images": np.zeros([8, 8], np.float32)}, "shape")])
+def test_what_cannot_be_corrupted_is_refused(change, message, pictures):
+    with pytest.raises(ValueError, match=message):
+        corruptions.corrupt(**{"images": pictures, "name": "fog", **change})
+
+
+def test_unknown_sizes_in_a_graph_are_refused_with_the_remedy(pictures):
+    anywhere = tf.data.Dataset.from_generator(lambda: iter(pictures), output_signature=tf.TensorSpec([None, None, 3]))
+    with pytest.raises(ValueError, match="tf.ensure_shape"):
+        anywhere.batch(2).map(lambda x: corruptions.corrupt(x, "fog"))
+
+
+def test_no_pictures_give_no_pictures():
+    assert corruptions.corrupt(np.zeros([0, 32, 32, 3], np.float32), "gaussian_noise").shape == (0, 32, 32, 3)

@@ -1,0 +1,143 @@
+"""Ice on a window: five textures that stand in for the five frost photographs of the common-corruption benchmark.
+
+They imitate, they do not copy. Each is grown from a fixed seed: feathers of ice (a stem with barbs on both sides) of
+three sizes, in rosettes, some bright and some dark as their barbs turn to the light, under a haze. What was matched to
+the photographs, one by one: size in pixels; mean and deviation of red, green and blue; how fast the power of the gray
+picture falls with frequency f (f**slope, radial average). What was not: where the crystals are, what shapes they have,
+how colours vary from place to place.
+"""
+
+import functools
+import typing
+
+import numpy as np
+
+_LIGHT = 1.0  # direction of the light, radians
+
+
+class Ice(typing.NamedTuple):
+    """How one texture looks.
+
+    Attributes:
+        size: rows, columns. mean, deviation: of red, green, blue, in [0, 1]. slope: of log power over log frequency.
+        length: of the longest feathers, pixels. angle: between stem and barbs, radians. curl: bend of a stem, radians.
+        rosette: feathers from one point. density: feathers of length L for each L x L pixels.
+        cover, glint, haze: how much of the picture is ice itself, its play of light, low-frequency haze.
+    """
+    size: tuple
+    mean: tuple
+    deviation: tuple
+    slope: float
+    length: float
+    angle: float
+    curl: float
+    rosette: int
+    density: float
+    cover: float
+    glint: float
+    haze: float
+
+
+# The first seven numbers of each: the photographs', as measured
+ICES = (
+    Ice((600, 900), (.305, .585, .650), (.106, .065, .060), -1.70, 110, .30, 1.6, 2, 2.2, .2, 1.0, .6),
+    Ice((315, 560), (.787, .805, .841), (.084, .087, .089), -1.69, 60, .20, .3, 4, 4.0, .3, 1.2, .25),
+    Ice((315, 560), (.787, .805, .841), (.084, .087, .089), -1.69, 50, .25, .3, 5, 4.0, .3, 1.2, .25),
+    Ice((350, 527), (.540, .599, .648), (.112, .112, .117), -1.24, 26, .50, .2, 6, 4.0, .6, 1.0, .25),
+    Ice((495, 660), (.441, .484, .528), (.174, .170, .163), -1.81, 64, .80, .4, 3, 4.0, 1.2, .7, .3),
+)
+
+
+@functools.lru_cache(maxsize=1)
+def grown():
+    """The five textures: a tuple of uint8 [rows, columns, 3]."""
+    return tuple(_coloured(_gray(np.random.RandomState(seed), ice), ice) for seed, ice in enumerate(ICES))
+
+
+def _gray(random, ice):
+    """float64 [rows, columns], mean 0 and deviation 1, with the wanted spectrum."""
+    cover, glint = 0.0, 0.0
+    for shrink in (1, 2, 4):
+        places, ice_there, light_there = _feathers(random, ice, ice.length / shrink)
+        cover, glint = cover + _painted(places, ice_there, ice.size), glint + _painted(places, light_there, ice.size)
+    cover, glint = 1.0 - np.exp(-0.4 * cover), np.tanh(0.4 * glint)
+    haze = _standardized(_filtered(random.randn(*ice.size), lambda f: -1.8 * np.log(f)))
+    relief = cover - np.roll(cover, (1, 1), (0, 1))
+    gray = (ice.cover * cover + ice.glint * glint) * (1.0 + 0.3 * haze) + 0.4 * relief + ice.haze * haze
+    gray += 0.02 * random.randn(*ice.size)
+    return _standardized(_with_slope(gray, ice.slope))
+
+
+def _feathers(random, ice, length):
+    """Feathers around `length` pixels long, as points: places [P, 2], how much ice [P], how much light or shade [P]."""
+    rosettes = int(ice.density * ice.size[0] * ice.size[1] / length**2 / ice.rosette)
+    count, barbs, points = rosettes * ice.rosette, max(int(length / 3), 4), max(int(length * 0.35), 4)
+    along, out = (np.arange(barbs) + 0.5) / barbs, (np.arange(points) + 0.5) / points
+    lengths = length * random.uniform(0.4, 1.3, (count, 1))
+    start = np.repeat(random.uniform(-0.1, 1.1, (rosettes, 1, 2)) * ice.size, ice.rosette, axis=0)
+    heading = np.repeat(random.uniform(0, 2 * np.pi, (rosettes, 1)), ice.rosette, axis=0)
+    heading = heading + random.uniform(0, 4, (count, 1)) + ice.curl * random.randn(count, 1) * along
+    stems = start + np.cumsum((lengths / barbs)[..., None] * _unit(heading), axis=1)  # [feathers, barbs, 2]
+
+    turned = heading[..., None] + ice.angle * np.array([-1, 1]) + 0.08 * random.randn(count, barbs, 2)  # both sides
+    reach = (0.4 * lengths * (1 - along) ** 0.8)[..., None] * random.uniform(0.5, 1, (count, barbs, 2))
+    places = stems[:, :, None, None] + (reach[..., None] * out)[..., None] * _unit(turned)[..., None, :]
+    weight = (reach / points)[..., None] * (1 - 0.5 * out)  # [feathers, barbs, 2, points]
+    thickness = random.uniform(0.3, 1.3, (count, 1, 1, 1))
+    light = np.cos(2 * (turned - _LIGHT))[..., None]
+    return places.reshape(-1, 2), (weight * thickness).ravel(), (weight * light).ravel()
+
+
+def _unit(angle):
+    return np.stack([np.sin(angle), np.cos(angle)], axis=-1)
+
+
+def _painted(places, weights, size):
+    """Sums weights at places (row, column), each shared bilinearly by the four pixels around it: float64 `size`."""
+    inside = ((places >= 0) & (places < np.subtract(size, 1))).all(axis=1)
+    places, weights = places[inside], weights[inside]
+    corner = places.astype(int)
+    down, right = (places - corner).T
+    first = corner[:, 0] * size[1] + corner[:, 1]
+    total = np.zeros(size[0] * size[1])
+    for cell, share in ((0, (1 - down) * (1 - right)), (1, (1 - down) * right), (size[1], down * (1 - right)),
+                        (size[1] + 1, down * right)):
+        total += np.bincount(first + cell, weights * share, minlength=total.size)
+    return total.reshape(size)
+
+
+def frequencies(size):
+    """Radial frequency of each coefficient of `np.fft.rfft2`, cycles a pixel; the mean's is set to the lowest."""
+    radial = np.hypot(np.fft.fftfreq(size[0])[:, None], np.fft.rfftfreq(size[1])[None])
+    radial[0, 0] = 1.0 / max(size)
+    return radial
+
+
+def _filtered(gray, log_gain):
+    spectrum = np.fft.rfft2(gray - gray.mean())
+    return np.fft.irfft2(spectrum * np.exp(log_gain(frequencies(gray.shape))), s=gray.shape)
+
+
+def _with_slope(gray, slope):
+    """The same phases, with a power spectrum whose radial average falls as f**slope."""
+    radial = frequencies(gray.shape)
+    ring = (4 * np.log(radial * max(gray.shape)) + 1e-6).astype(int)  # a quarter of an e-fold each
+    power = np.abs(np.fft.rfft2(gray - gray.mean())) ** 2
+    count = np.bincount(ring.ravel())
+    mean_power = np.bincount(ring.ravel(), power.ravel()) / np.maximum(count, 1)
+    mean_frequency = np.bincount(ring.ravel(), radial.ravel()) / np.maximum(count, 1)
+    log_frequency, log_power = np.log(mean_frequency[count > 0]), np.log(mean_power[count > 0])
+    return _filtered(gray, lambda f: 0.5 * (slope * np.log(f) - np.interp(np.log(f), log_frequency, log_power)))
+
+
+def _standardized(gray):
+    return (gray - gray.mean()) / gray.std()
+
+
+def _coloured(gray, ice):
+    """uint8 [rows, columns, 3] of the wanted means and deviations."""
+    highest = min(3.5, min((1.0 - np.array(ice.mean)) / ice.deviation))  # white, in deviations
+    for _ in range(3):  # clipping takes from the deviation
+        gray = _standardized(np.clip(gray, -3.0, highest))
+    values = np.asarray(ice.mean) + gray[..., None] * ice.deviation
+    return np.round(255 * np.clip(values, 0, 1)).astype(np.uint8)

@@ -1,0 +1,45 @@
+"""`.npy` files of pictures too large to hold: checked before they are read, read a few rows at a time."""
+
+import os
+import typing
+
+import numpy as np
+
+
+class ArrayHeader(typing.NamedTuple):
+    """shape, dtype: of the array. offset: byte at which its values begin."""
+    shape: tuple
+    dtype: np.dtype
+    offset: int
+
+
+def array_header(path):
+    """The `ArrayHeader` of a .npy file.
+
+    Raises:
+        FileNotFoundError: there is none. ValueError: it is not a .npy file of rows of numbers, or its length is not
+            what its header says, as of a file that was not written or copied to its end.
+    """
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"Expected a .npy file. Not found: {path}")
+    with open(path, "rb") as file:
+        try:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, columns_first, dtype = read(file)
+        except ValueError as error:
+            raise ValueError(f"Expected a .npy file. Received {path}: {error}") from error
+        offset = file.tell()
+    if dtype.hasobject or columns_first or not shape:
+        raise ValueError(f"Expected rows of numbers. Received {path} of shape {shape}, type {dtype}, "
+                         f"{'columns' if columns_first else 'rows'} first")
+    expected, size = offset + int(np.prod(shape)) * dtype.itemsize, os.path.getsize(path)
+    if size != expected:
+        raise ValueError(f"Expected {expected:,} bytes in {path} by its header (shape {shape}, {dtype}). "
+                         f"Received {size:,}: it was not written or copied to its end; make or fetch it again")
+    return ArrayHeader(shape, dtype, offset)
+
+
+def rows(path, which):
+    """Some rows of a .npy file, `which` a slice or int [n]. It is mapped anew each time: no page stays resident."""
+    return np.array(np.load(path, mmap_mode="r", allow_pickle=False)[which])
