@@ -9,21 +9,22 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on how 
 import tensorflow as tf
 from absl import app, flags, logging
 
-from tf_robust import comparison, evaluation, experiment, hyperparameters, loading, methods, settings, suites, training
+from tf_robust import comparison, evaluation, experiment, hyperparameters, loading, methods, prepared, settings, suites, training
 from tf_robust import workdir as workdirs
 from tf_robust.data.augment import AUGMENTATIONS
 from tf_robust.files import write_json
 from tf_robust.methods.base import Method
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODES = ("run", "suite", "train", "evaluate", "report")
+MODES = ("run", "suite", "train", "evaluate", "corrupt", "report")
 
 
 def define_flags(values):
     """Defines all flags on a FlagValues; returns their names."""
     before = set(values)
     flags.DEFINE_enum("mode", "run", MODES, "run: train, export, evaluate, report. suite: a folder of flagfiles is a "
-                      "table. train: no evaluation. evaluate: any SavedModel. report: over many workdirs.", values)
+                      "table. train: no evaluation. evaluate: any SavedModel. corrupt: write a corrupted set. report: over "
+                      "many workdirs.", values)
     flags.DEFINE_string("workdir", "", "folder of the results; empty: one below runs/, named after what is run.", values)
     hyperparameters.define_flag(values, "seeds", hyperparameters.Parameter(
         "seeds", tuple[int, ...], (0,), "seeds, one run each: 0,1,2."))
@@ -33,7 +34,7 @@ def define_flags(values):
     flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
     flags.DEFINE_string("require", "", "measures that must be reached, else the exit code is 1: "
                         "'corruptions/mean15>=0.7,flips/mean<=0.1'.", values)
-    groups = {"": (settings.Settings, evaluation.Measuring, loading.Interface, Method)}
+    groups = {"": (settings.Settings, evaluation.Measuring, loading.Interface, prepared.Writing, Method)}
     shared = hyperparameters.parameters(Method)
     groups.update({f"{name}_": (target,) for name, target in (*methods.METHODS.items(), *AUGMENTATIONS.items())})
     for prefix, targets in groups.items():
@@ -143,6 +144,22 @@ def evaluate(values, names):
         sys.exit("\n".join(["Not reached:", *shortfalls]))
 
 
+def corrupt(values, names):
+    """Writes the data that the flags name, corrupted; --mode=evaluate reads it by --corruptions_from."""
+    run = runs_of(values, names, "")[0]
+    measuring, shape = run.measuring, run.measured_source().image_shape
+    recipe = prepared.Recipe(values.seeds[0] if values["seeds"].present else evaluation.NOISE_SEED,
+                             measuring.constants(shape), measuring.protocol(shape), measuring.frost_dir or None)
+    writing = prepared.Writing(**{name: values[name].value for name in hyperparameters.parameters(prepared.Writing)})
+    name = f"{run.settings.data.replace(':', '_').replace('/', '_')}-c"
+    workdir = values.workdir or os.path.join("runs", name)
+    waiting = prepared.write(run.measured_source, workdir, writing, recipe)
+    if not waiting:
+        print(f"Written: {workdir}  (card.json says how, sheet.png shows it)\n"
+              f"Next:    python run_experiment.py --mode=evaluate --saved_model=DIR --data={run.settings.data} "
+              f"--evaluations=clean,corruptions --corruptions_from={workdir}")
+
+
 def compare(values, _):
     """One report over the workdirs that --runs matches; with --suite, beside the paper's numbers of that table."""
     evaluations = comparison.read_evaluations(values.runs)
@@ -180,7 +197,8 @@ def main(_):
     values = flags.FLAGS
     if len(sys.argv) == 1:
         values = parsed(["--mode=suite", "--suite=flags/quickstart"])
-    mode = {"run": run, "suite": suite, "train": train, "evaluate": evaluate, "report": compare}[values.mode]
+    mode = {"run": run, "suite": suite, "train": train, "evaluate": evaluate, "corrupt": corrupt,
+            "report": compare}[values.mode]
     try:
         mode(values, NAMES)
     except training.Interrupted as stopped:

@@ -28,7 +28,7 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
     """
     suite = suite or {}
     pictures = os.path.join(folder, "figures")
-    drawn = figures.of_data(pictures, run.source("train"), run.measured_source()) if run else []
+    drawn = _of_data(pictures, run) if run else []
     folders = {}
     for found in evaluations:  # the first seed of each row
         folders.setdefault(found["row"], found.get("folder") or os.path.dirname(found["saved_model"]))
@@ -41,3 +41,8 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
                          baseline=suite.get("baseline"), figures=drawn, notes=suite.get("notes", ()))
     print(f"\n{report.to_text(table)}\n\n{report.verdict(table)}\n")
     return table
+
+
+def _of_data(folder, run):
+    training_source = run.source("train") if run.measuring.needs_training_set else None
+    return figures.of_data(folder, training_source, run.measured_source())

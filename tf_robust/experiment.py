@@ -1,5 +1,6 @@
 """One run: data -> method -> training -> exported model -> evaluation -> rows."""
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -39,8 +40,9 @@ class Run:
         """One split of the run's data; `examples`: only so many, stratified."""
         s = self.settings
         examples = s.train_examples if split == "train" else examples
-        return data.open_source(s.data, split, s.data_dir or None, image_size=s.image_size, examples=examples,
-                                validation_share=s.validation_share, download=s.download)
+        source = data.open_source(s.data, split, s.data_dir or None, image_size=s.image_size, examples=examples,
+                                  validation_share=s.validation_share, download=s.download)
+        return data.masked(data.relabelled(source, data.read_label_map(s.label_map)) if s.label_map else source)
 
     def augmentations(self):
         return [functools.partial(AUGMENTATIONS[name], **self.hyperparameters["augmentations"][name])
@@ -50,8 +52,7 @@ class Run:
         """The compiled method on a fresh classifier."""
         s = self.settings
         steps = data.steps_per_epoch(source, s.batch_size)
-        keras.mixed_precision.set_dtype_policy("mixed_bfloat16" if s.mixed_precision else "float32")
-        with training.strategy().scope():
+        with _precision(s.mixed_precision), training.strategy().scope():
             classifier = models.build(s.model, source.image_shape, source.num_classes, seed=self.seed)
             method = methods.METHODS[s.method](classifier, seed=self.seed, **self.hyperparameters["method"])
             schedule = optimizers.learning_rate_schedule(
@@ -59,7 +60,6 @@ class Run:
                 warmup_epochs=s.learning_rate_warmup_epochs, decay_rate=s.decay_rate, decay_epochs=s.decay_epochs,
                 decay_factor=s.decay_factor)
             method.compile(optimizer=optimizers.build(s.optimizer, schedule, momentum=s.momentum, nesterov=s.nesterov))
-        keras.mixed_precision.set_dtype_policy("float32")
         return method
 
     def train(self, folder, source):
@@ -122,14 +122,15 @@ class Run:
         Raises:
             ValueError: the model does not take the data's pictures, or tells other classes apart.
         """
-        s, source, training_source = self.settings, self.measured_source(), self.source("train")
+        s, source = self.settings, self.measured_source()
+        training_source = self.source("train") if self.measuring.needs_training_set else None
         predict = loading.load_classifier(saved_model, interface)
         check_fit(predict, source)
         card = evaluation.card_of(source, self.measuring, training_source)
         model = {"model": digest_of_folder(predict.path, but=("card.json",)), "interface": dataclasses.asdict(interface)}
         records = list(evaluation.records(
             evaluation.masked(checked_once(predict), source.class_mask),
-            evaluation.evaluation_sets(source, training_source, self.measuring),
+            evaluation.evaluation_sets(source, training_source, self.measuring, s.data_dir or None),
             path=os.path.join(folder, "measured.jsonl"),
             depends=lambda name: {**model, "data": card["data"], "family": card.get(evaluation.family(name))},
             say=lambda line: print(line, flush=True)))
@@ -143,6 +144,15 @@ class Run:
         """What was measured, as it is in a JSON file: without where things are, which the card tells by content."""
         return {name: list(value) if isinstance(value, tuple) else value
                 for name, value in dataclasses.asdict(self.measuring).items() if name not in PLACES}
+
+
+@contextlib.contextmanager
+def _precision(mixed):
+    keras.mixed_precision.set_dtype_policy("mixed_bfloat16" if mixed else "float32")
+    try:
+        yield
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
 
 
 def checked_once(predict):

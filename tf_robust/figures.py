@@ -20,25 +20,29 @@ def utility(folder, model, source):
 
 
 def of_data(folder, training_source, test_source):
-    """Figures 1 to 3: samples, class histogram (sets in memory), the two noises."""
+    """Figures 1 to 3: samples and, with a training source, the class histogram (sets in memory) and the two noises."""
     images, labels = evaluation.first_pictures(test_source, 300)
-    corner_digits = training_source.num_classes == 15 and training_source.name.startswith("synthetic_")
-    chosen = GROUPS if corner_digits else {"Examples": range(training_source.num_classes)}
+    corner_digits = test_source.num_classes == 15 and test_source.name.startswith("synthetic_")
+    chosen = GROUPS if corner_digits else {"Examples": range(test_source.num_classes)}
     groups = {caption: images[np.isin(labels, list(classes))][:8] for caption, classes in chosen.items()}
-    drawn = [(report.picture_groups(os.path.join(folder, "samples.png"), groups, training_source.name), "Test pictures.")]
+    drawn = [(report.picture_groups(os.path.join(folder, "samples.png"), groups, test_source.name), "Test pictures.")]
+    if training_source is None:
+        return drawn
     if hasattr(training_source, "labels"):
         counts = {source.split: np.bincount(source.labels, minlength=source.num_classes)
                   for source in (training_source, test_source)}
         path = report.class_histogram(os.path.join(folder, "classes.png"), counts, training_source.class_names)
         drawn.append((path, "Examples per class."))
-    probabilities = evaluation.noise_probabilities(training_source)
-    clean = images[:6]
+    return [*drawn, _noises(folder, images[:6], evaluation.noise_probabilities(training_source))]
+
+
+def _noises(folder, clean, probabilities):
     noised = {"UN": corruptions.uniform_noise(clean, seed=evaluation.NOISE_SEED).numpy(),
               "NUN": corruptions.nonuniform_noise(clean, probabilities, seed=evaluation.NOISE_SEED).numpy()}
     maps = {"UN": np.full_like(probabilities, corruptions.RATE), "NUN": probabilities}
     path = report.noise_samples(os.path.join(folder, "noise.png"), clean, noised, maps)
-    return [*drawn, (path, f"The noise sets replace {corruptions.RATE:.0%} of the locations, UN everywhere alike, NUN "
-                           f"where training pictures vary little.")]
+    return path, (f"The noise sets replace {corruptions.RATE:.0%} of the locations, UN everywhere alike, NUN where training "
+                  f"pictures vary little.")
 
 
 def of_training(folder, histories):

@@ -15,6 +15,8 @@ class Settings:
         data: data set: digits, synthetic_digits, synthetic_mnist, a TFDS name (mnist, cifar10, ...), or folder:DIR.
         data_dir: where TFDS keeps its sets; empty: ~/tensorflow_datasets.
         download: fetch a TFDS set that is not there.
+        label_map: file that tells, for data=folder:DIR, which of a model's columns each class folder is: lines "NAME COLUMN",
+            or a JSON object.
         image_size: side in pixels for pictures of varying size.
         validation_share: share of the training set held out when the data set has no validation split.
         train_examples: train on only this many examples, stratified; 0: all.
@@ -38,6 +40,7 @@ class Settings:
     data: str = "synthetic_digits"
     data_dir: str = ""
     download: bool = False
+    label_map: str = ""
     image_size: int = 224
     validation_share: float = 0.0
     train_examples: int = 0

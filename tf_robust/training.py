@@ -102,7 +102,7 @@ def fit(method, source, *, epochs, batch_size, augmentations=(), checkpoint_fold
             if step < (epoch + 1) * steps:
                 saver.stop(step, steps * epochs)
             logs = _values(method)
-            if validation is not None and (epoch + 1) % max(1, epochs // 10) == 0:
+            if validation is not None and ((epoch + 1) % max(1, epochs // 10) == 0 or epoch + 1 == epochs):
                 logs.update(validate())
             callbacks.on_epoch_end(epoch, logs)
             saver.save(step)

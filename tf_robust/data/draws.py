@@ -1,11 +1,19 @@
-"""Stateless random numbers, a row a picture: row i depends on (seed, purpose, indices[i]) alone, not on its batch."""
+"""Stateless random numbers, a row a picture: row i depends on (seed, purpose, indices[i]) alone, not on its batch.
 
+Numbers have 16 bits: two come out of each draw of 32, and a normal number is its quantile read from a table, which takes
+two thirds of the time of drawing one.
+"""
+
+import functools
 import zlib
 
+import numpy as np
+import scipy.special
 import tensorflow as tf
 
 _PHILOX = 1
-_BLOCK = 4  # float32 values that one step of the generator's counter gives
+_BLOCK = 4  # numbers of 32 bits that one step of the generator's counter gives
+_LEVELS = 2**16
 
 
 class Draws:
@@ -25,33 +33,40 @@ class Draws:
         self._calls = 0
 
     def uniform(self, shape=(), low=0.0, high=1.0):
-        """float32 [N, *shape] in [low, high)."""
-        values = self._rows(tf.raw_ops.StatelessRandomUniformV2, shape)
-        return values if (low, high) == (0.0, 1.0) else low + (high - low) * values
+        """float32 [N, *shape] in (low, high): the middles of 65,536 equal parts."""
+        step = (high - low) / _LEVELS
+        return tf.cast(self._bits(shape), tf.float32) * step + (low + step / 2)
 
     def normal(self, shape=()):
-        """float32 [N, *shape], mean 0 and deviation 1."""
-        return self._rows(tf.raw_ops.StatelessRandomNormalV2, shape)
+        """float32 [N, *shape], mean 0 and deviation 1: the quantiles at the middles of 65,536 equal parts, within +-4.3."""
+        return tf.gather(tf.constant(_normal_quantiles()), tf.cast(self._bits(shape), tf.int32))
 
     def integers(self, shape, low, high):
         """int32 [N, *shape] in low..high - 1."""
-        return low + tf.minimum(tf.cast(self.uniform(shape) * (high - low), tf.int32), high - low - 1)
+        return low + tf.cast(self._bits(shape), tf.int32) * (high - low) // _LEVELS
 
-    def _rows(self, draw, shape):
+    def _bits(self, shape):
+        """uint16 [N, *shape]"""
         self._calls += 1
         stream = zlib.crc32(f"{self._purpose}/{self._calls}".encode())
         key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.stack([self._seed, tf.constant(stream, tf.int64)]))
-        values = 1
-        for side in shape:
-            values *= side
-        blocks = -(-values // _BLOCK)
+        values = int(np.prod(shape))
+        blocks = -(-values // (2 * _BLOCK))
 
         def rows(first, count):
             start = counter + tf.stack([tf.cast(first * blocks, tf.uint64), tf.zeros([], tf.uint64)])
-            return draw(shape=tf.stack([count, blocks * _BLOCK]), key=key, counter=start, alg=_PHILOX)
+            words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+                shape=tf.stack([count, blocks * _BLOCK]), key=key, counter=start, alg=_PHILOX, dtype=tf.uint32)
+            return tf.reshape(tf.bitcast(words, tf.uint16), [count, 2 * blocks * _BLOCK])
         count = tf.shape(self.indices)[0]
         consecutive = tf.reduce_all(self.indices[1:] == self.indices[:-1] + 1)
         drawn = tf.cond(consecutive & (count > 0), lambda: rows(self.indices[0], count), lambda: tf.map_fn(
-            lambda index: rows(index, 1)[0], self.indices, fn_output_signature=tf.TensorSpec([blocks * _BLOCK])))
-        drawn = drawn if blocks * _BLOCK == values else drawn[:, :values]
+            lambda index: rows(index, 1)[0], self.indices,
+            fn_output_signature=tf.TensorSpec([2 * blocks * _BLOCK], tf.uint16)))
+        drawn = drawn if 2 * blocks * _BLOCK == values else drawn[:, :values]
         return tf.reshape(drawn, [count, *shape])
+
+
+@functools.lru_cache(maxsize=1)
+def _normal_quantiles():
+    return scipy.special.ndtri((np.arange(_LEVELS) + 0.5) / _LEVELS).astype(np.float32)

@@ -1,6 +1,8 @@
 """The evaluation card: what numbers depend on beside the model. Numbers with other cards do not belong in one column."""
 
-from tf_robust import corruptions
+import os
+
+from tf_robust import corruptions, data
 from tf_robust.evaluation.sets import NOISE_SEED
 
 _BINS = "100 examples a bin by confidence, the last bin included"
@@ -23,9 +25,7 @@ def card_of(source, measuring, training_source):
         card["noise"] = {"seed": NOISE_SEED, "rate": corruptions.RATE, "deviations_of": training_source.fingerprint()}
     made = corruptions.describe(shape, measuring.constants(shape), measuring.protocol(shape), measuring.frost_dir or None)
     if "corruptions" in chosen:
-        prepared = {"prepared_set": prepared_name(measuring.corruptions_from)}
-        card["corruptions"] = {"corruptions": len(corruptions.CORRUPTIONS), "severities": 5, "normalizer": "none",
-                               **(prepared if measuring.corruptions_from else {"seed": NOISE_SEED, **made})}
+        card["corruptions"] = {"normalizer": "none", **_how_corrupted(measuring, made)}
     if "perturbations" in chosen:
         card["flips"] = {"seed": NOISE_SEED, "sequences": measuring.sequences, "constants": made["constants"],
                          "protocol": "cifar_c", "normalizer": "none"}
@@ -34,9 +34,13 @@ def card_of(source, measuring, training_source):
     return card
 
 
-def prepared_name(where):
-    """The last part of a folder's path, or a TFDS name: a card does not hold where things are."""
-    return where.rstrip("/").split("/")[-1]
+def _how_corrupted(measuring, made):
+    """On the fly, or as the card of a prepared set says; of a set that others made, only its name is known."""
+    if not measuring.corruptions_from:
+        return {"seed": NOISE_SEED, **made}
+    noted = data.card_of(measuring.corruptions_from) if os.path.isdir(measuring.corruptions_from) else {}
+    known = {field: noted[field] for field in ("seed", *made) if field in noted}
+    return known or {"prepared_set": os.path.basename(measuring.corruptions_from.rstrip("/"))}
 
 
 def family(measure):

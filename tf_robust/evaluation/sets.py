@@ -30,11 +30,15 @@ class EvaluationSet:
     open: typing.Callable
 
 
-def evaluation_sets(source, training_source, measuring):
+def evaluation_sets(source, training_source, measuring, data_dir=None):
     """The sets that `measuring` (a `Measuring`) names, as a list of `EvaluationSet`.
 
     Args:
-        source: what to evaluate on. training_source: gives NUN its deviation per location.
+        source: what to evaluate on. training_source: gives NUN its deviation per location; None where no noise is asked for.
+        data_dir: where TFDS keeps a prepared corrupted set; None for its default.
+
+    Raises:
+        FileNotFoundError: a prepared set is not there, or holds no corruption.
     """
     def clean():
         return data.evaluation_batches(source, batch_of(source.image_shape))
@@ -48,7 +52,9 @@ def evaluation_sets(source, training_source, measuring):
         found.append(EvaluationSet("nun", lambda: _nonuniform(source, clean(), noise_probabilities(training_source))))
     if "noise_floor" in chosen:
         found += _floors(source, training_source, clean)
-    if "corruptions" in chosen:
+    if "corruptions" in chosen and measuring.corruptions_from:
+        found += _prepared(source, measuring.corruptions_from, data_dir)
+    elif "corruptions" in chosen:
         found += [_corrupted(source, name, severity, measuring, clean)
                   for name in corruptions.CORRUPTIONS for severity in SEVERITIES]
     if "perturbations" in chosen:
@@ -91,15 +97,24 @@ def _floors(source, training_source, clean):
 
 
 def _corrupted(source, name, severity, measuring, clean):
-    def on_the_fly():
-        options = {"constants": measuring.constants(source.image_shape), "protocol": measuring.protocol(source.image_shape),
-                   "frost_dir": measuring.frost_dir or None}
-        return _indexed(source, clean(), lambda x, i: corruptions.corrupt(x, name, severity, NOISE_SEED, i, **options))
+    options = {"constants": measuring.constants(source.image_shape), "protocol": measuring.protocol(source.image_shape),
+               "frost_dir": measuring.frost_dir or None}
+    return EvaluationSet(f"corruptions/{name}/{severity}", lambda: _indexed(
+        source, clean(), lambda x, i: corruptions.corrupt(x, name, severity, NOISE_SEED, i, **options)))
 
-    def prepared():
-        there = data.open_corrupted(measuring.corruptions_from, source, name, severity)
+
+def _prepared(source, where, data_dir):
+    """What a corrupted set that is already there holds, in the order of the benchmark."""
+    def opened(name, severity):
+        there = data.open_corrupted(where, source, name, severity, data_dir=data_dir)
         return data.evaluation_batches(there, batch_of(source.image_shape))
-    return EvaluationSet(f"corruptions/{name}/{severity}", prepared if measuring.corruptions_from else on_the_fly)
+    there = set(data.available(where, data_dir))
+    chosen = [(name, severity) for name in corruptions.CORRUPTIONS for severity in SEVERITIES if (name, severity) in there]
+    if not chosen:
+        raise FileNotFoundError(f"Expected corruptions ({', '.join(corruptions.CORRUPTIONS)}) in {where}. Found: "
+                                f"{', '.join(f'{name} {severity}' for name, severity in sorted(there)) or 'none'}")
+    return [EvaluationSet(f"corruptions/{name}/{severity}", lambda name=name, severity=severity: opened(name, severity))
+            for name, severity in chosen]
 
 
 def _sequences(source, measuring):

@@ -46,6 +46,11 @@ class Measuring:
         if self.subset < 0:
             raise ValueError(f"Expected subset >= 0. Received: {self.subset}")
 
+    @property
+    def needs_training_set(self):
+        """NUN's noise falls where training pictures vary little."""
+        return bool({"noise", "noise_floor"} & set(self.evaluations))
+
     def constants(self, image_shape):
         """The set of constants for pictures (H, W, C)."""
         chosen = self.corruption_constants
