@@ -4,10 +4,11 @@ import inspect
 
 import pytest
 
-from tf_robust import experiment, hyperparameters, methods
+from tf_robust import evaluation, hyperparameters, loading, methods, prepared, settings
 from tf_robust.data.augment import AUGMENTATIONS
 
-TARGETS = {**methods.METHODS, **AUGMENTATIONS, "settings": experiment.Settings}
+TARGETS = {**methods.METHODS, **AUGMENTATIONS, "settings": settings.Settings, "measuring": evaluation.Measuring,
+           "interface": loading.Interface, "writing": prepared.Writing}
 
 
 @pytest.mark.parametrize("name", TARGETS)
