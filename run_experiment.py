@@ -133,7 +133,7 @@ def evaluate(values, names):
             raise ValueError("Expected --saved_model=DIR, or --workdir=DIR of a trained run. Received neither")
         path, workdir = os.path.join(values.workdir, "saved_model"), os.path.join(values.workdir, "measured")
         values = parsed([f"--flagfile={recorded}", *sys.argv[1:]])
-    first = runs_of(values, names, os.path.basename(os.path.dirname(os.path.abspath(path))))[0]
+    first = runs_of(values, names, row_of(path))[0]
     requirements = evaluation.requirements(values.require)
     interface = loading.Interface(**{name: values[name].value for name in hyperparameters.parameters(loading.Interface)})
     found = first.measure(path, workdir, interface)
@@ -142,6 +142,12 @@ def evaluate(values, names):
     shortfalls = evaluation.shortfalls(found["rows"], requirements)
     if shortfalls:
         sys.exit("\n".join(["Not reached:", *shortfalls]))
+
+
+def row_of(saved_model):
+    """The row that a SavedModel is of: the name of its run's folder, or of the folder above where that is a seed's."""
+    folders = os.path.abspath(saved_model).split(os.sep)[:-1]
+    return next((name for name in reversed(folders) if name and not name.startswith("seed_")), "model")
 
 
 def corrupt(values, names):
