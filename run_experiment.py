@@ -138,7 +138,7 @@ def evaluate(values, names):
     interface = loading.Interface(**{name: values[name].value for name in hyperparameters.parameters(loading.Interface)})
     found = first.measure(path, workdir, interface)
     write_json(os.path.join(workdir, "evaluation.json"), found)
-    report(workdir, [found], first, {"title": f"{path} on {first.settings.data}"})
+    report(workdir, [{**found, "measured_in": workdir}], first, {"title": f"{path} on {first.settings.data}"})
     shortfalls = evaluation.shortfalls(found["rows"], requirements)
     if shortfalls:
         sys.exit("\n".join(["Not reached:", *shortfalls]))

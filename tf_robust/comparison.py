@@ -24,18 +24,20 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
     """Writes the report over evaluations, with the pictures of the data of `run`, and prints the table.
 
     Args:
+        evaluations: as `evaluation.json`; "measured_in": the folder of its records, where it is not the run's own.
         suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...]}, all optional.
     """
     suite = suite or {}
     pictures = os.path.join(folder, "figures")
     drawn = _of_data(pictures, run) if run else []
-    folders = {}
+    folders, measured = {}, {}
     for found in evaluations:  # the first seed of each row
-        folders.setdefault(found["row"], found.get("folder") or os.path.dirname(found["saved_model"]))
+        folders.setdefault(found["row"], os.path.dirname(found["saved_model"]))
+        measured.setdefault(found["row"], found.get("measured_in", folders[found["row"]]))
     histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
     drawn += [*figures.of_training(pictures, histories), *figures.of_utility(folders)]
     if any(row["measure"] == "aurra" for found in evaluations for row in found["rows"]):
-        drawn += figures.of_calibration(pictures, folders)
+        drawn += figures.of_calibration(pictures, measured)
     commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
     table = report.write(folder, evaluations, title=title, command=command, commit=commits, paper=suite.get("paper"),
                          baseline=suite.get("baseline"), figures=drawn, notes=suite.get("notes", ()))
