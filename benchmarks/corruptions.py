@@ -1,0 +1,244 @@
+"""Pictures a second of each corruption, ours against `imagecorruptions`: on one core, in one process, interleaved.
+
+    python benchmarks/corruptions.py                      # 10 minutes; needs benchmarks/requirements_corruptions.txt
+
+Ours takes and gives float32 batches in a tf.function, the peer uint8 pictures one by one: what the users of each have.
+Both use ImageNet-C's constants, the only ones that the peer has, at every size, and severity 3. Times are the process's
+CPU time, since other programs may run; wall time stands beside it. A ratio is the median over pairs of repeats.
+Both keep the frost photographs in memory; frost is left out of the mean, for ours has scaled them before, while the
+peer enlarges a whole one for each picture. Linux only: the process is pinned to one core.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# both before anything is imported that starts threads
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+os.environ.update({f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")})
+
+import datetime
+import functools
+import importlib.metadata
+import itertools
+import math
+import pathlib
+import statistics
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+try:
+    import cv2
+    import imagecorruptions
+    import numba
+    from imagecorruptions import corruptions as peer
+except ImportError as error:
+    sys.exit(f"Expected the peer, imagecorruptions, and what it needs. Received: {error}.\nInstall them into a virtual "
+             f"environment of their own:\n    python3 -m venv VENV\n    VENV/bin/pip install -e {ROOT}\n"
+             f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_corruptions.txt")
+
+from tests.corruptions import oracles
+from tf_robust import corruptions, workdir
+from tf_robust.corruptions import suite
+from tf_robust.errors import unknown
+from tf_robust.files import whole_file, write_json
+
+SEVERITY = 3
+RELEASED = "glass_blur_released"  # the peer's loop as it is released, in Python; beside the list, in a mean of its own
+PACKAGES = ("imagecorruptions", "opencv-python-headless", "scikit-image", "scipy", "pillow", "numba")
+GOALS = {"mean": 3.0, "smallest": 0.8}
+flags.DEFINE_list("sizes", ["32", "224"], "sides of the pictures; the peer takes 32 and more.")
+flags.DEFINE_integer("repeats", 5, "interleaved repeats; medians are reported.", lower_bound=1)
+flags.DEFINE_float("seconds", 0.3, "CPU time that a repeat takes, at least.", lower_bound=0.001)
+flags.DEFINE_list("corruptions", [*corruptions.CORRUPTIONS, RELEASED], "what to time.")
+flags.DEFINE_string("output", "", "folder for corruptions.json and corruptions.md; empty: print only.")
+FLAGS = flags.FLAGS
+
+
+def crashes(pictures):
+    """{name: what the peer, as it is installed, says when it fails on one of these pictures}."""
+    found = {}
+    for name in imagecorruptions.get_corruption_names("all"):
+        for picture, severity in itertools.product(pictures, range(1, 6)):
+            try:
+                imagecorruptions.corrupt(picture, corruption_name=name, severity=severity)
+            except Exception as error:  # whatever it is, users see it
+                found[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+                break
+    return found
+
+
+def repair():
+    """Patches the peer in memory, so that all of it runs, and at the best speed that it has."""
+    released_gaussian, python_glass = peer.gaussian, peer.glass_blur
+
+    # fog: "`np.float_` was removed in the NumPy 2.0 release"
+    np.float_ = np.float64
+
+    # glass_blur, gaussian_blur: "gaussian() got an unexpected keyword argument 'multichannel'", now channel_axis
+    def gaussian(image, sigma, multichannel=False, **options):
+        return released_gaussian(image, sigma, channel_axis=-1 if multichannel else None, **options)
+    peer.gaussian = gaussian
+
+    # glass_blur: no failure, but a loop over pixels in Python; the peer's repository has compiled it with Numba since
+    def compiled_glass(picture, severity):
+        deviation, reach, times = ((.7, 1, 2), (.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
+        levels = np.uint8(gaussian(np.array(picture) / 255., deviation, multichannel=True) * 255)
+        mix_pixels(levels, reach, times)
+        return np.clip(gaussian(levels / 255., deviation, multichannel=True), 0, 1) * 255
+    imagecorruptions.corruption_dict["glass_blur"] = compiled_glass
+    imagecorruptions.corruption_dict[RELEASED] = python_glass
+
+    # frost: no failure, but it reads a photograph from the disk for each picture
+    cv2.imread = functools.lru_cache(cv2.imread)
+
+
+@numba.njit
+def mix_pixels(levels, reach, times):
+    for _ in range(times):
+        for row in range(levels.shape[0] - reach, reach, -1):
+            for column in range(levels.shape[1] - reach, reach, -1):
+                right, down = np.random.randint(-reach, reach), np.random.randint(-reach, reach)
+                levels[row, column] = levels[row + down, column + right]  # the peer's exchange, which is a copy
+
+
+def our_call(name, images):
+    """A function that corrupts one batch, with new draws each time."""
+    corruption = suite.named(name.removesuffix("_released"), os.path.join(os.path.dirname(peer.__file__), "frost"))
+    count = len(images)
+
+    @tf.function
+    def corrupt(images, first):  # both are arguments, so nothing is folded away
+        return corruption(images, SEVERITY, indices=first + tf.range(count, dtype=tf.int64), constants="imagenet")
+    images, firsts = tf.constant(images), itertools.count(0, count)
+    return lambda: corrupt(images, tf.constant(next(firsts), tf.int64))
+
+
+def peer_call(name, pictures):
+    """A function that corrupts one picture, the next one each time."""
+    pictures = itertools.cycle(pictures)
+    return lambda: imagecorruptions.corrupt(next(pictures), corruption_name=name, severity=SEVERITY)
+
+
+def seconds(call, count):
+    """[CPU, wall] that `count` calls take."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(count):
+        call()
+    return np.array([time.process_time() - cpu, time.perf_counter() - wall])
+
+
+def calls_needed(call):
+    """How many calls take `--seconds` of CPU; the first two trace, compile, read and warm up."""
+    seconds(call, 2)
+    count = 1
+    while (taken := seconds(call, count)[0]) < FLAGS.seconds / 4:
+        count *= 2
+    return math.ceil(count * FLAGS.seconds / taken)
+
+
+def timed(name, size):
+    """The row of one corruption at one size."""
+    images = oracles.pictures(size, size, 3, max(16, 500 * 32**2 // size**2))
+    calls = our_call(name, images), peer_call(name, list(np.round(255 * images).astype(np.uint8)))
+    counts = [calls_needed(call) for call in calls]
+    pictures = len(images) * counts[0], counts[1]
+    rates = np.array([[number / seconds(call, count) for call, count, number in zip(calls, counts, pictures)]
+                      for _ in range(FLAGS.repeats)])  # [repeats, ours or peer, CPU or wall]
+    low, ratio, high = np.percentile(rates[:, 0, 0] / rates[:, 1, 0], [25, 50, 75])
+    (ours, ours_wall), (peers, peers_wall) = np.median(rates, axis=0).tolist()
+    return {"corruption": name, "size": size, "batch": len(images), "ratio": ratio, "quartiles": [low, high],
+            "wall_ratio": float(np.median(rates[:, 0, 1] / rates[:, 1, 1])), "ours": ours, "peer": peers,
+            "ours_wall": ours_wall, "peer_wall": peers_wall}
+
+
+def line(row):
+    return (f"| {row['corruption']} | {row['size']} | {row['ours']:,.0f} | {row['peer']:,.0f} | {row['ratio']:.2f} "
+            f"[{row['quartiles'][0]:.2f}, {row['quartiles'][1]:.2f}] | {row['ours_wall']:,.0f} | "
+            f"{row['peer_wall']:,.0f} | {row['wall_ratio']:.2f} |")
+
+
+def summary(rows, size):
+    """Geometric means of the ratios at one size, over all but frost, and the smallest; None where nothing counts."""
+    ratios = {row["corruption"]: row["ratio"] for row in rows if row["size"] == size}
+    released = {**ratios, "glass_blur": ratios.pop(RELEASED, None) or ratios.get("glass_blur")}
+    slowest = min(ratios, key=ratios.get, default=None)
+    return {"size": size, "mean": mean(ratios), "slowest": slowest, "smallest": ratios.get(slowest),
+            "mean_with_released_glass_blur": mean(released)}
+
+
+def mean(ratios):
+    counted = [ratio for name, ratio in ratios.items() if name not in ("frost", RELEASED) and ratio]
+    return statistics.geometric_mean(counted) if counted else None
+
+
+def sentence(found):
+    size, ratio, slowest, smallest, released = (math.nan if value is None else value for value in found.values())
+    return (f"{size} px: geometric mean of the ratios, without frost, {ratio:.2f} (goal {GOALS['mean']:g}); with the peer's "
+            f"glass blur as released {released:.2f}. Smallest {smallest:.2f}, {slowest} (goal {GOALS['smallest']:g}).")
+
+
+def check_flags():
+    names = [*corruptions.CORRUPTIONS, RELEASED]
+    for name in FLAGS.corruptions:
+        if name not in names:
+            raise app.UsageError(str(unknown("corruption", name, names)))
+    if not FLAGS.sizes or not all(size.isdecimal() and int(size) >= 32 for size in FLAGS.sizes):
+        raise app.UsageError(f"Expected sizes of at least 32, like 32,224. Received: {','.join(FLAGS.sizes)}")
+    try:
+        os.makedirs(FLAGS.output or ".", exist_ok=True)  # rather now than after the measurement
+    except OSError as error:
+        raise app.UsageError(f"Expected a folder to write to. Received: {FLAGS.output} ({error.strerror})") from error
+
+
+def unpatched(size, failed):
+    return (f"The peer as it is installed fails at {size} px in {len(failed)} corruptions: "
+            + ("; ".join(f"{name} ({message})" for name, message in failed.items()) or "none") + ".")
+
+
+def main(_):
+    check_flags()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.get_logger().setLevel("ERROR")  # every call is a new tf.function, on purpose
+    cv2.setNumThreads(1)
+    np.random.seed(0)
+    sizes = list(map(int, FLAGS.sizes))
+    failed = {size: crashes(np.round(255 * oracles.pictures(size, size, 3, 2)).astype(np.uint8)) for size in sizes}
+    repair()
+    lines, rows = ["| corruption | px | ours | peer | ours over peer: median [quartiles] | ours, wall | peer, wall | "
+                   "ours over peer, wall |", "|" + " --- |" * 8], []
+    print("\n".join(lines))
+    for size, name in itertools.product(sizes, FLAGS.corruptions):
+        rows.append(timed(name, size))
+        lines.append(line(rows[-1]))
+        print(lines[-1], flush=True)
+    summaries = [summary(rows, size) for size in sizes]
+    notes = [*map(sentence, summaries), *(unpatched(size, failed[size]) for size in sizes)]
+    print("\n".join(["", *notes]))
+    if FLAGS.output:
+        write(lines, notes, {"summary": summaries, "peer_fails": failed, "rows": rows})
+
+
+def write(lines, notes, results):
+    versions = {**workdir.environment(), **{name: importlib.metadata.version(name) for name in PACKAGES}}
+    head = {"command": "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]]), "commit": workdir.commit(),
+            "date": datetime.date.today().isoformat(), "versions": versions, "goals": GOALS}
+    write_json(os.path.join(FLAGS.output, "corruptions.json"), {**head, **results})
+    paragraphs = [
+        f"# Pictures a second and core of each corruption, severity {SEVERITY}",
+        f"`{head['command']}`, commit {head['commit']}, {head['date']}, {FLAGS.repeats} interleaved repeats of "
+        f"{FLAGS.seconds:g} s. By CPU time; wall time beside it. {RELEASED}: the peer's loop in Python; in "
+        f"glass_blur it is compiled, as in its repository.", "\n".join(lines), "\n".join(f"* {note}" for note in notes),
+        "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."]
+    with whole_file(os.path.join(FLAGS.output, "corruptions.md")) as file:
+        file.write("\n\n".join(paragraphs) + "\n")
+
+
+if __name__ == "__main__":
+    app.run(main)
