@@ -179,7 +179,7 @@ def mean(ratios):
 
 def sentence(found):
     size, ratio, slowest, smallest, released = (math.nan if value is None else value for value in found.values())
-    return (f"{size} px: geometric mean of the ratios, without frost, {ratio:.2f} (goal {GOALS['mean']:g}); with the peer's "
+    return (f"{size} px: geometric mean without frost {ratio:.2f} (goal {GOALS['mean']:g}); with the peer's "
             f"glass blur as released {released:.2f}. Smallest {smallest:.2f}, {slowest} (goal {GOALS['smallest']:g}).")
 
 
