@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from tf_robust import evaluation, metrics
+from tf_robust import evaluation, metrics, prepared
 from tf_robust.evaluation import scoring
 
 Measuring = evaluation.Measuring
@@ -216,3 +216,21 @@ def test_requirements():
             evaluation.requirements(bad)
     with pytest.raises(ValueError, match="Did you mean 'flips/mean'"):
         evaluation.shortfalls(rows, evaluation.requirements("flip/mean<=1"))
+
+
+def test_a_set_written_to_disk_is_the_one_that_is_made_on_the_fly(source, tmp_path):
+    whole = source(20, split="test")
+    test, measuring = whole.subset(np.arange(1, 20, 2)), Measuring(evaluations=("corruptions",))
+    chosen = ("shot_noise", "fog", "pixelate")
+    recipe = prepared.Recipe(evaluation.NOISE_SEED, protocol=measuring.protocol(test.image_shape))
+    prepared.write(lambda: test, str(tmp_path), prepared.Writing(corruptions=chosen, block=4), recipe)
+    stored = dataclasses.replace(measuring, corruptions_from=str(tmp_path))
+    on_the_fly = {one.name: one for one in evaluation.evaluation_sets(test, None, measuring)}
+    from_disk = evaluation.evaluation_sets(test, None, stored)
+    assert [one.name for one in from_disk] == [f"corruptions/{name}/{s}" for name in chosen for s in range(1, 6)]
+    for one in from_disk[::2]:
+        for (images, labels), (expected, truth) in zip(one.open(), on_the_fly[one.name].open()):
+            np.testing.assert_allclose(images, expected, atol=1e-6)
+            np.testing.assert_array_equal(labels, truth)
+    cards = [evaluation.card_of(test, how, None)["corruptions"] for how in (measuring, stored)]
+    assert cards[0] == cards[1] and cards[0]["seed"] == evaluation.NOISE_SEED
