@@ -72,6 +72,15 @@ def test_a_suite_runs_every_row_and_seed_skips_what_is_done_and_reports_once(pic
     assert "done before" in capsys.readouterr().out
 
 
+def test_one_row_of_a_table_by_itself_has_its_name_and_paper_numbers_but_no_baseline(pictures, tmp_path):
+    (tmp_path / "xe.flags").write_text("")
+    (tmp_path / "noisy.flags").write_text("\n".join([pictures, *SMALL, "--method=gaussian"]))
+    (tmp_path / "suite.json").write_text(json.dumps({"baseline": "xe", "paper": {"noisy": {"clean": [0.8, None]}}}))
+    main(f"--flagfile={tmp_path}/noisy.flags", f"--workdir={tmp_path}/out")
+    row, = read(tmp_path / "out" / "results.json")["rows"]
+    assert (row["row"], row["paper"], row["difference"]) == ("noisy", [0.8, None], None)
+
+
 def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, tmp_path):
     for seed in (0, 1):
         main(pictures, *SMALL, f"--workdir={tmp_path}/runs/{seed}", f"--seeds={seed}")

@@ -28,6 +28,8 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
         suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...]}, all optional.
     """
     suite = suite or {}
+    measured_rows = {found["row"] for found in evaluations}
+    baseline = suite.get("baseline") if suite.get("baseline") in measured_rows else None  # a table's row run by itself
     pictures = os.path.join(folder, "figures")
     drawn = _of_data(pictures, run) if run else []
     folders, measured = {}, {}
@@ -40,7 +42,7 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
         drawn += figures.of_calibration(pictures, measured)
     commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
     table = report.write(folder, evaluations, title=title, command=command, commit=commits, paper=suite.get("paper"),
-                         baseline=suite.get("baseline"), figures=drawn, notes=suite.get("notes", ()))
+                         baseline=baseline, figures=drawn, notes=suite.get("notes", ()))
     print(f"\n{report.to_text(table)}\n\n{report.verdict(table)}\n")
     return table
 
