@@ -76,11 +76,13 @@ def _origins(offsets, height, width, reach):
         return seen
     # i: what pixel i ends with; ~i, which is negative: the old value of pixel i
     pointers = tf.where(shifts > 0, seen, ~seen)
+    ahead = tf.gather(pointers, tf.maximum(pointers, 0))
+    pointers = tf.where(pointers >= 0, ahead, pointers)  # all at once while many are open, then only those that still are
 
     def follow(pointers, open_):
         ahead = tf.gather(pointers, tf.gather_nd(pointers, open_))
         return tf.tensor_scatter_nd_update(pointers, open_, ahead), tf.boolean_mask(open_, ahead >= 0)
-    open_ = tf.where(shifts > 0)  # [pixels, 1]
+    open_ = tf.where(pointers >= 0)  # [pixels, 1]
     return ~tf.while_loop(lambda _, open_: tf.size(open_) > 0, follow, [pointers, open_],
                           shape_invariants=[pointers.shape, tf.TensorShape([None, 1])])[0]
 

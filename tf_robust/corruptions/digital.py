@@ -83,10 +83,11 @@ def _pixelate(images, share):
     """
     height, width, _ = images.shape[1:]
     rows, columns = (max(int(side * share), 1) for side in (height, width))
-    levels = tf.transpose(tf.round(255.0 * images), _SWAPPED)
+    levels = tf.round(255.0 * tf.transpose(images, _SWAPPED))  # in this order the product needs no memory of its own
     levels = tf.transpose(_box_means(levels, columns), _SWAPPED)
-    small = _box_means(levels, rows) * _LEVEL
-    return tf.gather(tf.gather(small, _enlarged(columns, width), axis=2), _enlarged(rows, height), axis=1)
+    small = tf.transpose(_box_means(levels, rows) * _LEVEL, _SWAPPED)
+    wide = tf.gather(small, _enlarged(columns, width), axis=1)  # whole lines: far quicker than along the third axis
+    return tf.gather(tf.transpose(wide, _SWAPPED), _enlarged(rows, height), axis=1)
 
 
 def _box_means(levels, count):

@@ -40,12 +40,12 @@ def poisson(images, photons, uniform):
 
 @functools.lru_cache(maxsize=32)
 def poisson_quantiles(photons):
-    """int16 [256, 16384]: the number of photons at each gray level and quantile."""
+    """int [256, 16384]: the number of photons at each gray level and quantile. In 8 bits if they suffice: read twice as fast."""
     rates = np.arange(_LEVELS)[:, None] * (photons / (_LEVELS - 1))
     counts = np.arange(int(photons + 8 * np.sqrt(photons)) + 8)
     middles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     below = scipy.stats.poisson.cdf(counts[None], rates)
-    return np.stack([np.searchsorted(row, middles) for row in below]).astype(np.int16)
+    return np.stack([np.searchsorted(row, middles) for row in below]).astype(np.uint8 if len(counts) <= 256 else np.int16)
 
 
 def _impulse(images, amount, *, uniform):

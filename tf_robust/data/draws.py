@@ -42,8 +42,8 @@ class Draws:
         return tf.gather(tf.constant(_normal_quantiles()), tf.cast(self._bits(shape), tf.int32))
 
     def integers(self, shape, low, high):
-        """int32 [N, *shape] in low..high - 1."""
-        return low + tf.cast(self._bits(shape), tf.int32) * (high - low) // _LEVELS
+        """int32 [N, *shape] in low..high - 1, of at most 32,767 values."""
+        return low + tf.bitwise.right_shift(tf.cast(self._bits(shape), tf.int32) * (high - low), 16)
 
     def _bits(self, shape):
         """uint16 [N, *shape]"""
