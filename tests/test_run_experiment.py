@@ -94,6 +94,20 @@ def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, tmp_pa
     assert os.path.exists(tmp_path / "compared" / "report.html")
 
 
+def test_a_corrupted_set_is_written_and_measured(pictures, tmp_path, capsys):
+    main("--mode=corrupt", pictures, "--image_size=16", "--corruptions=pixelate,fog", f"--workdir={tmp_path}/c")
+    assert {"pixelate.npy", "fog.npy", "labels.npy", "card.json", "sheet.png"} <= set(os.listdir(tmp_path / "c"))
+    assert np.load(tmp_path / "c" / "fog.npy").shape == (5 * 24, 16, 16, 3)
+    main("--mode=train", pictures, *SMALL, f"--workdir={tmp_path}/run")
+    measure = ["--mode=evaluate", pictures, *SMALL[:-1], f"--saved_model={tmp_path}/run/saved_model",
+               "--evaluations=corruptions", f"--corruptions_from={tmp_path}/c", f"--workdir={tmp_path}/m"]
+    main(*measure, "--require=corruptions/fog>=0")
+    taken = {row["measure"] for row in read(tmp_path / "m" / "evaluation.json")["rows"]}
+    assert taken == {f"corruptions/{name}{s}" for name in ("pixelate", "fog") for s in ("", "/1", "/2", "/3", "/4", "/5")}
+    with pytest.raises(SystemExit, match="corruptions/fog is .*, required >= 1.5"):
+        main(*measure, "--require=corruptions/fog>=1.5")
+
+
 def test_measuring_anew_does_not_train_again(pictures, tmp_path, monkeypatch):
     main(pictures, *SMALL, f"--workdir={tmp_path}")
     monkeypatch.setattr(experiment.Run, "train", lambda *_: pytest.fail("trained again"))

@@ -24,10 +24,6 @@ class Corruption:
     apply: typing.Callable
     draw: typing.Callable = None
 
-    @property
-    def __name__(self):
-        return self.name
-
     def __call__(self, images, severity, *, seed=0, indices=None, constants="auto"):
         """float32 [N, H, W, C] in [0, 1] -> the same; arguments as `corruptions.corrupt`."""
         shape = static_shape(images)

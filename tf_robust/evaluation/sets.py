@@ -1,6 +1,7 @@
 """The sets that the papers measure on: clean, noised, corrupted, and perturbation sequences."""
 
 import dataclasses
+import functools
 import itertools
 import typing
 
@@ -42,6 +43,7 @@ def evaluation_sets(source, training_source, measuring, data_dir=None):
     """
     def clean():
         return data.evaluation_batches(source, batch_of(source.image_shape))
+    deviation = functools.cache(lambda: _deviation(training_source))  # of all noise sets; read when the first is opened
     found = []
     chosen = measuring.evaluations
     if {"clean", "calibration"} & set(chosen):
@@ -49,9 +51,10 @@ def evaluation_sets(source, training_source, measuring, data_dir=None):
     if "noise" in chosen:
         found.append(EvaluationSet("un", lambda: _indexed(
             source, clean(), lambda x, i: corruptions.uniform_noise(x, seed=NOISE_SEED, indices=i))))
-        found.append(EvaluationSet("nun", lambda: _nonuniform(source, clean(), noise_probabilities(training_source))))
+        found.append(EvaluationSet("nun", lambda: _nonuniform(
+            source, clean(), corruptions.nonuniform_probabilities(deviation()))))
     if "noise_floor" in chosen:
-        found += _floors(source, training_source, clean)
+        found += _floors(source, deviation, clean)
     if "corruptions" in chosen and measuring.corruptions_from:
         found += _prepared(source, measuring.corruptions_from, data_dir)
     elif "corruptions" in chosen:
@@ -89,9 +92,9 @@ def _nonuniform(source, batches, probabilities):
                     lambda x, i: corruptions.nonuniform_noise(x, probabilities, seed=NOISE_SEED, indices=i))
 
 
-def _floors(source, training_source, clean):
+def _floors(source, deviation, clean):
     def opened(floor):
-        chances = corruptions.nonuniform_probabilities(_deviation(training_source), floor=floor)
+        chances = corruptions.nonuniform_probabilities(deviation(), floor=floor)
         return _nonuniform(source, clean(), chances)
     return [EvaluationSet(f"nun/floor_{floor:g}", lambda floor=floor: opened(floor)) for floor in NOISE_FLOORS]
 
