@@ -11,7 +11,7 @@ from absl import app, flags, logging
 
 from tf_robust import comparison, evaluation, experiment, hyperparameters, loading, methods, prepared, settings, suites, training
 from tf_robust import workdir as workdirs
-from tf_robust.data.augment import AUGMENTATIONS
+from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.files import write_json
 from tf_robust.methods.base import Method
 
@@ -63,7 +63,7 @@ def runs_of(values, names, row):
     told = settings.Settings(**of(settings.Settings, ""))
     measuring = evaluation.Measuring(**of(evaluation.Measuring, ""))
     options = {**of(Method, ""), **of(methods.METHODS[told.method], f"{told.method}_")}
-    augmentations = {name: of(AUGMENTATIONS[name], f"{name}_") for name in told.augmentations}
+    augmentations = {name: of(VIEWS[name], f"{name}_") for name in (*told.augmentations, *told.views)}
     flags_used = [values[name] for name in names if name in used and name not in experiment.PLACES]
     texts = {flag.name: _text(flag.value) for flag in flags_used}
     defaults = {name: _text(values[name].default) for name in names}

@@ -38,7 +38,8 @@ class TensorBoard(keras.callbacks.Callback):
         self.writer = tf.summary.create_file_writer(folder)
         with self.writer.as_default(step=0):
             if batch is not None:
-                tf.summary.image("augmented batch", batch.views[0], max_outputs=16)
+                for position, view in enumerate(batch.views):
+                    tf.summary.image(f"augmented batch/view {position}", view, max_outputs=16)
             if text:
                 tf.summary.text("flags", f"```\n{text}\n```")
 

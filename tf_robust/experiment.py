@@ -10,7 +10,7 @@ import keras
 
 from tf_robust import (callbacks, data, evaluation, export, figures, loading, methods, models, optimizers, training,
                        workdir)
-from tf_robust.data.augment import AUGMENTATIONS
+from tf_robust.data.augment import VIEWS
 from tf_robust.files import digest_of_folder, read_json, write_json
 
 # Flags that no trained weight depends on, and where things are: free to differ when a run is resumed.
@@ -23,7 +23,7 @@ class Run:
 
     Args:
         settings: `Settings`. measuring: `evaluation.Measuring`.
-        hyperparameters: {"method": {...}, "augmentations": {name: {...}}}, keyword arguments.
+        hyperparameters: {"method": {...}, "augmentations": {name: {...}}}, keyword arguments; views' are among the latter.
         flags: {name: text}, everything the run depends on but where the data are, as written to `flags.txt`.
         defaults: {name: text}, the same flags' defaults. row: its name in tables. seed: int.
     """
@@ -44,9 +44,11 @@ class Run:
                                   validation_share=s.validation_share, download=s.download)
         return data.masked(data.relabelled(source, data.read_label_map(s.label_map)) if s.label_map else source)
 
-    def augmentations(self):
-        return [functools.partial(AUGMENTATIONS[name], **self.hyperparameters["augmentations"][name])
-                for name in self.settings.augmentations]
+    def pipeline(self):
+        """What happens to a picture before the method sees it, as `data.training_epoch` takes it."""
+        def told(names):
+            return [functools.partial(VIEWS[name], **self.hyperparameters["augmentations"].get(name, {})) for name in names]
+        return {"augmentations": told(self.settings.augmentations), "views": told(self.settings.views)}
 
     def method(self, source):
         """The compiled method on a fresh classifier."""
@@ -55,6 +57,7 @@ class Run:
         with _precision(s.mixed_precision), training.strategy().scope():
             classifier = models.build(s.model, source.image_shape, source.num_classes, seed=self.seed)
             method = methods.METHODS[s.method](classifier, seed=self.seed, **self.hyperparameters["method"])
+            method.check_views(s.views)
             schedule = optimizers.learning_rate_schedule(
                 s.schedule, s.learning_rate, steps_per_epoch=steps, epochs=s.epochs,
                 warmup_epochs=s.learning_rate_warmup_epochs, decay_rate=s.decay_rate, decay_epochs=s.decay_epochs,
@@ -65,14 +68,14 @@ class Run:
     def train(self, folder, source):
         """Trains, or goes on training, in a claimed folder, and exports. Returns a TrainingResult."""
         s = self.settings
-        method, augmentations = self.method(source), self.augmentations()
+        method, pipeline = self.method(source), self.pipeline()
         has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_share)
         validation = self.source("validation") if has_validation else None
-        epoch = data.training_epoch(source, s.batch_size, seed=self.seed, epoch=0, augmentations=augmentations)
+        epoch = data.training_epoch(source, s.batch_size, seed=self.seed, epoch=0, **pipeline)
         text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
         board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), next(iter(epoch)), text)
         result = training.fit(
-            method, source, epochs=s.epochs, batch_size=s.batch_size, augmentations=augmentations,
+            method, source, epochs=s.epochs, batch_size=s.batch_size, **pipeline,
             checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation,
             callbacks=[callbacks.History(os.path.join(folder, "history.json")), board],
             steps_per_execution=s.steps_per_execution)

@@ -3,7 +3,7 @@
 import dataclasses
 
 from tf_robust import methods, models, optimizers
-from tf_robust.data.augment import AUGMENTATIONS
+from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.errors import unknown
 
 
@@ -23,6 +23,7 @@ class Settings:
         model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2.
         method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl.
         augmentations: applied in this order: crop_flip, patch_gaussian.
+        views: what the method sees of the augmented picture, a view each: clean, or an augmentation.
         epochs: passes over the training set.
         batch_size: examples a step, over all replicas.
         optimizer: adam or sgd.
@@ -47,6 +48,7 @@ class Settings:
     model: str = "lenet"
     method: str = "cross_entropy"
     augmentations: tuple[str, ...] = ()
+    views: tuple[str, ...] = ("clean",)
     epochs: int = 10
     batch_size: int = 128
     optimizer: str = "adam"
@@ -62,13 +64,15 @@ class Settings:
     mixed_precision: bool = False
 
     def __post_init__(self):
-        choices = {"model": models.MODELS, "method": methods.METHODS, "augmentations": AUGMENTATIONS,
+        choices = {"model": models.MODELS, "method": methods.METHODS, "augmentations": AUGMENTATIONS, "views": VIEWS,
                    "optimizer": optimizers.OPTIMIZERS, "schedule": optimizers.SCHEDULES}
         for name, known in choices.items():
             chosen = getattr(self, name)
             for word in (chosen,) if isinstance(chosen, str) else chosen:
                 if word not in known:
                     raise unknown(name.rstrip("s"), word, known)
+        if not self.views:
+            raise ValueError("Expected at least one view. Received: none")
         for name in ("epochs", "batch_size", "steps_per_execution", "image_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Expected {name} >= 1. Received: {getattr(self, name)}")

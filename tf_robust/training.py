@@ -41,18 +41,18 @@ def strategy():
     return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
 
 
-def fit(method, source, *, epochs, batch_size, augmentations=(), checkpoint_folder=None, validation=None, callbacks=(),
-        steps_per_execution=1, stop_after=None):
+def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validation=None, callbacks=(), steps_per_execution=1,
+        stop_after=None, **pipeline):
     """Trains a compiled method, from its newest checkpoint if there is one.
 
     Args:
         method: a `Method`, compiled with an optimizer (inside the strategy's scope, if any).
         source: a `data.Source`. epochs, batch_size: positive; the batch is over all replicas.
-        augmentations: functions (images, seed) -> images.
         checkpoint_folder: where to save after each epoch, every ten minutes or so and on Ctrl-C; None: nowhere.
         validation: a `Source` evaluated after every epoch, or about ten times in a longer training; None for none.
         callbacks: Keras callbacks. steps_per_execution: steps run without coming back to Python.
         stop_after: stop cleanly at this global step, as Ctrl-C does.
+        **pipeline: `augmentations` and `views`, as `data.training_epoch` takes them.
 
     Returns:
         TrainingResult
@@ -84,8 +84,7 @@ def fit(method, source, *, epochs, batch_size, augmentations=(), checkpoint_fold
         saver = _Saver(method, checkpoint_folder, step)
         while step < steps * epochs:
             epoch, done = divmod(step, steps)
-            batches = data.training_epoch(source, batch_size, seed=method.seed, epoch=epoch,
-                                          augmentations=augmentations, skip_batches=done)
+            batches = data.training_epoch(source, batch_size, seed=method.seed, epoch=epoch, skip_batches=done, **pipeline)
             iterator = iter(strategy.experimental_distribute_dataset(batches))
             callbacks.on_epoch_begin(epoch)
             if not done:

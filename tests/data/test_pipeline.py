@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from tf_robust.data import Batch, evaluation_batches, steps_per_epoch, training_epoch
-from tf_robust.data.augment import crop_flip, patch_gaussian
+from tf_robust.data.augment import clean, crop_flip, patch_gaussian
 from tf_robust.data.sources import ArraySource
 
 SIZE, BATCH = 14, 4  # three whole batches an epoch
@@ -72,6 +72,17 @@ def test_augmentations_apply_in_the_given_order(source):
     pixels = epoch_of(source)[0].views[0]
     np.testing.assert_allclose(halved_first, (pixels / 2)**2, rtol=1e-6)
     np.testing.assert_allclose(squared_first, pixels**2 / 2, rtol=1e-6)
+
+
+def test_views_are_made_of_the_augmented_picture_each_with_draws_of_its_own(source):
+    def noise(images, seed):
+        return tf.random.stateless_uniform(tf.shape(images), seed)
+    plain = epoch_of(source, augmentations=[noise])[0].views[0]
+    kept, one, other = epoch_of(source, augmentations=[noise], views=[clean, noise, noise])[0].views
+    np.testing.assert_array_equal(kept, plain)
+    assert not np.isclose(one, other, atol=0.01).all() and not np.isclose(one, plain, atol=0.01).all()
+    halved, = epoch_of(source, augmentations=[noise], views=[lambda images, _: images / 2])[0].views
+    np.testing.assert_allclose(halved, plain / 2)
 
 
 def test_every_step_epoch_seed_and_place_in_the_order_draws_anew(source):

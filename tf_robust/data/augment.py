@@ -1,7 +1,8 @@
 """Training augmentations: images [N, H, W, C] float32 in [0, 1] and an int [2] seed -> the same shape and range.
 
 Each draws once per picture of the batch from the stateless `seed`. Their keyword-only arguments become flags,
-`--patch_gaussian_size` and so on; the order in `--augmentations` is the order of application.
+`--patch_gaussian_size` and so on; the order in `--augmentations` is the order of application. `--views` says what is then
+made of the augmented picture, a view each: `clean,augmix,augmix`.
 """
 
 import tensorflow as tf
@@ -55,4 +56,11 @@ def patch_gaussian(images, seed, *, size: int = 25, sigma: float = 0.1, random_s
     return tf.where(patch[..., None], tf.clip_by_value(images + noise, 0.0, 1.0), images)
 
 
+def clean(images, seed):
+    """The picture as it is."""
+    del seed
+    return images
+
+
 AUGMENTATIONS = {f.__name__: f for f in (crop_flip, patch_gaussian)}
+VIEWS = {"clean": clean, **AUGMENTATIONS}

@@ -1,10 +1,11 @@
-"""source -> the epoch's order -> batches -> float32 in [0, 1] -> augmented views -> prefetch."""
+"""source -> the epoch's order -> batches -> float32 in [0, 1] -> augmentations -> views -> prefetch."""
 
 import typing
 
 import tensorflow as tf
 
 from tf_robust.data import image_ops
+from tf_robust.data.augment import clean
 
 
 class Batch(typing.NamedTuple):
@@ -20,13 +21,14 @@ class Batch(typing.NamedTuple):
     step: tf.Tensor
 
 
-def training_epoch(source, batch_size, *, seed, epoch, augmentations=(), skip_batches=0):
+def training_epoch(source, batch_size, *, seed, epoch, augmentations=(), views=(clean,), skip_batches=0):
     """The batches of one epoch, as a pure function of its arguments.
 
     Args:
         source: a `Source`. batch_size: examples a step, over all replicas.
         seed: the run's seed. epoch: from 0.
         augmentations: functions (images, seed) -> images, applied in this order.
+        views: functions (images, seed) -> images, each of which makes one view of the augmented picture.
         skip_batches: how many of the epoch's batches were already trained on.
 
     Returns:
@@ -36,12 +38,15 @@ def training_epoch(source, batch_size, *, seed, epoch, augmentations=(), skip_ba
 
     def to_batch(step, example):
         images, labels = example
-        view = image_ops.to_float(images)
+        picture, shape = image_ops.to_float(images), [batch_size, *source.image_shape]
+
+        def applied(function, picture, purpose):
+            return tf.ensure_shape(function(picture, tf.random.experimental.stateless_fold_in(
+                tf.stack([tf.constant(seed, tf.int64), step]), purpose)), shape)
         for position, augment in enumerate(augmentations):
-            view = augment(view, tf.random.experimental.stateless_fold_in(
-                tf.stack([tf.constant(seed, tf.int64), step]), 1000 + position))
-        view = tf.ensure_shape(view, [batch_size, *source.image_shape])
-        return Batch((view,), labels, tf.fill([batch_size], step))
+            picture = applied(augment, picture, 1000 + position)
+        made = tuple(applied(view, picture, 2000 + position) for position, view in enumerate(views))
+        return Batch(made, labels, tf.fill([batch_size], step))
 
     batches = source.epoch(seed, epoch, batch_size, skip_batches).enumerate(start=epoch * steps + skip_batches)
     options = tf.data.Options()

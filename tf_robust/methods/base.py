@@ -42,6 +42,11 @@ class Method(keras.Model):
         """
         raise NotImplementedError
 
+    def check_views(self, views):
+        """Raises ValueError unless the method can train on these views, a name each (`Settings.views`)."""
+        if len(views) != 1:
+            raise ValueError(f"Expected one view for the method {type(self).__name__}. Received: views={','.join(views)}")
+
     def schedule(self, steps_per_epoch, total_steps):
         """Told once, before training, how long it is; until then an epoch counts as one step. Returns warnings."""
         return []
