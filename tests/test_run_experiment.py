@@ -152,8 +152,9 @@ def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
 @pytest.mark.parametrize("flag, message", [
     ("--data=synthetic_digit", "Did you mean 'synthetic_digits'"), ("--model=lenett", "Did you mean 'lenet'"),
     ("--method=flc", "Did you mean 'fcl'"), ("--optimizer=sdg", "Did you mean 'sgd'"),
-    ("--augmentations=crop_flop", "Did you mean 'crop_flip'"), ("--views=claen", "Did you mean 'clean'"),
-    ("--views=", "at least one view"), ("--views=clean,clean", "Expected one view for the method CrossEntropy"), ("--batch_size=0", "batch_size >= 1"),
+    ("--augmentations=crop_flop", "Did you mean 'crop_flip'"), ("--views=", "at least one view"),
+    ("--views=claen", "Did you mean 'clean'"), ("--views=clean,clean", "Expected one view for the method CrossEntropy"),
+    ("--batch_size=0", "batch_size >= 1"),
     ("--batch_size=100000", "batch no larger than the data"), ("--data=folder:/nowhere", "Not found: /nowhere"),
     ("--epochs=0", "epochs"), ("--evaluations=clear", "Did you mean 'clean'"), ("--train_examples=99999", "at most 10050"),
     ("--saved_model=nowhere --mode=evaluate", "saved_model.pb"), ("--suite=nowhere --mode=suite", "folder of .flags"),

@@ -4,8 +4,40 @@ import tensorflow as tf
 
 
 def cross_entropy(labels, logits):
-    """Softmax cross-entropy. labels: int [N]. logits: [N, C]. -> [N], in nats."""
+    """Softmax cross-entropy. labels: int [N]. logits: [N, C]. -> [N], in nats.
+
+    Raises:
+        ValueError: labels are not class indices.
+    """
+    labels = tf.convert_to_tensor(labels)
+    if not labels.dtype.is_integer or labels.shape.rank != 1:
+        raise ValueError(f"Expected labels as class indices, int [N]. Received: {labels.dtype.name}, shape {labels.shape}")
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def jensen_shannon(distributions, weights=None):
+    """Jensen-Shannon divergence sum over k of w_k KL(p_k | sum over j of w_j p_j) (NoisyMix, section 3.2; Lin, 1991).
+
+    Args:
+        distributions: list of K arrays [N, C]: at least 0, each row sums to 1.
+        weights: K numbers, at least 0, with sum 1; None: 1 / K each.
+
+    Returns:
+        [N], in nats: from 0, where all are equal, to the entropy of the weights.
+
+    Raises:
+        ValueError: fewer than two distributions, or weights that do not fit them.
+    """
+    if len(distributions) < 2:
+        raise ValueError(f"Expected at least 2 distributions. Received: {len(distributions)}")
+    weights = [1.0 / len(distributions)] * len(distributions) if weights is None else list(weights)
+    if len(weights) != len(distributions) or min(weights) < 0 or abs(sum(weights) - 1.0) > 1e-6:
+        raise ValueError(f"Expected {len(distributions)} weights >= 0 with sum 1. Received: {weights}")
+    distributions = [tf.convert_to_tensor(p) for p in distributions]
+    def log(p):
+        return tf.math.log(tf.clip_by_value(p, 1e-7, 1.0))  # p log p goes to 0 with p, its gradient does not stay finite
+    mixture = log(tf.add_n([w * p for w, p in zip(weights, distributions)]))
+    return tf.add_n([w * tf.reduce_sum(p * (log(p) - mixture), axis=1) for w, p in zip(weights, distributions)])
 
 
 def feature_contrastive(anchors, positives, negatives=None, temperature=0.1, negative_weights=None):

@@ -20,7 +20,8 @@ class Settings:
         image_size: side in pixels for pictures of varying size.
         validation_share: share of the training set held out when the data set has no validation split.
         train_examples: train on only this many examples, stratified; 0: all.
-        model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2.
+        model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, preact_resnet18, wide_resnet28_2,
+            wide_resnet28_4.
         method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl.
         augmentations: applied in this order: crop_flip, patch_gaussian.
         views: what the method sees of the augmented picture, a view each: clean, or an augmentation.

@@ -2,12 +2,16 @@
 
 from tf_robust.methods.base import Method
 from tf_robust.methods.cross_entropy import CrossEntropy
+from tf_robust.methods.cutmix import CutMix
 from tf_robust.methods.fcl import FeatureContrastive
 from tf_robust.methods.gaussian import ContrastiveGaussian, Gaussian
+from tf_robust.methods.noisymix import NoisyMix
 
 METHODS = {
     "cross_entropy": CrossEntropy,
     "gaussian": Gaussian,
     "contrastive_gaussian": ContrastiveGaussian,
     "fcl": FeatureContrastive,
+    "noisymix": NoisyMix,
+    "cutmix": CutMix,
 }

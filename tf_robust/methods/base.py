@@ -66,6 +66,11 @@ class Method(keras.Model):
         fold = tf.random.experimental.stateless_fold_in
         return fold(fold(seed, tf.cast(replica, tf.int64)), tf.constant(purpose, tf.int64))
 
+    def shared_seed(self, step, purpose):
+        """int64 [2] as `random_seed`, the same on all replicas."""
+        fold = tf.random.experimental.stateless_fold_in
+        return fold(tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)]), tf.constant(-1 - purpose, tf.int64))
+
     def train_step(self, batch):
         step = batch.step[0]
         gradients, terms, logits, statistics = self.gradients(batch, step)

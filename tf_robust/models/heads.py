@@ -1,10 +1,11 @@
-"""What all models share: normalization at the input, a named embedding and logits at the output."""
+"""What all models share: normalization at the input, named stages, a named embedding and logits at the output."""
 
 import keras
+import numpy as np
 
 
 def normalized_input(input_shape, mean, std, minimum_size, name):
-    """The input [H, W, C] in [0, 1] and its normalized form (x - mean) / std.
+    """The input [H, W, C] in [0, 1] and its normalized form (x - mean) / std; mean and std: numbers, or one a channel.
 
     Raises:
         ValueError: the pictures are smaller than the model allows.
@@ -14,11 +15,34 @@ def normalized_input(input_shape, mean, std, minimum_size, name):
         raise ValueError(f"Expected pictures of at least {minimum_size}x{minimum_size} for {name}. "
                          f"Received: {height}x{width}")
     images = keras.Input(input_shape, name="images")
-    return images, keras.layers.Rescaling(1.0 / std, offset=-mean / std, name="normalization")(images)
+    mean, std = np.asarray(mean), np.asarray(std)
+    scaling = keras.layers.Rescaling((1.0 / std).tolist(), offset=(-mean / std).tolist(), name="normalization")
+    return images, scaling(images)
 
 
-def classifier(images, embedding, num_classes, name):
-    """Ends a network: {"logits": [N, num_classes], "embedding": [N, E]}, both float32 also in mixed precision."""
+def stages(classifier):
+    """A classifier in pieces, which share its layers.
+
+    Stage 0 is the normalized picture; stage i is what the layer named `stage_i` gives.
+
+    Args:
+        classifier: a model of this package.
+
+    Returns:
+        [images -> stage 0, stage 0 -> stage 1, ..., last stage -> {"logits", "embedding"}], keras.Models
+    """
+    names = [layer.name for layer in classifier.layers]
+    ends = ["normalization", *(f"stage_{i}" for i in range(1, len(names)) if f"stage_{i}" in names)]
+    cuts = [classifier.input, *(classifier.get_layer(name).output for name in ends), classifier.output]
+    return [keras.Model(start, end, name=f"piece_{i}") for i, (start, end) in enumerate(zip(cuts, cuts[1:]))]
+
+
+def classifier(images, embedding, num_classes, name, **initializers):
+    """Ends a network: {"logits": [N, num_classes], "embedding": [N, E]}, both float32 also in mixed precision.
+
+    Args:
+        **initializers: of the logits' layer, as `keras.layers.Dense` takes them.
+    """
     embedding = keras.layers.Activation("linear", dtype="float32", name="embedding")(embedding)
-    logits = keras.layers.Dense(num_classes, dtype="float32", name="logits")(embedding)
+    logits = keras.layers.Dense(num_classes, dtype="float32", name="logits", **initializers)(embedding)
     return keras.Model(images, {"logits": logits, "embedding": embedding}, name=name)

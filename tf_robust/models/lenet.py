@@ -18,9 +18,9 @@ def lenet(input_shape, num_classes, *, mean=0.0, std=1.0):
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 84]}
     """
     images, x = heads.normalized_input(input_shape, mean, std, MINIMUM_SIZE, "lenet")
-    for filters, padding in ((6, "same"), (16, "valid")):
+    for stage, (filters, padding) in enumerate(((6, "same"), (16, "valid")), start=1):
         x = keras.layers.Conv2D(filters, 5, padding=padding, activation="relu")(x)
-        x = keras.layers.MaxPooling2D(2)(x)
+        x = keras.layers.MaxPooling2D(2, name=f"stage_{stage}")(x)
     x = keras.layers.Flatten()(x)
     x = keras.layers.Dense(120, activation="relu")(x)
     embedding = keras.layers.Dense(84, activation="relu")(x)

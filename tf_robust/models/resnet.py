@@ -15,13 +15,13 @@ def _batch_norm(x):
     return keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
 
 
-def _block(x, filters, stride):
+def _block(x, filters, stride, name=None):
     shortcut = x
     x = keras.layers.ReLU()(_batch_norm(_convolution(x, filters, 3, stride)))
     x = _batch_norm(_convolution(x, filters, 3))
     if stride != 1 or shortcut.shape[-1] != filters:
         shortcut = _batch_norm(_convolution(shortcut, filters, 1, stride))
-    return keras.layers.ReLU()(keras.layers.Add()([x, shortcut]))
+    return keras.layers.ReLU(name=name)(keras.layers.Add()([x, shortcut]))
 
 
 def cifar_resnet(input_shape, num_classes, *, depth, mean=0.5, std=0.5):
@@ -42,9 +42,10 @@ def cifar_resnet(input_shape, num_classes, *, depth, mean=0.5, std=0.5):
     name = f"resnet{depth}"
     images, x = heads.normalized_input(input_shape, mean, std, 8, name)
     x = keras.layers.ReLU()(_batch_norm(_convolution(x, 16, 3)))
-    for filters, stride in ((16, 1), (32, 2), (64, 2)):
-        for block in range((depth - 2) // 6):
-            x = _block(x, filters, stride if block == 0 else 1)
+    blocks = (depth - 2) // 6
+    for stage, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
+        for block in range(1, blocks + 1):
+            x = _block(x, filters, stride if block == 1 else 1, f"stage_{stage}" if block == blocks else None)
     return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(x), num_classes, name)
 
 
@@ -61,4 +62,9 @@ def resnet50_v2(input_shape, num_classes, *, mean=0.5, std=0.5):
     backbone = keras_cv.models.ResNetV2Backbone(
         stackwise_filters=[64, 128, 256, 512], stackwise_blocks=[3, 4, 6, 3], stackwise_strides=[1, 2, 2, 2],
         include_rescaling=False, input_shape=input_shape)
-    return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(backbone(x)), num_classes, "resnet50_v2")
+    ends = list(backbone.pyramid_level_inputs.values())  # the names of the stages' last layers
+    cuts = [backbone.input, *(backbone.get_layer(end).output for end in ends), backbone.output]
+    for stage, (start, end) in enumerate(zip(cuts, cuts[1:]), start=1):
+        x = keras.Model(start, end, name=f"backbone_{stage}")(x)
+        x = keras.layers.Identity(name=f"stage_{stage}")(x) if stage <= len(ends) else x
+    return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(x), num_classes, "resnet50_v2")

@@ -1,0 +1,31 @@
+"""What the mixing methods share: pictures, or what a network makes of them, mixed with those of other pictures.
+
+x_i becomes share * x_i + (1 - share) * x_partner(i), and likewise the labels. One share serves the whole step, on all
+replicas; partners are drawn within a replica. A batch of one picture is mixed with itself: nothing happens to it.
+"""
+
+import tensorflow as tf
+
+from tf_robust import losses
+
+
+def beta(seed, first, second):
+    """One number of Beta(first, second), from an int [2] seed."""
+    gammas = tf.random.stateless_gamma([2], seed, alpha=[first, second])
+    return gammas[0] / tf.maximum(tf.reduce_sum(gammas), 1e-30)  # both are 0 when the parameters are tiny: then 0
+
+
+def partners(seed, count):
+    """A random order of range(count): int32 [count]."""
+    return tf.random.experimental.stateless_shuffle(tf.range(count), tf.cast(seed, tf.int32))
+
+
+def blend(values, partner, share):
+    """share * values + (1 - share) * values[partner]. values: [N, ...]. partner: int [N]. share: a number, or [N, 1, ...]."""
+    return share * values + (1.0 - share) * tf.gather(values, partner)
+
+
+def mixed_cross_entropy(labels, partner, share, logits):
+    """Cross-entropy to both labels, [N]. share: of the first; a number, or [N]."""
+    first, second = losses.cross_entropy(labels, logits), losses.cross_entropy(tf.gather(labels, partner), logits)
+    return share * first + (1.0 - share) * second

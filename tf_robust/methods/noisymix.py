@@ -1,0 +1,116 @@
+"""NoisyMix (Erichson et al., 2022), and what it is made of: Mixup, Manifold Mixup, Noisy Feature Mixup, AugMix's stability loss.
+
+At each step one stage of the network is drawn. There the views are mixed, all with the same share and the same partners,
+and noised; the network goes on from what comes out. The loss is cross-entropy to both labels on the first view plus the
+Jensen-Shannon divergence between what the views are taken for. Without views, noise or mixing, the parts that are left are
+the methods it is compared with.
+"""
+
+import typing
+
+import tensorflow as tf
+
+from tf_robust import losses, models
+from tf_robust.data import image_ops
+from tf_robust.methods import mixing
+from tf_robust.methods.base import Method
+from tf_robust.methods.checks import positive
+
+LAST_STAGE = 3  # of those that are drawn unless `stages` says otherwise
+
+
+class NoisyMix(Method):
+    """Mixing and noise at a random stage, and the stability loss over views (NoisyMix, eq. 2).
+
+    Args:
+        mixing: mix pictures with each other. If not, noise and stability loss stay.
+        alpha: of the mixing share's distribution Beta(alpha, alpha).
+        stages: where mixing and noise may happen: 0 is the normalized picture, i what stage i of the model gives. One is
+            drawn at each step. Empty: 0 to 3, or as many as the model has.
+        noise: `none`; `paper`: one draw and level for all views; `official`: as the published code has it, independent draws
+            for each view, additive levels times the view's number, levels times Beta(2, 5), some values spared.
+        additive_noise: deviation of the Gaussian noise, in units of the normalized picture or of the features.
+        multiplicative_noise: values are multiplied by 1 + this times a number uniform in [-1, 1].
+        sparsity: share of the values that noise spares (`official`).
+        jsd_weight: gamma, the weight of the stability loss; 0: none, and one view.
+    """
+
+    def __init__(self, classifier, *, mixing: bool = True, alpha: float = 1.0, stages: tuple[int, ...] = (),
+                 noise: typing.Literal["none", "paper", "official"] = "official", additive_noise: float = 0.5,
+                 multiplicative_noise: float = 0.5, sparsity: float = 0.65, jsd_weight: float = 12.0, **kwargs):
+        if not jsd_weight >= 0:
+            raise ValueError(f"Expected jsd_weight >= 0. Received: {jsd_weight}")
+        self.term_names = ("cross_entropy", "stability") if jsd_weight else ("cross_entropy",)
+        super().__init__(classifier, **kwargs)
+        self.mixing, self.alpha, self.jsd_weight = mixing, positive("alpha", alpha), jsd_weight
+        self.noise, self.additive_noise, self.multiplicative_noise = noise, additive_noise, multiplicative_noise
+        self.sparsity = sparsity
+        if noise not in ("none", "paper", "official"):
+            raise ValueError(f"Expected noise 'none', 'paper' or 'official'. Received: {noise!r}")
+        if not (additive_noise >= 0 and multiplicative_noise >= 0) or noise != "none" and not additive_noise + multiplicative_noise:
+            raise ValueError(f"Expected additive_noise and multiplicative_noise >= 0, one of them > 0. Received: "
+                             f"{additive_noise}, {multiplicative_noise}")
+        if not 0 <= sparsity < 1:
+            raise ValueError(f"Expected sparsity in [0, 1). Received: {sparsity}")
+        self._pieces = models.stages(classifier)
+        last = len(self._pieces) - 2
+        self.stages = tuple(stages) or tuple(range(min(LAST_STAGE, last) + 1))
+        if len(set(self.stages)) != len(self.stages) or not set(self.stages) <= set(range(last + 1)):
+            raise ValueError(f"Expected stages in 0..{last}, which {classifier.name} has, each once. Received: {self.stages}")
+
+    def check_views(self, views):
+        wanted = "at least 2 views, say clean,augmix,augmix," if self.jsd_weight else "one view"
+        if (len(views) > 1) != bool(self.jsd_weight):
+            raise ValueError(f"Expected {wanted} for NoisyMix with jsd_weight={self.jsd_weight:g}. "
+                             f"Received: views={','.join(views)}")
+
+    def loss_terms(self, batch, training):
+        step, views = batch.step[0], len(batch.views)
+        share = mixing.beta(self.shared_seed(step, 0), self.alpha, self.alpha) if self.mixing else tf.constant(1.0)
+        partner = mixing.partners(self.random_seed(step, 0), tf.shape(batch.labels)[0])
+        logits = tf.split(self.encode_mixed(batch.views, partner, share, step, training), views)
+        terms = {"cross_entropy": mixing.mixed_cross_entropy(batch.labels, partner, share, logits[0])}
+        if self.jsd_weight:
+            terms["stability"] = self.jsd_weight * losses.jensen_shannon([tf.nn.softmax(view) for view in logits])
+        return terms, logits[0]
+
+    def encode_mixed(self, views, partner, share, step, training):
+        """Logits [V * N, C] of V views of N pictures, mixed and noised at the stage that is drawn for the step.
+
+        All views go through the network as one batch: they share batch norm's statistics.
+        """
+        drawn = tf.random.stateless_uniform([], self.shared_seed(step, 1), 0, len(self.stages), tf.int32)
+        here = tf.gather(tf.constant(self.stages), drawn)
+        *pieces, last = self._pieces
+        x = tf.concat(views, axis=0)
+        for stage, piece in enumerate(pieces):
+            x = piece(x, training=training)
+            if stage in self.stages:
+                x = tf.cond(here == stage, lambda x=x: self._treated(x, len(views), partner, share, step), lambda x=x: x)
+        return last(x, training=training)["logits"]
+
+    def _treated(self, x, views, partner, share, step):
+        shape, each = tf.shape(x), tf.split(x, views)
+        if self.mixing:
+            each = [mixing.blend(view, partner, share) for view in each]
+        if self.noise == "paper":
+            each = self._noised(each, self.random_seed(step, 1), 1.0, 1.0, 0.0)
+        elif self.noise == "official":
+            seeds = [self.random_seed(step, 1 + number) for number in range(views)]
+            each = [self._noised([view], seed, number * mixing.beta(image_ops.fold(seed, 3), 2.0, 5.0),
+                                 mixing.beta(image_ops.fold(seed, 4), 2.0, 5.0), self.sparsity)[0]
+                    for number, (view, seed) in enumerate(zip(each, seeds), start=1)]
+        return tf.reshape(tf.concat(each, axis=0), shape)
+
+    def _noised(self, views, seed, additive_share, multiplicative_share, sparsity):
+        """Views [N, ...] with the same noise on each, at these shares of the levels."""
+        shape = tf.shape(views[0])
+
+        def spared(noise, purpose):
+            if not sparsity:
+                return noise
+            return tf.where(tf.random.stateless_uniform(shape, image_ops.fold(seed, purpose)) < sparsity, 0.0, noise)
+        factor = multiplicative_share * self.multiplicative_noise * tf.random.stateless_uniform(
+            shape, image_ops.fold(seed, 0), -1.0, 1.0)
+        added = additive_share * self.additive_noise * tf.random.stateless_normal(shape, seed)
+        return [view * (1.0 + spared(factor, 1)) + spared(added, 2) for view in views]

@@ -1,0 +1,44 @@
+"""ResNet-50 for ImageNet (He et al., 2016a), with the stride in a block's 3x3 convolution as PyTorch has it."""
+
+import keras
+
+from tf_robust.models import heads
+from tf_robust.models.torch_layers import batch_norm, convolution, logits_initializers, relu
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, on the [0, 1] scale
+
+
+def resnet50(input_shape, num_classes, *, mean=MEAN, std=STD):
+    """Four stages of 3, 4, 6 and 3 bottleneck blocks; kernels from He et al.'s normal distribution over the fan-out.
+
+    Args:
+        input_shape: (H, W, C), at least 32 pixels a side. num_classes: number of logits.
+        mean, std: normalization inside the model, on the [0, 1] scale: numbers, or one a channel.
+
+    Returns:
+        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 2048]}
+    """
+    if input_shape[-1] == 1:
+        mean, std = (sum(m) / len(m) if isinstance(m, tuple) else m for m in (mean, std))
+    images, x = heads.normalized_input(input_shape, mean, std, 32, "resnet50")
+    x = relu(batch_norm(_convolution(x, 64, 7, 2)))
+    x = keras.layers.MaxPooling2D(3, 2)(keras.layers.ZeroPadding2D(1)(x))  # after a ReLU, 0 is as good as -infinity
+    for stage, (filters, blocks, stride) in enumerate(((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)), start=1):
+        for block in range(1, blocks + 1):
+            x = _block(x, filters, stride if block == 1 else 1, f"stage_{stage}" if block == blocks else None)
+    embedding = keras.layers.GlobalAveragePooling2D()(x)
+    return heads.classifier(images, embedding, num_classes, "resnet50", **logits_initializers(2048))
+
+
+def _block(x, filters, stride, name):
+    shortcut = x
+    if stride != 1 or x.shape[-1] != 4 * filters:
+        shortcut = batch_norm(_convolution(x, 4 * filters, 1, stride))
+    x = relu(batch_norm(_convolution(x, filters, 1)))
+    x = relu(batch_norm(_convolution(x, filters, 3, stride)))
+    x = batch_norm(_convolution(x, 4 * filters, 1))
+    return relu(keras.layers.Add()([x, shortcut]), name)
+
+
+def _convolution(x, filters, size, stride=1):
+    return convolution(x, filters, size, stride, initializer=keras.initializers.VarianceScaling(2.0, "fan_out", "normal"))
