@@ -17,10 +17,10 @@ tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfigu
 
 
 def tiny_network(shape=(16, 16, 1), classes=3, batch_norm=True, seed=0):
-    """One convolution, batch norm, a dense embedding of 8."""
+    """One convolution, which is stage 1, batch norm, a dense embedding of 8."""
     keras.utils.set_random_seed(seed)
     images, x = heads.normalized_input(shape, 0.5, 0.5, 8, "tiny")
-    x = keras.layers.Conv2D(4, 3, strides=2, activation="softplus")(x)
+    x = keras.layers.Conv2D(4, 3, strides=2, activation="softplus", name="stage_1")(x)
     if batch_norm:
         x = keras.layers.BatchNormalization(momentum=0.9)(x)
     embedding = keras.layers.Dense(8, activation="tanh")(keras.layers.Flatten()(x))

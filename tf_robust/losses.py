@@ -34,6 +34,7 @@ def jensen_shannon(distributions, weights=None):
     if len(weights) != len(distributions) or min(weights) < 0 or abs(sum(weights) - 1.0) > 1e-6:
         raise ValueError(f"Expected {len(distributions)} weights >= 0 with sum 1. Received: {weights}")
     distributions = [tf.convert_to_tensor(p) for p in distributions]
+
     def log(p):
         return tf.math.log(tf.clip_by_value(p, 1e-7, 1.0))  # p log p goes to 0 with p, its gradient does not stay finite
     mixture = log(tf.add_n([w * p for w, p in zip(weights, distributions)]))

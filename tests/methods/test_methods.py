@@ -6,24 +6,35 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import checkpoints, data, export, loading, losses, methods, training
+from tf_robust.data.augment import clean
 from tf_robust.methods.base import AuxiliaryTermMethod
 
-LATE = {name: {} if name == "cross_entropy" else {"start_step": 2} for name in methods.METHODS}
-K = {"fcl": {"k": 20}}
+OPTIONS = {"fcl": {"k": 20}}
+VIEWS = {"noisymix": 3, "augmax": 4}  # of those that want several
+AUXILIARY = [name for name, method in methods.METHODS.items() if issubclass(method, AuxiliaryTermMethod)]
+
+
+def brighter(images, seed):
+    return tf.minimum(images + 0.2 * tf.random.stateless_uniform(tf.shape(images), seed), 1.0)
+
+
+def views(name):
+    return (clean, *[brighter] * (VIEWS.get(name, 1) - 1))
 
 
 def build(name, network, **options):
-    method = methods.METHODS[name](network, **{**K.get(name, {}), **options})
+    method = methods.METHODS[name](network, **{**OPTIONS.get(name, {}), **options})
     method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
     method.optimizer.build(network.trainable_variables)
     return method
 
 
-def batches(source, count, batch_size=12, seed=0):
+def batches(source, count, batch_size=12, seed=0, name=None):
     per_epoch = data.steps_per_epoch(source, batch_size)
     for step in range(count):
         epoch, skip = divmod(step, per_epoch)
-        yield next(iter(data.training_epoch(source, batch_size, seed=seed, epoch=epoch, skip_batches=skip)))
+        yield next(iter(data.training_epoch(source, batch_size, seed=seed, epoch=epoch, skip_batches=skip,
+                                            views=views(name))))
 
 
 def weights(method):
@@ -33,7 +44,7 @@ def weights(method):
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_two_batches_restore_export(name, network, source, tmp_path):
     method = build(name, network())
-    logs = [method.train_step(batch) for batch in batches(source(), 2)][-1]
+    logs = [method.train_step(batch) for batch in batches(source(), 2, name=name)][-1]
     assert set(logs) == {"total", "accuracy", *method.term_names}
     assert all(np.isfinite(float(v)) for v in logs.values())
     assert float(logs["total"]) == pytest.approx(sum(float(logs[t]) for t in method.term_names), rel=1e-5)
@@ -51,11 +62,11 @@ def test_two_batches_restore_export(name, network, source, tmp_path):
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_also_under_keras_fit(name, network, source):
     method = build(name, network())
-    history = method.fit(data.training_epoch(source(), 12, seed=0, epoch=0), verbose=0, shuffle=False)
+    history = method.fit(data.training_epoch(source(), 12, seed=0, epoch=0, views=views(name)), verbose=0, shuffle=False)
     assert np.isfinite(history.history["total"]).all()
 
 
-@pytest.mark.parametrize("name", [n for n, m in methods.METHODS.items() if issubclass(m, AuxiliaryTermMethod)])
+@pytest.mark.parametrize("name", AUXILIARY)
 def test_before_the_start_it_is_plain_cross_entropy(name, network, source):
     plain, late = build("cross_entropy", network()), build(name, network(), start_step=2, weight=1.0)
     for step, batch in enumerate(batches(source(), 3)):
@@ -69,7 +80,7 @@ def test_before_the_start_it_is_plain_cross_entropy(name, network, source):
 def test_randomness_is_a_function_of_seed_and_step(name, network, source):
     def trained(seed):
         method = build(name, network(), seed=seed)
-        for batch in batches(source(), 2):
+        for batch in batches(source(), 2, name=name):
             method.train_step(batch)
         return weights(method)
     for a, b in zip(trained(1), trained(1)):
@@ -78,17 +89,17 @@ def test_randomness_is_a_function_of_seed_and_step(name, network, source):
         assert any(not np.array_equal(a, b) for a, b in zip(trained(1), trained(2)))
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+@pytest.mark.parametrize("name", AUXILIARY)
 def test_perturbed_pictures_do_not_move_batch_statistics(name, network, source):
     batch = next(batches(source(), 1))
-    plain, method = build("cross_entropy", network()), build(name, network(), **({} if name == "cross_entropy" else {"weight": 1.0}))
+    plain, method = build("cross_entropy", network()), build(name, network(), weight=1.0)
     plain.train_step(batch)
     method.train_step(batch)
     for a, b in zip(plain.classifier.non_trainable_variables, method.classifier.non_trainable_variables):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+@pytest.mark.parametrize("name", ["cross_entropy", *AUXILIARY])
 def test_two_replicas_take_the_step_of_one_on_deterministic_terms(name, network, source, two_replicas):
     """Without batch norm, and with the random term's weight at 0, replicas average to the single-device step."""
     options = {} if name == "cross_entropy" else {"weight": 0.0}
@@ -99,6 +110,18 @@ def test_two_replicas_take_the_step_of_one_on_deterministic_terms(name, network,
         training.fit(method, source(), epochs=1, batch_size=12)
     for a, b in zip(weights(one), weights(two)):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in methods.METHODS if name not in ("cross_entropy", *AUXILIARY)])
+def test_two_replicas_train_as_one_does_in_the_mean(name, network, source, two_replicas):
+    """Mixing partners are drawn within a replica, so the steps differ; they stay near."""
+    with two_replicas.scope():
+        two = build(name, network())
+    one = build(name, network())
+    for method in (one, two):
+        training.fit(method, source(), epochs=1, batch_size=12, views=views(name))
+    assert all(np.isfinite(value).all() for value in weights(two))
+    assert float(two.get_metrics_result()["total"]) == pytest.approx(float(one.get_metrics_result()["total"]), rel=0.5)
 
 
 def test_fcl_runs_on_two_replicas_after_a_late_start(source, network, two_replicas):
@@ -198,7 +221,13 @@ def test_fcl_options_change_what_they_say(network, source):
     ("fcl", {"temperature": -1.0}, "temperature > 0"), ("fcl", {"form": "hinge"}, "form"),
     ("fcl", {"reduction": "max"}, "reduction"), ("fcl", {"start_step": -1}, "start_step >= 0"),
     ("gaussian", {"sigma": -0.1}, "sigma > 0"), ("contrastive_gaussian", {"temperature": 0.0}, "temperature > 0"),
-    ("cross_entropy", {"weight_decay": -1.0}, "weight_decay >= 0")])
+    ("cross_entropy", {"weight_decay": -1.0}, "weight_decay >= 0"), ("noisymix", {"alpha": 0.0}, "alpha > 0"),
+    ("noisymix", {"additive_noise": -0.1}, "additive_noise and multiplicative_noise >= 0"),
+    ("noisymix", {"additive_noise": 0.0, "multiplicative_noise": 0.0}, "one of them > 0"),
+    ("noisymix", {"sparsity": 1.0}, "sparsity in"), ("noisymix", {"noise": "loud"}, "Expected noise"),
+    ("noisymix", {"stages": (0, 2)}, "stages in 0..1, which tiny has"), ("noisymix", {"stages": (1, 1)}, "each once"),
+    ("noisymix", {"jsd_weight": -1.0}, "jsd_weight >= 0"), ("cutmix", {"alpha": -1.0}, "alpha > 0"),
+    ("cutmix", {"probability": 0.0}, "probability in")])
 def test_impossible_hyperparameters_are_refused(name, options, message, network):
     with pytest.raises(ValueError, match=message):
         build(name, network(), **options)

@@ -8,6 +8,7 @@ made of the augmented picture, a view each: `clean,augmix,augmix`.
 import tensorflow as tf
 
 from tf_robust.data import image_ops
+from tf_robust.data.augmix import augmix, augmix_chain
 
 
 def crop_flip(images, seed, *, padding: int = 4):
@@ -62,5 +63,5 @@ def clean(images, seed):
     return images
 
 
-AUGMENTATIONS = {f.__name__: f for f in (crop_flip, patch_gaussian)}
+AUGMENTATIONS = {f.__name__: f for f in (crop_flip, patch_gaussian, augmix, augmix_chain)}
 VIEWS = {"clean": clean, **AUGMENTATIONS}

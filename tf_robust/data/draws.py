@@ -22,13 +22,14 @@ class Draws:
     A row begins at a multiple of its picture's index in one long stream, so consecutive indices are drawn in one piece.
 
     Args:
-        seed: int. indices: int [N], positions in the data set.
+        seed: int, or int [2]. indices: int [N], positions in the data set.
         purpose: words and numbers that set these numbers apart from others of the same seed.
     """
 
     def __init__(self, seed, indices, *purpose):
         self.indices = tf.cast(indices, tf.int64)
-        self._seed = tf.cast(seed, tf.int64)
+        seed = tf.cast(seed, tf.int64)
+        self._seed = seed if seed.shape.rank == 0 else tf.random.stateless_uniform([], seed, None, None, tf.int64)
         self._purpose = "/".join(map(str, purpose))
         self._calls = 0
 
@@ -40,6 +41,14 @@ class Draws:
     def normal(self, shape=()):
         """float32 [N, *shape], mean 0 and deviation 1: the quantiles at the middles of 65,536 equal parts, within +-4.3."""
         return tf.gather(tf.constant(_normal_quantiles()), tf.cast(self._bits(shape), tf.int32))
+
+    def gamma(self, alpha, shape=()):
+        """float32 [N, *shape], Gamma(alpha, 1): the quantiles at the middles of 65,536 equal parts."""
+        return tf.gather(tf.constant(_gamma_quantiles(alpha)), tf.cast(self._bits(shape), tf.int32))
+
+    def beta(self, alpha, shape=()):
+        """float32 [N, *shape], Beta(alpha, alpha): the quantiles at the middles of 65,536 equal parts."""
+        return tf.gather(tf.constant(_beta_quantiles(alpha)), tf.cast(self._bits(shape), tf.int32))
 
     def integers(self, shape, low, high):
         """int32 [N, *shape] in low..high - 1, of at most 32,767 values."""
@@ -67,6 +76,19 @@ class Draws:
         return tf.reshape(drawn, [count, *shape])
 
 
+_MIDDLES = (np.arange(_LEVELS) + 0.5) / _LEVELS
+
+
 @functools.lru_cache(maxsize=1)
 def _normal_quantiles():
-    return scipy.special.ndtri((np.arange(_LEVELS) + 0.5) / _LEVELS).astype(np.float32)
+    return scipy.special.ndtri(_MIDDLES).astype(np.float32)
+
+
+@functools.lru_cache(maxsize=4)
+def _gamma_quantiles(alpha):
+    return np.maximum(scipy.special.gammaincinv(alpha, _MIDDLES), 1e-30).astype(np.float32)
+
+
+@functools.lru_cache(maxsize=4)
+def _beta_quantiles(alpha):
+    return scipy.special.betaincinv(alpha, alpha, _MIDDLES).astype(np.float32)

@@ -1,0 +1,125 @@
+"""AugMix (Hendrycks et al., 2020): a picture mixed with chains of simple operations on it.
+
+    A(x) = (1 - m) x + m * sum over i of w_i chain_i(x),    m ~ Beta(alpha, alpha), w ~ Dirichlet(alpha, ..., alpha)
+
+A chain applies one to three operations, each drawn anew with its amount. What happens to a picture depends on (seed, its
+index) alone.
+"""
+
+import tensorflow as tf
+
+from tf_robust.data import pillow_ops
+from tf_robust.data.draws import Draws
+
+LONGEST = 3  # operations in a chain
+NINE = ("autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x", "translate_y")
+NAMES = (*NINE, "color", "contrast", "brightness", "sharpness")  # the last four are also corruptions of the benchmark
+
+
+def augmix(images, seed=0, indices=None, severity: float = 3.0, width: int = 3, depth: int = -1, alpha: float = 1.0,
+           all_ops: bool = False):
+    """AugMix of pictures.
+
+    Args:
+        images: float32 [N, H, W, C] in [0, 1], C = 1 or 3. The chains see them rounded to 255 levels.
+        seed: int, or int [2]. indices: int [N], positions in the data set; None: 0..N-1.
+        severity: amounts are drawn from levels between 0.1 and this, of 10.
+        width: number of chains.
+        depth: operations in a chain, 1 to 3; -1: drawn for each chain.
+        alpha: of the Dirichlet and Beta distributions of the weights.
+        all_ops: also change colour, contrast, brightness and sharpness, which overlap with the corruption benchmark.
+
+    Returns:
+        float32 [N, H, W, C] in [0, 1]
+
+    Raises:
+        ValueError: a setting is out of its range, or the pictures' size is not known.
+    """
+    images = _checked(images)
+    drawn = draw(seed, _indices(images, indices), images.shape[1:], severity, width, depth, alpha, all_ops)
+    share = drawn["share"][:, None]
+    parts = tf.unstack(drawn["weights"] * (share * (1.0 / 255.0)), axis=1)
+    mixed = tf.add_n([_of_pictures(1.0 - share[:, 0]) * images,
+                      *(_of_pictures(part) * chain for part, chain in zip(parts, _chains(images, drawn, all_ops)))])
+    return tf.minimum(mixed, 1.0)  # the sum of the weights may exceed 1 in its last bit
+
+
+def augmix_chain(images, seed, *, severity: float = 3.0, depth: int = -1, all_ops: bool = False):
+    """One chain of AugMix by itself, for methods that weigh the chains: images and int [2] seed -> images in [0, 1].
+
+    Args:
+        severity: amounts are drawn from levels between 0.1 and this, of 10.
+        depth: operations in a chain, 1 to 3; -1: drawn for each chain.
+        all_ops: also change colour, contrast, brightness and sharpness.
+    """
+    images = _checked(images)
+    drawn = draw(seed, _indices(images, None), images.shape[1:], severity, 1, depth, 1.0, all_ops)
+    return _chains(images, drawn, all_ops)[0] * (1.0 / 255.0)
+
+
+def draw(seed, indices, shape, severity=3.0, width=3, depth=-1, alpha=1.0, all_ops=False):
+    """What is random about the AugMix of some pictures; arguments as `augmix`, shape: (H, W, C).
+
+    Returns:
+        {"operation": int32 [N, width, 3], places in NAMES; "amount": float32 [N, width, 3], what Pillow's functions are told;
+        "depth": int32 [N, width], how many of the three are applied; "weights": float32 [N, width], of the chains;
+        "share": float32 [N], of all chains together}
+    """
+    if not 0.1 < severity <= 10:
+        raise ValueError(f"Expected severity in (0.1, 10]. Received: {severity}")
+    if width < 1 or depth not in (-1, 1, 2, 3):
+        raise ValueError(f"Expected width >= 1 and depth 1, 2, 3 or -1. Received: width={width}, depth={depth}")
+    if not alpha > 0:
+        raise ValueError(f"Expected alpha > 0. Received: {alpha}")
+    draws = Draws(seed, indices, "augmix")
+    operation = draws.integers([width, LONGEST], 0, len(NAMES if all_ops else NINE))
+    level = draws.uniform([width, LONGEST], 0.1, severity)
+    sign = tf.cast(2 * draws.integers([width, LONGEST], 0, 2) - 1, tf.float32)
+    longest = draws.integers([width], 1, LONGEST + 1)
+    gammas = draws.gamma(float(alpha), [width])
+    return {"operation": operation, "amount": _amounts(operation, level, sign, shape),
+            "depth": longest if depth == -1 else tf.fill(tf.shape(longest), depth),
+            "weights": gammas / tf.reduce_sum(gammas, axis=1, keepdims=True), "share": draws.beta(float(alpha))}
+
+
+def _amounts(operation, level, sign, shape):
+    """What Pillow's functions are told at a level in 0..10: [..., ] each."""
+    height, width, _ = shape
+
+    def whole(most):
+        return tf.floor(level * (most / 10))
+    of = {"posterize": 4.0 - whole(4), "rotate": sign * whole(30), "solarize": 256.0 - whole(256),
+          "shear_x": sign * level * 0.03, "shear_y": sign * level * 0.03,
+          "translate_x": sign * whole(width / 3), "translate_y": sign * whole(height / 3)}
+    enhance = level * 0.18 + 0.1
+    of.update({name: enhance for name in NAMES[len(NINE):]})
+    table = tf.stack([of.get(name, tf.zeros_like(level)) for name in NAMES], axis=-1)
+    return tf.gather(table, operation, batch_dims=operation.shape.rank)
+
+
+def _chains(images, drawn, all_ops):
+    """The chains unmixed: a list of [N, H, W, C] in 0..255."""
+    width = drawn["operation"].shape[1]
+    levels = tf.tile(tf.round(images * 255.0), [width, 1, 1, 1])
+    operation, amount = (tf.reshape(tf.transpose(drawn[name], [2, 1, 0]), [LONGEST, -1]) for name in ("operation", "amount"))
+    depth = tf.reshape(tf.transpose(drawn["depth"]), [-1])
+    for place in range(LONGEST):
+        chosen = tf.where(place < depth, operation[place], -1)
+        levels = pillow_ops.apply_chosen(levels, chosen, amount[place], NAMES if all_ops else NINE)
+    return tf.split(levels, width)
+
+
+def _checked(images):
+    images = tf.convert_to_tensor(images, tf.float32)
+    shape = images.shape[1:]
+    if images.shape.rank != 4 or None in shape or shape[-1] not in (1, 3):
+        raise ValueError(f"Expected pictures [N, H, W, C] with known H and W and C = 1 or 3. Received shape: {images.shape}")
+    return images
+
+
+def _indices(images, indices):
+    return tf.range(tf.shape(images)[0]) if indices is None else indices
+
+
+def _of_pictures(numbers):
+    return numbers[:, None, None, None]
