@@ -71,11 +71,19 @@ def test_one_channel(name, pictures):
     np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("name", ["uniform_noise"])
-def test_the_noise_set_is_of_the_family(name, pictures):
-    found = corruptions.corrupt(pictures, name, seed=1, indices=INDICES)
-    np.testing.assert_array_equal(found, corruptions.uniform_noise(pictures, seed=1, indices=INDICES))
-    np.testing.assert_array_equal(found[3], corruptions.corrupt(pictures[3], name, seed=1, indices=3))
+def test_the_noise_sets_are_of_the_family(pictures):
+    chances = np.linspace(0.0, 1.0, pictures[0, ..., 0].size).reshape(pictures.shape[1:3])
+    for name, options, expected in (
+            ("uniform_noise", {}, corruptions.uniform_noise(pictures, seed=1, indices=INDICES)),
+            ("nonuniform_noise", {"probabilities": chances},
+             corruptions.nonuniform_noise(pictures, chances, seed=1, indices=INDICES))):
+        found = corruptions.corrupt(pictures, name, seed=1, indices=INDICES, **options)
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(found[3], corruptions.corrupt(pictures[3], name, seed=1, indices=3, **options))
+    with pytest.raises(ValueError, match="Expected probabilities"):
+        corruptions.corrupt(pictures, "nonuniform_noise")
+    with pytest.raises(ValueError, match="Expected probabilities"):
+        corruptions.corrupt(pictures, "nonuniform_noise", probabilities=chances[:-1])
 
 
 def test_protocols_round_as_the_originals_stored(pictures):

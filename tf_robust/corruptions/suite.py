@@ -17,16 +17,19 @@ BENCHMARK = (gaussian_noise, shot_noise, impulse_noise, defocus_blur, glass_blur
 EXTRA = (speckle_noise, gaussian_blur, spatter, saturate)
 CORRUPTIONS = {corruption.name: corruption for corruption in (*BENCHMARK, *EXTRA)}
 PROTOCOLS = ("float", "cifar_c", "imagenet_c")
+NOISE_SETS = ("uniform_noise", "nonuniform_noise")  # of the FCL paper
 _QUALITY = 85  # of the JPEG files that ImageNet-C was stored as
 
 
-def corrupt(images, name, severity=3, seed=0, indices=None, *, constants="auto", protocol="float", frost_dir=None):
+def corrupt(images, name, severity=3, seed=0, indices=None, *, constants="auto", protocol="float", frost_dir=None,
+            probabilities=None):
     """Corrupts pictures. What happens to one depends on (seed, its index) alone, not on the batch that it is in.
 
     Args:
         images: float32 [N, H, W, C] in [0, 1], or one picture [H, W, C]; C = 1 or 3. On one channel, colour operations
             act on three equal channels and the result is its Rec. 601 luma; `saturate` changes nothing.
-        name: from `CORRUPTIONS`, or `uniform_noise`, the noise set UN of the FCL paper, which has no severities.
+        name: from `CORRUPTIONS`, or one of the FCL paper's noise sets, which have no severities: `uniform_noise` (UN) or
+            `nonuniform_noise` (NUN).
         severity: 1 to 5. seed: int.
         indices: int [N] (or one int for one picture), positions in the data set; None: 0..N-1.
         constants: `cifar`, `tiny_imagenet` or `imagenet`: the published set of constants; `auto`: the one made for
@@ -34,6 +37,7 @@ def corrupt(images, name, severity=3, seed=0, indices=None, *, constants="auto",
         protocol: `float`: the values as they are; `cifar_c`: truncated to 256 levels, as CIFAR-10-C is stored;
             `imagenet_c`: then compressed as JPEG of quality 85, as ImageNet-C is stored.
         frost_dir: folder of the original frost photographs; None: procedural ice.
+        probabilities: [H, W], of `nonuniform_noise`: each location's chance, from `nonuniform_probabilities`.
 
     Returns:
         float32 in [0, 1], of the shape of `images`.
@@ -54,20 +58,28 @@ def corrupt(images, name, severity=3, seed=0, indices=None, *, constants="auto",
         raise ValueError(f"Expected float32 images in [0, 1]. Received dtype: {images.dtype.name}")
     if indices is not None:
         indices = tf.reshape(tf.cast(indices, tf.int64), [-1])
-    corrupted = store(_corrupted(images, name, severity, seed, indices, constants, frost_dir), protocol)
+    if name in NOISE_SETS:
+        corrupted = _noise_set(images, name, seed, indices, probabilities)
+    else:
+        corrupted = named(name, frost_dir)(images, severity, seed=seed, indices=indices, constants=constants)
+    corrupted = store(corrupted, protocol)
     return corrupted[0] if single else corrupted
 
 
-def _corrupted(images, name, severity, seed, indices, constants, frost_dir):
+def _noise_set(images, name, seed, indices, probabilities):
     if name == "uniform_noise":
         return noise_sets.uniform_noise(images, seed=seed, indices=indices)
-    return named(name, frost_dir)(images, severity, seed=seed, indices=indices, constants=constants)
+    if probabilities is None or tuple(np.shape(probabilities)) != tuple(images.shape[1:3]):
+        raise ValueError(f"Expected probabilities [H, W] of the pictures' size {tuple(images.shape[1:3])} for nonuniform_noise: "
+                         f"nonuniform_probabilities(location_deviation(batches of training pictures)). "
+                         f"Received: {'none' if probabilities is None else np.shape(probabilities)}")
+    return noise_sets.nonuniform_noise(images, probabilities, seed=seed, indices=indices)
 
 
 def named(name, frost_dir=None):
     """The `Corruption` of that name."""
     if name not in CORRUPTIONS:
-        raise unknown("corruption", name, (*CORRUPTIONS, "uniform_noise"))
+        raise unknown("corruption", name, (*CORRUPTIONS, *NOISE_SETS))
     return frost_from(frost_dir) if name == "frost" else CORRUPTIONS[name]
 
 
