@@ -6,6 +6,7 @@ import scipy.stats
 import tensorflow as tf
 
 from tf_robust.data.augment import AUGMENTATIONS, crop_flip, patch_gaussian
+from tf_robust.hyperparameters import parameters
 
 SEED = tf.constant([3, 4], tf.int64)
 augmentations = pytest.mark.parametrize("augment", AUGMENTATIONS.values(), ids=AUGMENTATIONS)
@@ -38,16 +39,14 @@ def test_the_seed_decides(augment):
 def test_a_dataset_sees_what_eager_code_sees(augment):
     images = pictures(6, 12, 10)
     mapped = tf.data.Dataset.from_tensors((images, SEED)).map(augment)
-    np.testing.assert_array_equal(next(iter(mapped)), augment(images, SEED))
+    np.testing.assert_allclose(next(iter(mapped)), augment(images, SEED), rtol=0, atol=1e-6)  # graphs reorder sums
 
 
 @augmentations
-def test_hyperparameters_are_keyword_only_annotated_and_documented(augment):
-    (first, second), options = np.split(list(inspect.signature(augment).parameters.values()), [2])
-    assert (first.name, second.name) == ("images", "seed")
-    for option in options:
-        assert option.kind is option.KEYWORD_ONLY and option.annotation is type(option.default)
-        assert f"    {option.name}: " in inspect.getdoc(augment)
+def test_hyperparameters_are_annotated_and_documented(augment):
+    assert list(inspect.signature(augment).parameters)[:2] == ["images", "seed"]
+    for option in parameters(augment).values():
+        assert option.help and (option.kind is type(option.default) or option.default in option.choices)
 
 
 def windows(picture, padding):
