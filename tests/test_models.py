@@ -3,10 +3,13 @@ import numpy as np
 import pytest
 
 from tf_robust import models
+from tf_robust.models.torch_layers import Dropout, convolution
 
-SHAPES = {"lenet": (28, 28, 1), "resnet8": (16, 16, 3), "resnet20": (16, 16, 3), "resnet56": (16, 16, 3),
-          "resnet50_v2": (32, 32, 3)}
-WIDTHS = {"lenet": 84, "resnet8": 64, "resnet20": 64, "resnet56": 64, "resnet50_v2": 2048}
+SHAPES = {**{name: (16, 16, 3) for name in models.MODELS}, "lenet": (28, 28, 1), "resnet50_v2": (32, 32, 3),
+          "resnet50": (32, 32, 3), "mlp": (1, 2, 1)}
+WIDTHS = {"lenet": 84, "resnet8": 64, "resnet20": 64, "resnet56": 64, "resnet50_v2": 2048, "resnet50": 2048,
+          "preact_resnet18": 512, "wide_resnet28_2": 128, "wide_resnet28_4": 256, "mlp": 32}
+STAGES = {"lenet": 2, "resnet50_v2": 4, "resnet50": 4, "preact_resnet18": 4, "mlp": 1}  # the others: 3
 CLASSES = 5
 names = pytest.mark.parametrize("name", models.MODELS)
 
@@ -66,6 +69,88 @@ def test_resnet50_v2_has_the_papers_size(built):
     assert built("resnet50_v2").count_params() == backbone_and_head
 
 
+def test_networks_have_as_many_weights_as_their_published_code():
+    """PyTorch's models, what is trained of them; Wide-ResNet counted layer by layer."""
+    expected = {("resnet50", 1000): 25_557_032, ("preact_resnet18", 10): 11_171_146,
+                ("wide_resnet28_2", 10): wide_resnet_weights(2, 10), ("wide_resnet28_4", 100): wide_resnet_weights(4, 100)}
+    for (name, classes), count in expected.items():
+        model = models.build(name, SHAPES[name], classes)
+        assert sum(int(np.prod(v.shape)) for v in model.trainable_variables) == count, name
+
+
+def wide_resnet_weights(widening, classes):
+    widths, total = (16, 16 * widening, 32 * widening, 64 * widening), 3 * 3 * 3 * 16 + 16
+    for before, after in zip(widths, widths[1:]):
+        for block in range(4):
+            entering = before if block == 0 else after
+            total += 2 * entering + 9 * entering * after + after + 2 * after + 9 * after * after + after
+            total += entering * after + after if entering != after else 0
+    return total + 2 * widths[-1] + widths[-1] * classes + classes
+
+
+@names
+def test_stages_are_the_model_in_pieces(built, name):
+    model, images = built(name), pictures(SHAPES[name])
+    pieces = models.stages(model)
+    assert len(pieces) == STAGES.get(name, 3) + 2
+    x = images
+    for piece in pieces:
+        x = piece(x)
+    np.testing.assert_allclose(x["logits"], model(images)["logits"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(pieces[0](images), model.get_layer("normalization")(images), rtol=1e-6)
+    owned = {id(v) for v in model.variables}
+    assert all(id(v) in owned for piece in pieces for v in piece.variables)
+
+
+def test_preact_shortcuts_carry_what_is_activated(built):
+    """A block whose convolutions give 0 passes on relu(bn(x)) where the shortcut is the identity."""
+    model = models.build("preact_resnet18", (16, 16, 3), CLASSES)
+    convolutions = [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2D)]
+    for layer in convolutions[1:5]:  # stage 1: two blocks of two
+        layer.set_weights([0 * w for w in layer.get_weights()])
+    images = pictures((16, 16, 3))
+    stem = keras.Model(model.input, convolutions[0].output)(images)
+    stage_1 = keras.Model(model.input, model.get_layer("stage_1").output)(images)
+    np.testing.assert_allclose(stage_1, np.maximum(stem, 0) / (1 + 1e-5), rtol=1e-3, atol=1e-4)
+
+
+def test_strided_convolutions_are_padded_on_all_sides_as_in_pytorch():
+    images = keras.Input((5, 5, 1))
+    model = keras.Model(images, convolution(images, 1, 3, 2, initializer="ones"))
+    picture = np.arange(25, dtype=np.float32).reshape(1, 5, 5, 1)
+    padded = np.pad(picture[0, ..., 0], 1)
+    expected = [[padded[r:r + 3, c:c + 3].sum() for c in (0, 2, 4)] for r in (0, 2, 4)]
+    np.testing.assert_allclose(model(picture)[0, ..., 0], expected)
+
+
+@pytest.mark.parametrize("name", ["preact_resnet18", "wide_resnet28_2"])
+def test_initial_weights_are_uniform_within_the_inverse_root_of_the_fan_in(built, name):
+    kernels = [v.numpy() for v in built(name).trainable_variables if v.ndim in (2, 4)]
+    assert len(kernels) > 15
+    for kernel in kernels:
+        bound = np.prod(kernel.shape[:-1]) ** -0.5
+        assert np.abs(kernel).max() <= bound and kernel.std() == pytest.approx(bound / 3**0.5, rel=0.15)
+
+
+def test_batch_norms_constants(built):
+    def momenta(name):
+        return [layer.momentum for layer in built(name).layers if isinstance(layer, keras.layers.BatchNormalization)]
+    assert set(momenta("resnet50")) == set(momenta("preact_resnet18")) == {0.9}
+    assert set(momenta("wide_resnet28_2")[:-1]) == {0.9} and momenta("wide_resnet28_2")[-1] == 0.1
+
+
+def test_dropout_draws_anew_at_each_call_and_replica_and_keeps_the_mean(two_replicas):
+    layer, ones = Dropout(0.3), np.ones((4, 1000), np.float32)
+    first, second = (layer(ones, training=True).numpy() for _ in range(2))
+    assert (first != second).any() and np.mean(first == 0) == pytest.approx(0.3, abs=0.05)
+    np.testing.assert_allclose(first[first > 0], 1 / 0.7, rtol=1e-5)
+    np.testing.assert_array_equal(layer(ones, training=False), ones)
+    with two_replicas.scope():
+        layer = Dropout(0.3)
+    one, other = two_replicas.experimental_local_results(two_replicas.run(lambda: layer(ones, training=True)))
+    assert (one.numpy() != other.numpy()).any()
+
+
 @names
 def test_the_seed_decides_the_weights(built, name):
     again, other = (models.build(name, SHAPES[name], CLASSES, seed=seed) for seed in (0, 1))
@@ -77,8 +162,8 @@ def test_the_seed_decides_the_weights(built, name):
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_names():
-    with pytest.raises(ValueError, match="Unknown model: 'resnet50'. Did you mean .*'resnet50_v2'"):
-        models.build("resnet50", (32, 32, 3), CLASSES)
+    with pytest.raises(ValueError, match="Unknown model: 'resnet51'. Did you mean .*'resnet50'"):
+        models.build("resnet51", (32, 32, 3), CLASSES)
 
 
 @pytest.mark.parametrize("name, side", [("lenet", 15), ("resnet8", 7), ("resnet50_v2", 31)])

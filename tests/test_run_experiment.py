@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import run_experiment
-from tf_robust import experiment
+from tf_robust import experiment, methods, models
 from tf_robust import workdir as workdirs
 
 SMALL = ["--model=resnet8", "--image_size=16", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
@@ -160,7 +160,11 @@ def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
     ("--saved_model=nowhere --mode=evaluate", "saved_model.pb"), ("--suite=nowhere --mode=suite", "folder of .flags"),
     ("--runs=nowhere --mode=report", "Found none"), ("--seeds=0,0", "each once"), ("--evaluations=", "Received none"),
     ("--schedule=steps", "decay_epochs > 0"), ("--optimizer=sgd --momentum=1", "momentum in"),
-    ("--learning_rate=-1", "learning_rate > 0"), ("--data=tiny_no_such:9.9", "Unknown data set")])
+    ("--learning_rate=-1", "learning_rate > 0"), ("--data=tiny_no_such:9.9", "Unknown data set"),
+    ("--evaluations=boundary", "points in the plane"), ("--stylized_dir=/nowhere", "Expected stylized pictures in /nowhere"),
+    ("--method=noisymix --views=clean,clean --noisymix_stages=0,3", "stages in 0..2, which lenet has"),
+    ("--method=noisymix", "at least 2 views, say clean,augmix,augmix"), ("--views=augmix --augmix_severity=0", "severity in"),
+    ("--views=augmix --augmix_alpha=0", "alpha > 0"), ("--method=augmax", "Expected the views clean")])
 def test_bad_flags_are_refused_before_training(flag, message, tmp_path, monkeypatch):
     monkeypatch.setattr("tf_robust.training.fit", lambda *_, **__: pytest.fail("training began"))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
@@ -168,6 +172,7 @@ def test_bad_flags_are_refused_before_training(flag, message, tmp_path, monkeypa
 
 
 def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
+    classifier = models.build("resnet8", (32, 32, 3), 10)
     found = [os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(run_experiment.HERE, "flags"))
              for f in files if f.endswith(".flags")]
     assert len(found) > 40
@@ -181,4 +186,5 @@ def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
             method = run.settings.method
             assert not any(name.startswith(f"{other}_") for other in experiment.methods.METHODS if other != method), \
                 f"{path} sets --{name} for another method than {method}"
-        run.augmentations()
+        run.pipeline()
+        methods.METHODS[run.settings.method](classifier, **run.hyperparameters["method"]).check_views(run.settings.views)

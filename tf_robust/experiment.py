@@ -10,6 +10,7 @@ import keras
 
 from tf_robust import (callbacks, data, evaluation, export, figures, loading, methods, models, optimizers, training,
                        workdir)
+from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
 from tf_robust.files import digest_of_folder, read_json, write_json
 
@@ -68,6 +69,7 @@ class Run:
     def train(self, folder, source):
         """Trains, or goes on training, in a claimed folder, and exports. Returns a TrainingResult."""
         s = self.settings
+        source = stylized.with_stylized(source, s.stylized_dir) if s.stylized_dir else source
         method, pipeline = self.method(source), self.pipeline()
         has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_share)
         validation = self.source("validation") if has_validation else None
@@ -103,7 +105,7 @@ class Run:
                 print("  done before", flush=True)
                 return before
             source = self.source("train")
-            self.measured_source()  # what is missing is said before training
+            evaluation.check(self.measured_source(), self.measuring)  # what is missing is said before training
             trained = before.get("training") or dataclasses.asdict(self.train(folder, source))
             saved_model = os.path.join(folder, "saved_model")
             found = {**self.measure(saved_model, folder), "training": trained}

@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from tf_robust import attribution, corruptions, evaluation, report
+from tf_robust.data import toy
 from tf_robust.files import read_json
 
 UTILITY_PICTURES = 512
@@ -21,6 +22,8 @@ def utility(folder, model, source):
 
 def of_data(folder, training_source, test_source):
     """Figures 1 to 3: samples and, with a training source, the class histogram (sets in memory) and the two noises."""
+    if test_source.name == "toy":
+        return []  # points, which `of_boundaries` shows
     images, labels = evaluation.first_pictures(test_source, 300)
     corner_digits = test_source.num_classes == 15 and test_source.name.startswith("synthetic_")
     chosen = GROUPS if corner_digits else {"Examples": range(test_source.num_classes)}
@@ -78,3 +81,20 @@ def of_calibration(folder, workdirs):
              "sure it is: bins of 100 clean pictures, first seed of each row."),
             (report.response_rate_curves(os.path.join(folder, "response_rate.png"), found), "Accuracy on the clean "
              "pictures that it is surest of; AURRA is the mean of the curve.")]
+
+
+def of_boundaries(folder, workdirs, sources):
+    """Decision boundaries of {row: workdir}, as measured last; sources: of the points, trained on and measured on."""
+    found = {}
+    for row, workdir in workdirs.items():
+        path = os.path.join(workdir, "measured.jsonl")
+        records = {record["set"]: record for record in evaluation.read_records(path)}
+        if "boundary" in records:
+            drawn, clean = records["boundary"], records.get("clean")
+            found[row] = {"sides": evaluation.boundary.sides(drawn), "lines": evaluation.boundary.lines(drawn),
+                          "accuracy": clean and clean["correct"] / clean["count"]}
+    if not found:
+        return []
+    points = [(source.split, toy.to_points(source.images / 255.0), source.labels) for source in sources]
+    path = report.decision_boundaries(os.path.join(folder, "boundaries.png"), found, points, toy.LIMIT)
+    return [(path, "Data and decision boundaries, with accuracy, first seed of each row.")]

@@ -12,7 +12,7 @@ class Settings:
     """What a training is told, beside the hyperparameters of its method and augmentations.
 
     Args:
-        data: data set: digits, synthetic_digits, synthetic_mnist, a TFDS name (mnist, cifar10, ...), or folder:DIR.
+        data: data set: digits, synthetic_digits, synthetic_mnist, toy, a TFDS name (mnist, cifar10, ...), or folder:DIR.
         data_dir: where TFDS keeps its sets; empty: ~/tensorflow_datasets.
         download: fetch a TFDS set that is not there.
         label_map: file that tells, for data=folder:DIR, which of a model's columns each class folder is: lines "NAME COLUMN",
@@ -20,11 +20,12 @@ class Settings:
         image_size: side in pixels for pictures of varying size.
         validation_share: share of the training set held out when the data set has no validation split.
         train_examples: train on only this many examples, stratified; 0: all.
+        stylized_dir: folder of stylized pictures, one subfolder a class, to train on beside the natural ones; empty: none.
         model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, preact_resnet18, wide_resnet28_2,
-            wide_resnet28_4.
-        method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl.
-        augmentations: applied in this order: crop_flip, patch_gaussian.
-        views: what the method sees of the augmented picture, a view each: clean, or an augmentation.
+            wide_resnet28_4, mlp.
+        method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl, noisymix, cutmix, puzzlemix, augmax.
+        augmentations: applied in this order: crop_flip, patch_gaussian, autoaugment, augmix.
+        views: what the method sees of the augmented picture, a view each: clean, augmix, or any augmentation.
         epochs: passes over the training set.
         batch_size: examples a step, over all replicas.
         optimizer: adam or sgd.
@@ -46,6 +47,7 @@ class Settings:
     image_size: int = 224
     validation_share: float = 0.0
     train_examples: int = 0
+    stylized_dir: str = ""
     model: str = "lenet"
     method: str = "cross_entropy"
     augmentations: tuple[str, ...] = ()

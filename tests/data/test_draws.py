@@ -55,3 +55,22 @@ def test_very_large_indices():
 
 def test_no_pictures():
     assert Draws(0, np.zeros([0], np.int64)).normal((4, 4)).shape == (0, 4, 4)
+
+
+def test_some_normal_numbers_are_spared():
+    values = Draws(1, np.arange(20)).normal((2000,), spared=0.65).numpy().ravel()
+    assert np.mean(values == 0) == pytest.approx(0.65, abs=0.01)
+    assert scipy.stats.kstest(values[values != 0], "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 2.5])
+def test_gamma_and_beta_numbers_are_of_their_distributions(alpha):
+    gamma, beta = (kind(alpha, (1000,)).numpy().ravel() for kind in (Draws(1, np.arange(20)).gamma, Draws(1, np.arange(20)).beta))
+    assert scipy.stats.kstest(gamma, "gamma", (alpha,)).pvalue > 1e-3 and gamma.min() > 0
+    assert scipy.stats.kstest(beta, "beta", (alpha, alpha)).pvalue > 1e-3
+
+
+def test_a_seed_of_two_numbers_is_another_stream():
+    one, other = (Draws(np.array(seed), np.arange(3)).uniform((50,)).numpy() for seed in ([1, 2], [1, 3]))
+    assert not np.isclose(one, other).any()
+    np.testing.assert_array_equal(one, Draws(np.array([1, 2]), np.arange(3)).uniform((50,)))

@@ -10,7 +10,7 @@ from tf_robust.data.augment import clean
 from tf_robust.methods.base import AuxiliaryTermMethod
 
 OPTIONS = {"fcl": {"k": 20}}
-VIEWS = {"noisymix": 3, "augmax": 4}  # of those that want several
+VIEWS = {"noisymix": 3, "augmax": 5}  # of those that want several
 AUXILIARY = [name for name, method in methods.METHODS.items() if issubclass(method, AuxiliaryTermMethod)]
 
 

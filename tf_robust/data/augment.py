@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_robust.data import image_ops
 from tf_robust.data.augmix import augmix, augmix_chain
+from tf_robust.data.autoaugment import autoaugment
 
 
 def crop_flip(images, seed, *, padding: int = 4):
@@ -63,5 +64,5 @@ def clean(images, seed):
     return images
 
 
-AUGMENTATIONS = {f.__name__: f for f in (crop_flip, patch_gaussian, augmix, augmix_chain)}
+AUGMENTATIONS = {f.__name__: f for f in (crop_flip, patch_gaussian, autoaugment, augmix, augmix_chain)}
 VIEWS = {"clean": clean, **AUGMENTATIONS}

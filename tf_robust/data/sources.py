@@ -1,7 +1,7 @@
 """Where examples come from: `load(name, split, data_dir)` gives (uint8 [H, W, C], int64 label), in a fixed order.
 
 `open_source` gives the same examples as a `Source`, which knows its size and classes and can be read epoch by epoch in
-an order that is a pure function of (seed, epoch). Names: `digits`, `synthetic_digits`, `synthetic_mnist`, any
+an order that is a pure function of (seed, epoch). Names: `digits`, `synthetic_digits`, `synthetic_mnist`, `toy`, any
 image-classification set of TFDS, `folder:DIR`. Splits: train, validation, test.
 """
 
@@ -9,19 +9,19 @@ import functools
 
 import numpy as np
 
-from tf_robust.data import corner_digits, folders, tfds_sets
+from tf_robust.data import corner_digits, folders, tfds_sets, toy
 from tf_robust.data.source import ArraySource, stratified_order
 from tf_robust.errors import unknown
 
 SPLITS = ("train", "validation", "test")
-EMBEDDED = ("digits", "synthetic_digits")
+EMBEDDED = {"digits": 10, "synthetic_digits": 15, "toy": 2}  # classes
 
 
 def open_source(name, split, data_dir=None, *, image_size=224, validation_share=0.0, examples=0, download=False):
     """One split of a data set as a `Source`.
 
     Args:
-        name: `digits`, `synthetic_digits`, `synthetic_mnist`, a TFDS name, or `folder:DIR`.
+        name: `digits`, `synthetic_digits`, `synthetic_mnist`, `toy`, a TFDS name, or `folder:DIR`.
         split: `train`, `validation` or `test`.
         data_dir: where TFDS keeps its sets; None for its default (~/tensorflow_datasets).
         image_size: side in pixels to which pictures of varying size are cropped.
@@ -70,6 +70,8 @@ def has_validation(name, data_dir=None, validation_share=0.0):
 
 @functools.lru_cache(maxsize=8)
 def _embedded_split(name, split):
+    if name == "toy":
+        return toy.split(split)
     pools = corner_digits.digit_pools()
     if name == "digits":
         return pools[split]
@@ -79,7 +81,7 @@ def _embedded_split(name, split):
 
 def _embedded(name, split):
     images, labels = _embedded_split(name, split)
-    return ArraySource.of(name, split, images, labels, map(str, range(15 if name == "synthetic_digits" else 10)))
+    return ArraySource.of(name, split, images, labels, map(str, range(EMBEDDED[name])))
 
 
 @functools.lru_cache(maxsize=4)

@@ -13,7 +13,7 @@ from tf_robust.errors import unknown
 
 IN_MEMORY_BYTES = 2**31
 WINDOW = 10_000  # records shuffled at a time in a stream
-OURS = ("digits", "synthetic_digits", "synthetic_mnist", "folder:DIR")
+OURS = ("digits", "synthetic_digits", "synthetic_mnist", "toy", "folder:DIR")
 _PARALLEL = tf.data.AUTOTUNE
 
 

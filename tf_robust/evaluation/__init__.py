@@ -4,11 +4,12 @@
 they depend on.
 """
 
+from tf_robust.evaluation import boundary
 from tf_robust.evaluation.card import card_of, difference, family
 from tf_robust.evaluation.requirements import requirements, shortfalls
 from tf_robust.evaluation.rows import Row, rows_of
 from tf_robust.evaluation.scoring import confidences, correctness, masked, read_records, records
-from tf_robust.evaluation.sets import (NOISE_SEED, EvaluationSet, evaluation_sets, first_pictures, noise_probabilities)
+from tf_robust.evaluation.sets import NOISE_SEED, EvaluationSet, check, evaluation_sets, first_pictures, noise_probabilities
 from tf_robust.evaluation.settings import EVALUATIONS, USUAL, Measuring
 
 

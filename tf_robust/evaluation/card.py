@@ -3,6 +3,8 @@
 import os
 
 from tf_robust import corruptions, data
+from tf_robust.data import toy
+from tf_robust.evaluation import boundary
 from tf_robust.evaluation.sets import NOISE_SEED
 
 _BINS = "100 examples a bin by confidence, the last bin included"
@@ -15,7 +17,7 @@ def card_of(source, measuring, training_source):
         source: measured on. measuring: a `Measuring`. training_source: gives NUN its deviations.
 
     Returns:
-        `data` holds for all measures; `noise`, `corruptions`, `flips` and `calibration` for those families.
+        `data` holds for all measures; the others (`noise`, `corruptions`, `flips`, ...) for their families.
     """
     card = {"data": {"name": source.name, "split": source.split, "pictures": len(source),
                      "fingerprint": source.fingerprint(), "picture_shape": list(source.image_shape),
@@ -31,6 +33,9 @@ def card_of(source, measuring, training_source):
                          "protocol": "cifar_c", "normalizer": "none"}
     if "calibration" in chosen:
         card["calibration"] = {"bins": _BINS}
+    if "boundary" in chosen:
+        card["boundary"] = {"square": [-toy.LIMIT, toy.LIMIT], "grid": boundary.GRID,
+                            "gradient": "of class 1's probability"}
     return card
 
 

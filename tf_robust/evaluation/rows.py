@@ -17,7 +17,8 @@ class Row:
     """One measure of one model.
 
     Attributes:
-        measure: its name. value: a fraction; lower is better for flips, calibration and corruption errors.
+        measure: its name. value: a fraction, but for boundaries; lower is better for flips, calibration, corruption
+            errors and boundaries.
         count: pictures it was taken on. low, high: 95 % interval over pictures: Wilson's for an accuracy, normal for a
             mean of accuracies over sets of the same pictures; None where there is none.
     """
@@ -42,14 +43,15 @@ def rows_of(records, measuring, imagenet=False):
             probabilities normalize them (`corruptions/mce`, `flips/mfr...`).
     """
     evaluations = measuring.evaluations
-    plain = [r for r in records if not r["set"].startswith(("corruptions/", "flips/"))]
+    plain = [r for r in records if not r["set"].startswith(("corruptions/", "flips/", "boundary"))]
     rows = [Row.of(r["set"], r["correct"], r["count"]) for r in plain if _asked(r["set"], evaluations)]
     clean = next((r for r in plain if r["set"] in ("clean", "bal")), None)
     if "calibration" in evaluations:
         rows += [Row(measure, clean[name], clean["count"]) for measure, name in _CALIBRATION.items()]
     corrupted = [r for r in records if r["set"].startswith("corruptions/")]
     flips = [r for r in records if r["set"].startswith("flips/")]
-    return rows + _corruption_rows(corrupted, imagenet, clean) + _flip_rows(flips, measuring.sequences, imagenet)
+    return (rows + _corruption_rows(corrupted, imagenet, clean) + _flip_rows(flips, measuring.sequences, imagenet)
+            + _boundary_rows(records))
 
 
 def _asked(name, evaluations):
@@ -106,3 +108,9 @@ def _flip_rows(records, sequences, imagenet):
             measure = "flips/mfr" if rate["verified"] else "flips/mfr_by_unverified_table"
             rows.append(Row(measure, rate["mean"] / 100, count))
     return rows + [Row(f"flips/{name}", value, count) for name, value in found.items()]
+
+
+def _boundary_rows(records):
+    """`boundary/length` and, where there is a boundary, `boundary/gradient`."""
+    return [Row(f"boundary/{name}", record[name], record["count"]) for record in records if record["set"] == "boundary"
+            for name in ("length", "gradient") if record[name] is not None]

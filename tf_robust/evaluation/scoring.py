@@ -14,6 +14,7 @@ import tensorflow as tf
 from tf_robust import data, metrics
 from tf_robust.data import image_ops
 from tf_robust.data.source import digest
+from tf_robust.evaluation import boundary
 
 
 def records(predict, sets, path=None, depends=None, say=print):
@@ -37,7 +38,7 @@ def records(predict, sets, path=None, depends=None, say=print):
     for one in sets:
         record = before.get((one.name, keys[one.name]))
         if record is None:
-            measured = (_flips if one.name.startswith("flips/") else _scores)(predict, one)
+            measured = MEASURED.get(one.name.split("/")[0], _scores)(predict, one)
             record = {"set": one.name, "depends": keys[one.name], **measured}
             _append(path, record)
             done = left.index(one.name) + 1
@@ -49,6 +50,8 @@ def records(predict, sets, path=None, depends=None, say=print):
 def _said(record):
     if "flip_probability" in record:
         return f"{record['set']:32s} flips {record['flip_probability']:.4f}  {record['count']} sequences"
+    if "length" in record:
+        return f"{record['set']:32s} length {record['length']:.3f}"
     return f"{record['set']:32s} {record['correct'] / record['count']:.4f}  {record['count']} pictures"
 
 
@@ -118,6 +121,14 @@ def _flips(predict, one):
     predictions = np.concatenate(predictions)
     flips = metrics.flip_probability(predictions, noise="noise" in one.name)
     return {"count": len(predictions), "frames": predictions.shape[1], "flip_probability": flips}
+
+
+def _boundary(predict, one):
+    """The record of a decision boundary, from the logits on a grid of points."""
+    return boundary.measure(np.concatenate([checked(predict(points), zeros, one.name) for points, zeros in one.open()]))
+
+
+MEASURED = {"flips": _flips, "boundary": _boundary}  # the other sets are labelled
 
 
 def checked(logits, labels, name):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_robust import corruptions, data
 from tf_robust.data.source import stratified_order
+from tf_robust.evaluation import boundary
 
 NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)
 NOISE_SEED = 15  # one fixed draw, so that every model and every seed sees the same noise and corruptions
@@ -23,12 +24,18 @@ class EvaluationSet:
     """Pictures to measure on.
 
     Attributes:
-        name: `clean`, `bal`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY` or `flips/NAME`.
+        name: `clean`, `bal`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME` or `boundary`.
         open: () -> Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. Made when it
             is needed: a set that was measured before costs nothing.
     """
     name: str
     open: typing.Callable
+
+
+def check(source, measuring):
+    """Raises ValueError if an evaluation that is asked for cannot be done on a source's pictures."""
+    if "boundary" in measuring.evaluations:
+        boundary.check(source)
 
 
 def evaluation_sets(source, training_source, measuring, data_dir=None):
@@ -40,7 +47,10 @@ def evaluation_sets(source, training_source, measuring, data_dir=None):
 
     Raises:
         FileNotFoundError: a prepared set is not there, or holds no corruption.
+        ValueError: a boundary is asked for of pictures that are not points in the plane.
     """
+    check(source, measuring)
+
     def clean():
         return data.evaluation_batches(source, batch_of(source.image_shape))
     deviation = functools.cache(lambda: _deviation(training_source))  # of all noise sets; read when the first is opened
@@ -62,6 +72,8 @@ def evaluation_sets(source, training_source, measuring, data_dir=None):
                   for name in corruptions.CORRUPTIONS for severity in SEVERITIES]
     if "perturbations" in chosen:
         found += _sequences(source, measuring)
+    if "boundary" in chosen:
+        found.append(EvaluationSet("boundary", boundary.grid))
     return found
 
 

@@ -7,7 +7,7 @@ from tf_robust import corruptions
 from tf_robust.corruptions import severities
 from tf_robust.errors import unknown
 
-EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", "calibration")
+EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", "calibration", "boundary")
 USUAL = ("clean", "noise")
 
 
@@ -17,7 +17,8 @@ class Measuring:
 
     Args:
         evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at 5
-            severities); perturbations (flip probabilities); calibration.
+            severities); perturbations (flip probabilities); calibration; boundary (of data=toy: how long,
+            how steep).
         evaluation_split: split to measure on; choose settings on validation, never on test.
         subset: measure on this many pictures only, stratified, always the same; 0: all.
         corruption_constants: published set of constants; auto: the one made for pictures nearest in size.

@@ -6,12 +6,14 @@ Jensen-Shannon divergence between what the views are taken for. Without views, n
 the methods it is compared with.
 """
 
+import functools
 import typing
 
 import tensorflow as tf
 
 from tf_robust import losses, models
 from tf_robust.data import image_ops
+from tf_robust.data.draws import Draws
 from tf_robust.methods import mixing
 from tf_robust.methods.base import Method
 from tf_robust.methods.checks import positive
@@ -33,18 +35,21 @@ class NoisyMix(Method):
         multiplicative_noise: values are multiplied by 1 + this times a number uniform in [-1, 1].
         sparsity: share of the values that noise spares (`official`).
         jsd_weight: gamma, the weight of the stability loss; 0: none, and one view.
+        own_stages: each view draws its own stage and noise: for views that are otherwise the same. Share and partners
+            stay common.
     """
 
     def __init__(self, classifier, *, mixing: bool = True, alpha: float = 1.0, stages: tuple[int, ...] = (),
                  noise: typing.Literal["none", "paper", "official"] = "official", additive_noise: float = 0.5,
-                 multiplicative_noise: float = 0.5, sparsity: float = 0.65, jsd_weight: float = 12.0, **kwargs):
+                 multiplicative_noise: float = 0.5, sparsity: float = 0.65, jsd_weight: float = 12.0,
+                 own_stages: bool = False, **kwargs):
         if not jsd_weight >= 0:
             raise ValueError(f"Expected jsd_weight >= 0. Received: {jsd_weight}")
         self.term_names = ("cross_entropy", "stability") if jsd_weight else ("cross_entropy",)
         super().__init__(classifier, **kwargs)
         self.mixing, self.alpha, self.jsd_weight = mixing, positive("alpha", alpha), jsd_weight
         self.noise, self.additive_noise, self.multiplicative_noise = noise, additive_noise, multiplicative_noise
-        self.sparsity = sparsity
+        self.sparsity, self.own_stages = sparsity, own_stages
         if noise not in ("none", "paper", "official"):
             raise ValueError(f"Expected noise 'none', 'paper' or 'official'. Received: {noise!r}")
         if not (additive_noise >= 0 and multiplicative_noise >= 0) or noise != "none" and not additive_noise + multiplicative_noise:
@@ -75,42 +80,42 @@ class NoisyMix(Method):
         return terms, logits[0]
 
     def encode_mixed(self, views, partner, share, step, training):
-        """Logits [V * N, C] of V views of N pictures, mixed and noised at the stage that is drawn for the step.
+        """Logits [V * N, C] of V views of N pictures, mixed and noised at the stage that is drawn for the step (or view).
 
         All views go through the network as one batch: they share batch norm's statistics.
         """
-        drawn = tf.random.stateless_uniform([], self.shared_seed(step, 1), 0, len(self.stages), tf.int32)
-        here = tf.gather(tf.constant(self.stages), drawn)
+        groups = len(views) if self.own_stages else 1  # each draws a stage
+        drawn = tf.random.stateless_uniform([groups], self.shared_seed(step, 1), 0, len(self.stages), tf.int32)
+        here = tf.unstack(tf.gather(tf.constant(self.stages), drawn))
         *pieces, last = self._pieces
         x = tf.concat(views, axis=0)
         for stage, piece in enumerate(pieces):
             x = piece(x, training=training)
             if stage in self.stages:
-                x = tf.cond(here == stage, lambda x=x: self._treated(x, len(views), partner, share, step), lambda x=x: x)
+                treated = functools.partial(self._treated, views=len(views) // groups, partner=partner, share=share, step=step)
+                x = tf.concat([tf.cond(at == stage, lambda x=x, first=first: treated(x, first=first), lambda x=x: x)
+                               for first, (x, at) in enumerate(zip(tf.split(x, groups), here), start=1)], axis=0)
         return last(x, training=training)["logits"]
 
-    def _treated(self, x, views, partner, share, step):
-        shape, each = tf.shape(x), tf.split(x, views)
+    def _treated(self, x, views, partner, share, step, first=1):
+        """Views [V * N, ...], numbered from `first`, mixed and noised."""
+        shape, each, numbers = tf.shape(x), tf.split(x, views), range(first, first + views)
         if self.mixing:
             each = [mixing.blend(view, partner, share) for view in each]
         if self.noise == "paper":
-            each = self._noised(each, self.random_seed(step, 1), 1.0, 1.0, 0.0)
+            each = self._noised(each, self.random_seed(step, first), 1.0, 1.0, 0.0)
         elif self.noise == "official":
-            seeds = [self.random_seed(step, 1 + number) for number in range(views)]
+            seeds = [self.random_seed(step, number) for number in numbers]
             each = [self._noised([view], seed, number * mixing.beta(image_ops.fold(seed, 3), 2.0, 5.0),
                                  mixing.beta(image_ops.fold(seed, 4), 2.0, 5.0), self.sparsity)[0]
-                    for number, (view, seed) in enumerate(zip(each, seeds), start=1)]
+                    for number, view, seed in zip(numbers, each, seeds)]
         return tf.reshape(tf.concat(each, axis=0), shape)
 
     def _noised(self, views, seed, additive_share, multiplicative_share, sparsity):
         """Views [N, ...] with the same noise on each, at these shares of the levels."""
-        shape = tf.shape(views[0])
-
-        def spared(noise, purpose):
-            if not sparsity:
-                return noise
-            return tf.where(tf.random.stateless_uniform(shape, image_ops.fold(seed, purpose)) < sparsity, 0.0, noise)
-        factor = multiplicative_share * self.multiplicative_noise * tf.random.stateless_uniform(
-            shape, image_ops.fold(seed, 0), -1.0, 1.0)
-        added = additive_share * self.additive_noise * tf.random.stateless_normal(shape, seed)
-        return [view * (1.0 + spared(factor, 1)) + spared(added, 2) for view in views]
+        draws, shape = Draws(seed, tf.range(tf.shape(views[0])[0]), "noise"), views[0].shape[1:]
+        uniform = draws.uniform(shape)
+        factor = tf.cast(uniform > sparsity, tf.float32) * ((uniform - sparsity) * (2.0 / (1.0 - sparsity)) - 1.0)
+        factor = 1.0 + (multiplicative_share * self.multiplicative_noise) * factor
+        added = (additive_share * self.additive_noise) * draws.normal(shape, sparsity)
+        return [view * factor + added for view in views]

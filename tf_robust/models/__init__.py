@@ -5,6 +5,7 @@ import keras
 from tf_robust.errors import unknown
 from tf_robust.models.heads import stages
 from tf_robust.models.lenet import lenet
+from tf_robust.models.mlp import mlp
 from tf_robust.models.preact_resnet import preact_resnet18
 from tf_robust.models.resnet import resnet8, resnet20, resnet50_v2, resnet56
 from tf_robust.models.resnet50 import resnet50
@@ -12,7 +13,7 @@ from tf_robust.models.wide_resnet import wide_resnet28_2, wide_resnet28_4
 
 MODELS = {"lenet": lenet, "resnet8": resnet8, "resnet20": resnet20, "resnet56": resnet56, "resnet50_v2": resnet50_v2,
           "resnet50": resnet50, "preact_resnet18": preact_resnet18, "wide_resnet28_2": wide_resnet28_2,
-          "wide_resnet28_4": wide_resnet28_4}
+          "wide_resnet28_4": wide_resnet28_4, "mlp": mlp}
 
 
 def build(name, input_shape, num_classes, *, seed=0):

@@ -41,15 +41,22 @@ def comparison_bars(path, table):
     """
     order, measures = table["order"], table["measures"]
     share = max(1, _BARS_A_LINE // len(order))  # measures on one line of the figure
-    lines = [measures[start:start + share] for start in range(0, len(measures), share)]
+    shares, others = _fractions(measures)
+    lines = [shares[start:start + share] for start in range(0, len(shares), share)] + [[measure] for measure in others]
     figure = Figure(figsize=(min(11.0, max(5.0, 1.5 + 0.42 * len(order) * len(lines[0]))), 0.6 + 3.6 * len(lines)),
                     layout="constrained")
-    for axes, chosen in zip(figure.subplots(len(lines), 1, squeeze=False, sharey=True)[:, 0], lines):
+    for axes, chosen in zip(figure.subplots(len(lines), 1, squeeze=False, sharey=not others)[:, 0], lines):
         _groups(axes, table, chosen)
         axes.set(ylabel=_whiskers(table), ylim=(0, None), xlim=(-0.6, len(lines[0]) - 0.4))
         _quiet(axes)
     _legend(figure)
     return save(figure, path)
+
+
+def _fractions(measures):
+    """Measures that are fractions, and those that each have a scale of their own."""
+    own = [measure for measure in measures if measure.startswith("boundary/")]
+    return [measure for measure in measures if measure not in own], own
 
 
 def _groups(axes, table, measures):

@@ -13,7 +13,7 @@ from tf_robust.evaluation import card
 
 CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")
-_LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce")
+_LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/")
 _MEMBERS = {*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, "shear"}
 
 

@@ -1,0 +1,135 @@
+"""AutoAugment against Pillow, one picture and one operation at a time, from the same draws."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from tests.data.test_pillow_ops import by_pillow
+from tf_robust.data.autoaugment import POLICIES, SIGNED, amount, autoaugment, draw, operations
+from tf_robust.data.pillow_ops import OPERATIONS
+
+SEED = tf.constant([3, 4], tf.int64)
+policies = pytest.mark.parametrize("policy", POLICIES)
+readings = pytest.mark.parametrize("magnitudes", ["paper", "official"])
+
+
+def pictures(count, shape, seed=0):
+    """Smooth pictures under some noise: whole numbers 0..255 as float32 [count, *shape]."""
+    random = np.random.RandomState(seed)
+    y, x = np.mgrid[:shape[0], :shape[1]] / 6
+    waves = np.sin(x * random.uniform(0.5, 2, (count, 1, 1)) + y * random.uniform(-1, 1, (count, 1, 1)))[..., None]
+    levels = 128 + random.uniform(30, 110, (count, 1, 1, shape[2])) * waves + random.randint(-8, 9, (count, *shape))
+    return np.clip(np.round(levels), 0, 255).astype(np.float32)
+
+
+@policies
+@readings
+@pytest.mark.parametrize("shape", [(32, 32, 3), (21, 34, 3), (30, 20, 1)], ids=str)
+def test_pictures_are_pillows(policy, magnitudes, shape):
+    levels = pictures(150, shape)
+    found = np.round(255 * autoaugment(tf.constant(levels / 255), SEED, policy=policy, magnitudes=magnitudes).numpy())
+    chosen, amounts = (x.numpy() for x in draw(SEED, 150, policy, shape[:2], magnitudes))
+    expected = levels.copy()
+    for image, places, told in zip(expected, chosen, amounts):
+        for place, value in zip(places, told):
+            if place >= 0:
+                image[:] = by_pillow(operations(policy)[place], image, value)
+    assert (found == expected).all(axis=(1, 2, 3)).mean() > 0.93
+    assert (np.abs(found - expected) <= 1).mean() > 0.998  # equalize after a rotation spreads a difference of one level
+    assert (expected != levels).any(axis=(1, 2, 3)).mean() > 0.6
+
+
+@policies
+def test_values_are_whole_levels_in_range(policy):
+    images = tf.random.stateless_uniform([60, 16, 16, 3], SEED)
+    found = autoaugment(images, SEED, policy=policy)
+    assert found.dtype == tf.float32 and found.shape == images.shape
+    assert found.numpy().min() >= 0 and found.numpy().max() <= 1
+    np.testing.assert_array_equal(found, (np.round(found.numpy() * 255) * np.float32(1 / 255)).astype(np.float32))
+
+
+@policies
+def test_sub_policies_are_uniform_and_operations_as_probable_as_they_say(policy):
+    """Every row of the table is found in the draws by its pair of operations, in the share that its numbers give."""
+    count, names = 60000, operations(policy)
+    chosen, amounts = (x.numpy() for x in draw(SEED, count, policy, (32, 32)))
+    expected = {}
+    for sub_policy in POLICIES[policy]:
+        for kept in np.ndindex(2, 2):
+            chance, key = 1 / 25, []
+            for (name, probability, level), happens in zip(sub_policy, kept):
+                chance *= probability if happens else 1 - probability
+                key.append((name, round(amount(name, level, (32, 32)), 3)) if happens else None)
+            expected[tuple(key)] = expected.get(tuple(key), 0.0) + chance
+    found = dict.fromkeys(expected, 0)
+    for places, told in zip(chosen, amounts):
+        found[tuple((names[p], round(abs(float(a)), 3)) if p >= 0 else None for p, a in zip(places, told))] += 1
+    possible = [key for key, chance in expected.items() if chance > 0]
+    assert all(found[key] == 0 for key in expected if expected[key] == 0)
+    counts = [found[key] for key in possible]
+    assert scipy.stats.chisquare(counts, [count * expected[key] for key in possible]).pvalue > 1e-3
+
+
+@policies
+def test_geometric_operations_turn_either_way_and_others_do_not(policy):
+    chosen, amounts = (x.numpy() for x in draw(SEED, 20000, policy, (32, 32)))
+    for place, name in enumerate(operations(policy)):
+        told = amounts[chosen == place]
+        if name in SIGNED:
+            assert abs((told < 0).mean() - 0.5) < 3 * 0.5 / np.sqrt(len(told))
+        else:
+            assert (told >= 0).all()
+
+
+def test_both_operations_of_a_picture_turn_independently():
+    chosen, amounts = (x.numpy() for x in draw(SEED, 60000, "cifar10", (32, 32)))
+    both = amounts[(chosen == operations("cifar10").index("translate_y")).all(axis=1)]
+    assert len(both) > 1000 and abs(np.corrcoef(np.sign(both).T)[0, 1]) < 0.1
+
+
+def test_tables_have_25_sub_policies_of_pillows_operations():
+    for policy, table in POLICIES.items():
+        assert len(table) == 25 and set(operations(policy)) <= set(OPERATIONS)
+        for name, probability, level in (operation for sub_policy in table for operation in sub_policy):
+            assert 0 <= probability <= 1 and level in range(10) and name in OPERATIONS
+    assert len(set(POLICIES["cifar10"])) == 25 and len(set(POLICIES["imagenet"])) == 20  # the paper repeats five
+
+
+def test_levels_span_the_papers_ranges():
+    ends = {name: tuple(round(amount(name, level, (331, 331)), 9) for level in (0, 9)) for name in OPERATIONS}
+    assert ends == {"autocontrast": (0, 0), "equalize": (0, 0), "invert": (0, 0), "shear_x": (0, 0.3), "shear_y": (0, 0.3),
+                    "translate_x": (0, 150), "translate_y": (0, 150), "rotate": (0, 30), "posterize": (8, 4),
+                    "solarize": (256, 0), **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), (0.1, 1.9))}
+    assert [amount("posterize", level, (32, 32)) for level in range(10)] == [8, 8, 7, 7, 6, 6, 5, 5, 4, 4]
+    assert amount("rotate", 3, (32, 32)) == pytest.approx(10) and amount("color", 5, (32, 32)) == pytest.approx(1.1)
+    assert amount("translate_x", 9, (20, 40)) == 18 and amount("translate_y", 9, (20, 40)) == 9
+
+
+def test_official_magnitudes_are_those_of_the_authors_code():
+    """The integer truncations of its CIFAR operations: pixels, degrees, bits and thresholds."""
+    for level in range(10):
+        found = {name: amount(name, level, (32, 32), "official") for name in OPERATIONS}
+        assert found["translate_x"] == found["translate_y"] == level
+        assert found["rotate"] == pytest.approx(3 * level) and found["shear_x"] == pytest.approx(0.03 * level)
+        assert found["posterize"] == 4 - level * 4 // 10 and found["solarize"] == 256 - level * 256 // 10
+        assert found["color"] == found["sharpness"] == pytest.approx(0.1 + 0.18 * level)
+
+
+@policies
+def test_draws_depend_on_the_seed_alone_and_a_dataset_sees_what_eager_code_sees(policy):
+    images = tf.constant(pictures(40, (16, 20, 3)) / 255)
+    first = autoaugment(images, SEED, policy=policy)
+    np.testing.assert_array_equal(first, autoaugment(images, SEED, policy=policy))
+    assert (first != autoaugment(images, SEED + 7, policy=policy)).numpy().any()
+    mapped = tf.data.Dataset.from_tensors((images, SEED)).map(lambda *x: autoaugment(*x, policy=policy))
+    np.testing.assert_allclose(next(iter(mapped)), first, atol=1.01 / 255)
+    assert np.mean(next(iter(mapped)).numpy() == first.numpy()) > 0.999
+
+
+def test_unknown_names_are_refused():
+    images = tf.zeros([2, 8, 8, 3])
+    with pytest.raises(ValueError, match="Expected policy in .'cifar10', 'imagenet'.. Received: 'svhn'"):
+        autoaugment(images, SEED, policy="svhn")
+    with pytest.raises(ValueError, match="Expected magnitudes 'paper' or 'official'. Received: 'timm'"):
+        autoaugment(images, SEED, magnitudes="timm")

@@ -1,0 +1,180 @@
+"""Stylized pictures join a training set, each where it belongs, and no other set."""
+
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from tests.data.test_folders import SIDE, examples, write
+from tests.test_experiment import run_of
+from tf_robust import data, training
+from tf_robust.data.source import Source
+from tf_robust.data.stylized import with_stylized
+
+
+def stylize(folder, target, suffix=".png"):
+    """An inverted copy of every picture in the class folders."""
+    for path in folder.glob("*/*.png"):
+        (target / path.parent.name).mkdir(parents=True, exist_ok=True)
+        ImageOps.invert(Image.open(path)).save((target / path.parent.name / path.name).with_suffix(suffix))
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Natural pictures, divided, and stylized ones of the training set."""
+    write(tmp_path / "natural/train", {"dog": 8, "cat": 12})
+    write(tmp_path / "natural/test", {"dog": 3, "cat": 2}, 50)
+    stylize(tmp_path / "natural/train", tmp_path / "stylized/train")
+    return tmp_path / "natural", tmp_path / "stylized"
+
+
+def open_folder(root, split="train", **options):
+    return data.open_source(f"folder:{root}", split, image_size=SIDE, **options)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".bmp"])
+@pytest.mark.parametrize("below_train", [True, False])
+def test_every_picture_of_a_folder_gets_its_stylized_one(folders, suffix, below_train):
+    root, there = folders
+    shutil.rmtree(there)
+    stylize(root / "train", there / "train" if below_train else there, suffix)
+    natural = open_folder(root)
+    both = with_stylized(natural, str(there))
+    assert len(both) == 40 and both.class_names == natural.class_names and both.image_shape == natural.image_shape
+    assert both.paths[:20] == natural.paths and both.labels == natural.labels * 2
+    images, labels = next(both.ordered(40).as_numpy_iterator())
+    np.testing.assert_array_equal(labels[:20], labels[20:])
+    assert np.abs(255 - images[:20].astype(int) - images[20:]).max() <= 1  # rounded both ways
+
+
+def test_an_epoch_goes_over_both_in_an_order_of_its_own(folders):
+    both = with_stylized(open_folder(folders[0]), str(folders[1]))
+    assert data.steps_per_epoch(both, 8) == 5
+
+    def epoch(number, skip=0, seed=1):
+        return examples(both.epoch(seed, number, 8, skip))
+    first = epoch(0)
+    assert len(set(first)) == 40 and np.bincount([label for _, label in first]).tolist() == [24, 16]
+    assert epoch(0) == first and epoch(0, skip=2) == first[16:]
+    assert epoch(1) != first and epoch(0, seed=2) != first and set(epoch(1)) != set(first)  # crops are drawn anew
+
+
+def test_a_subset_brings_only_its_own_stylized_pictures(folders):
+    for options, count in (({"examples": 5}, 5), ({"validation_share": 0.25}, 15)):
+        natural = open_folder(folders[0], **options)
+        both = with_stylized(natural, str(folders[1]))
+        names = [[path.rsplit("/", 2)[1:] for path in paths] for paths in (both.paths[:count], both.paths[count:])]
+        assert len(both) == 2 * count and names[0] == names[1]
+        assert all("/stylized/" in path for path in both.paths[count:])
+
+
+def test_the_same_name_comes_before_another_suffix(folders):
+    root, there = folders
+    stylize(root / "train", there / "train", ".bmp")
+    for path in (root / "train").glob("*/*.png"):
+        path.rename(path.with_suffix(".bmp"))
+    both = with_stylized(open_folder(root), str(there))
+    assert all(path.endswith(".bmp") for path in both.paths) and len(set(both.paths)) == 40
+
+
+def test_labels_that_are_a_models_columns_are_kept(folders):
+    natural = data.relabelled(open_folder(folders[0]), {"cat": 7, "dog": 2})
+    both = with_stylized(natural, str(folders[1]))
+    assert both.labels == natural.labels * 2 and set(both.labels) == {2, 7} and both.class_mask == (2, 7)
+
+
+@pytest.fixture
+def arrays(source, tmp_path):
+    """A data set in memory, 16x16x1 with classes 0 to 2, and stylized pictures: 2, 3 and 4, some of another size."""
+    random, there = np.random.RandomState(0), tmp_path / "arrays"
+    for label in range(3):
+        (there / str(label)).mkdir(parents=True)
+        for number in range(2 + label):
+            size = (16, 16) if number else (48, 48)
+            pixels = np.full(size, 50 * label, np.uint8) + random.randint(40, size=size, dtype=np.uint8)
+            Image.fromarray(pixels).save(there / str(label) / f"any{number}.png")
+    return source(30), there
+
+
+def test_arrays_take_labels_from_folders_and_sizes_from_the_data(arrays):
+    natural, there = arrays
+    both = with_stylized(natural, str(there))
+    assert len(both) == 39 and both.images.shape == (39, 16, 16, 1) and both.images.dtype == np.uint8
+    np.testing.assert_array_equal(both.images[:30], natural.images)
+    assert both.labels[30:].tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2] and both.labels.dtype == natural.labels.dtype
+    for row, label, number in ((31, 0, 1), (33, 1, 1), (38, 2, 3)):
+        np.testing.assert_array_equal(both.images[row, ..., 0], np.asarray(Image.open(there / str(label) / f"any{number}.png")))
+    shrunk = Image.open(there / "1/any0.png").resize((16, 16), Image.Resampling.BILINEAR)
+    assert np.abs(both.images[32, ..., 0].astype(int) - np.asarray(shrunk).astype(int)).max() <= 1
+    first = examples(both.epoch(0, 0, 13))
+    assert len(first) == 39 and sorted(first) == sorted(examples(both.ordered(39))) and first == examples(both.epoch(0, 0, 13))
+    assert both.fingerprint() != natural.fingerprint() and len(both.subset(np.arange(4))) == 4
+
+
+def test_colour_becomes_gray_where_the_data_are_gray(arrays):
+    natural, there = arrays
+    Image.new("RGB", (16, 16), (200, 10, 10)).save(there / "0/any1.png")
+    red = with_stylized(natural, str(there)).images[31]
+    assert red.shape == (16, 16, 1) and abs(int(red[0, 0, 0]) - 67) <= 1  # Rec. 601
+
+
+def test_what_is_missing_is_said(folders, arrays):
+    root, there = folders
+    natural = open_folder(root)
+    (there / "train/cat/008.png").unlink()
+    with pytest.raises(FileNotFoundError, match="each of the 20 pictures of folder:.* Missing: 1, the first .*cat/008.png"):
+        with_stylized(natural, str(there))
+    shutil.rmtree(there / "train/dog")
+    with pytest.raises(FileNotFoundError, match=r"folder of stylized pictures for each class in .* Missing: dog \(1\)"):
+        with_stylized(natural, str(there))
+    with pytest.raises(FileNotFoundError, match="Expected stylized pictures in .*nowhere, one subfolder a class. Not found"):
+        with_stylized(natural, str(there / "nowhere"))
+    natural, there = arrays
+    for path in (there / "1").glob("*"):
+        path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"Found none in: 1 \(1\)"):
+        with_stylized(natural, str(there))
+    shutil.rmtree(there / "1")
+    with pytest.raises(FileNotFoundError, match=r"Missing: 1 \(1\)"):
+        with_stylized(natural, str(there))
+
+
+def test_what_does_not_belong_is_said(folders, arrays):
+    for natural, there in ((open_folder(folders[0]), folders[1] / "train"), arrays):
+        (there / ".hidden").mkdir()
+        (there / "bird").mkdir()
+        with pytest.raises(ValueError, match=r"only folders of the training set's classes in .* Received also: bird \(1\)"):
+            with_stylized(natural, str(there))
+        (there / "bird").rmdir()
+        with_stylized(natural, str(there))
+    natural, there = arrays
+    for content in (b"no picture", b""):
+        (there / "2/any1.png").write_bytes(content)
+        with pytest.raises(ValueError, match="Expected a picture that can be decoded. Received: .*2/any1.png"):
+            with_stylized(natural, str(there))
+
+
+def test_streams_are_refused(arrays):
+    stream = Source("imagenet2012", "train", ("0", "1", "2"), (16, 16, 1), 30)
+    with pytest.raises(ValueError, match="data in memory or data=folder:DIR .* Received: imagenet2012, which is read as a stream"):
+        with_stylized(stream, str(arrays[1]))
+
+
+def test_a_run_trains_on_both_and_measures_on_natural_pictures(tmp_path, monkeypatch):
+    seen = {}
+
+    def fit(method, source, *, validation, **_):
+        seen.update(train=source, validation=validation)
+        raise StopIteration
+    monkeypatch.setattr(training, "fit", fit)
+    for label in range(10):
+        (tmp_path / "stylized" / str(label)).mkdir(parents=True)
+        Image.new("L", (8, 8), 20 * label).save(tmp_path / "stylized" / str(label) / "a.png")
+    run = run_of("cross_entropy", stylized_dir=str(tmp_path / "stylized"))
+    with pytest.raises(StopIteration):
+        run.train(str(tmp_path / "run"), run.source("train"))
+    shape = run.source("train").image_shape
+    assert len(seen["train"]) == 74 and seen["train"].image_shape == shape
+    assert len(run.source("train")) == 64 and len(seen["validation"]) == len(run.source("validation"))
+    assert seen["validation"].split == "validation"

@@ -1,0 +1,52 @@
+"""The 2-D data set: its shapes, its noise, how points become pictures."""
+
+import numpy as np
+import pytest
+
+from tf_robust import data
+from tf_robust.data import toy
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_splits_are_250_points_half_of_them_inside(split):
+    source = data.open_source("toy", split)
+    assert source.image_shape == (1, 2, 1) and source.num_classes == 2 and len(source) == 250
+    np.testing.assert_array_equal(np.bincount(source.labels), [125, 125])
+    again = toy.split(split)
+    np.testing.assert_array_equal(source.images, again[0])
+
+
+def test_splits_are_different_draws():
+    train, test = (data.open_source("toy", split) for split in ("train", "test"))
+    assert np.mean(np.all(train.images == test.images, axis=(1, 2, 3))) < 0.05
+
+
+def test_a_point_is_kept_to_half_a_level():
+    points = np.random.RandomState(0).uniform(-toy.LIMIT, toy.LIMIT, size=(100, 2))
+    kept = toy.to_points(toy.to_pictures(points) / 255.0)
+    assert np.abs(kept - points).max() <= toy.LIMIT / 255 + 1e-9
+    np.testing.assert_allclose(toy.to_points(toy.to_pictures(np.array([[9.0, -9.0]])) / 255.0), [[3.0, -3.0]])
+
+
+def test_the_outline_is_a_closed_star_that_is_not_convex():
+    places = np.linspace(0.0, 1.0, 1001)
+    points = toy.star(places)
+    np.testing.assert_allclose(points[0], points[-1], atol=1e-12)
+    np.testing.assert_allclose(points[0], [0.0, toy.TIP_RADIUS], atol=1e-12)
+    radii = np.linalg.norm(points, axis=1)
+    assert radii.max() == pytest.approx(toy.TIP_RADIUS) and radii.min() == pytest.approx(toy.NOTCH_RADIUS)
+    steps = np.linalg.norm(np.diff(points, axis=0), axis=1)
+    np.testing.assert_allclose(steps, steps[0], rtol=1e-9)  # evenly spread
+    turn = np.cross(*[np.append(np.diff(toy.star(np.arange(12) / 10), axis=0)[i:i + 10], np.zeros((10, 1)), axis=1)
+                      for i in (0, 1)])[:, 2]
+    assert turn.min() < 0 < turn.max()
+
+
+def test_points_lie_around_their_star_with_the_papers_deviation():
+    for split in ("train", "test"):
+        images, labels = toy.split(split)
+        points = toy.to_points(images / 255.0)
+        for label, scale in ((0, 1.0), (1, toy.SCALE)):
+            outline = scale * toy.star(np.linspace(0.0, 1.0, 2000))
+            distances = np.linalg.norm(points[labels == label][:, None] - outline[None], axis=2).min(axis=1)
+            assert 0.08 < np.sqrt(np.mean(distances ** 2)) < 0.22  # across a line: 0.2; less where it bends

@@ -1,0 +1,219 @@
+"""AugMax climbs to the mixture that the classifier likes least, and trains on it."""
+
+import keras
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+import tensorflow as tf
+
+from tf_robust import data, losses, training
+from tf_robust.methods.augmax import AugMax, mixture, started
+
+CHAINS = 3
+SEED = tf.constant([5, 6], tf.int64)
+VIEWS = ("clean", "augmix_chain", "augmix_chain", "augmix_chain", "augmix")
+
+
+def build(network, **options):
+    method = AugMax(network, **options)
+    method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
+    method.optimizer.build(network.trainable_variables)
+    return method
+
+
+def shifted(images, seed):
+    """Stands in for a chain: dims each picture, turns it round, adds noise, each by its own draw."""
+    draws = tf.random.stateless_uniform([tf.shape(images)[0], 1, 1, 3], seed)
+    noise = tf.random.stateless_uniform(tf.shape(images), seed)
+    turned = tf.where(draws[..., :1] < 0.5, images[:, ::-1], images)
+    return turned * draws[..., 1:2] * (1.0 - 0.3 * draws[..., 2:]) + 0.3 * draws[..., 2:] * noise
+
+
+def batches(source, count, batch_size=12):
+    views = [data.augment.clean, *[shifted] * (CHAINS + 1)]
+    return list(data.training_epoch(source, batch_size, seed=0, epoch=0, views=views).take(count))
+
+
+LEARNED = []
+
+
+@pytest.fixture
+def trained(network, source):
+    """A method whose classifier has learned the tiny set, and a batch."""
+    method = build(network(), jsd_weight=1.0)
+    if not LEARNED:
+        training.fit(method, source(), epochs=6, batch_size=12, views=[data.augment.clean, *[shifted] * (CHAINS + 1)])
+        LEARNED.extend(method.classifier.get_weights())
+    method.classifier.set_weights(LEARNED)
+    return method, batches(source(), 1)[0]
+
+
+def loss_of(method, batch, scores, share):
+    """Cross-entropy [N] of mixtures, batch norm with its averages; mixed by NumPy."""
+    clean, *chains, _ = (view.numpy().astype(np.float64) for view in batch.views)
+    weights = scipy.special.softmax(np.asarray(scores, np.float64), axis=1)
+    mixed = np.einsum("nk,knhwc->nhwc", weights, np.stack(chains))
+    share = np.asarray(share, np.float64)[:, None, None, None]
+    logits = method.classifier(tf.constant((1 - share) * clean + share * mixed, tf.float32), training=False)["logits"]
+    return losses.cross_entropy(batch.labels, logits).numpy()
+
+
+def test_a_mixture_is_the_weighted_mean():
+    random = np.random.RandomState(0)
+    pictures, scores, share = random.rand(4, 5, 3, 2, 3), random.randn(5, 3), random.rand(5)
+    weights = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    expected = [(1 - m) * p[0] + m * sum(w[k] * p[1 + k] for k in range(3))
+                for p, w, m in zip(pictures.swapaxes(0, 1), weights, share)]
+    pictures, scores, share = (tf.constant(x, tf.float32) for x in (pictures, scores, share))
+    np.testing.assert_allclose(mixture(pictures[0], list(pictures[1:]), scores, share), expected, atol=1e-6)
+
+
+def test_climbing_starts_uniformly():
+    scores, share = (x.numpy() for x in started(SEED, 4000, CHAINS))
+    assert scores.shape == (4000, CHAINS) and share.shape == (4000,)
+    for column in (*scores.T, share):
+        assert scipy.stats.kstest(column, "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(np.c_[scores, share].T) - np.eye(CHAINS + 1)).max() < 0.06
+
+
+def test_gradients_are_those_of_finite_differences(trained):
+    method, batch = trained
+    clean, *chains, _ = batch.views
+    scores, share = started(SEED, 12, CHAINS)
+    share = 0.1 + 0.8 * share
+    by_scores, by_share, logits = method.ascent(clean, chains, batch.labels, scores, share)
+    np.testing.assert_allclose(losses.cross_entropy(batch.labels, logits), loss_of(method, batch, scores, share), rtol=1e-3,
+                               atol=1e-5)
+    step = 0.02
+
+    def slope(towards_scores, towards_share):
+        up, down = (loss_of(method, batch, scores + sign * step * towards_scores, share + sign * step * towards_share)
+                    for sign in (1, -1))
+        return (up - down) / (2 * step)
+    scale = np.abs(by_scores).max()
+    for place in range(CHAINS):
+        np.testing.assert_allclose(by_scores[:, place], slope(np.eye(CHAINS)[place], 0.0), atol=0.01 * scale, rtol=0.02)
+    np.testing.assert_allclose(by_share, slope(0.0, 1.0), atol=0.01 * np.abs(by_share).max(), rtol=0.02)
+    assert scale > 1e-3 and np.abs(by_share).max() > 1e-3
+
+
+@pytest.mark.parametrize("friendly", [True, False])
+def test_the_loss_rises_from_the_start_and_weights_stay_in_place(trained, friendly):
+    method, batch = trained
+    method.friendly, method.step_size, clean, chains = friendly, 0.05, batch.views[0], batch.views[1:-1]
+    start = started(SEED, 12, CHAINS)
+    before, seen = loss_of(method, batch, *start).mean(), []
+    for method.steps in (1, 4, 40):
+        scores, share = method.climbed(clean, chains, batch.labels, SEED)
+        seen.append(loss_of(method, batch, scores, share).mean())
+        weights = tf.nn.softmax(scores).numpy()
+        assert (weights >= 0).all() and (0 <= share.numpy()).all() and (share.numpy() <= 1).all()
+        np.testing.assert_allclose(weights.sum(axis=1), 1.0, atol=1e-6)
+    assert before < seen[0] < seen[1] < seen[2]
+
+
+def test_steps_have_the_size_they_are_told(trained):
+    method, batch = trained
+    method.steps, method.friendly = 1, False
+    scores, share = method.climbed(batch.views[0], batch.views[1:-1], batch.labels, SEED)
+    start = started(SEED, 12, CHAINS)
+    up, share_up, _ = method.ascent(batch.views[0], batch.views[1:-1], batch.labels, *start)
+    np.testing.assert_allclose(scores - start[0], 0.1 * np.sign(up), atol=1e-6)
+    np.testing.assert_allclose(share, np.clip(start[1] + 0.1 * np.sign(share_up), 0, 1), atol=1e-6)
+
+
+def test_a_friendly_climb_ends_for_a_picture_where_it_is_misclassified(trained):
+    method, batch = trained
+    clean, chains = batch.views[0], batch.views[1:-1]
+    wrong = (batch.labels + 1) % 3
+    labels = tf.where(tf.range(12) % 2 == 0, wrong, batch.labels)  # every other picture is misclassified from the start
+    start = started(SEED, 12, CHAINS)
+
+    def fooled(scores, share):
+        logits = method.classifier(mixture(clean, chains, scores, share), training=False)["logits"]
+        return np.argmax(logits, axis=1) != labels.numpy()
+    expected, frozen = [x.numpy() for x in start], np.zeros(12, bool)
+    for _ in range(6):
+        frozen |= fooled(*map(tf.constant, expected))
+        ups = method.ascent(clean, chains, labels, *map(tf.constant, expected))[:2]
+        expected[0] = np.where(frozen[:, None], expected[0], expected[0] + np.float32(0.1) * np.sign(ups[0]))
+        expected[1] = np.where(frozen, expected[1], np.clip(expected[1] + np.float32(0.1) * np.sign(ups[1]), 0, 1))
+    method.steps = 6
+    for found, value, first in zip(method.climbed(clean, chains, labels, SEED), expected, start):
+        np.testing.assert_allclose(found, value, atol=1e-6)
+        assert (found.numpy() == first.numpy()).any() and (found.numpy() != first.numpy()).any()
+
+
+def test_terms_are_the_papers(trained):
+    method, batch = trained
+    clean, *chains, augmix = batch.views
+    hard = mixture(clean, chains, *method.climbed(clean, chains, batch.labels, method.random_seed(batch.step[0], 0)))
+    terms, logits = method.loss_terms(batch, training=True)
+    found = [method.encode(view, True, update_statistics=False)["logits"] for view in (clean, hard, augmix)]
+    np.testing.assert_allclose(logits, found[0], atol=1e-6)
+    p = scipy.special.softmax(np.asarray(found, np.float64), axis=-1)
+    np.testing.assert_allclose(terms["cross_entropy"], -np.log(p[0][np.arange(12), batch.labels]), rtol=1e-4, atol=1e-6)
+    entropy = -(p * np.log(p)).sum(-1)
+    mean = p.mean(0)
+    np.testing.assert_allclose(terms["stability"], -(mean * np.log(mean)).sum(-1) - entropy.mean(0), atol=1e-5)
+
+
+def test_only_clean_and_random_mixtures_move_the_averages(network, source):
+    batch = batches(source(), 1)[0]
+    method, other = build(network()), build(network())
+    method.train_step(batch)
+    other.encode(batch.views[-1], True)
+    other.encode(batch.views[0], True)
+    for a, b in zip(method.classifier.non_trainable_variables, other.classifier.non_trainable_variables):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_no_gradient_goes_through_the_mixing_weights(network, source, monkeypatch):
+    """The weights of the network get the gradient that they have with the mixture as a constant."""
+    batch = batches(source(), 1)[0]
+    method = build(network())
+    gradients, *_ = method.gradients(batch, batch.step[0])
+    found = method.climbed(batch.views[0], batch.views[1:-1], batch.labels, method.random_seed(batch.step[0], 0))
+    fixed = [tf.constant(x.numpy()) for x in found]
+    monkeypatch.setattr(method, "climbed", lambda *_: fixed)
+    for a, b in zip(gradients, method.gradients(batch, batch.step[0])[0]):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_two_steps_are_finite_and_the_same_again(network, source):
+    def trained(seed, compiled):
+        method = build(network(), seed=seed)
+        step = tf.function(method.train_step) if compiled else method.train_step
+        logs = [{name: float(value) for name, value in step(batch).items()} for batch in batches(source(), 2)]
+        assert set(logs[0]) == {"total", "accuracy", "cross_entropy", "stability"}
+        assert all(np.isfinite(value) for log in logs for value in log.values()) and logs[-1]["stability"] > 0
+        return [v.numpy() for v in method.classifier.variables]
+    first, again, other, eager = trained(1, True), trained(1, True), trained(2, True), trained(1, False)
+    for a, b, c in zip(first, again, eager):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, c, atol=1e-3)
+    assert any(not np.array_equal(a, b) for a, b in zip(first, other))
+
+
+def test_it_runs_on_two_replicas(network, source, two_replicas):
+    with two_replicas.scope():
+        method = build(network())
+    training.fit(method, source(), epochs=1, batch_size=12, views=[data.augment.clean, *[shifted] * (CHAINS + 1)])
+    assert float(method.get_metrics_result()["stability"]) > 0
+
+
+def test_views_are_checked(network):
+    method = build(network())
+    method.check_views(VIEWS)
+    method.check_views(("clean", "augmix_chain", "augmix"))
+    for views in (("clean",), ("clean", "augmix"), VIEWS[1:], VIEWS[:-1], ("clean", "augmix", "augmix"), (), VIEWS + ("clean",)):
+        with pytest.raises(ValueError, match="Expected the views clean, one or more augmix_chain, and augmix"):
+            method.check_views(views)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"steps": 0}, "steps >= 1"), ({"step_size": 0.0}, "step_size > 0"), ({"jsd_weight": 0.0}, "jsd_weight > 0")])
+def test_impossible_hyperparameters_are_refused(options, message, network):
+    with pytest.raises(ValueError, match=message):
+        build(network(), **options)

@@ -1,0 +1,153 @@
+"""AutoAugment (Cubuk et al., CVPR 2019): of 25 sub-policies of two operations each, every picture draws one.
+
+Tables: the paper's appendix, as two independent re-implementations (DeepVoltaire/AutoAugment, torchvision) both have
+them; 20 of CIFAR-10's 25 also stand in the authors' own code (tensorflow/models, research/autoaugment), which trains on 95.
+The operations are Pillow's, bilinear where they move pixels; what comes into the picture is black. The authors' code takes
+the nearest pixel and fills with the data's mean colour, others with gray (128).
+"""
+
+import typing
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust.data import pillow_ops
+
+# ((operation, probability, level), (operation, probability, level)), a row a sub-policy
+POLICIES = {
+    "cifar10": (
+        (("invert", 0.1, 7), ("contrast", 0.2, 6)),
+        (("rotate", 0.7, 2), ("translate_x", 0.3, 9)),
+        (("sharpness", 0.8, 1), ("sharpness", 0.9, 3)),
+        (("shear_y", 0.5, 8), ("translate_y", 0.7, 9)),
+        (("autocontrast", 0.5, 8), ("equalize", 0.9, 2)),
+        (("shear_y", 0.2, 7), ("posterize", 0.3, 7)),
+        (("color", 0.4, 3), ("brightness", 0.6, 7)),
+        (("sharpness", 0.3, 9), ("brightness", 0.7, 9)),
+        (("equalize", 0.6, 5), ("equalize", 0.5, 1)),
+        (("contrast", 0.6, 7), ("sharpness", 0.6, 5)),
+        (("color", 0.7, 7), ("translate_x", 0.5, 8)),
+        (("equalize", 0.3, 7), ("autocontrast", 0.4, 8)),
+        (("translate_y", 0.4, 3), ("sharpness", 0.2, 6)),
+        (("brightness", 0.9, 6), ("color", 0.2, 8)),
+        (("solarize", 0.5, 2), ("invert", 0.0, 3)),
+        (("equalize", 0.2, 0), ("autocontrast", 0.6, 0)),
+        (("equalize", 0.2, 8), ("equalize", 0.6, 4)),
+        (("color", 0.9, 9), ("equalize", 0.6, 6)),
+        (("autocontrast", 0.8, 4), ("solarize", 0.2, 8)),
+        (("brightness", 0.1, 3), ("color", 0.7, 0)),
+        (("solarize", 0.4, 5), ("autocontrast", 0.9, 3)),
+        (("translate_y", 0.9, 9), ("translate_y", 0.7, 9)),
+        (("autocontrast", 0.9, 2), ("solarize", 0.8, 3)),
+        (("equalize", 0.8, 8), ("invert", 0.1, 3)),
+        (("translate_y", 0.7, 9), ("autocontrast", 0.9, 1)),
+    ),
+    "imagenet": (
+        (("posterize", 0.4, 8), ("rotate", 0.6, 9)),
+        (("solarize", 0.6, 5), ("autocontrast", 0.6, 5)),
+        (("equalize", 0.8, 8), ("equalize", 0.6, 3)),
+        (("posterize", 0.6, 7), ("posterize", 0.6, 6)),
+        (("equalize", 0.4, 7), ("solarize", 0.2, 4)),
+        (("equalize", 0.4, 4), ("rotate", 0.8, 8)),
+        (("solarize", 0.6, 3), ("equalize", 0.6, 7)),
+        (("posterize", 0.8, 5), ("equalize", 1.0, 2)),
+        (("rotate", 0.2, 3), ("solarize", 0.6, 8)),
+        (("equalize", 0.6, 8), ("posterize", 0.4, 6)),
+        (("rotate", 0.8, 8), ("color", 0.4, 0)),
+        (("rotate", 0.4, 9), ("equalize", 0.6, 2)),
+        (("equalize", 0.0, 7), ("equalize", 0.8, 8)),
+        (("invert", 0.6, 4), ("equalize", 1.0, 8)),
+        (("color", 0.6, 4), ("contrast", 1.0, 8)),
+        (("rotate", 0.8, 8), ("color", 1.0, 2)),
+        (("color", 0.8, 8), ("solarize", 0.8, 7)),
+        (("sharpness", 0.4, 7), ("invert", 0.6, 8)),
+        (("shear_x", 0.6, 5), ("equalize", 1.0, 9)),
+        (("color", 0.4, 0), ("equalize", 0.6, 3)),
+        (("equalize", 0.4, 7), ("solarize", 0.2, 4)),
+        (("solarize", 0.6, 5), ("autocontrast", 0.6, 5)),
+        (("invert", 0.6, 4), ("equalize", 1.0, 8)),
+        (("color", 0.6, 4), ("contrast", 1.0, 8)),
+        (("equalize", 0.8, 8), ("equalize", 0.6, 3)),
+    ),
+}
+SIGNED = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")  # turned round for half of the pictures
+
+
+def autoaugment(images, seed, *, policy: typing.Literal["cifar10", "imagenet"] = "cifar10",
+                magnitudes: typing.Literal["paper", "official"] = "paper"):
+    """One of a policy's 25 sub-policies for each picture; each of its two operations happens with its probability.
+
+    Pictures are rounded to 256 levels, as Pillow's operations need them.
+
+    Args:
+        policy: the table found on CIFAR-10, or the one found on ImageNet.
+        magnitudes: how strong a level of 0 to 9 is. `paper`: ten even steps over the ranges of its Table 1; `official`: as in
+            the authors' CIFAR code, tenths of the ranges, translations of up to 10 pixels of 32, 4 bits at most.
+    """
+    chosen, amounts = draw(seed, tf.shape(images)[0], policy, images.shape[1:3], magnitudes)
+    levels = tf.round(images * 255.0)
+    for step in range(2):
+        levels = pillow_ops.apply_chosen(levels, chosen[:, step], amounts[:, step], operations(policy))
+    return levels * (1.0 / 255.0)
+
+
+def draw(seed, count, policy, shape, magnitudes="paper"):
+    """What happens to each picture of a batch.
+
+    Args:
+        seed: int [2]. count: pictures. shape: (H, W), theirs. policy, magnitudes: as in `autoaugment`.
+
+    Returns:
+        (int32 [count, 2], places in `operations(policy)`, -1 for none; float32 [count, 2], Pillow's arguments)
+    """
+    uniform = tf.random.stateless_uniform([count, 5], seed)
+    rows = tf.gather(tf.constant(_table(policy, tuple(shape), magnitudes)), tf.cast(uniform[:, 0] * 25.0, tf.int32))
+    places, probabilities, amounts, signed = tf.unstack(rows, axis=2)  # [count, 2] each
+    chosen = tf.where(uniform[:, 1:3] < probabilities, places, tf.fill([count, 2], -1.0))
+    turned = tf.cast(uniform[:, 3:] < 0.5, tf.float32) * signed
+    return tf.cast(chosen, tf.int32), amounts * (1.0 - 2.0 * turned)
+
+
+def operations(policy):
+    """The names of the operations that a policy makes use of.
+
+    Raises:
+        ValueError: there is no such policy.
+    """
+    if policy not in POLICIES:
+        raise ValueError(f"Expected policy in {tuple(POLICIES)}. Received: {policy!r}")
+    return tuple(sorted({name for sub_policy in POLICIES[policy] for name, _, _ in sub_policy}))
+
+
+def amount(name, level, shape, magnitudes="paper"):
+    """Pillow's argument for an operation at a level of 0 to 9, not negative; what the operation ignores is 0.
+
+    Strength rises with the level, also of posterize and solarize, as the authors' code has it. The factor of colour,
+    contrast, brightness and sharpness rises from 0.1 to 1.9 and has no sign (authors' code; others: 1 +- 0.1 for each level).
+
+    Args:
+        name: of `pillow_ops.OPERATIONS`. shape: (H, W) in pixels. magnitudes: as in `autoaugment`.
+    """
+    if magnitudes not in ("paper", "official"):
+        raise ValueError(f"Expected magnitudes 'paper' or 'official'. Received: {magnitudes!r}")
+    official = magnitudes == "official"
+    height, width = shape
+    share, reach = level / (10 if official else 9), 10 / 32 if official else 150 / 331
+
+    def pixels(side):
+        return int(reach * side * level / (10 if official else 9))
+    return float({
+        "shear_x": 0.3 * share, "shear_y": 0.3 * share,
+        "translate_x": pixels(width), "translate_y": pixels(height),
+        "rotate": 30.0 * share,
+        "posterize": 4 - int(4 * share) if official else 8 - round(4 * share),
+        "solarize": 256 - int(256 * share),
+        **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), 0.1 + 1.8 * share),
+    }.get(name, 0.0))
+
+
+def _table(policy, shape, magnitudes):
+    """float32 [25, 2, 4]: place of the operation, probability, argument, 1 where that has a random sign."""
+    names = operations(policy)
+    return np.array([[(names.index(name), probability, amount(name, level, shape, magnitudes), name in SIGNED)
+                      for name, probability, level in sub_policy] for sub_policy in POLICIES[policy]], np.float32)

@@ -1,0 +1,169 @@
+"""PuzzleMix (Kim et al., 2020): each block shows the picture that has more to say there.
+
+1. Saliency: how much the loss of the picture moves with its pixels.
+2. Costs of a block's label, which is the share of its own picture that it shows: the saliency that is hidden, seams
+   between neighbours, and the drawn share as a prior.
+3. The labelling of least cost: the mask.
+4. Transport: blocks of each picture move to where the mask shows them, the less far the better.
+5. The mix under the mask, and the loss to both labels by the mask's mean.
+
+The adversarial variant and the clean loss term that the paper adds on Tiny-ImageNet are not here. Steps 3 and 4 run in
+NumPy, so a step cannot be compiled by XLA.
+"""
+
+import functools
+import math
+import typing
+
+import keras
+import tensorflow as tf
+
+from tf_robust import losses
+from tf_robust.methods import mixing, puzzle_masks
+from tf_robust.methods.base import Method
+from tf_robust.methods.checks import positive
+
+
+class PuzzleMix(Method):
+    """Saliency-guided mixing of blocks. A picture that is its own partner keeps its content; its blocks may move.
+
+    Args:
+        alpha: the prior prefers masks with a mean of Beta(alpha, alpha), one draw a step.
+        labels: levels of the mask, from 0 to 1: 3 for 0, 1/2 and 1.
+        block_counts: blocks along each side of the grid; one is drawn at each step, of those that divide both sides.
+        beta: price of neighbours with different labels.
+        gamma: price, in units of beta, of the differences between pixels on both sides of a seam. Above 1 it could pay
+            to have a seam, which the minimum cut does not allow: then the seam is free.
+        eta: weight of the prior.
+        neighbourhood: side in pixels of the squares that are averaged before they are compared, made smaller where it
+            does not divide the block's.
+        transport: move blocks.
+        transport_epsilon: price of a move, from one end of the picture to the other, in units of its whole saliency.
+        transport_size: side in pixels of the blocks that move, made smaller where it does not divide that of the mask's
+            blocks. 0: the mask's blocks move.
+        loss: `cross_entropy`, or `binary_cross_entropy` of the softmax outputs, mean over classes, as in the published
+            code, whose learning rates are tuned to it: its gradient is about 2 / classes of the other's.
+    """
+
+    def __init__(self, classifier, *, alpha: float = 1.0, labels: int = 3,
+                 block_counts: tuple[int, ...] = (2, 4, 8, 16), beta: float = 1.2, gamma: float = 0.5, eta: float = 0.2,
+                 neighbourhood: int = 4, transport: bool = True, transport_epsilon: float = 0.8,
+                 transport_size: int = 4,
+                 loss: typing.Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy", **kwargs):
+        super().__init__(classifier, **kwargs)
+        for name, value, least in (("labels", labels, 2), ("beta", beta, 0), ("gamma", gamma, 0), ("eta", eta, 0),
+                                   ("neighbourhood", neighbourhood, 1), ("transport_size", transport_size, 0),
+                                   ("transport_epsilon", transport_epsilon, 0)):
+            if not least <= value < math.inf:
+                raise ValueError(f"Expected {name} >= {least}. Received: {value}")
+        if loss not in ("cross_entropy", "binary_cross_entropy"):
+            raise ValueError(f"Expected loss 'cross_entropy' or 'binary_cross_entropy'. Received: {loss!r}")
+        self.alpha, self.labels, self.beta, self.gamma, self.eta = positive("alpha", alpha), labels, beta, gamma, eta
+        self.neighbourhood, self.transport, self.transport_epsilon = neighbourhood, transport, transport_epsilon
+        self.transport_size, self.loss_form = transport_size, loss
+        self.block_counts = dividing(block_counts, classifier.input_shape[1:3])
+
+    def loss_terms(self, batch, training):
+        step, images = batch.step[0], batch.views[0]
+        partner = mixing.partners(self.random_seed(step, 0), tf.shape(images)[0])
+        share = mixing.beta(self.shared_seed(step, 0), self.alpha, self.alpha)
+        drawn = tf.random.stateless_uniform([], self.shared_seed(step, 1), 0, len(self.block_counts), tf.int32)
+        saliency = self.saliency(images, batch.labels)
+        mixed, share = tf.switch_case(drawn, [functools.partial(self.mix, images, saliency, partner, share, count)
+                                              for count in self.block_counts])
+        logits = self.encode(mixed, training)["logits"]
+        return {"cross_entropy": self.mixed_loss(batch.labels, partner, share, logits)}, logits
+
+    def saliency(self, images, labels):
+        """Root of the mean over channels of the squared gradient of the cross-entropy, in inference mode: [N, H, W]."""
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            loss = losses.cross_entropy(labels, self.encode(images, training=False)["logits"])
+        gradient = tf.debugging.check_numerics(tape.gradient(loss, images), "saliency")
+        return tf.stop_gradient(tf.sqrt(tf.reduce_mean(gradient**2, axis=-1)))
+
+    def mix(self, images, saliency, partner, share, count):
+        """Pictures [N, H, W, C] mixed on a grid of count x count blocks, and the share of each's own picture, [N].
+
+        Args:
+            images: [N, H, W, C] in [0, 1]. saliency: [N, H, W]. partner: int [N]. share: a number, the prior's.
+        """
+        others, (height, width) = tf.gather(images, partner), images.shape[1:3]
+        mask = self.mask(images, block_shares(saliency, count, count), partner, share)
+        if self.transport:
+            rows, columns = (side // math.gcd(self.transport_size, side // count) for side in (height, width))
+            salient, shown = block_shares(saliency, rows, columns), enlarged(mask, rows, columns)
+            images = self.transported(images, salient, shown)
+            others = self.transported(others, tf.gather(salient, partner), 1.0 - shown)
+        pixels = enlarged(mask, height, width)[..., None]
+        return pixels * images + (1.0 - pixels) * others, tf.reduce_mean(mask, axis=[1, 2])
+
+    def mask(self, images, salient, partner, share):
+        """What each block shows of its own picture, [N, B, B]. salient: [N, B, B], with sum 1; others as for `mix`."""
+        count = salient.shape[1]
+        sides = [math.gcd(self.neighbourhood, side // count) for side in images.shape[1:3]]
+        pooled = block_means(images, *(side // size for side, size in zip(images.shape[1:3], sides)))
+        beta, eta = self.beta / count / 16, self.eta / count**2
+        prior = eta * tf.math.log(puzzle_masks.binomial(share, self.labels) + 1e-8)
+        costs = puzzle_masks.block_costs(pooled, salient, partner, prior, beta, self.gamma)
+        drawn = tf.numpy_function(puzzle_masks.optimal_labels, costs, tf.int32, stateful=False)
+        return tf.cast(tf.reshape(drawn, [-1, count, count]), tf.float32) * (1.0 / (self.labels - 1))
+
+    def transported(self, images, salient, shown):
+        """Pictures whose blocks have moved to where they are shown. salient, shown: [N, rows, columns]."""
+        rows, columns = salient.shape[1:]
+        sources = tf.numpy_function(puzzle_masks.optimal_sources, [salient, shown, self.transport_epsilon], tf.int32,
+                                    stateful=False)
+        return rearranged(images, tf.reshape(sources, [-1, rows * columns]), rows, columns)
+
+    def mixed_loss(self, labels, partner, share, logits):
+        if self.loss_form == "cross_entropy":
+            return mixing.mixed_cross_entropy(labels, partner, share, logits)
+        targets = mixing.blend(tf.one_hot(labels, logits.shape[-1]), partner, share[:, None])
+        return keras.losses.binary_crossentropy(targets, tf.nn.softmax(logits))
+
+
+def dividing(counts, size):
+    """Those of the block counts that divide height and width alike.
+
+    Raises:
+        ValueError: there is none, or one is below 2.
+    """
+    if min(counts, default=0) < 2:
+        raise ValueError(f"Expected block_counts of at least 2. Received: {counts}")
+    fitting = tuple(count for count in counts if not any(side % count for side in size))
+    if not fitting:
+        raise ValueError(f"Expected one of block_counts to divide the pictures' sides, {size[0]} and {size[1]}. "
+                         f"Received: {counts}")
+    return fitting
+
+
+def block_means(images, rows, columns):
+    """[N, H, W, ...] -> [N, rows, columns, ...]"""
+    height, width, *rest = images.shape[1:]
+    return tf.reduce_mean(tf.reshape(images, [-1, rows, height // rows, columns, width // columns, *rest]), axis=[2, 4])
+
+
+def block_shares(saliency, rows, columns):
+    """Each block's share of the picture's saliency, [N, H, W] -> [N, rows, columns]; without any, all have the same."""
+    means = block_means(saliency, rows, columns)
+    total = tf.reduce_sum(means, axis=[1, 2], keepdims=True)
+    return tf.where(total > 0.0, means / total, tf.fill(tf.shape(means), 1.0 / (rows * columns)))
+
+
+def enlarged(mask, height, width):
+    """[N, rows, columns] -> [N, height, width], multiples of them."""
+    return tf.repeat(tf.repeat(mask, height // mask.shape[1], axis=1), width // mask.shape[2], axis=2)
+
+
+def rearranged(images, sources, rows, columns):
+    """Pictures put together anew: at each place the block that `sources` names.
+
+    Args:
+        images: [N, H, W, C]. sources: int [N, rows * columns], numbers of blocks, row after row.
+    """
+    height, width, channels = images.shape[1] // rows, images.shape[2] // columns, images.shape[3]
+    blocks = tf.transpose(tf.reshape(images, [-1, rows, height, columns, width, channels]), [0, 1, 3, 2, 4, 5])
+    blocks = tf.gather(tf.reshape(blocks, [-1, rows * columns, height * width * channels]), sources, batch_dims=1)
+    blocks = tf.reshape(blocks, [-1, rows, columns, height, width, channels])
+    return tf.reshape(tf.transpose(blocks, [0, 1, 3, 2, 4, 5]), [-1, *images.shape[1:]])
