@@ -44,16 +44,19 @@ def run_all(runs, folder_of):
     Returns:
         (evaluations in the order of the runs, sentences about the runs that failed)
     """
-    found, failures, left = {}, [], list(range(len(runs)))
+    found, failures, left, waiting = {}, [], list(range(len(runs))), set()
     while left:
         busy = []
         for number in left:
             run = runs[number]
-            print(f"[{number + 1}/{len(runs)}] {run.row}, seed {run.seed}: {folder_of(run)}", flush=True)
+            if number not in waiting:
+                print(f"[{number + 1}/{len(runs)}] {run.row}, seed {run.seed}: {folder_of(run)}", flush=True)
             try:
                 found[number] = run.complete(folder_of(run))
             except workdir.Busy as error:
-                print(f"  {error}; left to it.", flush=True)
+                if number not in waiting:
+                    print(f"  {error}; left to it.", flush=True)
+                waiting.add(number)
                 busy.append(number)
             except (ValueError, OSError, tf.errors.OpError, training.TrainingDiverged) as error:
                 if len(runs) == 1:
