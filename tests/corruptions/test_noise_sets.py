@@ -4,6 +4,7 @@ import scipy.stats
 import tensorflow as tf
 
 from tf_robust import corruptions
+from tf_robust.corruptions import noise_sets
 
 GRAY = np.full([200, 12, 10, 3], 0.5, np.float32)
 PICTURES = np.random.RandomState(0).rand(8, 12, 10, 3).astype(np.float32)
@@ -14,6 +15,16 @@ NOISES = {
     "nonuniform": lambda images, **options: corruptions.nonuniform_noise(images, UNEVEN, **options),
 }
 noises = pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+
+
+def test_what_is_drawn_decides_and_nothing_else():
+    random = np.random.RandomState(3)
+    choice, gray = random.rand(2, *PICTURES.shape[:3]).astype(np.float32)
+    expected = np.array(PICTURES)
+    for place in np.ndindex(*choice.shape):
+        if choice[place] < UNEVEN[place[1:]]:
+            expected[place] = gray[place]
+    np.testing.assert_array_equal(noise_sets.apply(PICTURES, UNEVEN, choice, gray), expected)
 
 
 def replaced(before, after):

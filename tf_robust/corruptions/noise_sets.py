@@ -25,14 +25,21 @@ def replace_locations(images, probabilities, *, seed, indices=None):
     """
     images = tf.convert_to_tensor(images, tf.float32)
     indices = tf.range(tf.shape(images)[0]) if indices is None else tf.convert_to_tensor(indices)
-    probabilities = tf.cast(probabilities, tf.float32)
+    return apply(images, probabilities, **draw(seed, indices, tf.shape(images)[1:3]))
 
-    def one(inputs):
-        image, index = inputs
+
+def draw(seed, indices, size):
+    """What is random: {"choice", "gray"}: float32 [N, H, W] each, uniform in [0, 1). size: (H, W)."""
+    def one(index):
         key = tf.stack([tf.constant(seed, tf.int64), tf.cast(index, tf.int64)])
-        draws = tf.random.stateless_uniform(tf.concat([tf.shape(image)[:2], [2]], 0), key)  # [H, W, (choice, gray)]
-        return tf.where((draws[..., 0] < probabilities)[..., None], draws[..., 1:], image)
-    return tf.map_fn(one, (images, indices), fn_output_signature=tf.float32)
+        return tf.random.stateless_uniform(tf.concat([size, [2]], 0), key)
+    drawn = tf.map_fn(one, indices, fn_output_signature=tf.float32)
+    return {"choice": drawn[..., 0], "gray": drawn[..., 1]}
+
+
+def apply(images, probabilities, choice, gray):
+    """Locations whose `choice` lies below their probability become `gray`: [N, H, W, C] -> the same. Deterministic."""
+    return tf.where((choice < tf.cast(probabilities, tf.float32))[..., None], gray[..., None], images)
 
 
 def uniform_noise(images, *, seed, indices=None, rate=RATE):
