@@ -74,3 +74,9 @@ def test_a_seed_of_two_numbers_is_another_stream():
     one, other = (Draws(np.array(seed), np.arange(3)).uniform((50,)).numpy() for seed in ([1, 2], [1, 3]))
     assert not np.isclose(one, other).any()
     np.testing.assert_array_equal(one, Draws(np.array([1, 2]), np.arange(3)).uniform((50,)))
+
+
+def test_a_number_stands_for_the_first_so_many_pictures():
+    for shape in ((), (3,), (5, 7)):
+        np.testing.assert_array_equal(Draws(2, tf.constant(6), "x").uniform(shape), Draws(2, np.arange(6), "x").uniform(shape))
+    assert Draws(2, 0).normal((4,)).shape == (0, 4)

@@ -118,7 +118,7 @@ def _checked(images):
 
 
 def _indices(images, indices):
-    return tf.range(tf.shape(images)[0]) if indices is None else indices
+    return tf.shape(images)[0] if indices is None else indices
 
 
 def _of_pictures(numbers):

@@ -22,12 +22,15 @@ class Draws:
     A row begins at a multiple of its picture's index in one long stream, so consecutive indices are drawn in one piece.
 
     Args:
-        seed: int, or int [2]. indices: int [N], positions in the data set.
+        seed: int, or int [2].
+        indices: int [N], positions in the data set; or a number N, for 0..N-1, which is drawn in one piece without a look.
         purpose: words and numbers that set these numbers apart from others of the same seed.
     """
 
     def __init__(self, seed, indices, *purpose):
-        self.indices = tf.cast(indices, tf.int64)
+        indices = tf.cast(indices, tf.int64)
+        self._in_one_piece = indices.shape.rank == 0
+        self.indices = tf.range(indices) if self._in_one_piece else indices
         seed = tf.cast(seed, tf.int64)
         self._seed = seed if seed.shape.rank == 0 else tf.random.stateless_uniform([], seed, None, None, tf.int64)
         self._purpose = "/".join(map(str, purpose))
@@ -72,12 +75,18 @@ class Draws:
                 shape=tf.stack([count, blocks * _BLOCK]), key=key, counter=start, alg=_PHILOX, dtype=tf.uint32)
             return tf.reshape(tf.bitcast(words, tf.uint16), [count, 2 * blocks * _BLOCK])
         count = tf.shape(self.indices)[0]
+        if self._in_one_piece:
+            return self._shaped(rows(tf.constant(0, tf.int64), count), count, shape)
         consecutive = tf.reduce_all(self.indices[1:] == self.indices[:-1] + 1)
         drawn = tf.cond(consecutive & (count > 0), lambda: rows(self.indices[0], count), lambda: tf.map_fn(
             lambda index: rows(index, 1)[0], self.indices,
             fn_output_signature=tf.TensorSpec([2 * blocks * _BLOCK], tf.uint16)))
-        drawn = drawn if 2 * blocks * _BLOCK == values else drawn[:, :values]
-        return tf.reshape(drawn, [count, *shape])
+        return self._shaped(drawn, count, shape)
+
+    @staticmethod
+    def _shaped(drawn, count, shape):
+        values = int(np.prod(shape))
+        return tf.reshape(drawn if drawn.shape[1] == values else drawn[:, :values], [count, *shape])
 
 
 _MIDDLES = (np.arange(_LEVELS) + 0.5) / _LEVELS

@@ -113,7 +113,7 @@ class NoisyMix(Method):
 
     def _noised(self, views, seed, additive_share, multiplicative_share, sparsity):
         """Views [N, ...] with the same noise on each, at these shares of the levels."""
-        draws, shape = Draws(seed, tf.range(tf.shape(views[0])[0]), "noise"), views[0].shape[1:]
+        draws, shape = Draws(seed, tf.shape(views[0])[0], "noise"), views[0].shape[1:]
         uniform = draws.uniform(shape)
         factor = tf.cast(uniform > sparsity, tf.float32) * ((uniform - sparsity) * (2.0 / (1.0 - sparsity)) - 1.0)
         factor = 1.0 + (multiplicative_share * self.multiplicative_noise) * factor
