@@ -1,0 +1,117 @@
+"""Errors on corruptions, against AlexNet's and by hand."""
+
+import numpy as np
+import pytest
+
+from tf_robust import metrics
+
+RANDOM = np.random.RandomState(0)
+ALEXNET = metrics.reference_table("alexnet_imagenet_c")
+OWN = {name: ALEXNET["errors"][name] for name in metrics.BENCHMARK}
+PUBLISHED_MEANS = [.886428, .894468, .922640, .819880, .826268, .785948, .798360, .866816, .826572, .819324, .564592,
+                   .853204, .646056, .717840, .606500, .845388, .787108, .717512, .658248]  # of the source
+
+
+def test_names_are_those_of_the_papers_tables():
+    assert metrics.BENCHMARK == (
+        "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur",
+        "snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression")
+    assert metrics.EXTRA == ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+    assert [(name, len(members)) for name, members in metrics.GROUPS.items()] == [
+        ("noise", 3), ("blur", 4), ("weather", 4), ("digital", 4)]
+
+
+def test_alexnets_own_errors_are_100_percent():
+    assert metrics.mean_corruption_error(OWN) == 100.0
+    assert metrics.relative_mean_corruption_error(OWN, 0.4348) == 100.0
+
+
+def test_the_table_has_the_published_means():
+    assert tuple(ALEXNET["errors"]) == metrics.BENCHMARK + metrics.EXTRA and ALEXNET["verified"] is True
+    np.testing.assert_allclose([np.mean(row) for row in ALEXNET["errors"].values()], PUBLISHED_MEANS, rtol=1e-9)
+
+
+def test_mean_corruption_error_equals_sums():
+    errors = {name: RANDOM.rand(5) for name in reversed(metrics.BENCHMARK)}
+    ratios = [sum(errors[name]) / sum(OWN[name]) for name in metrics.BENCHMARK]
+    assert metrics.mean_corruption_error(errors) == pytest.approx(100 * sum(ratios) / 15)
+    rises = [sum(e - 0.3 for e in errors[name]) / sum(a - 0.4348 for a in OWN[name]) for name in metrics.BENCHMARK]
+    assert metrics.relative_mean_corruption_error(errors, 0.3) == pytest.approx(100 * sum(rises) / 15)
+
+
+def test_a_reference_of_ones_own():
+    table = {"source": "us", "verified": True, "clean_error": 0.1, "errors": {name: [0.5] * 5 for name in OWN}}
+    errors = {name: [0.1, 0.2, 0.3, 0.4, 0.5] for name in OWN}
+    assert metrics.mean_corruption_error(errors, reference=table) == pytest.approx(60)
+    assert metrics.relative_mean_corruption_error(errors, 0.2, reference=table) == pytest.approx(25)
+    with pytest.raises(ValueError, match="with source, verified, errors. Missing: \\['errors', 'verified'\\]"):
+        metrics.mean_corruption_error(errors, reference={"source": "us"})
+    with pytest.raises(ValueError, match="positive reference for 'gaussian_noise'. Received: 0"):
+        metrics.relative_mean_corruption_error(errors, 0.2, reference={**table, "clean_error": 0.5})
+    with pytest.raises(ValueError, match="with clean_error"):
+        metrics.relative_mean_corruption_error(
+            errors, 0.2, reference={name: table[name] for name in ("source", "verified", "errors")})
+    with pytest.raises(ValueError, match="reference errors of exactly .* missing: \\['fog'\\]"):
+        short = {name: row for name, row in table["errors"].items() if name != "fog"}
+        metrics.mean_corruption_error(errors, reference={**table, "errors": short})
+
+
+def relative(errors, reference="alexnet"):
+    return metrics.relative_mean_corruption_error(errors, 0.4, reference)
+
+
+@pytest.mark.parametrize("measure", [metrics.mean_corruption_error, relative])
+def test_bad_errors_are_named(measure):
+    without = {name: row for name, row in OWN.items() if name != "fog"}
+    for errors, message in [
+        (without, r"exactly these 15: .* Received 14; missing: \['fog'\], not among them: \[\]"),
+        ({**OWN, "spatter": [0.5] * 5}, r"Received 16; missing: \[\], not among them: \['spatter'\]"),
+        ({**without, "mist": [0.5] * 5}, r"missing: \['fog'\], not among them: \['mist'\]"),
+        ({**OWN, "fog": [0.5] * 4}, r"errors of 'fog' for 5 severities. Received shape: \(4,\)"),
+        ({**OWN, "fog": 0.5}, r"Received shape: \(\)"),
+        ({**OWN, "fog": [[0.5] * 5]}, r"Received shape: \(1, 5\)"),
+        ({**OWN, "fog": [50.0] * 5}, r"errors of 'fog' in \[0, 1\]. Received values in \[50, 50\]"),
+        ({**OWN, "fog": [0.5, np.nan, 0.5, 0.5, 0.5]}, "finite errors of 'fog'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            measure(errors)
+    with pytest.raises(ValueError, match="Unknown reference for imagenet_c: 'alexnt'. Did you mean 'alexnet'?"):
+        measure(OWN, reference="alexnt")
+    with pytest.raises(ValueError, match="Received: None. .* CIFAR .* report the mean error over the 15 corruptions"):
+        measure(OWN, reference=None)
+
+
+def test_a_clean_error_is_a_fraction():
+    with pytest.raises(ValueError, match=r"clean_error in \[0, 1\]. Received values in \[23.9, 23.9\]"):
+        metrics.relative_mean_corruption_error(OWN, 23.9)
+
+
+def test_corruption_means_by_hand():
+    # the mean of the i-th of the 19 is i hundredths
+    accuracies = {name: np.array([-0.01, 0.0, 0.0, 0.0, 0.01]) + i / 100
+                  for i, name in enumerate(metrics.BENCHMARK + metrics.EXTRA, start=1)}
+    expected = {"mean15": 0.08, "mean19": 0.10, "mean_without_noise": 0.095, "mean16": (120 + 16) / 1600, "noise": 0.02,
+                "blur": 0.055, "weather": 0.095, "digital": 0.135}
+    assert metrics.corruption_means(accuracies) == pytest.approx(expected)
+    assert list(metrics.corruption_means(accuracies)) == list(expected)
+
+
+@pytest.mark.parametrize("left_out, gone", [
+    ("fog", {"mean15", "mean19", "mean_without_noise", "mean16", "weather"}),
+    ("shot_noise", {"mean15", "mean19", "mean16", "noise"}),
+    ("speckle_noise", {"mean19", "mean16"}),
+    ("spatter", {"mean19"}),
+])
+def test_a_mean_needs_all_its_corruptions(left_out, gone):
+    accuracies = {name: row for name, row in ALEXNET["errors"].items() if name != left_out}
+    whole = metrics.corruption_means(ALEXNET["errors"])
+    assert metrics.corruption_means(accuracies) == {name: mean for name, mean in whole.items() if name not in gone}
+
+
+def test_bad_accuracies_are_named():
+    assert metrics.corruption_means({"fog": [0.5] * 5}) == {}
+    for accuracies, message in [({}, "at least one corruption"), ({"mist": [0.5] * 5}, "Unknown corruption: 'mist'"),
+                                ({"fog": [0.5] * 3}, r"accuracies of 'fog' for 5 severities. Received shape: \(3,\)"),
+                                ({"fog": [95.0] * 5}, r"accuracies of 'fog' in \[0, 1\]")]:
+        with pytest.raises(ValueError, match=message):
+            metrics.corruption_means(accuracies)

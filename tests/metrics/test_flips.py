@@ -1,0 +1,141 @@
+"""Flip probabilities and rates over sequences."""
+
+import numpy as np
+import pytest
+
+from tf_robust import metrics
+
+RANDOM = np.random.RandomState(0)
+CLASSES = RANDOM.randint(3, size=(7, 31))
+
+
+def flips_by_loop(predictions, noise, stride):
+    """Sub-sequences of every `stride`-th frame, from each of the first frames on."""
+    shares = []
+    for sequence in predictions:
+        flips = []
+        for start in range(stride):
+            reference, *others = sequence[start::stride]
+            for prediction in others:
+                flips.append(prediction != reference)
+                reference = reference if noise else prediction
+        shares.append(sum(flips) / len(flips))
+    return sum(shares) / len(shares)
+
+
+@pytest.mark.parametrize("noise, stride", [(False, 1), (False, 2), (False, 3), (False, 30), (True, 1)])
+def test_flip_probability_equals_a_loop_over_frames(noise, stride):
+    expected = flips_by_loop(CLASSES, noise, stride)
+    assert metrics.flip_probability(CLASSES, noise=noise, stride=stride) == pytest.approx(expected, rel=1e-12)
+
+
+def test_flip_probability_by_hand():
+    predictions = [[4, 4, 7, 4, 4], [1, 1, 1, 1, 2]]
+    assert metrics.flip_probability(predictions) == 3 / 8
+    assert metrics.flip_probability(predictions, noise=True) == 2 / 8
+    assert metrics.flip_probability(predictions, stride=2) == 3 / 6
+    assert metrics.flip_probability([[5, 5, 5]]) == 0.0 and metrics.flip_probability([[0, 1, 0]]) == 1.0
+
+
+@pytest.mark.parametrize("predictions, options, message", [
+    ([1, 2, 3], {}, r"\[sequences, frames\], .* Received shape: \(3,\)"),
+    ([[1], [2]], {}, r"frames > stride = 1. Received shape: \(2, 1\)"),
+    ([[1, 2]], {"stride": 2}, r"frames > stride = 2. Received shape: \(1, 2\)"),
+    (np.zeros((0, 5), int), {}, r"Received shape: \(0, 5\)"),
+    (np.zeros((2, 5, 10), int), {}, r"Received shape: \(2, 5, 10\)"),
+    ([[0.1, 0.2]], {}, "int predictions, classes and not scores. Received dtype: float64"),
+    ([[1, 2, 3]], {"stride": 0}, "stride as a whole number >= 1. Received: 0"),
+    ([[1, 2, 3]], {"stride": 2, "noise": True}, "stride=1 with noise=True. Received: 2"),
+])
+def test_bad_predictions_are_named(predictions, options, message):
+    with pytest.raises(ValueError, match=message):
+        metrics.flip_probability(predictions, **options)
+
+
+ALEXNET_P = metrics.reference_table("alexnet_imagenet_p")
+TEN = {name: 0.01 * i for i, name in enumerate(metrics.PERTURBATIONS, start=1)}
+
+
+def test_the_two_tens():
+    assert metrics.PERTURBATIONS == ("gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "brightness",
+                                     "translate", "rotate", "tilt", "scale")
+    assert set(metrics.CIFAR_PERTURBATIONS) ^ set(metrics.PERTURBATIONS) == {"snow", "spatter"}
+    assert len(metrics.CIFAR_PERTURBATIONS) == 10
+
+
+def test_flip_rates_are_percent_of_the_references():
+    assert metrics.flip_rate(0.0489 / 2, "brightness") == pytest.approx(50)
+    found = metrics.mean_flip_rate(TEN)
+    rates = {name: 100 * TEN[name] / ALEXNET_P["flip_probabilities"][name] for name in metrics.PERTURBATIONS}
+    assert found["rates"] == pytest.approx(rates)
+    assert found["mean"] == pytest.approx(sum(rates.values()) / 10)
+    assert found["mean_without_noise"] == pytest.approx(sum(list(rates.values())[2:]) / 8)
+    assert metrics.mean_flip_rate(ALEXNET_P["flip_probabilities"])["mean"] == 100.0
+
+
+def test_alexnets_flips_are_the_recalled_ones():
+    assert ALEXNET_P["flip_probabilities"] == pytest.approx(dict(zip(metrics.PERTURBATIONS, (
+        .2365, .3006, .0930, .0594, .1193, .0489, .1101, .1310, .0705, .2353))))
+
+
+def test_an_unverified_table_says_so():
+    assert ALEXNET_P["verified"] is False and "issue 49" in ALEXNET_P["source"]
+    found = metrics.mean_flip_rate(TEN)
+    assert found["verified"] is False and "unverified" in found["label"] and found["source"] == ALEXNET_P["source"]
+    own = {"source": "us", "flip_probabilities": {**dict.fromkeys(TEN, 0.5), "spatter": 0.1}}
+    checked = metrics.mean_flip_rate(TEN, reference={**own, "verified": True})
+    assert checked["verified"] is True and checked["label"] == "mFR" and checked["mean"] == pytest.approx(11)
+    assert metrics.flip_rate(0.2, "spatter", reference={**own, "verified": True}) == pytest.approx(200)
+    assert metrics.mean_flip_rate(TEN, reference={**own, "verified": "no"})["verified"] is False
+
+
+def test_mean_flip_probability():
+    assert metrics.mean_flip_probability(TEN) == pytest.approx(0.055)
+    cifar = {"spatter" if name == "snow" else name: p for name, p in TEN.items()}
+    assert metrics.mean_flip_probability(cifar) == pytest.approx(0.055)
+    two = {"snow": 0.2, "tilt": 0.4}
+    assert metrics.mean_flip_probability(two, names=["tilt", "snow"]) == pytest.approx(0.3)
+    with pytest.raises(ValueError, match=r"exactly these 10: .* Received 2; missing: \['gaussian_noise'"):
+        metrics.mean_flip_probability(two)
+    with pytest.raises(ValueError, match=r"Received 11; missing: \[\], not among them: \['snow'\]"):
+        metrics.mean_flip_probability({**TEN, "spatter": 0.1})
+
+
+def test_bad_flips_are_named():
+    cifar = {"spatter" if name == "snow" else name: p for name, p in TEN.items()}
+    with pytest.raises(ValueError, match=r"missing: \['snow'\], not among them: \['spatter'\]"):
+        metrics.mean_flip_rate(cifar)
+    for bad, message in [(12.0, r"flip probability of 'tilt' in \[0, 1\]. Received values in \[12, 12\]"),
+                         (np.nan, "finite flip probability of 'tilt'"),
+                         ([0.1], r"one flip probability of 'tilt'. Received shape: \(1,\)")]:
+        for measure in (metrics.mean_flip_rate, metrics.mean_flip_probability):
+            with pytest.raises(ValueError, match=message):
+                measure({**TEN, "tilt": bad})
+        with pytest.raises(ValueError, match=message):
+            metrics.flip_rate(bad, "tilt")
+    with pytest.raises(ValueError, match="Unknown perturbation of the reference: 'tlt'. Did you mean 'tilt'"):
+        metrics.flip_rate(0.1, "tlt")
+    short = {"source": "us", "verified": True, "flip_probabilities": {"snow": 0.1}}
+    with pytest.raises(ValueError, match="Expected reference flip probabilities of .* Missing: \\['brightness'"):
+        metrics.mean_flip_rate(TEN, reference=short)
+    with pytest.raises(ValueError, match=r"flip probability of 'snow' in \[0, 1\]. Received values in \[11.93"):
+        metrics.flip_rate(0.1, "snow", reference={**short, "flip_probabilities": {"snow": 11.93}})
+    with pytest.raises(ValueError, match=r"flip probability of 'snow' in \[0, 1\]. Received values in \[11.93"):
+        metrics.mean_flip_rate(TEN, reference={**short, "flip_probabilities": {**TEN, "snow": 11.93}})
+
+
+def tilt_rate(probabilities, reference):
+    return metrics.flip_rate(probabilities["tilt"], "tilt", reference)
+
+
+@pytest.mark.parametrize("measure", [metrics.mean_flip_rate, tilt_rate])
+def test_a_flip_rate_needs_a_reference(measure):
+    with pytest.raises(ValueError, match="CIFAR .* report the mean flip probability"):
+        measure(TEN, reference=None)
+    with pytest.raises(ValueError, match="Unknown reference for imagenet_p: 'resnet'. .*Known: alexnet"):
+        measure(TEN, reference="resnet")
+
+
+def test_an_unknown_table_is_named():
+    with pytest.raises(ValueError, match="Unknown reference table: 'alexnet_imagenet'. Did you mean 'alexnet_im"):
+        metrics.reference_table("alexnet_imagenet")
