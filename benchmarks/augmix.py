@@ -20,10 +20,8 @@ import datetime
 import functools
 import importlib.metadata
 import itertools
-import math
 import pathlib
 import sys
-import time
 
 import numpy as np
 import PIL.Image
@@ -33,6 +31,7 @@ from PIL import ImageEnhance, ImageOps
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from benchmarks.timing import calls_needed, seconds
 from tests.corruptions import oracles
 from tf_robust import workdir
 from tf_robust.data.augmix import augmix
@@ -116,28 +115,11 @@ def peer_call(images):
     return lambda: pillow_augmix(next(pictures), random, FLAGS.severity, FLAGS.width, number)
 
 
-def seconds(call, count):
-    """[CPU, wall] that `count` calls take."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(count):
-        call()
-    return np.array([time.process_time() - cpu, time.perf_counter() - wall])
-
-
-def calls_needed(call):
-    """How many calls take `--seconds` of CPU; the first two trace, compile and warm up."""
-    seconds(call, 2)
-    count = 1
-    while (taken := seconds(call, count)[0]) < FLAGS.seconds / 4:
-        count *= 2
-    return math.ceil(count * FLAGS.seconds / taken)
-
-
 def timed(size):
     """The row of one size."""
     images = oracles.pictures(size, size, 3, FLAGS.batch_size)
     calls = our_call(images), peer_call(images)
-    counts = [calls_needed(call) for call in calls]
+    counts = [calls_needed(call, FLAGS.seconds) for call in calls]
     pictures = FLAGS.batch_size * counts[0], counts[1]
     rates = np.empty([FLAGS.repeats, 2, 2])  # ours or peer, CPU or wall
     for repeat in range(FLAGS.repeats):

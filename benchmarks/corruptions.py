@@ -24,7 +24,6 @@ import math
 import pathlib
 import statistics
 import sys
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -42,6 +41,7 @@ except ImportError as error:
              f"environment of their own:\n    python3 -m venv VENV\n    VENV/bin/pip install -e {ROOT}\n"
              f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_corruptions.txt")
 
+from benchmarks.timing import calls_needed, seconds
 from tests.corruptions import oracles
 from tf_robust import corruptions, workdir
 from tf_robust.corruptions import suite
@@ -125,28 +125,11 @@ def peer_call(name, pictures):
     return lambda: imagecorruptions.corrupt(next(pictures), corruption_name=name, severity=SEVERITY)
 
 
-def seconds(call, count):
-    """[CPU, wall] that `count` calls take."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(count):
-        call()
-    return np.array([time.process_time() - cpu, time.perf_counter() - wall])
-
-
-def calls_needed(call):
-    """How many calls take `--seconds` of CPU; the first two trace, compile, read and warm up."""
-    seconds(call, 2)
-    count = 1
-    while (taken := seconds(call, count)[0]) < FLAGS.seconds / 4:
-        count *= 2
-    return math.ceil(count * FLAGS.seconds / taken)
-
-
 def timed(name, size):
     """The row of one corruption at one size."""
     images = oracles.pictures(size, size, 3, max(16, 500 * 32**2 // size**2))
     calls = our_call(name, images), peer_call(name, list(np.round(255 * images).astype(np.uint8)))
-    counts = [calls_needed(call) for call in calls]
+    counts = [calls_needed(call, FLAGS.seconds) for call in calls]
     pictures = len(images) * counts[0], counts[1]
     rates = np.array([[number / seconds(call, count) for call, count, number in zip(calls, counts, pictures)]
                       for _ in range(FLAGS.repeats)])  # [repeats, ours or peer, CPU or wall]
