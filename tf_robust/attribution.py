@@ -11,7 +11,8 @@ from tf_robust import losses
 from tf_robust.data import image_ops
 
 
-def _output(model, images, key):
+def output(model, images, key):
+    """A model's logits, or its dictionary's entry `key`."""
     outputs = model(images)
     return outputs[key] if isinstance(outputs, dict) else outputs
 
@@ -31,7 +32,7 @@ def contextual_utility(model, images, labels):
     images = tf.constant(image_ops.check_images(images))
     with tf.GradientTape() as tape:
         tape.watch(images)
-        loss = losses.cross_entropy(labels, _output(model, images, "logits"))
+        loss = losses.cross_entropy(labels, output(model, images, "logits"))
     return tf.abs(tape.gradient(loss, images))
 
 
@@ -49,7 +50,7 @@ def contextual_sensitivity(encoder, images, *, memory_limit=2**29):
         tf.Tensor [N, H, W, C], >= 0.
     """
     images = tf.constant(image_ops.check_images(images))
-    dimensions = _output(encoder, images[:1], "embedding").shape[-1]
+    dimensions = output(encoder, images[:1], "embedding").shape[-1]
     at_once = max(1, memory_limit // _bytes_per_picture(encoder, images.shape[1:]))
     pictures, copies = min(at_once, len(images)), max(1, min(dimensions, at_once // len(images)))
 
@@ -59,7 +60,7 @@ def contextual_sensitivity(encoder, images, *, memory_limit=2**29):
         repeated = tf.repeat(part, count, axis=0)  # picture-major [P * K, ...]
         with tf.GradientTape() as tape:
             tape.watch(repeated)
-            selected = tf.reduce_sum(_output(encoder, repeated, "embedding") * tf.tile(chosen, [tf.shape(part)[0], 1]))
+            selected = tf.reduce_sum(output(encoder, repeated, "embedding") * tf.tile(chosen, [tf.shape(part)[0], 1]))
         gradient = tape.gradient(selected, repeated)
         return tf.reduce_sum(tf.reshape(gradient, tf.concat([[-1, count], tf.shape(part)[1:]], 0)) ** 2, axis=1)
 
@@ -89,7 +90,7 @@ def squared_sensitivity_estimate(encoder, images, *, projections=16, seed=0):
     def one(projection):
         with tf.GradientTape() as tape:
             tape.watch(images)
-            embedding = _output(encoder, images, "embedding")
+            embedding = output(encoder, images, "embedding")
             bits = tf.random.stateless_uniform(tf.shape(embedding), [seed, projection], 0, 2, tf.int32)
             projected = tf.reduce_sum(embedding * tf.cast(2 * bits - 1, embedding.dtype))
         return tape.gradient(projected, images) ** 2

@@ -1,0 +1,208 @@
+"""FGSM and PGD against closed forms on linear classifiers, a loop written in NumPy, and finite differences."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.attacks.linear import SHAPE, Linear, pictures
+from tf_robust import attacks, export, loading
+from tf_robust.attacks.attack import loss_and_gradient
+from tf_robust.attacks.goal import LOSSES, Goal
+
+ORDERS = {"linf": np.inf, "l2": 2}
+KINDS = {"fast_gradient": attacks.FastGradient,
+         "pgd": functools.partial(attacks.ProjectedGradientDescent, steps=40, step_size=0.25)}
+
+
+def wrong(model, images, labels):
+    return np.argmax(np.asarray(model(images)), axis=1) != labels
+
+
+def sizes(perturbations, norm):
+    return np.linalg.norm(perturbations.reshape(len(perturbations), -1), ORDERS[norm], axis=1)
+
+
+def tiny_pictures(count=12, seed=0):
+    return np.random.RandomState(seed).uniform(0.1, 0.9, (count, 16, 16, 1)).astype(np.float32)
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_linear_classifier_every_radius_above_the_distance_succeeds_and_none_below(norm, kind):
+    model = Linear()
+    images, labels = pictures(model)
+    distances = model.distances(images, labels, ORDERS[norm])
+    for image, label, distance in zip(images, labels, distances):
+        for factor, expected in ((0.98, False), (1.02, True)):
+            attack = KINDS[kind](norm=norm, radius=factor * distance)
+            found = attack(model, image[None], [label]).numpy()
+            assert wrong(model, found, [label])[0] == expected, (norm, kind, factor, distance)
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_pgd_finds_the_nearest_of_four_classes_on_every_loss(norm, loss):
+    model = Linear(classes=4)
+    images, labels = pictures(model)
+    distances = model.distances(images, labels, ORDERS[norm])
+    radius = float(np.median(distances))
+    attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=40, loss=loss, restarts=3)
+    found = wrong(model, attack(model, images, labels).numpy(), labels)
+    assert not found[distances > radius].any()
+    assert found[distances < 0.95 * radius].mean() > 0.9
+
+
+def test_the_gradient_is_that_of_finite_differences(network):
+    model, images = network(), tiny_pictures(3)
+    labels = tf.constant([0, 1, 2], tf.int64)
+    for loss in LOSSES:
+        def value(x):
+            return getattr(Goal(labels), loss)(model(x)["logits"])
+        values, gradient, _ = loss_and_gradient(lambda x: model(x)["logits"], tf.constant(images), getattr(Goal(labels), loss))
+        np.testing.assert_allclose(values, value(images), atol=1e-6)
+        direction = np.random.RandomState(1).randn(*images.shape).astype(np.float32)
+        step = 1e-3
+        slope = (value(images + step * direction) - value(images - step * direction)) / (2 * step)
+        np.testing.assert_allclose(tf.reduce_sum(gradient * direction, [1, 2, 3]), slope, rtol=0.02, atol=2e-3)
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+def test_pgd_is_the_loop_written_in_numpy(norm, network):
+    model, images, labels = network(), tiny_pictures(), np.arange(12) % 3
+    radius, steps, share = {"linf": 0.03, "l2": 0.4}[norm], 5, 0.3
+    attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=steps, step_size=share, random_start=False,
+                                              early_stop=False, spare_wrong=False)
+    points = images.astype(np.float64)
+    for _ in range(steps):
+        x = tf.Variable(points.astype(np.float32))
+        with tf.GradientTape() as tape:
+            loss = keras.losses.sparse_categorical_crossentropy(labels, model(x)["logits"], from_logits=True)
+        gradient = tape.gradient(loss, x).numpy().astype(np.float64)
+        for place in range(len(points)):
+            if norm == "linf":
+                moved = points[place] + share * radius * np.sign(gradient[place]) - images[place]
+                moved = np.clip(moved, -radius, radius)
+            else:
+                moved = points[place] + share * radius * gradient[place] / np.linalg.norm(gradient[place]) - images[place]
+                moved *= min(1.0, radius / np.linalg.norm(moved))
+            points[place] = np.clip(images[place] + moved, 0, 1)
+    found = attack(model, images, labels).numpy()
+    assert np.abs(found - images).max() > 0.005
+    np.testing.assert_allclose(found, points, atol=2e-5)
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+def test_random_starts_fill_the_ball_uniformly(norm):
+    attack = attacks.ProjectedGradientDescent(norm=norm, radius=0.3)
+    images = np.full([4000, 2, 2, 1], 0.5, np.float32)
+    drawn = attack.start(images, [0, 0], np.arange(4000)).numpy() - images
+    lengths = sizes(drawn, norm) / 0.3
+    assert lengths.max() <= 1.0 + 1e-6
+    np.testing.assert_allclose(np.quantile(lengths, [0.1, 0.5, 0.9]), np.array([0.1, 0.5, 0.9]) ** (1 / 4), atol=0.02)
+    assert np.abs(drawn.mean(axis=0)).max() < 0.01
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+def test_a_picture_does_not_depend_on_its_batch_but_on_its_index_and_the_seed(norm, network):
+    model, images, labels = network(), tiny_pictures(), np.arange(12) % 3
+
+    def attack(seed=0, batch_size=256, order=slice(None)):
+        pgd = attacks.ProjectedGradientDescent(norm=norm, radius=0.05, steps=3, seed=seed, batch_size=batch_size,
+                                               early_stop=False, spare_wrong=False)
+        return pgd(model, images[order], labels[order], indices=np.arange(12)[order]).numpy()
+    first = attack()
+    np.testing.assert_allclose(attack(batch_size=5), first, atol=1e-6)
+    np.testing.assert_allclose(attack(order=slice(None, None, -1))[::-1], first, atol=1e-6)
+    assert np.abs(attack(seed=1) - first).max() > 0.001
+
+
+def test_restarts_draw_anew_and_keep_what_succeeded():
+    linear = Linear()
+
+    def model(x):  # rough: where a step leads depends on where it starts
+        return linear(x) + tf.sin(200.0 * tf.reshape(x, [-1, 16])[:, :2])
+    images, labels = pictures(model, count=60)
+
+    def broken(restarts):
+        attack = attacks.ProjectedGradientDescent(norm="l2", radius=0.15, steps=1, restarts=restarts)
+        return wrong(model, attack(model, images, labels).numpy(), labels)
+    assert (broken(8) >= broken(1)).all() and broken(8).sum() > broken(1).sum()
+
+
+def test_a_target_is_reached():
+    model = Linear(classes=4)
+    images, labels = pictures(model)
+    targets = (labels + 1) % 4
+    for loss in LOSSES:
+        attack = attacks.ProjectedGradientDescent(norm="l2", radius=0.5, steps=20, loss=loss)
+        found = attack(model, images, labels, targets=targets).numpy()
+        assert (np.argmax(model(found), axis=1) == targets).all(), loss
+
+
+def test_what_the_model_gets_wrong_is_left_alone_and_early_stopping_takes_the_first_success():
+    model = Linear(classes=4)
+    images, labels = pictures(model)
+    others = (labels + 1) % 4
+    for attack in (attacks.FastGradient(radius=0.1), attacks.ProjectedGradientDescent(radius=0.1)):
+        np.testing.assert_array_equal(attack(model, images, others), images)
+    early, whole = (attacks.ProjectedGradientDescent(radius=0.1, early_stop=early)(model, images, labels).numpy()
+                    for early in (True, False))
+    margins = [Goal(tf.constant(labels)).margin(model(found)).numpy() for found in (early, whole)]
+    assert wrong(model, early, labels).all() and wrong(model, whole, labels).all()
+    assert margins[1].mean() > margins[0].mean()
+
+
+def test_a_reloaded_savedmodel_is_attacked_like_the_model(tmp_path, network):
+    model, images = network(), tiny_pictures()
+    labels = np.argmax(model(images)["logits"], axis=1)
+    export.export(model, str(tmp_path / "saved_model"), {})
+    reloaded = loading.load_classifier(str(tmp_path / "saved_model"))
+    attack = attacks.ProjectedGradientDescent(norm="l2", radius=0.5, random_start=False)
+    there, here = attack(reloaded, images, labels).numpy(), attack(model, images, labels).numpy()
+    assert np.abs(here - images).max() > 0.01
+    np.testing.assert_allclose(there, here, atol=1e-4)
+
+
+def test_what_cannot_be_attacked_is_said():
+    model = Linear()
+    images, labels = pictures(model, count=4)
+    pgd = attacks.ProjectedGradientDescent
+    for radius, norm in ((-0.1, "linf"), (1.5, "linf"), (4.5, "l2"), (np.nan, "l2")):
+        with pytest.raises(ValueError, match="radius"):
+            pgd(norm=norm, radius=radius)(model, images, labels)
+    for settings, said in (({"norm": "l3"}, "Unknown norm"), ({"norm": "l1"}, "Unknown norm"), ({"loss": "hinge"}, "Unknown loss"),
+                           ({"steps": 0}, "steps"), ({"restarts": 0}, "restarts"), ({"batch_size": 0}, "batch_size")):
+        with pytest.raises(ValueError, match=said):
+            pgd(**settings)
+    with pytest.raises(ValueError, match="labels in 0..1"):
+        pgd()(model, images, [0, 1, 2, 0])
+    with pytest.raises(ValueError, match="targets"):
+        pgd()(model, images, labels, targets=[0, 1, 5, 0])
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        pgd()(model, images * 255, labels)
+    with pytest.raises(ValueError, match="as many labels"):
+        pgd()(model, images, labels[:2])
+    with pytest.raises(ValueError, match="differentiable"):
+        pgd()(lambda x: model(tf.stop_gradient(x)), images, labels)
+    with pytest.raises(ValueError, match="at least 3 classes"):
+        pgd(loss="difference_of_logits_ratio")(model, images, labels)
+
+
+def test_a_model_that_breaks_down_ends_the_attack_with_its_name():
+    model = Linear()
+    images, labels = pictures(model, count=4)
+    with pytest.raises(ValueError, match="not attacked"):
+        attacks.FastGradient()(lambda x: model(x) * np.nan, images, labels)
+
+    def breaks(x):  # only away from the pictures as they are
+        moved = tf.reduce_any(tf.abs(x - images) > 0.01)
+        return tf.where(moved, np.float32(np.nan), 1.0) * model(x)
+    with pytest.raises(ValueError, match="ProjectedGradientDescent attacks it"):
+        attacks.ProjectedGradientDescent(radius=0.1, early_stop=False)(breaks, images, labels)
+
+
+def test_nothing_to_attack_is_nothing():
+    assert attacks.FastGradient()(Linear(), np.zeros([0, *SHAPE], np.float32), np.zeros(0, int)).shape == (0, *SHAPE)

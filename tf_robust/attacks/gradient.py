@@ -1,0 +1,88 @@
+"""Attacks that follow the loss's gradient inside a ball around the picture: one step, or several with projections."""
+
+import tensorflow as tf
+
+from tf_robust.attacks import norms
+from tf_robust.attacks.attack import Attack, loss_and_gradient
+from tf_robust.attacks.goal import LOSSES
+from tf_robust.data.draws import Draws
+from tf_robust.errors import unknown
+
+
+class BallAttack(Attack):
+    """An attack inside the ball of size `radius` around each picture.
+
+    Args:
+        norm: `linf` or `l2`. radius: largest size of a perturbation, >= 0. loss: what is raised: cross_entropy, margin or
+            difference_of_logits_ratio (`Goal`).
+    """
+
+    def __init__(self, *, norm="linf", radius=8 / 255, loss="cross_entropy", **kwargs):
+        super().__init__(**kwargs)
+        if loss not in LOSSES:
+            raise unknown("loss of an attack", loss, LOSSES)
+        self.norm, self.radius, self.loss = norms.norm(norm), radius, loss
+
+    def check(self, shape):
+        norms.check_radius(self.radius, self.norm, shape)
+
+    def gradient(self, predict, images, goal):
+        """(loss [N], gradient [N, H, W, C], logits [N, C]) of the attack's loss at images."""
+        return loss_and_gradient(predict, images, getattr(goal, self.loss))
+
+    def inside(self, points, images):
+        """Points [N, H, W, C] brought into the balls around images and into [0, 1]."""
+        return tf.clip_by_value(images + self.norm.projected(points - images, self.radius), 0.0, 1.0)
+
+    def start(self, images, seed, indices):
+        """Uniform in the ball around each picture, cut off at [0, 1]."""
+        drawn = self.norm.drawn(Draws(seed, indices, "start"), images.shape[1:], self.radius)
+        return tf.clip_by_value(images + drawn, 0.0, 1.0)
+
+
+class FastGradient(BallAttack):
+    """FGSM: one step to the ball's surface, x + radius * steepest(gradient) (Goodfellow et al., 2015).
+
+    With `linf` the steepest direction is the gradient's sign, with `l2` the gradient over its length.
+    """
+
+    def attacked(self, predict, images, goal, seed, indices):
+        _, gradient, _ = self.gradient(predict, images, goal)
+        return self.inside(images + self.radius * self.norm.steepest(gradient), images)
+
+
+class ProjectedGradientDescent(BallAttack):
+    """PGD: steps along the steepest direction, each brought back into ball and cube (Madry et al., 2018).
+
+    Args:
+        steps: >= 1. step_size: as a share of the radius; 0: 2.5 / steps, so that the ball's surface can be reached from any
+            start. random_start: from a uniform point of the ball, not from the picture.
+        early_stop: leave a picture as it is once it is misclassified (or of the wanted class), and work on the others only;
+            if not, every picture takes all steps, and the last point is returned.
+    """
+
+    def __init__(self, *, steps=10, step_size=0.0, random_start=True, early_stop=True, **kwargs):
+        super().__init__(**kwargs)
+        if steps < 1 or not step_size >= 0:
+            raise ValueError(f"Expected steps >= 1 and step_size >= 0. Received: {steps}, {step_size}")
+        self.steps, self.random_start, self.early_stop = steps, random_start, early_stop
+        self.step = self.radius * (step_size or 2.5 / steps)
+
+    def attacked(self, predict, images, goal, seed, indices):
+        start = self.start(images, seed, indices) if self.random_start else images
+        return self.climbed(predict, images, start, goal)
+
+    def climbed(self, predict, images, start, goal):
+        """The points after the last step from `start`; all [N, H, W, C]."""
+        def step(places, points):
+            here, around, aim = tf.gather(points, places), tf.gather(images, places), goal.at(places)
+            _, gradient, logits = self.gradient(predict, here, aim)
+            moved = self.inside(here + self.step * self.norm.steepest(gradient), around)
+            if self.early_stop:
+                climbing = ~aim.reached(logits)
+                places, moved = tf.boolean_mask(places, climbing), tf.boolean_mask(moved, climbing)
+            return places, tf.tensor_scatter_nd_update(points, places[:, None], moved)
+        _, points = tf.while_loop(
+            lambda places, points: tf.size(places) > 0, step, (tf.range(tf.shape(images)[0]), start),
+            shape_invariants=(tf.TensorShape([None]), start.shape), maximum_iterations=self.steps)
+        return points
