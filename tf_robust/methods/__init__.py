@@ -1,11 +1,13 @@
 """Training methods, one a file. `METHODS`: name -> class, method(classifier, **hyperparameters)."""
 
+from tf_robust.methods.adversarial import Adversarial
 from tf_robust.methods.augmax import AugMax
 from tf_robust.methods.base import Method
 from tf_robust.methods.cross_entropy import CrossEntropy
 from tf_robust.methods.cutmix import CutMix
 from tf_robust.methods.fcl import FeatureContrastive
 from tf_robust.methods.gaussian import ContrastiveGaussian, Gaussian
+from tf_robust.methods.input_gradient import InputGradient
 from tf_robust.methods.noisymix import NoisyMix
 from tf_robust.methods.puzzlemix import PuzzleMix
 
@@ -18,4 +20,6 @@ METHODS = {
     "cutmix": CutMix,
     "puzzlemix": PuzzleMix,
     "augmax": AugMax,
+    "adversarial": Adversarial,
+    "input_gradient": InputGradient,
 }

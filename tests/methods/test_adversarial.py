@@ -1,0 +1,53 @@
+"""Adversarial training: on which pictures, and that it pays."""
+
+import numpy as np
+import pytest
+
+from tests.methods.test_methods import batches, build
+from tf_robust import attacks, losses
+
+
+def seen(method, batch):
+    """The pictures that the method trains on."""
+    pictures, encode = [], method.encode
+
+    def watched(images, training, update_statistics=True):
+        pictures.append((images, training))
+        return encode(images, training, update_statistics)
+    method.encode = watched
+    terms, _ = method.loss_terms(batch, training=True)
+    return [images for images, training in pictures if training], terms
+
+
+@pytest.mark.parametrize("norm,radius", [("linf", 0.02), ("l2", 0.3)])
+def test_it_trains_on_pictures_of_the_ball_that_are_harder(norm, radius, network, source):
+    method, batch = build("adversarial", network(), norm=norm, radius=radius), next(batches(source(), 1))
+    (attacked,), terms = seen(method, batch)
+    sizes = np.linalg.norm((attacked - batch.views[0]).numpy().reshape(12, -1), np.inf if norm == "linf" else 2, axis=1)
+    assert sizes.max() <= radius * 1.0001 and sizes.min() > 0.5 * radius
+    assert attacked.numpy().min() >= 0 and attacked.numpy().max() <= 1
+
+    def loss(images):
+        return losses.cross_entropy(batch.labels, method.classifier(images)["logits"]).numpy()
+    assert (loss(attacked) > loss(batch.views[0])).all()
+    logits = method.classifier(attacked, training=True)["logits"]
+    np.testing.assert_allclose(terms["cross_entropy"], losses.cross_entropy(batch.labels, logits), rtol=1e-4)
+
+
+def test_it_makes_a_classifier_more_robust(network, source):
+    attack, accuracies = attacks.ProjectedGradientDescent(radius=0.25, steps=20), []
+    first = next(batches(source(), 1))
+    for name, options in (("cross_entropy", {}), ("adversarial", {"radius": 0.25})):
+        method = build(name, network(), **options)
+        for batch in batches(source(), 60):
+            method.train_step(batch)
+        found = attack(method.classifier, first.views[0], first.labels)
+        accuracies.append(np.mean(np.argmax(method.classifier(found)["logits"], axis=1) == first.labels))
+    assert accuracies[1] > accuracies[0] + 0.2, accuracies
+
+
+def test_a_radius_that_pictures_have_no_room_for_is_refused(network):
+    with pytest.raises(ValueError, match="radius"):
+        build("adversarial", network(), radius=1.5)
+    with pytest.raises(ValueError, match="radius"):
+        build("adversarial", network(), norm="l2", radius=-0.5)

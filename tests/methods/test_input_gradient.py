@@ -1,0 +1,76 @@
+"""The input-gradient penalty against finite differences, its two forms against each other; adversarial training's pictures."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.methods.test_methods import batches, build, weights
+from tf_robust import losses
+
+
+def smooth(network):
+    return network(batch_norm=False)
+
+
+def terms(method, batch):
+    found, _ = method.loss_terms(batch, training=True)
+    return {name: np.asarray(value, np.float64) for name, value in found.items()}
+
+
+def test_the_penalty_is_half_lambda_times_the_squared_gradient(network, source):
+    method, batch = build("input_gradient", smooth(network), weight=3.0), next(batches(source(), 1))
+    images, labels = batch.views[0].numpy().astype(np.float64), batch.labels
+
+    def loss(x):
+        return losses.cross_entropy(labels, method.classifier(x.astype(np.float32))["logits"]).numpy().astype(np.float64)
+    random, squares, step = np.random.RandomState(0), [], 0.01
+    for _ in range(400):  # E (g . v)^2 = |g|^2 for independent signs v
+        signs = random.choice([-1.0, 1.0], images.shape)
+        squares.append(((loss(images + step * signs) - loss(images - step * signs)) / (2 * step)) ** 2)
+    expected = 1.5 * np.mean(squares, axis=0)
+    found = terms(method, batch)["input_gradient"]
+    assert found.min() > 0
+    np.testing.assert_allclose(found, expected, rtol=0.35)
+    assert found.sum() == pytest.approx(expected.sum(), rel=0.1)
+
+
+def test_the_weights_gradient_of_the_penalty_is_that_of_finite_differences(network, source):
+    method, batch = build("input_gradient", smooth(network), weight=5.0), next(batches(source(), 1))
+    gradients, *_ = method.gradients(batch, batch.step[0])
+    for variable, gradient in zip(method.trainable_variables, gradients):
+        value = variable.numpy()
+        direction = np.random.RandomState(1).randn(*value.shape).astype(np.float32)
+        direction /= np.linalg.norm(direction)
+        sides = []
+        for side in (0.01, -0.01):
+            variable.assign(value + side * direction)
+            sides.append(sum(term.mean() for term in terms(method, batch).values()))
+        variable.assign(value)
+        assert float(tf.reduce_sum(gradient * direction)) == pytest.approx((sides[0] - sides[1]) / 0.02, rel=0.02, abs=2e-4)
+
+
+def test_both_forms_agree(network, source):
+    batch = next(batches(source(), 1))
+    exact, difference = (build("input_gradient", smooth(network), weight=5.0, form=form, **more) for form, more in (
+        ("exact", {}), ("finite_difference", {"difference": 0.01})))
+    np.testing.assert_allclose(terms(difference, batch)["input_gradient"], terms(exact, batch)["input_gradient"], rtol=0.05)
+    for a, b in zip(exact.gradients(batch, 0)[0], difference.gradients(batch, 0)[0]):
+        np.testing.assert_allclose(b, a, rtol=0.05, atol=0.05 * float(tf.reduce_max(tf.abs(a))))
+
+
+def test_the_penalty_makes_gradients_smaller(network, source):
+    plain, penalized = build("cross_entropy", network()), build("input_gradient", network(), weight=10.0)
+    measure, last = build("input_gradient", network(), weight=2.0), next(batches(source(), 1))
+    sizes = []
+    for method in (plain, penalized):
+        for batch in batches(source(), 12):
+            method.train_step(batch)
+        measure.classifier.set_weights(weights(method))
+        sizes.append(terms(measure, last)["input_gradient"].mean())
+    assert sizes[1] < 0.7 * sizes[0]
+
+
+@pytest.mark.parametrize("settings", [{"weight": -1.0}, {"form": "other"}, {"difference": 0.0}])
+def test_bad_settings_are_refused(network, settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        build("input_gradient", network(), **settings)

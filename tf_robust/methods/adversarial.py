@@ -1,0 +1,39 @@
+"""Adversarial training (Madry et al., 2018): cross-entropy on the pictures that PGD makes of the batch."""
+
+import typing
+
+import tensorflow as tf
+
+from tf_robust import attacks, losses
+from tf_robust.attacks.goal import Goal
+from tf_robust.methods.base import Method
+
+
+class Adversarial(Method):
+    """min over the weights of max over the ball of L_xe. The logged accuracy is that on attacked pictures.
+
+    The attack sees batch norm in inference mode, so that a picture is attacked by itself; training on what it found moves
+    the statistics as usual.
+
+    Args:
+        norm: of the ball, `linf` or `l2`.
+        radius: of the ball, on the [0, 1] pixel scale.
+        steps: gradient steps of the attack.
+        step_size: of each, as a share of the radius; 0: 2.5 / steps.
+        random_start: start the attack anywhere in the ball, not at the picture.
+    """
+
+    def __init__(self, classifier, *, norm: typing.Literal["linf", "l2"] = "linf", radius: float = 8 / 255, steps: int = 7,
+                 step_size: float = 0.0, random_start: bool = True, **kwargs):
+        super().__init__(classifier, **kwargs)
+        self.attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=steps, step_size=step_size,
+                                                       random_start=random_start, early_stop=False)
+        self.attack.check(classifier.input_shape[1:])
+
+    def loss_terms(self, batch, training):
+        def predict(images):
+            return self.encode(images, training=False, update_statistics=False)["logits"]
+        images, seed = batch.views[0], self.random_seed(batch.step[0], 0)
+        attacked = self.attack.attacked(predict, images, Goal(batch.labels), seed, tf.shape(images)[0])
+        logits = self.encode(tf.stop_gradient(attacked), training)["logits"]
+        return {"cross_entropy": losses.cross_entropy(batch.labels, logits)}, logits
