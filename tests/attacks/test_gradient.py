@@ -98,7 +98,7 @@ def test_pgd_is_the_loop_written_in_numpy(norm, network):
 def test_random_starts_fill_the_ball_uniformly(norm):
     attack = attacks.ProjectedGradientDescent(norm=norm, radius=0.3)
     images = np.full([4000, 2, 2, 1], 0.5, np.float32)
-    drawn = attack.start(images, [0, 0], np.arange(4000)).numpy() - images
+    drawn = attack.start(images, [0, 0], np.arange(4000), 0.3).numpy() - images
     lengths = sizes(drawn, norm) / 0.3
     assert lengths.max() <= 1.0 + 1e-6
     np.testing.assert_allclose(np.quantile(lengths, [0.1, 0.5, 0.9]), np.array([0.1, 0.5, 0.9]) ** (1 / 4), atol=0.02)
@@ -130,6 +130,16 @@ def test_restarts_draw_anew_and_keep_what_succeeded():
         attack = attacks.ProjectedGradientDescent(norm="l2", radius=0.15, steps=1, restarts=restarts)
         return wrong(model, attack(model, images, labels).numpy(), labels)
     assert (broken(8) >= broken(1)).all() and broken(8).sum() > broken(1).sum()
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+def test_bisection_finds_the_distance_of_a_linear_classifier(norm):
+    model = Linear(classes=3)
+    images, labels = pictures(model)
+    found = attacks.BisectedDescent(norm=norm, rounds=12, steps=40)(model, images, labels).numpy()
+    assert wrong(model, found, labels).all()
+    ratios = sizes(found - images, norm) / model.distances(images, labels, ORDERS[norm])
+    assert ratios.min() > 0.999 and np.quantile(ratios, 0.9) < 1.01, ratios
 
 
 def test_a_target_is_reached():

@@ -8,6 +8,8 @@ from tf_robust.attacks.goal import LOSSES
 from tf_robust.data.draws import Draws
 from tf_robust.errors import unknown
 
+_SMALLEST = -16.0  # of a bisection: power of 2 of the largest radius
+
 
 class BallAttack(Attack):
     """An attack inside the ball of size `radius` around each picture.
@@ -21,7 +23,7 @@ class BallAttack(Attack):
         super().__init__(**kwargs)
         if loss not in LOSSES:
             raise unknown("loss of an attack", loss, LOSSES)
-        self.norm, self.radius, self.loss = norms.norm(norm), radius, loss
+        self.norm, self.radius, self.loss = norms.norm(norm), float(radius), loss
 
     def check(self, shape):
         norms.check_radius(self.radius, self.norm, shape)
@@ -30,14 +32,14 @@ class BallAttack(Attack):
         """(loss [N], gradient [N, H, W, C], logits [N, C]) of the attack's loss at images."""
         return loss_and_gradient(predict, images, getattr(goal, self.loss))
 
-    def inside(self, points, images):
-        """Points [N, H, W, C] brought into the balls around images and into [0, 1]."""
-        return tf.clip_by_value(images + self.norm.projected(points - images, self.radius), 0.0, 1.0)
+    def inside(self, points, images, radius):
+        """Points [N, H, W, C] brought into the balls around images and into [0, 1]. radius: a number or [N, 1, 1, 1]."""
+        return tf.clip_by_value(images + self.norm.projected(points - images, radius), 0.0, 1.0)
 
-    def start(self, images, seed, indices):
+    def start(self, images, seed, indices, radius):
         """Uniform in the ball around each picture, cut off at [0, 1]."""
-        drawn = self.norm.drawn(Draws(seed, indices, "start"), images.shape[1:], self.radius)
-        return tf.clip_by_value(images + drawn, 0.0, 1.0)
+        drawn = self.norm.drawn(Draws(seed, indices, "start"), images.shape[1:])
+        return tf.clip_by_value(images + radius * drawn, 0.0, 1.0)
 
 
 class FastGradient(BallAttack):
@@ -48,7 +50,7 @@ class FastGradient(BallAttack):
 
     def attacked(self, predict, images, goal, seed, indices):
         _, gradient, _ = self.gradient(predict, images, goal)
-        return self.inside(images + self.radius * self.norm.steepest(gradient), images)
+        return self.inside(images + self.radius * self.norm.steepest(gradient), images, self.radius)
 
 
 class ProjectedGradientDescent(BallAttack):
@@ -66,18 +68,19 @@ class ProjectedGradientDescent(BallAttack):
         if steps < 1 or not step_size >= 0:
             raise ValueError(f"Expected steps >= 1 and step_size >= 0. Received: {steps}, {step_size}")
         self.steps, self.random_start, self.early_stop = steps, random_start, early_stop
-        self.step = self.radius * (step_size or 2.5 / steps)
+        self.step_size = step_size or 2.5 / steps
 
     def attacked(self, predict, images, goal, seed, indices):
-        start = self.start(images, seed, indices) if self.random_start else images
-        return self.climbed(predict, images, start, goal)
+        start = self.start(images, seed, indices, self.radius) if self.random_start else images
+        return self.climbed(predict, images, start, goal, tf.fill([tf.shape(images)[0], 1, 1, 1], self.radius))
 
-    def climbed(self, predict, images, start, goal):
-        """The points after the last step from `start`; all [N, H, W, C]."""
+    def climbed(self, predict, images, start, goal, radius):
+        """The points after the last step from `start`, all [N, H, W, C]. radius: of each picture's ball, [N, 1, 1, 1]."""
         def step(places, points):
-            here, around, aim = tf.gather(points, places), tf.gather(images, places), goal.at(places)
+            here, around, reach = (tf.gather(values, places) for values in (points, images, radius))
+            aim = goal.at(places)
             _, gradient, logits = self.gradient(predict, here, aim)
-            moved = self.inside(here + self.step * self.norm.steepest(gradient), around)
+            moved = self.inside(here + self.step_size * reach * self.norm.steepest(gradient), around, reach)
             if self.early_stop:
                 climbing = ~aim.reached(logits)
                 places, moved = tf.boolean_mask(places, climbing), tf.boolean_mask(moved, climbing)
@@ -86,3 +89,40 @@ class ProjectedGradientDescent(BallAttack):
             lambda places, points: tf.size(places) > 0, step, (tf.range(tf.shape(images)[0]), start),
             shape_invariants=(tf.TensorShape([None]), start.shape), maximum_iterations=self.steps)
         return points
+
+
+class BisectedDescent(Attack):
+    """A small perturbation by PGD: the least radius at which it succeeds, bisected on a logarithmic scale, a picture each.
+
+    From the largest radius that there is down to 2^-16 of it; ten rounds leave 1.1 % between the radius that succeeded and one
+    that did not. The first round starts anywhere in the ball, each further one where the last ended, brought to its own radius.
+    A picture on which no radius succeeds is returned as it is.
+
+    Args:
+        norm: `linf` or `l2`. rounds: of bisection, >= 1. steps: of PGD in each, on the margin: where classes are nearly equally
+            near, the cross-entropy's gradient points to none of them.
+    """
+
+    def __init__(self, *, norm="l2", rounds=10, steps=20, **kwargs):
+        super().__init__(**kwargs)
+        if rounds < 1:
+            raise ValueError(f"Expected rounds >= 1. Received: {rounds}")
+        self.norm, self.rounds = norms.norm(norm), rounds
+        self.descent = ProjectedGradientDescent(norm=norm, steps=steps, loss="margin")
+
+    def attacked(self, predict, images, goal, seed, indices):
+        largest = self.norm.largest(images.shape[1:])
+        zeros = tf.zeros([tf.shape(images)[0], 1, 1, 1])
+
+        def one(number, low, high, last, here, best):
+            middle = (low + high) / 2.0
+            start = self.descent.inside(images + (here - images) * 2.0 ** (middle - last), images, largest * 2.0 ** middle)
+            found = self.descent.climbed(predict, images, start, goal, largest * 2.0 ** middle)
+            won = tf.reshape(goal.reached(predict(found)), [-1, 1, 1, 1])
+            return (number + 1, tf.where(won, low, middle), tf.where(won, middle, high), middle, found,
+                    tf.where(won, found, best))
+        low, high = zeros + _SMALLEST, zeros
+        start = self.descent.start(images, seed, indices, largest * 2.0 ** ((low + high) / 2.0))
+        *_, best = tf.while_loop(lambda number, *_: number < self.rounds, one,
+                                 (0, low, high, (low + high) / 2.0, start, images))
+        return best

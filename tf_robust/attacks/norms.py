@@ -36,13 +36,13 @@ class Linf:
 
     @staticmethod
     def projected(perturbations, radius):
-        """The nearest perturbation (by l2) of size at most `radius`."""
+        """The nearest perturbation (by l2) of size at most `radius`, a number or [N, 1, 1, 1]."""
         return tf.clip_by_value(perturbations, -radius, radius)
 
     @staticmethod
-    def drawn(draws, shape, radius):
-        """Uniform in the ball: [N, *shape], from `Draws`."""
-        return draws.uniform(shape, -radius, radius)
+    def drawn(draws, shape):
+        """Uniform in the ball of radius 1: [N, *shape], from `Draws`."""
+        return draws.uniform(shape, -1.0, 1.0)
 
 
 class L2:
@@ -68,9 +68,9 @@ class L2:
         return perturbations * tf.minimum(1.0, radius / tf.maximum(_column(L2.size(perturbations)), _TINY))
 
     @staticmethod
-    def drawn(draws, shape, radius):
+    def drawn(draws, shape):
         share = draws.uniform([1, 1, 1]) ** (1.0 / np.prod(shape))  # of the ball's volume
-        return L2.steepest(draws.normal(shape)) * (radius * share)
+        return L2.steepest(draws.normal(shape)) * share
 
 
 class L1:
