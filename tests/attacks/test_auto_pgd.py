@@ -1,0 +1,269 @@
+"""APGD against the paper's algorithm box written for one picture in NumPy, and closed forms on linear classifiers."""
+
+import fractions
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.attacks.linear import SHAPE, Linear, pictures
+from tests.conftest import tiny_network
+from tf_robust.attacks import auto_pgd
+from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, checkpoints
+from tf_robust.attacks.goal import LOSSES, Goal
+from tf_robust.attacks.gradient import ProjectedGradientDescent
+
+ORDERS = {"linf": np.inf, "l2": 2}
+CASES = [(norm, loss) for norm in ORDERS for loss in LOSSES]
+RADII = {"linf": 0.4, "l2": 2.0}
+
+
+def wrong(model, images, labels):
+    return np.argmax(np.asarray(model(images)), axis=1) != labels
+
+
+def sizes(perturbations, norm):
+    return np.linalg.norm(perturbations.reshape(len(perturbations), -1), ORDERS[norm], axis=1)
+
+
+class Waves:
+    """Logits V sin(W x + b) + c, in TensorFlow and, with losses and their derivatives by hand, in float64 NumPy.
+
+    Class 0 gets `ahead` more than the others. It records what it is asked.
+    """
+
+    def __init__(self, classes=4, width=12, seed=0, ahead=0.0):
+        random = np.random.RandomState(seed)
+        self.c = ahead * np.eye(classes)[0]
+        self.w, self.b = 1.5 * random.randn(int(np.prod(SHAPE)), width), random.randn(width)
+        self.v = random.randn(width, classes)
+        self.queries = []
+
+    def __call__(self, images):
+        w, b, v, c = (tf.constant(part, tf.float32) for part in (self.w, self.b, self.v, self.c))
+        tf.numpy_function(lambda images: self.queries.append(images.copy()), [images], [])
+        return tf.sin(tf.reshape(images, [-1, len(self.w)]) @ w + b) @ v + c
+
+    def loss(self, kind, x, label):
+        """(loss, its derivative by x) of one picture"""
+        inner = x.reshape(-1) @ self.w + self.b
+        z = np.sin(inner) @ self.v + self.c
+        by_z = np.zeros_like(z)
+        other = max((j for j in range(len(z)) if j != label), key=lambda j: z[j])
+        if kind == "cross_entropy":
+            p = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+            value, by_z = -np.log(p[label]), p - np.eye(len(z))[label]
+        else:
+            value = z[other] - z[label]
+            by_z[other], by_z[label] = 1.0, -1.0
+        if kind == "difference_of_logits_ratio":
+            first, _, third = np.argsort(-z)[:3]
+            range_ = z[first] - z[third]
+            by_z /= range_
+            by_z[first] -= value / range_**2
+            by_z[third] += value / range_**2
+            value /= range_
+        return value, (self.w @ (np.cos(inner) * (self.v @ by_z))).reshape(x.shape)
+
+
+def algorithm_box(loss, image, seen, norm, radius, steps):
+    """Algorithm 1 of the paper for one picture: (points x(1)..x(N), the best one, which conditions held at the checks).
+
+    Each point follows from those `seen` before it, x(0)..x(N) of the attack, so that rounding errors do not add up.
+    """
+    def project(x):
+        moved = x - image
+        moved = np.clip(moved, -radius, radius) if norm == "linf" else moved * min(1, radius / np.linalg.norm(moved))
+        return np.clip(image + moved, 0, 1)
+
+    def ascent(x, size):
+        gradient = loss(x)[1]
+        return project(x + size * (np.sign(gradient) if norm == "linf" else gradient / np.linalg.norm(gradient)))
+    p = [fractions.Fraction(0), fractions.Fraction(22, 100)]
+    while p[-1] < 1:
+        p.append(p[-1] + max(p[-1] - p[-2] - fractions.Fraction(3, 100), fractions.Fraction(6, 100)))
+    judged = {math.ceil(share * steps) for share in p}
+    size, x, computed, held = 2 * radius, list(seen[:2]), [ascent(seen[0], 2 * radius)], []
+    best = max(x, key=lambda x: loss(x)[0])
+    last, last_size, last_best = 0, size, loss(best)[0]
+    for k in range(1, steps):
+        z = ascent(x[k], size)
+        computed.append(project(x[k] + 0.75 * (z - x[k]) + 0.25 * (x[k] - x[k - 1])))
+        x.append(seen[k + 1])
+        if loss(x[-1])[0] > loss(best)[0]:
+            best = x[-1]
+        if k in judged:
+            few = sum(loss(x[i + 1])[0] > loss(x[i])[0] for i in range(last, k)) < 0.75 * (k - last)
+            stuck = last_size == size and last_best == loss(best)[0]
+            last, last_size, last_best = k, size, loss(best)[0]
+            held.append((few, stuck))
+            if few or stuck:
+                size, x[k + 1] = size / 2, best
+    return computed, best, held
+
+
+def test_checkpoints_are_those_of_the_paper():
+    assert checkpoints(100) == [0, 22, 41, 57, 70, 80, 87, 93, 99]
+    assert checkpoints(10) == [0, 3, 5, 6, 7, 8, 9, 10]
+    assert checkpoints(1) == [0, 1]
+
+
+@pytest.mark.parametrize("norm, loss", CASES)
+def test_every_point_is_that_of_the_algorithm_box(norm, loss):
+    # the ratio's gradient vanishes where the label has the third largest logit, so there class 0 is always the largest
+    model, steps, held = Waves(ahead=15.0 if loss == "difference_of_logits_ratio" else 0.0), 60, []
+    images = np.random.RandomState(1).uniform(0.2, 0.8, (5, *SHAPE)).astype(np.float32)
+    labels = np.argmax(model(images), axis=1)
+    attack = AutoProjectedGradientDescent(norm=norm, radius=RADII[norm], loss=loss, steps=steps, early_stop=False)
+    model.queries.clear()
+    found = attack(model, images, labels).numpy()
+    points = np.stack(model.queries[-steps - 1:], axis=1)  # [N, steps + 1, ...]
+    assert points.shape == (5, steps + 1, *SHAPE)
+    for picture, (image, label) in enumerate(zip(images.astype(np.float64), labels)):
+        computed, best, conditions = algorithm_box(lambda x: model.loss(loss, x, label), image,
+                                                   points[picture].astype(np.float64), norm, RADII[norm], steps)
+        np.testing.assert_allclose(points[picture, 1:], computed, atol=1e-4)
+        np.testing.assert_allclose(found[picture], best, atol=1e-7)
+        held += conditions
+    assert 0.5 < np.mean([few for few, _ in held]) < 0.95  # sizes were halved, and kept
+
+
+@pytest.mark.parametrize("rises, period, best_stayed, halved, expected", [
+    (7, 10, False, False, True), (8, 10, False, False, False),  # fewer than 0.75 of the steps rose
+    (8, 10, True, False, True), (8, 10, True, True, False),  # the best loss stayed, at a size that was kept
+    (0, -1, True, False, False),  # no checkpoint
+])
+def test_each_condition_halves_the_step_by_itself(rises, period, best_stayed, halved, expected):
+    here, best, gradients = (np.full([1, *SHAPE], value, np.float32) for value in (0.3, 0.6, 2.0))
+    climb = auto_pgd._Climb(
+        place=tf.zeros([1], tf.int32), here=tf.constant(here), before=tf.constant(here), best=tf.constant(best),
+        best_gradient=tf.constant(gradients), best_loss=tf.ones([1]), checked_loss=tf.fill([1], float(best_stayed)),
+        last_loss=tf.fill([1], 0.5), size=tf.fill([1], 0.2), rises=tf.fill([1], float(rises)),
+        halved=tf.constant([halved]))
+    after, gradient = auto_pgd._checked(climb, tf.fill([1], 0.25), tf.zeros([1, *SHAPE]), float(period))
+    np.testing.assert_allclose(after.size, 0.1 if expected else 0.2)
+    np.testing.assert_allclose(after.here, best if expected else here)
+    np.testing.assert_allclose(gradient, gradients if expected else 0.0)
+    # going back to the best counts as a rise, the first after the checkpoint
+    assert after.rises == (rises if period < 0 else 0) + expected and after.last_loss == (1.0 if expected else 0.25)
+    assert after.halved == (halved if period < 0 else expected) and after.checked_loss == climb.checked_loss + (
+        period >= 0 and not best_stayed)
+
+
+@pytest.mark.parametrize("norm, loss", CASES)
+def test_on_a_linear_classifier_it_succeeds_where_that_is_possible_and_nowhere_else(norm, loss):
+    """Two of the classes are never near, so that all losses have one maximum in a ball."""
+    model = Linear(classes=4)
+    model.offset[2:] -= 30
+    images, labels = pictures(model, count=64)
+    distances = model.distances(images, labels, ORDERS[norm])
+    radius = float(np.median(distances))
+    certain = np.abs(distances / radius - 1) > 0.01
+    for targets in (None, 1 - labels):
+        attack = AutoProjectedGradientDescent(norm=norm, radius=radius, loss=loss, steps=30)
+        found = attack(model, images, labels, targets=targets).numpy()
+        assert sizes(found - images, norm).max() <= radius * (1 + 1e-5)
+        np.testing.assert_array_equal(wrong(model, found, labels)[certain], (distances < radius)[certain])
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+def test_of_four_classes_the_margins_find_the_nearest_and_none_is_nearer_than_possible(norm):
+    model = Linear(classes=4)
+    images, labels = pictures(model, count=48)
+    distances = model.distances(images, labels, ORDERS[norm])
+    radius = float(np.median(distances))
+    for loss in ("margin", "difference_of_logits_ratio"):
+        attack = AutoProjectedGradientDescent(norm=norm, radius=radius, loss=loss, steps=30, restarts=2)
+        found = wrong(model, attack(model, images, labels).numpy(), labels)
+        assert not found[distances > radius].any()
+        assert found[distances < 0.9 * radius].mean() > 0.9, loss
+
+
+@pytest.mark.parametrize("norm, loss", CASES)
+def test_points_stay_in_ball_and_cube_and_depend_on_seed_and_index_alone(norm, loss):
+    model, radius = tiny_network(seed=0), RADII[norm] / 2
+    images = np.random.RandomState(0).uniform(0, 1, (9, 16, 16, 1)).round(1).astype(np.float32)  # some at the faces
+    labels, order = np.arange(9) % 3, np.random.RandomState(1).permutation(9)
+    attack = AutoProjectedGradientDescent(norm=norm, radius=radius, loss=loss, steps=4, early_stop=False,
+                                          spare_wrong=False)
+    first = attack(model, images, labels).numpy()
+    assert first.min() >= 0 and first.max() <= 1
+    assert 0.9 * radius < sizes(first - images, norm).max() <= radius * (1 + 1e-5)
+    mixed = attack(model, images[order], labels[order], indices=order).numpy()
+    np.testing.assert_allclose(mixed, first[order], atol=1e-4)
+    attack.batch_size = 4
+    np.testing.assert_allclose(attack(model, images, labels).numpy(), first, atol=1e-4)
+    attack.seed = 1
+    assert np.abs(attack(model, images, labels).numpy() - first).max() > 0.01
+
+
+def test_only_pictures_that_still_stand_are_worked_on():
+    model = Waves()
+    images = np.random.RandomState(1).uniform(0.2, 0.8, (40, *SHAPE)).astype(np.float32)
+    labels = np.argmax(model(images), axis=1)
+    model.queries.clear()
+    attack = AutoProjectedGradientDescent(radius=0.02, steps=20)
+    found = attack(model, images, labels).numpy()
+    asked = list(model.queries[1:])
+    left, standing = np.arange(40), []
+    for points in asked:
+        standing.append(len(left))
+        assert len(points) == len(left)
+        reached = np.argmax(model(points), axis=1) != labels[left]
+        np.testing.assert_array_equal(found[left[reached]], points[reached])
+        left = left[~reached]
+    assert len(asked) == 21 and standing[0] == 40 and len(left) and standing[-1] < 35
+    np.testing.assert_array_equal(np.flatnonzero(~wrong(model, found, labels)), left)
+
+
+def test_a_misclassified_point_is_returned_even_if_the_loss_was_higher_before():
+    """Near grey all classes are about as likely; where class 1 is the likeliest, most of the others are unlikely."""
+    def model(images):
+        brighter = tf.reduce_mean(images, axis=[1, 2]) - 0.5  # [N, 1]
+        rest = tf.tile(-0.01 - 30.0 * tf.nn.relu(brighter - 0.05), [1, 9])
+        return tf.concat([0.0 * brighter, 5.0 * brighter - 0.05, rest], axis=1)
+    images, labels = np.full([20, *SHAPE], 0.5, np.float32), np.zeros(20, int)
+    found = AutoProjectedGradientDescent(radius=0.1, steps=20)(model, images, labels).numpy()
+    start = AutoProjectedGradientDescent(radius=0.1).start(images, [0, 0], np.arange(20), 0.1)
+    assert wrong(model, found, labels).all()
+    before, after = (Goal(tf.constant(labels)).cross_entropy(model(points)).numpy() for points in (start, found))
+    standing = ~wrong(model, start, labels)
+    assert standing.sum() > 5 and (after < before)[standing].all()
+
+
+def test_more_steps_are_not_weaker_and_apgd_is_not_weaker_than_pgd_of_as_many():
+    model = Waves(classes=5)
+    images = np.random.RandomState(1).uniform(0.2, 0.8, (64, *SHAPE)).astype(np.float32)
+    labels = tf.argmax(model(images), axis=1)
+
+    def reached(kind, steps):
+        attack = kind(norm="l2", radius=0.2, steps=steps, loss="margin", early_stop=False)
+        return Goal(labels).margin(model(attack(model, images, labels))).numpy().mean()
+    few, many = (reached(AutoProjectedGradientDescent, steps) for steps in (5, 50))
+    assert many > few and many > reached(ProjectedGradientDescent, 50) - 0.01
+
+
+def test_a_flat_model_and_a_ball_without_room_change_nothing_that_matters():
+    images, labels = np.full([2, *SHAPE], 0.5, np.float32), np.array([0, 1])
+    for norm in ORDERS:
+        attack = AutoProjectedGradientDescent(norm=norm, radius=0.1, steps=5, spare_wrong=False)
+        found = attack(lambda x: x[:, :2, 0, 0] * 0.0 + [[1.0, 0.0]], images, labels).numpy()
+        assert np.isfinite(found).all() and sizes(found - images, norm).max() <= 0.1 + 1e-6
+        attack = AutoProjectedGradientDescent(norm=norm, radius=0.0, steps=5, spare_wrong=False)
+        np.testing.assert_array_equal(attack(Linear(), images, labels), images)
+
+
+def test_what_cannot_be_attacked_is_said():
+    model = Linear()
+    images, labels = pictures(model, count=4)
+    with pytest.raises(ValueError, match="steps >= 1. Received: 0"):
+        AutoProjectedGradientDescent(steps=0)
+    with pytest.raises(ValueError, match="Unknown loss"):
+        AutoProjectedGradientDescent(loss="hinge")
+    with pytest.raises(ValueError, match="differentiable"):
+        AutoProjectedGradientDescent()(lambda x: model(tf.stop_gradient(x)), images, labels)
+    with pytest.raises(ValueError, match="at least 3 classes"):
+        AutoProjectedGradientDescent(loss="difference_of_logits_ratio")(model, images, labels)
+    with pytest.raises(ValueError, match=r"radius in \[0, 4\]"):
+        AutoProjectedGradientDescent(norm="l2", radius=4.5)(model, images, labels)

@@ -1,0 +1,122 @@
+"""The ensemble against its members one after the other, closed forms on linear classifiers, and a masked gradient."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.attacks.linear import SHAPE, Linear, pictures
+from tests.conftest import tiny_network
+from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent
+from tf_robust.attacks.ensemble import Ensemble
+from tf_robust.attacks.goal import Goal
+from tf_robust.attacks.square import Square
+
+ORDERS = {"linf": np.inf, "l2": 2}
+
+
+def wrong(model, images, labels):
+    return np.argmax(np.asarray(model(images)), axis=1) != labels
+
+
+def sizes(perturbations, norm):
+    return np.linalg.norm(perturbations.reshape(len(perturbations), -1), ORDERS[norm], axis=1)
+
+
+class Waves:
+    """A smooth model on which the members differ: logits V sin(W x)."""
+
+    def __init__(self, classes=4):
+        random = np.random.RandomState(0)
+        self.weights, self.values = (random.randn(*shape).astype(np.float32) for shape in ((16, 12), (12, classes)))
+
+    def __call__(self, images):
+        return tf.sin(3.0 * tf.reshape(images, [-1, 16]) @ self.weights) @ self.values
+
+
+@pytest.mark.parametrize("norm, classes, second", [
+    ("linf", 4, "difference_of_logits_ratio"), ("l2", 4, "difference_of_logits_ratio"), ("linf", 2, "margin")])
+def test_it_is_the_worst_of_its_members_each_on_what_was_left(norm, classes, second):
+    model, radius = Waves(classes), {"linf": 0.02, "l2": 0.06}[norm]
+    images = np.random.RandomState(1).uniform(0.1, 0.9, (80, *SHAPE)).astype(np.float32)
+    labels, indices = np.argmax(model(images), axis=1), np.arange(100, 180)
+    labels[:3] = (labels[:3] + 1) % classes  # these are wrong already
+    ball = {"norm": norm, "radius": radius, "seed": 3}
+    members = [AutoProjectedGradientDescent(**ball), AutoProjectedGradientDescent(loss=second, **ball),
+               Square(steps=40, **ball)]
+    points, left = [], np.arange(80)
+    expected, best = images.copy(), np.full(80, -np.inf)
+    for member in members:
+        found = member(model, images[left], labels[left], indices=indices[left]).numpy()
+        margins = Goal(tf.constant(labels[left])).margin(model(found)).numpy()
+        better = margins > best[left]
+        expected[left[better]], best[left] = found[better], np.maximum(margins, best[left])
+        points.append(len(left))
+        left = left[~wrong(model, found, labels[left])]
+    assert 80 == points[0] > points[1] >= points[2] > 0
+    found = Ensemble(queries=40, **ball)(model, images, labels, indices=indices).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_array_equal(found[:3], images[:3])
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+@pytest.mark.parametrize("classes", [2, 4])
+def test_on_a_linear_classifier_it_finds_what_there_is_and_no_more(norm, classes):
+    model = Linear(classes=classes)
+    images, labels = pictures(model, count=48)
+    distances = model.distances(images, labels, ORDERS[norm])
+    radius = float(np.median(distances))
+    found = Ensemble(norm=norm, radius=radius, queries=200)(model, images, labels).numpy()
+    assert sizes(found - images, norm).max() <= radius * (1 + 1e-5)
+    broken = wrong(model, found, labels)
+    assert not broken[distances > radius].any()
+    assert broken[distances < (0.99 if classes == 2 else 0.93) * radius].all()
+
+
+def test_targets_are_reached_where_there_is_room():
+    for classes in (2, 3, 4):
+        model = Linear(classes=classes)
+        images, labels = pictures(model, count=8)
+        targets = (labels + 1) % classes
+        found = Ensemble(norm="l2", radius=1.5, queries=20)(model, images, labels, targets=targets)
+        np.testing.assert_array_equal(np.argmax(model(found), axis=1), targets)
+
+
+def test_square_breaks_a_model_whose_gradient_points_the_wrong_way():
+    model = Linear()
+    images, labels = pictures(model, count=20)
+    radius = float(2 * model.distances(images, labels, np.inf).max())
+
+    def masked(x):
+        return model(2 * tf.stop_gradient(x) - x)  # the same values, the opposite gradient
+    misled = AutoProjectedGradientDescent(radius=radius, steps=20)(masked, images, labels).numpy()
+    assert wrong(model, misled, labels).mean() < 0.9
+    assert wrong(model, Ensemble(radius=radius, queries=100)(masked, images, labels).numpy(), labels).all()
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+def test_a_picture_depends_on_seed_and_index_alone(norm):
+    model = tiny_network(seed=0)
+    images = np.random.RandomState(0).uniform(0, 1, (7, 16, 16, 1)).round(1).astype(np.float32)
+    labels, order = np.argmax(model(images)["logits"], axis=1), np.random.RandomState(1).permutation(7)
+    attack = Ensemble(norm=norm, radius={"linf": 0.01, "l2": 0.05}[norm], queries=10, batch_size=3)
+    first = attack(model, images, labels).numpy()
+    assert 0 <= first.min() and first.max() <= 1 and sizes(first - images, norm).max() <= attack.radius * (1 + 1e-5)
+    mixed = attack(model, tf.constant(images[order]), labels[order], indices=order).numpy()
+    np.testing.assert_allclose(mixed, first[order], atol=1e-3)
+    for member in (attack.cross_entropy, attack.ratio, attack.square):
+        assert (member.batch_size, member.seed, member.restarts) == (3, 0, 1)
+
+
+def test_bad_input_is_named_and_nothing_to_attack_is_nothing():
+    model = Linear()
+    images, labels = pictures(model, count=4)
+    for settings, said in (({"norm": "l1"}, "Unknown norm"), ({"queries": 0}, "steps"), ({"restarts": 0}, "restarts")):
+        with pytest.raises(ValueError, match=said):
+            Ensemble(**settings)
+    with pytest.raises(ValueError, match="radius"):
+        Ensemble(radius=-1.0)(model, images, labels)
+    with pytest.raises(ValueError, match="labels in 0..1"):
+        Ensemble()(model, images, [0, 1, 2, 0])
+    with pytest.raises(ValueError, match="as many labels"):
+        Ensemble()(model, images, labels[:2])
+    assert Ensemble()(model, np.zeros([0, *SHAPE], np.float32), np.zeros(0, int)).shape == (0, *SHAPE)

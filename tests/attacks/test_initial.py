@@ -1,0 +1,169 @@
+"""Starting points: misclassified, close, a picture's own, against linear models whose boundary is known."""
+
+import numpy as np
+import pytest
+import scipy.ndimage
+import tensorflow as tf
+
+from tf_robust.attacks import initial
+from tf_robust.attacks.goal import Goal
+from tf_robust.data.draws import Draws
+
+SHAPE = (6, 6, 1)
+N = 8
+RANDOM = np.random.RandomState(0)
+IMAGES = RANDOM.uniform(0.3, 0.7, size=(N, *SHAPE)).astype(np.float32)
+WEIGHTS = RANDOM.normal(size=(36, 3)).astype(np.float32)
+EMPTY = tf.zeros([0, *SHAPE])
+
+
+def linear(images):
+    return tf.matmul(tf.reshape(images - 0.5, [tf.shape(images)[0], 36]), WEIGHTS)
+
+
+LABELS = linear(IMAGES).numpy().argmax(axis=1)
+
+
+def started(kind, images=IMAGES, classes=LABELS, targeted=False, seed=0, indices=None, candidates=EMPTY, model=linear):
+    indices = np.arange(len(images)) if indices is None else indices
+    graph = tf.function(lambda images, classes, indices: initial.start(
+        kind, model, images, Goal(classes, targeted), [seed, 0], indices, candidates), autograph=False,
+        input_signature=[tf.TensorSpec([None, *SHAPE], tf.float32)] + 2 * [tf.TensorSpec([None], tf.int64)])
+    points, found = graph(tf.constant(images), tf.constant(classes, tf.int64), tf.constant(indices, tf.int64))
+    return points.numpy(), found.numpy()
+
+
+def classes_of(points, model=linear):
+    return model(tf.constant(points)).numpy().argmax(axis=1)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "uniform", "gradient"])
+def test_starts_are_misclassified_inside_the_cube_and_barely_so(kind):
+    points, found = started(kind)
+    assert found.mean() >= 0.5 and points.min() >= 0 and points.max() <= 1  # some noise leads to no other class
+    np.testing.assert_array_equal(classes_of(points) != LABELS, found)
+    np.testing.assert_array_equal(classes_of(IMAGES + 0.99 * (points - IMAGES)), LABELS)  # the line was bisected
+    np.testing.assert_array_equal(points[~found], IMAGES[~found])
+
+
+def test_a_climb_on_a_linear_model_starts_near_the_least_distance():
+    logits = linear(IMAGES).numpy()
+    least = [min((logits[i, y] - logits[i, j]) / np.linalg.norm(WEIGHTS[:, y] - WEIGHTS[:, j])
+                 for j in range(3) if j != y) for i, y in enumerate(LABELS)]
+    points, found = started("gradient")
+    distances = np.sqrt(((points - IMAGES) ** 2).sum(axis=(1, 2, 3)))
+    assert found.all()
+    assert (distances >= np.array(least) * 0.999).all()
+    assert np.median(distances / least) < 2.0
+    far, found = started("gaussian")
+    assert np.median((distances / np.sqrt(((far - IMAGES) ** 2).sum(axis=(1, 2, 3))))[found]) < 0.7
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "uniform"])
+def test_growing_noise_stops_at_the_first_scale_that_is_misclassified(kind):
+    points, found = initial.grown(initial.GROWING[kind], linear, tf.constant(IMAGES), Goal(tf.constant(LABELS)), [0, 0],
+                                  tf.range(N, dtype=tf.int64))
+    draws = Draws([0, 0], tf.range(N, dtype=tf.int64), "initial")
+    noise = (draws.normal(SHAPE) if kind == "gaussian" else draws.uniform(SHAPE, -1.0, 1.0)).numpy()
+    for i in range(N):
+        for k in range(0, 931, 10):
+            expected = np.clip(IMAGES[i] + np.float32(0.01 * 1.01**k) * noise[i], 0, 1)
+            if classes_of(expected[None])[0] != LABELS[i]:
+                np.testing.assert_allclose(points[i], expected, atol=1e-4)
+                break
+        else:
+            np.testing.assert_array_equal(points[i], IMAGES[i])
+        assert found[i].numpy() == (k < 930)
+    assert 0 < found.numpy().mean() < 1
+
+
+def test_blur_is_scipys():
+    scale = np.full(N, 0.3, np.float32)
+    expected = [scipy.ndimage.gaussian_filter(i, (0.3 * 6, 0.3 * 6, 0), mode="nearest", truncate=2.0) for i in IMAGES]
+    np.testing.assert_allclose(initial.blur(tf.constant(IMAGES), scale, None), expected, atol=1e-5)
+
+
+def test_blur_grows_until_details_are_gone():
+    board = np.indices(SHAPE)[:2].sum(axis=0) % 2 * 0.8 + 0.1
+
+    def detail(images):  # class 1: strong differences of neighbours
+        strength = tf.reduce_mean(tf.abs(images[:, 1:] - images[:, :-1]), axis=[1, 2, 3])
+        return tf.stack([0.2 - strength, strength - 0.2], axis=1)
+    points, found = started("blur", board[None].astype(np.float32), np.array([1]), model=detail)
+    assert found.all() and classes_of(points, detail)[0] == 0
+    assert np.abs(np.diff(points[0], axis=0)).mean() == pytest.approx(0.2, abs=2e-3)  # bisected to the boundary
+
+
+def test_neighbours_are_the_nearest_of_the_candidates_that_are_as_wanted():
+    candidates = RANDOM.uniform(size=(30, *SHAPE)).astype(np.float32)
+    classes = classes_of(candidates)
+    distances = ((IMAGES[:, None] - candidates) ** 2).sum(axis=(2, 3, 4))
+    for wanted, targeted in ((LABELS, False), ((LABELS + 1) % 3, True)):
+        allowed = (classes == wanted[:, None]) == targeted
+        nearest = np.where(allowed, distances, np.inf).argmin(axis=1)
+        points, found = initial.neighbours(linear, tf.constant(IMAGES), Goal(tf.constant(wanted), targeted),
+                                           tf.constant(candidates))
+        np.testing.assert_array_equal(points, candidates[nearest])
+        assert found.numpy().all()
+
+
+def test_without_a_fitting_candidate_the_picture_comes_back():
+    same = IMAGES[LABELS == LABELS[0]]
+    points, found = started("neighbour", same, LABELS[LABELS == LABELS[0]], candidates=tf.constant(same))
+    assert not found.any()
+    np.testing.assert_array_equal(points, same)
+
+
+def always_first(images):
+    return tf.tile([[1.0, 0.0]], [tf.shape(images)[0], 1]) + 0.0 * tf.reduce_sum(images)
+
+
+@pytest.mark.parametrize("kind", initial.INITIAL)
+def test_where_no_start_exists_it_ends_and_the_picture_comes_back(kind):
+    points, found = started(kind, classes=np.zeros(N, np.int64), model=always_first, candidates=tf.constant(IMAGES))
+    assert not found.any()
+    np.testing.assert_array_equal(points, IMAGES)
+
+
+def test_candidates_help_where_noise_finds_nothing():
+    def bright(images):  # only an almost white picture is of class 1, which noise does not make
+        return tf.stack([tf.fill([tf.shape(images)[0]], 0.9), tf.reduce_mean(images, axis=[1, 2, 3])], axis=1)
+    zeros, white = np.zeros(N, np.int64), tf.ones([1, *SHAPE])
+    assert not started("gaussian", classes=zeros, model=bright)[1].any()
+    points, found = started("gaussian", classes=zeros, model=bright, candidates=white)
+    assert found.all()
+    np.testing.assert_allclose(points.mean(axis=(1, 2, 3)), 0.9, atol=1e-3)  # on the line to white, at the boundary
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "uniform", "gradient"])
+def test_a_start_depends_on_seed_and_index_alone(kind):
+    together, _ = started(kind)
+    for part in ([5, 2, 7], [3]):
+        alone, _ = started(kind, IMAGES[part], LABELS[part], indices=np.array(part))
+        np.testing.assert_allclose(alone, together[part], atol=1e-6)
+    assert np.abs(started(kind, seed=1)[0] - together).max() > 1e-3
+    assert np.abs(started(kind, indices=np.arange(N) + 50)[0] - together).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind, least", [("gaussian", 0.25), ("gradient", 1.0)])
+def test_targets_are_reached(kind, least):
+    targets = (LABELS + 1) % 3
+    points, found = started(kind, classes=targets, targeted=True)
+    assert found.mean() >= least
+    np.testing.assert_array_equal(classes_of(points)[found], targets[found])
+    np.testing.assert_array_equal(points[~found], IMAGES[~found])
+
+
+def test_nearer_finds_the_boundary_on_the_line():
+    points = np.random.RandomState(1).permutation(IMAGES) * 1.4
+    has = classes_of(points) != LABELS
+    images, points, labels = IMAGES[has], points[has], LABELS[has]
+    assert len(images) > 2
+    found = initial.nearer(linear, tf.constant(images), tf.constant(points), Goal(tf.constant(labels))).numpy()
+    assert (classes_of(found) != labels).all()
+    shares = np.linspace(0, 1, 5001)
+    for image, point, label, result in zip(images, points, labels, found):
+        line = image + shares[:, None, None, None].astype(np.float32) * (point - image)
+        first = shares[np.argmax(classes_of(line) != label)]
+        share = np.linalg.norm(result - image) / np.linalg.norm(point - image)
+        assert first - 1e-3 <= share <= first + 2 ** -10 + 1e-3

@@ -1,0 +1,208 @@
+"""The proximal log-barrier attack: least distances of linear models, where they are known; ends; repeats itself."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import attacks  # noqa: F401  (the package must import whole)
+from tf_robust.attacks import norms
+from tf_robust.attacks.proximal_log_barrier import ProximalLogBarrier
+
+SHAPE, VALUES, N = (5, 5, 2), 50, 5
+RANDOM = np.random.RandomState(0)
+WEIGHTS = RANDOM.normal(size=VALUES).astype(np.float32)
+IMAGES = RANDOM.uniform(0.4, 0.6, size=(N, *SHAPE)).astype(np.float32)
+SHORT = {"outer_steps": 10, "barrier_decay": 0.6}
+
+
+def heights(images, weights=WEIGHTS):
+    return np.asarray(images, np.float64).reshape(len(images), -1) @ weights
+
+
+OFFSETS = heights(IMAGES)
+
+
+def two_classes(share):
+    """A linear model, right with class 0, and how much w . x must rise for class 1; a share of what the cube allows."""
+    distance = share * 0.4 * np.abs(WEIGHTS).sum()
+    offset = OFFSETS.mean()
+    weights = tf.constant(WEIGHTS[:, None])
+
+    def logits(images):
+        score = tf.matmul(tf.reshape(images, [tf.shape(images)[0], VALUES]), weights) - np.float32(offset + distance)
+        return tf.concat([tf.zeros_like(score), 7.0 * score], axis=1)
+    return logits, offset + distance - OFFSETS
+
+
+def sizes(norm, attacked, images=IMAGES):
+    return norms.NORMS[norm].size(tf.constant(attacked) - images).numpy()
+
+
+def greedy_count(image, distance):
+    """The fewest values that reach the boundary: the ones with most to gain on the way to their face first."""
+    room = np.where(WEIGHTS > 0, 1 - image.ravel(), image.ravel())
+    gains = np.sort(np.abs(WEIGHTS) * room)[::-1]
+    return np.searchsorted(np.cumsum(gains), distance) + 1
+
+
+DUAL = {"l1": np.inf, "l2": 2, "linf": 1}
+
+
+@pytest.mark.parametrize("norm", DUAL)
+def test_least_distance_of_a_linear_model(norm):
+    # so near that even l1, which moves one value alone, stays off the faces
+    model, distances = two_classes(0.02 if norm == "l1" else 0.3)
+    expected = distances / np.linalg.norm(WEIGHTS, DUAL[norm])
+    found = ProximalLogBarrier(norm=norm)(model, IMAGES, np.zeros(N, int))
+    assert (model(found).numpy().argmax(axis=1) == 1).all()
+    ratio = sizes(norm, found) / expected
+    assert (ratio > 1 - 1e-4).all() and (ratio < 1.02).all(), ratio
+
+
+@pytest.mark.parametrize("share", [0.1, 0.6])
+def test_fewest_values_of_a_linear_model(share):
+    model, distances = two_classes(share)
+    expected = [greedy_count(image, distance) for image, distance in zip(IMAGES, distances)]
+    found = ProximalLogBarrier(norm="l0", **SHORT)(model, IMAGES, np.zeros(N, int))
+    assert (model(found).numpy().argmax(axis=1) == 1).all()
+    np.testing.assert_array_equal(sizes("l0", found), expected)
+
+
+@pytest.mark.parametrize("start", ["gaussian", "neighbour"])
+def test_every_start_comes_to_the_same_distance(start):
+    model, distances = two_classes(0.2)
+    white = np.where(WEIGHTS > 0, 0.9, 0.1).astype(np.float32).reshape(1, *SHAPE)
+    attack = ProximalLogBarrier(initial=start, candidates=white, **SHORT)
+    found = attack(model, IMAGES, np.zeros(N, int))
+    np.testing.assert_allclose(sizes("l2", found), distances / np.linalg.norm(WEIGHTS), rtol=0.02)
+
+
+def three_classes(images):
+    return tf.matmul(tf.reshape(images - 0.5, [tf.shape(images)[0], VALUES]), THREE) + [0.8, 0.0, 0.0]
+
+
+THREE = RANDOM.normal(size=(VALUES, 3)).astype(np.float32)
+
+
+def distance_to(target, others):
+    """The l2 distance to where `target` has the largest logit, by Dykstra's projections on its half-spaces."""
+    results = []
+    for image in IMAGES.reshape(N, -1).astype(np.float64):
+        point, left = image.copy(), {o: 0.0 for o in others}
+        for _ in range(300):
+            for other in others:
+                normal = (THREE[:, target] - THREE[:, other]).astype(np.float64)
+                back = point + left[other]
+                offset = 0.8 * ((target == 0) - float(other == 0))
+                lack = -((back - 0.5) @ normal + offset)
+                point = back + max(lack, 0.0) / (normal @ normal) * normal
+                left[other] = back - point
+        results.append(np.linalg.norm(point - image))
+    return np.array(results)
+
+
+def test_untargeted_and_targeted_distances_with_three_classes():
+    labels = three_classes(IMAGES).numpy().argmax(axis=1)
+    assert (labels == 0).all()
+    to = {target: distance_to(target, [c for c in range(3) if c != target]) for target in (1, 2)}
+    attack = ProximalLogBarrier(**SHORT)
+    for target, expected in to.items():
+        found = attack(three_classes, IMAGES, labels, targets=np.full(N, target))
+        assert (three_classes(found).numpy().argmax(axis=1) == target).all()
+        np.testing.assert_allclose(sizes("l2", found), expected, rtol=0.02)
+    found = attack(three_classes, IMAGES, labels)
+    assert (three_classes(found).numpy().argmax(axis=1) != 0).all()
+    # it may end at the farther of the two classes, but at one of them
+    one_of = np.abs(sizes("l2", found)[:, None] / np.stack([to[1], to[2]], axis=1) - 1).min(axis=1)
+    assert (one_of < 0.02).all()
+
+
+@pytest.mark.parametrize("norm", ["l0", "l1"])
+def test_pictures_that_are_wrong_already_come_back(norm):
+    model, _ = two_classes(0.1)
+    attack = ProximalLogBarrier(norm=norm, outer_steps=2, inner_steps=3, spare_wrong=False)
+    labels = np.array([1, 0, 1, 0, 1])
+    found = attack(model, IMAGES, labels).numpy()
+    np.testing.assert_array_equal(found[::2], IMAGES[::2])
+    np.testing.assert_array_equal(model(found).numpy().argmax(axis=1), 1 - labels)
+
+
+def test_a_model_that_cannot_be_misled_gives_the_pictures_back():
+    def model(images):
+        mean = tf.reduce_mean(images, axis=[1, 2, 3])
+        return tf.stack([tf.ones_like(mean), 1e-3 * mean], axis=1)
+    found = ProximalLogBarrier(outer_steps=2, inner_steps=2)(model, IMAGES, np.zeros(N, int))
+    np.testing.assert_array_equal(found, IMAGES)
+
+
+def test_a_model_without_slope_ends():
+    def steps(images):  # class 1 from a mean of 0.7 on; no gradient but a zero
+        mean = tf.reduce_mean(images, axis=[1, 2, 3])
+        score = tf.where(mean > 0.7, 1.0, -1.0) + 0.0 * mean
+        return tf.stack([0.0 * score, score], axis=1)
+    white = np.ones((1, *SHAPE), np.float32)
+    attack = ProximalLogBarrier(norm="linf", initial="neighbour", candidates=white, outer_steps=2, inner_steps=5)
+    found = attack(steps, IMAGES, np.zeros(N, int)).numpy()
+    assert (steps(found).numpy().argmax(axis=1) == 1).all() and found.min() >= 0 and found.max() <= 1
+
+
+@pytest.mark.parametrize("norm", ["l0", "l2"])
+def test_nan_ends_it_with_its_name(norm):
+    model, _ = two_classes(0.3)
+
+    def breaks(images):  # off the pictures themselves
+        logits = model(images)
+        away = tf.reduce_max(tf.abs(images - 0.5), axis=[1, 2, 3]) > 0.12
+        return tf.where(away[:, None], np.float32(np.nan), logits)
+    with pytest.raises(ValueError, match="Expected finite logits from the model while ProximalLogBarrier"):
+        ProximalLogBarrier(norm=norm, outer_steps=2, inner_steps=2)(breaks, IMAGES, np.zeros(N, int))
+    with pytest.raises(ValueError, match="Expected finite logits from the model"):
+        ProximalLogBarrier(norm=norm)(lambda images: model(images) * np.nan, IMAGES, np.zeros(N, int))
+
+
+@pytest.mark.parametrize("norm", ["l0", "linf"])
+def test_each_picture_has_its_own_result_whatever_the_batch(network, source, norm):
+    model = network()
+    images = source(6).images.astype(np.float32) / np.float32(255)
+    labels = model(images)["logits"].numpy().argmax(axis=1)
+    attack = ProximalLogBarrier(norm=norm, outer_steps=2, inner_steps=5)
+    together = attack(model, images, labels).numpy()
+    np.testing.assert_array_equal(attack(model, images, labels).numpy(), together)
+    some = [4, 1]
+    alone = attack(model, images[some], labels[some], indices=np.array(some)).numpy()
+    np.testing.assert_allclose(alone, together[some], atol=1e-4)
+    attack.batch_size = 4
+    np.testing.assert_allclose(attack(model, images, labels).numpy(), together, atol=1e-4)
+    if norm != "l0":  # where other noise may well lead to the same few values at the cube's faces
+        attack.seed = 1
+        assert np.abs(attack(model, images, labels).numpy() - together).max() > 1e-4
+
+
+def test_more_steps_come_nearer_and_scale_does_not_matter(network, source):
+    model = network()
+    images = source(12).images.astype(np.float32) / np.float32(255)
+    labels = model(images)["logits"].numpy().argmax(axis=1)
+    short = ProximalLogBarrier(outer_steps=1, inner_steps=2)(model, images, labels)
+    options = {"outer_steps": 5, "inner_steps": 10, "barrier_decay": 0.4}
+    longer = ProximalLogBarrier(**options)(model, images, labels)
+    scaled = ProximalLogBarrier(**options)(lambda x: 1000.0 * model(x)["logits"], images, labels)
+    assert (sizes("l2", longer, images) < 0.999 * sizes("l2", short, images)).all()
+    assert (model(longer)["logits"].numpy().argmax(axis=1) != labels).all()
+    np.testing.assert_allclose(sizes("l2", scaled, images), sizes("l2", longer, images), rtol=0.01)
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ({"norm": "l3"}, "norm: 'l3'"), ({"initial": "gausian"}, "Did you mean 'gaussian'"),
+    ({"outer_steps": 0}, "outer_steps >= 1"), ({"step_size": 0.0}, "step_size, barrier_weight and proximal_str"),
+    ({"barrier_decay": 1.5}, r"barrier_decay in \(0, 1\]"), ({"backtracking": 1.0}, r"backtracking in \(0, 1\)"),
+    ({"candidates": np.full((1, *SHAPE), 2.0, np.float32)}, "0, 1"),
+])
+def test_arguments_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ProximalLogBarrier(**arguments)
+
+
+def test_candidates_have_the_pictures_shape():
+    with pytest.raises(ValueError, match="Expected candidates of the pictures' shape"):
+        attack = ProximalLogBarrier(candidates=np.zeros((2, 3, 3, 1), np.float32))
+        attack(two_classes(0.1)[0], IMAGES, np.zeros(N, int))

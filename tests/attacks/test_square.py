@@ -1,0 +1,243 @@
+"""Square against the paper's algorithms written for one picture in NumPy, and closed forms on linear classifiers."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.attacks.linear import SHAPE, Linear, pictures
+from tests.conftest import tiny_network
+from tf_robust.attacks.goal import Goal
+from tf_robust.attacks.square import Square, sides, two_bumps
+from tf_robust.data.draws import Draws
+
+ORDERS = {"linf": np.inf, "l2": 2}
+RADII = {"linf": 0.1, "l2": 0.6}
+
+
+def wrong(model, images, labels):
+    return np.argmax(np.asarray(model(images)), axis=1) != labels
+
+
+def sizes(perturbations, norm):
+    return np.linalg.norm(perturbations.reshape(len(perturbations), -1), ORDERS[norm], axis=1)
+
+
+class Recorded:
+    """Waves over pictures of any shape, in NumPy, through which no gradient flows; it records what it is asked."""
+
+    def __init__(self, shape, classes=3, seed=0, ahead=0.0):
+        random = np.random.RandomState(seed)
+        self.weights, self.values = random.randn(int(np.prod(shape)), 10), random.randn(10, classes)
+        self.ahead, self.queries = ahead * np.eye(classes)[0], []
+
+    def logits(self, images):
+        waves = np.sin(images.reshape(len(images), -1).astype(np.float64) @ self.weights)
+        return (waves @ self.values + self.ahead).astype(np.float32)
+
+    def __call__(self, images):
+        def asked(images):
+            self.queries.append(images.copy())
+            return self.logits(images)
+        logits = tf.numpy_function(asked, [images], tf.float32)
+        return tf.ensure_shape(logits, [None, len(self.ahead)])
+
+
+def eta(h1, h2):
+    """Equation 2 of the paper, with r and s from 1."""
+    n = max(h1, h2) // 2
+    return np.array([[sum(1 / (n + 1 - k)**2 for k in range(n - max(abs(r - h1 // 2 - 1), abs(s - h2 // 2 - 1)) + 1))
+                      for s in range(1, h2 + 1)] for r in range(1, h1 + 1)]).reshape(h1, h2)
+
+
+def whole_eta(side, lying):
+    both = np.concatenate([eta(side, side // 2), -eta(side, side - side // 2)], axis=1)
+    both /= np.sqrt((both**2).sum())
+    return both.T if lying else both
+
+
+def share(step, steps):
+    scaled = int(step / steps * 10000)
+    return 0.8 / 2**sum(scaled > mark for mark in (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000))
+
+
+def algorithm(model, image, norm, radius, steps, index, seed):
+    """Algorithm 1 with 2 or 3 for one picture of label 0, on the attack's draws: all points asked, the last kept."""
+    height, width, channels = image.shape
+    sign = lambda u: -1.0 if u < 0.5 else 1.0  # noqa: E731
+
+    def clipped(x):
+        moved = x - image
+        moved = np.clip(moved, -radius, radius) if norm == "linf" else moved * min(1, radius / np.linalg.norm(moved))
+        return np.clip(image + moved, 0, 1)
+
+    def margin(x):
+        z = model.logits(x[None].astype(np.float32))[0]
+        return max(z[1:]) - z[0]
+    first = Draws(seed, [index], "square", "first")
+    start = np.zeros(image.shape)
+    if norm == "linf":
+        drawn = first.uniform([1, width, channels]).numpy()[0]
+        for column in range(width):
+            for c in range(channels):
+                start[:, column, c] = radius * sign(drawn[0, column, c])
+    else:
+        side = max(min(height, width) // 5, 1)
+        rows, columns = height // side, width // side
+        drawn = first.uniform([rows, columns, channels + 1]).numpy()[0]
+        for i in range(rows):
+            for j in range(columns):
+                top, left = (height - rows * side) // 2 + i * side, (width - columns * side) // 2 + j * side
+                for c in range(channels):
+                    start[top:top + side, left:left + side, c] = sign(drawn[i, j, 1 + c]) * whole_eta(
+                        side, drawn[i, j, 0] >= 0.5)
+        start *= radius / np.linalg.norm(start)
+    here = clipped(image + start)
+    asked = [here]
+    for step in range(steps):
+        folded = tf.random.experimental.stateless_fold_in(tf.constant(seed, tf.int64), tf.constant(step, tf.int64))
+        area = np.sqrt(share(step, steps) * height * width)
+        side = min(max(round(area), 1 if norm == "linf" else 3), height, width)
+        draws = Draws(folded, [index], "square")
+        nu = here - image
+        if norm == "linf":
+            u = draws.uniform([2 + channels]).numpy()[0]
+            r, s = int(u[0] * (height - side + 1)), int(u[1] * (width - side + 1))
+            for c in range(channels):
+                nu[r:r + side, s:s + side, c] += 2 * radius * sign(u[2 + c])
+        else:
+            u = draws.uniform([5 + channels]).numpy()[0]
+            r1, r2 = (int(v * (height - side + 1)) for v in (u[0], u[2]))
+            s1, s2 = (int(v * (width - side + 1)) for v in (u[1], u[3]))
+            one, two = np.zeros((2, height, width), bool)
+            one[r1:r1 + side, s1:s1 + side] = two[r2:r2 + side, s2:s2 + side] = True
+            unused = radius**2 - (nu**2).sum()
+            for c in range(channels):
+                channel = nu[:, :, c]
+                window = channel[r1:r1 + side, s1:s1 + side].copy()
+                aimed = sign(u[5 + c]) * whole_eta(side, u[4] < 0.5)
+                if window.any():  # the paper does not say what 0 / 0 is
+                    aimed += window / np.sqrt((window**2).sum())
+                available = np.sqrt((channel[one | two]**2).sum() + unused / channels)
+                channel[two] = 0
+                channel[r1:r1 + side, s1:s1 + side] = aimed / np.sqrt((aimed**2).sum()) * available
+        asked.append(clipped(image + nu))
+        here = asked[-1] if margin(asked[-1]) > margin(here) else here
+    return np.array(asked), here
+
+
+@pytest.mark.parametrize("side", [1, 2, 3, 4, 7, 12])
+def test_the_two_bumps_are_those_of_the_papers_equation(side):
+    np.testing.assert_allclose(two_bumps(side), whole_eta(side, False), atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(two_bumps(side)), 1, atol=1e-6)
+
+
+def test_sides_follow_the_schedule_scaled_to_the_steps():
+    assert list(sides(10_000, (32, 32, 3))[[0, 10, 11, 51, 201, 501, 1001, 2001, 4001, 6001, 8001]]) == [
+        29, 29, 20, 14, 10, 7, 5, 4, 3, 2, 1]
+    assert list(sides(5, (20, 8, 3))) == [8, 2, 1, 1, 1] and min(sides(5000, (32, 32, 3), least=3)) == 3
+
+
+@pytest.mark.parametrize("norm, shape", [
+    ("linf", (7, 9, 2)), ("linf", (4, 4, 1)), ("l2", (7, 11, 2)), ("l2", (12, 10, 1))])
+def test_every_query_is_that_of_the_papers_algorithm(norm, shape):
+    model, steps, indices = Recorded(shape, ahead=20.0), 40, np.array([5, 2, 17])
+    images = np.random.RandomState(0).uniform(0, 1, (3, *shape)).astype(np.float32)
+    attack = Square(norm=norm, radius=RADII[norm], steps=steps, seed=3)
+    found = attack(model, images, [0, 0, 0], indices=indices).numpy()
+    queries = np.stack(model.queries[1:], axis=1)  # [N, steps + 1, ...], after the one before the attack
+    assert sizes((queries - images[:, None]).reshape(-1, *shape), norm).max() <= RADII[norm] * (1 + 1e-5)
+    assert queries.min() >= 0 and queries.max() <= 1
+    for place, image in enumerate(images.astype(np.float64)):
+        asked, last = algorithm(model, image, norm, RADII[norm], steps, indices[place], [3, 0])
+        np.testing.assert_allclose(queries[place], asked, atol=1e-4)
+        np.testing.assert_allclose(found[place], last, atol=1e-4)
+        margins = Goal(tf.zeros([steps + 1], tf.int64)).margin(tf.constant(model.logits(queries[place]))).numpy()
+        assert margins.argmax() > 0  # and what is returned is the query of the highest margin
+        np.testing.assert_array_equal(found[place], queries[place, margins.argmax()])
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+@pytest.mark.parametrize("classes", [2, 4])
+def test_on_a_linear_classifier_it_breaks_what_is_near_and_nothing_that_is_far(norm, classes):
+    model = Linear(classes=classes)
+    images, labels = pictures(model, count=40)
+    distances = model.distances(images, labels, ORDERS[norm])
+    radius = float(np.median(distances))
+    found = Square(norm=norm, radius=radius, steps=300)(lambda x: tf.stop_gradient(model(x)), images, labels).numpy()
+    assert sizes(found - images, norm).max() <= radius * (1 + 1e-5)
+    broken = wrong(model, found, labels)
+    assert broken[distances < 0.7 * radius].all() and (distances < 0.7 * radius).sum() > 8
+    assert not broken[distances > radius].any()
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+def test_a_target_is_reached(norm):
+    model = Linear(classes=4)
+    images, labels = pictures(model, count=8)
+    targets = (labels + 1) % 4
+    found = Square(norm=norm, radius=5 * RADII[norm], steps=300)(model, images, labels, targets=targets)
+    np.testing.assert_array_equal(np.argmax(model(found), axis=1), targets)
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+def test_points_stay_in_ball_and_cube_and_depend_on_seed_and_index_alone(norm):
+    model, radius = tiny_network(seed=0), RADII[norm]
+    images = np.random.RandomState(0).uniform(0, 1, (9, 16, 16, 1)).round(1).astype(np.float32)  # some at the faces
+    labels, order = np.argmax(model(images)["logits"], axis=1), np.random.RandomState(1).permutation(9)
+    attack = Square(norm=norm, radius=radius, steps=25)
+    first = attack(model, images, labels).numpy()
+    assert first.min() >= 0 and first.max() <= 1
+    assert 0.9 * radius < sizes(first - images, norm).max() <= radius * (1 + 1e-5)
+    np.testing.assert_allclose(attack(model, images[order], labels[order], indices=order), first[order], atol=1e-5)
+    attack.batch_size = 4
+    np.testing.assert_allclose(attack(model, images, labels), first, atol=1e-5)
+    attack.seed = 1
+    assert np.abs(attack(model, images, labels).numpy() - first).max() > 0.01
+
+
+def test_all_of_the_l2_radius_is_used_away_from_the_faces():
+    model = Recorded((16, 16, 3), ahead=20.0)
+    images = np.full([2, 16, 16, 3], 0.5, np.float32)
+    Square(norm="l2", radius=0.6, steps=30)(model, images, [0, 0])
+    np.testing.assert_allclose([sizes(asked - images, "l2") for asked in model.queries[1:]], 0.6, rtol=1e-4)
+
+
+def test_only_pictures_that_still_stand_are_asked_about_and_the_first_success_is_returned():
+    model = Recorded(SHAPE)
+    images = np.random.RandomState(1).uniform(0.2, 0.8, (40, *SHAPE)).astype(np.float32)
+    labels = np.argmax(model.logits(images), axis=1)
+    found = Square(radius=0.05, steps=60)(model, images, labels).numpy()
+    left, counts = np.arange(40), []
+    for points in model.queries[1:]:
+        assert len(points) == len(left)
+        reached = np.argmax(model.logits(points), axis=1) != labels[left]
+        np.testing.assert_array_equal(found[left[reached]], points[reached])
+        left = left[~reached]
+        counts.append(len(left))
+    assert len(counts) == 61 and 0 < counts[-1] < counts[0] < 40
+    assert (np.argmax(model.logits(found[left]), axis=1) == labels[left]).all()
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 5, 3), (5, 2, 1)])
+def test_tiny_pictures_and_a_ball_without_room(norm, shape):
+    model, images = Recorded(shape, ahead=20.0), np.full([2, *shape], 0.5, np.float32)
+    found = Square(norm=norm, radius=0.3, steps=12)(model, images, [0, 0]).numpy()
+    assert np.isfinite(found).all() and sizes(found - images, norm).max() <= 0.3 * (1 + 1e-5)
+    np.testing.assert_array_equal(Square(norm=norm, radius=0.0, steps=12)(model, images, [0, 0]), images)
+
+
+def test_what_cannot_be_attacked_is_said():
+    model = Linear()
+    images, labels = pictures(model, count=4)
+    with pytest.raises(ValueError, match="steps >= 1. Received: 0"):
+        Square(steps=0)
+    with pytest.raises(ValueError, match="Unknown norm"):
+        Square(norm="l1")
+    with pytest.raises(ValueError, match="radius"):
+        Square(radius=-0.1)(model, images, labels)
+
+    def breaks(x):
+        return tf.where(tf.reduce_any(tf.abs(x - images) > 0.01), np.float32(np.nan), 1.0) * model(x)
+    with pytest.raises(ValueError, match="finite logits from the model while Square attacks it"):
+        Square(radius=0.1, steps=3)(breaks, images, labels)
