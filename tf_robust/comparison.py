@@ -43,6 +43,8 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
     if any(row["measure"].startswith("boundary/") for found in evaluations for row in found["rows"]):
         sources = (run.source("train"), run.measured_source()) if run else ()
         drawn += figures.of_boundaries(pictures, measured, sources)
+    if any(row["measure"].startswith(("robust/", "distance/")) for found in evaluations for row in found["rows"]):
+        drawn += figures.of_attacks(pictures, measured)
     commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
     table = report.write(folder, evaluations, title=title, command=command, commit=commits, paper=suite.get("paper"),
                          baseline=baseline, figures=drawn, notes=suite.get("notes", ()))

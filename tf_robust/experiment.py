@@ -7,6 +7,7 @@ import functools
 import os
 
 import keras
+import tensorflow as tf
 
 from tf_robust import (callbacks, data, evaluation, export, figures, loading, methods, models, optimizers, training,
                        workdir)
@@ -139,6 +140,8 @@ class Run:
             path=os.path.join(folder, "measured.jsonl"),
             depends=lambda name: {**model, "data": card["data"], "family": card.get(evaluation.family(name))},
             say=lambda line: print(line, flush=True)))
+        if "adversarial" in self.measuring.evaluations:
+            figures.attacked(os.path.join(folder, "figures"), predict, source)
         rows = evaluation.rows_of(records, self.measuring, evaluation.is_imagenet(source, self.measuring))
         return {"row": self.row, "seed": self.seed, "method": s.method, "data": s.data, "model": s.model,
                 "split": self.measuring.evaluation_split, "measuring": self._measured(), "card": card,
@@ -166,7 +169,7 @@ def checked_once(predict):
 
     def call(images):
         logits = predict(images)
-        doubt = "" if said else predict.check(logits)
+        doubt = "" if said or not tf.executing_eagerly() else predict.check(logits)
         if doubt:
             said.add(doubt)
             print(f"  Note: {doubt}", flush=True)

@@ -5,10 +5,12 @@ import os
 import numpy as np
 
 from tf_robust import attribution, corruptions, evaluation, report
+from tf_robust.attacks import norms
 from tf_robust.data import toy
 from tf_robust.files import read_json
 
 UTILITY_PICTURES = 512
+SHOWN = 6  # attacked pictures
 GROUPS = {"Classes 0-4": range(0, 5), "Classes 5-9": range(5, 10), "Classes 10-14": range(10, 15)}
 
 
@@ -98,3 +100,35 @@ def of_boundaries(folder, workdirs, sources):
     points = [(source.split, toy.to_points(source.images / 255.0), source.labels) for source in sources]
     path = report.decision_boundaries(os.path.join(folder, "boundaries.png"), found, points, toy.LIMIT)
     return [(path, "Data and decision boundaries, with accuracy, first seed of each row.")]
+
+
+def attacked(folder, model, source):
+    """A sheet of pictures that the model gets right, with what the smallest perturbations by PGD make of them."""
+    images, labels = evaluation.first_pictures(source, SHOWN * 20)
+    right = np.flatnonzero(np.argmax(model(images), axis=1) == labels)[:SHOWN]
+    if not len(right):
+        return None
+    images, labels = images[right], labels[right]
+    pictures, captions = {}, {}
+    for norm in ("l2", "linf"):
+        name = f"pgd_{norm}"
+        pictures[name] = evaluation.adversarial.minimal("pgd", norm)(model, images, labels).numpy()
+        sizes = norms.NORMS[norm].size(pictures[name] - images).numpy()
+        said = np.argmax(model(pictures[name]), axis=1)
+        captions[name] = [f"{source.class_names[now]}\n{size:.3g}" for now, size in zip(said, sizes)]
+    return report.attacked_pictures(os.path.join(folder, "attacked.png"), images, pictures, captions)
+
+
+def of_attacks(folder, workdirs):
+    """Of {row: workdir}: curves over the size of perturbations, as measured last, and the sheets of attacked pictures."""
+    found = {}
+    for row, workdir in workdirs.items():
+        records = evaluation.read_records(os.path.join(workdir, "measured.jsonl"))
+        curves = {record["set"].partition("/")[2]: evaluation.adversarial.stored(record)
+                  for record in records if "distances" in record}
+        found.update({row: curves} if curves else {})
+    drawn = [(report.attack_curves(os.path.join(folder, "attacks.png"), found), "Misclassified pictures over the size of the "
+              "smallest perturbation that the attack found, first seed of each row.")] if found else []
+    sheets = {row: os.path.join(workdir, "figures", "attacked.png") for row, workdir in workdirs.items()}
+    return drawn + [(path, f"{row}: the smallest perturbations that PGD found, with what the model says then and their size.")
+                    for row, path in sheets.items() if os.path.exists(path)]

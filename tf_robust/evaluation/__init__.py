@@ -4,7 +4,7 @@
 they depend on.
 """
 
-from tf_robust.evaluation import boundary
+from tf_robust.evaluation import adversarial, boundary
 from tf_robust.evaluation.card import card_of, difference, family
 from tf_robust.evaluation.requirements import requirements, shortfalls
 from tf_robust.evaluation.rows import Row, rows_of

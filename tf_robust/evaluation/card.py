@@ -4,7 +4,7 @@ import os
 
 from tf_robust import corruptions, data
 from tf_robust.data import toy
-from tf_robust.evaluation import boundary
+from tf_robust.evaluation import adversarial, boundary
 from tf_robust.evaluation.sets import NOISE_SEED
 
 _BINS = "100 examples a bin by confidence, the last bin included"
@@ -36,6 +36,12 @@ def card_of(source, measuring, training_source):
     if "boundary" in chosen:
         card["boundary"] = {"square": [-toy.LIMIT, toy.LIMIT], "grid": boundary.GRID,
                             "gradient": "of class 1's probability"}
+    if "adversarial" in chosen:
+        card["robust"] = {"attack": measuring.attack, "seed": adversarial.SEED,
+                          **({"queries": measuring.attack_queries} if measuring.attack == "ensemble" else {})}
+        card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED}
+    if "attack_curves" in chosen:
+        card["distance"] = {"seed": adversarial.SEED}
     return card
 
 

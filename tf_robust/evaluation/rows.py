@@ -6,6 +6,7 @@ import numpy as np
 import scipy.stats
 
 from tf_robust import metrics
+from tf_robust.evaluation import adversarial
 from tf_robust.evaluation.scoring import correctness
 
 _CALIBRATION = {"calibration/rms": "rms_calibration_error", "calibration/ece": "expected_calibration_error",
@@ -43,7 +44,7 @@ def rows_of(records, measuring, imagenet=False):
             probabilities normalize them (`corruptions/mce`, `flips/mfr...`).
     """
     evaluations = measuring.evaluations
-    plain = [r for r in records if not r["set"].startswith(("corruptions/", "flips/", "boundary"))]
+    plain = [r for r in records if "correct" in r and not r["set"].startswith("corruptions/")]
     rows = [Row.of(r["set"], r["correct"], r["count"]) for r in plain if _asked(r["set"], evaluations)]
     clean = next((r for r in plain if r["set"] in ("clean", "bal")), None)
     if "calibration" in evaluations:
@@ -51,7 +52,7 @@ def rows_of(records, measuring, imagenet=False):
     corrupted = [r for r in records if r["set"].startswith("corruptions/")]
     flips = [r for r in records if r["set"].startswith("flips/")]
     return (rows + _corruption_rows(corrupted, imagenet, clean) + _flip_rows(flips, measuring.sequences, imagenet)
-            + _boundary_rows(records))
+            + _boundary_rows(records) + _attack_rows(records))
 
 
 def _asked(name, evaluations):
@@ -114,3 +115,15 @@ def _boundary_rows(records):
     """`boundary/length` and, where there is a boundary, `boundary/gradient`."""
     return [Row(f"boundary/{name}", record[name], record["count"]) for record in records if record["set"] == "boundary"
             for name in ("length", "gradient") if record[name] is not None]
+
+
+def _attack_rows(records):
+    """Median distances, with what the attacks' checks say: the accuracies, and how many are not in order."""
+    rows = []
+    for record in (r for r in records if r["set"].startswith("distance/")):
+        median, low, high, count = adversarial.medians(record)
+        if np.isfinite(median):
+            rows.append(Row(record["set"], median, count, low, high if np.isfinite(high) else None))
+    checks = [r for r in records if r["set"].startswith("checks/")]
+    rows += [Row(f"{r['set']}/{name}", value, r["count"]) for r in checks for name, value in r["accuracies"].items()]
+    return rows + [Row("checks/failed", sum(len(r["failed"]) for r in checks), checks[0]["count"])] if checks else rows

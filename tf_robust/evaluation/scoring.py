@@ -38,7 +38,7 @@ def records(predict, sets, path=None, depends=None, say=print):
     for one in sets:
         record = before.get((one.name, keys[one.name]))
         if record is None:
-            measured = MEASURED.get(one.name.split("/")[0], _scores)(predict, one)
+            measured = one.measure(predict, one)
             record = {"set": one.name, "depends": keys[one.name], **measured}
             _append(path, record)
             done = left.index(one.name) + 1
@@ -50,12 +50,16 @@ def records(predict, sets, path=None, depends=None, say=print):
 def _said(record):
     if "flip_probability" in record:
         return f"{record['set']:32s} flips {record['flip_probability']:.4f}  {record['count']} sequences"
+    if "failed" in record:
+        return f"{record['set']:32s} " + ("; ".join(record["failed"]) or "as of a sound attack")
+    if "distances" in record:
+        return f"{record['set']:32s} median {np.median(decoded(record['distances'], np.float32)):.4f}  {record['count']} pictures"
     if "length" in record:
         return f"{record['set']:32s} length {record['length']:.3f}"
     return f"{record['set']:32s} {record['correct'] / record['count']:.4f}  {record['count']} pictures"
 
 
-def _scores(predict, one):
+def scores(predict, one):
     """The record of a labelled set."""
     logits, labels = [], []
     for images, truth in one.open():
@@ -77,25 +81,27 @@ def score(logits, labels, keep=False):
             "brier_score": metrics.brier_score(probabilities, labels),
             "negative_log_likelihood": metrics.negative_log_likelihood(np.maximum(logits, -1e30), labels),
             "aurra": metrics.aurra(confidences, correct),
-            **({"confidences": _encoded(confidences.astype(np.float32))} if keep else {}),
-            "which": _encoded(np.packbits(correct))}
+            **({"confidences": encoded(confidences.astype(np.float32))} if keep else {}),
+            "which": encoded(np.packbits(correct))}
 
 
 def correctness(record):
     """bool [N]: which pictures of the set were classified correctly."""
-    return np.unpackbits(_decoded(record["which"], np.uint8), count=record["count"]).astype(bool)
+    return np.unpackbits(decoded(record["which"], np.uint8), count=record["count"]).astype(bool)
 
 
 def confidences(record):
     """float32 [N]: the largest softmax probability of each picture of the clean set."""
-    return _decoded(record["confidences"], np.float32)
+    return decoded(record["confidences"], np.float32)
 
 
-def _encoded(array):
+def encoded(array):
+    """An array as text for JSON."""
     return base64.b64encode(array.tobytes()).decode()
 
 
-def _decoded(text, kind):
+def decoded(text, kind):
+    """The array [N] of that text. kind: its type."""
     return np.frombuffer(base64.b64decode(text), kind)
 
 
@@ -107,7 +113,7 @@ def read_records(path):
         return [json.loads(line) for line in file if line.startswith("{") and line.endswith("}\n")]
 
 
-def _flips(predict, one):
+def flips(predict, one):
     """The record of a set of sequences [B, frames, H, W, C]."""
     predictions = []
     for frames, truth in one.open():
@@ -123,12 +129,9 @@ def _flips(predict, one):
     return {"count": len(predictions), "frames": predictions.shape[1], "flip_probability": flips}
 
 
-def _boundary(predict, one):
+def drawn_boundary(predict, one):
     """The record of a decision boundary, from the logits on a grid of points."""
     return boundary.measure(np.concatenate([checked(predict(points), zeros, one.name) for points, zeros in one.open()]))
-
-
-MEASURED = {"flips": _flips, "boundary": _boundary}  # the other sets are labelled
 
 
 def checked(logits, labels, name):

@@ -8,9 +8,10 @@ import typing
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import corruptions, data
+from tf_robust import attacks, corruptions, data
+from tf_robust.attacks import norms
 from tf_robust.data.source import stratified_order
-from tf_robust.evaluation import boundary
+from tf_robust.evaluation import adversarial, boundary, scoring
 
 NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)
 NOISE_SEED = 15  # one fixed draw, so that every model and every seed sees the same noise and corruptions
@@ -24,12 +25,15 @@ class EvaluationSet:
     """Pictures to measure on.
 
     Attributes:
-        name: `clean`, `bal`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME` or `boundary`.
+        name: `clean`, `bal`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME`,
+            `boundary`, `robust/NORM_RADIUS`, `fgsm/NORM_RADIUS`, `checks/NORM` or `distance/ATTACK_NORM`.
         open: () -> Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. Made when it
             is needed: a set that was measured before costs nothing.
+        measure: (predict, this set) -> its record, a dictionary for JSON.
     """
     name: str
     open: typing.Callable
+    measure: typing.Callable = scoring.scores
 
 
 def check(source, measuring):
@@ -73,7 +77,12 @@ def evaluation_sets(source, training_source, measuring, data_dir=None):
     if "perturbations" in chosen:
         found += _sequences(source, measuring)
     if "boundary" in chosen:
-        found.append(EvaluationSet("boundary", boundary.grid))
+        found.append(EvaluationSet("boundary", boundary.grid, scoring.drawn_boundary))
+    if "adversarial" in chosen:
+        found += _attacks(source, measuring, clean)
+    if "attack_curves" in chosen:
+        found += [EvaluationSet(f"distance/{text}", clean, adversarial.distances(
+            adversarial.minimal(*adversarial.curve(text)), source.positions)) for text in measuring.curves]
     return found
 
 
@@ -140,8 +149,27 @@ def _sequences(source, measuring):
             frames = corruptions.perturb(images, name, seed=NOISE_SEED, indices=indices, constants=constants)
             return corruptions.store(frames, "cifar_c")
         return _indexed(source, data.evaluation_batches(source, size), perturb, size)
-    return [EvaluationSet(f"flips/{name}", lambda name=name: opened(name))
+    return [EvaluationSet(f"flips/{name}", lambda name=name: opened(name), scoring.flips)
             for name in corruptions.sequence_names(measuring.sequences)]
+
+
+def _attacks(source, measuring, clean):
+    """Robust accuracies, FGSM in linf, and the checks of the attacks at each norm's largest radius."""
+    threats = {text: adversarial.threat(text) for text in measuring.attack_radii}
+    for norm, radius in threats.values():
+        norms.check_radius(radius, norms.norm(norm), source.image_shape)
+    found = [EvaluationSet(f"robust/{text}", clean, adversarial.accuracy(
+        adversarial.strongest(measuring.attack, norm, radius, measuring.attack_queries), source.positions))
+        for text, (norm, radius) in threats.items()]
+    found += [EvaluationSet(f"fgsm/{text}", clean, adversarial.accuracy(
+        attacks.FastGradient(norm=norm, radius=radius), source.positions))
+        for text, (norm, radius) in threats.items() if norm == "linf"]
+    largest = {norm: max(radius for other, radius in threats.values() if other == norm) for norm, _ in threats.values()}
+
+    def first():
+        return clean().unbatch().take(adversarial.CHECKED).batch(adversarial.CHECKED)
+    return found + [EvaluationSet(f"checks/{norm}", first, adversarial.checks(norm, radius, source.positions))
+                    for norm, radius in largest.items()]
 
 
 def _indexed(source, batches, change, size=None):

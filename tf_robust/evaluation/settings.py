@@ -6,8 +6,10 @@ import typing
 from tf_robust import corruptions
 from tf_robust.corruptions import severities
 from tf_robust.errors import unknown
+from tf_robust.evaluation import adversarial
 
-EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", "calibration", "boundary")
+EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", "calibration", "boundary",
+               "adversarial", "attack_curves")
 USUAL = ("clean", "noise")
 
 
@@ -18,7 +20,8 @@ class Measuring:
     Args:
         evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at 5
             severities); perturbations (flip probabilities); calibration; boundary (of data=toy: how long,
-            how steep).
+            how steep); adversarial (robust accuracy, FGSM, checks of the attacks); attack_curves (how large the smallest
+            perturbations are).
         evaluation_split: split to measure on; choose settings on validation, never on test.
         subset: measure on this many pictures only, stratified, always the same; 0: all.
         corruption_constants: published set of constants; auto: the one made for pictures nearest in size.
@@ -28,6 +31,11 @@ class Measuring:
             that --mode=corrupt wrote, or cifar10_corrupted or imagenet2012_corrupted of TFDS.
         frost_dir: folder of the original frost photographs; empty: procedural ice.
         sequences: which ten perturbation sequences: imagenet_p (with snow), cifar_p (with spatter), or all fourteen.
+        attack_radii: radii of robust accuracy, NORM_RADIUS each, of l2 and linf, on the [0, 1] pixel scale; linf's also
+            by FGSM.
+        attack: what decides on robust accuracy: ensemble (APGD on two losses, then Square) or pgd (40 steps, 2 starts).
+        attack_queries: of the model by Square, a picture.
+        curves: ATTACK_NORM each: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
     """
     evaluations: tuple[str, ...] = USUAL
     evaluation_split: typing.Literal["validation", "test"] = "test"
@@ -37,6 +45,10 @@ class Measuring:
     corruptions_from: str = ""
     frost_dir: str = ""
     sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
+    attack_radii: tuple[str, ...] = ("l2_0.0625", "l2_0.5", "linf_4/255", "linf_8/255")
+    attack: typing.Literal["ensemble", "pgd"] = "ensemble"
+    attack_queries: int = 5000
+    curves: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
 
     def __post_init__(self):
         for name in self.evaluations:
@@ -46,6 +58,12 @@ class Measuring:
             raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received none")
         if self.subset < 0:
             raise ValueError(f"Expected subset >= 0. Received: {self.subset}")
+        if self.attack_queries < 1:
+            raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
+        for text in self.attack_radii:
+            adversarial.threat(text)
+        for text in self.curves:
+            adversarial.curve(text)
 
     @property
     def needs_training_set(self):

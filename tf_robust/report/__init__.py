@@ -7,6 +7,7 @@ leaves a folder with all of it.
 import os
 
 from tf_robust.files import whole_file, write_json
+from tf_robust.report.attacks import attack_curves, attacked_pictures
 from tf_robust.report.boundaries import decision_boundaries
 from tf_robust.report.charts import class_histogram, comparison_bars, training_curves
 from tf_robust.report.figures import noise_samples, picture_groups, utility_by_class
@@ -17,9 +18,10 @@ from tf_robust.report.reliability import reliability_diagram, response_rate_curv
 from tf_robust.report.tables import aggregate, results
 from tf_robust.report.wording import verdict
 
-__all__ = ["aggregate", "class_histogram", "comparison_bars", "corruption_heat_map", "decision_boundaries", "noise_samples",
-           "picture_groups", "reliability_diagram", "response_rate_curves", "results", "to_html", "to_markdown", "to_text",
-           "training_curves", "utility_by_class", "verdict", "write"]
+__all__ = ["aggregate", "attack_curves", "attacked_pictures", "class_histogram", "comparison_bars",
+           "corruption_heat_map", "decision_boundaries", "noise_samples", "picture_groups", "reliability_diagram",
+           "response_rate_curves", "results", "to_html", "to_markdown", "to_text", "training_curves",
+           "utility_by_class", "verdict", "write"]
 
 
 def write(folder, evaluations, *, title, command, commit, paper=None, baseline=None, figures=(), notes=()):

@@ -10,6 +10,7 @@ _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#
 _LINES = ("-", "--", ":", "-.")
 _HATCHES = ("", "//", "..", "xx")
 _BARS_A_LINE = 40
+_SHOWN_ELSEWHERE = ("distance/", "checks/")  # as curves, in the table
 _UPRIGHT_LABELS = 8
 _LABEL_BOX = {"facecolor": "#222222", "edgecolor": "none", "boxstyle": "round,pad=0.2", "alpha": 0.75}
 
@@ -39,7 +40,8 @@ def comparison_bars(path, table):
 
     Whiskers are sample deviations over seeds, for a row with one seed its binomial interval.
     """
-    order, measures = table["order"], table["measures"]
+    order = table["order"]
+    measures = [name for name in table["measures"] if not name.startswith(_SHOWN_ELSEWHERE)] or table["measures"]
     share = max(1, _BARS_A_LINE // len(order))  # measures on one line of the figure
     shares, others = _fractions(measures)
     lines = [shares[start:start + share] for start in range(0, len(shares), share)] + [[measure] for measure in others]
@@ -55,7 +57,7 @@ def comparison_bars(path, table):
 
 def _fractions(measures):
     """Measures that are fractions, and those that each have a scale of their own."""
-    own = [measure for measure in measures if measure.startswith("boundary/")]
+    own = [measure for measure in measures if measure.startswith(("boundary/", *_SHOWN_ELSEWHERE))]
     return [measure for measure in measures if measure not in own], own
 
 

@@ -13,7 +13,7 @@ from tf_robust.evaluation import card
 
 CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")
-_LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/")
+_LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/", "checks/failed")
 _MEMBERS = {*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, "shear"}
 
 
@@ -55,8 +55,10 @@ def aggregate(evaluations, paper=None, baseline=None):
 
 
 def is_detail(measure):
-    """Whether a measure is of one corruption, severity or perturbation."""
+    """Whether a measure is of one corruption, severity or perturbation, or of one check of the attacks."""
     first, *rest = measure.split("/")
+    if first == "checks":
+        return rest != ["failed"]
     return first in ("corruptions", "flips") and rest[0] in _MEMBERS
 
 

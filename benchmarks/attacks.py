@@ -1,0 +1,165 @@
+"""PGD's pictures a second and PLB's distances against foolbox, on the same Keras model, in one process, interleaved.
+
+    python benchmarks/attacks.py                          # needs benchmarks/requirements_attacks.txt
+
+The model is trained here, on scikit-learn's digits enlarged to 32 pixels and three channels (no download), and attacked on
+digits that it has not seen. PGD: ten steps, a random start, steps of a quarter of the radius, on both sides. Ours leaves a
+picture alone once it is misclassified, which foolbox cannot; the rows "all steps" are without that. A ratio is the
+median over repeats of foolbox's time over ours, each pair one after the other.
+
+Distances: medians over the pictures that the model gets right, with about 900 gradients a picture on each side.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import pathlib
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+try:
+    import foolbox
+except ImportError as error:
+    sys.exit(f"Expected the peer, foolbox, and what it needs. Received: {error}.\nInstall it into a virtual environment of "
+             f"its own:\n    python3 -m venv VENV\n    VENV/bin/pip install -e {ROOT}\n"
+             f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_attacks.txt")
+
+from tf_robust import attacks, data, methods, models, training, workdir
+from tf_robust.attacks.norms import NORMS
+from tf_robust.data import image_ops
+from tf_robust.files import whole_file, write_json
+
+RADII = {"l2": 0.5, "linf": 8 / 255}
+STEPS = 10
+GOALS = {"speed": 2.2, "accuracy": 0.005, "l2": 1.05, "linf": 1.05, "l1": 1.10, "l0": 1.10}
+flags.DEFINE_string("model", "resnet20", "the network that is attacked for speed; distances are on resnet8.")
+flags.DEFINE_integer("batch_size", 256, "pictures at once.")
+flags.DEFINE_integer("repeats", 7, "interleaved repeats; medians are reported.")
+flags.DEFINE_integer("epochs", 12, "of training the model.")
+flags.DEFINE_integer("pictures", 64, "for the distances; 0: leave them out.")
+flags.DEFINE_list("norms", ["l2", "linf", "l1", "l0"], "of the distances.")
+flags.DEFINE_string("output", "", "folder for attacks.json and attacks.md; empty: print only.")
+FLAGS = flags.FLAGS
+
+
+def enlarged(split):
+    """Digits of 32 pixels and three channels, as a source."""
+    source = data.open_source("digits", split)
+    large = image_ops.resize(tf.constant(source.images, tf.float32), 32, 32).numpy().round().clip(0, 255).astype(np.uint8)
+    return data.ArraySource.of("digits", split, np.repeat(large, 3, axis=3), source.labels, source.class_names)
+
+
+def trained(name):
+    """(a Keras model images -> logits, trained on digits; pictures and labels that it has not seen)"""
+    source, test = enlarged("train"), enlarged("test")
+    method = methods.METHODS["cross_entropy"](models.build(name, (32, 32, 3), 10, seed=0), seed=0)
+    method.compile(optimizer=keras.optimizers.SGD(0.05, momentum=0.9))
+    training.fit(method, source, epochs=FLAGS.epochs, batch_size=128)
+    inputs = method.classifier.inputs
+    model = keras.Model(inputs, method.classifier(inputs, training=False)["logits"])
+    return model, (test.images / np.float32(255)).astype(np.float32), test.labels
+
+
+def correct(model, images, labels):
+    return np.argmax(np.asarray(model(images)), axis=1) == labels
+
+
+def speed(model, images, labels):
+    """Rows of {"norm", "row", "ratio", "quartiles", "pictures_a_second", "accuracy"}."""
+    images, labels, peer = images[:FLAGS.batch_size], labels[:FLAGS.batch_size], foolbox.TensorFlowModel(model, bounds=(0, 1))
+    tensors, rows = (tf.constant(images), tf.constant(labels, tf.int64)), []
+    for norm, radius in RADII.items():
+        kind = {"l2": foolbox.attacks.L2PGD, "linf": foolbox.attacks.LinfPGD}[norm]
+        theirs = kind(steps=STEPS, rel_stepsize=2.5 / STEPS, random_start=True)
+        ours = {early: attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=STEPS, early_stop=early,
+                                                        spare_wrong=early, batch_size=FLAGS.batch_size)
+                for early in (True, False)}
+        calls = {"foolbox": lambda theirs=theirs, radius=radius: theirs(peer, *tensors, epsilons=radius)[1].numpy(),
+                 "ours": lambda attack=ours[True]: attack(model, images, labels).numpy(),
+                 "ours, all steps": lambda attack=ours[False]: attack(model, images, labels).numpy()}
+        times, left = {name: [] for name in calls}, {}
+        for repeat in range(-1, FLAGS.repeats):  # the first traces and warms up
+            for name, call in calls.items():
+                start = time.perf_counter()
+                found = call()
+                if repeat >= 0:
+                    times[name].append(time.perf_counter() - start)
+                left[name] = float(correct(model, found, labels).mean())
+        for name, taken in times.items():
+            low, median, high = np.percentile(np.array(times["foolbox"]) / np.array(taken), [25, 50, 75])
+            rows.append({"norm": norm, "row": name, "ratio": median, "quartiles": [low, high], "accuracy": left[name],
+                         "pictures_a_second": len(images) / float(np.median(taken))})
+    return rows
+
+
+def peers(norm):
+    """{name: foolbox's minimal attack} with about 900 gradients a picture."""
+    found = foolbox.attacks
+    return {"l2": {"DDN": found.DDNAttack(steps=900), "FMN": found.L2FMNAttack(steps=900),
+                   "Carlini-Wagner": found.L2CarliniWagnerAttack(binary_search_steps=9, steps=100)},
+            "linf": {"FMN": found.LInfFMNAttack(steps=900)}, "l1": {"FMN": found.L1FMNAttack(steps=900)},
+            "l0": {"FMN": found.L0FMNAttack(steps=900)}}[norm]
+
+
+def distances(model, images, labels):
+    """Rows of {"norm", "row", "median", "found"} on pictures that the model gets right."""
+    right = np.flatnonzero(correct(model, images, labels))[:FLAGS.pictures]
+    images, labels, peer = images[right], labels[right], foolbox.TensorFlowModel(model, bounds=(0, 1))
+    rows = []
+    for norm in FLAGS.norms:
+        calls = {"ours": lambda norm=norm: attacks.ProximalLogBarrier(norm=norm)(model, images, labels)}
+        for name, attack in peers(norm).items():
+            calls[f"foolbox {name}"] = lambda attack=attack: attack(
+                peer, tf.constant(images), tf.constant(labels, tf.int64), epsilons=None)[1]
+        for name, call in calls.items():
+            start = time.perf_counter()
+            found = np.asarray(call())
+            sizes = NORMS[norm].size(tf.constant(found - images)).numpy()
+            sizes[correct(model, found, labels)] = np.inf
+            rows.append({"norm": norm, "row": name, "median": float(np.median(sizes)), "found": float(np.isfinite(sizes).mean()),
+                         "seconds": time.perf_counter() - start})
+            print(f"{norm} {name}: median {rows[-1]['median']:.5g}, {rows[-1]['found']:.0%} found, "
+                  f"{rows[-1]['seconds']:.0f} s", flush=True)
+    return rows
+
+
+def main(_):
+    lines = ["| norm | attack | times foolbox's speed: median [quartiles] | pictures a second | accuracy left |",
+             "| --- | --- | --- | --- | --- |"]
+    found = speed(*trained(FLAGS.model))
+    for row in found:
+        lines.append(f"| {row['norm']} | {row['row']} | {row['ratio']:.2f} [{row['quartiles'][0]:.2f}, {row['quartiles'][1]:.2f}] "
+                     f"| {row['pictures_a_second']:.1f} | {row['accuracy']:.3f} |")
+        print(lines[-1], flush=True)
+    for norm in RADII:
+        peer, ours = (next(r for r in found if (r["norm"], r["row"]) == (norm, name)) for name in ("foolbox", "ours"))
+        print(f"{norm}: {ours['ratio']:.2f} times foolbox's speed, goal {GOALS['speed']}; accuracy left {ours['accuracy']:.3f} and "
+              f"{peer['accuracy']:.3f}, goal at most {GOALS['accuracy']} above")
+    far = distances(*trained("resnet8")) if FLAGS.pictures else []
+    if far:
+        lines += ["", "| norm | attack | median distance | found |", "| --- | --- | --- | --- |"]
+        lines += [f"| {row['norm']} | {row['row']} | {row['median']:.5g} | {row['found']:.0%} |" for row in far]
+        for norm in FLAGS.norms:
+            ours, *others = [row["median"] for row in far if row["norm"] == norm]
+            print(f"{norm}: {ours / min(others):.3f} of foolbox's best median, goal {GOALS[norm]}")
+    if FLAGS.output:
+        command = "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
+        head = {"command": command, "commit": workdir.commit(),
+                "versions": {**workdir.environment(), "foolbox": foolbox.__version__}}
+        write_json(os.path.join(FLAGS.output, "attacks.json"), {**head, "goals": GOALS, "speed": found, "distances": far})
+        with whole_file(os.path.join(FLAGS.output, "attacks.md")) as file:
+            file.write(f"# Attacks beside foolbox {foolbox.__version__}\n\n`{command}`, commit {head['commit']}; {FLAGS.model}, "
+                       f"batch {FLAGS.batch_size}, {STEPS} steps, l2 {RADII['l2']}, linf 8/255, {FLAGS.repeats} interleaved repeats; "
+                       f"distances on resnet8, {FLAGS.pictures} pictures\n\n" + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    app.run(main)

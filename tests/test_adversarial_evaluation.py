@@ -1,0 +1,120 @@
+"""Attacks as measures: against linear classifiers, whose robust accuracy and distances are known."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.attacks.linear import Linear, pictures
+from tf_robust import data, evaluation
+from tf_robust.evaluation import adversarial
+
+RADII = ("l2_0.05", "linf_1/50")
+
+
+@pytest.fixture(autouse=True)
+def few_queries(monkeypatch):
+    monkeypatch.setattr(adversarial, "_CHECK_QUERIES", 100)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return Linear(classes=3)
+
+
+@pytest.fixture(scope="module")
+def source(linear):
+    """60 pictures of 256 levels; every tenth has another label than the model gives."""
+    images, _ = pictures(linear, count=60)
+    levels = np.round(images * 255).astype(np.uint8)
+    labels = np.argmax(linear(levels / np.float32(255)), axis=1)
+    labels[::10] = (labels[::10] + 1) % 3
+    return data.ArraySource.of("tiny", "test", levels, labels, map(str, range(3)))
+
+
+def measured(linear, source, **settings):
+    measuring = evaluation.Measuring(**{"attack_queries": 50, "attack_radii": RADII, **settings})
+    return {row.measure: row for row in evaluation.evaluate(linear, source, source, measuring, say=lambda line: None)}
+
+
+def known(linear, source, order):
+    """Each picture's distance to another class; 0 of what is wrong anyway."""
+    images = source.images / np.float32(255)
+    distances = linear.distances(images, source.labels, order)
+    return np.where(np.argmax(linear(images), axis=1) == source.labels, distances, 0.0)
+
+
+@pytest.mark.parametrize("attack", ["ensemble", "pgd"])
+def test_robust_accuracy_is_the_share_of_pictures_farther_than_the_radius(linear, source, attack):
+    rows = measured(linear, source, evaluations=("clean", "adversarial"), attack=attack)
+    assert rows["clean"].value == pytest.approx(0.9)
+    for text in RADII:
+        norm, radius = adversarial.threat(text)
+        distances = known(linear, source, {"l2": 2, "linf": np.inf}[norm])
+        low, high = (np.mean(distances > factor * radius) for factor in (1.0, 0.97))
+        missed = {"ensemble": 1, "pgd": 6}[attack]  # pictures: between three classes the cross-entropy points to none of them
+        assert low - 1e-6 <= rows[f"robust/{text}"].value <= high + missed / 60 + 1e-6, text
+    assert rows["fgsm/linf_1/50"].value >= rows["robust/linf_1/50"].value
+    assert rows["checks/failed"].value == 0
+    assert rows["checks/l2/noise"].value > rows["checks/l2/ten_steps"].value
+
+
+def test_distances_are_those_of_the_boundary(linear, source):
+    curves = ("pgd_linf", "plb_l2")
+    rows = measured(linear, source, evaluations=("attack_curves",), curves=curves)
+    for text in curves:
+        distances = known(linear, source, {"l2": 2, "linf": np.inf}[adversarial.curve(text)[1]])
+        row = rows[f"distance/{text}"]
+        assert 0.999 * np.median(distances) <= row.value <= 1.03 * np.median(distances), text
+        assert row.low < row.value < row.high and row.count == 60
+
+
+def test_medians_have_intervals_by_order_statistics():
+    random = np.random.RandomState(0)
+    inside = 0
+    for _ in range(400):
+        record = {"distances": evaluation.scoring.encoded(random.exponential(size=41).astype(np.float32))}
+        median, low, high, count = adversarial.medians(record)
+        assert low <= median <= high and count == 41
+        inside += low <= np.log(2) <= high
+    assert 0.93 < inside / 400 <= 1.0
+
+
+def test_each_sign_of_masked_gradients_is_noticed():
+    sound = {"noise": 0.9, "one_step": 0.5, "ten_steps": 0.3, "hundred_steps": 0.3, "half_radius": 0.6, "double_radius": 0.0,
+             "large_radius": 0.0, "black_box": 0.4}
+    assert adversarial.failed(sound) == []
+    for name, value in (("noise", 0.2), ("one_step", 0.2), ("hundred_steps", 0.4), ("half_radius", 0.2), ("double_radius", 0.4),
+                        ("large_radius", 0.1), ("black_box", 0.2)):
+        assert len(adversarial.failed({**sound, name: value})) == 1, name
+
+
+def test_a_model_whose_gradients_point_elsewhere_fails_the_checks(linear, source):
+    def masked(images):  # says what the linear model says, with the gradient of another one
+        other = tf.reverse(images, [1, 2])
+        return tf.stop_gradient(linear(images) - linear(other)) + linear(other)
+    rows = measured(masked, source, evaluations=("adversarial",), attack="pgd", attack_radii=("linf_1/50",))
+    assert rows["checks/failed"].value >= 1
+
+
+def test_bad_threats_and_curves_are_refused(source):
+    for text in ("l2", "l2_x", "l2_1/0", "l1_0.5", "0.5", "l3_1"):
+        with pytest.raises(ValueError, match="norm|threat"):
+            evaluation.Measuring(attack_radii=(text,))
+    for text, said in (("pgd_l1", "norm"), ("cw_l2", "attack of a curve"), ("plb", "norm")):
+        with pytest.raises(ValueError, match=said):
+            evaluation.Measuring(curves=(text,))
+    with pytest.raises(ValueError, match="attack_queries"):
+        evaluation.Measuring(attack_queries=0)
+    wide = evaluation.Measuring(evaluations=("adversarial",), attack_radii=("linf_1.5",))
+    with pytest.raises(ValueError, match="radius in"):
+        evaluation.evaluation_sets(source, None, wide)
+
+
+def test_what_was_attacked_otherwise_has_another_card(source):
+    cards = [evaluation.card_of(source, dataclasses.replace(evaluation.Measuring(evaluations=("adversarial",)), **change), None)
+             for change in ({}, {"attack": "pgd"}, {"attack_queries": 7})]
+    assert evaluation.difference("robust/l2_0.5", cards[0], cards[1])
+    assert evaluation.difference("robust/l2_0.5", cards[0], cards[2])
+    assert not evaluation.difference("robust/l2_0.5", cards[0], cards[0])
