@@ -46,7 +46,7 @@ def linf(perturbations, strength):
     By Moreau's decomposition u less its projection on the l1 ball of radius strength, which is strength times the
     projection of u / strength on the unit ball.
     """
-    return perturbations - 0.9 * projected_on_l1_ball(perturbations, strength)
+    return perturbations - projected_on_l1_ball(perturbations, strength)
 
 
 def projected_on_l1_ball(perturbations, radius):
@@ -62,7 +62,7 @@ def projected_on_l1_ball(perturbations, radius):
     ranks = tf.range(1, tf.shape(sizes)[1] + 1, dtype=tf.float32)
     heights = (tf.cumsum(falling, axis=1) - radius) / ranks
     # the heights rise with the rank and then fall, and the one that is right is their largest: no rank need be counted
-    height = tf.maximum(tf.reduce_max(heights, axis=1), 0.0)  # 0 inside the ball
+    height = tf.reduce_max(heights, axis=1)  # 0 inside the ball
     return l1(perturbations, height)
 
 
