@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tf_robust import attacks  # noqa: F401  (the package must import whole)
 from tf_robust.attacks import norms
+from tf_robust.attacks.goal import Goal
 from tf_robust.attacks.proximal_log_barrier import ProximalLogBarrier
 
 SHAPE, VALUES, N = (5, 5, 2), 50, 5
@@ -75,6 +76,15 @@ def test_every_start_comes_to_the_same_distance(start):
     attack = ProximalLogBarrier(initial=start, candidates=white, **SHORT)
     found = attack(model, IMAGES, np.zeros(N, int))
     np.testing.assert_allclose(sizes("l2", found), distances / np.linalg.norm(WEIGHTS), rtol=0.02)
+
+
+def test_the_closest_point_is_kept_when_the_steps_lead_away():
+    model, distances = two_classes(0.3)
+    least = (distances / np.abs(WEIGHTS).sum()).astype(np.float32)
+    best = IMAGES + 1.001 * least[:, None, None, None] * np.sign(WEIGHTS).reshape(SHAPE)
+    attack = ProximalLogBarrier(norm="linf", barrier_weight=3.0, barrier_decay=1.0, outer_steps=1, inner_steps=5)
+    found = attack.approached(model, tf.constant(IMAGES), tf.constant(best), Goal(tf.zeros(N, tf.int64)))
+    assert (sizes("linf", found) <= 1.0015 * least).all()
 
 
 def three_classes(images):

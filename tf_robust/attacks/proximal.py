@@ -62,7 +62,7 @@ def projected_on_l1_ball(perturbations, radius):
     ranks = tf.range(1, tf.shape(sizes)[1] + 1, dtype=tf.float32)
     heights = (tf.cumsum(falling, axis=1) - radius) / ranks
     # the heights rise with the rank and then fall, and the one that is right is their largest: no rank need be counted
-    height = tf.reduce_max(heights, axis=1)  # 0 inside the ball
+    height = tf.maximum(tf.reduce_max(heights, axis=1), 0.0)  # 0 inside the ball
     return l1(perturbations, height)
 
 
