@@ -87,7 +87,7 @@ def test_calibration_is_taken_on_clean_pictures(source):
 def corrupted_records(random, count=50):
     which = {(name, s): random.rand(count) < 0.9 - 0.1 * s for name in metrics.BENCHMARK + metrics.EXTRA for s in range(1, 6)}
     records = [{"set": f"corruptions/{name}/{s}", "count": count, "correct": int(bits.sum()), "rms_calibration_error": s / 10,
-                "which": scoring._encoded(np.packbits(bits))} for (name, s), bits in which.items()]
+                "which": scoring.encoded(np.packbits(bits))} for (name, s), bits in which.items()]
     return which, records
 
 
@@ -138,7 +138,7 @@ def test_sequences_are_compared_with_their_first_or_previous_frame():
 
     def predict(images):
         return tf.one_hot(tf.cast(tf.round(images[:, 0, 0, 0] * 10), tf.int32), 3)
-    sets = [evaluation.EvaluationSet(f"flips/{name}", lambda: batches) for name in ("tilt", "shot_noise")]
+    sets = [evaluation.EvaluationSet(f"flips/{name}", lambda: batches, evaluation.scoring.flips) for name in ("tilt", "shot_noise")]
     tilt, shot = evaluation.records(predict, sets, say=lambda _: None)
     assert (tilt["flip_probability"], shot["flip_probability"]) == (2 / 6, 2 / 6)
     assert (tilt["count"], tilt["frames"]) == (2, 4)

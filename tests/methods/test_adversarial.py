@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.methods.test_methods import batches, build
 from tf_robust import attacks, losses
@@ -39,8 +40,9 @@ def test_it_makes_a_classifier_more_robust(network, source):
     first = next(batches(source(), 1))
     for name, options in (("cross_entropy", {}), ("adversarial", {"radius": 0.25})):
         method = build(name, network(), **options)
+        step = tf.function(method.train_step)
         for batch in batches(source(), 60):
-            method.train_step(batch)
+            step(batch)
         found = attack(method.classifier, first.views[0], first.labels)
         accuracies.append(np.mean(np.argmax(method.classifier(found)["logits"], axis=1) == first.labels))
     assert accuracies[1] > accuracies[0] + 0.2, accuracies

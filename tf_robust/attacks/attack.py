@@ -93,7 +93,7 @@ class Attack:
             def predict(images):
                 return output(model, images, "logits")
 
-            @tf.function(reduce_retracing=True)
+            @tf.function(autograph=False)  # converting takes longer than tracing, and there is nothing to convert
             def batch(images, classes, seed, indices):
                 goal = Goal(classes, targeted)
                 found = self.attacked(predict, images, goal, seed, indices)
