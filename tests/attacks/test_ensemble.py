@@ -34,7 +34,7 @@ class Waves:
 
 
 @pytest.mark.parametrize("norm, classes, second", [
-    ("linf", 4, "difference_of_logits_ratio"), ("l2", 4, "difference_of_logits_ratio"), ("linf", 2, "margin")])
+    ("l2", 4, "difference_of_logits_ratio"), ("linf", 2, "margin")])
 def test_it_is_the_worst_of_its_members_each_on_what_was_left(norm, classes, second):
     model, radius = Waves(classes), {"linf": 0.02, "l2": 0.06}[norm]
     images = np.random.RandomState(1).uniform(0.1, 0.9, (80, *SHAPE)).astype(np.float32)
