@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.linear import Linear, pictures
+from tests.attacks.oracles import Linear, pictures
 from tf_robust import data, evaluation
 from tf_robust.evaluation import adversarial
 

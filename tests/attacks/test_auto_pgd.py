@@ -7,24 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.linear import SHAPE, Linear, pictures
+from tests.attacks.oracles import ORDERS, SHAPE, Linear, pictures, sizes, wrong
 from tests.conftest import tiny_network
 from tf_robust.attacks import auto_pgd
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, checkpoints
 from tf_robust.attacks.goal import LOSSES, Goal
 from tf_robust.attacks.gradient import ProjectedGradientDescent
 
-ORDERS = {"linf": np.inf, "l2": 2}
 CASES = [(norm, loss) for norm in ORDERS for loss in LOSSES]
 RADII = {"linf": 0.4, "l2": 2.0}
-
-
-def wrong(model, images, labels):
-    return np.argmax(np.asarray(model(images)), axis=1) != labels
-
-
-def sizes(perturbations, norm):
-    return np.linalg.norm(perturbations.reshape(len(perturbations), -1), ORDERS[norm], axis=1)
 
 
 class Waves:

@@ -7,22 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.linear import SHAPE, Linear, pictures
+from tests.attacks.oracles import ORDERS, SHAPE, Linear, pictures, sizes, wrong
 from tf_robust import attacks, export, loading
 from tf_robust.attacks.attack import loss_and_gradient
 from tf_robust.attacks.goal import LOSSES, Goal
 
-ORDERS = {"linf": np.inf, "l2": 2}
 KINDS = {"fast_gradient": attacks.FastGradient,
          "pgd": functools.partial(attacks.ProjectedGradientDescent, steps=40, step_size=0.25)}
-
-
-def wrong(model, images, labels):
-    return np.argmax(np.asarray(model(images)), axis=1) != labels
-
-
-def sizes(perturbations, norm):
-    return np.linalg.norm(perturbations.reshape(len(perturbations), -1), ORDERS[norm], axis=1)
 
 
 def tiny_pictures(count=12, seed=0):

@@ -4,22 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.linear import SHAPE, Linear, pictures
+from tests.attacks.oracles import ORDERS, SHAPE, Linear, pictures, sizes, wrong
 from tests.conftest import tiny_network
 from tf_robust.attacks.goal import Goal
 from tf_robust.attacks.square import Square, sides, two_bumps
 from tf_robust.data.draws import Draws
 
-ORDERS = {"linf": np.inf, "l2": 2}
 RADII = {"linf": 0.1, "l2": 0.6}
-
-
-def wrong(model, images, labels):
-    return np.argmax(np.asarray(model(images)), axis=1) != labels
-
-
-def sizes(perturbations, norm):
-    return np.linalg.norm(perturbations.reshape(len(perturbations), -1), ORDERS[norm], axis=1)
 
 
 class Recorded:

@@ -1,9 +1,10 @@
-"""Linear classifiers, whose distance to the boundary is known: an oracle for attacks."""
+"""What attacks are tested against: linear classifiers, whose distance to the boundary is known; and sizes by NumPy."""
 
 import numpy as np
 import tensorflow as tf
 
 SHAPE = (4, 4, 1)
+ORDERS = {"linf": np.inf, "l2": 2}
 
 
 class Linear:
@@ -34,3 +35,13 @@ def pictures(model, count=24, seed=1, spread=0.05):
     """(float32 [N, *SHAPE] near grey, int64 [N] what the model says of them)"""
     images = (0.5 + spread * np.random.RandomState(seed).randn(count, *SHAPE)).clip(0.2, 0.8).astype(np.float32)
     return images, np.argmax(model(images).numpy(), axis=1)
+
+
+def wrong(model, images, labels):
+    """bool [N]: whether the model says something else than the labels."""
+    return np.argmax(np.asarray(model(images)), axis=1) != labels
+
+
+def sizes(perturbations, norm):
+    """[N]: the sizes of perturbations in the norm, `linf` or `l2`."""
+    return np.linalg.norm(perturbations.reshape(len(perturbations), -1), ORDERS[norm], axis=1)
