@@ -1,0 +1,136 @@
+"""Frost, from photographs and from procedural ice, against slow oracles that are given the same draws."""
+
+import hashlib
+import itertools
+
+import numpy as np
+import PIL.Image
+import pytest
+import scipy.ndimage
+import scipy.stats
+import tensorflow as tf
+
+from tests.corruptions.weather_draws import COLOUR, LUMA, RANDOM, both, check_uniform, drawn, in_channels
+from tf_robust.corruptions import frost_pictures, ice, weather
+
+
+def write_photographs(folder, names=frost_pictures.FILES):
+    """Made-up pictures, [rows, columns, 3] each, lossless whatever the name says."""
+    pictures = [RANDOM.randint(0, 256, (60 + 7 * i, 90 - 5 * i, 3), dtype=np.uint8) for i in range(len(names))]
+    for name, picture in zip(names, pictures):
+        PIL.Image.fromarray(picture).save(folder / name, format="PNG")
+    return pictures
+
+
+def zoomed_by_centres(picture, scale):
+    """Bilinear at the centres of the new pixels, without smoothing."""
+    centres = [np.clip((np.arange(round(side * scale)) + 0.5) / scale - 0.5, 0, side - 1) for side in picture.shape[:2]]
+    where = np.stack(np.meshgrid(*centres, indexing="ij"))
+    return np.stack([scipy.ndimage.map_coordinates(picture[..., i], where, order=1) for i in range(3)], axis=-1)
+
+
+@both
+def test_frost_lays_a_window_of_a_photograph_over_the_image(images, tmp_path):
+    photographs = write_photographs(tmp_path)
+    corner = np.float32([[0, 0], [0.5, 0.99999994], [0.99999994, 0.3], [0.25, 0.75]])
+    texture = np.int32([0, 4, 2, 3])
+    images = images[:, :11, :13]
+    found = weather.frost_from(tmp_path).apply(tf.constant(images), 0.8, 0.6, texture=texture, corner=corner)
+    for i, shrunk in enumerate(zoomed_by_centres(photographs[number], 0.2) / 255 for number in texture):
+        free = shrunk.shape[0] - 11, shrunk.shape[1] - 13
+        top, left = (int(float(share) * room) for share, room in zip(corner[i], free))
+        assert top < free[0] and left < free[1]  # the last place is never taken, as in the benchmark
+        expected = in_channels(0.8 * images[i] + 0.6 * shrunk[top:top + 11, left:left + 13], images.shape[-1])
+        np.testing.assert_allclose(np.clip(found[i], 0, 1), expected, atol=1.1 * 0.6 * 0.5 / 255)  # of 8 bits
+
+
+@pytest.mark.parametrize("size, scale", [((20, 30), 0.2), ((60, 60), 0.3), ((224, 200), 1.0), ((300, 500), 1.0)])
+def test_photographs_shrink_with_the_image_as_in_the_benchmark_and_are_mirrored_where_too_small(size, scale, tmp_path):
+    photographs = write_photographs(tmp_path)
+    for photograph, found in zip(photographs, frost_pictures.scaled_textures(tmp_path, *size)):
+        shrunk = np.clip(zoomed_by_centres(photograph.astype(float), scale), 0, 255)
+        inside = tuple(slice(side) for side in shrunk.shape[:2])
+        np.testing.assert_allclose(found[inside], shrunk, atol=0.5 + 1e-6)
+        assert found.shape == (max(size[0], shrunk.shape[0]), max(size[1], shrunk.shape[1]), 3)
+        beyond = found[shrunk.shape[0]:2 * shrunk.shape[0]]
+        np.testing.assert_array_equal(beyond, found[shrunk.shape[0] - 1::-1][:len(beyond)])
+
+
+def test_frost_textures_are_the_five_photographs_of_the_folder(tmp_path):
+    photographs = write_photographs(tmp_path)
+    PIL.Image.new("RGB", (40, 40)).save(tmp_path / "frost6.jpg")
+    textures = weather.frost_textures(str(tmp_path))
+    assert len(textures) == 5
+    for texture, photograph in zip(textures, photographs):
+        assert texture.dtype == np.float32
+        np.testing.assert_allclose(texture, photograph / 255, atol=1e-7)
+    digest = hashlib.sha256(b"".join((tmp_path / name).read_bytes() for name in frost_pictures.FILES)).hexdigest()
+    assert weather.frost_source(tmp_path) == f"photographs sha256:{digest[:12]}"
+    assert weather.frost_source() == weather.frost_source(None) == "procedural"
+
+
+def test_a_folder_without_the_photographs_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="frost1.png.*frost5.jpg in frost_dir '.*no_folder'.*Found: no such"):
+        weather.frost_textures(tmp_path / "no_folder")
+    write_photographs(tmp_path, ["frost1.png", "frost2.png", "frost4.jpg"])
+    with pytest.raises(FileNotFoundError, match="Missing: frost3.png, frost5.jpg. Found: frost1.png, frost2.png, fr"):
+        weather.frost_source(tmp_path)
+    (tmp_path / "frost3.png").write_text("no picture")
+    (tmp_path / "frost5.jpg").write_bytes(b"")
+    frost = weather.frost_from(tmp_path)
+    with pytest.raises(ValueError, match="Expected a frost photograph in .*frost3.png"):
+        frost(tf.constant(COLOUR), 1)
+
+
+def test_frost_is_bound_to_its_folder_once():
+    assert weather.frost.name == "frost" and weather.frost_from("a") is weather.frost_from("a")
+    assert weather.frost_from("b") is not weather.frost_from("a")
+
+
+def test_draws_of_frost():
+    _, draws = drawn(weather.frost, np.zeros([20000, 1, 1, 3], np.float32), 3)
+    np.testing.assert_allclose(np.bincount(draws["texture"]) / 20000, 0.2, atol=0.01)
+    assert draws["texture"].dtype == np.int32 and draws["corner"].shape == (20000, 2)
+    check_uniform(draws["corner"], 0, 1)
+
+
+def spectrum_slope(gray):
+    """Slope of log power over log frequency, between 0.01 and 0.5 cycles a pixel, under a Hann window."""
+    window = np.hanning(gray.shape[0])[:, None] * np.hanning(gray.shape[1])
+    power = np.abs(np.fft.fft2((gray - gray.mean()) * window))**2
+    radius = np.hypot(np.fft.fftfreq(gray.shape[0])[:, None], np.fft.fftfreq(gray.shape[1]))
+    edges = np.geomspace(0.01, 0.5, 13)
+    rings = [power[(radius >= low) & (radius < high)].mean() for low, high in itertools.pairwise(edges)]
+    return np.polyfit(np.log(edges[:-1] * edges[1:]) / 2, np.log(rings), 1)[0]
+
+
+# Of the benchmark's photographs: size, mean and deviation of the gray picture, slope of its spectrum
+PHOTOGRAPHS = [((600, 900), .508, .072, -1.70), ((315, 560), .804, .086, -1.69), ((315, 560), .804, .086, -1.69),
+               ((350, 527), .587, .112, -1.24), ((495, 660), .476, .170, -1.81)]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_procedural_ice_has_the_brightness_and_the_spectrum_of_the_photographs(number):
+    size, mean, deviation, slope = PHOTOGRAPHS[number]
+    texture = weather.frost_textures()[number]
+    gray = texture @ np.float32(LUMA)
+    assert texture.shape == (*size, 3) and texture.dtype == np.float32 and texture.min() >= 0 and texture.max() <= 1
+    assert gray.mean() == pytest.approx(mean, abs=0.01)
+    assert gray.std() == pytest.approx(deviation, rel=0.1)
+    assert spectrum_slope(gray) == pytest.approx(slope, abs=0.15)
+    np.testing.assert_allclose(texture.mean(axis=(0, 1)), ice.ICES[number].mean, atol=0.01)
+
+
+def test_procedural_ice_is_crystals_and_not_noise():
+    """With the same spectrum and random phases, differences of neighbours would be of the normal distribution."""
+    for texture in weather.frost_textures():
+        across = np.diff(texture @ np.float32(LUMA), axis=1)
+        assert scipy.stats.kurtosis(across, axis=None) > 1
+
+
+def test_procedural_ice_is_always_the_same():
+    ice.grown.cache_clear()
+    first = ice.grown()
+    ice.grown.cache_clear()
+    for one, other in zip(first, ice.grown()):
+        np.testing.assert_array_equal(one, other)
