@@ -14,7 +14,7 @@ import run_experiment
 from tf_robust import experiment, methods, models
 from tf_robust import workdir as workdirs
 
-SMALL = ["--model=resnet8", "--image_size=16", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
+SMALL = ["--model=lenet", "--image_size=16", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
 
 
 @pytest.fixture(scope="module")

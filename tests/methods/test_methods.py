@@ -1,5 +1,7 @@
 """Every method trains, logs its terms, restores and exports; and each does what its paper says."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -32,10 +34,9 @@ def build(name, network, **options):
 
 def batches(source, count, batch_size=12, seed=0, name=None):
     per_epoch = data.steps_per_epoch(source, batch_size)
-    for step in range(count):
-        epoch, skip = divmod(step, per_epoch)
-        yield next(iter(data.training_epoch(source, batch_size, seed=seed, epoch=epoch, skip_batches=skip,
-                                            views=views(name))))
+    for epoch in range(-(-count // per_epoch)):
+        dataset = data.training_epoch(source, batch_size, seed=seed, epoch=epoch, views=views(name))
+        yield from itertools.islice(dataset, count - epoch * per_epoch)
 
 
 def weights(method):
