@@ -9,12 +9,7 @@ import tensorflow as tf
 
 from tf_robust import losses
 from tf_robust.data import image_ops
-
-
-def output(model, images, key):
-    """A model's logits, or its dictionary's entry `key`."""
-    outputs = model(images)
-    return outputs[key] if isinstance(outputs, dict) else outputs
+from tf_robust.outputs import output
 
 
 def contextual_utility(model, images, labels):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.oracles import ORDERS, SHAPE, Linear, pictures, sizes, wrong
+from tests.attacks.oracles import ORDERS, Linear, pictures, sizes, wrong
 from tf_robust import attacks, export, loading
 from tf_robust.attacks.attack import loss_and_gradient
 from tf_robust.attacks.goal import LOSSES, Goal
@@ -96,20 +96,6 @@ def test_random_starts_fill_the_ball_uniformly(norm):
     assert np.abs(drawn.mean(axis=0)).max() < 0.01
 
 
-@pytest.mark.parametrize("norm", ORDERS)
-def test_a_picture_does_not_depend_on_its_batch_but_on_its_index_and_the_seed(norm, network):
-    model, images, labels = network(), tiny_pictures(), np.arange(12) % 3
-
-    def attack(seed=0, batch_size=256, order=slice(None)):
-        pgd = attacks.ProjectedGradientDescent(norm=norm, radius=0.05, steps=3, seed=seed, batch_size=batch_size,
-                                               early_stop=False, spare_wrong=False)
-        return pgd(model, images[order], labels[order], indices=np.arange(12)[order]).numpy()
-    first = attack()
-    np.testing.assert_allclose(attack(batch_size=5), first, atol=1e-6)
-    np.testing.assert_allclose(attack(order=slice(None, None, -1))[::-1], first, atol=1e-6)
-    assert np.abs(attack(seed=1) - first).max() > 0.001
-
-
 def test_restarts_draw_anew_and_keep_what_succeeded():
     linear = Linear()
 
@@ -167,43 +153,21 @@ def test_a_reloaded_savedmodel_is_attacked_like_the_model(tmp_path, network):
     np.testing.assert_allclose(there, here, atol=1e-4)
 
 
-def test_what_cannot_be_attacked_is_said():
+def test_settings_that_make_no_sense_are_said():
     model = Linear()
-    images, labels = pictures(model, count=4)
-    pgd = attacks.ProjectedGradientDescent
-    for radius, norm in ((-0.1, "linf"), (1.5, "linf"), (4.5, "l2"), (np.nan, "l2")):
-        with pytest.raises(ValueError, match="radius"):
-            pgd(norm=norm, radius=radius)(model, images, labels)
-    for settings, said in (({"norm": "l3"}, "Unknown norm"), ({"norm": "l1"}, "Unknown norm"), ({"loss": "hinge"}, "Unknown loss"),
-                           ({"steps": 0}, "steps"), ({"restarts": 0}, "restarts"), ({"batch_size": 0}, "batch_size")):
+    for settings, said in (({"loss": "hinge"}, "Unknown loss"), ({"norm": "l1"}, "Unknown norm"), ({"steps": 0}, "steps")):
         with pytest.raises(ValueError, match=said):
-            pgd(**settings)
-    with pytest.raises(ValueError, match="labels in 0..1"):
-        pgd()(model, images, [0, 1, 2, 0])
-    with pytest.raises(ValueError, match="targets"):
-        pgd()(model, images, labels, targets=[0, 1, 5, 0])
-    with pytest.raises(ValueError, match=r"\[0, 1\]"):
-        pgd()(model, images * 255, labels)
-    with pytest.raises(ValueError, match="as many labels"):
-        pgd()(model, images, labels[:2])
-    with pytest.raises(ValueError, match="differentiable"):
-        pgd()(lambda x: model(tf.stop_gradient(x)), images, labels)
+            attacks.ProjectedGradientDescent(**settings)
     with pytest.raises(ValueError, match="at least 3 classes"):
-        pgd(loss="difference_of_logits_ratio")(model, images, labels)
+        attacks.ProjectedGradientDescent(loss="difference_of_logits_ratio")(model, *pictures(model, count=4))
 
 
 def test_a_model_that_breaks_down_ends_the_attack_with_its_name():
     model = Linear()
     images, labels = pictures(model, count=4)
-    with pytest.raises(ValueError, match="not attacked"):
-        attacks.FastGradient()(lambda x: model(x) * np.nan, images, labels)
 
     def breaks(x):  # only away from the pictures as they are
         moved = tf.reduce_any(tf.abs(x - images) > 0.01)
         return tf.where(moved, np.float32(np.nan), 1.0) * model(x)
     with pytest.raises(ValueError, match="ProjectedGradientDescent attacks it"):
         attacks.ProjectedGradientDescent(radius=0.1, early_stop=False)(breaks, images, labels)
-
-
-def test_nothing_to_attack_is_nothing():
-    assert attacks.FastGradient()(Linear(), np.zeros([0, *SHAPE], np.float32), np.zeros(0, int)).shape == (0, *SHAPE)

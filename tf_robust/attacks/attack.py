@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.attacks.goal import Goal
-from tf_robust.attribution import output
 from tf_robust.data import image_ops
+from tf_robust.outputs import checked_logits, output
 
 
 class Attack:
@@ -66,7 +66,8 @@ class Attack:
         found = images.copy()
         for start in range(0, len(images), self.batch_size):
             part = np.arange(start, min(start + self.batch_size, len(images)))
-            logits = checked_logits(output(model, tf.constant(images[part]), "logits"), labels[part])
+            logits = checked_logits(output(model, tf.constant(images[part]), "logits"), labels[part],
+                                    "the pictures to attack")
             data.check_labels(wanted[part], logits.shape[1], "the targets of an attack")
             reached = Goal(tf.constant(wanted[part]), targets is not None).reached(tf.constant(logits)).numpy()
             left = part[~reached] if self.spare_wrong else part
@@ -142,14 +143,3 @@ def finite(logits):
     bad = tf.reduce_any(tf.math.is_nan(logits) | (logits == np.inf))
     with tf.control_dependencies([tf.debugging.assert_equal(bad, False, _NOT_FINITE)]):
         return tf.identity(logits)
-
-
-def checked_logits(logits, labels):
-    """Logits of a model as an array [N, classes], or a ValueError that says what is wrong with them or the labels."""
-    logits = np.asarray(logits)
-    if logits.ndim != 2 or len(logits) != len(labels):
-        raise ValueError(f"Expected a model that gives logits [{len(labels)}, classes]. Received shape: {logits.shape}")
-    if np.isnan(logits).any() or np.isposinf(logits).any():
-        raise ValueError("Expected finite logits from the model. Received NaN or infinity on pictures that were not attacked")
-    data.check_labels(labels, logits.shape[1], "labels of an attack, by the columns of the logits")
-    return logits

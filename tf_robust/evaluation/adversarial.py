@@ -15,7 +15,8 @@ from tf_robust.attacks import norms
 from tf_robust.data import image_ops
 from tf_robust.data.draws import Draws
 from tf_robust.errors import unknown
-from tf_robust.evaluation.scoring import checked, decoded, encoded
+from tf_robust.evaluation.scoring import decoded, encoded
+from tf_robust.outputs import checked_logits
 
 SEED = 15  # of all attacks, so that every model meets the same starts
 CURVES = {"pgd": attacks.BisectedDescent, "plb": attacks.ProximalLogBarrier}
@@ -98,7 +99,7 @@ def _attacked(predict, one, attack, positions):
     for images, labels in one.open():
         images, labels = image_ops.check_images(images), labels.numpy()
         attacked = attack(predict, images, labels, indices=positions[start:start + len(images)]).numpy()
-        logits = checked(predict(tf.constant(attacked)), labels, one.name)
+        logits = checked_logits(predict(tf.constant(attacked)), labels, repr(one.name))
         yield images, attacked, logits.argmax(axis=1) == labels
         start += len(images)
     if not start:

@@ -11,10 +11,11 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import data, metrics
+from tf_robust import metrics
 from tf_robust.data import image_ops
 from tf_robust.data.source import digest
 from tf_robust.evaluation import boundary
+from tf_robust.outputs import checked_logits
 
 
 def records(predict, sets, path=None, depends=None, say=print):
@@ -63,7 +64,7 @@ def scores(predict, one):
     """The record of a labelled set."""
     logits, labels = [], []
     for images, truth in one.open():
-        logits.append(checked(predict(image_ops.check_images(images)), truth, one.name))
+        logits.append(checked_logits(predict(image_ops.check_images(images)), truth, repr(one.name)))
         labels.append(truth.numpy())
     if not labels:
         raise ValueError(f"Expected pictures to evaluate {one.name!r} on. Received none")
@@ -120,7 +121,7 @@ def flips(predict, one):
         frames = frames.numpy()
         count, length = frames.shape[:2]
         flat = image_ops.check_images(frames.reshape(-1, *frames.shape[2:]))
-        logits = checked(predict(flat), np.repeat(truth, length), one.name)
+        logits = checked_logits(predict(flat), np.repeat(truth, length), repr(one.name))
         predictions.append(logits.argmax(axis=1).reshape(count, length))
     if not predictions:
         raise ValueError(f"Expected pictures to evaluate {one.name!r} on. Received none")
@@ -131,18 +132,8 @@ def flips(predict, one):
 
 def drawn_boundary(predict, one):
     """The record of a decision boundary, from the logits on a grid of points."""
-    return boundary.measure(np.concatenate([checked(predict(points), zeros, one.name) for points, zeros in one.open()]))
-
-
-def checked(logits, labels, name):
-    """Logits as an array [N, C], or a ValueError that says what is wrong with them."""
-    logits = np.asarray(logits)
-    if logits.ndim != 2 or len(logits) != len(labels):
-        raise ValueError(f"Expected logits [{len(labels)}, classes] in {name!r}. Received shape: {logits.shape}")
-    if np.isnan(logits).any() or np.isposinf(logits).any() or not np.isfinite(logits).any(axis=1).all():
-        raise ValueError(f"Expected finite logits in {name!r}. Received NaN or infinity")
-    data.check_labels(labels, logits.shape[1], f"{name!r}, by the columns of the logits")
-    return logits
+    return boundary.measure(np.concatenate([
+        checked_logits(predict(points), zeros, repr(one.name)) for points, zeros in one.open()]))
 
 
 def masked(predict, columns):
