@@ -6,7 +6,8 @@ FCL's arithmetic is 10/3 of cross-entropy's: three forward passes, one backward 
 AugMix with its stability loss and NoisyMix train on three views. A step of theirs is one network's on three times the
 pictures; NoisyMix draws another stage at each step, so its steps take unequal times. The views are given; the row "views of
 noisymix" is the time of making them: crop, flip and two AugMix of each picture. Seeds come from a step that changes, so that
-nothing is folded away. Before its start, a method's step is a plain one (rows "before start").
+nothing is folded away. The input gradient's penalty is 7/3 of cross-entropy's arithmetic as a finite difference; adversarial
+training takes seven steps to the pixels, 17/3. Before its start, a method's step is a plain one (rows "before start").
 Peak memory is what the resident set grows by, in a process of its own.
 """
 
@@ -31,7 +32,7 @@ from tf_robust.files import whole_file, write_json
 CASES = {"lenet": (28, 28, 1), "resnet20": (32, 32, 3)}
 LIMITS = {"lenet": {"fcl": 4.0},
           "resnet20": {"fcl": 3.6, "augmix": 3.15, "noisymix": 3.5, "mixup": 1.08, "cutmix": 1.08, "manifold_mixup": 1.08,
-                       "nfm": 1.2}}
+                       "nfm": 1.2, "input_gradient": 2.5, "input_gradient, finite difference": 2.6}}
 ALONE = {"noise": "none", "jsd_weight": 0.0}  # NoisyMix without noise and without views
 PIPELINE = "views of noisymix"
 ROWS = {"cross_entropy": ("cross_entropy", {}), "gaussian": ("gaussian", {}),
@@ -40,7 +41,10 @@ ROWS = {"cross_entropy": ("cross_entropy", {}), "gaussian": ("gaussian", {}),
         "mixup": ("noisymix", {**ALONE, "stages": (0,)}), "manifold_mixup": ("noisymix", ALONE), "cutmix": ("cutmix", {}),
         "puzzlemix": ("puzzlemix", {}), "nfm": ("noisymix", {**ALONE, "noise": "official", "sparsity": 0.0}),
         "augmix": ("noisymix", {"mixing": False, "noise": "none"}), "noisymix": ("noisymix", {}),
-        "noisymix, paper's noise": ("noisymix", {"noise": "paper"}), PIPELINE: (None, {})}
+        "noisymix, paper's noise": ("noisymix", {"noise": "paper"}), PIPELINE: (None, {}),
+        "input_gradient": ("input_gradient", {}),
+        "input_gradient, finite difference": ("input_gradient", {"form": "finite_difference"}),
+        "adversarial": ("adversarial", {})}
 VIEWS = {"augmix": 3, "noisymix": 3, "noisymix, paper's noise": 3}
 flags.DEFINE_list("models", list(CASES), "models to time.")
 flags.DEFINE_integer("batch_size", 128, "pictures a step.")
