@@ -131,3 +131,41 @@ def test_extreme_similarities_at_a_low_temperature():
     best, gradients = value_and_gradients(losses.feature_contrastive, [np.eye(N), np.eye(N), -np.eye(N)], 0.01)
     np.testing.assert_allclose(best, 0.0, atol=1e-5)
     assert np.isfinite(gradients).all()
+
+
+def test_nt_xent_is_eq_1_of_the_contrastive_paper():
+    a, b, temperature = *np.random.RandomState(0).randn(2, 5, 7), 0.5
+    z = np.stack([a, b], axis=1).reshape(10, 7)  # x_1, x_1', x_2, x_2', ...: 2k - 1 and 2k are the views of picture k
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    s = z @ z.T
+
+    def loss(i, j):
+        return -np.log(np.exp(s[i, j] / temperature) / sum(np.exp(s[i, k] / temperature) for k in range(10) if k != i))
+    expected = [(loss(2 * k, 2 * k + 1) + loss(2 * k + 1, 2 * k)) / 2 for k in range(5)]
+    np.testing.assert_allclose(losses.nt_xent(a, b, temperature), expected, rtol=1e-10)
+    np.testing.assert_allclose(losses.nt_xent(b, 3 * a, temperature), expected, rtol=1e-10)
+
+
+def test_nt_xent_of_equal_embeddings_and_of_bad_input():
+    equal = tf.ones([6, 3])
+    np.testing.assert_allclose(losses.nt_xent(equal, equal, 0.1), np.full(6, np.log(11)), rtol=1e-5)
+    np.testing.assert_allclose(losses.nt_xent(equal[:1], -equal[:1], 0.1), [0.0], atol=1e-5)  # no negatives at all
+    for temperature in (0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="temperature > 0"):
+            losses.nt_xent(equal, equal, temperature)
+    with pytest.raises(ValueError, match=r"two views \[N, E\]"):
+        losses.nt_xent(equal, equal[:2], 0.1)
+
+
+def test_similarity_is_the_frobenius_norm_with_gradient_0_at_0():
+    features, frozen = np.random.RandomState(0).randn(2, 4, 3)
+    moved = np.array([[f @ g - p @ q for g, q in zip(features, frozen)] for f, p in zip(features, frozen)])
+    assert float(losses.similarity(features, frozen)) == pytest.approx(np.linalg.norm(moved, "fro"))
+    assert float(losses.similarity(features, frozen, mean_squared=True)) == pytest.approx(np.mean(moved**2))
+    here = tf.Variable(frozen)
+    with tf.GradientTape() as tape:
+        loss = losses.similarity(here, frozen)
+    assert float(loss) == 0.0
+    np.testing.assert_array_equal(tape.gradient(loss, here), np.zeros_like(frozen))
+    rotation = np.linalg.qr(np.random.RandomState(1).randn(3, 3))[0]  # keeps every similarity
+    assert float(losses.similarity(frozen @ rotation, frozen)) == pytest.approx(0.0, abs=1e-12)

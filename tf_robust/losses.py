@@ -1,4 +1,4 @@
-"""Losses as pure functions, one value per example: inputs [N, ...] -> float32 [N]."""
+"""Losses as pure functions: inputs [N, ...] -> float32 [N], one value per example, unless a function says otherwise."""
 
 import tensorflow as tf
 
@@ -80,6 +80,54 @@ def feature_contrastive_margin(anchors, positives, negatives=None, margin=1.0, n
     if own is not None:
         loss += hinge(own) * (1.0 if negative_weights is None else tf.cast(negative_weights, own.dtype))
     return loss
+
+
+def nt_xent(view_a, view_b, temperature):
+    """The normalized temperature-scaled cross-entropy of two views (Chen et al., 2020; Robustness of Contrastive Learning
+    Models, eq. 1), with cosine similarity.
+
+    The mean of l(a_i, b_i) and l(b_i, a_i), where the candidates of l are the other 2N - 1 embeddings: the pair of an
+    embedding with itself, which eq. 1 prints in the denominator, is excluded as everywhere in practice.
+
+    Args:
+        view_a, view_b: embeddings of two views of the same pictures [N, E]. temperature: > 0.
+
+    Returns:
+        [N]; where all embeddings are equal, log(2N - 1).
+
+    Raises:
+        ValueError: the temperature is not positive, or the views have different shapes.
+    """
+    if not temperature > 0:
+        raise ValueError(f"Expected temperature > 0. Received: {temperature}")
+    view_a, view_b = tf.convert_to_tensor(view_a), tf.convert_to_tensor(view_b)
+    if not view_a.shape.is_compatible_with(view_b.shape) or view_a.shape.rank != 2:
+        raise ValueError(f"Expected two views [N, E]. Received shapes: {view_a.shape}, {view_b.shape}")
+    unit = _unit(tf.concat([view_a, view_b], axis=0))
+    similarities = tf.matmul(unit, unit, transpose_b=True) / temperature
+    candidates = tf.linalg.set_diag(similarities, tf.fill(tf.shape(unit)[:1], similarities.dtype.min))
+    first, second = tf.split(unit, 2)
+    positive = tf.reduce_sum(first * second, axis=1) / temperature
+    return tf.reduce_mean(tf.reshape(tf.reduce_logsumexp(candidates, axis=1), [2, -1]), axis=0) - positive
+
+
+def similarity(features, frozen_features, mean_squared=False):
+    """How far the similarities between pictures have moved: |S - S*|, S = f f^T (URRL, eq. 4), the Frobenius norm.
+
+    Args:
+        features, frozen_features: [N, E], of the encoder and of the one that it began as.
+        mean_squared: the mean of the squared entries of S - S* instead.
+
+    Returns:
+        A scalar; its gradient is 0 where it is 0.
+    """
+    features, frozen_features = tf.convert_to_tensor(features), tf.convert_to_tensor(frozen_features)
+    moved = tf.matmul(features, features, transpose_b=True) - tf.matmul(frozen_features, frozen_features, transpose_b=True)
+    if mean_squared:
+        return tf.reduce_mean(moved**2)
+    squared = tf.reduce_sum(moved**2)
+    some = squared > 0
+    return tf.where(some, tf.sqrt(tf.where(some, squared, tf.ones_like(squared))), tf.zeros_like(squared))
 
 
 def _similarities(anchors, positives, negatives):
