@@ -11,7 +11,7 @@ from absl import app, flags, logging
 
 from tf_robust import comparison, evaluation, experiment, hyperparameters, loading, methods, prepared, settings, suites, training
 from tf_robust import workdir as workdirs
-from tf_robust.data.augment import AUGMENTATIONS, VIEWS
+from tf_robust.data.augment import VIEWS
 from tf_robust.files import write_json
 from tf_robust.methods.base import Method
 
@@ -36,7 +36,7 @@ def define_flags(values):
                         "'corruptions/mean15>=0.7,flips/mean<=0.1'.", values)
     groups = {"": (settings.Settings, evaluation.Measuring, loading.Interface, prepared.Writing, Method)}
     shared = hyperparameters.parameters(Method)
-    groups.update({f"{name}_": (target,) for name, target in (*methods.METHODS.items(), *AUGMENTATIONS.items())})
+    groups.update({f"{name}_": (target,) for name, target in (*methods.METHODS.items(), *VIEWS.items())})
     for prefix, targets in groups.items():
         for parameter in (p for target in targets for p in hyperparameters.parameters(target).values()):
             if not prefix or parameter.name not in shared:

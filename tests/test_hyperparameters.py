@@ -5,9 +5,9 @@ import inspect
 import pytest
 
 from tf_robust import evaluation, hyperparameters, loading, methods, prepared, settings
-from tf_robust.data.augment import AUGMENTATIONS
+from tf_robust.data.augment import VIEWS
 
-TARGETS = {**methods.METHODS, **AUGMENTATIONS, "settings": settings.Settings, "measuring": evaluation.Measuring,
+TARGETS = {**methods.METHODS, **VIEWS, "settings": settings.Settings, "measuring": evaluation.Measuring,
            "interface": loading.Interface, "writing": prepared.Writing}
 
 

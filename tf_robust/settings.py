@@ -25,7 +25,8 @@ class Settings:
             wide_resnet28_4, mlp.
         method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl, noisymix, cutmix, puzzlemix, augmax.
         augmentations: applied in this order: crop_flip, patch_gaussian, autoaugment, augmix.
-        views: what the method sees of the augmented picture, a view each: clean, augmix, or any augmentation.
+        views: what the method sees of the augmented picture, a view each: clean, any augmentation, or a family of contrastive
+            views: simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl.
         epochs: passes over the training set.
         batch_size: examples a step, over all replicas.
         optimizer: adam or sgd.

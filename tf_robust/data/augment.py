@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_robust.data import image_ops
 from tf_robust.data.augmix import augmix, augmix_chain
 from tf_robust.data.autoaugment import autoaugment
+from tf_robust.data.contrast_views import FAMILIES
 
 
 def crop_flip(images, seed, *, padding: int = 4):
@@ -65,4 +66,4 @@ def clean(images, seed):
 
 
 AUGMENTATIONS = {f.__name__: f for f in (crop_flip, patch_gaussian, autoaugment, augmix, augmix_chain)}
-VIEWS = {"clean": clean, **AUGMENTATIONS}
+VIEWS = {"clean": clean, **AUGMENTATIONS, **FAMILIES}

@@ -34,7 +34,7 @@ def gaussian_blur(images, sigma, *, truncate=4.0, mode="nearest"):
         return separable(images, *(gaussian_operator(side, float(sigma), truncate, mode) for side in images.shape[1:3]))
     sigma = tf.broadcast_to(tf.cast(sigma, tf.float64), tf.shape(images)[:1])
     for side in images.shape[1:3]:
-        images = _along_height(images, _gaussian_operators(side, sigma, truncate, mode).__matmul__)
+        images = along_height(images, _gaussian_operators(side, sigma, truncate, mode).__matmul__)
     return images
 
 
@@ -66,11 +66,27 @@ def separable(images, rows, columns):
     """rows X columns^T for each channel X, with NumPy matrices [H, H] and [W, W]; zeros off the diagonal save time."""
     images = tf.convert_to_tensor(images, tf.float32)
     for matrix in (rows, columns):
-        images = _along_height(images, functools.partial(_product, matrix))
+        images = along_height(images, functools.partial(_product, matrix))
     return images
 
 
-def _along_height(images, product):
+def resized_windows(images, corners, sides):
+    """A window of each picture enlarged to the picture's size, bilinearly, with its border repeated, as Pillow's `resize`.
+
+    Args:
+        images: [N, H, W, C]. corners: float32 [N, 2], top and left. sides: float32 [N, 2], height and width, whole numbers of
+            at least 1; the window lies inside the picture.
+    """
+    for axis in (0, 1):
+        side, start, length = images.shape[1], corners[:, axis, None], sides[:, axis, None]
+        places = (tf.range(side, dtype=tf.float32) + 0.5) * (length / side) - 0.5
+        places = start + tf.clip_by_value(places, 0.0, length - 1.0)  # [N, side]
+        weights = tf.nn.relu(1.0 - tf.abs(places[:, :, None] - tf.range(side, dtype=tf.float32)))
+        images = along_height(images, weights.__matmul__)
+    return images
+
+
+def along_height(images, product):
     """`product` of the columns, given as [N, H, W * C]; then height and width change places, for the next product."""
     height, width, channels = images.shape[1:]
     images = product(tf.reshape(images, [-1, height, width * channels]))

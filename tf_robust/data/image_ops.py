@@ -60,28 +60,59 @@ def center_crop_resized(image, size):
     return tf.clip_by_value(tf.ensure_shape(image[top:top + size, left:left + size], [size, size, image.shape[-1]]), 0, 255)
 
 
-def random_resized_crop_flip(image, size, seed):
-    """One picture of any size: a window of 8 to 100 % of the area, aspect 3/4 to 4/3, resized; half of them mirrored.
+def random_windows(count, shape, seed, smallest=0.08):
+    """Windows of `smallest` to 100 % of the area, aspect 3/4 to 4/3: for each the first of ten drawn that fits, else all.
 
-    Ten windows are drawn and the first that fits is taken, else the whole picture (Szegedy et al., 2015).
+    After Szegedy et al. (2015).
+
+    Args:
+        count: of windows. shape: float [2], height and width of the pictures. seed: int [2].
+
+    Returns:
+        (top and left corners [count, 2], heights and widths [count, 2]), float32 of whole numbers
+    """
+    draws = tf.random.stateless_uniform([count, 10, 4], seed)
+    area = shape[0] * shape[1] * (smallest + (1.0 - smallest) * draws[..., 0])
+    aspect = tf.exp((2.0 * draws[..., 1] - 1.0) * tf.math.log(4.0 / 3.0))  # width over height
+    sides = tf.stack([tf.round(tf.sqrt(area / aspect)), tf.round(tf.sqrt(area * aspect))], axis=-1)  # [count, 10, 2]
+    fits = tf.reduce_all((sides <= shape) & (sides >= 1), axis=2)
+    first = tf.argmax(tf.cast(fits, tf.int32), axis=1)
+    window = tf.where(tf.reduce_any(fits, axis=1, keepdims=True), tf.gather(sides, first, batch_dims=1), shape)
+    return tf.floor(tf.gather(draws, first, batch_dims=1)[:, 2:] * (shape - window + 1.0)), window
+
+
+def random_resized_crop_flip(image, size, seed):
+    """One picture of any size: a window of 8 to 100 % of the area, resized; half of them mirrored.
 
     Args:
         image: [H, W, C], any scale. size: side of the result in pixels. seed: int [2].
     """
-    shape = tf.cast(tf.shape(image)[:2], tf.float32)
-    draws = tf.random.stateless_uniform([10, 4], seed)
-    area = shape[0] * shape[1] * (0.08 + 0.92 * draws[:, 0])
-    aspect = tf.exp((2.0 * draws[:, 1] - 1.0) * tf.math.log(4.0 / 3.0))  # width over height
-    heights, widths = tf.round(tf.sqrt(area / aspect)), tf.round(tf.sqrt(area * aspect))
-    fits = (heights <= shape[0]) & (widths <= shape[1]) & (heights >= 1) & (widths >= 1)
-    first = tf.argmax(tf.cast(fits, tf.int32))
-    window = tf.stack([heights[first], widths[first]])
-    window = tf.where(tf.reduce_any(fits), window, shape)
-    corner = tf.floor(draws[first, 2:] * (shape - window + 1.0))
-    corner, window = tf.cast(corner, tf.int32), tf.cast(window, tf.int32)
+    corner, window = random_windows(1, tf.cast(tf.shape(image)[:2], tf.float32), seed)
+    corner, window = tf.cast(corner[0], tf.int32), tf.cast(window[0], tf.int32)
     image = resize(image[corner[0]:corner[0] + window[0], corner[1]:corner[1] + window[1]], size, size)
     mirror = tf.random.stateless_uniform([], fold(seed, 1)) < 0.5
     return tf.clip_by_value(tf.where(mirror, image[:, ::-1], image), 0, 255)
+
+
+def apply_chosen(images, chosen, arguments, functions):
+    """Applies to each picture the function that is chosen for it, and no other.
+
+    Args:
+        images: float32 [N, H, W, C]. chosen: int32 [N], positions in `functions`; -1: none. arguments: [N, ...], a picture's
+            share of which its function is told. functions: (images [M, H, W, C], arguments [M, ...]) -> images.
+
+    Returns:
+        float32 [N, H, W, C]
+    """
+    groups = len(functions) + 1
+    group = tf.where(chosen < 0, len(functions), chosen)
+    parts = zip(*(tf.dynamic_partition(x, group, groups) for x in (images, arguments, tf.range(tf.shape(images)[0]))))
+    done, places = [], []
+    for function, (some, told, place) in zip((*functions, None), parts):
+        some = tf.ensure_shape(some, [None, *images.shape[1:]])
+        done.append(function(some, told) if function else some)
+        places.append(place)
+    return tf.ensure_shape(tf.dynamic_stitch(places, done), images.shape)
 
 
 def clipped_zoom(images, factor):

@@ -10,6 +10,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from tf_robust.data import image_ops
+
 
 def rotate(images, degrees):
     """`Image.rotate(degrees, BILINEAR)`: counter-clockwise about the centre, for angles within +-90."""
@@ -137,15 +139,7 @@ def apply_chosen(images, chosen, amounts, names):
     Returns:
         float32 [N, H, W, C]
     """
-    groups = len(names) + 1
-    group = tf.where(chosen < 0, len(names), chosen)
-    parts = zip(*(tf.dynamic_partition(x, group, groups) for x in (images, amounts, tf.range(tf.shape(images)[0]))))
-    done, places = [], []
-    for name, (some, told, place) in zip((*names, None), parts):
-        some = tf.ensure_shape(some, [None, *images.shape[1:]])
-        done.append(OPERATIONS[name](some, told) if name else some)
-        places.append(place)
-    return tf.ensure_shape(tf.dynamic_stitch(places, done), images.shape)
+    return image_ops.apply_chosen(images, chosen, amounts, [OPERATIONS[name] for name in names])
 
 
 def _by_value(images, function):
