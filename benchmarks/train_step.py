@@ -63,7 +63,7 @@ def stepper(model, row):
         return view_maker(shape)
     method = methods.METHODS[name](models.build(model, shape, 10), **options)
     method.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9))
-    method.optimizer.build(method.classifier.trainable_variables)
+    method.optimizer.build(method.trainable_variables)
     random = np.random.RandomState(0)
     views = tuple(tf.constant(random.rand(FLAGS.batch_size, *shape), tf.float32) for _ in range(VIEWS.get(row, 1)))
     labels = tf.constant(random.randint(10, size=FLAGS.batch_size), tf.int64)

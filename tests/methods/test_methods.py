@@ -12,8 +12,8 @@ from tf_robust.data.augment import clean
 from tf_robust.methods.base import AuxiliaryTermMethod
 
 OPTIONS = {"fcl": {"k": 20}}
-DETERMINISTIC = ("cross_entropy", "input_gradient")
-VIEWS = {"noisymix": 3, "augmax": 5}  # of those that want several
+DETERMINISTIC = ("cross_entropy", "input_gradient", "simclr")
+VIEWS = {"noisymix": 3, "augmax": 5, "simclr": 2}  # of those that want several
 AUXILIARY = [name for name, method in methods.METHODS.items() if issubclass(method, AuxiliaryTermMethod)]
 
 
@@ -28,7 +28,7 @@ def views(name):
 def build(name, network, **options):
     method = methods.METHODS[name](network, **{**OPTIONS.get(name, {}), **options})
     method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
-    method.optimizer.build(network.trainable_variables)
+    method.optimizer.build(method.trainable_variables)
     return method
 
 

@@ -10,6 +10,7 @@ from tf_robust.methods.gaussian import ContrastiveGaussian, Gaussian
 from tf_robust.methods.input_gradient import InputGradient
 from tf_robust.methods.noisymix import NoisyMix
 from tf_robust.methods.puzzlemix import PuzzleMix
+from tf_robust.methods.simclr import SimCLR
 
 METHODS = {
     "cross_entropy": CrossEntropy,
@@ -22,4 +23,5 @@ METHODS = {
     "augmax": AugMax,
     "adversarial": Adversarial,
     "input_gradient": InputGradient,
+    "simclr": SimCLR,
 }

@@ -20,7 +20,7 @@ class Method(keras.Model):
         classifier: keras.Model, [0, 1] pictures -> {"logits", "embedding"}.
         seed: int, the run's seed.
         weight_decay: weight * w is added to the gradient of every trainable variable w, batch norm's and biases
-            included (L2 regularization of weight / 2 |w|^2, as PyTorch's SGD does it).
+            included (L2 regularization of weight / 2 |w|^2, as PyTorch's SGD does it) unless a method says otherwise.
     """
 
     def __init__(self, classifier, *, seed=0, weight_decay: float = 0.0):
@@ -53,6 +53,17 @@ class Method(keras.Model):
 
     def call(self, images, training=False):
         return self.classifier(images, training=training)
+
+    def decays(self, variable):
+        """Whether weight decay applies to a trainable variable."""
+        del variable
+        return True
+
+    def gathered(self, features):
+        """Features [n, ...] of this replica -> [N, ...] of all, in the replicas' order; gradients flow through."""
+        if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+            return features
+        return tf.distribute.get_replica_context().all_gather(features, axis=0)
 
     def encode(self, images, training, update_statistics=True):
         """The classifier's outputs; without moving batch norm's statistics if so asked."""
@@ -97,8 +108,8 @@ class Method(keras.Model):
             loss = tf.add_n(list(terms.values()))
         gradients = tape.gradient(loss, [v.value for v in variables], unconnected_gradients="zero")
         if self.weight_decay:
-            gradients = [g + self.weight_decay / tf.distribute.get_strategy().num_replicas_in_sync * v.value
-                         for g, v in zip(gradients, variables)]
+            decay = self.weight_decay / tf.distribute.get_strategy().num_replicas_in_sync
+            gradients = [g + decay * v.value if self.decays(v) else g for g, v in zip(gradients, variables)]
         statistics = [scope.get_current_value(v) for v in self.non_trainable_variables]
         statistics = [v.value if s is None else s for v, s in zip(self.non_trainable_variables, statistics)]
         return gradients, {"total": loss, **terms}, logits, statistics

@@ -37,6 +37,28 @@ def stages(classifier):
     return [keras.Model(start, end, name=f"piece_{i}") for i, (start, end) in enumerate(zip(cuts, cuts[1:]))]
 
 
+def projection(width, layers, output, name, *, batch_norm=True):
+    """The head of a contrastive method: layers of the embedding's width with ReLU, then one to `output` without.
+
+    Args:
+        width: of the embedding. layers: >= 1, the last one included. output: width of what comes out.
+        batch_norm: after every layer, the last one included (which then has no bias), as SimCLR has it.
+
+    Returns:
+        keras.Sequential: [N, width] -> float32 [N, output], not of length 1
+    """
+    if layers < 1 or output < 1:
+        raise ValueError(f"Expected layers >= 1 and output >= 1 of a projection head. Received: {layers}, {output}")
+    head = keras.Sequential([keras.Input([width])], name=name)
+    for layer in range(1, layers + 1):
+        last = layer == layers
+        head.add(keras.layers.Dense(output if last else width, use_bias=not (last and batch_norm), name=f"dense_{layer}"))
+        if batch_norm:
+            head.add(keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"batch_norm_{layer}"))
+        head.add(keras.layers.Activation("linear" if last else "relu", dtype="float32" if last else None, name=f"output_{layer}"))
+    return head
+
+
 def classifier(images, embedding, num_classes, name, **initializers):
     """Ends a network: {"logits": [N, num_classes], "embedding": [N, E]}, both float32 also in mixed precision.
 

@@ -1,0 +1,147 @@
+"""SimCLR: its loss against NumPy, its penalty against finite differences, its replicas against one device."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import tiny_network, tiny_source
+from tests.methods.test_methods import batches, build, weights
+from tf_robust import data, models, training
+from tf_robust.data import augment
+from tf_robust.models import heads
+
+SHAPE = (8, 8, 1)
+
+
+def mirrored(images, seed):
+    del seed
+    return images[:, :, ::-1]
+
+
+def batch_of(count=3, shape=SHAPE):
+    first, second = np.random.RandomState(0).uniform(0, 1, (2, count, *shape)).astype(np.float32)
+    return data.Batch((tf.constant(first), tf.constant(second)), tf.range(count, dtype=tf.int64) % 3, tf.zeros([count], tf.int64))
+
+
+def smooth(**options):
+    """A method without batch norm, so that a picture's projection depends on the picture alone."""
+    method = build("simclr", tiny_network(SHAPE, batch_norm=False), **options)
+    method.heads = [heads.projection(8, 2, 5, "projection", batch_norm=False)]
+    method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
+    return method
+
+
+def nt_xent(first, second, temperature):
+    """The batch's mean, in NumPy."""
+    z = np.concatenate([first, second]).astype(np.float64)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    s, count = z @ z.T / temperature, len(first)
+    np.fill_diagonal(s, -np.inf)
+    return np.mean([np.log(np.exp(s[i]).sum()) - s[i, (i + count) % (2 * count)] for i in range(2 * count)])
+
+
+def test_the_loss_is_nt_xent_of_the_projections():
+    method, batch = smooth(temperature=0.3), batch_of()
+    terms, logits = method.loss_terms(batch, training=True)
+    first, second = (method.heads[0](method.classifier(view)["embedding"]).numpy() for view in batch.views)
+    assert float(terms["contrastive"]) == pytest.approx(nt_xent(first, second, 0.3), rel=1e-5)
+    np.testing.assert_allclose(logits, method.classifier(batch.views[0])["logits"], atol=1e-6)
+
+
+def test_the_penalty_is_that_of_finite_differences_and_not_divided_by_the_batch():
+    method, batch = smooth(gradient_weight=3.0), batch_of()
+    step, squares = 1e-2, 0.0
+
+    def loss(views):
+        return nt_xent(*(method.heads[0](method.classifier(view)["embedding"]).numpy() for view in views), 0.5)
+    views = [view.numpy() for view in batch.views]
+    for view in views:
+        for place in np.ndindex(view.shape):
+            kept, values = view[place], []
+            for sign in (1, -1):
+                view[place] = kept + sign * step
+                values.append(loss(views))
+            view[place] = kept
+            squares += ((values[0] - values[1]) / (2 * step)) ** 2
+    terms, _ = method.loss_terms(batch, training=True)
+    assert float(terms["input_gradient"]) == pytest.approx(3.0 / 2 * squares / 2, rel=2e-2)
+
+
+def test_the_monitor_sends_nothing_back_to_the_encoder():
+    method, batch = smooth(), batch_of()
+    logits_layer = method.classifier.get_layer("logits")
+    with tf.GradientTape() as tape:
+        terms, _ = method.loss_terms(batch, training=True)
+        loss = tf.reduce_mean(terms["linear"])
+    gradients = tape.gradient(loss, [v.value for v in method.trainable_variables])
+    reached = {v.path for v, g in zip(method.trainable_variables, gradients) if g is not None and np.abs(g).max() > 0}
+    assert reached == {v.path for v in logits_layer.variables}
+
+
+def test_losses_of_layers_add_up():
+    network = models.build("resnet8", (8, 8, 3), 3)
+    batch = batch_of(4, (8, 8, 3))
+
+    def terms(alphas, betas=()):
+        method = build("simclr", network, layer_weights=alphas, layer_gradient_weights=betas)
+        method.heads = projections
+        return {name: float(np.mean(term)) for name, term in method.loss_terms(batch, training=False)[0].items()}
+    projections = [heads.projection(width, 1, 4, f"p{width}", batch_norm=False) for width in (16, 32, 64)]
+    alone = [terms(tuple(np.eye(3)[level])) for level in range(3)]
+    together = terms((0.1, 0.5, 2.0))
+    assert together["contrastive"] == pytest.approx(np.dot([0.1, 0.5, 2.0], [t["contrastive"] for t in alone]), rel=1e-5)
+    last = build("simclr", network)
+    last.heads = projections[2:]
+    assert float(last.loss_terms(batch, training=False)[0]["contrastive"]) == pytest.approx(alone[2]["contrastive"], rel=1e-5)
+    penalties = [terms((1.0, 1.0, 1.0), tuple(np.eye(3)[level]))["input_gradient"] for level in range(3)]
+    assert min(penalties) > 0
+    assert terms((0.0, 1.0, 1.0), (3.0, 2.0, 0.0))["input_gradient"] == pytest.approx(3 * penalties[0] + 2 * penalties[1], rel=1e-4)
+    only = build("simclr", network, gradient_weight=2.0)  # eq. 3 is eq. 5 with beta = lambda / 2 at the embedding
+    only.heads = projections[2:]
+    assert float(only.loss_terms(batch, training=False)[0]["input_gradient"]) == pytest.approx(penalties[2], rel=1e-4)
+
+
+@pytest.mark.parametrize("gradient_weight", [0.0, 0.5])
+def test_two_replicas_take_the_step_of_one(gradient_weight, two_replicas):
+    """Without batch norm; negatives come from both replicas."""
+    one = smooth(gradient_weight=gradient_weight, weight_decay=0.1)
+    with two_replicas.scope():
+        two = smooth(gradient_weight=gradient_weight, weight_decay=0.1)
+    for a, b in zip(two.heads[0].variables, one.heads[0].variables):
+        a.assign(b.numpy())
+    for method in (one, two):
+        training.fit(method, tiny_source(24, SHAPE), epochs=1, batch_size=12,
+                     views=(augment.clean, mirrored))
+    for a, b in zip(weights(one), weights(two)):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    for name, value in one.get_metrics_result().items():
+        assert float(two.get_metrics_result()[name]) == pytest.approx(float(value), rel=1e-3), name
+
+
+def test_weight_decay_leaves_out_biases_batch_norm_and_the_monitor():
+    method = build("simclr", tiny_network(SHAPE))
+    decayed = {v.path for v in method.trainable_variables if method.decays(v)}
+    embedding = next(layer for layer in method.classifier.layers if layer.name.startswith("dense"))
+    assert decayed == {"stage_1/kernel", embedding.kernel.path, "projection_1/dense_1/kernel", "projection_1/dense_2/kernel"}
+
+
+def test_it_learns_what_tells_pictures_apart():
+    method = build("simclr", tiny_network(batch_norm=False), temperature=0.2)
+    step, noise = tf.function(method.train_step), np.random.RandomState(0)
+    for batch in batches(tiny_source(), 60, name="simclr"):
+        views = tuple(view + noise.normal(0, 0.02, view.shape).astype(np.float32) for view in batch.views)
+        logs = step(batch._replace(views=views))
+    assert float(logs["accuracy"]) > 0.75 and float(logs["contrastive"]) < 0.8 * np.log(23)  # means over all steps
+
+
+def test_what_makes_no_sense_is_refused():
+    for options, said in (({"temperature": 0.0}, "temperature > 0"), ({"gradient_weight": -1.0}, "gradient_weight >= 0"),
+                          ({"layer_weights": (1.0, 2.0)}, "1 layer_weights"), ({"layer_weights": (-1.0,)}, "layer weights >= 0"),
+                          ({"layer_gradient_weights": (1.0,)}, "as many"), ({"projection_layers": 0}, "layers >= 1"),
+                          ({"gradient_weight": 1.0, "layer_weights": (1.0,), "layer_gradient_weights": (1.0,)}, "Received both")):
+        with pytest.raises(ValueError, match=said):
+            build("simclr", tiny_network(SHAPE), **options)
+    for views in (("simclr",), ("clean", "simclr", "simclr")):
+        with pytest.raises(ValueError, match="Expected two views"):
+            build("simclr", tiny_network(SHAPE)).check_views(views)

@@ -1,0 +1,96 @@
+"""SimCLR (Chen et al., 2020), with the input-gradient penalty of Robustness of Contrastive Learning Models, eq. 3 to 5.
+
+L = mean over the batch of NT-Xent between the projections of two views. The penalty is of this one number's gradient:
+lambda / 2 * sum over the batch of (|dL/dx|^2 + |dL/dx'|^2) / 2, never divided by the batch again.
+
+The paper's two losses for each layer, L = sum of alpha_k L_k + sum of beta_k R_k, leave open what is compared at a layer. Here
+it is the stage's output averaged over its places, through a projection head of its own.
+"""
+
+import tensorflow as tf
+
+from tf_robust import losses, models
+from tf_robust.methods.checks import positive
+from tf_robust.methods.contrastive import ContrastiveMethod
+from tf_robust.models import heads
+
+
+class SimCLR(ContrastiveMethod):
+    """NT-Xent of two views' projections, and penalties of its gradient by the pictures.
+
+    Both views go through the network as one batch. Weight decay leaves out biases, batch norm and the linear monitor.
+
+    Args:
+        temperature: of NT-Xent.
+        projection_layers: of the head, each as wide as the embedding but the last: 2 in the paper, 3 in its second version.
+        projection_width: of what is compared.
+        gradient_weight: lambda (eq. 3).
+        layer_weights: alpha (eq. 4): of the loss at stage 1, 2, ... and, last, at the embedding, which stands for the model's
+            last stage. Empty: at the embedding alone, with weight 1.
+        layer_gradient_weights: beta (eq. 5), as many as layer_weights; empty: none.
+    """
+
+    def __init__(self, classifier, *, temperature: float = 0.5, projection_layers: int = 2, projection_width: int = 128,
+                 gradient_weight: float = 0.0, layer_weights: tuple[float, ...] = (),
+                 layer_gradient_weights: tuple[float, ...] = (), **kwargs):
+        penalized = bool(gradient_weight) or any(layer_gradient_weights)
+        self.term_names = (*ContrastiveMethod.term_names, *(["input_gradient"] if penalized else []))
+        super().__init__(classifier, **kwargs)
+        self.temperature, self.gradient_weight = positive("temperature", temperature), gradient_weight
+        self.layer_weights, self.layer_gradient_weights = tuple(layer_weights), tuple(layer_gradient_weights)
+        self._pieces = models.stages(classifier) if layer_weights else [classifier]
+        if not gradient_weight >= 0:
+            raise ValueError(f"Expected gradient_weight >= 0. Received: {gradient_weight}")
+        if gradient_weight and layer_gradient_weights:
+            raise ValueError("Expected gradient_weight or layer_gradient_weights. Received both")
+        if layer_gradient_weights and len(layer_gradient_weights) != len(layer_weights):
+            raise ValueError(f"Expected as many layer_gradient_weights as layer_weights, {len(layer_weights)}. "
+                             f"Received: {len(layer_gradient_weights)}")
+        stages = len(self._pieces) - 2
+        if layer_weights and len(layer_weights) != stages:
+            raise ValueError(f"Expected {stages} layer_weights, one for each stage of {classifier.name}. "
+                             f"Received: {len(layer_weights)}")
+        if any(not w >= 0 for w in (*layer_weights, *layer_gradient_weights)) or layer_weights and not any(layer_weights):
+            raise ValueError(f"Expected layer weights >= 0, one of them > 0. Received: {layer_weights}, {layer_gradient_weights}")
+        widths = [piece.output.shape[-1] for piece in self._pieces[1:-2]] + [classifier.output["embedding"].shape[-1]]
+        self.heads = [heads.projection(width, projection_layers, projection_width, f"projection_{level}")
+                      for level, width in enumerate(widths, start=1)]
+
+    def decays(self, variable):
+        return len(variable.shape) > 1 and variable is not self.classifier.get_layer("logits").kernel
+
+    def loss_terms(self, batch, training):
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(batch.views)
+            features = self.features(tf.concat(batch.views, axis=0), training)
+            contrasts = [self.contrast(head(level, training=training)) for head, level in zip(self.heads, features)]
+            loss = tf.add_n([weight * contrast for weight, contrast in zip(self.layer_weights or (1.0,), contrasts)])
+            share = 1.0 / tf.distribute.get_strategy().num_replicas_in_sync  # each replica differentiates the whole loss
+            shares = [share * contrast for contrast in (loss, *contrasts)]
+        cross_entropy, logits = self.linear(features[-1], tf.tile(batch.labels, [2]))
+        terms = {"contrastive": loss, "linear": cross_entropy}
+        if "input_gradient" in self.term_names:
+            weights = (self.gradient_weight / 2, *self.layer_gradient_weights)
+            terms["input_gradient"] = tf.add_n([
+                weight / share * _squared_gradients(tape.gradient(contrast, batch.views)) / 2
+                for weight, contrast in zip(weights, shares) if weight])
+        return terms, tf.split(logits, 2)[0]
+
+    def features(self, images, training):
+        """Levels [2N, E_k] that the loss compares: the stages' outputs averaged over their places, last the embedding."""
+        if not self.layer_weights:
+            return [self.encode(images, training)["embedding"]]
+        x, levels = self._pieces[0](images, training=training), []
+        for piece in self._pieces[1:-1]:
+            x = piece(x, training=training)
+            levels.append(tf.reduce_mean(x, axis=list(range(1, len(x.shape) - 1))) if len(x.shape) > 2 else x)
+        return [*levels[:-1], self._pieces[-1](x, training=training)["embedding"]]
+
+    def contrast(self, projections):
+        """NT-Xent over all replicas' pairs, a scalar. projections: [2N, P], of this replica's first views, then the second."""
+        first, second = (self.gathered(view) for view in tf.split(projections, 2))
+        return tf.reduce_mean(losses.nt_xent(first, second, self.temperature))
+
+
+def _squared_gradients(gradients):
+    return tf.add_n([tf.reduce_sum(gradient**2) for gradient in gradients])
