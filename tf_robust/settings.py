@@ -24,7 +24,7 @@ class Settings:
         model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, preact_resnet18, wide_resnet28_2,
             wide_resnet28_4, mlp.
         method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl, noisymix, cutmix, puzzlemix, augmax,
-            adversarial, input_gradient, simclr.
+            adversarial, input_gradient, simclr, moco.
         augmentations: applied in this order: crop_flip, patch_gaussian, autoaugment, augmix.
         views: what the method sees of the augmented picture, a view each: clean, any augmentation, or a family of contrastive
             views: simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl.

@@ -129,10 +129,12 @@ def test_weight_decay_leaves_out_biases_batch_norm_and_the_monitor():
 def test_it_learns_what_tells_pictures_apart():
     method = build("simclr", tiny_network(batch_norm=False), temperature=0.2)
     step, noise = tf.function(method.train_step), np.random.RandomState(0)
-    for batch in batches(tiny_source(), 60, name="simclr"):
+    for number, batch in enumerate(batches(tiny_source(), 60, name="simclr")):
+        if number == 40:
+            method.reset_metrics()
         views = tuple(view + noise.normal(0, 0.02, view.shape).astype(np.float32) for view in batch.views)
         logs = step(batch._replace(views=views))
-    assert float(logs["accuracy"]) > 0.75 and float(logs["contrastive"]) < 0.8 * np.log(23)  # means over all steps
+    assert float(logs["accuracy"]) > 0.8 and float(logs["contrastive"]) < 0.85 * np.log(23), logs
 
 
 def test_what_makes_no_sense_is_refused():

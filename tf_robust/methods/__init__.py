@@ -8,6 +8,7 @@ from tf_robust.methods.cutmix import CutMix
 from tf_robust.methods.fcl import FeatureContrastive
 from tf_robust.methods.gaussian import ContrastiveGaussian, Gaussian
 from tf_robust.methods.input_gradient import InputGradient
+from tf_robust.methods.moco import MoCo
 from tf_robust.methods.noisymix import NoisyMix
 from tf_robust.methods.puzzlemix import PuzzleMix
 from tf_robust.methods.simclr import SimCLR
@@ -24,4 +25,5 @@ METHODS = {
     "adversarial": Adversarial,
     "input_gradient": InputGradient,
     "simclr": SimCLR,
+    "moco": MoCo,
 }

@@ -1,0 +1,157 @@
+"""MoCo: its loss against NumPy, the queue's order, the key encoder's exact average, and what gradients reach."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import tiny_network, tiny_source
+from tests.methods.test_methods import batches, build, weights
+from tf_robust import checkpoints, data, training
+from tf_robust.data import augment
+
+SHAPE = (8, 8, 1)
+
+
+def batch_of(count=4, step=0, shape=SHAPE):
+    first, second = np.random.RandomState(step).uniform(0, 1, (2, count, *shape)).astype(np.float32)
+    labels, steps = tf.range(count, dtype=tf.int64) % 3, tf.fill([count], tf.constant(step, tf.int64))
+    return data.Batch((tf.constant(first), tf.constant(second)), labels, steps)
+
+
+def moco(batch_norm=True, **options):
+    return build("moco", tiny_network(SHAPE, batch_norm=batch_norm), **{"queue": 10, "projection_width": 5, **options})
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def mirrored(images, seed):
+    del seed
+    return images[:, :, ::-1]
+
+
+def test_the_loss_is_that_of_the_paper():
+    method, batch = moco(batch_norm=False, temperature=0.3), batch_of()
+    query, key = (unit(method.query_encoder(view)[1].numpy()) for view in batch.views)
+    queue = method.queue.numpy()
+    np.testing.assert_allclose(np.linalg.norm(queue, axis=1), 1.0, rtol=1e-5)
+    expected = []
+    for q, k in zip(query, key):
+        positive, negatives = np.exp(q @ k / 0.3), np.exp(queue @ q / 0.3)
+        expected.append(-np.log(positive / (positive + negatives.sum())))
+    terms, logits = method.loss_terms(batch, training=True)
+    np.testing.assert_allclose(terms["contrastive"], expected, rtol=1e-4)
+    np.testing.assert_allclose(logits, method.classifier(batch.views[0])["logits"], atol=1e-6)
+
+
+@pytest.mark.parametrize("queue", [4, 10, 12])
+def test_the_queue_holds_the_newest_keys_and_starts_over_at_its_end(queue):
+    method, newest = moco(batch_norm=False, queue=queue, momentum=0.0), {}
+    for step in range(7):
+        batch = batch_of(step=step)
+        leader = [v.numpy() for v in method.query_encoder.variables]  # with momentum 0 the key encoder is the query's
+        method.train_step(batch)
+        now = [v.numpy() for v in method.query_encoder.variables]
+        method.query_encoder.set_weights(leader)
+        keys = unit(method.query_encoder(batch.views[1])[1].numpy())
+        method.query_encoder.set_weights(now)
+        newest.update({(step * 4 + i) % queue: key for i, key in enumerate(keys)})
+    np.testing.assert_allclose(method.queue.numpy(), [newest[place] for place in range(queue)], atol=1e-5)
+
+
+def test_the_key_encoder_is_the_exact_average_of_the_querys_past():
+    method = moco(momentum=0.9)
+    average = [v.numpy().astype(np.float64) for v in method.query_encoder.trainable_variables]
+    for a, v in zip(average, method.key_encoder.trainable_variables):
+        np.testing.assert_array_equal(a, v.numpy())  # it begins as a copy
+    for step in range(5):
+        average = [0.9 * a + 0.1 * v.numpy() for a, v in zip(average, method.query_encoder.trainable_variables)]
+        method.train_step(batch_of(step=step))
+        for a, v in zip(average, method.key_encoder.trainable_variables):
+            np.testing.assert_allclose(v.numpy(), a, atol=1e-6)
+    assert max(np.abs(v.numpy() - w.numpy()).max() for v, w in zip(
+        method.key_encoder.trainable_variables, method.query_encoder.trainable_variables)) > 1e-4
+    moved = [(v.numpy(), w.numpy()) for v, w in zip(method.key_encoder.non_trainable_variables,
+                                                    method.query_encoder.non_trainable_variables)]
+    assert all((v != w).any() for v, w in moved)  # batch norm's averages are the key encoder's own, of the second views
+
+
+def test_nothing_is_trained_but_query_encoder_and_monitor():
+    method = moco()
+    followers = {id(v) for v in method.key_encoder.variables} | {id(method.queue)}
+    assert not followers & {id(v) for v in method.trainable_variables}
+    assert followers <= {id(v) for v in method.non_trainable_variables}
+    with tf.GradientTape() as tape:
+        tape.watch([v.value for v in method.key_encoder.trainable_variables])
+        terms, _ = method.loss_terms(batch_of(), training=True)
+        loss = tf.reduce_mean(terms["contrastive"])
+    assert all(g is None for g in tape.gradient(loss, [v.value for v in method.key_encoder.trainable_variables]))
+
+
+def test_groups_have_statistics_of_their_own_and_keys_are_shuffled():
+    method, batch = moco(batch_norm_groups=2), batch_of(6)
+    with keras.StatelessScope():
+        _, found = method.encode_grouped(method.query_encoder, batch.views[0], True)
+        halves = [method.query_encoder(part, training=True)[1] for part in tf.split(batch.views[0], 2)]
+        np.testing.assert_allclose(found, tf.concat(halves, axis=0), atol=1e-5)
+        seed = tf.constant([3, 1], tf.int64)
+        _, shuffled = method.encode_grouped(method.query_encoder, batch.views[0], True, seed)
+        order = tf.random.experimental.stateless_shuffle(tf.range(6), seed).numpy()
+        assert (order != np.arange(6)).any()
+        for part in np.split(order, 2):
+            alone = method.query_encoder(tf.gather(batch.views[0], part), training=True)[1]
+            np.testing.assert_allclose(tf.gather(shuffled, part), alone, atol=1e-5)
+    with pytest.raises(ValueError, match="share equally"):
+        method.loss_terms(batch_of(5), training=True)
+
+
+def test_two_replicas_take_the_step_of_one(two_replicas):
+    """Without batch norm: queue, key encoder and weights after four steps."""
+    one = moco(batch_norm=False, weight_decay=0.1, momentum=0.5)
+    with two_replicas.scope():
+        two = moco(batch_norm=False, weight_decay=0.1, momentum=0.5)
+    for a, b in zip(two.variables, one.variables):
+        a.assign(b.numpy())
+    for method in (one, two):
+        training.fit(method, tiny_source(24, SHAPE), epochs=2, batch_size=6, views=(augment.clean, mirrored))
+    for a, b in zip(weights(one), weights(two)):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    np.testing.assert_allclose(one.queue.numpy(), two.queue.numpy(), atol=2e-4)
+    for a, b in zip(one.key_encoder.variables, two.key_encoder.variables):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-5)
+
+
+def test_checkpoints_hold_queue_and_key_encoder(tmp_path):
+    method = moco()
+    for step in range(2):
+        method.train_step(batch_of(step=step))
+    checkpoints.save(method, str(tmp_path), 2)
+    fresh = build("moco", tiny_network(SHAPE, seed=1), queue=10, projection_width=5, seed=1)
+    checkpoints.restore(fresh, str(tmp_path))
+    for a, b in zip((method.queue, *method.key_encoder.variables), (fresh.queue, *fresh.key_encoder.variables)):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_it_learns_what_tells_pictures_apart():
+    method = build("moco", tiny_network(), queue=24, momentum=0.9)
+    method.optimizer.learning_rate = 0.03
+    step, noise = tf.function(method.train_step), np.random.RandomState(0)
+    for number, batch in enumerate(batches(tiny_source(240), 60, name="moco")):
+        if number == 40:
+            method.reset_metrics()
+        views = tuple(view + noise.normal(0, 0.02, view.shape).astype(np.float32) for view in batch.views)
+        logs = step(batch._replace(views=views))
+    assert float(logs["accuracy"]) > 0.9 and float(logs["contrastive"]) < 0.6 * np.log(25), logs
+
+
+def test_what_makes_no_sense_is_refused():
+    for options, said in (({"temperature": 0.0}, "temperature > 0"), ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
+                          ({"queue": 0}, "queue >= 1"), ({"batch_norm_groups": 0}, "batch_norm_groups >= 1")):
+        with pytest.raises(ValueError, match=said):
+            moco(**options)
+    with pytest.raises(ValueError, match="queue of at least the batch, 4"):
+        moco(queue=3).loss_terms(batch_of(), training=True)
+    with pytest.raises(ValueError, match="Expected two views"):
+        moco().check_views(("moco_v2",))

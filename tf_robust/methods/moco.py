@@ -1,0 +1,96 @@
+"""MoCo (He et al., 2020; v2: Chen et al., 2020d): a picture's query against its key, among the keys of earlier pictures.
+
+Keys come from an encoder whose weights follow the trained one's as an exponential average, moved before the keys of a step are
+made. They are then put into a queue, where they are negatives until newer ones take their place.
+
+L = -log exp(q k+ / t) / (exp(q k+ / t) + sum over the queue of exp(q k- / t)), all of length 1 (URRL, eq. 1)
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_robust import losses
+from tf_robust.methods.checks import positive
+from tf_robust.methods.contrastive import ContrastiveMethod
+from tf_robust.models import heads
+
+
+class MoCo(ContrastiveMethod):
+    """Momentum contrast; the first view gives the query, the second the key. Defaults are v2's.
+
+    Args:
+        temperature: v1: 0.07.
+        momentum: of the key encoder's weights; its batch norm has averages of its own.
+        queue: number of earlier keys; at least the batch.
+        projection_layers: of the head, without batch norm, each as wide as the embedding but the last; v1: 1.
+        projection_width: of queries and keys.
+        batch_norm_groups: parts of a replica's batch, each with its own batch statistics, as on several GPUs; keys are
+            shuffled before they are divided, so that a query's statistics do not tell its key. 1: one, not shuffled.
+    """
+
+    def __init__(self, classifier, *, temperature: float = 0.2, momentum: float = 0.999, queue: int = 65536,
+                 projection_layers: int = 2, projection_width: int = 128, batch_norm_groups: int = 1, **kwargs):
+        super().__init__(classifier, **kwargs)
+        if not 0 <= momentum < 1:
+            raise ValueError(f"Expected momentum in [0, 1). Received: {momentum}")
+        if queue < 1 or batch_norm_groups < 1:
+            raise ValueError(f"Expected queue >= 1 and batch_norm_groups >= 1. Received: {queue}, {batch_norm_groups}")
+        self.temperature, self.momentum, self.groups = positive("temperature", temperature), momentum, batch_norm_groups
+        images, embedding = classifier.input, classifier.output["embedding"]
+        head = heads.projection(embedding.shape[-1], projection_layers, projection_width, "projection", batch_norm=False)
+        self.query_encoder = keras.Model(images, [embedding, head(embedding)], name="query_encoder")
+        self.key_encoder = keras.models.clone_model(self.query_encoder)
+        self.key_encoder.set_weights(self.query_encoder.get_weights())
+        keys = tf.random.stateless_normal([queue, projection_width], [self.seed, 0])
+        self.queue = self.add_weight(shape=keys.shape, trainable=False, name="queue", aggregation="only_first_replica",
+                                     initializer=lambda shape, dtype=None: tf.math.l2_normalize(keys, axis=1))
+
+    @property
+    def trainable_variables(self):
+        followers = {id(v) for v in self.key_encoder.trainable_variables}
+        return [v for v in super().trainable_variables if id(v) not in followers]
+
+    @property
+    def non_trainable_variables(self):
+        return [*super().non_trainable_variables, *self.key_encoder.trainable_variables]
+
+    def loss_terms(self, batch, training):
+        step = batch.step[0]
+        embeddings, query = self.encode_grouped(self.query_encoder, batch.views[0], training)
+        for follower, leader in zip(self.key_encoder.trainable_variables, self.query_encoder.trainable_variables):
+            follower.assign(self.momentum * follower + (1.0 - self.momentum) * tf.stop_gradient(leader.value))
+        _, key = self.encode_grouped(self.key_encoder, batch.views[1], training, self.random_seed(step, 0))
+        query, key = tf.math.l2_normalize(query, axis=1), tf.stop_gradient(tf.math.l2_normalize(key, axis=1))
+        candidates = tf.concat([tf.reduce_sum(query * key, axis=1, keepdims=True),
+                                tf.matmul(query, self.queue.value, transpose_b=True)], axis=1)
+        contrast = losses.cross_entropy(tf.zeros_like(batch.labels), candidates / self.temperature)
+        self.queue.assign(self.enqueued(self.gathered(key), step))
+        cross_entropy, logits = self.linear(embeddings, batch.labels)
+        return {"contrastive": contrast, "linear": cross_entropy}, logits
+
+    def encode_grouped(self, encoder, images, training, shuffle_seed=None):
+        """(embeddings [N, E], projections [N, P]), each group of pictures with batch statistics of its own.
+
+        Args:
+            shuffle_seed: int [2], draws which pictures make a group; None: they stay in their order.
+        """
+        if self.groups == 1:
+            return encoder(images, training=training)
+        count = images.shape[0]
+        if count and count % self.groups:
+            raise ValueError(f"Expected a batch that {self.groups} batch_norm_groups can share equally. Received: {count} "
+                             f"pictures on a replica")
+        order = tf.range(tf.shape(images)[0])
+        if shuffle_seed is not None:
+            order = tf.random.experimental.stateless_shuffle(order, shuffle_seed)
+        parts = [encoder(part, training=training) for part in tf.split(tf.gather(images, order), self.groups)]
+        back = tf.math.invert_permutation(order)
+        return [tf.gather(tf.concat(found, axis=0), back) for found in zip(*parts)]
+
+    def enqueued(self, keys, step):
+        """The queue [K, P] once the keys [N, P] of a step have taken the places of the oldest, N = batch of all replicas."""
+        count, length = tf.shape(keys, tf.int64)[0], self.queue.shape[0]
+        if keys.shape[0] and keys.shape[0] > length:
+            raise ValueError(f"Expected a queue of at least the batch, {keys.shape[0]}. Received: queue={length}")
+        places = (step * count + tf.range(count)) % length
+        return tf.tensor_scatter_nd_update(self.queue.value, places[:, None], keys)
