@@ -1,7 +1,9 @@
-"""The schedules' values, against the papers' words."""
+"""The schedules' values, against the papers' words; LARS against NumPy."""
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_robust import optimizers
 
@@ -32,3 +34,27 @@ def test_unknown_names_and_bad_rates_are_refused():
         optimizers.build("adma", 0.1)
     with pytest.raises(ValueError, match="learning_rate > 0"):
         optimizers.learning_rate_schedule("constant", 0.0, steps_per_epoch=1, epochs=1)
+
+
+def test_lars_scales_kernels_and_nothing_else():
+    random = np.random.RandomState(0)
+    names = ("conv/kernel", "conv/bias", "logits/kernel", "zero/kernel")
+    shapes = ((3, 2), (2,), (2, 3), (2, 2))
+    values = [random.randn(*shape) * (name != "zero/kernel") for name, shape in zip(names, shapes)]
+    variables = [keras.Variable(value.astype(np.float32), name=name.split("/")[1]) for name, value in zip(names, values)]
+    for variable, name in zip(variables, names):
+        variable._path = name
+    optimizer = optimizers.build("lars", 0.5, momentum=0.9)
+    optimizer.build(variables)
+    velocities = [np.zeros(shape) for shape in shapes]
+    for _ in range(3):
+        gradients = [random.randn(*shape) for shape in shapes]
+        for i, (name, gradient) in enumerate(zip(names, gradients)):
+            ratio = 1.0
+            if name in ("conv/kernel", "zero/kernel") and np.linalg.norm(values[i]) > 0:
+                ratio = 0.001 * np.linalg.norm(values[i]) / np.linalg.norm(gradient)
+            velocities[i] = 0.9 * velocities[i] + 0.5 * ratio * gradient
+            values[i] = values[i] - velocities[i]
+        optimizer.apply([tf.constant(g, tf.float32) for g in gradients], variables)
+    for variable, value in zip(variables, values):
+        np.testing.assert_allclose(variable.numpy(), value, atol=1e-5)

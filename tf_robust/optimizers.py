@@ -5,8 +5,39 @@ import tensorflow as tf
 
 from tf_robust.errors import unknown
 
-OPTIMIZERS = ("adam", "sgd")
+OPTIMIZERS = ("adam", "sgd", "lars")
 SCHEDULES = ("constant", "exponential", "steps", "cosine")
+
+
+class LARS(keras.optimizers.SGD):
+    """Layer-wise adaptive rate scaling (You et al., 2017), as SimCLR uses it: SGD with momentum on scaled gradients.
+
+    A kernel's gradient g is scaled by trust * |w| / |g|, where it and the kernel w are not 0. Biases, batch norm and the layer
+    `logits`, which only monitors, take plain steps.
+
+    Args:
+        trust: coefficient of the ratio.
+        **kwargs: of `keras.optimizers.SGD`.
+    """
+
+    def __init__(self, learning_rate, momentum=0.9, trust=0.001, name="lars", **kwargs):
+        super().__init__(learning_rate, momentum=momentum, name=name, **kwargs)
+        self.trust = trust
+
+    def build(self, variables):
+        super().build(variables)
+        self._scaled = [len(v.shape) > 1 and not v.path.startswith("logits/") for v in variables]
+
+    def update_step(self, gradient, variable, learning_rate):
+        gradient = tf.convert_to_tensor(gradient)
+        if self._scaled[self._get_variable_index(variable)]:
+            lengths = tf.norm(tf.convert_to_tensor(variable)), tf.norm(gradient)
+            some = (lengths[0] > 0) & (lengths[1] > 0)
+            gradient *= tf.where(some, self.trust * tf.math.divide_no_nan(*lengths), 1.0)
+        super().update_step(gradient, variable, learning_rate)
+
+    def get_config(self):
+        return {**super().get_config(), "trust": self.trust}
 
 
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):
@@ -62,11 +93,11 @@ def learning_rate_schedule(kind, peak, *, steps_per_epoch, epochs, warmup_epochs
 
 
 def build(name, schedule, *, momentum=0.9, nesterov=False):
-    """A Keras optimizer: `adam`, or `sgd` with momentum."""
+    """A Keras optimizer: `adam`, `sgd` with momentum, or `lars`."""
     if name == "adam":
         return keras.optimizers.Adam(schedule)
     if not 0 <= momentum < 1:
         raise ValueError(f"Expected momentum in [0, 1). Received: {momentum}")
-    if name == "sgd":
-        return keras.optimizers.SGD(schedule, momentum=momentum, nesterov=nesterov)
+    if name in ("sgd", "lars"):
+        return {"sgd": keras.optimizers.SGD, "lars": LARS}[name](schedule, momentum=momentum, nesterov=nesterov)
     raise unknown("optimizer", name, OPTIMIZERS)

@@ -30,9 +30,9 @@ class Settings:
             views: simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl.
         epochs: passes over the training set.
         batch_size: examples a step, over all replicas.
-        optimizer: adam or sgd.
-        momentum: of sgd.
-        nesterov: Nesterov momentum in sgd.
+        optimizer: adam, sgd or lars.
+        momentum: of sgd and lars.
+        nesterov: Nesterov momentum in sgd and lars.
         learning_rate: peak learning rate.
         schedule: of the learning rate.
         learning_rate_warmup_epochs: linear ramp of the learning rate at the beginning.
