@@ -44,6 +44,8 @@ class Run:
         examples = s.train_examples if split == "train" else examples
         source = data.open_source(s.data, split, s.data_dir or None, image_size=s.image_size, examples=examples,
                                   validation_share=s.validation_share, download=s.download)
+        if split == "train":
+            source = data.labelled_share(source, s.label_fraction, self.seed)
         return data.masked(data.relabelled(source, data.read_label_map(s.label_map)) if s.label_map else source)
 
     def pipeline(self):

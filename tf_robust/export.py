@@ -11,6 +11,7 @@ import os
 
 import tensorflow as tf
 
+from tf_robust import models
 from tf_robust.data import image_ops
 from tf_robust.files import read_json, whole_folder, write_json
 
@@ -45,7 +46,7 @@ class Servable(tf.Module):
 
 
 def export(classifier, path, card, crop=False):
-    """Writes the SavedModel folder `path`, whole or not at all, with `card.json` inside.
+    """Writes the SavedModel folder `path`, whole or not at all, with `card.json` and the weights for `models.start` inside.
 
     Args:
         classifier: Keras model, [0, 1] pictures -> {"logits", "embedding"}. card: a dictionary for JSON.
@@ -56,6 +57,7 @@ def export(classifier, path, card, crop=False):
     with whole_folder(path) as temporary:
         tf.saved_model.save(servable, temporary, signatures={
             "serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
+        models.write_weights(classifier, temporary)
         write_json(os.path.join(temporary, "card.json"), card)
 
 

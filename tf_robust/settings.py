@@ -20,6 +20,7 @@ class Settings:
         image_size: side in pixels for pictures of varying size.
         validation_share: share of the training set held out when the data set has no validation split.
         train_examples: train on only this many examples, stratified; 0: all.
+        label_fraction: train on only this share of the training set, stratified, another for each seed.
         stylized_dir: folder of stylized pictures, one subfolder a class, to train on beside the natural ones; empty: none.
         model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, preact_resnet18, wide_resnet28_2,
             wide_resnet28_4, mlp.
@@ -49,6 +50,7 @@ class Settings:
     image_size: int = 224
     validation_share: float = 0.0
     train_examples: int = 0
+    label_fraction: float = 1.0
     stylized_dir: str = ""
     model: str = "lenet"
     method: str = "cross_entropy"

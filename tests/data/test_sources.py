@@ -91,6 +91,25 @@ def test_subsets_are_nested_stratified_and_in_the_fixed_order():
     np.testing.assert_array_equal(small.labels, whole.labels[small_places])
 
 
+def test_labelled_shares_are_stratified_nested_and_each_seeds_own():
+    source = data.open_source("digits", "train")
+    place = {image.tobytes(): i for i, image in enumerate(source.images)}
+
+    def places(fraction, seed):
+        return {place[image.tobytes()] for image in data.labelled_share(source, fraction, seed).images}
+    tenth, hundredth = places(0.1, 0), places(0.02, 0)
+    assert len(tenth) == round(0.1 * len(source)) and hundredth < tenth
+    shares = np.bincount(source.labels[sorted(tenth)]) / np.bincount(source.labels)
+    np.testing.assert_allclose(shares, 0.1, atol=0.02)
+    assert places(0.1, 0) == tenth and len(places(0.1, 1) & tenth) < 0.3 * len(tenth)
+    assert data.labelled_share(source, 1.0, 3) is source
+    with pytest.raises(ValueError, match="leaves examples of every class. Received: 0.005, 6 examples, none of"):
+        data.labelled_share(source, 0.005, 0)
+    for fraction in (0.0, 1.1):
+        with pytest.raises(ValueError, match="label_fraction in"):
+            data.labelled_share(source, fraction, 0)
+
+
 @pytest.mark.parametrize("name, near", [("synthetic_digit", "synthetic_digits"), ("Digits", "digits"),
                                         ("synthetic-digits", "synthetic_digits"), ("cifar1", "cifar10")])
 def test_an_unknown_name_is_refused_with_the_nearest_ones(name, near, tmp_path):

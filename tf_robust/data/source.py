@@ -6,7 +6,7 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
-_SUBSET_SEED = 20210101  # one fixed draw: every seed and every method sees the same subset
+_SUBSET_SEED = 20210101  # a fixed draw: every method sees the same subset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,14 +116,41 @@ def check_labels(labels, num_classes, where):
                          f"at index {bad[0]} ({bad.size} labels out of range)")
 
 
-def stratified_order(labels):
-    """A fixed order in which every prefix holds each class in its share: subsets are stratified and nested."""
-    random = np.random.RandomState(_SUBSET_SEED)
+def stratified_order(labels, seed=0):
+    """An order in which every prefix holds each class in its share: subsets are stratified and nested.
+
+    seed: int; each has an order of its own, the same for every method.
+    """
+    random = np.random.RandomState(_SUBSET_SEED + seed)
     position = np.empty(len(labels))
     for label in np.unique(labels):
         members = random.permutation(np.flatnonzero(labels == label))
         position[members] = (np.arange(len(members)) + random.rand()) / len(members)
     return np.argsort(position, kind="stable")
+
+
+def labelled_share(source, fraction, seed):
+    """The part of a training set whose labels are known: stratified, and nested in that of a larger fraction.
+
+    Args:
+        fraction: in (0, 1], of the examples, rounded. seed: int, which part.
+
+    Raises:
+        ValueError: a class would be left without examples, or the set is read as a stream.
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(f"Expected label_fraction in (0, 1]. Received: {fraction}")
+    if fraction == 1:
+        return source
+    if not hasattr(source, "subset"):
+        raise ValueError(f"{source.name} is read as a stream, which has no subsets. Received label_fraction={fraction}; use 1")
+    labels, count = np.asarray(source.labels), round(fraction * len(source))
+    kept = np.sort(stratified_order(labels, seed)[:count])
+    missing = sorted(set(np.unique(labels)) - set(labels[kept]))
+    if missing:
+        raise ValueError(f"Expected a label_fraction that leaves examples of every class. Received: {fraction}, {count} examples, "
+                         f"none of {len(missing)} classes, the first {source.class_names[missing[0]]!r}")
+    return source.subset(kept)
 
 
 def training_share(source, split, share):

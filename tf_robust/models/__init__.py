@@ -9,6 +9,7 @@ from tf_robust.models.mlp import mlp
 from tf_robust.models.preact_resnet import preact_resnet18
 from tf_robust.models.resnet import resnet8, resnet20, resnet50_v2, resnet56
 from tf_robust.models.resnet50 import resnet50
+from tf_robust.models.start import start, write_weights
 from tf_robust.models.wide_resnet import wide_resnet28_2, wide_resnet28_4
 
 MODELS = {"lenet": lenet, "resnet8": resnet8, "resnet20": resnet20, "resnet56": resnet56, "resnet50_v2": resnet50_v2,
