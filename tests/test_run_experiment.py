@@ -188,3 +188,39 @@ def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
                 f"{path} sets --{name} for another method than {method}"
         run.pipeline()
         methods.METHODS[run.settings.method](classifier, **run.hyperparameters["method"]).check_views(run.settings.views)
+
+
+def test_rows_begin_with_another_row_of_their_suite(pictures, tmp_path, capsys):
+    suite = tmp_path / "table"
+    os.makedirs(suite)
+    rows = {"a_probe": ["--init_from_row=start", "--method=linear_probe", "--linear_probe_solver=lbfgs"],
+            "b_similar": ["--init_from_row=a_probe", "--init_head", "--method=similarity", "--label_fraction=0.5"],
+            "start": ["--method=simclr", "--views=simclr,simclr"]}
+    for row, flags in rows.items():
+        (suite / f"{row}.flags").write_text("\n".join([pictures, *SMALL, *flags]))
+    main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out", "--seeds=3")
+    assert [r["row"] for r in read(tmp_path / "out" / "results.json")["rows"]] == list(rows)
+    start, probe, similar = ([array for _, array in sorted(np.load(f"{tmp_path}/out/{row}/seed_3/saved_model/weights.npz").items())]
+                             for row in ("start", "a_probe", "b_similar"))
+    assert [(a == b).all() for a, b in zip(start, probe)] == [True] * (len(start) - 2) + [False] * 2  # the logits are its own
+    assert max(np.abs(a - b).max() for a, b in zip(similar, probe)) < 0.1
+    with pytest.raises(ValueError, match="Expected --mode=suite, or --init_from=DIR"):
+        main(f"--flagfile={suite}/a_probe.flags", f"--workdir={tmp_path}/alone")
+    main(f"--flagfile={suite}/a_probe.flags", "--init_from_row=", f"--init_from={tmp_path}/out/start/seed_3", f"--workdir={tmp_path}/alone",
+         "--seeds=3")
+    assert read(tmp_path / "alone" / "results.json")["rows"][0]["values"] == read(tmp_path / "out" / "results.json")["rows"][0]["values"]
+    (suite / "start.flags").write_text("\n".join([pictures, *SMALL, "--init_from_row=b_similar"]))
+    with pytest.raises(ValueError, match="in a circle"):
+        main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/circle")
+    (suite / "start.flags").write_text("\n".join([pictures, *SMALL, "--init_from_row=b_similer"]))
+    with pytest.raises(ValueError, match="Did you mean 'b_similar'"):
+        main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/unknown")
+
+
+def test_rows_whose_start_failed_are_named(pictures, tmp_path):
+    suite = tmp_path / "table"
+    os.makedirs(suite)
+    (suite / "after.flags").write_text("\n".join([pictures, *SMALL, "--init_from_row=before"]))
+    (suite / "before.flags").write_text("\n".join([pictures, *SMALL, "--learning_rate=1e30", "--epochs=2"]))
+    with pytest.raises(ValueError, match="2 of 2 runs failed.\nafter, seed 0: the row that it begins with, before, failed\nbefore"):
+        main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out")

@@ -33,6 +33,7 @@ class Run:
     def __init__(self, settings, measuring, hyperparameters, flags, defaults, row, seed):
         self.settings, self.measuring, self.hyperparameters = settings, measuring, hyperparameters
         self.flags, self.defaults, self.row, self.seed = flags, defaults, row, seed
+        self.start = settings.init_from  # a suite sets it for a run that begins with another row's
 
     def claimed(self, folder):
         """Holds a workdir for this run; see `workdir.claimed`."""
@@ -60,6 +61,11 @@ class Run:
         steps = data.steps_per_epoch(source, s.batch_size)
         with _precision(s.mixed_precision), training.strategy().scope():
             classifier = models.build(s.model, source.image_shape, source.num_classes, seed=self.seed)
+            if s.init_from_row and not self.start:
+                raise ValueError(f"Expected --mode=suite, or --init_from=DIR, for a run that begins with the row "
+                                 f"{s.init_from_row!r}. Received neither")
+            if self.start:
+                models.start(classifier, self.start, head=s.init_head)
             method = methods.METHODS[s.method](classifier, seed=self.seed, **self.hyperparameters["method"])
             method.check_views(s.views)
             schedule = optimizers.learning_rate_schedule(

@@ -24,8 +24,11 @@ class Settings:
         stylized_dir: folder of stylized pictures, one subfolder a class, to train on beside the natural ones; empty: none.
         model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, preact_resnet18, wide_resnet28_2,
             wide_resnet28_4, mlp.
+        init_from: workdir or SavedModel of ours whose encoder the model begins with; empty: it begins at random.
+        init_from_row: the same, as a row of the suite, of which the run with the same seed is taken (mode suite).
+        init_head: begin with its logits too, which then must be of the same classes.
         method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl, noisymix, cutmix, puzzlemix, augmax,
-            adversarial, input_gradient, simclr, moco.
+            adversarial, input_gradient, simclr, moco, linear_probe, finetune, l2_sp, similarity.
         augmentations: applied in this order: crop_flip, patch_gaussian, autoaugment, augmix.
         views: what the method sees of the augmented picture, a view each: clean, any augmentation, or a family of contrastive
             views: simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl.
@@ -53,6 +56,9 @@ class Settings:
     label_fraction: float = 1.0
     stylized_dir: str = ""
     model: str = "lenet"
+    init_from: str = ""
+    init_from_row: str = ""
+    init_head: bool = False
     method: str = "cross_entropy"
     augmentations: tuple[str, ...] = ()
     views: tuple[str, ...] = ("clean",)
@@ -78,6 +84,8 @@ class Settings:
             for word in (chosen,) if isinstance(chosen, str) else chosen:
                 if word not in known:
                     raise unknown(name.rstrip("s"), word, known)
+        if self.init_from and self.init_from_row:
+            raise ValueError("Expected init_from or init_from_row. Received both")
         if not self.views:
             raise ValueError("Expected at least one view. Received: none")
         for name in ("epochs", "batch_size", "steps_per_execution", "image_size"):

@@ -7,6 +7,7 @@ import time
 import tensorflow as tf
 
 from tf_robust import training, workdir
+from tf_robust.errors import unknown
 from tf_robust.files import read_json
 
 
@@ -33,8 +34,28 @@ def table_of(folder, home):
     return here, [*first, *(row for row in found if row not in first)], table
 
 
+def _source(run, runs):
+    """The number of the run that one begins with: its `init_from_row`, with the same seed."""
+    name = run.settings.init_from_row
+    for number, other in enumerate(runs):
+        if (other.row, other.seed) == (name, run.seed) and other is not run:
+            return number
+    raise unknown("row to begin with", name, sorted({other.row for other in runs} - {run.row}))
+
+
+def _depth(number, sources):
+    """How many runs have to be done before one; a circle of them is refused."""
+    seen = []
+    while number in sources:
+        seen.append(number)
+        number = sources[number]
+        if number in seen:
+            raise ValueError("Expected rows that begin with others, in no circle. Received init_from_row flags in a circle")
+    return len(seen)
+
+
 def run_all(runs, folder_of):
-    """Completes every run; one that fails does not stop the others.
+    """Completes every run, those that others begin with first; one that fails does not stop the others.
 
     Two processes with the same command share the work: what one is at, the other leaves, and waits for at the end.
 
@@ -44,11 +65,22 @@ def run_all(runs, folder_of):
     Returns:
         (evaluations in the order of the runs, sentences about the runs that failed)
     """
-    found, failures, left, waiting = {}, [], list(range(len(runs))), set()
+    found, failures, left, waiting = {}, {}, list(range(len(runs))), set()
+    sources = {}
+    if len({run.row for run in runs}) > 1:
+        sources = {number: _source(run, runs) for number, run in enumerate(runs) if run.settings.init_from_row}
+    left.sort(key=lambda number: (runs[number].seed, _depth(number, sources), number))
     while left:
         busy = []
         for number in left:
-            run = runs[number]
+            run, source = runs[number], sources.get(number)
+            if source in failures:
+                failures[number] = f"{run.row}, seed {run.seed}: the row that it begins with, {runs[source].row}, failed"
+                continue
+            if source is not None and source not in found:
+                busy.append(number)
+                continue
+            run.start = run.start if source is None else folder_of(runs[source])
             if number not in waiting:
                 print(f"[{number + 1}/{len(runs)}] {run.row}, seed {run.seed}: {folder_of(run)}", flush=True)
             try:
@@ -61,9 +93,9 @@ def run_all(runs, folder_of):
             except (ValueError, OSError, tf.errors.OpError, training.TrainingDiverged) as error:
                 if len(runs) == 1:
                     raise
-                failures.append(f"{run.row}, seed {run.seed}, failed: {error}")
+                failures[number] = f"{run.row}, seed {run.seed}, failed: {error}"
                 print(f"  FAILED: {error}", flush=True)
         left = busy
         if left:
             time.sleep(10)
-    return [found[number] for number in sorted(found)], failures
+    return [found[number] for number in sorted(found)], [failures[number] for number in sorted(failures)]

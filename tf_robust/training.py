@@ -43,7 +43,7 @@ def strategy():
 
 def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validation=None, callbacks=(), steps_per_execution=1,
         stop_after=None, **pipeline):
-    """Trains a compiled method, from its newest checkpoint if there is one.
+    """Trains a compiled method, from its newest checkpoint if there is one; or at once, if that is how it is trained.
 
     Args:
         method: a `Method`, compiled with an optimizer (inside the strategy's scope, if any).
@@ -63,6 +63,10 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
     """
     if epochs < 1 or steps_per_execution < 1:
         raise ValueError(f"Expected epochs and steps_per_execution >= 1. Received: {epochs}, {steps_per_execution}")
+    if method.in_one_go:
+        began = time.monotonic()
+        method.solve(source)
+        return TrainingResult(1, time.monotonic() - began)
     steps = data.steps_per_epoch(source, batch_size)
     strategy = method.distribute_strategy
     if batch_size % strategy.num_replicas_in_sync:

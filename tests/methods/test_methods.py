@@ -12,7 +12,7 @@ from tf_robust.data.augment import clean
 from tf_robust.methods.base import AuxiliaryTermMethod
 
 OPTIONS = {"fcl": {"k": 20}, "moco": {"queue": 30}}
-DETERMINISTIC = ("cross_entropy", "input_gradient", "simclr")
+DETERMINISTIC = ("cross_entropy", "input_gradient", "simclr", "linear_probe", "finetune", "l2_sp", "similarity")
 VIEWS = {"noisymix": 3, "augmax": 5, "simclr": 2, "moco": 2}  # of those that want several
 AUXILIARY = [name for name, method in methods.METHODS.items() if issubclass(method, AuxiliaryTermMethod)]
 

@@ -6,8 +6,10 @@ from tf_robust.methods.base import Method
 from tf_robust.methods.cross_entropy import CrossEntropy
 from tf_robust.methods.cutmix import CutMix
 from tf_robust.methods.fcl import FeatureContrastive
+from tf_robust.methods.finetune import L2SP, FineTune, Similarity
 from tf_robust.methods.gaussian import ContrastiveGaussian, Gaussian
 from tf_robust.methods.input_gradient import InputGradient
+from tf_robust.methods.linear_probe import LinearProbe
 from tf_robust.methods.moco import MoCo
 from tf_robust.methods.noisymix import NoisyMix
 from tf_robust.methods.puzzlemix import PuzzleMix
@@ -26,4 +28,8 @@ METHODS = {
     "input_gradient": InputGradient,
     "simclr": SimCLR,
     "moco": MoCo,
+    "linear_probe": LinearProbe,
+    "finetune": FineTune,
+    "l2_sp": L2SP,
+    "similarity": Similarity,
 }

@@ -33,6 +33,7 @@ class Method(keras.Model):
         self.built = True
 
     term_names = ("cross_entropy",)
+    in_one_go = False  # trained by `solve`, not in epochs
 
     def loss_terms(self, batch, training):
         """{name: per-example [N] or scalar} for every name in `term_names`, and the clean logits.

@@ -3,7 +3,7 @@
 import keras
 
 from tf_robust.errors import unknown
-from tf_robust.models.heads import stages
+from tf_robust.models.heads import HEAD_LAYERS, around, stages, with_hidden_layer
 from tf_robust.models.lenet import lenet
 from tf_robust.models.mlp import mlp
 from tf_robust.models.preact_resnet import preact_resnet18

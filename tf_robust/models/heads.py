@@ -59,6 +59,34 @@ def projection(width, layers, output, name, *, batch_norm=True):
     return head
 
 
+def around(backbone, num_classes, *, mean=0.0, std=1.0):
+    """A classifier on any Keras or keras-cv backbone, with the weights that it has, as a start for fine-tuning.
+
+    Args:
+        backbone: keras.Model with a known input shape, pictures [N, H, W, C] -> feature maps [N, h, w, E] or features [N, E].
+        mean, std: what it wants its pictures to be: (x - mean) / std for x in [0, 1]; numbers, or one a channel.
+
+    Returns:
+        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, E]}
+    """
+    images, x = normalized_input(backbone.input_shape[1:], mean, std, 1, backbone.name)
+    features = backbone(x)
+    if len(features.shape) == 4:
+        features = keras.layers.GlobalAveragePooling2D()(features)
+    return classifier(images, features, num_classes, f"{backbone.name}_classifier")
+
+
+HEAD_LAYERS = ("hidden", "logits")  # what comes behind the embedding
+
+
+def with_hidden_layer(model, width):
+    """A classifier whose logits see a hidden layer with ReLU on the embedding; its encoder's layers are the model's own."""
+    embedding, classes = model.output["embedding"], model.output["logits"].shape[-1]
+    hidden = keras.layers.Dense(width, activation="relu", dtype="float32", name="hidden")(embedding)
+    logits = keras.layers.Dense(classes, dtype="float32", name="logits")(hidden)
+    return keras.Model(model.input, {"logits": logits, "embedding": embedding}, name=model.name)
+
+
 def classifier(images, embedding, num_classes, name, **initializers):
     """Ends a network: {"logits": [N, num_classes], "embedding": [N, E]}, both float32 also in mixed precision.
 

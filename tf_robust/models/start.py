@@ -4,8 +4,9 @@ import os
 
 import numpy as np
 
+from tf_robust.models.heads import HEAD_LAYERS
+
 FILE = "weights.npz"
-HEAD = "logits"  # the layer that belongs to the classes
 
 
 def write_weights(classifier, folder):
@@ -32,7 +33,7 @@ def start(classifier, path, *, head=False):
         theirs = [(name.split(":", 1)[1], file[name]) for name in sorted(file.files)]
     ours = [(v.path, v) for v in classifier.variables]
     if not head:
-        theirs, ours = ([pair for pair in pairs if _layer(pair[0]) != HEAD] for pairs in (theirs, ours))
+        theirs, ours = ([pair for pair in pairs if _layer(pair[0]) not in HEAD_LAYERS] for pairs in (theirs, ours))
     differing = [f"{theirs[i][0] if i < len(theirs) else 'nothing'} {theirs[i][1].shape if i < len(theirs) else ''} for "
                  f"{ours[i][0] if i < len(ours) else 'nothing'} {tuple(ours[i][1].shape) if i < len(ours) else ''}"
                  for i in range(max(len(theirs), len(ours)))

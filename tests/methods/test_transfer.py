@@ -1,0 +1,206 @@
+"""What begins with a trained encoder: the linear probe, fine-tuning, and what holds it near its start."""
+
+import keras
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+import tensorflow as tf
+
+from tests.conftest import tiny_network, tiny_source
+from tests.methods.test_methods import batches, build, weights
+from tf_robust import checkpoints, export, losses, models, training
+
+SHAPE = (16, 16, 1)
+
+
+def named(variables):
+    return {v.path: v.numpy() for v in variables}
+
+
+def trained(steps=4, **options):
+    method = build("cross_entropy", tiny_network(), **options)
+    for batch in batches(tiny_source(), steps):
+        method.train_step(batch)
+    return method
+
+
+@pytest.mark.parametrize("name", ["linear_probe", "finetune"])
+def test_what_is_frozen_stays_with_its_batch_statistics(name):
+    network = tiny_network()
+    before = named(network.variables)
+    method = build(name, network, **({"frozen_stages": 1} if name == "finetune" else {}), weight_decay=0.1)
+    for batch in batches(tiny_source(), 3):
+        method.train_step(batch)
+    moved = {path.split("/")[0] for path, value in named(network.variables).items() if (value != before[path]).any()}
+    behind = {layer.name for layer in network.layers if layer.weights and layer.name not in ("stage_1", "logits")}
+    assert moved == {"logits", *(behind if name == "finetune" else ())}
+
+
+def test_frozen_stages_see_batch_norm_in_inference_mode():
+    network = models.build("resnet8", (8, 8, 3), 3)
+    images = np.random.RandomState(0).rand(4, 8, 8, 3).astype(np.float32)
+    for variable in network.non_trainable_variables:  # averages unlike any batch's
+        variable.assign(variable + 0.5)
+    method = build("finetune", network, frozen_stages=3)
+    found = method.outputs(tf.constant(images), training=True)["embedding"]
+    np.testing.assert_allclose(found, network(images, training=False)["embedding"], atol=1e-5)
+    assert len(build("finetune", network).trainable_variables) == len(network.trainable_variables)
+    assert [v.path for v in method.trainable_variables] == [v.path for v in network.get_layer("logits").variables]
+
+
+def test_lbfgs_finds_the_minimum_of_the_regularized_cross_entropy():
+    """Against SciPy on the same objective."""
+    source = tiny_source(48)
+    method = build("linear_probe", tiny_network(), solver="lbfgs", weight_decay=0.01)
+    encoder = [v.numpy() for v in method.non_trainable_variables]
+    result = training.fit(method, source, epochs=1, batch_size=12)
+    features = method.classifier(source.images / np.float32(255))["embedding"].numpy().astype(np.float64)
+
+    def objective(flat):
+        kernel, bias = flat[:24].reshape(8, 3), flat[24:]
+        logits = features @ kernel + bias
+        return np.mean(scipy.special.logsumexp(logits, axis=1) - logits[np.arange(48), source.labels]) + 0.005 * np.sum(kernel**2)
+    found = objective(np.concatenate([method.logits.kernel.numpy().ravel(), method.logits.bias.numpy()]))
+    assert found == pytest.approx(scipy.optimize.minimize(objective, np.zeros(27)).fun, rel=1e-4)
+    assert result.steps == 1 and all((a == v.numpy()).all() for a, v in zip(encoder, method.non_trainable_variables))
+
+
+def test_lbfgs_with_two_classes_is_the_regression_between_them():
+    source, network = tiny_source(48, classes=2), tiny_network(classes=2)
+    method = build("linear_probe", network, solver="lbfgs", weight_decay=0.001)
+    method.solve(source)
+    logits = network(source.images / np.float32(255))["logits"].numpy()
+    np.testing.assert_allclose(logits[:, 0], -logits[:, 1], atol=1e-4)
+    assert np.mean(logits.argmax(axis=1) == source.labels) > 0.95
+
+
+def test_a_hidden_layer_is_exported_with_the_encoder(tmp_path):
+    network = tiny_network()
+    method = build("finetune", network, head_width=6)
+    embedding = network(np.ones([1, *SHAPE], np.float32))["embedding"]
+    outputs = method.classifier(np.ones([1, *SHAPE], np.float32))
+    np.testing.assert_array_equal(outputs["embedding"], embedding)
+    hidden, logits = (method.classifier.get_layer(name) for name in ("hidden", "logits"))
+    by_hand = np.maximum(embedding @ hidden.kernel.numpy() + hidden.bias.numpy(), 0) @ logits.kernel.numpy() + logits.bias.numpy()
+    np.testing.assert_allclose(outputs["logits"], by_hand, atol=1e-5)
+    export.export(method.classifier, str(tmp_path / "m"), {})
+    models.start(tiny_network(seed=3), str(tmp_path / "m"))  # heads differ, the encoder fits
+
+
+def test_a_start_is_the_encoder_of_the_exported_model(tmp_path):
+    first = trained().classifier
+    export.export(first, str(tmp_path / "saved_model"), {})
+    for path in (tmp_path, tmp_path / "saved_model"):
+        fresh = tiny_network(seed=5, classes=3)
+        logits = fresh.get_layer("logits").kernel.numpy()
+        models.start(fresh, str(path))
+        for a, b in zip(first.variables, fresh.variables):
+            assert np.array_equal(a.numpy(), b.numpy()) == (a.path.split("/")[0] != "logits"), a.path
+        np.testing.assert_array_equal(fresh.get_layer("logits").kernel.numpy(), logits)
+    models.start(fresh, str(tmp_path), head=True)
+    assert all((a == b).all() for a, b in zip([v.numpy() for v in first.variables], [v.numpy() for v in fresh.variables]))
+    models.start(tiny_network(classes=7), str(tmp_path))
+    with pytest.raises(ValueError, match="do not fit: logits/kernel .* for logits/kernel"):
+        models.start(tiny_network(classes=7), str(tmp_path), head=True)
+    with pytest.raises(ValueError, match="Expected weights of resnet8 without its logits .* do not fit: stage_1/kernel"):
+        models.start(models.build("resnet8", SHAPE, 3), str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="saved_model"):
+        models.start(fresh, str(tmp_path / "nowhere"))
+
+
+def test_l2_sp_is_the_papers_sum():
+    method = build("l2_sp", trained().classifier, alpha=0.3, beta=0.2)
+    batch = next(batches(tiny_source(), 1))
+    starts = named(method.tied)
+    for step_batch in batches(tiny_source(), 3):
+        method.train_step(step_batch)
+    moved = sum(np.sum((value - starts[path]) ** 2) for path, value in named(method.tied).items())
+    head = sum(np.sum(v.numpy() ** 2) for v in method.classifier.get_layer("logits").variables)
+    assert moved > 0 and {path.split("/")[0] for path in starts} == {
+        layer.name for layer in method.classifier.layers if layer.weights and layer.name != "logits"}
+    terms, _ = method.loss_terms(batch, training=False)
+    assert float(terms["l2_sp"]) == pytest.approx(0.3 / 2 * moved + 0.2 / 2 * head, rel=1e-4)
+
+
+@pytest.mark.parametrize("form", ["frobenius", "mean_squared"])
+def test_similarity_starts_at_0_with_a_finite_gradient(form):
+    method = build("similarity", tiny_network(batch_norm=False), form=form, weight=2.0)
+    batch = next(batches(tiny_source(), 1))
+    with tf.GradientTape() as tape:
+        term = method.loss_terms(batch, training=True)[0]["similarity"]
+    gradients = tape.gradient(term, [v.value for v in method.trainable_variables], unconnected_gradients="zero")
+    assert float(term) == 0.0 and all(np.isfinite(g).all() and not np.any(g) for g in gradients)
+    start = method.classifier(batch.views[0])["embedding"]
+    for step_batch in batches(tiny_source(), 2):
+        method.train_step(step_batch)
+    now = method.classifier(batch.views[0])["embedding"]
+    expected = 2.0 * losses.similarity(now, start, form == "mean_squared")
+    assert float(method.loss_terms(batch, training=True)[0]["similarity"]) == pytest.approx(float(expected), rel=1e-4) != 0
+
+
+def test_the_frozen_encoder_is_in_inference_mode_and_kept_by_checkpoints(tmp_path):
+    method = build("similarity", trained().classifier)
+    frozen = [v.numpy() for v in method.frozen_encoder.variables]
+    for batch in batches(tiny_source(), 3):
+        method.train_step(batch)
+    assert all((a == v.numpy()).all() for a, v in zip(frozen, method.frozen_encoder.variables))
+    checkpoints.save(method, str(tmp_path), 3)
+    other = build("similarity", tiny_network(seed=4))
+    checkpoints.restore(other, str(tmp_path))
+    assert all((a == v.numpy()).all() for a, v in zip(frozen, other.frozen_encoder.variables))
+
+
+@pytest.mark.parametrize("name", ["similarity", "l2_sp"])
+def test_a_large_weight_keeps_it_near_its_start_and_0_is_plain_finetuning(name):
+    def moved(**options):
+        method = build(name, tiny_network(batch_norm=False), **options)
+        method.optimizer.learning_rate = 0.01
+        images = tiny_source().images / np.float32(255)
+        before = method.classifier(images)["embedding"].numpy()
+        for batch in batches(tiny_source(), 20):
+            method.train_step(batch)
+        after = method.classifier(images)["embedding"].numpy()
+        return np.linalg.norm(after @ after.T - before @ before.T), weights(method)
+    free, strong = ({"weight": 0.0}, {"weight": 0.03}) if name == "similarity" else (
+        {"alpha": 0.0, "beta": 0.0}, {"alpha": 10.0, "beta": 0.0})
+    (far, one), (near, _) = moved(**free), moved(**strong)
+    assert near < 0.6 * far
+    plain = build("cross_entropy", tiny_network(batch_norm=False))
+    plain.optimizer.learning_rate = 0.01
+    for batch in batches(tiny_source(), 20):
+        plain.train_step(batch)
+    for a, b in zip(one, weights(plain)):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("name, options", [("similarity", {"weight": 0.5}), ("l2_sp", {"alpha": 0.5}), ("linear_probe", {})])
+def test_two_replicas_take_the_step_of_one(name, options, two_replicas):
+    one = build(name, tiny_network(batch_norm=False), weight_decay=0.1, **options)
+    with two_replicas.scope():
+        two = build(name, tiny_network(batch_norm=False), weight_decay=0.1, **options)
+    for method in (one, two):
+        training.fit(method, tiny_source(), epochs=1, batch_size=12)
+    for a, b in zip(weights(one), weights(two)):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["finetune", "similarity", "l2_sp", "linear_probe"])
+def test_any_keras_backbone_is_a_start(name):
+    backbone = keras.Sequential([keras.Input(SHAPE), keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization()], name="backbone")
+    images = np.random.RandomState(0).rand(2, *SHAPE).astype(np.float32)
+    expected = backbone((images - 0.4) / 0.2).numpy().mean(axis=(1, 2))
+    method = build(name, models.around(backbone, 3, mean=0.4, std=0.2))
+    np.testing.assert_allclose(method.classifier(images)["embedding"], expected, atol=1e-5)
+    for batch in batches(tiny_source(), 2):
+        logs = method.train_step(batch)
+    assert np.isfinite(float(logs["total"]))
+
+
+def test_what_makes_no_sense_is_refused():
+    for name, options, said in (("finetune", {"frozen_stages": 2}, "frozen_stages in 0..1"),
+                                ("finetune", {"head_width": -1}, "head_width"),
+                                ("l2_sp", {"alpha": -1.0}, "alpha >= 0"), ("similarity", {"weight": -1.0}, "weight >= 0"),
+                                ("similarity", {"form": "cosine"}, "form"), ("linear_probe", {"solver": "adam"}, "solver")):
+        with pytest.raises(ValueError, match=said):
+            build(name, tiny_network(), **options)

@@ -1,0 +1,54 @@
+"""Linear evaluation: logistic regression on the embeddings of an encoder that stays as it is."""
+
+import typing
+
+import numpy as np
+import tensorflow as tf
+from sklearn.linear_model import LogisticRegression
+
+from tf_robust import data, losses
+from tf_robust.methods.base import Method
+
+
+class LinearProbe(Method):
+    """Trains the logits alone; the encoder runs in inference mode. `--init_from` gives it.
+
+    Args:
+        solver: sgd, in epochs over augmented pictures, as MoCo does it; or lbfgs, to the minimum of the mean cross-entropy plus
+            weight_decay / 2 times the squared kernel on the pictures as they are, in one go (scikit-learn's).
+    """
+
+    def __init__(self, classifier, *, solver: typing.Literal["sgd", "lbfgs"] = "sgd", **kwargs):
+        super().__init__(classifier, **kwargs)
+        if solver not in ("sgd", "lbfgs"):
+            raise ValueError(f"Expected solver 'sgd' or 'lbfgs'. Received: {solver!r}")
+        self.logits, self.in_one_go = classifier.get_layer("logits"), solver == "lbfgs"
+
+    @property
+    def trainable_variables(self):
+        return self.logits.trainable_variables
+
+    @property
+    def non_trainable_variables(self):
+        own = {id(v) for v in self.logits.variables}
+        return [v for v in self.variables if id(v) not in own]
+
+    def loss_terms(self, batch, training):
+        embedding = self.encode(batch.views[0], training=False)["embedding"]
+        logits = self.logits(tf.stop_gradient(embedding))
+        return {"cross_entropy": losses.cross_entropy(batch.labels, logits)}, logits
+
+    def solve(self, source, iterations=1000):
+        """Sets the logits to the regression's minimum on a source's pictures (solver lbfgs)."""
+        encode = tf.function(lambda images: self.classifier(images, training=False)["embedding"])
+        features, labels = (np.concatenate(parts) for parts in zip(*(
+            (encode(images).numpy(), labels.numpy()) for images, labels in data.evaluation_batches(source))))
+        strength = 1.0 / (self.weight_decay * len(labels)) if self.weight_decay else np.inf
+        found = LogisticRegression(C=strength, max_iter=iterations, tol=1e-6).fit(features.astype(np.float64), labels)
+        kernel, bias = found.coef_.T, found.intercept_
+        if kernel.shape[1] == 1:  # two classes: scikit-learn has one column, the difference
+            kernel, bias = np.concatenate([-kernel, kernel], axis=1) / 2, np.concatenate([-bias, bias]) / 2
+        every = np.zeros([kernel.shape[0], source.num_classes]), np.full([source.num_classes], bias.min() - 30.0)
+        every[0][:, found.classes_], every[1][found.classes_] = kernel, bias
+        for variable, value in zip((self.logits.kernel, self.logits.bias), every):
+            variable.assign(value)
