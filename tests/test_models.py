@@ -8,8 +8,9 @@ from tf_robust.models.torch_layers import Dropout, convolution
 SHAPES = {**{name: (16, 16, 3) for name in models.MODELS}, "lenet": (28, 28, 1), "resnet50_v2": (32, 32, 3),
           "resnet50": (32, 32, 3), "mlp": (1, 2, 1)}
 WIDTHS = {"lenet": 84, "resnet8": 64, "resnet20": 64, "resnet56": 64, "resnet50_v2": 2048, "resnet50": 2048,
+          "resnet50_cifar": 2048,
           "preact_resnet18": 512, "wide_resnet28_2": 128, "wide_resnet28_4": 256, "mlp": 32}
-STAGES = {"lenet": 2, "resnet50_v2": 4, "resnet50": 4, "preact_resnet18": 4, "mlp": 1}  # the others: 3
+STAGES = {"lenet": 2, "resnet50_v2": 4, "resnet50": 4, "resnet50_cifar": 4, "preact_resnet18": 4, "mlp": 1}  # the others: 3
 CLASSES = 5
 names = pytest.mark.parametrize("name", models.MODELS)
 
@@ -71,7 +72,7 @@ def test_resnet50_v2_has_the_papers_size(built):
 
 def test_networks_have_as_many_weights_as_their_published_code():
     """PyTorch's models, what is trained of them; Wide-ResNet counted layer by layer."""
-    expected = {("resnet50", 1000): 25_557_032, ("preact_resnet18", 10): 11_171_146,
+    expected = {("resnet50", 1000): 25_557_032, ("resnet50_cifar", 10): 23_520_842, ("preact_resnet18", 10): 11_171_146,
                 ("wide_resnet28_2", 10): wide_resnet_weights(2, 10), ("wide_resnet28_4", 100): wide_resnet_weights(4, 100)}
     for (name, classes), count in expected.items():
         model = models.build(name, SHAPES[name], classes)

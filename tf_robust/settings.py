@@ -22,7 +22,7 @@ class Settings:
         train_examples: train on only this many examples, stratified; 0: all.
         label_fraction: train on only this share of the training set, stratified, another for each seed.
         stylized_dir: folder of stylized pictures, one subfolder a class, to train on beside the natural ones; empty: none.
-        model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, preact_resnet18, wide_resnet28_2,
+        model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, resnet50_cifar, preact_resnet18, wide_resnet28_2,
             wide_resnet28_4, mlp.
         init_from: workdir or SavedModel of ours whose encoder the model begins with; empty: it begins at random.
         init_from_row: the same, as a row of the suite, of which the run with the same seed is taken (mode suite).

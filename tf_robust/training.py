@@ -79,7 +79,8 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
     step = checkpoints.restore(method, checkpoint_folder) if checkpoint_folder else 0
     if step:
         print(f"Resumed at step {step} of {steps * epochs}.", flush=True)
-    start, run_steps, validate = time.monotonic(), _steps_function(method), _validation(method, validation)
+    start, run_steps = time.monotonic(), _steps_function(method)
+    validate = _validation(method, source, validation, pipeline.get("views", ()))
     verbose = 1 if sys.stdout.isatty() else 2
     callbacks = keras.callbacks.CallbackList(list(callbacks), add_progbar=True, model=method, verbose=verbose,
                                              epochs=epochs, steps=steps)
@@ -115,8 +116,8 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
     return TrainingResult(step, time.monotonic() - start)
 
 
-def _validation(method, source):
-    """A function that measures a source in inference mode: {"val_cross_entropy": ..., "val_accuracy": ...}."""
+def _validation(method, known, source, views):
+    """A function that measures a source in inference mode: {"val_cross_entropy": ..., "val_accuracy": ...}, and monitors."""
     @tf.function(reduce_retracing=True)
     def sums(images, labels):
         logits = method.classifier(images, training=False)["logits"]
@@ -125,7 +126,8 @@ def _validation(method, source):
 
     def validate():
         loss, hits = np.sum([sums(*batch) for batch in data.evaluation_batches(source)], axis=0) / len(source)
-        return {"val_cross_entropy": float(loss), "val_accuracy": float(hits)}
+        monitored = {f"val_{name}": value for name, value in method.monitors(known, source, views).items()}
+        return {"val_cross_entropy": float(loss), "val_accuracy": float(hits), **monitored}
     return validate
 
 

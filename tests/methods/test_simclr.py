@@ -1,5 +1,7 @@
 """SimCLR: its loss against NumPy, its penalty against finite differences, its replicas against one device."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
 from tests.methods.test_methods import batches, build, weights
-from tf_robust import data, models, training
+from tf_robust import callbacks, data, metrics, models, training
 from tf_robust.data import augment
 from tf_robust.models import heads
 
@@ -147,3 +149,16 @@ def test_what_makes_no_sense_is_refused():
     for views in (("simclr",), ("clean", "simclr", "simclr")):
         with pytest.raises(ValueError, match="Expected two views"):
             build("simclr", tiny_network(SHAPE)).check_views(views)
+
+
+def test_validation_watches_neighbours_alignment_and_uniformity(tmp_path):
+    method, source, path = build("simclr", tiny_network()), tiny_source(), str(tmp_path / "history.json")
+    training.fit(method, source, epochs=2, batch_size=12, views=(augment.clean, mirrored), validation=tiny_source(30),
+                 callbacks=[callbacks.History(path)])
+    with open(path) as file:
+        logs = json.load(file)[-1]
+    known, found, turned = (method.classifier(images)["embedding"].numpy() for images in (
+        source.images / np.float32(255), tiny_source(30).images / np.float32(255), tiny_source(30).images[:, :, ::-1] / np.float32(255)))
+    assert logs["val_nearest_neighbours"] == metrics.nearest_neighbour_accuracy(known, source.labels, found, tiny_source(30).labels)
+    assert logs["val_alignment"] == pytest.approx(metrics.alignment(found, turned), rel=1e-4)
+    assert logs["val_uniformity"] == pytest.approx(metrics.uniformity(found), rel=1e-4)

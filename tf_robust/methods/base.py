@@ -52,6 +52,15 @@ class Method(keras.Model):
         """Told once, before training, how long it is; until then an epoch counts as one step. Returns warnings."""
         return []
 
+    def monitors(self, source, validation, views):
+        """{name: number} that is logged beside the validation's loss and accuracy.
+
+        Args:
+            source, validation: `Source`s. views: functions (images, seed) -> images.
+        """
+        del source, validation, views
+        return {}
+
     def call(self, images, training=False):
         return self.classifier(images, training=training)
 

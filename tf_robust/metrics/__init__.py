@@ -1,4 +1,4 @@
-"""Measures of predictions, in NumPy: calibration, corruption errors, flips of predictions.
+"""Measures of predictions, in NumPy: calibration, corruption errors, flips of predictions; and of embeddings.
 
 Accuracies, errors, probabilities and confidences are fractions in [0, 1]. Only what is divided by a reference network's
 (`mean_corruption_error`, `flip_rate`, ...) is in percent, as everywhere in print.
@@ -11,4 +11,5 @@ from tf_robust.metrics.corruption_error import (BENCHMARK, EXTRA, GROUPS, MEANS,
 from tf_robust.metrics.flips import (CIFAR_PERTURBATIONS, PERTURBATIONS, flip_probability, flip_rate,
                                      mean_flip_probability, mean_flip_rate)
 from tf_robust.metrics.references import reference_table
+from tf_robust.metrics.representation import alignment, nearest_neighbour_accuracy, uniformity
 from tf_robust.metrics.response_rate import aurra, response_rate_curve

@@ -1,4 +1,6 @@
-"""ResNet-50 for ImageNet (He et al., 2016a), with the stride in a block's 3x3 convolution as PyTorch has it."""
+"""ResNet-50 (He et al., 2016a), with the stride in a block's 3x3 convolution as PyTorch has it."""
+
+import functools
 
 import keras
 
@@ -8,11 +10,12 @@ from tf_robust.models.torch_layers import batch_norm, convolution, logits_initia
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, on the [0, 1] scale
 
 
-def resnet50(input_shape, num_classes, *, mean=MEAN, std=STD):
+def resnet50(input_shape, num_classes, *, small_pictures=False, mean=MEAN, std=STD):
     """Four stages of 3, 4, 6 and 3 bottleneck blocks; kernels from He et al.'s normal distribution over the fan-out.
 
     Args:
-        input_shape: (H, W, C), at least 32 pixels a side. num_classes: number of logits.
+        input_shape: (H, W, C), at least 32 pixels a side, 8 if they are small. num_classes: number of logits.
+        small_pictures: begin with a 3x3 convolution of stride 1 and no pooling, as for CIFAR (Chen et al., 2020, appendix B.9).
         mean, std: normalization inside the model, on the [0, 1] scale: numbers, or one a channel.
 
     Returns:
@@ -20,14 +23,21 @@ def resnet50(input_shape, num_classes, *, mean=MEAN, std=STD):
     """
     if input_shape[-1] == 1:
         mean, std = (sum(m) / len(m) if isinstance(m, tuple) else m for m in (mean, std))
-    images, x = heads.normalized_input(input_shape, mean, std, 32, "resnet50")
-    x = relu(batch_norm(_convolution(x, 64, 7, 2)))
-    x = keras.layers.MaxPooling2D(3, 2)(keras.layers.ZeroPadding2D(1)(x))  # after a ReLU, 0 is as good as -infinity
+    name = "resnet50_cifar" if small_pictures else "resnet50"
+    images, x = heads.normalized_input(input_shape, mean, std, 8 if small_pictures else 32, name)
+    if small_pictures:
+        x = relu(batch_norm(_convolution(x, 64, 3, 1)))
+    else:
+        x = relu(batch_norm(_convolution(x, 64, 7, 2)))
+        x = keras.layers.MaxPooling2D(3, 2)(keras.layers.ZeroPadding2D(1)(x))  # after a ReLU, 0 is as good as -infinity
     for stage, (filters, blocks, stride) in enumerate(((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)), start=1):
         for block in range(1, blocks + 1):
             x = _block(x, filters, stride if block == 1 else 1, f"stage_{stage}" if block == blocks else None)
     embedding = keras.layers.GlobalAveragePooling2D()(x)
-    return heads.classifier(images, embedding, num_classes, "resnet50", **logits_initializers(2048))
+    return heads.classifier(images, embedding, num_classes, name, **logits_initializers(2048))
+
+
+resnet50_cifar = functools.partial(resnet50, small_pictures=True, mean=0.5, std=0.5)
 
 
 def _block(x, filters, stride, name):

@@ -1,0 +1,52 @@
+"""Measures of embeddings, against loops and closed forms."""
+
+import numpy as np
+import pytest
+
+from tf_robust import metrics
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("neighbours", [1, 7, 1000])
+def test_neighbours_vote_with_their_similarity(neighbours):
+    random = np.random.RandomState(0)
+    known, found = random.randn(60, 5), random.randn(300, 5)
+    known_labels, labels = random.randint(4, size=60), random.randint(4, size=300)
+    right = 0
+    for vector, label in zip(found, labels):
+        similarities = sorted(((unit(k) @ unit(vector), l) for k, l in zip(known, known_labels)), reverse=True)[:neighbours]
+        votes = {c: sum(np.exp(s / 0.1) for s, l in similarities if l == c) for c in range(4)}
+        right += max(votes, key=votes.get) == label
+    accuracy = metrics.nearest_neighbour_accuracy(known, known_labels, 3 * found, labels, neighbours=neighbours)
+    assert accuracy == pytest.approx(right / 300)
+
+
+def test_classes_apart_are_told_apart():
+    labels = np.arange(30) % 3
+    vectors = np.eye(3)[labels] + np.random.RandomState(0).normal(0, 0.1, (30, 3))
+    assert metrics.nearest_neighbour_accuracy(vectors, labels, vectors, labels, neighbours=5) == 1.0
+    assert metrics.nearest_neighbour_accuracy(vectors, labels, vectors, (labels + 1) % 3, neighbours=5) == 0.0
+
+
+def test_alignment_and_uniformity_have_closed_forms():
+    one, other = np.array([[1.0, 0.0]] * 4), np.array([[0.0, 2.0]] * 4)
+    assert metrics.alignment(one, 5 * one) == 0.0 and metrics.alignment(one, other) == pytest.approx(2.0)
+    assert metrics.alignment(one, -one) == pytest.approx(4.0)
+    assert metrics.uniformity(one) == 0.0
+    assert metrics.uniformity([[1.0, 0.0], [-3.0, 0.0]]) == pytest.approx(-8.0)
+    vectors = np.random.RandomState(0).randn(7, 3)
+    distances = [np.sum((unit(a) - unit(b)) ** 2) for i, a in enumerate(vectors) for b in vectors[:i]]
+    assert metrics.uniformity(vectors) == pytest.approx(np.log(np.mean(np.exp(-2 * np.array(distances)))))
+
+
+def test_what_makes_no_sense_is_refused():
+    good = np.ones([2, 3])
+    for call, said in ((lambda: metrics.uniformity(good[:1]), "at least 2"), (lambda: metrics.uniformity(good[0]), r"\[N, E\]"),
+                       (lambda: metrics.alignment(good * np.nan, good), "finite embeddings"),
+                       (lambda: metrics.nearest_neighbour_accuracy(good, [0, 1], good, [0, 1], neighbours=0), "neighbours >= 1"),
+                       (lambda: metrics.nearest_neighbour_accuracy(good, [0, 1], good, [0, 1], temperature=0), "temperature > 0")):
+        with pytest.raises(ValueError, match=said):
+            call()
