@@ -52,7 +52,7 @@ def parsed(arguments):
     return values
 
 
-def runs_of(values, names, row):
+def runs_of(values, names, row, shown_as=""):
     """One `Run` a seed. Its flags are those that it depends on: not the other methods', not where things are."""
     used = set()
 
@@ -70,7 +70,7 @@ def runs_of(values, names, row):
     if not values.seeds or len(set(values.seeds)) != len(values.seeds):
         raise ValueError(f"Expected --seeds, each once. Received: {_text(values.seeds) or 'none'}")
     return [experiment.Run(told, measuring, {"method": options, "augmentations": augmentations},
-                           {**texts, "seeds": str(seed)}, defaults, row, seed) for seed in values.seeds]
+                           {**texts, "seeds": str(seed)}, defaults, row, seed, shown_as) for seed in values.seeds]
 
 
 def _text(value):
@@ -83,7 +83,8 @@ def suite(values, names):
     overrides = [f"--{name}={_text(values[name].value)}" for name in names
                  if values[name].present and name not in ("mode", "suite", "workdir")]
     runs = [run for row in rows
-            for run in runs_of(parsed([f"--flagfile={os.path.join(folder, row)}.flags", *overrides]), names, row)]
+            for run in runs_of(parsed([f"--flagfile={os.path.join(folder, row)}.flags", *overrides]), names, row,
+                               table.get("shown_as", {}).get(row, ""))]
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an unfinished table is balanced
     workdir = values.workdir or os.path.join("runs", table["name"])
     finish(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table)
@@ -92,7 +93,7 @@ def suite(values, names):
 def run(values, names):
     """Trains, exports, evaluates and reports one row, once a seed."""
     workdir, row, table = place_of(values)
-    runs = runs_of(values, names, row)
+    runs = runs_of(values, names, row, table.get("shown_as", {}).get(row, ""))
     finish(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table)
 
 

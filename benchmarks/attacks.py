@@ -127,8 +127,8 @@ def distances(seed, model, images, labels):
             found = np.asarray(call())
             sizes = NORMS[norm].size(tf.constant(found - images)).numpy()
             sizes[correct(model, found, labels)] = np.inf
-            rows.append({"seed": seed, "norm": norm, "row": name, "median": float(np.median(sizes)), "found": float(np.isfinite(sizes).mean()),
-                         "seconds": time.perf_counter() - start})
+            rows.append({"seed": seed, "norm": norm, "row": name, "median": float(np.median(sizes)),
+                         "found": float(np.isfinite(sizes).mean()), "seconds": time.perf_counter() - start})
             print(f"seed {seed}, {norm} {name}: median {rows[-1]['median']:.5g}, {rows[-1]['found']:.0%} found, "
                   f"{rows[-1]['seconds']:.0f} s", flush=True)
     return rows
@@ -152,7 +152,8 @@ def main(_):
         for row in far:
             best = min(r["median"] for r in far if (r["seed"], r["norm"]) == (row["seed"], row["norm"]) and r["row"] != "ours")
             row["of_best"] = row["median"] / best
-            lines.append(f"| {row['seed']} | {row['norm']} | {row['row']} | {row['median']:.5g} | {row['of_best']:.3f} | {row['found']:.0%} |")
+            lines.append(f"| {row['seed']} | {row['norm']} | {row['row']} | {row['median']:.5g} | {row['of_best']:.3f} | "
+                         f"{row['found']:.0%} |")
         for norm in FLAGS.norms:
             found_here = [row["of_best"] for row in far if (row["norm"], row["row"]) == (norm, "ours")]
             print(f"{norm}: {', '.join(f'{ratio:.3f}' for ratio in found_here)} of foolbox's best median, goal at most {GOALS[norm]}")

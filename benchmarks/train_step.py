@@ -7,7 +7,7 @@ AugMix with its stability loss and NoisyMix train on three views. A step of thei
 pictures; NoisyMix draws another stage at each step, so its steps take unequal times. The views are given; the row "views of
 noisymix" is the time of making them: crop, flip and two AugMix of each picture. Seeds come from a step that changes, so that
 nothing is folded away. The input gradient's penalty is 7/3 of cross-entropy's arithmetic as a finite difference; adversarial
-training takes seven steps to the pixels, 17/3. Before its start, a method's step is a plain one (rows "before start").
+training takes seven steps to the pixels, 17/3. SimCLR trains on two views, MoCo on one, with one more forward pass (4/3). Before its start, a method's step is a plain one (rows "before start").
 Peak memory is what the resident set grows by, in a process of its own.
 """
 
@@ -32,7 +32,8 @@ from tf_robust.files import whole_file, write_json
 CASES = {"lenet": (28, 28, 1), "resnet20": (32, 32, 3)}
 LIMITS = {"lenet": {"fcl": 4.0},
           "resnet20": {"fcl": 3.6, "augmix": 3.15, "noisymix": 3.5, "mixup": 1.08, "cutmix": 1.08, "manifold_mixup": 1.08,
-                       "nfm": 1.2, "input_gradient": 2.5, "input_gradient, finite difference": 2.6}}
+                       "nfm": 1.2, "input_gradient": 2.5, "input_gradient, finite difference": 2.6,
+                       "simclr": 2.2, "moco": 1.45}}
 ALONE = {"noise": "none", "jsd_weight": 0.0}  # NoisyMix without noise and without views
 PIPELINE = "views of noisymix"
 ROWS = {"cross_entropy": ("cross_entropy", {}), "gaussian": ("gaussian", {}),
@@ -44,8 +45,8 @@ ROWS = {"cross_entropy": ("cross_entropy", {}), "gaussian": ("gaussian", {}),
         "noisymix, paper's noise": ("noisymix", {"noise": "paper"}), PIPELINE: (None, {}),
         "input_gradient": ("input_gradient", {}),
         "input_gradient, finite difference": ("input_gradient", {"form": "finite_difference"}),
-        "adversarial": ("adversarial", {})}
-VIEWS = {"augmix": 3, "noisymix": 3, "noisymix, paper's noise": 3}
+        "adversarial": ("adversarial", {}), "simclr": ("simclr", {}), "moco": ("moco", {"queue": 4096})}
+VIEWS = {"simclr": 2, "moco": 2, "augmix": 3, "noisymix": 3, "noisymix, paper's noise": 3}
 flags.DEFINE_list("models", list(CASES), "models to time.")
 flags.DEFINE_integer("batch_size", 128, "pictures a step.")
 flags.DEFINE_integer("repeats", 15, "interleaved repeats; medians are reported.")

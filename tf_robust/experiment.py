@@ -27,12 +27,14 @@ class Run:
         settings: `Settings`. measuring: `evaluation.Measuring`.
         hyperparameters: {"method": {...}, "augmentations": {name: {...}}}, keyword arguments; views' are among the latter.
         flags: {name: text}, everything the run depends on but where the data are, as written to `flags.txt`.
-        defaults: {name: text}, the same flags' defaults. row: its name in tables. seed: int.
+        defaults: {name: text}, the same flags' defaults. row: name of its flagfile. seed: int.
+        shown_as: its name in tables; empty: the row's.
     """
 
-    def __init__(self, settings, measuring, hyperparameters, flags, defaults, row, seed):
+    def __init__(self, settings, measuring, hyperparameters, flags, defaults, row, seed, shown_as=""):
         self.settings, self.measuring, self.hyperparameters = settings, measuring, hyperparameters
         self.flags, self.defaults, self.row, self.seed = flags, defaults, row, seed
+        self.shown_as = shown_as or row
         self.start = settings.init_from  # a suite sets it for a run that begins with another row's
 
     def claimed(self, folder):
@@ -151,7 +153,9 @@ class Run:
         if "adversarial" in self.measuring.evaluations:
             figures.attacked(os.path.join(folder, "figures"), predict, source)
         rows = evaluation.rows_of(records, self.measuring, evaluation.is_imagenet(source, self.measuring))
-        return {"row": self.row, "seed": self.seed, "method": s.method, "data": s.data, "model": s.model,
+        if s.label_fraction != 1:
+            rows = [dataclasses.replace(row, measure=f"{evaluation.LABEL_FRACTION}{s.label_fraction:g}/{row.measure}") for row in rows]
+        return {"row": self.shown_as, "seed": self.seed, "method": s.method, "data": s.data, "model": s.model,
                 "split": self.measuring.evaluation_split, "measuring": self._measured(), "card": card,
                 "rows": [dataclasses.asdict(row) for row in rows], "versions": workdir.environment(),
                 "commit": workdir.commit(), "date": datetime.date.today().isoformat(), "saved_model": saved_model}

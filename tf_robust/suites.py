@@ -18,7 +18,8 @@ def table_of(folder, home):
         folder: a path, or one below `home`. home: the folder that has `flags/`.
 
     Returns:
-        (path, [row names], {"title", "name", "rows", and what the file has of "baseline", "paper", "notes"})
+        (path, [row names], {"title", "name", "rows", and what the file has of "baseline", "paper", "notes", and "shown_as": {row:
+        its name in tables, where several rows are one method with other shares of the labels}})
 
     Raises:
         FileNotFoundError: there are no flagfiles.

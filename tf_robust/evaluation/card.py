@@ -7,6 +7,7 @@ from tf_robust.data import toy
 from tf_robust.evaluation import adversarial, boundary
 from tf_robust.evaluation.sets import NOISE_SEED
 
+LABEL_FRACTION = "label_fraction_"
 _BINS = "100 examples a bin by confidence, the last bin included"
 
 
@@ -54,9 +55,14 @@ def _how_corrupted(measuring, made):
     return known or {"prepared_set": os.path.basename(measuring.corruptions_from.rstrip("/"))}
 
 
+def plain(measure):
+    """A measure's name without the share of the labels that its row was trained with: `label_fraction_0.1/clean` -> `clean`."""
+    return measure.split("/", 1)[1] if measure.startswith(LABEL_FRACTION) else measure
+
+
 def family(measure):
     """The part of the card that a measure depends on beside `data`."""
-    first = measure.split("/")[0]
+    first = plain(measure).split("/")[0]
     return {"un": "noise", "nun": "noise", "aurra": "calibration"}.get(first, first)
 
 

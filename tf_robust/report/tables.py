@@ -56,7 +56,7 @@ def aggregate(evaluations, paper=None, baseline=None):
 
 def is_detail(measure):
     """Whether a measure is of one corruption, severity or perturbation, or of one check of the attacks."""
-    first, *rest = measure.split("/")
+    first, *rest = card.plain(measure).split("/")
     if first == "checks":
         return rest != ["failed"]
     return first in ("corruptions", "flips") and rest[0] in _MEMBERS
@@ -79,18 +79,19 @@ def _check_cards(evaluations):
 
 def _by_cell(evaluations):
     """{(row, measure): {seed: row of the evaluation}}"""
-    found, seen = {}, set()
+    found = {}
     for evaluation in evaluations:
         if missing := {"row", "seed", "rows"} - evaluation.keys():
             raise ValueError(f"Expected an evaluation with row, seed, rows. Missing: {sorted(missing)}")
-        run = evaluation["row"], evaluation["seed"]
-        if run in seen:
-            raise ValueError(f"Expected one evaluation a row and seed. Received two: row {run[0]!r}, seed {run[1]}")
-        seen.add(run)
+        row, seed = evaluation["row"], evaluation["seed"]
         for measured in evaluation["rows"]:
-            found.setdefault((run[0], measured["measure"]), {})[run[1]] = measured
+            by_seed = found.setdefault((row, measured["measure"]), {})
+            if seed in by_seed:
+                raise ValueError(f"Expected one evaluation a row and seed. Received two of {measured['measure']!r}: row {row!r}, "
+                                 f"seed {seed}")
+            by_seed[seed] = measured
     if not found:
-        raise ValueError(f"Expected evaluations with measures. Received: {len(seen)} evaluations without any")
+        raise ValueError(f"Expected evaluations with measures. Received: {len(evaluations)} evaluations without any")
     return found
 
 
