@@ -7,7 +7,8 @@ AugMix with its stability loss and NoisyMix train on three views. A step of thei
 pictures; NoisyMix draws another stage at each step, so its steps take unequal times. The views are given; the row "views of
 noisymix" is the time of making them: crop, flip and two AugMix of each picture. Seeds come from a step that changes, so that
 nothing is folded away. The input gradient's penalty is 7/3 of cross-entropy's arithmetic as a finite difference; adversarial
-training takes seven steps to the pixels, 17/3. SimCLR trains on two views, MoCo on one, with one more forward pass (4/3). Before its start, a method's step is a plain one (rows "before start").
+training takes seven steps to the pixels, 17/3; SimCLR trains on two views, MoCo on one, with one more forward pass, 4/3. Before
+its start, a method's step is a plain one (rows "before start").
 Peak memory is what the resident set grows by, in a process of its own.
 """
 
