@@ -49,7 +49,7 @@ def open_folder(root, split, **options):
 
 def examples(dataset):
     """[(pixels, label)] of all batches."""
-    return [(image.tobytes(), label) for image, label in dataset.unbatch().as_numpy_iterator()]
+    return [(image.tobytes(), label) for image, label, *_ in dataset.unbatch().as_numpy_iterator()]
 
 
 def test_classes_are_the_sorted_subfolders(divided):
@@ -190,3 +190,9 @@ def test_what_precedes_the_broken_file_is_given_and_the_first_one_is_named(divid
 def test_the_number_of_batches_is_known(divided):
     source = open_folder(divided, "train")
     assert len(source.ordered(6)) == 4 and len(source.epoch(0, 0, 6)) == 3 and len(source.epoch(0, 0, 6, 2)) == 1
+
+
+def test_an_epochs_pictures_know_their_place(divided):
+    source = open_folder(divided, "train")
+    labels, positions = zip(*[(label, position) for _, label, position in source.epoch(3, 1, 5).unbatch().as_numpy_iterator()])
+    assert sorted(positions) == list(range(20)) and [source.labels[p] for p in positions] == list(labels)

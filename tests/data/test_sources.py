@@ -12,9 +12,8 @@ each_split = pytest.mark.parametrize("name, split", [(name, split) for name in E
 
 
 def arrays(dataset):
-    """All batches of a Dataset of (images, labels) as two arrays."""
-    images, labels = zip(*dataset.as_numpy_iterator())
-    return np.concatenate(images), np.concatenate(labels)
+    """All batches of a Dataset of (images, labels, ...) as arrays."""
+    return [np.concatenate(parts) for parts in zip(*dataset.as_numpy_iterator())]
 
 
 def numbered(size, num_classes=1):
@@ -62,7 +61,8 @@ def test_an_epoch_is_a_permutation_that_seed_and_epoch_decide():
 
 
 def test_an_epoch_holds_whole_batches_and_its_own_labels():
-    images, labels = arrays(numbered(14, num_classes=5).epoch(0, 0, 4))
+    images, labels, positions = arrays(numbered(14, num_classes=5).epoch(0, 0, 4))
+    np.testing.assert_array_equal(positions, images.ravel())
     assert len(np.unique(images)) == 12
     np.testing.assert_array_equal(labels, images.ravel() % 5)
 

@@ -43,14 +43,14 @@ def stream(root, monkeypatch):
 
 def examples(dataset):
     """[(number of the picture, label)]; a picture without ramp is its number all over, however it is cropped."""
-    images, labels = (np.concatenate(parts) for parts in zip(*dataset.as_numpy_iterator()))
+    images, labels, *_ = (np.concatenate(parts) for parts in zip(*dataset.as_numpy_iterator()))
     assert images.dtype == np.uint8 and labels.dtype == np.int64 and images.shape[1:] == (8, 8, 3)
     assert (images == images[:, :1, :1, :1]).all()
     return list(zip(images[:, 0, 0, 0].tolist(), labels.tolist()))
 
 
 def pixels(dataset):
-    return [image.tobytes() for image, _ in dataset.unbatch().as_numpy_iterator()]
+    return [image.tobytes() for image, *_ in dataset.unbatch().as_numpy_iterator()]
 
 
 def expected(split, size):
@@ -113,6 +113,7 @@ def three_files(stream, tmp_path, monkeypatch):
                 writer.write(record.numpy())
     monkeypatch.setattr(tfds_sets, "WINDOW", 7)
     monkeypatch.setattr(tfds_sets.RecordSource, "_files", files)
+    monkeypatch.setattr(tfds_sets.RecordSource, "_lengths", [5, 10, 9])
     monkeypatch.setattr(tfds_sets.RecordSource, "varying_size", True)
     return stream("ramps", "train")
 
@@ -129,6 +130,13 @@ def test_augmented_batches_of_a_stream_go_on_where_the_epoch_was_left(three_file
         assert batches(skip_batches=skip) == whole[skip:]
 
 
+def test_a_streams_examples_know_their_place_in_the_fixed_order(three_files, monkeypatch):
+    monkeypatch.setattr(tfds_sets.RecordSource, "varying_size", False)  # pictures as they are
+    whole = [image.tobytes() for image, _ in three_files.ordered(24).unbatch().as_numpy_iterator()]
+    for image, _, position in three_files.epoch(3, 1, 4).unbatch().as_numpy_iterator():
+        assert whole[position] == image.tobytes()
+
+
 def test_a_stream_of_pictures_of_one_size_keeps_them(root, stream):
     in_memory = np.stack([image for image, _ in data.load("ramps", "train", root).as_numpy_iterator()])
     streamed = np.concatenate([images for images, _ in stream("ramps", "train").ordered(5)])
@@ -139,7 +147,7 @@ def test_a_stream_of_pictures_of_many_sizes_crops_anew_in_every_epoch(stream, mo
     monkeypatch.setattr(tfds_sets.RecordSource, "varying_size", True)
 
     def windows(seed, epoch):  # what is left of the ramp, whichever picture it is in
-        images = np.concatenate([images for images, _ in stream("ramps", "train").epoch(seed, epoch, 4)])
+        images = np.concatenate([images for images, *_ in stream("ramps", "train").epoch(seed, epoch, 4)])
         return images - images[:, :1, :1].astype(int)
     for other in (windows(0, 1), windows(1, 0)):
         assert np.mean((windows(0, 0) == other).all(axis=(1, 2, 3))) < 0.1

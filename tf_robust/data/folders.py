@@ -28,7 +28,7 @@ class FileSource(Source):
     def ordered(self, batch_size):
         def crop(image, _):
             return image_ops.center_crop_resized(image, self.image_shape[0])
-        return self._examples(tf.range(self.size), crop).batch(batch_size)
+        return self._examples(tf.range(self.size), crop).map(lambda image, label, _: (image, label)).batch(batch_size)
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0):
         def crop(image, i):
@@ -37,7 +37,7 @@ class FileSource(Source):
         return self._examples(order, crop).batch(batch_size, drop_remainder=True)
 
     def _examples(self, order, crop):
-        """Dataset of (uint8 [H, W, C], int64) of the files `order`, int [N], cropped by `crop(image, number)`.
+        """Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N], cropped by `crop(image, number)`.
 
         TensorFlow does not say which file it could not decode. So that one is left out here and missed at its place:
         each example carries its place, and an end mark follows the last.
@@ -46,14 +46,14 @@ class FileSource(Source):
         count = len(order)
 
         def example(place, i):
-            return place, tf.cast(tf.round(crop(self._read(paths[i]), i)), tf.uint8), labels[i]
+            return place, tf.cast(tf.round(crop(self._read(paths[i]), i)), tf.uint8), labels[i], tf.cast(i, tf.int64)
 
         def checked(place, found):
             tf.debugging.Assert(found[0] == place, [tf.strings.join([
                 "Expected a picture that can be decoded. Received: ", paths[order[place]],
                 " (missing, empty, cut short, or not a picture at all). Replace or delete it"])])
             return found[1:]
-        end = tf.data.Dataset.from_tensors((np.int64(count), np.zeros(self.image_shape, np.uint8), np.int64(0)))
+        end = tf.data.Dataset.from_tensors((np.int64(count), np.zeros(self.image_shape, np.uint8), np.int64(0), np.int64(0)))
         examples = tf.data.Dataset.from_tensor_slices(order).enumerate().map(example, _PARALLEL, deterministic=True)
         examples = examples.ignore_errors().concatenate(end).enumerate().take(count).map(checked)
         return examples.apply(tf.data.experimental.assert_cardinality(count))

@@ -15,10 +15,12 @@ class Batch(typing.NamedTuple):
         views: tuple of float32 [B, H, W, C] in [0, 1]; the first is the picture a classifier sees.
         labels: int64 [B].
         step: int64 [B], the global step, the same for all (a vector, so that replicas can divide the batch).
+        positions: int64 [B], each picture's place in the training set.
     """
     views: tuple
     labels: tf.Tensor
     step: tf.Tensor
+    positions: tf.Tensor = None
 
 
 def training_epoch(source, batch_size, *, seed, epoch, augmentations=(), views=(clean,), skip_batches=0):
@@ -37,7 +39,7 @@ def training_epoch(source, batch_size, *, seed, epoch, augmentations=(), views=(
     steps = steps_per_epoch(source, batch_size)
 
     def to_batch(step, example):
-        images, labels = example
+        images, labels, positions = example
         picture, shape = image_ops.to_float(images), [batch_size, *source.image_shape]
 
         def applied(function, picture, purpose):
@@ -46,7 +48,7 @@ def training_epoch(source, batch_size, *, seed, epoch, augmentations=(), views=(
         for position, augment in enumerate(augmentations):
             picture = applied(augment, picture, 1000 + position)
         made = tuple(applied(view, picture, 2000 + position) for position, view in enumerate(views))
-        return Batch(made, labels, tf.fill([batch_size], step))
+        return Batch(made, labels, tf.fill([batch_size], step), positions)
 
     batches = source.epoch(seed, epoch, batch_size, skip_batches).enumerate(start=epoch * steps + skip_batches)
     options = tf.data.Options()

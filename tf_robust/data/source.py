@@ -51,7 +51,8 @@ class Source:
         raise NotImplementedError
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0):
-        """The same in the epoch's own order, whole batches only, without the first `skip_batches`."""
+        """Dataset of (uint8 [B, H, W, C], int64 [B], int64 [B]), the last each example's place in the fixed order, in the epoch's
+        own order, whole batches only, without the first `skip_batches`."""
         raise NotImplementedError
 
 
@@ -78,7 +79,8 @@ class ArraySource(Source):
         images, labels = tf.constant(self.images), tf.constant(self.labels)
         order = epoch_order(self.size, seed, epoch)
         batches = tf.data.Dataset.from_tensor_slices(order).skip(skip_batches * batch_size)
-        return batches.batch(batch_size, drop_remainder=True).map(lambda i: (tf.gather(images, i), tf.gather(labels, i)))
+        return batches.batch(batch_size, drop_remainder=True).map(
+            lambda i: (tf.gather(images, i), tf.gather(labels, i), tf.cast(i, tf.int64)))
 
     def subset(self, indices):
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], images=self.images[indices],

@@ -49,6 +49,11 @@ class RecordSource(Source):
     def _files(self):
         return [str(f) for f in self.builder.info.splits[self.tfds_split].filepaths]
 
+    @property
+    def _lengths(self):
+        """The number of records in each file."""
+        return self.builder.info.splits[self.tfds_split].shard_lengths
+
     def ordered(self, batch_size):
         crop = self._example(lambda image, _: image_ops.center_crop_resized(image, self.image_shape[0]))
         records = tf.data.TFRecordDataset(self._files).enumerate()
@@ -57,20 +62,24 @@ class RecordSource(Source):
     def epoch(self, seed, epoch, batch_size, skip_batches=0):
         crop = self._example(lambda image, position: image_ops.random_resized_crop_flip(
             image, self.image_shape[0], example_seed(seed, epoch, position)))
-        files = tf.random.experimental.stateless_shuffle(tf.constant(self._files), [seed, epoch])
-        records = tf.data.Dataset.from_tensor_slices(files).interleave(
-            tf.data.TFRecordDataset, cycle_length=16, block_length=16, num_parallel_calls=_PARALLEL, deterministic=True)
+        files, firsts = tf.constant(self._files), tf.constant(np.cumsum([0, *self._lengths[:-1]]), tf.int64)
+        order = tf.random.experimental.stateless_shuffle(tf.range(len(self._files)), [seed, epoch])
+        records = tf.data.Dataset.from_tensor_slices((tf.gather(files, order), tf.gather(firsts, order))).interleave(
+            lambda file, first: tf.data.TFRecordDataset(file).enumerate(start=first), cycle_length=16, block_length=16,
+            num_parallel_calls=_PARALLEL, deterministic=True)
 
         def shuffled(window, content):
-            order = tf.random.experimental.stateless_shuffle(content, tf.stack([seed + (epoch << 32), window]))
-            return tf.data.Dataset.from_tensor_slices(order)
+            order = tf.random.experimental.stateless_shuffle(
+                tf.range(tf.shape(content[0])[0]), tf.stack([seed + (epoch << 32), window]))
+            return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(lambda part: tf.gather(part, order), content))
         records = records.batch(WINDOW).enumerate().flat_map(shuffled).enumerate().skip(skip_batches * batch_size)
-        return records.map(crop, _PARALLEL, deterministic=True).batch(batch_size, drop_remainder=True)
+        return records.map(lambda turn, record: (*crop(turn, record[1]), record[0]), _PARALLEL,
+                           deterministic=True).batch(batch_size, drop_remainder=True)
 
     def fingerprint(self):
         """Of the set's name and version and the number of examples in each file."""
         info = self.builder.info
-        return digest(f"{info.full_name} {self.tfds_split} {info.splits[self.tfds_split].shard_lengths} {self.image_shape}")
+        return digest(f"{info.full_name} {self.tfds_split} {self._lengths} {self.image_shape}")
 
 
 @functools.lru_cache(maxsize=8)
