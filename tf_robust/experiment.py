@@ -68,7 +68,8 @@ class Run:
                                  f"{s.init_from_row!r}. Received neither")
             if self.start:
                 models.start(classifier, self.start, head=s.init_head)
-            method = methods.METHODS[s.method](classifier, seed=self.seed, **self.hyperparameters["method"])
+            method = methods.METHODS[s.method](classifier, seed=self.seed, examples=len(source),
+                                               **self.hyperparameters["method"])
             method.check_views(s.views)
             schedule = optimizers.learning_rate_schedule(
                 s.schedule, s.learning_rate, steps_per_epoch=steps, epochs=s.epochs,

@@ -28,7 +28,7 @@ class Settings:
         init_from_row: the same, as a row of the suite, of which the run with the same seed is taken (mode suite).
         init_head: begin with its logits too, which then must be of the same classes.
         method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl, noisymix, cutmix, puzzlemix, augmax,
-            adversarial, input_gradient, simclr, moco, linear_probe, finetune, l2_sp, similarity.
+            adversarial, input_gradient, simclr, moco, instdis, pirl, linear_probe, finetune, l2_sp, similarity.
         augmentations: applied in this order: crop_flip, patch_gaussian, autoaugment, augmix.
         views: what the method sees of the augmented picture, a view each: clean, any augmentation, or a family of contrastive
             views: simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl.

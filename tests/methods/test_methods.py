@@ -11,9 +11,9 @@ from tf_robust import checkpoints, data, export, loading, losses, methods, train
 from tf_robust.data.augment import clean
 from tf_robust.methods.base import AuxiliaryTermMethod
 
-OPTIONS = {"fcl": {"k": 20}, "moco": {"queue": 30}}
-DETERMINISTIC = ("cross_entropy", "input_gradient", "simclr", "linear_probe", "finetune", "l2_sp", "similarity")
-VIEWS = {"noisymix": 3, "augmax": 5, "simclr": 2, "moco": 2}  # of those that want several
+OPTIONS = {"fcl": {"k": 20}, "moco": {"queue": 30}, "instdis": {"examples": 48}, "pirl": {"examples": 48}}
+DETERMINISTIC = ("cross_entropy", "input_gradient", "simclr", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
+VIEWS = {"noisymix": 3, "augmax": 5, "simclr": 2, "moco": 2, "pirl": 2}  # of those that want several
 AUXILIARY = [name for name, method in methods.METHODS.items() if issubclass(method, AuxiliaryTermMethod)]
 
 

@@ -35,7 +35,7 @@ def mirrored(images, seed):
 def test_the_loss_is_that_of_the_paper():
     method, batch = moco(batch_norm=False, temperature=0.3), batch_of()
     query, key = (unit(method.query_encoder(view)[1].numpy()) for view in batch.views)
-    queue = method.queue.numpy()
+    queue = method.memory.numpy()
     np.testing.assert_allclose(np.linalg.norm(queue, axis=1), 1.0, rtol=1e-5)
     expected = []
     for q, k in zip(query, key):
@@ -58,7 +58,7 @@ def test_the_queue_holds_the_newest_keys_and_starts_over_at_its_end(queue):
         keys = unit(method.query_encoder(batch.views[1])[1].numpy())
         method.query_encoder.set_weights(now)
         newest.update({(step * 4 + i) % queue: key for i, key in enumerate(keys)})
-    np.testing.assert_allclose(method.queue.numpy(), [newest[place] for place in range(queue)], atol=1e-5)
+    np.testing.assert_allclose(method.memory.numpy(), [newest[place] for place in range(queue)], atol=1e-5)
 
 
 def test_the_key_encoder_is_the_exact_average_of_the_querys_past():
@@ -80,7 +80,7 @@ def test_the_key_encoder_is_the_exact_average_of_the_querys_past():
 
 def test_nothing_is_trained_but_query_encoder_and_monitor():
     method = moco()
-    followers = {id(v) for v in method.key_encoder.variables} | {id(method.queue)}
+    followers = {id(v) for v in method.key_encoder.variables} | {id(method.memory)}
     assert not followers & {id(v) for v in method.trainable_variables}
     assert followers <= {id(v) for v in method.non_trainable_variables}
     with tf.GradientTape() as tape:
@@ -118,7 +118,7 @@ def test_two_replicas_take_the_step_of_one(two_replicas):
         training.fit(method, tiny_source(24, SHAPE), epochs=2, batch_size=6, views=(augment.clean, mirrored))
     for a, b in zip(weights(one), weights(two)):
         np.testing.assert_allclose(a, b, atol=2e-5)
-    np.testing.assert_allclose(one.queue.numpy(), two.queue.numpy(), atol=2e-4)
+    np.testing.assert_allclose(one.memory.numpy(), two.memory.numpy(), atol=2e-4)
     for a, b in zip(one.key_encoder.variables, two.key_encoder.variables):
         np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-5)
 
@@ -130,7 +130,7 @@ def test_checkpoints_hold_queue_and_key_encoder(tmp_path):
     checkpoints.save(method, str(tmp_path), 2)
     fresh = build("moco", tiny_network(SHAPE, seed=1), queue=10, projection_width=5, seed=1)
     checkpoints.restore(fresh, str(tmp_path))
-    for a, b in zip((method.queue, *method.key_encoder.variables), (fresh.queue, *fresh.key_encoder.variables)):
+    for a, b in zip((method.memory, *method.key_encoder.variables), (fresh.memory, *fresh.key_encoder.variables)):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
@@ -148,7 +148,7 @@ def test_it_learns_what_tells_pictures_apart():
 
 def test_what_makes_no_sense_is_refused():
     for options, said in (({"temperature": 0.0}, "temperature > 0"), ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
-                          ({"queue": 0}, "queue >= 1"), ({"batch_norm_groups": 0}, "batch_norm_groups >= 1")):
+                          ({"queue": 0}, "at least one row"), ({"batch_norm_groups": 0}, "batch_norm_groups >= 1")):
         with pytest.raises(ValueError, match=said):
             moco(**options)
     with pytest.raises(ValueError, match="queue of at least the batch, 4"):

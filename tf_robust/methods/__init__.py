@@ -9,6 +9,7 @@ from tf_robust.methods.fcl import FeatureContrastive
 from tf_robust.methods.finetune import L2SP, FineTune, Similarity
 from tf_robust.methods.gaussian import ContrastiveGaussian, Gaussian
 from tf_robust.methods.input_gradient import InputGradient
+from tf_robust.methods.instdis import PIRL, InstDis
 from tf_robust.methods.linear_probe import LinearProbe
 from tf_robust.methods.moco import MoCo
 from tf_robust.methods.noisymix import NoisyMix
@@ -28,6 +29,8 @@ METHODS = {
     "input_gradient": InputGradient,
     "simclr": SimCLR,
     "moco": MoCo,
+    "instdis": InstDis,
+    "pirl": PIRL,
     "linear_probe": LinearProbe,
     "finetune": FineTune,
     "l2_sp": L2SP,

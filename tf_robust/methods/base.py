@@ -18,12 +18,12 @@ class Method(keras.Model):
 
     Args:
         classifier: keras.Model, [0, 1] pictures -> {"logits", "embedding"}.
-        seed: int, the run's seed.
+        seed: int, the run's seed. examples: size of the training set, for methods that remember each picture.
         weight_decay: weight * w is added to the gradient of every trainable variable w, batch norm's and biases
             included (L2 regularization of weight / 2 |w|^2, as PyTorch's SGD does it) unless a method says otherwise.
     """
 
-    def __init__(self, classifier, *, seed=0, weight_decay: float = 0.0):
+    def __init__(self, classifier, *, seed=0, examples=0, weight_decay: float = 0.0):
         super().__init__()
         if not weight_decay >= 0:
             raise ValueError(f"Expected weight_decay >= 0. Received: {weight_decay}")

@@ -10,12 +10,11 @@ import keras
 import tensorflow as tf
 
 from tf_robust import losses
-from tf_robust.methods.checks import positive
-from tf_robust.methods.contrastive import ContrastiveMethod
+from tf_robust.methods.memory import MemoryMethod
 from tf_robust.models import heads
 
 
-class MoCo(ContrastiveMethod):
+class MoCo(MemoryMethod):
     """Momentum contrast; the first view gives the query, the second the key. Defaults are v2's.
 
     Args:
@@ -30,20 +29,15 @@ class MoCo(ContrastiveMethod):
 
     def __init__(self, classifier, *, temperature: float = 0.2, momentum: float = 0.999, queue: int = 65536,
                  projection_layers: int = 2, projection_width: int = 128, batch_norm_groups: int = 1, **kwargs):
-        super().__init__(classifier, **kwargs)
-        if not 0 <= momentum < 1:
-            raise ValueError(f"Expected momentum in [0, 1). Received: {momentum}")
-        if queue < 1 or batch_norm_groups < 1:
-            raise ValueError(f"Expected queue >= 1 and batch_norm_groups >= 1. Received: {queue}, {batch_norm_groups}")
-        self.temperature, self.momentum, self.groups = positive("temperature", temperature), momentum, batch_norm_groups
+        super().__init__(classifier, rows=queue, width=projection_width, temperature=temperature, **kwargs)
+        if not 0 <= momentum < 1 or batch_norm_groups < 1:
+            raise ValueError(f"Expected momentum in [0, 1) and batch_norm_groups >= 1. Received: {momentum}, {batch_norm_groups}")
+        self.momentum, self.groups = momentum, batch_norm_groups
         images, embedding = classifier.input, classifier.output["embedding"]
         head = heads.projection(embedding.shape[-1], projection_layers, projection_width, "projection", batch_norm=False)
         self.query_encoder = keras.Model(images, [embedding, head(embedding)], name="query_encoder")
         self.key_encoder = keras.models.clone_model(self.query_encoder)
         self.key_encoder.set_weights(self.query_encoder.get_weights())
-        keys = tf.random.stateless_normal([queue, projection_width], [self.seed, 0])
-        self.queue = self.add_weight(shape=keys.shape, trainable=False, name="queue", aggregation="only_first_replica",
-                                     initializer=lambda shape, dtype=None: tf.math.l2_normalize(keys, axis=1))
 
     @property
     def trainable_variables(self):
@@ -62,9 +56,9 @@ class MoCo(ContrastiveMethod):
         _, key = self.encode_grouped(self.key_encoder, batch.views[1], training, self.random_seed(step, 0))
         query, key = tf.math.l2_normalize(query, axis=1), tf.stop_gradient(tf.math.l2_normalize(key, axis=1))
         candidates = tf.concat([tf.reduce_sum(query * key, axis=1, keepdims=True),
-                                tf.matmul(query, self.queue.value, transpose_b=True)], axis=1)
+                                tf.matmul(query, self.memory.value, transpose_b=True)], axis=1)
         contrast = losses.cross_entropy(tf.zeros_like(batch.labels), candidates / self.temperature)
-        self.queue.assign(self.enqueued(self.gathered(key), step))
+        self.remember(self.oldest(batch.step), key)
         cross_entropy, logits = self.linear(embeddings, batch.labels)
         return {"contrastive": contrast, "linear": cross_entropy}, logits
 
@@ -87,10 +81,15 @@ class MoCo(ContrastiveMethod):
         back = tf.math.invert_permutation(order)
         return [tf.gather(tf.concat(found, axis=0), back) for found in zip(*parts)]
 
-    def enqueued(self, keys, step):
-        """The queue [K, P] once the keys [N, P] of a step have taken the places of the oldest, N = batch of all replicas."""
-        count, length = tf.shape(keys, tf.int64)[0], self.queue.shape[0]
-        if keys.shape[0] and keys.shape[0] > length:
-            raise ValueError(f"Expected a queue of at least the batch, {keys.shape[0]}. Received: queue={length}")
-        places = (step * count + tf.range(count)) % length
-        return tf.tensor_scatter_nd_update(self.queue.value, places[:, None], keys)
+    def oldest(self, steps):
+        """The rows int [n] of the queue that this replica's keys of a step take. steps: int64 [n], the step.
+
+        With N pictures a step over all replicas it is filled from the beginning, N rows a step, and starts over at its end.
+        """
+        replica, count = tf.distribute.get_replica_context(), tf.shape(steps, tf.int64)[0]
+        length, everywhere = self.memory.shape[0], count * replica.num_replicas_in_sync
+        if steps.shape[0] and steps.shape[0] * replica.num_replicas_in_sync > length:
+            raise ValueError(f"Expected a queue of at least the batch, {steps.shape[0] * replica.num_replicas_in_sync}. "
+                             f"Received: queue={length}")
+        first = tf.cast(replica.replica_id_in_sync_group, tf.int64) * count
+        return (steps[0] * everywhere + first + tf.range(count)) % length

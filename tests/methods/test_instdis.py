@@ -1,0 +1,122 @@
+"""InstDis and PIRL: the softmax over the memory against NumPy, how the memory moves, and what a jigsaw is."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import tiny_network, tiny_source
+from tests.methods.test_methods import build, weights
+from tf_robust import data, models, training
+from tf_robust.methods.instdis import tiled
+
+SHAPE = (9, 9, 1)
+PLACES = np.array([3, 0, 7, 4])
+
+
+def batch_of(step=0, views=1):
+    made = np.random.RandomState(step).uniform(0, 1, (views, 4, *SHAPE)).astype(np.float32)
+    return data.Batch(tuple(map(tf.constant, made)), tf.constant([0, 1, 2, 0], tf.int64), tf.fill([4], tf.constant(step, tf.int64)),
+                      tf.constant(PLACES, tf.int64))
+
+
+def instdis(name="instdis", batch_norm=False, **options):
+    return build(name, tiny_network(SHAPE, batch_norm=batch_norm), **{"examples": 9, "projection_width": 5, **options})
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def expected_loss(found, memory, candidates, temperature=0.07):
+    values = []
+    for vector, place in zip(found, PLACES):
+        own, others = np.exp(memory[place] @ vector / temperature), [
+            np.exp(memory[j] @ vector / temperature) for j in candidates if j != place]
+        values.append(-np.log(own / (own + np.sum(others))))
+    return values
+
+
+def test_its_own_memory_is_found_among_all_others():
+    method, batch = instdis(), batch_of()
+    memory = method.memory.numpy().astype(np.float64)
+    found = unit(method.head(method.classifier(batch.views[0])["embedding"]).numpy().astype(np.float64))
+    terms, logits = method.loss_terms(batch, training=True)
+    np.testing.assert_allclose(terms["contrastive"], expected_loss(found, memory, range(9)), rtol=1e-4)
+    np.testing.assert_allclose(logits, method.classifier(batch.views[0])["logits"], atol=1e-6)
+
+
+def test_drawn_negatives_are_rows_of_the_memory_but_not_its_own():
+    method, batch = instdis(negatives=6), batch_of()
+    memory = method.memory.numpy().astype(np.float64)
+    found = unit(method.head(method.classifier(batch.views[0])["embedding"]).numpy().astype(np.float64))
+    with method.distribute_strategy.scope():
+        drawn = tf.random.stateless_uniform([6], method.shared_seed(0, 0), 0, 9, tf.int64).numpy()
+    assert set(drawn) & set(PLACES)
+    terms, _ = method.loss_terms(batch, training=True)
+    np.testing.assert_allclose(terms["contrastive"], expected_loss(found, memory, drawn), rtol=1e-4)
+
+
+def test_memories_move_towards_what_was_found_and_others_stay():
+    method, batch = instdis(momentum=0.3), batch_of()
+    memory = method.memory.numpy()
+    found = unit(method.head(method.classifier(batch.views[0])["embedding"]).numpy())
+    method.train_step(batch)
+    expected = memory.copy()
+    expected[PLACES] = unit(0.3 * memory[PLACES] + 0.7 * found)
+    np.testing.assert_allclose(method.memory.numpy(), expected, atol=1e-5)
+
+
+def test_a_jigsaw_has_nine_tiles_row_by_row():
+    pictures = np.arange(2 * 7 * 9).reshape(2, 7, 9, 1).astype(np.float32)
+    tiles = tiled(tf.constant(pictures), (2, 3)).numpy()
+    assert tiles.shape == (2, 9, 2, 3, 1)
+    np.testing.assert_array_equal(tiles[1, 5], pictures[1, 2:4, 6:9])
+    np.testing.assert_array_equal(tiles[0, 6], pictures[0, 4:6, 0:3])
+
+
+def test_tiles_go_through_the_encoders_own_layers():
+    network = models.build("resnet8", (24, 24, 3), 3)
+    method = build("pirl", network, examples=9)
+    tiles = np.random.RandomState(0).rand(2, 8, 8, 3).astype(np.float32)
+    same = models.build("resnet8", (8, 8, 3), 3)
+    same.set_weights(network.get_weights())
+    np.testing.assert_allclose(method.tile_encoder(tiles, training=False), same(tiles)["embedding"], atol=1e-5)
+    assert {id(v) for v in method.tile_encoder.variables} < {id(v) for v in network.variables}
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+def test_pirl_weighs_picture_and_jigsaw(weight):
+    method, batch = instdis("pirl", weight=weight), batch_of(views=2)
+    memory = method.memory.numpy().astype(np.float64)
+    found = unit(method.head(method.classifier(batch.views[0])["embedding"]).numpy().astype(np.float64))
+    jigsaw = method.jigsaw(batch.views[1], tf.constant(0, tf.int64)).numpy().astype(np.float64)
+    np.testing.assert_allclose(np.linalg.norm(jigsaw, axis=1), 1.0, rtol=1e-5)
+    terms, _ = method.loss_terms(batch, training=True)
+    expected = weight * np.array(expected_loss(jigsaw, memory, range(9))) + (1 - weight) * np.array(expected_loss(found, memory, range(9)))
+    np.testing.assert_allclose(terms["contrastive"], expected, rtol=1e-3)
+    method.train_step(batch_of(step=1, views=2))
+
+
+def test_two_replicas_take_the_step_of_one(two_replicas):
+    one = instdis(examples=24, weight_decay=0.1)
+    with two_replicas.scope():
+        two = instdis(examples=24, weight_decay=0.1)
+    for a, b in zip(two.variables, one.variables):
+        a.assign(b.numpy())
+    for method in (one, two):
+        training.fit(method, tiny_source(24, SHAPE), epochs=2, batch_size=6)
+    for a, b in zip(weights(one), weights(two)):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    np.testing.assert_allclose(one.memory.numpy(), two.memory.numpy(), atol=2e-4)
+
+
+def test_what_makes_no_sense_is_refused():
+    for options, said in (({"temperature": 0.0}, "temperature > 0"), ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
+                          ({"negatives": 0}, "negatives >= 1"), ({"examples": 0}, "at least one row")):
+        with pytest.raises(ValueError, match=said):
+            instdis(**options)
+    with pytest.raises(ValueError, match=r"weight in \[0, 1\]"):
+        instdis("pirl", weight=2.0)
+    for name, views in (("instdis", ("clean", "clean")), ("pirl", ("clean",))):
+        with pytest.raises(ValueError, match="Expected (one view|two views)"):
+            instdis(name).check_views(views)

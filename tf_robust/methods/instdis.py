@@ -1,0 +1,121 @@
+"""Instance discrimination (Wu et al., 2018) and PIRL (Misra and van der Maaten, 2020): a memory of every training picture.
+
+L = -log exp(v_i f / t) / sum over candidates of exp(v_j f / t), v_i the memory of picture i, f an embedding of it now, all of
+length 1. Candidates are picture i and others drawn from the memory, or all. After a step v_i moves towards f. Both papers
+approximate this softmax by noise-contrastive estimation; here, as in later code, it is taken over the drawn candidates.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_robust.methods.memory import MemoryMethod
+from tf_robust.models import heads
+
+
+class InstDis(MemoryMethod):
+    """Instance discrimination: one view, whose projection has to find its own picture's memory.
+
+    Args:
+        temperature: of the softmax.
+        momentum: share of a memory that stays when it is moved.
+        negatives: pictures drawn from the memory at each step; as many as there are, or more: all others.
+        projection_layers: of the head, without batch norm. projection_width: of what is remembered.
+    """
+
+    def __init__(self, classifier, *, temperature: float = 0.07, momentum: float = 0.5, negatives: int = 65536,
+                 projection_layers: int = 1, projection_width: int = 128, **kwargs):
+        super().__init__(classifier, rows=kwargs.get("examples", 0), width=projection_width, temperature=temperature, **kwargs)
+        if not 0 <= momentum < 1 or negatives < 1:
+            raise ValueError(f"Expected momentum in [0, 1) and negatives >= 1. Received: {momentum}, {negatives}")
+        self.momentum, self.negatives = momentum, negatives
+        self.head = heads.projection(classifier.output["embedding"].shape[-1], projection_layers, projection_width, "projection",
+                                     batch_norm=False)
+
+    def check_views(self, views):
+        if len(views) != 1:
+            raise ValueError(f"Expected one view for the method {type(self).__name__}, say moco_v1 or urrl. "
+                             f"Received: views={','.join(views)}")
+
+    def loss_terms(self, batch, training):
+        embedding = self.encode(batch.views[0], training)["embedding"]
+        found = tf.math.l2_normalize(self.head(embedding, training=training), axis=1)
+        contrast = self.contrast(found, batch)
+        self.move(found, batch.positions)
+        cross_entropy, logits = self.linear(embedding, batch.labels)
+        return {"contrastive": contrast, "linear": cross_entropy}, logits
+
+    def contrast(self, found, batch):
+        """-log of the share of its own memory among the candidates, [N]. found: [N, P] of length 1."""
+        rows = self.memory.shape[0]
+        own = tf.gather(self.memory.value, batch.positions)
+        candidates = tf.range(rows, dtype=tf.int64)
+        if self.negatives < rows:
+            seed = self.shared_seed(batch.step[0], 0)
+            candidates = tf.random.stateless_uniform([self.negatives], seed, 0, rows, tf.int64)
+        others = tf.matmul(found, tf.gather(self.memory.value, candidates), transpose_b=True) / self.temperature
+        others = tf.where(candidates[None] == batch.positions[:, None], others.dtype.min, others)  # itself is no negative
+        positive = tf.reduce_sum(found * own, axis=1, keepdims=True) / self.temperature
+        return tf.reduce_logsumexp(tf.concat([positive, others], axis=1), axis=1) - positive[:, 0]
+
+    def move(self, found, positions):
+        """Moves the memories of pictures towards what was found of them now."""
+        kept = self.momentum * tf.gather(self.memory.value, positions)
+        self.remember(positions, tf.math.l2_normalize(kept + (1.0 - self.momentum) * found, axis=1))
+
+
+class PIRL(InstDis):
+    """PIRL: the picture and a jigsaw of it both have to find the picture's memory, which follows the picture.
+
+    L = weight L(jigsaw) + (1 - weight) L(picture). The jigsaw's nine tiles, a third of the picture's sides each, go through the
+    encoder one by one (enlarged to the picture's size if its layers are made for that size alone); their projections, in an
+    order drawn for each picture, make one by a further layer.
+
+    Args:
+        weight: of the jigsaw's part.
+    """
+
+    def __init__(self, classifier, *, weight: float = 0.5, **kwargs):
+        super().__init__(classifier, **kwargs)
+        if not 0 <= weight <= 1:
+            raise ValueError(f"Expected weight in [0, 1]. Received: {weight}")
+        self.weight = weight
+        height, width, channels = classifier.input_shape[1:]
+        self.tile = (height // 3, width // 3)
+        self.tile_encoder = _of_tiles(keras.Model(classifier.input, classifier.output["embedding"]), (*self.tile, channels))
+        projected = self.memory.shape[1]
+        self.tile_head = heads.projection(self.tile_encoder.output_shape[-1], 1, projected, "tile_projection", batch_norm=False)
+        self.jigsaw_head = heads.projection(9 * projected, 1, projected, "jigsaw_projection", batch_norm=False)
+
+    def check_views(self, views):
+        if len(views) != 2:
+            raise ValueError(f"Expected two views for the method PIRL, the second of which becomes the jigsaw, say moco_v1,moco_v1. "
+                             f"Received: views={','.join(views)}")
+
+    def contrast(self, found, batch):
+        return (self.weight * super().contrast(self.jigsaw(batch.views[1], batch.step[0]), batch)
+                + (1.0 - self.weight) * super().contrast(found, batch))
+
+    def jigsaw(self, images, step):
+        """What is found of the tiles of pictures [N, H, W, C] in an order drawn for each: [N, P] of length 1."""
+        tiles = tiled(images, self.tile)
+        count = tf.shape(images)[0]
+        projected = self.tile_head(self.tile_encoder(tf.reshape(tiles, [-1, *tiles.shape[2:]]), training=True))
+        order = tf.argsort(tf.random.stateless_uniform([count, 9], self.random_seed(step, 1)), axis=1)
+        shuffled = tf.gather(tf.reshape(projected, [count, 9, projected.shape[-1]]), order, batch_dims=1)
+        return tf.math.l2_normalize(self.jigsaw_head(tf.reshape(shuffled, [count, 9 * projected.shape[-1]])), axis=1)
+
+
+def _of_tiles(encoder, shape):
+    """An encoder, with its own layers, for tiles of another shape (h, w, C)."""
+    tiles = keras.Input(shape, name="tiles")
+    try:
+        return keras.models.clone_model(encoder, input_tensors=tiles, clone_function=lambda layer: layer)
+    except ValueError:  # a layer that sees all places at once
+        return keras.Sequential([tiles, keras.layers.Resizing(*encoder.input_shape[1:3]), encoder])
+
+
+def tiled(images, tile):
+    """The nine tiles (height, width) of pictures, row by row: [N, H, W, C] -> [N, 9, h, w, C]; what is too much is cut off."""
+    height, width = tile
+    return tf.stack([images[:, row * height:(row + 1) * height, column * width:(column + 1) * width]
+                     for row in range(3) for column in range(3)], axis=1)
