@@ -198,12 +198,22 @@ def test_rows_begin_with_another_row_of_their_suite(pictures, tmp_path, capsys):
             "start": ["--method=simclr", "--views=simclr,simclr"]}
     for row, flags in rows.items():
         (suite / f"{row}.flags").write_text("\n".join([pictures, *SMALL, *flags]))
+    (suite / "suite.json").write_text(json.dumps({"baseline": "a_probe", "shown_as": {"b_similar": "shown"}}))
     main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out", "--seeds=3")
-    assert [r["row"] for r in read(tmp_path / "out" / "results.json")["rows"]] == list(rows)
     start, probe, similar = ([array for _, array in sorted(np.load(f"{tmp_path}/out/{row}/seed_3/saved_model/weights.npz").items())]
                              for row in ("start", "a_probe", "b_similar"))
     assert [(a == b).all() for a, b in zip(start, probe)] == [True] * (len(start) - 2) + [False] * 2  # the logits are its own
     assert max(np.abs(a - b).max() for a, b in zip(similar, probe)) < 0.1
+    board = tmp_path / "out" / "start" / "seed_3" / "tensorboard"
+    assert "sprite" in (board / "projector_config.pbtxt").read_text()
+    assert len(np.loadtxt(board / "embeddings" / "vectors.tsv")) == 24
+    sheet, classes = Image.open(board / "embeddings" / "pictures.png"), (board / "embeddings" / "classes.tsv").read_text().split()
+    assert sorted(classes) == ["dark"] * 12 + ["light"] * 12 and sheet.size == (160, 160)
+    for number, name in enumerate(classes):
+        row, column = divmod(number, 5)
+        assert (sheet.getpixel((32 * column + 16, 32 * row + 16))[0] > 128) == (name == "light")
+    measures = {(r["row"], r["measure"]) for r in read(tmp_path / "out" / "results.json")["rows"]}
+    assert measures == {("start", "clean"), ("a_probe", "clean"), ("shown", "label_fraction_0.5/clean")}
     with pytest.raises(ValueError, match="Expected --mode=suite, or --init_from=DIR"):
         main(f"--flagfile={suite}/a_probe.flags", f"--workdir={tmp_path}/alone")
     main(f"--flagfile={suite}/a_probe.flags", "--init_from_row=", f"--init_from={tmp_path}/out/start/seed_3", f"--workdir={tmp_path}/alone",

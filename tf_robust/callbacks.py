@@ -3,9 +3,13 @@
 import os
 
 import keras
+import numpy as np
 import tensorflow as tf
+from tensorboard.plugins import projector
 
 from tf_robust.files import read_json, write_json
+
+_MAP_SIDE = 32  # pixels of a picture in the map of embeddings
 
 
 class History(keras.callbacks.Callback):
@@ -35,6 +39,7 @@ class TensorBoard(keras.callbacks.Callback):
 
     def __init__(self, folder, batch=None, text=""):
         super().__init__()
+        self.folder = folder
         self.writer = tf.summary.create_file_writer(folder)
         with self.writer.as_default(step=0):
             if batch is not None:
@@ -57,3 +62,27 @@ class TensorBoard(keras.callbacks.Callback):
         with self.writer.as_default(step=int(self.model.optimizer.iterations)):
             tf.summary.image(name, tf.io.decode_png(tf.io.read_file(picture_path), channels=3)[None])
         self.writer.flush()
+
+    def map_embeddings(self, embeddings, labels, class_names, images):
+        """Lets TensorBoard's projector draw embeddings [N, E] as a map of small pictures, images [N, H, W, C] in [0, 1].
+
+        labels: int [N], places in class_names.
+        """
+        folder, side = os.path.join(self.folder, "embeddings"), int(np.ceil(np.sqrt(len(images))))
+        os.makedirs(folder, exist_ok=True)
+        np.savetxt(os.path.join(folder, "vectors.tsv"), embeddings, fmt="%.5g", delimiter="\t")
+        with open(os.path.join(folder, "classes.tsv"), "w", encoding="utf-8") as file:
+            file.write("".join(f"{class_names[label]}\n" for label in labels))
+        small = tf.image.resize(images, [_MAP_SIDE, _MAP_SIDE], antialias=True)
+        small = tf.pad(small, [[0, side * side - len(images)], [0, 0], [0, 0], [0, 0]])
+        sheet = tf.reshape(small, [side, side, _MAP_SIDE, _MAP_SIDE, images.shape[-1]])
+        sheet = tf.reshape(tf.transpose(sheet, [0, 2, 1, 3, 4]), [side * _MAP_SIDE, side * _MAP_SIDE, images.shape[-1]])
+        png = tf.io.encode_png(tf.image.convert_image_dtype(tf.clip_by_value(sheet, 0.0, 1.0), tf.uint8))
+        tf.io.write_file(os.path.join(folder, "pictures.png"), png)
+        config = projector.ProjectorConfig()
+        entry = config.embeddings.add()
+        entry.tensor_name, entry.tensor_path = "embedding", os.path.join("embeddings", "vectors.tsv")
+        entry.metadata_path = os.path.join("embeddings", "classes.tsv")
+        entry.sprite.image_path = os.path.join("embeddings", "pictures.png")
+        entry.sprite.single_image_dim.extend([_MAP_SIDE, _MAP_SIDE])
+        projector.visualize_embeddings(self.folder, config)

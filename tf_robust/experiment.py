@@ -14,9 +14,11 @@ from tf_robust import (callbacks, data, evaluation, export, figures, loading, me
 from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
 from tf_robust.files import digest_of_folder, read_json, write_json
+from tf_robust.methods.contrastive import ContrastiveMethod
 
 # Flags that no trained weight depends on, and where things are: free to differ when a run is resumed.
 MEASURING = (*(field.name for field in dataclasses.fields(evaluation.Measuring)), "steps_per_execution")
+MAPPED = 1000  # pictures in the map of a contrastive method's embeddings
 PLACES = ("data_dir", "download", "corruptions_from", "frost_dir")
 
 
@@ -95,6 +97,9 @@ class Run:
             steps_per_execution=s.steps_per_execution)
         export.export(method.classifier, os.path.join(folder, "saved_model"), self.card(source),
                       crop=source.varying_size)
+        if isinstance(method, ContrastiveMethod):
+            images, labels = evaluation.first_pictures(validation or source, MAPPED)
+            board.map_embeddings(method.classifier.predict(images, verbose=0)["embedding"], labels, source.class_names, images)
         if source.num_classes == 15 and s.data.startswith("synthetic_"):
             path = figures.utility(os.path.join(folder, "figures"), method.classifier, source)
             board.show("utility", path)
