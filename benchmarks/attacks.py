@@ -1,6 +1,6 @@
 """PGD's pictures a second and PLB's distances against foolbox, on the same Keras model, in one process, interleaved.
 
-    python benchmarks/attacks.py                          # needs benchmarks/requirements_attacks.txt
+    python benchmarks/attacks.py --parts=speed,distances  # needs benchmarks/requirements_attacks.txt
 
 The model is trained here, on scikit-learn's digits enlarged to 32 pixels and three channels (no download), and attacked on
 digits that it has not seen. PGD: ten steps, a random start, steps of a quarter of the radius, on both sides. Ours leaves a
@@ -45,10 +45,11 @@ flags.DEFINE_string("model", "resnet20", "the network that is attacked for speed
 flags.DEFINE_integer("batch_size", 256, "pictures at once.")
 flags.DEFINE_integer("repeats", 7, "interleaved repeats; medians are reported.")
 flags.DEFINE_integer("epochs", 12, "of training the model.")
-flags.DEFINE_integer("pictures", 48, "for the distances, for each seed; 0: leave them out.")
+flags.DEFINE_list("parts", ["speed", "distances"], "what is measured: speed takes five minutes, distances an hour.")
+flags.DEFINE_integer("pictures", 48, "for the distances, for each seed.")
 flags.DEFINE_list("seeds", ["1", "2"], "of the distances' models and pictures.")
 flags.DEFINE_list("norms", ["l2", "linf", "l1", "l0"], "of the distances.")
-flags.DEFINE_string("output", "", "folder for attacks.json and attacks.md; empty: print only.")
+flags.DEFINE_string("output", "", "folder for attack_speed.json, .md and attack_distances.json, .md; empty: print only.")
 FLAGS = flags.FLAGS
 
 
@@ -134,38 +135,52 @@ def distances(seed, model, images, labels):
     return rows
 
 
-def main(_):
+def speed_table():
+    """(rows, lines of the table)"""
+    found = speed(*trained(FLAGS.model))
     lines = ["| norm | attack | times foolbox's speed: median [quartiles] | pictures a second | accuracy left |",
              "| --- | --- | --- | --- | --- |"]
-    found = speed(*trained(FLAGS.model))
     for row in found:
         lines.append(f"| {row['norm']} | {row['row']} | {row['ratio']:.2f} [{row['quartiles'][0]:.2f}, {row['quartiles'][1]:.2f}] "
                      f"| {row['pictures_a_second']:.1f} | {row['accuracy']:.3f} |")
-        print(lines[-1], flush=True)
     for norm in RADII:
         peer, ours = (next(r for r in found if (r["norm"], r["row"]) == (norm, name)) for name in ("foolbox", "ours"))
         print(f"{norm}: {ours['ratio']:.2f} times foolbox's speed, goal {GOALS['speed']}; accuracy left {ours['accuracy']:.3f} and "
               f"{peer['accuracy']:.3f}, goal at most {GOALS['accuracy']} above")
-    far = [row for seed in FLAGS.seeds for row in distances(seed, *trained("resnet8", int(seed)))] if FLAGS.pictures else []
-    if far:
-        lines += ["", "| seed | norm | attack | median distance | of foolbox's best | found |", "| --- | --- | --- | --- | --- | --- |"]
-        for row in far:
-            best = min(r["median"] for r in far if (r["seed"], r["norm"]) == (row["seed"], row["norm"]) and r["row"] != "ours")
-            row["of_best"] = row["median"] / best
-            lines.append(f"| {row['seed']} | {row['norm']} | {row['row']} | {row['median']:.5g} | {row['of_best']:.3f} | "
-                         f"{row['found']:.0%} |")
-        for norm in FLAGS.norms:
-            found_here = [row["of_best"] for row in far if (row["norm"], row["row"]) == (norm, "ours")]
-            print(f"{norm}: {', '.join(f'{ratio:.3f}' for ratio in found_here)} of foolbox's best median, goal at most {GOALS[norm]}")
-    if FLAGS.output:
-        command = "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
-        head = {"command": command, "commit": workdir.commit(),
-                "versions": {**workdir.environment(), "foolbox": foolbox.__version__}}
-        write_json(os.path.join(FLAGS.output, "attacks.json"), {**head, "goals": GOALS, "speed": found, "distances": far})
-        with whole_file(os.path.join(FLAGS.output, "attacks.md")) as file:
-            file.write(f"# Attacks beside foolbox {foolbox.__version__}\n\n`{command}`, commit {head['commit']}; {FLAGS.model}, "
-                       f"batch {FLAGS.batch_size}, {STEPS} steps, l2 {RADII['l2']}, linf 8/255, {FLAGS.repeats} interleaved repeats; "
-                       f"distances on resnet8, {FLAGS.pictures} pictures a seed\n\n" + "\n".join(lines) + "\n")
+    return found, lines
+
+
+def distance_table():
+    """(rows, lines of the table)"""
+    found = [row for seed in FLAGS.seeds for row in distances(seed, *trained("resnet8", int(seed)))]
+    lines = ["| seed | norm | attack | median distance | of foolbox's best | found |", "| --- | --- | --- | --- | --- | --- |"]
+    for row in found:
+        best = min(r["median"] for r in found if (r["seed"], r["norm"]) == (row["seed"], row["norm"]) and r["row"] != "ours")
+        row["of_best"] = row["median"] / best
+        lines.append(f"| {row['seed']} | {row['norm']} | {row['row']} | {row['median']:.5g} | {row['of_best']:.3f} | "
+                     f"{row['found']:.0%} |")
+    for norm in FLAGS.norms:
+        ours = [row["of_best"] for row in found if (row["norm"], row["row"]) == (norm, "ours")]
+        print(f"{norm}: {', '.join(f'{ratio:.3f}' for ratio in ours)} of foolbox's best median, goal at most {GOALS[norm]}")
+    return found, lines
+
+
+def main(_):
+    how = {"speed": f"{FLAGS.model}, batch {FLAGS.batch_size}, {STEPS} steps, l2 {RADII['l2']}, linf 8/255, {FLAGS.repeats} "
+                    f"interleaved repeats",
+           "distances": f"resnet8, {FLAGS.pictures} pictures a seed, about 900 gradients a picture on each side"}
+    for part in FLAGS.parts:
+        rows, lines = {"speed": speed_table, "distances": distance_table}[part]()
+        print("\n".join(lines), flush=True)
+        if FLAGS.output:
+            command = "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
+            head = {"command": command, "commit": workdir.commit(),
+                    "versions": {**workdir.environment(), "foolbox": foolbox.__version__}}
+            path = os.path.join(FLAGS.output, f"attack_{part}")
+            write_json(f"{path}.json", {**head, "goals": GOALS, "rows": rows})
+            with whole_file(f"{path}.md") as file:
+                file.write(f"# Attacks beside foolbox {foolbox.__version__}: {part}\n\n`{command}`, commit {head['commit']}; "
+                           f"{how[part]}\n\n" + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
