@@ -26,7 +26,7 @@ def state(method):
     return [v.numpy() for v in (*method.classifier.variables, *method.optimizer.variables)]
 
 
-@pytest.mark.parametrize("stop", [1, 4, 7, 9])
+@pytest.mark.parametrize("stop", [1, 4, 9])
 def test_a_stopped_and_resumed_run_ends_bit_for_bit_as_an_uninterrupted_one(stop, network, source, tmp_path):
     options = {"epochs": 3, "batch_size": 12, "steps_per_execution": 3}
     whole = build(network())

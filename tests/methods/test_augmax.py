@@ -196,13 +196,6 @@ def test_two_steps_are_finite_and_the_same_again(network, source):
     assert any(not np.array_equal(a, b) for a, b in zip(first, other))
 
 
-def test_it_runs_on_two_replicas(network, source, two_replicas):
-    with two_replicas.scope():
-        method = build(network())
-    training.fit(method, source(), epochs=1, batch_size=12, views=[data.augment.clean, *[shifted] * (CHAINS + 1)])
-    assert float(method.get_metrics_result()["stability"]) > 0
-
-
 def test_views_are_checked(network):
     method = build(network())
     method.check_views(VIEWS)

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from tf_robust import data, training
+from tf_robust import data
 from tf_robust.hyperparameters import parameters
 from tf_robust.methods import mixing, puzzle_masks, puzzlemix
 
@@ -317,13 +317,6 @@ def test_steps_are_a_function_of_seed_and_step(network, source):
 def test_a_picture_alone_is_mixed_with_itself(network, source):
     logs = build(network()).train_step(batch_of(source(), count=1))
     assert np.isfinite(float(logs["total"]))
-
-
-def test_two_replicas_train_in_a_graph(network, source, two_replicas):
-    with two_replicas.scope():
-        method = build(network())
-    training.fit(method, source(), epochs=1, batch_size=12)
-    assert np.isfinite(float(method.get_metrics_result()["total"]))
 
 
 def test_a_graph_takes_the_eager_step(network, source):
