@@ -36,7 +36,8 @@ def define_flags(values):
                         "'corruptions/mean15>=0.7,flips/mean<=0.1'.", values)
     groups = {"": (settings.Settings, evaluation.Measuring, loading.Interface, prepared.Writing, Method)}
     shared = hyperparameters.parameters(Method)
-    groups.update({f"{name}_": (target,) for name, target in (*methods.METHODS.items(), *VIEWS.items())})
+    for name, target in (*methods.METHODS.items(), *VIEWS.items()):  # SimCLR is both, and what they are told differs
+        groups[f"{name}_"] = (*groups.get(f"{name}_", ()), target)
     for prefix, targets in groups.items():
         for parameter in (p for target in targets for p in hyperparameters.parameters(target).values()):
             if not prefix or parameter.name not in shared:

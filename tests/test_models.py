@@ -154,9 +154,12 @@ def test_dropout_draws_anew_at_each_call_and_replica_and_keeps_the_mean(two_repl
 
 @names
 def test_the_seed_decides_the_weights(built, name):
-    again, other = (models.build(name, SHAPES[name], CLASSES, seed=seed) for seed in (0, 1))
+    again = models.build(name, SHAPES[name], CLASSES, seed=0)
     for first, second in zip(built(name).get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(first, second)
+    if built(name).count_params() > 2e6:
+        return  # built with the same layers; each takes seconds
+    other = models.build(name, SHAPES[name], CLASSES, seed=1)
     for place in (0, -2):  # the first kernel and the one of the logits
         first, second = (model.trainable_weights[place] for model in (built(name), other))
         assert np.abs(first - second).max() > 1e-3

@@ -76,12 +76,10 @@ def window_augmix_moco(images, seed, *, smallest: float = 0.2, severity: float =
     """
     images = _window(images, fold(seed, 0), smallest)
     drawn = augmix.draw(fold(seed, 1), tf.shape(images)[0], images.shape[1:], severity)
-    weights, share = drawn["weights"], drawn["share"][:, None, None, None]
-    mixed = 0.0
-    for chain, weight in enumerate(tf.unstack(weights, axis=1)):
-        coloured = _moco_v2_colours(images, fold(seed, 2 + 2 * chain), blur)
-        changed = augmix.augmix_chain(coloured, fold(seed, 3 + 2 * chain), severity=severity)
-        mixed += weight[:, None, None, None] * changed
+    weights, share = tf.transpose(drawn["weights"]), drawn["share"][:, None, None, None]
+    coloured = _moco_v2_colours(tf.tile(images, [weights.shape[0], 1, 1, 1]), fold(seed, 2), blur)  # chain by chain
+    chains = tf.stack(tf.split(augmix.augmix_chain(coloured, fold(seed, 3), severity=severity), weights.shape[0]))
+    mixed = tf.reduce_sum(weights[..., None, None, None] * chains, axis=0)
     return tf.clip_by_value((1.0 - share) * images + share * mixed, 0.0, 1.0)
 
 
