@@ -73,6 +73,7 @@ class Run:
             method = methods.METHODS[s.method](classifier, seed=self.seed, examples=len(source),
                                                **self.hyperparameters["method"])
             method.check_views(s.views)
+            method.check_batch(s.batch_size)
             schedule = optimizers.learning_rate_schedule(
                 s.schedule, s.learning_rate, steps_per_epoch=steps, epochs=s.epochs,
                 warmup_epochs=s.learning_rate_warmup_epochs, decay_rate=s.decay_rate, decay_epochs=s.decay_epochs,

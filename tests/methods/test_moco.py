@@ -103,8 +103,9 @@ def test_groups_have_statistics_of_their_own_and_keys_are_shuffled():
         for part in np.split(order, 2):
             alone = method.query_encoder(tf.gather(batch.views[0], part), training=True)[1]
             np.testing.assert_allclose(tf.gather(shuffled, part), alone, atol=1e-5)
-    with pytest.raises(ValueError, match="share equally"):
-        method.loss_terms(batch_of(5), training=True)
+    method.check_batch(6)
+    with pytest.raises(ValueError, match="share equally. Received: 5 pictures"):
+        method.check_batch(5)
 
 
 def test_two_replicas_take_the_step_of_one(two_replicas):
@@ -151,7 +152,7 @@ def test_what_makes_no_sense_is_refused():
                           ({"queue": 0}, "at least one row"), ({"batch_norm_groups": 0}, "batch_norm_groups >= 1")):
         with pytest.raises(ValueError, match=said):
             moco(**options)
-    with pytest.raises(ValueError, match="queue of at least the batch, 4"):
-        moco(queue=3).loss_terms(batch_of(), training=True)
+    with pytest.raises(ValueError, match="moco_queue of at least the batch, 4"):
+        moco(queue=3).check_batch(4)
     with pytest.raises(ValueError, match="Expected two views"):
         moco().check_views(("moco_v2",))

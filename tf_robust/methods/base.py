@@ -48,6 +48,9 @@ class Method(keras.Model):
         if len(views) != 1:
             raise ValueError(f"Expected one view for the method {type(self).__name__}. Received: views={','.join(views)}")
 
+    def check_batch(self, size):
+        """Raises ValueError unless the method can train on batches of this size, over all replicas."""
+
     def schedule(self, steps_per_epoch, total_steps):
         """Told once, before training, how long it is; until then an epoch counts as one step. Returns warnings."""
         return []
@@ -165,6 +168,9 @@ class AuxiliaryTermMethod(Method):
         self.start_epoch, self.start_step = start_epoch, start_step
         self.warmup_epochs, self.warmup_steps = warmup_epochs, warmup_steps
         self.schedule(1, 0)
+
+    def check_batch(self, size):
+        """Raises ValueError unless the method can train on batches of this size, over all replicas."""
 
     def schedule(self, steps_per_epoch, total_steps):
         self.start = round(self.start_epoch * steps_per_epoch) + self.start_step

@@ -48,6 +48,14 @@ class MoCo(MemoryMethod):
     def non_trainable_variables(self):
         return [*super().non_trainable_variables, *self.key_encoder.trainable_variables]
 
+    def check_batch(self, size):
+        if size > self.memory.shape[0]:
+            raise ValueError(f"Expected moco_queue of at least the batch, {size}. Received: {self.memory.shape[0]}")
+        share = size // self.distribute_strategy.num_replicas_in_sync
+        if share % self.groups:
+            raise ValueError(f"Expected a batch that {self.groups} moco_batch_norm_groups can share equally. Received: {share} "
+                             f"pictures on a replica")
+
     def loss_terms(self, batch, training):
         step = batch.step[0]
         embeddings, query = self.encode_grouped(self.query_encoder, batch.views[0], training)
@@ -70,10 +78,6 @@ class MoCo(MemoryMethod):
         """
         if self.groups == 1:
             return encoder(images, training=training)
-        count = images.shape[0]
-        if count and count % self.groups:
-            raise ValueError(f"Expected a batch that {self.groups} batch_norm_groups can share equally. Received: {count} "
-                             f"pictures on a replica")
         order = tf.range(tf.shape(images)[0])
         if shuffle_seed is not None:
             order = tf.random.experimental.stateless_shuffle(order, shuffle_seed)
@@ -87,9 +91,5 @@ class MoCo(MemoryMethod):
         With N pictures a step over all replicas it is filled from the beginning, N rows a step, and starts over at its end.
         """
         replica, count = tf.distribute.get_replica_context(), tf.shape(steps, tf.int64)[0]
-        length, everywhere = self.memory.shape[0], count * replica.num_replicas_in_sync
-        if steps.shape[0] and steps.shape[0] * replica.num_replicas_in_sync > length:
-            raise ValueError(f"Expected a queue of at least the batch, {steps.shape[0] * replica.num_replicas_in_sync}. "
-                             f"Received: queue={length}")
         first = tf.cast(replica.replica_id_in_sync_group, tf.int64) * count
-        return (steps[0] * everywhere + first + tf.range(count)) % length
+        return (steps[0] * count * replica.num_replicas_in_sync + first + tf.range(count)) % self.memory.shape[0]
