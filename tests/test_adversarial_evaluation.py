@@ -45,7 +45,7 @@ def known(linear, source, order):
     return np.where(np.argmax(linear(images), axis=1) == source.labels, distances, 0.0)
 
 
-@pytest.mark.parametrize("attack,radii", [("ensemble", RADII), ("pgd", RADII[1:])])
+@pytest.mark.parametrize("attack,radii", [("ensemble", RADII[:1]), ("pgd", RADII[1:])])
 def test_robust_accuracy_is_the_share_of_pictures_farther_than_the_radius(linear, source, attack, radii):
     rows = measured(linear, source, evaluations=("clean", "adversarial"), attack=attack, attack_radii=radii)
     assert rows["clean"].value == pytest.approx(0.9)
@@ -55,9 +55,10 @@ def test_robust_accuracy_is_the_share_of_pictures_farther_than_the_radius(linear
         low, high = (np.mean(distances > factor * radius) for factor in (1.0, 0.97))
         missed = {"ensemble": 1, "pgd": 6}[attack]  # pictures: between three classes the cross-entropy points to none of them
         assert low - 1e-6 <= rows[f"robust/{text}"].value <= high + missed / 60 + 1e-6, text
-    assert rows["fgsm/linf_1/50"].value >= rows["robust/linf_1/50"].value
+        assert rows[f"checks/{norm}/noise"].value > rows[f"checks/{norm}/ten_steps"].value
     assert rows["checks/failed"].value == 0
-    assert rows["checks/linf/noise"].value > rows["checks/linf/ten_steps"].value
+    if attack == "pgd":
+        assert rows["fgsm/linf_1/50"].value >= rows["robust/linf_1/50"].value
 
 
 def test_distances_are_those_of_the_boundary(linear, source):
