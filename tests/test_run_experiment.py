@@ -84,7 +84,8 @@ def test_one_row_of_a_table_by_itself_has_its_name_and_paper_numbers_but_no_base
 def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, tmp_path):
     for seed in (0, 1):
         main(pictures, *SMALL, f"--workdir={tmp_path}/runs/{seed}", f"--seeds={seed}")
-    main("--mode=evaluate", pictures, *SMALL, f"--saved_model={tmp_path}/runs/0/saved_model", f"--workdir={tmp_path}/measured")
+    main("--mode=evaluate", pictures, *SMALL, f"--saved_model={tmp_path}/runs/0/saved_model", f"--workdir={tmp_path}/measured",
+         "--evaluations=clean,calibration")
     assert read(tmp_path / "measured" / "results.json")["rows"][0]["values"] == \
         [read(tmp_path / "runs" / "0" / "evaluation.json")["rows"][0]["value"]]
     main("--mode=evaluate", f"--workdir={tmp_path}/runs/1")  # on the data that its flags.txt names
@@ -92,6 +93,9 @@ def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, tmp_pa
         read(tmp_path / "runs" / "1" / "evaluation.json")["rows"]
     main("--mode=report", f"--runs={tmp_path}/runs/*", f"--workdir={tmp_path}/compared")
     assert os.path.exists(tmp_path / "compared" / "report.html")
+    os.remove(tmp_path / "runs" / "0" / "measured.jsonl")
+    main("--mode=report", f"--runs={tmp_path}/measured", f"--workdir={tmp_path}/again")  # draws what was measured there
+    assert set(os.listdir(tmp_path / "again" / "figures")) == set(os.listdir(tmp_path / "measured" / "figures")) - {"samples.png"}
 
 
 def test_a_corrupted_set_is_written_and_measured(pictures, tmp_path, capsys):

@@ -8,13 +8,13 @@ from tf_robust.files import read_json
 
 
 def read_evaluations(pattern):
-    """The evaluations of all workdirs that a glob pattern matches.
+    """The evaluations of all workdirs that a glob pattern matches, each with the folder of its records as "measured_in".
 
     Raises:
         FileNotFoundError: there is none.
     """
     paths = sorted(os.path.join(folder, "evaluation.json") for folder in glob.glob(pattern, recursive=True))
-    found = [read_json(path) for path in paths if os.path.exists(path)]
+    found = [{**read_json(path), "measured_in": os.path.dirname(path)} for path in paths if os.path.exists(path)]
     if not found:
         raise FileNotFoundError(f"Expected --runs to match workdirs with an evaluation.json. Found none for {pattern!r}")
     return found
