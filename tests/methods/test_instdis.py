@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
 from tests.methods.test_methods import build, weights
-from tf_robust import data, models, training
+from tf_robust import data, metrics, models, training
 from tf_robust.methods.instdis import tiled
 
 SHAPE = (9, 9, 1)
@@ -108,6 +108,13 @@ def test_two_replicas_take_the_step_of_one(two_replicas):
     for a, b in zip(weights(one), weights(two)):
         np.testing.assert_allclose(a, b, atol=2e-5)
     np.testing.assert_allclose(one.memory.numpy(), two.memory.numpy(), atol=2e-4)
+
+
+def test_one_view_is_watched_beside_the_picture():
+    method, source = instdis(), tiny_source(24, SHAPE)
+    watched = method.monitors(source, source, [lambda images, seed: images[:, :, ::-1]])
+    here, turned = (method.classifier(images / np.float32(255))["embedding"] for images in (source.images, source.images[:, :, ::-1]))
+    assert watched["alignment"] == pytest.approx(metrics.alignment(here, turned), rel=1e-4)
 
 
 def test_what_makes_no_sense_is_refused():

@@ -34,7 +34,8 @@ class ContrastiveMethod(Method):
     def monitors(self, source, validation, views):
         encode = tf.function(lambda images: self.classifier(images, training=False)["embedding"])
         known, known_labels, _ = _embedded(encode, source, ())
-        found, labels, (first, second) = _embedded(encode, validation, views)
+        found, labels, seen = _embedded(encode, validation, views)
+        first, second = [found, *seen][-2:]  # of one view: the picture as it is and the view
         return {"nearest_neighbours": metrics.nearest_neighbour_accuracy(known, known_labels, found, labels),
                 "alignment": metrics.alignment(first, second), "uniformity": metrics.uniformity(found)}
 
