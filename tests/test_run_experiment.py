@@ -142,11 +142,21 @@ def test_a_run_that_failed_before_training_does_not_bind_its_workdir(pictures, t
 
 
 def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
-    script = f"from tf_robust import workdir\nwith workdir.claimed({str(tmp_path)!r}, {{}}): print('held')"
-    with workdirs.claimed(str(tmp_path), {}):
-        busy = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "Another process is working in" in busy.stderr
-    assert "held" in subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    script = """if True:
+        import sys
+        from tf_robust import workdir
+        for turn in range(2):
+            try:
+                with workdir.claimed(sys.argv[1], {}):
+                    print("held")
+            except RuntimeError as error:
+                print(error, flush=True)
+            input()"""
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as other:
+        with workdirs.claimed(str(tmp_path), {}):
+            assert "Another process is working in" in other.stdout.readline()
+        assert "held" in other.communicate("\n\n")[0]
     (tmp_path / "file").write_text("")
     with pytest.raises(PermissionError, match="workdir that can be written"):
         with workdirs.claimed(str(tmp_path / "file" / "inner"), {}):

@@ -180,21 +180,3 @@ def test_zoom_blur_is_the_mean_over_as_many_zooms_as_in_the_originals(shape, whi
 def test_gaussian_blur_equals_scipy(shape, which, severity):
     images, numbers = pictures(shape), severities.constants_of("gaussian_blur", severity, which)
     assert_near(blur.gaussian_blur.apply(images, *numbers), gaussian(images, *numbers))
-
-
-@pytest.mark.parametrize("name", BLURS)
-@pytest.mark.parametrize("shape, severity", [((26, 40, 3), 2), ((100, 90, 1), 4)], ids=str)
-def test_a_picture_is_blurred_alike_alone_in_a_batch_and_in_a_dataset(name, shape, severity):
-    images, indices, corruption = pictures(shape, 9), np.array([5, 0, 7, 3, 1, 2, 6, 4, 8]), BLURS[name]
-
-    def blurred(images, indices):
-        return corruption(images, severity, seed=3, indices=indices)
-    together = np.array(blurred(images, indices))
-    assert together.dtype == np.float32 and together.min() >= 0 and together.max() <= 1
-    alone = [blurred(images[i:i + 1], indices[i:i + 1])[0] for i in range(9)]
-    batches = tf.data.Dataset.from_tensor_slices((images, indices)).batch(4).map(blurred).unbatch()
-    np.testing.assert_array_equal(alone, together)
-    np.testing.assert_array_equal(tf.function(blurred)(images, indices), together)
-    np.testing.assert_array_equal(list(batches), together)
-    other = np.array(corruption(images, severity, seed=4, indices=indices))
-    assert (other != together).any() == (corruption.draw is not None)

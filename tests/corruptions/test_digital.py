@@ -210,22 +210,3 @@ def test_pillows_operations_round_to_the_nearest_gray_level_first(corruption):
     between = between.clip(0, 1)
     number = corruption.constants(3, (32, 32, 3))
     np.testing.assert_array_equal(corruption.apply(between, *number), corruption.apply(images, *number))
-
-
-@pytest.mark.parametrize("height, width, channels", [(32, 32, 3), (26, 38, 3), (38, 26, 1)])
-@pytest.mark.parametrize("corruption", ALL, ids=NAME)
-def test_a_picture_is_corrupted_alike_however_it_comes(corruption, height, width, channels):
-    images, indices = pictures(6, height, width, channels), np.array([4, 0, 9, 1, 2, 7])
-
-    def corrupt(images, indices):
-        return corruption(images, 3, seed=5, indices=indices)
-    together = corrupt(images, indices).numpy()
-    assert together.shape == images.shape and together.dtype == np.float32
-    assert 0 <= together.min() and together.max() <= 1
-    alone = np.concatenate([corrupt(images[i:i + 1], indices[i:i + 1]) for i in range(6)])
-    traced = tf.function(corrupt, input_signature=[
-        tf.TensorSpec([None, height, width, channels]), tf.TensorSpec([None], tf.int64)])
-    batches = tf.data.Dataset.from_tensor_slices((images, indices)).batch(4).map(corrupt)
-    for other in (alone, traced(images, indices), np.concatenate(list(batches))):
-        np.testing.assert_array_equal(other, together)
-    assert traced(images[:0], indices[:0]).shape == (0, height, width, channels)

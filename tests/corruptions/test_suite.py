@@ -43,12 +43,15 @@ def test_shape_type_range_and_severity(name, pictures):
 
 @EVERY
 def test_a_picture_alone_in_a_batch_in_a_graph_and_in_a_data_set(name, pictures):
-    together = corruptions.corrupt(pictures, name, 3, seed=2, indices=INDICES).numpy()
-    np.testing.assert_array_equal(corruptions.corrupt(pictures[2], name, 3, seed=2, indices=9), together[2])
-    np.testing.assert_array_equal(corruptions.corrupt(pictures[1:3], name, 3, seed=2, indices=[8, 9]), together[1:3])
-    examples = tf.data.Dataset.from_tensor_slices((INDICES, pictures)).batch(3)
-    mapped = examples.map(lambda i, x: corruptions.corrupt(x, name, 3, seed=2, indices=i)).unbatch()
-    np.testing.assert_array_equal(np.stack(list(mapped.as_numpy_iterator())), together)
+    for severity, images in ((2, pictures[:, :22]), (5, pictures[..., :1])):
+        def corrupt(images, indices):
+            return corruptions.corrupt(images, name, severity, seed=2, indices=indices)
+        together = corrupt(images, INDICES).numpy()
+        mapped = tf.data.Dataset.from_tensor_slices((images, INDICES)).batch(3).map(corrupt).unbatch()
+        for others, found in (([corrupt(*one) for one in zip(images, INDICES)], together), (list(mapped), together),
+                              (corrupt(images[1:3], INDICES[1:3]), together[1:3])):
+            np.testing.assert_allclose(np.stack(others), found, rtol=0, atol=1e-6)  # sums of 22 are ordered by their place
+    assert corrupt(images[:0], INDICES[:0]).shape == (0, 24, 20, 1)
 
 
 @RANDOM

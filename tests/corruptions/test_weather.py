@@ -16,20 +16,6 @@ from tf_robust.corruptions import severities, weather
 
 
 @every
-@pytest.mark.parametrize("severity", [1, 3, 5])
-def test_a_picture_is_the_same_alone_in_a_batch_in_a_graph_and_in_a_data_set(corruption, severity):
-    images, indices = tf.constant(np.tile(COLOUR, (2, 1, 1, 1))), np.array([3, 4, 5, 6, 7, 8, 1, 0])
-    together = corruption(images, severity, seed=3, indices=indices).numpy()
-    alone = [corruption(images[i:i + 1], severity, seed=3, indices=indices[i:i + 1])[0] for i in range(8)]
-    graph = tf.function(lambda x, i: corruption(x, severity, seed=3, indices=i), autograph=False)(images, indices)
-    batches = tf.data.Dataset.from_tensor_slices((images, indices)).batch(3)
-    mapped = batches.map(lambda x, i: corruption(x, severity, seed=3, indices=i)).unbatch()
-    np.testing.assert_array_equal(together, alone)
-    np.testing.assert_array_equal(together, graph)
-    np.testing.assert_array_equal(together, np.stack(list(mapped)))
-
-
-@every
 def test_one_channel_is_the_luma_of_three_equal_channels(corruption):
     for severity, which in itertools.product((1, 3, 5), severities.SETS):
         numbers, draws = drawn(corruption, GRAY, severity, which)

@@ -121,7 +121,8 @@ def correlate(images, kernel):
         images = tf.gather(images, _mirrored(images.shape[axis], taps // 2, side), axis=axis)
     if direct:
         taps = np.repeat(kernel[:, :, None, None], channels, axis=2)
-        return tf.nn.depthwise_conv2d(images, tf.constant(taps, tf.float32), [1, 1, 1, 1], "VALID")
+        found = tf.nn.depthwise_conv2d(images, tf.constant(taps, tf.float32), [1, 1, 1, 1], "VALID")
+        return tf.reshape(found, [-1, height, width, channels])  # TensorFlow leaves the border on a batch of none
     spectrum = tf.constant(np.conj(np.fft.rfft2(kernel, sides)), tf.complex64)
     return _filtered(tf.transpose(images, [0, 3, 1, 2]), spectrum, height, width)
 
