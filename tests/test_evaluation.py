@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import scipy.stats
+import sklearn.metrics
 import tensorflow as tf
 
 from tf_robust import evaluation, metrics, prepared
@@ -36,11 +37,20 @@ def of(predict, sets, measuring=Measuring(evaluations=("clean",))):
 
 
 def test_accuracy_and_wilson_interval():
-    row, = of(always(1), [a_set([1, 1, 0, 2, 1, 0, 1, 1, 2, 0])])
+    row, _ = of(always(1), [a_set([1, 1, 0, 2, 1, 0, 1, 1, 2, 0])])
     assert (row.measure, row.value, row.count) == ("clean", 0.5, 10)
     z = scipy.stats.norm.ppf(0.975)
     centre, half = (0.5 + z * z / 20) / (1 + z * z / 10), z * np.sqrt(0.025 + z * z / 400) / (1 + z * z / 10)
     np.testing.assert_allclose([row.low, row.high], [centre - half, centre + half], rtol=1e-9)
+
+
+def test_where_classes_are_unequal_their_accuracies_are_averaged_too():
+    labels = np.array([1, 1, 0, 2, 1, 0, 1, 1, 2, 0, 1, 0])
+    logits = np.random.RandomState(0).normal(size=(12, 3))
+    _, row = of(lambda images: tf.gather(logits, tf.cast(tf.round(images[:, 0, 0, 0] * 100), tf.int32)), [a_set(labels)])
+    expected = sklearn.metrics.balanced_accuracy_score(labels, logits.argmax(axis=1))
+    assert row.measure == "clean/per_class" and row.value == pytest.approx(expected) != np.mean(logits.argmax(axis=1) == labels)
+    assert [row.measure for row in of(always(1), [a_set([0, 1, 2, 2, 1, 0])])] == ["clean"]
 
 
 def test_sets_do_not_depend_on_the_batch_and_noise_replaces_the_named_share(source, monkeypatch):

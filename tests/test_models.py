@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_robust import models
 from tf_robust.models.torch_layers import Dropout, convolution
@@ -168,6 +169,31 @@ def test_the_seed_decides_the_weights(built, name):
 def test_an_unknown_model_is_refused_with_the_nearest_names():
     with pytest.raises(ValueError, match="Unknown model: 'resnet51'. Did you mean .*'resnet50'"):
         models.build("resnet51", (32, 32, 3), CLASSES)
+
+
+def test_small_pictures_are_resized_inside_a_model_made_for_large_ones(tmp_path):
+    """As TensorFlow's own bilinear resizing before the model without it, forwards and backwards."""
+    model, plain = (models.build("resnet50", (side, side, 3), CLASSES, resize=resize) for side, resize in ((8, 64), (64, 0)))
+    models.write_weights(plain, str(tmp_path))
+    models.start(model, str(tmp_path), head=True)
+    images = tf.constant(pictures((8, 8, 3)))
+    gradients, found = [], []
+    for network, first in ((model, tf.identity), (plain, lambda x: tf.image.resize(x, (64, 64)))):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            found.append(network(first(images))["logits"])
+            total = tf.reduce_sum(found[-1] ** 2)
+        gradients.append(tape.gradient(total, images))
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(*gradients, rtol=1e-3, atol=1e-5)
+    assert models.stages(model)[0](images).shape == (2, 64, 64, 3)
+
+
+@pytest.mark.parametrize("name, resize, message", [("resnet8", 64, "made for large pictures: resnet50_v2, resnet50, resnet50_cifar"),
+                                                   ("resnet50", 32, "beyond the pictures' 32x32")])
+def test_what_cannot_be_resized_is_said(name, resize, message):
+    with pytest.raises(ValueError, match=message):
+        models.build(name, (32, 32, 3), CLASSES, resize=resize)
 
 
 @pytest.mark.parametrize("name, side", [("lenet", 15), ("resnet8", 7), ("resnet50_v2", 31)])

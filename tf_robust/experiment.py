@@ -64,7 +64,7 @@ class Run:
         s = self.settings
         steps = data.steps_per_epoch(source, s.batch_size)
         with _precision(s.mixed_precision), training.strategy().scope():
-            classifier = models.build(s.model, source.image_shape, source.num_classes, seed=self.seed)
+            classifier = models.build(s.model, source.image_shape, source.num_classes, seed=self.seed, resize=s.resize)
             if s.init_from_row and not self.start:
                 raise ValueError(f"Expected --mode=suite, or --init_from=DIR, for a run that begins with the row "
                                  f"{s.init_from_row!r}. Received neither")

@@ -24,6 +24,8 @@ class Settings:
         stylized_dir: folder of stylized pictures, one subfolder a class, to train on beside the natural ones; empty: none.
         model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, resnet50_cifar, preact_resnet18, wide_resnet28_2,
             wide_resnet28_4, mlp.
+        resize: side in pixels to which the model itself brings smaller pictures, as a network made for ImageNet wants them; 0: as
+            they come.
         init_from: workdir or SavedModel of ours whose encoder the model begins with; empty: it begins at random.
         init_from_row: the same, as a row of the suite, of which the run with the same seed is taken (mode suite).
         init_head: begin with its logits too, which then must be of the same classes.
@@ -56,6 +58,7 @@ class Settings:
     label_fraction: float = 1.0
     stylized_dir: str = ""
     model: str = "lenet"
+    resize: int = 0
     init_from: str = ""
     init_from_row: str = ""
     init_head: bool = False

@@ -47,6 +47,8 @@ def rows_of(records, measuring, imagenet=False):
     plain = [r for r in records if "correct" in r and not r["set"].startswith("corruptions/")]
     rows = [Row.of(r["set"], r["correct"], r["count"]) for r in plain if _asked(r["set"], evaluations)]
     clean = next((r for r in plain if r["set"] in ("clean", "bal")), None)
+    if "clean" in evaluations and "per_class" in clean:
+        rows.append(Row("clean/per_class", clean["per_class"], clean["count"]))
     if "calibration" in evaluations:
         rows += [Row(measure, clean[name], clean["count"]) for measure, name in _CALIBRATION.items()]
     corrupted = [r for r in records if r["set"].startswith("corruptions/")]

@@ -1,5 +1,7 @@
 """Classifiers: builder(input_shape, num_classes) -> keras.Model giving {"logits", "embedding"} from [0, 1] pictures."""
 
+import inspect
+
 import keras
 
 from tf_robust.errors import unknown
@@ -17,13 +19,19 @@ MODELS = {"lenet": lenet, "resnet8": resnet8, "resnet20": resnet20, "resnet56": 
           "wide_resnet28_2": wide_resnet28_2, "wide_resnet28_4": wide_resnet28_4, "mlp": mlp}
 
 
-def build(name, input_shape, num_classes, *, seed=0):
+def build(name, input_shape, num_classes, *, seed=0, resize=0):
     """A freshly initialized model, the same for the same seed.
 
+    Args:
+        resize: side in pixels to which the model itself brings smaller pictures; 0: as they come.
+
     Raises:
-        ValueError: unknown name, or pictures smaller than the model allows.
+        ValueError: unknown name, pictures smaller than the model allows, or a model that resizes nothing.
     """
     if name not in MODELS:
         raise unknown("model", name, MODELS)
+    resizing = [known for known, model in MODELS.items() if "resize" in inspect.signature(model).parameters]
+    if resize and name not in resizing:
+        raise ValueError(f"Expected resize=0, or a model made for large pictures: {', '.join(resizing)}. Received: {name}")
     keras.utils.set_random_seed(seed)
-    return MODELS[name](tuple(input_shape), num_classes)
+    return MODELS[name](tuple(input_shape), num_classes, **({"resize": resize} if resize else {}))

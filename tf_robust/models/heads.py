@@ -4,26 +4,34 @@ import keras
 import numpy as np
 
 
-def normalized_input(input_shape, mean, std, minimum_size, name):
+def normalized_input(input_shape, mean, std, minimum_size, name, resize=0):
     """The input [H, W, C] in [0, 1] and its normalized form (x - mean) / std; mean and std: numbers, or one a channel.
 
+    Args:
+        resize: side in pixels to which smaller pictures are brought first (bilinear); 0: as they come.
+
     Raises:
-        ValueError: the pictures are smaller than the model allows.
+        ValueError: the pictures are smaller than the model allows, or not smaller than what they are to become.
     """
     height, width, _ = input_shape
+    if resize and resize <= max(height, width):
+        raise ValueError(f"Expected resize beyond the pictures' {height}x{width}, or 0. Received: {resize}")
+    if resize:
+        height = width = resize
     if min(height, width) < minimum_size:
         raise ValueError(f"Expected pictures of at least {minimum_size}x{minimum_size} for {name}. "
                          f"Received: {height}x{width}")
     images = keras.Input(input_shape, name="images")
     mean, std = np.asarray(mean), np.asarray(std)
     scaling = keras.layers.Rescaling((1.0 / std).tolist(), offset=(-mean / std).tolist(), name="normalization")
-    return images, scaling(images)
+    # not keras.layers.Resizing, with which a whole model runs in training mode unless told otherwise
+    return images, scaling(keras.ops.image.resize(images, (resize, resize)) if resize else images)
 
 
 def stages(classifier):
     """A classifier in pieces, which share its layers.
 
-    Stage 0 is the normalized picture; stage i is what the layer named `stage_i` gives.
+    Stage 0 is the normalized (and, if asked for, resized) picture; stage i is what the layer named `stage_i` gives.
 
     Args:
         classifier: a model of this package.

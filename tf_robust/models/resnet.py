@@ -52,16 +52,16 @@ def cifar_resnet(input_shape, num_classes, *, depth, mean=0.5, std=0.5):
 resnet8, resnet20, resnet56 = (functools.partial(cifar_resnet, depth=depth) for depth in (8, 20, 56))
 
 
-def resnet50_v2(input_shape, num_classes, *, mean=0.5, std=0.5):
+def resnet50_v2(input_shape, num_classes, *, mean=0.5, std=0.5, resize=0):
     """ResNet-v2-50 with a 2048-wide embedding: keras-cv's backbone, with the stages of FCL's appendix B.
 
-    Arguments and result as `cifar_resnet`; at least 32 pixels a side.
+    Arguments and result as `cifar_resnet`; at least 32 pixels a side. resize: as `resnet50`.
     """
     import keras_cv  # slow to import, and only this model needs it
-    images, x = heads.normalized_input(input_shape, mean, std, 32, "resnet50_v2")
+    images, x = heads.normalized_input(input_shape, mean, std, 32, "resnet50_v2", resize)
     backbone = keras_cv.models.ResNetV2Backbone(
         stackwise_filters=[64, 128, 256, 512], stackwise_blocks=[3, 4, 6, 3], stackwise_strides=[1, 2, 2, 2],
-        include_rescaling=False, input_shape=input_shape)
+        include_rescaling=False, input_shape=x.shape[1:])
     ends = list(backbone.pyramid_level_inputs.values())  # the names of the stages' last layers
     cuts = [backbone.input, *(backbone.get_layer(end).output for end in ends), backbone.output]
     for stage, (start, end) in enumerate(zip(cuts, cuts[1:]), start=1):
