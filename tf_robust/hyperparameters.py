@@ -5,6 +5,7 @@ with an annotation, a default and a line under `Args:` in the docstring.
 """
 
 import dataclasses
+import functools
 import inspect
 import re
 import typing
@@ -22,8 +23,9 @@ class Parameter:
     choices: tuple = ()
 
 
+@functools.cache
 def parameters(target):
-    """{name: Parameter} of a function's annotated keyword arguments, or of a class's, over its bases."""
+    """{name: Parameter}, not to be changed, of a function's annotated keyword arguments, or of a class's, over its bases."""
     found = {}
     sources = [c for c in target.__mro__ if "__init__" in vars(c)] if inspect.isclass(target) else [target]
     for source in sources:

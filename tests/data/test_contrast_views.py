@@ -116,11 +116,12 @@ def test_half_is_mirrored_and_half_is_blurred(monkeypatch):
     assert set(np.unique(sharp)) == {0.0, 1.0}
 
 
-def test_urrl_draws_each_pictures_family(monkeypatch):
-    monkeypatch.setattr(contrast_views, "_moco_v2_colours", lambda images, seed, blur: tf.zeros_like(images))
+@pytest.mark.parametrize("other", ["moco_v2", "moco_v1"])
+def test_urrl_draws_each_pictures_family(other, monkeypatch):
+    monkeypatch.setattr(contrast_views, f"_{other}_colours", lambda images, *_: tf.zeros_like(images))
     pictures = tf.constant(np.random.RandomState(0).uniform(0.3, 1.0, (FLAT, 8, 8, 3)), tf.float32)
     for share in (0.0, 0.3, 1.0):
-        views = contrast_views.urrl(pictures, SEED, share=share).numpy()
+        views = contrast_views.urrl(pictures, SEED, share=share, other=other).numpy()
         robust = int((views.max(axis=(1, 2, 3)) > 0).sum())
         assert scipy.stats.binomtest(robust, FLAT, share).pvalue > 0.01
 
@@ -137,6 +138,7 @@ def test_augmix_with_moco_mixes_what_moco_makes(monkeypatch):
 def test_settings_out_of_range_are_refused():
     pictures = tf.constant(flat([[0.5]]))
     for family, settings in ((contrast_views.simclr, {"strength": -1.0}), (contrast_views.simclr, {"strength": 3.0}),
-                             (contrast_views.moco_v1, {"smallest": 0.0}), (contrast_views.urrl, {"share": 1.5})):
+                             (contrast_views.moco_v1, {"smallest": 0.0}), (contrast_views.urrl, {"share": 1.5}),
+                             (contrast_views.urrl, {"other": "augmix"})):
         with pytest.raises(ValueError, match=f"Expected {next(iter(settings))} in"):
             family(pictures, SEED, **settings)

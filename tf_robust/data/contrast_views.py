@@ -7,6 +7,7 @@ brightness and contrast change, saturation, hue and gray do not.
 """
 
 import functools
+import typing
 
 import tensorflow as tf
 
@@ -37,8 +38,7 @@ def moco_v1(images, seed, *, smallest: float = 0.2):
     Args:
         smallest: share of the picture's area that a window has at least.
     """
-    images = _gray(_window(images, fold(seed, 0), smallest), fold(seed, 1))
-    return _jitter(images, fold(seed, 2), 1.0, (0.4, 0.4, 0.4, 0.4))
+    return _moco_v1_colours(_window(images, fold(seed, 0), smallest), fold(seed, 1))
 
 
 def moco_v2(images, seed, *, smallest: float = 0.2, blur: bool = True):
@@ -83,22 +83,27 @@ def window_augmix_moco(images, seed, *, smallest: float = 0.2, severity: float =
     return tf.clip_by_value((1.0 - share) * images + share * mixed, 0.0, 1.0)
 
 
-def urrl(images, seed, *, share: float = 0.5, smallest: float = 0.2, severity: float = 3.0, blur: bool = True):
+def urrl(images, seed, *, share: float = 0.5, other: typing.Literal["moco_v2", "moco_v1"] = "moco_v2", smallest: float = 0.2,
+         severity: float = 3.0, blur: bool = True):
     """URRL's views (eq. 2): each picture's is AugMix (AllOp) with probability p, else MoCo v2's.
 
     Args:
         share: p, of the views that are AugMix's.
+        other: what the rest is, T_rep: moco_v2, or moco_v1 for InstDis and PIRL (Table 4).
         smallest: share of the picture's area that a window has at least.
         severity: of AugMix.
         blur: blur at all, in MoCo v2's views.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"Expected share in [0, 1]. Received: {share}")
+    if other not in ("moco_v1", "moco_v2"):
+        raise ValueError(f"Expected other in moco_v2, moco_v1. Received: {other!r}")
     images = _window(images, fold(seed, 0), smallest)
     count = tf.shape(images)[0]
     robust = tf.random.stateless_uniform([count], fold(seed, 1)) < share
     return image_ops.apply_chosen(images, tf.cast(robust, tf.int32), tf.zeros([count]), [
-        lambda some, _: _moco_v2_colours(some, fold(seed, 2), blur),
+        lambda some, _: (_moco_v2_colours(some, fold(seed, 2), blur) if other == "moco_v2"
+                         else _moco_v1_colours(some, fold(seed, 2))),
         lambda some, _: augmix.augmix(some, fold(seed, 3), severity=severity, all_ops=True)])
 
 
@@ -112,6 +117,10 @@ def _window(images, seed, smallest):
     count, shape = tf.shape(images)[0], tf.constant(tuple(images.shape[1:3]), tf.float32)
     images = filters.resized_windows(images, *image_ops.random_windows(count, shape, seed, smallest))
     return _some(lambda some: some[:, :, ::-1], images, fold(seed, 1), 0.5)
+
+
+def _moco_v1_colours(images, seed):
+    return _jitter(_gray(images, fold(seed, 0)), fold(seed, 1), 1.0, (0.4, 0.4, 0.4, 0.4))
 
 
 def _moco_v2_colours(images, seed, blur):
