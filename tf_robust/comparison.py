@@ -37,14 +37,14 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
         folders.setdefault(found["row"], os.path.dirname(found["saved_model"]))
         measured.setdefault(found["row"], found.get("measured_in", folders[found["row"]]))
     histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
-    drawn += [*figures.of_training(pictures, histories), *figures.of_utility(folders)]
+    drawn += [*figures.of_training(histories), *figures.of_utility(folders)]
     if any(row["measure"] == "aurra" for found in evaluations for row in found["rows"]):
-        drawn += figures.of_calibration(pictures, measured)
+        drawn += figures.of_calibration(measured)
     if any(row["measure"].startswith("boundary/") for found in evaluations for row in found["rows"]):
         sources = (run.source("train"), run.measured_source()) if run else ()
         drawn += figures.of_boundaries(pictures, measured, sources)
     if any(row["measure"].startswith(("robust/", "distance/")) for found in evaluations for row in found["rows"]):
-        drawn += figures.of_attacks(pictures, measured)
+        drawn += figures.of_attacks(measured)
     commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
     table = report.write(folder, evaluations, title=title, command=command, commit=commits, paper=suite.get("paper"),
                          baseline=baseline, figures=drawn, notes=suite.get("notes", ()))

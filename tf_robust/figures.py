@@ -1,4 +1,5 @@
-"""The FCL paper's figures of data and utility, from sources and models. Each function returns paths or (path, caption)."""
+"""Figures of data, training and models, from sources and what runs left behind. Each function returns paths, (path, caption)
+or `report.Chart`s."""
 
 import os
 
@@ -36,8 +37,7 @@ def of_data(folder, training_source, test_source):
     if hasattr(training_source, "labels"):
         counts = {source.split: np.bincount(source.labels, minlength=source.num_classes)
                   for source in (training_source, test_source)}
-        path = report.class_histogram(os.path.join(folder, "classes.png"), counts, training_source.class_names)
-        drawn.append((path, "Examples per class."))
+        drawn.append(report.class_histogram(counts, training_source.class_names))
     return [*drawn, _noises(folder, images[:6], evaluation.noise_probabilities(training_source))]
 
 
@@ -50,7 +50,7 @@ def _noises(folder, clean, probabilities):
                   f"pictures vary little.")
 
 
-def of_training(folder, histories):
+def of_training(histories):
     """Training curves of {row: path of its history.json}; a long training is validated at some epochs only."""
     curves = {}
     for row, path in histories.items():
@@ -58,9 +58,7 @@ def of_training(folder, histories):
             epochs = read_json(path)
             names = dict.fromkeys(name for epoch in epochs for name in epoch if name != "epoch")
             curves[row] = {name: [epoch.get(name) for epoch in epochs] for name in names}
-    if not curves:
-        return []
-    return [(report.training_curves(os.path.join(folder, "training.png"), curves), "Training, first seed of each row.")]
+    return [report.training_curves(curves)] if curves else []
 
 
 def of_utility(folders):
@@ -70,19 +68,14 @@ def of_utility(folders):
             for row, path in paths.items() if os.path.exists(path)]
 
 
-def of_calibration(folder, workdirs):
+def of_calibration(workdirs):
     """Reliability diagram and response-rate curve of {row: workdir}, on the clean set that was measured last."""
     found = {}
     for row, workdir in workdirs.items():
         clean = [r for r in evaluation.read_records(os.path.join(workdir, "measured.jsonl")) if "confidences" in r]
         if clean:
             found[row] = evaluation.confidences(clean[-1]), evaluation.correctness(clean[-1])
-    if not found:
-        return []
-    return [(report.reliability_diagram(os.path.join(folder, "reliability.png"), found), "How often it is right, by how "
-             "sure it is: bins of 100 clean pictures, first seed of each row."),
-            (report.response_rate_curves(os.path.join(folder, "response_rate.png"), found), "Accuracy on the clean "
-             "pictures that it is surest of; AURRA is the mean of the curve.")]
+    return [report.reliability_diagram(found), report.response_rate_curves(found)] if found else []
 
 
 def of_boundaries(folder, workdirs, sources):
@@ -119,7 +112,7 @@ def attacked(folder, model, source):
     return report.attacked_pictures(os.path.join(folder, "attacked.png"), images, pictures, captions)
 
 
-def of_attacks(folder, workdirs):
+def of_attacks(workdirs):
     """Of {row: workdir}: curves over the size of perturbations, as measured last, and the sheets of attacked pictures."""
     found = {}
     for row, workdir in workdirs.items():
@@ -127,8 +120,7 @@ def of_attacks(folder, workdirs):
         curves = {record["set"].partition("/")[2]: evaluation.adversarial.stored(record)
                   for record in records if "distances" in record}
         found.update({row: curves} if curves else {})
-    drawn = [(report.attack_curves(os.path.join(folder, "attacks.png"), found), "Misclassified pictures over the size of the "
-              "smallest perturbation that the attack found, first seed of each row.")] if found else []
+    drawn = [report.attack_curves(found)] if found else []
     sheets = {row: os.path.join(workdir, "figures", "attacked.png") for row, workdir in workdirs.items()}
     return drawn + [(path, f"{row}: the smallest perturbations that PGD found, with what the model says then and their size.")
                     for row, path in sheets.items() if os.path.exists(path)]

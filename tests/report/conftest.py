@@ -1,6 +1,8 @@
 """Made-up evaluations of a few runs."""
 
+import numpy as np
 import pytest
+from PIL import Image
 
 
 @pytest.fixture
@@ -20,3 +22,8 @@ def three_seeds(evaluate):
     return [evaluate("xe", 0, {"bal": 0.90, "un": 0.40}), evaluate("fcl", 0, {"bal": 0.91, "un": 0.60}),
             evaluate("xe", 1, {"bal": 0.92, "un": 0.35}), evaluate("fcl", 1, {"bal": 0.91, "un": 0.65}),
             evaluate("xe", 2, {"bal": 0.91, "un": 0.45}), evaluate("fcl", 2, {"bal": 0.91, "un": 0.70})]
+
+
+def is_picture(path):
+    picture = np.asarray(Image.open(path).convert("L"))
+    return min(picture.shape) > 60 and picture.std() > 5

@@ -1,54 +1,55 @@
-"""Rows of evaluations -> JSON, Markdown, HTML with plots: one comparison over rows, seeds and the paper's numbers.
+"""Rows of evaluations -> JSON, Markdown, LaTeX, HTML with charts: one comparison over rows, seeds and the paper's numbers.
 
-`aggregate` joins what runs left behind to a table; `verdict`, `to_text`, `to_markdown` and `to_html` say it; `write`
+`aggregate` joins what runs left behind to a table; `verdict`, `to_text`, `to_markdown`, `to_latex` and `to_html` say it; `write`
 leaves a folder with all of it.
 """
 
 import os
 
 from tf_robust.files import whole_file, write_json
+from tf_robust.report import charts
 from tf_robust.report.attacks import attack_curves, attacked_pictures
 from tf_robust.report.boundaries import decision_boundaries
-from tf_robust.report.charts import class_histogram, comparison_bars, training_curves
+from tf_robust.report.calibration import reliability_diagram, response_rate_curves
+from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.figures import noise_samples, picture_groups, utility_by_class
-from tf_robust.report.heat_maps import corruption_heat_map
 from tf_robust.report.html import to_html
+from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
-from tf_robust.report.reliability import reliability_diagram, response_rate_curves
 from tf_robust.report.tables import aggregate, results
+from tf_robust.report.vega import Chart
 from tf_robust.report.wording import verdict
 
-__all__ = ["aggregate", "attack_curves", "attacked_pictures", "class_histogram", "comparison_bars",
-           "corruption_heat_map", "decision_boundaries", "noise_samples", "picture_groups", "reliability_diagram",
-           "response_rate_curves", "results", "to_html", "to_markdown", "to_text", "training_curves",
-           "utility_by_class", "verdict", "write"]
+__all__ = ["Chart", "aggregate", "attack_curves", "attacked_pictures", "class_histogram", "decision_boundaries", "noise_samples",
+           "picture_groups", "reliability_diagram", "response_rate_curves", "results", "to_html", "to_latex", "to_markdown",
+           "to_text", "training_curves", "utility_by_class", "verdict", "write"]
 
 
 def write(folder, evaluations, *, title, command, commit, paper=None, baseline=None, figures=(), notes=()):
-    """Writes `report.html`, `report.md`, `results.json` and `figures/comparison.png` into a folder.
+    """Writes `report.html`, `report.md`, `report.tex`, `results.json` and every chart as `figures/NAME.png` into a folder.
 
     Args:
         folder: made if it is missing. evaluations, paper, baseline: as for `aggregate`.
-        command, commit: what made the runs. figures: further [(path of a PNG file, caption)]. notes: sentences.
+        command, commit: what made the runs. notes: sentences.
+        figures: what is shown besides: `Chart`s, and pictures as (path of a PNG file, caption).
 
     Returns:
         The table, as `aggregate` gives.
     """
     evaluations = list(evaluations)
     table = aggregate(evaluations, paper, baseline)
-    bars = comparison_bars(os.path.join(folder, "figures", "comparison.png"), table)
-    printed = any(entry["paper"] for entry in table["rows"])
-    figures = [(bars, f"All rows and measures{'; black diamonds are the means in the paper' * printed}."), *figures]
-    heat_map = corruption_heat_map(os.path.join(folder, "figures", "corruptions.png"), table)
-    if heat_map:
-        figures.append((heat_map, "Accuracy by corruption and severity, mean over seeds."))
+    drawn = [*charts.of_table(table, evaluations), *(figure for figure in figures if isinstance(figure, Chart))]
+    pictures = [figure for figure in figures if not isinstance(figure, Chart)]
+    for chart in drawn:
+        chart.save(os.path.join(folder, "figures"))
     notes = [*notes, *_mixtures(evaluations)]
     versions = {name: _distinct(e.get("versions", {}).get(name) for e in evaluations)
                 for name in dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))}
     date = max((e["date"] for e in evaluations if e.get("date")), default=None)
     _write_text(os.path.join(folder, "report.html"), to_html(
-        table, title, figures, _details(evaluations, command, commit, versions), notes))
+        table, title, drawn, pictures, _details(evaluations, command, commit, versions), notes))
     _write_text(os.path.join(folder, "report.md"), to_markdown(table, title, command, notes))
+    _write_text(os.path.join(folder, "report.tex"), to_latex(table, title))
     write_json(os.path.join(folder, "results.json"), results(table, command, commit, versions, date))
     return table
 

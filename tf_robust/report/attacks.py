@@ -1,16 +1,17 @@
-"""Attacks as PNG files: curves over the size of perturbations, and a sheet of attacked pictures."""
+"""What attacks do: curves over the size of perturbations, and a sheet of attacked pictures as a PNG file."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from tf_robust.report.charts import _COLOURS, _LINES, _pick, _quiet
 from tf_robust.report.figures import _show, _strip, save
+from tf_robust.report.vega import Chart, lines_by_row
 
 _COLUMNS = 2
+_POINTS = 300  # of a curve
 _UNITS = {"l0": "values changed", "l1": "sum of changes", "l2": "length", "linf": "largest change"}
 
 
-def attack_curves(path, models):
+def attack_curves(models):
     """The share of pictures that is misclassified over the size of the perturbation, a panel an attack, a line a model.
 
     Args:
@@ -19,28 +20,28 @@ def attack_curves(path, models):
     attacks = list(dict.fromkeys(attack for found in models.values() for attack in found))
     if not attacks:
         raise ValueError("Expected at least one model with distances. Received none")
-    columns = min(_COLUMNS, len(attacks))
-    lines = -(-len(attacks) // columns)
-    figure = Figure(figsize=(max(4.5, 4.2 * columns), 3.4 * lines), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axes, attack in zip(panels, attacks):
-        farthest = 0.0
-        for number, (name, found) in enumerate(models.items()):
-            if attack in found:
-                distances = np.sort(np.asarray(found[attack], np.float64))
-                median = np.median(distances)
-                axes.step([0.0, *distances], np.arange(len(distances) + 1) / len(distances), _pick(_LINES, number), where="post",
-                          color=_pick(_COLOURS, number), label=f"{name}, median {median:.3g}")
-                finite = distances[np.isfinite(distances)]
-                farthest = max(farthest, *np.quantile(finite, [0.98]) if len(finite) else [0.0])
-        norm = attack.partition("_")[2]
-        axes.set(title=attack, xlabel=f"size of the perturbation, {norm} ({_UNITS[norm]})", ylabel="misclassified",
-                 xlim=(0, farthest or None), ylim=(0, 1.02))
-        axes.legend(frameon=False, fontsize=8, loc="lower right")
-        _quiet(axes)
-    for axes in panels[len(attacks):]:
-        axes.axis("off")
-    return save(figure, path)
+    return Chart("attacks", {"concat": [_attack_panel(attack, models) for attack in attacks], "columns": _COLUMNS},
+                 "Misclassified pictures over the size of the smallest perturbation that the attack found, first seed of each row.")
+
+
+def _attack_panel(attack, models):
+    values, farthest, norm = [], 0.0, attack.partition("_")[2]
+    for name, found in models.items():
+        if attack in found:
+            distances = np.sort(np.asarray(found[attack], np.float64))
+            finite = distances[np.isfinite(distances)]
+            farthest = max(farthest, np.quantile(finite, 0.98) if len(finite) else 0.0)
+            places = np.unique(np.linspace(0, len(finite) - 1, min(_POINTS, len(finite))).astype(int)) if len(finite) else []
+            median = float(np.median(distances))
+            values += [{"row": name, "size": size, "misclassified": share, "median": median if np.isfinite(median) else None}
+                       for size, share in ((0.0, float(np.mean(distances <= 0))),
+                                           *((float(finite[i]), (int(i) + 1) / len(distances)) for i in places))]
+    tips = [{"field": field, "type": "quantitative", "format": ".3g"} for field in ("size", "misclassified", "median")]
+    return {"title": attack, "width": 300, "height": 200, "data": {"values": values}, "encoding": {
+        "x": {"field": "size", "type": "quantitative", "title": f"size of the perturbation, {norm} ({_UNITS[norm]})",
+              "scale": {"domain": [0, float(farthest) or 1.0]}},
+        "y": {"field": "misclassified", "type": "quantitative", "scale": {"domain": [0, 1]}}, **lines_by_row(models),
+        "tooltip": [{"field": "row"}, *tips]}, "mark": {"type": "line", "interpolate": "step-after", "clip": True}}
 
 
 def attacked_pictures(path, clean, attacked, captions):

@@ -1,105 +1,157 @@
-"""Bars and curves as PNG files, in colours that colour-blind readers can tell apart (Okabe and Ito)."""
+"""Charts of a table of rows x measures (as `tables.aggregate` gives), and of how the rows were trained. None: nothing to draw."""
+
+import itertools
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from tf_robust.report.figures import save
-from tf_robust.report.tables import cells
+from tf_robust import metrics
+from tf_robust.report.tables import CLEAN, cells, lower_is_better
+from tf_robust.report.vega import COLOURS, Chart, by_row, lines_by_row, panels
 
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#666666")
-_LINES = ("-", "--", ":", "-.")
-_HATCHES = ("", "//", "..", "xx")
-_BARS_A_LINE = 40
-_SHOWN_ELSEWHERE = ("distance/", "checks/")  # as curves, in the table
-_UPRIGHT_LABELS = 8
-_LABEL_BOX = {"facecolor": "#222222", "edgecolor": "none", "boxstyle": "round,pad=0.2", "alpha": 0.75}
+_ROBUST = ("corruptions/mean15", "corruptions/mean19", "robust/", "nun", "un")  # what stands against clean, the first there is
+_TEXT = {"type": "nominal", "title": None, "sort": None}
 
 
-def class_histogram(path, counts, class_names):
-    """Pictures per class, one panel a split; logarithmic where the classes differ more than tenfold.
-
-    Args:
-        counts: {split: int [classes]}. class_names: what stands below the bars.
-    """
-    figure = Figure(figsize=(max(3.2, 0.32 * len(class_names)) * len(counts), 3.2), layout="constrained")
-    for axes, (split, values) in zip(figure.subplots(1, len(counts), squeeze=False)[0], counts.items()):
-        if len(values) != len(class_names):
-            raise ValueError(f"Expected {len(class_names)} counts, one a class, of {split!r}. Received: {len(values)}")
-        unbalanced = max(values) > 10 * max(1, min(values))
-        axes.bar(range(len(values)), values, color=_COLOURS[0])
-        axes.set_yscale("log" if unbalanced else "linear")
-        axes.set_xticks(range(len(values)), class_names, rotation=90 if max(map(len, map(str, class_names))) > 3 else 0)
-        axes.set(title=f"{split}: {sum(map(int, values)):,} pictures", xlabel="class",
-                 ylabel="pictures (logarithmic)" if unbalanced else "pictures", ylim=(1 if unbalanced else 0, None))
-        _quiet(axes)
-    return save(figure, path)
-
-
-def comparison_bars(path, table):
-    """Grouped bars of a table (as `aggregate` gives), a group a measure; the paper's means are black diamonds.
-
-    Whiskers are sample deviations over seeds, for a row with one seed its binomial interval.
-    """
-    order = table["order"]
-    measures = [name for name in table["measures"] if not name.startswith(_SHOWN_ELSEWHERE)] or table["measures"]
-    share = max(1, _BARS_A_LINE // len(order))  # measures on one line of the figure
-    shares, others = _fractions(measures)
-    lines = [shares[start:start + share] for start in range(0, len(shares), share)] + [[measure] for measure in others]
-    figure = Figure(figsize=(min(11.0, max(5.0, 1.5 + 0.42 * len(order) * len(lines[0]))), 0.6 + 3.6 * len(lines)),
-                    layout="constrained")
-    for axes, chosen in zip(figure.subplots(len(lines), 1, squeeze=False, sharey=not others)[:, 0], lines):
-        _groups(axes, table, chosen)
-        axes.set(ylabel=_whiskers(table), ylim=(0, None), xlim=(-0.6, len(lines[0]) - 0.4))
-        _quiet(axes)
-    _legend(figure)
-    return save(figure, path)
-
-
-def _fractions(measures):
-    """Measures that are fractions, and those that each have a scale of their own."""
-    own = [measure for measure in measures if measure.startswith(("boundary/", *_SHOWN_ELSEWHERE))]
-    return [measure for measure in measures if measure not in own], own
-
-
-def _groups(axes, table, measures):
-    found, order = cells(table), table["order"]
-    width = 0.8 / len(order)
-    for number, row in enumerate(order):
-        entries = {place: found[row, measure] for place, measure in enumerate(measures) if (row, measure) in found}
-        places = np.array(list(entries), float) + (number - (len(order) - 1) / 2) * width
-        colour, hatch = _pick(_COLOURS, number), _pick(_HATCHES, number // len(_COLOURS))
-        axes.bar(places, [e["mean"] for e in entries.values()], 0.92 * width, label=row, color=colour, hatch=hatch)
-        for place, entry in zip(places, entries.values()):
-            axes.errorbar(place, entry["mean"], _whisker(entry), color="#333333", elinewidth=1.2, capsize=3)
-            _mark(axes, place, entry, upright=len(order) * len(measures) > _UPRIGHT_LABELS)
-    long = max(map(len, measures)) * len(measures) > 60
-    axes.set_xticks(range(len(measures)), measures, rotation=30 if long else 0, ha="right" if long else "center")
-
-
-def _mark(axes, place, entry, upright):
-    """The paper's mean as a diamond, and our mean in figures at the foot of the bar."""
-    if entry["paper"]:
-        axes.plot(place, entry["paper"][0], "kD", markersize=5, markeredgecolor="white", label="paper", zorder=3)
-    axes.annotate(f"{entry['mean']:.3f}", (place, 0), (0, 5), textcoords="offset points", rotation=90 if upright else 0,
-                  ha="center", va="bottom", fontsize=8, color="white", bbox=_LABEL_BOX)
-
-
-def _whisker(entry):
-    """[[below], [above]], as `errorbar` takes it."""
-    if entry["std"] is not None:
-        return [[entry["std"]], [entry["std"]]]
-    return None if entry["low"] is None else [[entry["mean"] - entry["low"]], [entry["high"] - entry["mean"]]]
-
-
-def _whiskers(table):
+def comparison(table):
+    """A panel a measure: every row's mean, its spread, and the paper's mean."""
+    names = {measure: f"{measure} (lower is better)" if lower_is_better(measure) else measure for measure in table["measures"]}
+    values = []
+    for entry in (e for e in table["rows"] if e["measure"] in names):
+        spread = entry["std"]
+        low, high = (entry["low"], entry["high"]) if spread is None else (entry["mean"] - spread, entry["mean"] + spread)
+        values.append({"row": entry["row"], "measure": names[entry["measure"]], "mean": entry["mean"], "low": low, "high": high,
+                       "seeds": len(entry["seeds"]), "paper": entry["paper"] and entry["paper"][0]})
+    y = {"field": "row", **_TEXT, "sort": table["order"], "axis": {"labelLimit": 220}}
+    x = {"type": "quantitative", "scale": {"zero": False}, "axis": {"tickCount": 4, "title": None}}
+    tips = [{"field": "row"}, {"field": "measure"}, *({"field": f, "type": "quantitative", "format": ".4f"}
+                                                      for f in ("mean", "low", "high", "paper")), {"field": "seeds"}]
+    interval = {"mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6},
+                "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "y": y}}
+    paper = {"mark": {"type": "point", "shape": "diamond", "size": 70, "filled": False, "color": "currentColor"},
+             "transform": [{"filter": "isValid(datum.paper)"}], "encoding": {"x": {"field": "paper", **x}, "y": y}}
+    mean = {"mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+            "encoding": {"x": {"field": "mean", **x}, "y": y, "color": {**by_row(table["order"]), "legend": None}, "tooltip": tips}}
+    printed = any(value["paper"] is not None for value in values)
+    panel = {"width": 190, "height": {"step": 18}, "layer": [interval, *[paper] * printed, mean]}
     alone = [entry["std"] is None for entry in table["rows"]]
-    if all(alone):
-        return "value, 95% interval"
-    return "mean ± deviation, or 95% interval" if any(alone) else "mean ± deviation over seeds"
+    spread = "95% interval" if all(alone) else "sample deviation over seeds, or 95% interval" if any(alone) else \
+        "sample deviation over seeds"
+    caption = f"Every row and measure; lines: {spread}{'; diamonds: the paper' * printed}."
+    return Chart("comparison", panels(values, "measure", names.values(), panel, 3, "x"), caption)
 
 
-def training_curves(path, histories):
-    """One panel a quantity, one line a row; rows may lack quantities.
+def pareto(table):
+    """Clean against robust accuracy; rows that no other surpasses in both are joined."""
+    clean = next((measure for measure in table["measures"] if measure.split("/")[-1] in CLEAN), None)
+    robust = next((measure for start in _ROBUST for measure in table["measures"] if measure.startswith(start)), None)
+    found = cells(table)
+    both = [row for row in table["order"] if (row, clean) in found and (row, robust) in found]
+    if len(both) < 2:
+        return None
+    points = {row: (found[row, clean]["mean"], found[row, robust]["mean"]) for row in both}
+    front = [row for row in both if not any(np.all(np.subtract(p, points[row]) >= 0) and p != points[row] for p in points.values())]
+    values = [{"row": row, "clean": x, "robust": y, "front": row in front} for row, (x, y) in points.items()]
+    x, y = ({"field": field, "type": "quantitative", "scale": {"zero": False}, "title": title}
+            for field, title in (("clean", clean), ("robust", robust)))
+    tips = [{"field": "row"}, {"field": "clean", "format": ".4f", "type": "quantitative", "title": clean},
+            {"field": "robust", "format": ".4f", "type": "quantitative", "title": robust}]
+    return Chart("pareto", {"data": {"values": values}, "width": "container", "height": 340, "encoding": {"x": x, "y": y}, "layer": [
+        {"transform": [{"filter": "datum.front"}],
+         "mark": {"type": "line", "interpolate": "step-before", "strokeDash": [4, 3], "opacity": 0.5, "color": "currentColor"}},
+        {"mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
+         "encoding": {"color": {**by_row(table["order"]), "legend": None}, "tooltip": tips}},
+        {"mark": {"type": "text", "align": "left", "dx": 7, "dy": -4}, "encoding": {"text": {"field": "row"}}}]},
+        f"{robust} over {clean}; the broken line joins the rows that no other surpasses in both.")
+
+
+def corruption_groups(table):
+    """Bars for noise, blur, weather and digital corruptions."""
+    found = cells(table)
+    values = [{"row": row, "group": group, "accuracy": found[row, f"corruptions/{group}"]["mean"]}
+              for row in table["order"] for group in metrics.GROUPS if (row, f"corruptions/{group}") in found]
+    if not values:
+        return None
+    return Chart("groups", {"data": {"values": values}, "width": "container", "height": 240, "mark": "bar", "encoding": {
+        "x": {"field": "group", **_TEXT, "axis": {"labelAngle": 0}}, "xOffset": {"field": "row", "sort": table["order"]},
+        "y": {"field": "accuracy", "type": "quantitative"}, "color": by_row(table["order"]),
+        "tooltip": [{"field": "row"}, {"field": "group"}, {"field": "accuracy", "type": "quantitative", "format": ".4f"}]}},
+        "Mean accuracy by group of corruptions.")
+
+
+def severities(table):
+    """Accuracy over severity, the mean over the corruptions that all rows have."""
+    found = cells(table)
+    by_severity = [e["measure"] for e in table["rows"] if e["measure"].startswith("corruptions/") and e["measure"].count("/") == 2]
+    rows = [row for row in table["order"] if any((row, m) in found for m in by_severity)]
+    names = [name for name in dict.fromkeys(m.split("/")[1] for m in by_severity)
+             if all((row, f"corruptions/{name}/{s}") in found for row in rows for s in range(1, 6))]
+    if not names:
+        return None
+    values = [{"row": row, "severity": s, "accuracy": np.mean([found[row, f"corruptions/{name}/{s}"]["mean"] for name in names])}
+              for row in rows for s in range(1, 6)]
+    return Chart("severities", {"data": {"values": values}, "width": "container", "height": 260,
+                                "mark": {"type": "line", "point": True}, "encoding": {
+        "x": {"field": "severity", "type": "ordinal", "axis": {"labelAngle": 0}},
+        "y": {"field": "accuracy", "type": "quantitative", "scale": {"zero": False}}, **lines_by_row(table["order"]),
+        "tooltip": [{"field": "row"}, {"field": "severity"}, {"field": "accuracy", "type": "quantitative", "format": ".4f"}]}},
+        f"Accuracy over severity, the mean over {len(names)} corruptions.")
+
+
+def corruption_heat_map(table):
+    """Mean accuracy over seeds, a panel a row: corruptions down, severities across."""
+    values = [{"row": entry["row"], "corruption": entry["measure"].split("/")[1].replace("_", " "),
+               "severity": int(entry["measure"].split("/")[2]), "accuracy": entry["mean"]} for entry in table["rows"]
+              if entry["measure"].startswith("corruptions/") and entry["measure"].count("/") == 2]
+    if not values:
+        return None
+    rows = list(dict.fromkeys(value["row"] for value in values))
+    panel = {"width": {"step": 30}, "height": {"step": 16}, "encoding": {
+        "x": {"field": "severity", "type": "ordinal", "axis": {"labelAngle": 0}},
+        "y": {"field": "corruption", **_TEXT}}, "layer": [
+        {"mark": "rect", "encoding": {
+            "color": {"field": "accuracy", "type": "quantitative", "scale": {"scheme": "viridis", "domain": [0, 1]}},
+            "tooltip": [{"field": "row"}, {"field": "corruption"}, {"field": "severity"},
+                        {"field": "accuracy", "type": "quantitative", "format": ".4f"}]}},
+        {"mark": {"type": "text", "fontSize": 9}, "encoding": {
+            "text": {"field": "accuracy", "type": "quantitative", "format": ".2f"},
+            "color": {"condition": {"test": "datum.accuracy > 0.6", "value": "black"}, "value": "white"}}}]}
+    return Chart("corruptions", panels(values, "row", rows, panel, 4), "Accuracy by corruption and severity, mean over seeds.")
+
+
+def flips(table):
+    """Flip probabilities: perturbations down, rows across."""
+    values = [{"row": entry["row"], "perturbation": entry["measure"].split("/")[1].replace("_", " "), "flips": entry["mean"]}
+              for entry in table["rows"] if entry["measure"].startswith("flips/") and entry["measure"] in table["details"]]
+    if not values:
+        return None
+    return Chart("flips", {"data": {"values": values}, "width": {"step": 44}, "height": {"step": 18}, "encoding": {
+        "x": {"field": "row", **_TEXT, "sort": table["order"], "axis": {"labelAngle": -40}},
+        "y": {"field": "perturbation", **_TEXT}}, "layer": [
+        {"mark": "rect", "encoding": {
+            "color": {"field": "flips", "type": "quantitative", "scale": {"scheme": "viridis", "reverse": True}},
+            "tooltip": [{"field": "row"}, {"field": "perturbation"}, {"field": "flips", "type": "quantitative", "format": ".4f"}]}},
+        {"mark": {"type": "text", "fontSize": 9, "color": "white", "stroke": "black", "strokeWidth": 0.3},
+         "encoding": {"text": {"field": "flips", "type": "quantitative", "format": ".3f"}}}]},
+        "How often a prediction flips from frame to frame (lower is better).")
+
+
+def cost(evaluations):
+    """Minutes of training, the mean over seeds."""
+    minutes = {}
+    for evaluation in evaluations:
+        minutes.setdefault(evaluation["row"], []).append(evaluation.get("training", {}).get("seconds", 0) / 60)
+    values = [{"row": row, "minutes": float(np.mean(found))} for row, found in minutes.items() if sum(found)]
+    if not values:
+        return None
+    return Chart("cost", {"data": {"values": values}, "width": "container", "height": {"step": 18}, "mark": "bar", "encoding": {
+        "y": {"field": "row", **_TEXT}, "x": {"field": "minutes", "type": "quantitative"},
+        "color": {**by_row([value["row"] for value in values]), "legend": None},
+        "tooltip": [{"field": "row"}, {"field": "minutes", "type": "quantitative", "format": ".2f"}]}},
+        "Minutes of training a run, on whatever else its machine had to do.")
+
+
+def training_curves(histories):
+    """A panel a quantity, a line a row.
 
     Args:
         histories: {row: {quantity: [per epoch]}}, None at epochs that have no value; the others are then marked.
@@ -107,47 +159,41 @@ def training_curves(path, histories):
     quantities = list(dict.fromkeys(name for history in histories.values() for name in history))
     if not quantities:
         raise ValueError(f"Expected histories with at least one quantity. Received rows: {list(histories)}")
-    columns = min(3, len(quantities))
-    lines = -(-len(quantities) // columns)
-    figure = Figure(figsize=(max(5.0, 3.6 * columns), 2.8 * lines + 0.5), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axes, quantity in zip(panels, quantities):
-        _curves(axes, quantity, histories)
-    for axes in panels[len(quantities):]:
-        axes.axis("off")
-    _legend(figure)
-    return save(figure, path)
+    values = [{"row": row, "quantity": name, "epoch": epoch, "value": value, "sparse": None in found or len(found) == 1}
+              for row, history in histories.items() for name, found in history.items()
+              for epoch, value in enumerate(found, 1) if value is not None]
+    longest = max(len(found) for history in histories.values() for found in history.values())
+    tips = [{"field": "row"}, {"field": "quantity"}, {"field": "epoch"}, {"field": "value", "type": "quantitative", "format": ".4g"}]
+    encoding = {"x": {"field": "epoch", "type": "quantitative", "scale": {"domain": [0, longest]}, "axis": {"tickMinStep": 1}},
+                "y": {"field": "value", "type": "quantitative", "title": None, "scale": {"zero": False}},
+                **lines_by_row(histories), "tooltip": tips}
+    panel = {"width": 230, "height": 150, "encoding": encoding, "layer": [
+        {"mark": "line"},
+        {"mark": {"type": "point", "filled": True, "size": 25}, "transform": [{"filter": "datum.sparse"}]}]}
+    return Chart("training", panels(values, "quantity", quantities, panel, 3, "y"), "Training, first seed of each row.")
 
 
-def _curves(axes, quantity, histories):
-    for number, (row, history) in enumerate(histories.items()):
-        if quantity in history:
-            values = {epoch: value for epoch, value in enumerate(history[quantity], 1) if value is not None}
-            sparse = len(values) == 1 or len(values) < len(history[quantity])
-            axes.plot(list(values), list(values.values()), _pick(_LINES, number), color=_pick(_COLOURS, number),
-                      label=row, marker="o" if sparse else None, markersize=4)
-    longest = max(len(values) for history in histories.values() for values in history.values())
-    axes.set(title=quantity, xlabel="epoch", xlim=(0, 1.05 * longest))
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    _quiet(axes)
+def class_histogram(counts, class_names):
+    """Pictures per class, a panel a split; logarithmic where the classes differ more than tenfold.
+
+    Args:
+        counts: {split: int [classes]}. class_names: what stands below the bars.
+    """
+    for split, found in counts.items():
+        if len(found) != len(class_names):
+            raise ValueError(f"Expected {len(class_names)} counts, one a class, of {split!r}. Received: {len(found)}")
+    titles = {split: f"{split}: {sum(map(int, found)):,} pictures" for split, found in counts.items()}
+    values = [{"split": titles[split], "class": str(name), "pictures": int(count)}
+              for split, found in counts.items() for name, count in zip(class_names, found)]
+    uneven = any(max(found) > 10 * max(1, min(found)) for found in counts.values())
+    panel = {"width": {"step": 20}, "height": 180, "mark": {"type": "bar", "color": COLOURS[0]}, "encoding": {
+        "x": {"field": "class", **_TEXT, "sort": [str(name) for name in class_names]},
+        "y": {"field": "pictures", "type": "quantitative", "scale": {"type": "symlog" if uneven else "linear"}},
+        "tooltip": [{"field": "class"}, {"field": "pictures"}]}}
+    return Chart("classes", panels(values, "split", titles.values(), panel, 2, "y"), "Examples per class.")
 
 
-def _legend(figure):
-    """One legend above all panels, every name once and as in its first panel, the paper last."""
-    handles = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels()):
-            handles.setdefault(label, handle)
-    labels = sorted(handles, key=lambda label: label == "paper")
-    figure.legend([handles[label] for label in labels], labels, loc="outside upper center", ncols=min(6, len(labels)),
-                  frameon=False)
-
-
-def _pick(choices, number):
-    return choices[number % len(choices)]
-
-
-def _quiet(axes):
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.7)
-    axes.set_axisbelow(True)
+def of_table(table, evaluations):
+    """All charts that a table gives something to draw for."""
+    return [chart for chart in itertools.chain((draw(table) for draw in (
+        comparison, pareto, corruption_groups, severities, corruption_heat_map, flips)), [cost(evaluations)]) if chart]

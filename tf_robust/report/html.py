@@ -1,40 +1,47 @@
-"""The report as one self-contained HTML file: no script, no network, pictures inside, light and dark."""
+"""The report as one self-contained HTML file: charts, pictures and scripts inside, no network, light and dark."""
 
 import base64
 import html
 import importlib.resources
 import pathlib
 
-from tf_robust.report import wording
+from tf_robust.report import vega, wording
 from tf_robust.report.tables import cells, is_clear
 
 
-def to_html(table, title, figures, details, notes=()):
-    """The report: verdict, table, paired differences, figures, notes, details.
+def to_html(table, title, charts, pictures, details, notes=()):
+    """The report: verdict, table, paired differences, charts, pictures, notes, details.
 
     Args:
         table: as `aggregate` gives. title: plain text; like all text here it is escaped.
-        figures: [(path of a PNG file, caption)]. details: {name: text}, such as command, versions, seeds.
+        charts: [`vega.Chart`]. pictures: [(path of a PNG file, caption)]. details: {name: text}, such as command, versions, seeds.
         notes: plain sentences.
 
     Returns:
         HTML text.
     """
-    style = importlib.resources.files(__package__).joinpath("report.css").read_text("utf-8")
-    sections = [_values(table), _differences(table), _by_corruption(table), _figures(figures), _notes(notes), _details(details)]
+    style, script = (importlib.resources.files(__package__).joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    sections = [_values(table), _differences(table), _figures("Charts", map(_chart, charts)), _by_corruption(table),
+                _figures("Pictures", (_picture(*picture) for picture in pictures)), _notes(notes), _details(details)]
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)}</title>
+<link rel="icon" href="data:,">
 <style>
 {style}</style>
 </head>
 <body>
 <h1>{html.escape(title)}</h1>
 <p class="verdict">{html.escape(wording.verdict(table))}</p>
-{"".join(sections)}</body>
+{"".join(sections)}<script>
+{vega.library()}
+</script>
+<script>
+{script}</script>
+</body>
 </html>
 """
 
@@ -49,7 +56,8 @@ def _values(table):
         paper = f"<small>{html.escape(wording.paper_text(entry))}</small>" if entry["paper"] else ""
         texts[key] = _emphasize(wording.value_text(entry), key in best) + paper
     caption = f"{wording.values_caption(table)} Bold: the best mean."
-    return _section("Results", _grid(table, table["order"], texts, caption))
+    means = {key: entry["mean"] for key, entry in cells(table).items()}
+    return _section("Results", _grid(table, table["order"], texts, caption, means))
 
 
 def _differences(table):
@@ -59,7 +67,8 @@ def _differences(table):
         return ""
     rows = [row for row in table["order"] if row != table["baseline"]]
     caption = f"{wording.difference_caption(table)} {wording.CLEAR_NOTE}"
-    return _section(f"Against {table['baseline']}", _grid(table, rows, texts, caption))
+    means = {key: entry["difference"]["mean"] for key, entry in cells(table).items() if entry["difference"]}
+    return _section(f"Against {table['baseline']}", _grid(table, rows, texts, caption, means))
 
 
 def _by_corruption(table):
@@ -70,32 +79,46 @@ def _by_corruption(table):
     texts = {(measure, row): html.escape(wording.spread(entry["mean"], entry["std"]))
              for (row, measure), entry in cells(table).items()}
     caption = "Accuracy, mean over 5 severities; for flips the flip probability (lower is better)."
-    return _section("By corruption and perturbation", _grid({"measures": table["order"]}, details, texts, caption))
+    means = {(measure, row): entry["mean"] for (row, measure), entry in cells(table).items()}
+    return _section("By corruption and perturbation", _grid({"measures": table["order"]}, details, texts, caption, means))
 
 
 def _emphasize(text, strong):
     return f"<strong>{html.escape(text)}</strong>" if strong else html.escape(text)
 
 
-def _grid(table, rows, texts, caption):
-    """A table that scrolls inside its box. texts: {(row, measure): HTML}; a cell that was not measured holds a dash."""
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in ("", *table["measures"]))
-    body = "".join(
-        f'<tr><th scope="row">{html.escape(row)}</th>'
-        + "".join(f"<td>{texts.get((row, measure), '–')}</td>" for measure in table["measures"]) + "</tr>\n"
-        for row in rows)
+def _grid(table, rows, texts, caption, values=None):
+    """A table that scrolls inside its box and is sorted by its headings; a cell that was not measured holds a dash.
+
+    Args:
+        texts: {(row, measure): HTML}. values: {(row, measure): the number to sort by}.
+    """
+    head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>' for name in ("row", *table["measures"]))
+
+    def cell(key):
+        value = (values or {}).get(key)
+        return f'<td data-value="{"" if value is None else f"{value:.6g}"}">{texts.get(key, "–")}</td>'
+    body = "".join(f'<tr><th scope="row">{html.escape(row)}</th>' + "".join(cell((row, measure)) for measure in table["measures"])
+                   + "</tr>\n" for row in rows)
     return (f'<div class="scroll" tabindex="0"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n'
             f'</table></div>\n<p class="caption">{html.escape(caption)}</p>\n')
 
 
-def _figures(figures):
-    return _section("Figures", "".join(_figure(path, caption) for path, caption in figures)) if figures else ""
+def _figures(heading, figures):
+    body = "".join(figures)
+    return _section(heading, body) if body else ""
 
 
-def _figure(path, caption):
+def _chart(chart):
+    caption = html.escape(chart.caption)
+    return (f'<figure><div class="scroll" tabindex="0"><div class="chart"></div>'
+            f'<script type="application/json">{chart.embedded()}</script></div><figcaption>{caption}</figcaption></figure>\n')
+
+
+def _picture(path, caption):
     data = base64.b64encode(pathlib.Path(path).read_bytes()).decode()
     caption = html.escape(caption)
-    return (f'<figure><div class="scroll" tabindex="0"><img alt="{caption}" src="data:image/png;base64,{data}"></div>'
+    return (f'<figure><div class="scroll picture" tabindex="0"><img alt="{caption}" src="data:image/png;base64,{data}"></div>'
             f"<figcaption>{caption}</figcaption></figure>\n")
 
 

@@ -1,0 +1,108 @@
+"""Charts: what stands in them, and that each becomes a picture."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.report.conftest import is_picture
+from tf_robust import figures, report
+from tf_robust.report import charts, tables, vega
+
+SEVERITIES = {f"corruptions/{name}/{s}": (place + s) / 10 for place, name in enumerate(("fog", "snow")) for s in range(1, 6)}
+GROUPS = {f"corruptions/{name}": 0.5 for name in ("noise", "blur", "weather", "digital")}
+
+
+def values(chart):
+    return chart.spec["data"]["values"]
+
+
+@pytest.fixture
+def table(evaluate):
+    """Two rows with all that charts draw, a third that was measured otherwise, alone."""
+    shared = {**GROUPS, **SEVERITIES, "flips/tilt": 0.1, "flips/mean": 0.1}
+    runs = [evaluate("xe", 0, {"clean": 0.9, "corruptions/mean15": 0.4, **shared}),
+            evaluate("a|<b>", 0, {"clean": 0.8, "corruptions/mean15": 0.6, **shared}), evaluate("other", 3, {"clean": 0.7})]
+    return tables.aggregate(runs, {"xe": {"clean": [0.93, None]}})
+
+
+def test_every_chart_becomes_a_picture_and_holds_nothing_that_json_does_not(table, three_seeds, tmp_path):
+    drawn = [*charts.of_table(table, three_seeds), charts.training_curves({"xe": {"loss": [2.0, 1.0]}}),
+             charts.class_histogram({"train": [5, 3]}, ["a", "b"]),
+             report.attack_curves({"xe": {"pgd_l2": [0.0, 0.5, np.inf]}, "fcl": {"pgd_l2": [np.inf] * 3}})]
+    assert [chart.name for chart in drawn] == ["comparison", "pareto", "groups", "severities", "corruptions", "flips", "cost",
+                                               "training", "classes", "attacks"]
+    for chart in drawn:
+        assert is_picture(chart.save(str(tmp_path))), chart.name
+        assert "<" not in chart.embedded() and json.loads(chart.embedded())["config"]
+
+
+def test_a_table_without_such_measures_has_none_of_their_charts(three_seeds):
+    for run in three_seeds:
+        run["training"] = {}
+    assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds[:1]), three_seeds)] == ["comparison"]
+
+
+def test_comparison_shows_means_deviations_and_the_paper(three_seeds, evaluate):
+    found = values(charts.comparison(tables.aggregate([*three_seeds, evaluate("alone", 0, {"un": 0.5})], {"xe": {"un": [0.4, None]}})))
+    by_cell = {(value["row"], value["measure"]): value for value in found}
+    xe = by_cell["xe", "un"]
+    np.testing.assert_allclose([xe["mean"], xe["low"], xe["high"], xe["paper"], xe["seeds"]], [0.4, 0.35, 0.45, 0.4, 3])
+    alone = by_cell["alone", "un"]
+    np.testing.assert_allclose([alone["low"], alone["high"]], [0.49, 0.51])
+    assert alone["paper"] is None and ("alone", "bal") not in by_cell
+
+
+def test_the_front_is_what_no_other_row_surpasses(evaluate):
+    places = {"low": (0.5, 0.5), "left": (0.6, 0.9), "right": (0.9, 0.6), "below_right": (0.9, 0.5), "same": (0.9, 0.6)}
+    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in places.items()])
+    assert {value["row"] for value in values(charts.pareto(table)) if value["front"]} == {"left", "right", "same"}
+
+
+def test_severities_are_means_over_the_corruptions_that_all_have(table, evaluate):
+    by = {(value["row"], value["severity"]): value["accuracy"] for value in values(charts.severities(table))}
+    assert by["xe", 2] == pytest.approx((0.2 + 0.3) / 2) and len(by) == 10
+    part = tables.aggregate([evaluate("xe", 0, SEVERITIES), evaluate("fcl", 0, {m: v for m, v in SEVERITIES.items() if "fog" in m})])
+    by = {(value["row"], value["severity"]): value["accuracy"] for value in values(charts.severities(part))}
+    assert by["xe", 2] == pytest.approx(0.2)
+
+
+def test_curves_of_distances_rise_by_one_picture_a_distance():
+    panel, = report.attack_curves({"xe": {"pgd_l2": [0.3, 0.0, np.inf, 0.1]}}).spec["concat"]
+    assert [(v["size"], v["misclassified"]) for v in panel["data"]["values"]] == [(0.0, 0.25), (0.0, 0.25), (0.1, 0.5), (0.3, 0.75)]
+    assert panel["data"]["values"][0]["median"] == pytest.approx(0.2)
+    with pytest.raises(ValueError, match="Received none"):
+        report.attack_curves({})
+
+
+def test_rows_look_different_up_to_32():
+    looks = vega.lines_by_row([str(i) for i in range(32)])
+    assert len(set(zip(*(map(str, looks[channel]["scale"]["range"]) for channel in ("color", "strokeDash"))))) == 32
+
+
+def test_what_a_page_decides_is_decided_for_a_picture_but_not_in_data():
+    part = {"width": "container", "mark": [{"color": "currentColor"}], "data": {"values": [{"row": "container"}]}}
+    assert vega._alone(part) == {"width": 640, "mark": [{"color": "#1d2329"}], "data": {"values": [{"row": "container"}]}}
+
+
+def test_histograms_name_what_does_not_fit():
+    with pytest.raises(ValueError, match="Expected 2 counts.*'train'. Received: 3"):
+        charts.class_histogram({"train": np.array([1, 2, 3])}, ["cat", "dog"])
+    scales = [charts.class_histogram({"train": np.array(counts)}, "ab").spec["spec"]["encoding"]["y"]["scale"]["type"]
+              for counts in ([5, 5], [100, 0])]
+    assert scales == ["linear", "symlog"]
+
+
+def test_training_curves_of_a_long_training_show_validation_at_its_epochs(tmp_path):
+    history = [{"epoch": epoch, "total": 2.0 - epoch / 10} for epoch in range(6)]
+    history[2]["val_accuracy"], history[5]["val_accuracy"] = 0.5, 0.75
+    for row, epochs in (("xe", history), ("fcl", history[:3])):
+        (tmp_path / f"{row}.json").write_text(json.dumps(epochs))
+    chart, = figures.of_training({row: str(tmp_path / f"{row}.json") for row in ("xe", "fcl", "missing")})
+    found = [(v["row"], v["quantity"], v["epoch"], v["value"]) for v in values(chart)]
+    assert [one for one in found if one[1] == "val_accuracy"] == [("xe", "val_accuracy", 3, 0.5), ("xe", "val_accuracy", 6, 0.75),
+                                                                  ("fcl", "val_accuracy", 3, 0.5)]
+    assert [one[3] for one in found if one[:2] == ("xe", "total")] == [2.0 - epoch / 10 for epoch in range(6)]
+    assert {v["quantity"]: v["sparse"] for v in values(chart)} == {"total": False, "val_accuracy": True}
+    with pytest.raises(ValueError, match="Received rows: \\['xe'\\]"):
+        charts.training_curves({"xe": {}})

@@ -1,0 +1,74 @@
+"""Charts of calibration: how far confidence can be trusted, and what abstaining gains.
+
+Models are {name: (confidences [N] in [0, 1], correct [N])}, as the measures of `tf_robust.metrics` take them.
+"""
+
+import numpy as np
+
+from tf_robust import metrics
+from tf_robust.report.vega import COLOURS, Chart, lines_by_row, panels
+
+_COLUMNS = 4
+_POINTS = 200  # of a curve
+_STEADY = 0.02  # below this response rate a few examples decide, and curves may leave the chart
+
+
+def reliability_diagram(models, bin_size=100):
+    """Accuracy over confidence, a panel a model, a dot a bin of equally many examples.
+
+    The grey band is where 95 % of the bins of a calibrated model fall; dots below it are overconfident.
+
+    Args:
+        models: {name: (confidences, correct)}. bin_size: examples a bin.
+    """
+    _check(models)
+    values, titles = [], []
+    for name, (confidences, correct) in models.items():
+        means, accuracies, counts = metrics.reliability_bins(confidences, correct, bin_size)
+        error = metrics.rms_calibration_error(confidences, correct, bin_size)
+        titles.append(f"{name}: RMS error {error:.3f}")
+        values += [{"model": titles[-1], "confidence": float(x), "accuracy": float(y), "examples": int(n)}
+                   for x, y, n in zip(means, accuracies, counts)]
+        chance = np.linspace(0, 1, 51)
+        half = 1.96 * np.sqrt(chance * (1 - chance) / counts[0])
+        values += [{"model": titles[-1], "chance": float(c), "low": max(0.0, float(c - h)), "high": min(1.0, float(c + h))}
+                   for c, h in zip(chance, half)]
+    x, y = ({"type": "quantitative", "scale": {"domain": [0, 1]}, "title": title} for title in ("mean confidence", "accuracy"))
+    calibrated = {"transform": [{"filter": "isValid(datum.chance)"}]}
+    panel = {"width": 190, "height": 190, "layer": [
+        {**calibrated, "mark": {"type": "area", "color": "currentColor", "opacity": 0.15},
+         "encoding": {"x": {"field": "chance", **x}, "y": {"field": "low", **y}, "y2": {"field": "high"}}},
+        {**calibrated, "mark": {"type": "line", "color": "currentColor", "opacity": 0.5, "strokeDash": [4, 3], "strokeWidth": 1},
+         "encoding": {"x": {"field": "chance", **x}, "y": {"field": "chance", **y}}},
+        {"transform": [{"filter": "isValid(datum.confidence)"}],
+         "mark": {"type": "point", "filled": True, "size": 30, "color": COLOURS[0]},
+         "encoding": {"x": {"field": "confidence", **x}, "y": {"field": "accuracy", **y}, "tooltip": [
+             *({"field": field, "type": "quantitative", "format": ".3f"} for field in ("confidence", "accuracy")),
+             {"field": "examples"}]}}]}
+    return Chart("reliability", panels(values, "model", titles, panel, _COLUMNS),
+                 f"How often it is right, by how sure it is: bins of {bin_size} clean pictures, first seed of each row. In the grey "
+                 f"band lie 95 % of the bins of a calibrated model.")
+
+
+def response_rate_curves(models):
+    """Accuracy over the share of examples answered, the most confident first; a line a model, with its AURRA."""
+    _check(models)
+    values = []
+    for name, outcomes in models.items():
+        rates, accuracies = metrics.response_rate_curve(*outcomes)
+        steady = np.flatnonzero(rates >= _STEADY)
+        places = np.unique(np.linspace(steady[0], len(rates) - 1, _POINTS).astype(int))
+        values += [{"row": name, "rate": float(rates[i]), "accuracy": float(accuracies[i]), "AURRA": metrics.aurra(*outcomes)}
+                   for i in places]
+    encoding = {"x": {"field": "rate", "type": "quantitative", "title": "response rate", "scale": {"domain": [0, 1]}},
+                "y": {"field": "accuracy", "type": "quantitative", "title": "accuracy among the answered", "scale": {"zero": False}},
+                **lines_by_row(models), "tooltip": [{"field": "row"}, *(
+                    {"field": field, "type": "quantitative", "format": ".3f"} for field in ("rate", "accuracy", "AURRA"))]}
+    return Chart("response_rate", {"data": {"values": values}, "width": "container", "height": 280, "encoding": encoding,
+                                   "mark": {"type": "line", "point": len(values) == len(models)}},
+                 "Accuracy on the clean pictures that it is surest of; AURRA is the mean of the curve.")
+
+
+def _check(models):
+    if not models:
+        raise ValueError("Expected at least one model with its confidences and correct. Received none")

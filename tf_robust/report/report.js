@@ -1,0 +1,20 @@
+/* Draws the charts, and sorts a table by the column whose heading is pressed. */
+const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+for (const place of document.querySelectorAll(".chart")) {
+  const description = JSON.parse(place.nextElementSibling.textContent);
+  vegaEmbed(place, description, {
+    mode: "vega-lite", renderer: "svg", tooltip: {theme: dark ? "dark" : "light"},
+    actions: {export: true, source: false, compiled: false, editor: false},
+  }).catch((error) => { console.error(error); place.textContent = String(error); });
+}
+for (const heading of document.querySelectorAll("thead th button")) {
+  heading.addEventListener("click", () => {
+    const cell = heading.parentElement, table = cell.closest("table"), column = cell.cellIndex;
+    const descending = cell.ariaSort === "ascending";
+    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    cell.ariaSort = descending ? "descending" : "ascending";
+    const key = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent;
+    const compare = (a, b) => (a === "") - (b === "") || (descending ? -1 : 1) * (isNaN(a) || isNaN(b) ? a.localeCompare(b) : a - b);
+    table.tBodies[0].append(...[...table.tBodies[0].rows].sort((a, b) => compare(key(a), key(b))));
+  });
+}
