@@ -12,6 +12,10 @@ from tf_robust.data import image_ops
 from tf_robust.outputs import output
 
 
+class WithoutGradient(ValueError):
+    """The outputs of a model have no derivative to its pictures."""
+
+
 def contextual_utility(model, images, labels):
     """|d cross-entropy / d x| of each example (Definition 1, eq. 1), in inference mode.
 
@@ -22,13 +26,13 @@ def contextual_utility(model, images, labels):
         tf.Tensor [N, H, W, C], >= 0, in nats per unit of pixel value.
 
     Raises:
-        ValueError: images that are not finite or not in [0, 1].
+        ValueError: images that are not finite or not in [0, 1]. WithoutGradient: the model has none.
     """
     images = tf.constant(image_ops.check_images(images))
     with tf.GradientTape() as tape:
         tape.watch(images)
         loss = losses.cross_entropy(labels, output(model, images, "logits"))
-    return tf.abs(tape.gradient(loss, images))
+    return tf.abs(_there(tape.gradient(loss, images)))
 
 
 def contextual_sensitivity(encoder, images, *, memory_limit=2**29):
@@ -56,7 +60,7 @@ def contextual_sensitivity(encoder, images, *, memory_limit=2**29):
         with tf.GradientTape() as tape:
             tape.watch(repeated)
             selected = tf.reduce_sum(output(encoder, repeated, "embedding") * tf.tile(chosen, [tf.shape(part)[0], 1]))
-        gradient = tape.gradient(selected, repeated)
+        gradient = _there(tape.gradient(selected, repeated))
         return tf.reduce_sum(tf.reshape(gradient, tf.concat([[-1, count], tf.shape(part)[1:]], 0)) ** 2, axis=1)
 
     eye, parts = tf.eye(dimensions), []
@@ -88,9 +92,15 @@ def squared_sensitivity_estimate(encoder, images, *, projections=16, seed=0):
             embedding = output(encoder, images, "embedding")
             bits = tf.random.stateless_uniform(tf.shape(embedding), [seed, projection], 0, 2, tf.int32)
             projected = tf.reduce_sum(embedding * tf.cast(2 * bits - 1, embedding.dtype))
-        return tape.gradient(projected, images) ** 2
+        return _there(tape.gradient(projected, images)) ** 2
 
     return sum(one(tf.constant(p)) for p in range(projections)) / projections
+
+
+def _there(gradient):
+    if gradient is None:
+        raise WithoutGradient("Expected a model that can be differentiated. Received one without a gradient to its pictures")
+    return gradient
 
 
 def _bytes_per_picture(encoder, shape):

@@ -37,7 +37,7 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
         folders.setdefault(found["row"], os.path.dirname(found["saved_model"]))
         measured.setdefault(found["row"], found.get("measured_in", folders[found["row"]]))
     histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
-    drawn += [*figures.of_training(histories), *figures.of_utility(folders)]
+    drawn += [*figures.of_training(histories), *figures.of_models({row: (measured[row], folders[row]) for row in folders})]
     if any(row["measure"] == "aurra" for found in evaluations for row in found["rows"]):
         drawn += figures.of_calibration(measured)
     if any(row["measure"].startswith("boundary/") for found in evaluations for row in found["rows"]):

@@ -151,14 +151,19 @@ class Run:
         check_fit(predict, source)
         card = evaluation.card_of(source, self.measuring, training_source)
         model = {"model": digest_of_folder(predict.path, but=("card.json",)), "interface": dataclasses.asdict(interface)}
+        masked = evaluation.masked(checked_once(predict), source.class_mask)
+        sets = evaluation.evaluation_sets(source, training_source, self.measuring, s.data_dir or None)
         records = list(evaluation.records(
-            evaluation.masked(checked_once(predict), source.class_mask),
-            evaluation.evaluation_sets(source, training_source, self.measuring, s.data_dir or None),
-            path=os.path.join(folder, "measured.jsonl"),
+            masked, sets, path=os.path.join(folder, "measured.jsonl"),
             depends=lambda name: {**model, "data": card["data"], "family": card.get(evaluation.family(name))},
             say=lambda line: print(line, flush=True)))
+        pictures = os.path.join(folder, "figures")
+        if "clean" in self.measuring.evaluations and "boundary" not in self.measuring.evaluations:
+            figures.maps(pictures, masked, source)
+        if "corruptions" in self.measuring.evaluations:
+            figures.worst(pictures, masked, source, sets, records)
         if "adversarial" in self.measuring.evaluations:
-            figures.attacked(os.path.join(folder, "figures"), predict, source)
+            figures.attacked(pictures, predict, source)
         rows = evaluation.rows_of(records, self.measuring, evaluation.is_imagenet(source, self.measuring))
         if s.label_fraction != 1:
             rows = [dataclasses.replace(row, measure=f"{evaluation.LABEL_FRACTION}{s.label_fraction:g}/{row.measure}") for row in rows]

@@ -1,6 +1,7 @@
 """Figures of data, training and models, from sources and what runs left behind. Each function returns paths, (path, caption)
 or `report.Chart`s."""
 
+import itertools
 import os
 
 import numpy as np
@@ -11,7 +12,7 @@ from tf_robust.data import toy
 from tf_robust.files import read_json
 
 UTILITY_PICTURES = 512
-SHOWN = 6  # attacked pictures
+SHOWN = 6  # pictures of a sheet
 GROUPS = {"Classes 0-4": range(0, 5), "Classes 5-9": range(5, 10), "Classes 10-14": range(10, 15)}
 
 
@@ -61,11 +62,20 @@ def of_training(histories):
     return [report.training_curves(curves)] if curves else []
 
 
-def of_utility(folders):
-    """The utility figures of {row: workdir} that have one."""
-    paths = {row: os.path.join(folder, "figures", "utility.png") for row, folder in folders.items()}
-    return [(path, f"{row}: mean picture and mean utility per class modulo 10.")
-            for row, path in paths.items() if os.path.exists(path)]
+_SHEETS = {
+    "utility": "mean picture and mean utility per class modulo 10.",
+    "maps": "where the loss (utility) and the logits (sensitivity) depend on the pixels.",
+    "worst": "pictures that it gets right when clean and wrong at severity 3, and what it takes them for.",
+    "attacked": "the smallest perturbations that PGD found, with what the model says then and their size."}
+
+
+def of_models(folders):
+    """The sheets of pictures that were made of the models of {row: folders to look in, one after the other}."""
+    drawn = []
+    for (kind, text), (row, places) in itertools.product(_SHEETS.items(), folders.items()):
+        paths = [os.path.join(place, "figures", f"{kind}.png") for place in places]
+        drawn += [(path, f"{row}: {text}") for path in paths if os.path.exists(path)][:1]
+    return drawn
 
 
 def of_calibration(workdirs):
@@ -112,15 +122,54 @@ def attacked(folder, model, source):
     return report.attacked_pictures(os.path.join(folder, "attacked.png"), images, pictures, captions)
 
 
+def worst(folder, predict, source, sets, records):
+    """A line a corruption of pictures that are right when clean and wrong at severity 3, most often wrong at other severities
+    first, with what the model takes them for. Of the first batch of pictures; None: there are none.
+
+    Args:
+        sets: list of `evaluation.EvaluationSet`. records: theirs.
+    """
+    correct = {record["set"]: evaluation.correctness(record) for record in records if "which" in record}
+    lines = []
+    for one in sets:
+        name = one.name.removeprefix("corruptions/").removesuffix("/3")
+        if one.name != f"corruptions/{name}/3":
+            continue
+        images, labels = (part.numpy() for part in next(iter(one.open())))
+        by_severity = [correct[other][:len(labels)] for other in correct if other.startswith(f"corruptions/{name}/")]
+        wrong = ~correct[one.name][:len(labels)] & correct.get("clean", correct.get("bal", correct[one.name] | True))[:len(labels)]
+        order = np.argsort(np.where(wrong, -np.sum(~np.array(by_severity), axis=0), 1), kind="stable")[:min(wrong.sum(), 2 * SHOWN)]
+        if len(order):
+            names, said = source.class_names, np.argmax(predict(images[order]), axis=1)
+            lines.append((name, images[order], [f"{names[a]} as {names[b]}" for a, b in zip(labels[order], said)]))
+    return report.captioned_pictures(os.path.join(folder, "worst.png"), lines) if lines else None
+
+
+def maps(folder, predict, source):
+    """Pictures with their contextual utility and the sensitivity of the logits, means over channels, each divided by its maximum.
+
+    Returns:
+        The path, or None where the model has no gradient.
+    """
+    images, labels = evaluation.first_pictures(source, 2 * SHOWN)
+    try:
+        utilities = attribution.contextual_utility(predict, images, labels)
+    except attribution.WithoutGradient:
+        return None
+    sensitivities = attribution.squared_sensitivity_estimate(predict, images) ** 0.5
+    lines = [("pictures", images, [source.class_names[label] for label in labels])]
+    for title, values in (("utility", utilities), ("sensitivity of the logits", sensitivities)):
+        values = values.numpy().mean(axis=-1, keepdims=True)
+        lines.append((title, values / np.maximum(values.max(axis=(1, 2, 3), keepdims=True), np.finfo(np.float32).tiny), None))
+    return report.captioned_pictures(os.path.join(folder, "maps.png"), lines)
+
+
 def of_attacks(workdirs):
-    """Of {row: workdir}: curves over the size of perturbations, as measured last, and the sheets of attacked pictures."""
+    """Curves over the size of perturbations of {row: workdir}, as measured last."""
     found = {}
     for row, workdir in workdirs.items():
         records = evaluation.read_records(os.path.join(workdir, "measured.jsonl"))
         curves = {record["set"].partition("/")[2]: evaluation.adversarial.stored(record)
                   for record in records if "distances" in record}
         found.update({row: curves} if curves else {})
-    drawn = [report.attack_curves(found)] if found else []
-    sheets = {row: os.path.join(workdir, "figures", "attacked.png") for row, workdir in workdirs.items()}
-    return drawn + [(path, f"{row}: the smallest perturbations that PGD found, with what the model says then and their size.")
-                    for row, path in sheets.items() if os.path.exists(path)]
+    return [report.attack_curves(found)] if found else []

@@ -12,7 +12,7 @@ from tf_robust.report.attacks import attack_curves, attacked_pictures
 from tf_robust.report.boundaries import decision_boundaries
 from tf_robust.report.calibration import reliability_diagram, response_rate_curves
 from tf_robust.report.charts import class_histogram, training_curves
-from tf_robust.report.figures import noise_samples, picture_groups, utility_by_class
+from tf_robust.report.figures import captioned_pictures, noise_samples, picture_groups, utility_by_class
 from tf_robust.report.html import to_html
 from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
@@ -20,9 +20,9 @@ from tf_robust.report.tables import aggregate, results
 from tf_robust.report.vega import Chart
 from tf_robust.report.wording import verdict
 
-__all__ = ["Chart", "aggregate", "attack_curves", "attacked_pictures", "class_histogram", "decision_boundaries", "noise_samples",
-           "picture_groups", "reliability_diagram", "response_rate_curves", "results", "to_html", "to_latex", "to_markdown",
-           "to_text", "training_curves", "utility_by_class", "verdict", "write"]
+__all__ = ["Chart", "aggregate", "attack_curves", "attacked_pictures", "captioned_pictures", "class_histogram",
+           "decision_boundaries", "noise_samples", "picture_groups", "reliability_diagram", "response_rate_curves", "results",
+           "to_html", "to_latex", "to_markdown", "to_text", "training_curves", "utility_by_class", "verdict", "write"]
 
 
 def write(folder, evaluations, *, title, command, commit, paper=None, baseline=None, figures=(), notes=()):

@@ -1,9 +1,8 @@
 """What attacks do: curves over the size of perturbations, and a sheet of attacked pictures as a PNG file."""
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from tf_robust.report.figures import _show, _strip, save
+from tf_robust.report.figures import captioned_pictures
 from tf_robust.report.vega import Chart, lines_by_row
 
 _COLUMNS = 2
@@ -56,10 +55,4 @@ def attacked_pictures(path, clean, attacked, captions):
         scale = max(float(np.abs(changes).max()), np.finfo(np.float32).tiny)
         lines += [(f"{name}: perturbation, {1 / (2 * scale):.3g} times as strong, on grey", 0.5 + changes / (2 * scale), None),
                   (f"{name}: attacked", pictures, captions[name])]
-    side = clean.shape[2] + 1 + clean.shape[2] // 16
-    figure = Figure(figsize=(max(5.0, 0.95 * len(clean)), 1.35 * len(lines)), layout="constrained")
-    for axes, (title, pictures, texts) in zip(figure.subplots(len(lines), 1, squeeze=False)[:, 0], lines):
-        _show(axes, _strip(pictures), title)
-        for place, text in enumerate(texts or ()):
-            axes.text(place * side + clean.shape[2] / 2, clean.shape[1] + 1, text, ha="center", va="top", fontsize=7)
-    return save(figure, path)
+    return captioned_pictures(path, lines)

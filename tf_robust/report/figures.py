@@ -31,6 +31,19 @@ def picture_groups(path, groups, title):
     return save(figure, path)
 
 
+def captioned_pictures(path, lines):
+    """Lines of pictures with words under each. lines: [(title, [N, H, W, C], [N] texts, or None)]."""
+    longest = max(len(pictures) for _, pictures, _ in lines)
+    figure = Figure(figsize=(max(5.0, 0.95 * longest), 1.35 * len(lines)), layout="constrained")
+    for axes, (title, pictures, texts) in zip(_column(figure, len(lines)), lines):
+        height, width = pictures.shape[1:3]
+        _show(axes, _strip(pictures), title)
+        axes.set_xlim(-0.5, longest * (width + 1 + width // 16) - 0.5)
+        for place, text in enumerate(texts or ()):
+            axes.text(place * (width + 1 + width // 16) + width / 2, height + 1, text, ha="center", va="top", fontsize=7)
+    return save(figure, path)
+
+
 def noise_samples(path, clean, noised, probabilities):
     """Clean pictures above the same pictures with each noise, and where the noise falls.
 
