@@ -9,7 +9,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on how 
 import tensorflow as tf
 from absl import app, flags, logging
 
-from tf_robust import comparison, evaluation, experiment, hyperparameters, loading, methods, prepared, settings, suites, training
+from tf_robust import (catalogue, comparison, evaluation, experiment, hyperparameters, loading, methods, prepared, settings,
+                       suites, training)
 from tf_robust import workdir as workdirs
 from tf_robust.data.augment import VIEWS
 from tf_robust.files import write_json
@@ -34,6 +35,7 @@ def define_flags(values):
     flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
     flags.DEFINE_string("require", "", "measures that must be reached, else the exit code is 1: "
                         "'corruptions/mean15>=0.7,flips/mean<=0.1'.", values)
+    flags.DEFINE_bool("list", False, "print data sets, models, methods, views, corruptions, attacks and tables, and end.", values)
     groups = {"": (settings.Settings, evaluation.Measuring, loading.Interface, prepared.Writing, Method)}
     shared = hyperparameters.parameters(Method)
     for name, target in (*methods.METHODS.items(), *VIEWS.items()):  # SimCLR is both, and what they are told differs
@@ -205,6 +207,9 @@ def main(_):
     values = flags.FLAGS
     if len(sys.argv) == 1:
         values = parsed(["--mode=suite", "--suite=flags/quickstart"])
+    if values.list:
+        print(catalogue.listing(HERE))
+        return
     mode = {"run": run, "suite": suite, "train": train, "evaluate": evaluate, "corrupt": corrupt,
             "report": compare}[values.mode]
     try:
@@ -222,4 +227,7 @@ def main(_):
 
 if __name__ == "__main__":
     NAMES = define_flags(flags.FLAGS)
+    if {"--help", "-help", "-h"} & set(sys.argv[1:]):
+        print(catalogue.help_text(flags.FLAGS))
+        sys.exit()
     app.run(main)
