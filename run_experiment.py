@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from tf_robust import (catalogue, comparison, evaluation, experiment, hyperparameters, loading, methods, prepared, settings,
-                       suites, training)
+                       suites, sweeps, training)
 from tf_robust import workdir as workdirs
 from tf_robust.data.augment import VIEWS
 from tf_robust.files import write_json
@@ -32,6 +32,9 @@ def define_flags(values):
     flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite); its order and the paper's numbers (mode report).",
                         values)
     flags.DEFINE_string("runs", "", "workdirs to compare, a glob pattern (mode report).", values)
+    flags.DEFINE_string("sweep", "", "grid of settings (mode run), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation "
+                        "is tested.", values)
+    flags.DEFINE_string("sweep_measure", "", "measure that decides on the best; empty: the first one.", values)
     flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
     flags.DEFINE_string("require", "", "measures that must be reached, else the exit code is 1: "
                         "'corruptions/mean15>=0.7,flips/mean<=0.1'.", values)
@@ -98,6 +101,32 @@ def run(values, names):
     workdir, row, table = place_of(values)
     runs = runs_of(values, names, row, table.get("shown_as", {}).get(row, ""))
     finish(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table)
+
+
+def sweep(values, names):
+    """Trains a grid of settings, chooses the best on validation pictures, and measures that one on the test set."""
+    workdir, _, table = place_of(values)
+    points = sweeps.grid(values.sweep, {name: values[name].default for name in names})
+
+    def runs_at(point, split):
+        settled = parsed([*sys.argv[1:], *(f"--{name}={text}" for name, text in point.items()), f"--evaluation_split={split}"])
+        return runs_of(settled, names, sweeps.name_of(point))
+
+    def folder_of(run):
+        return os.path.join(workdir, run.row, f"seed_{run.seed}")
+    runs = [run for point in points for run in runs_at(point, "validation")]
+    evaluations, failures = suites.run_all(runs, folder_of)
+    if not evaluations:
+        raise ValueError("\n".join(["All runs failed.", *failures]))
+    report(workdir, evaluations, runs[0], {"title": f"{table['title']}: {values.sweep}", "notes": failures})
+    best, said = sweeps.best(evaluations, values.sweep_measure)
+    measured = []
+    for run in runs_at(next(point for point in points if sweeps.name_of(point) == best), "test"):
+        folder = os.path.join(workdir, "test", f"seed_{run.seed}")
+        measured.append({**run.measure(os.path.join(folder_of(run), "saved_model"), folder), "measured_in": folder})
+        write_json(os.path.join(folder, "evaluation.json"), measured[-1])
+    report(os.path.join(workdir, "test"), measured, None, {"title": f"{best}, chosen on validation, on the test set", "notes": [said]})
+    print("\n".join([said, *failures]))
 
 
 def place_of(values):
@@ -210,7 +239,7 @@ def main(_):
     if values.list:
         print(catalogue.listing(HERE))
         return
-    mode = {"run": run, "suite": suite, "train": train, "evaluate": evaluate, "corrupt": corrupt,
+    mode = {"run": sweep if values.sweep else run, "suite": suite, "train": train, "evaluate": evaluate, "corrupt": corrupt,
             "report": compare}[values.mode]
     try:
         mode(values, NAMES)

@@ -32,7 +32,7 @@ def main(*arguments):
     values = run_experiment.parsed(arguments)
     names = run_experiment.define_flags(run_experiment.flags.FlagValues())
     with mock.patch.object(sys, "argv", ["run_experiment.py", *arguments]):
-        getattr(run_experiment, {"report": "compare"}.get(values.mode, values.mode))(values, names)
+        getattr(run_experiment, "sweep" if values.sweep else {"report": "compare"}.get(values.mode, values.mode))(values, names)
 
 
 def read(path):
@@ -111,6 +111,18 @@ def test_a_corrupted_set_is_written_and_measured(pictures, tmp_path, capsys):
     assert taken == {f"corruptions/{name}{s}" for name in ("pixelate", "fog") for s in ("", "/1", "/2", "/3", "/4", "/5")}
     with pytest.raises(SystemExit, match="corruptions/fog is .*, required >= 1.5"):
         main(*measure, "--require=corruptions/fog>=1.5")
+
+
+def test_a_sweep_tests_the_best_on_validation_and_leaves_out_what_diverges(pictures, tmp_path, monkeypatch, capsys):
+    command = [pictures, *SMALL, "--epochs=2", "--validation_share=0.3", "--sweep=learning_rate=0.003,1e30", f"--workdir={tmp_path}"]
+    main(*command)
+    monkeypatch.setattr(experiment.Run, "train", lambda *_: pytest.fail("a finished point was trained again"))
+    monkeypatch.setattr(run_experiment.suites, "run_all", lambda runs, folder_of: ([runs[0].complete(folder_of(runs[0]))], []))
+    main(*command)
+    assert "Chosen of 1 by clean on validation pictures" in capsys.readouterr().out
+    tested = read(tmp_path / "test" / "seed_0" / "evaluation.json")
+    assert (tested["row"], tested["split"]) == ("learning_rate=0.003", "test") and tested["rows"][0]["count"] == 24
+    assert read(tmp_path / "learning_rate=0.003" / "seed_0" / "evaluation.json")["split"] == "validation"
 
 
 def test_measuring_anew_does_not_train_again(pictures, tmp_path, monkeypatch):
