@@ -1,15 +1,17 @@
 """The command line: flags in, runs and a report out. `python run_experiment.py` alone is the quick start."""
 
+import dataclasses
 import os
 import shlex
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on how it was compiled
 
+import keras
 import tensorflow as tf
 from absl import app, flags, logging
 
-from tf_robust import (catalogue, comparison, evaluation, experiment, hyperparameters, loading, methods, prepared, settings,
+from tf_robust import (catalogue, comparison, dry_run, evaluation, experiment, hyperparameters, loading, methods, prepared, settings,
                        suites, sweeps, training)
 from tf_robust import workdir as workdirs
 from tf_robust.data.augment import VIEWS
@@ -36,6 +38,7 @@ def define_flags(values):
                         "is tested.", values)
     flags.DEFINE_string("sweep_measure", "", "measure that decides on the best; empty: the first one.", values)
     flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
+    flags.DEFINE_bool("dry_run", False, "say what a run or suite will take, from a few steps of each row, and end.", values)
     flags.DEFINE_string("require", "", "measures that must be reached, else the exit code is 1: "
                         "'corruptions/mean15>=0.7,flips/mean<=0.1'.", values)
     flags.DEFINE_bool("list", False, "print data sets, models, methods, views, corruptions, attacks and tables, and end.", values)
@@ -91,6 +94,8 @@ def suite(values, names):
     runs = [run for row in rows
             for run in runs_of(parsed([f"--flagfile={os.path.join(folder, row)}.flags", *overrides]), names, row,
                                table.get("shown_as", {}).get(row, ""))]
+    if values.dry_run:
+        return cost(runs)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an unfinished table is balanced
     workdir = values.workdir or os.path.join("runs", table["name"])
     finish(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table)
@@ -100,7 +105,22 @@ def run(values, names):
     """Trains, exports, evaluates and reports one row, once a seed."""
     workdir, row, table = place_of(values)
     runs = runs_of(values, names, row, table.get("shown_as", {}).get(row, ""))
+    if values.dry_run:
+        return cost(runs)
     finish(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table)
+
+
+def cost(runs):
+    """Says what runs will take, from a few steps of each row, and leaves nothing behind."""
+    firsts = list({run.row: run for run in reversed(runs)}.values())[::-1]
+    for run in firsts:
+        run.start, run.settings = "", dataclasses.replace(run.settings, init_from_row="")  # where it begins costs nothing
+    estimates = []
+    for run in firsts:
+        print(f"  {run.row}: a few steps ...", flush=True)
+        estimates.append(dry_run.estimate(run))
+        keras.backend.clear_session()
+    print(f"\n{dry_run.to_text(estimates, len(runs) // len(firsts))}")
 
 
 def sweep(values, names):

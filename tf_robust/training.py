@@ -79,7 +79,7 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
     step = checkpoints.restore(method, checkpoint_folder) if checkpoint_folder else 0
     if step:
         print(f"Resumed at step {step} of {steps * epochs}.", flush=True)
-    start, run_steps = time.monotonic(), _steps_function(method)
+    start, run_steps = time.monotonic(), steps_function(method)
     validate = _validation(method, source, validation, pipeline.get("views", ()))
     verbose = 1 if sys.stdout.isatty() else 2
     callbacks = keras.callbacks.CallbackList(list(callbacks), add_progbar=True, model=method, verbose=verbose,
@@ -131,7 +131,8 @@ def _validation(method, known, source, views):
     return validate
 
 
-def _steps_function(method):
+def steps_function(method):
+    """A graph that trains a number of steps: (iterator over `Batch`es, int32 count) -> nothing."""
     train_step = tf.autograph.experimental.do_not_convert(method.train_step)
 
     @tf.function(reduce_retracing=True)

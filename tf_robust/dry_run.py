@@ -1,0 +1,157 @@
+"""What a run will cost, before hours are spent: its size, and a few of its steps measured on this machine."""
+
+import resource
+import statistics
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust import data, evaluation, training
+
+TIMES, STEPS = 3, 2  # measured steps: the median of so many times so many
+_FRAMES = 31  # of most perturbation sequences
+_HEADINGS = ("row", "parameters", "GFLOP/step", "pictures/s", "memory", "training", "measuring", "disk")
+
+
+def estimate(run):
+    """Trains a few steps of a run, and leaves nothing behind.
+
+    Returns:
+        {"row", "parameters": weights that are trained, "flops": of a step's convolutions and matrix products, "pictures": trained on
+        a second, "memory": bytes of this process at most, "training", "measuring": seconds, "disk": bytes}. "training" is None for
+        methods that take no steps. "measuring" is what the forward passes take: without making corrupted pictures, without attacks.
+    """
+    s, source = run.settings, run.source("train")
+    method = run.method(source)
+    measured = {"row": run.row, "parameters": _values(method.trainable_variables), "flops": None, "pictures": None, "training": None}
+    _forget_peak()
+    if not method.in_one_go:
+        steps = data.steps_per_epoch(source, s.batch_size)
+        method.schedule(steps, steps * s.epochs)
+        with method.distribute_strategy.scope():
+            method.optimizer.build(method.trainable_variables)
+        batches = data.training_epoch(source, s.batch_size, seed=run.seed, epoch=0, **run.pipeline()).repeat()
+        seconds = _seconds_a_step(method, batches)
+        graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches.element_spec).graph
+        measured.update(flops=flops(graph), pictures=s.batch_size / seconds, training=seconds * steps * s.epochs)
+    variables = [*method.variables, *method.optimizer.variables]
+    classifier = 4 * _values(method.classifier.variables)
+    return {**measured, "memory": _peak(), "measuring": _seconds_of_measuring(run, method.classifier),
+            "disk": 2 * 4 * _values(variables) + 2 * classifier}  # two checkpoints; an export and its weights
+
+
+def _values(variables):
+    return int(sum(np.prod(v.shape) for v in variables))
+
+
+def _seconds_a_step(method, batches):
+    run_steps = training.steps_function(method)
+    iterator = iter(method.distribute_strategy.experimental_distribute_dataset(batches))
+    run_steps(iterator, tf.constant(1))  # builds the graph
+    times = []
+    for _ in range(TIMES):
+        began = time.monotonic()
+        run_steps(iterator, tf.constant(STEPS))
+        times.append((time.monotonic() - began) / STEPS)
+    return statistics.median(times)
+
+
+def _seconds_of_measuring(run, classifier):
+    source = run.measured_source()
+    training_source = run.source("train") if run.measuring.needs_training_set else None
+    names = [one.name for one in evaluation.evaluation_sets(source, training_source, run.measuring, run.settings.data_dir or None)]
+    frames = sum(_FRAMES if name.startswith("flips/") else 1 for name in names
+                 if not name.startswith(("robust/", "fgsm/", "checks/", "distance/")))
+    images = tf.constant(evaluation.first_pictures(source, 100)[0])
+    predict = tf.function(lambda x: classifier(x, training=False)["logits"]).get_concrete_function(images)
+    predict(images)
+    began = time.monotonic()
+    predict(images)
+    return (time.monotonic() - began) / len(images) * len(source) * frames
+
+
+def flops(graph):
+    """Multiplications and additions of a graph's convolutions and matrix products; of a choice of branches the mean, of a loop's
+    body one turn."""
+    return sum(_of_operation(operation, graph) for operation in graph.get_operations())
+
+
+def _of_operation(operation, graph):
+    def of(name):
+        return flops(_function(graph, operation.get_attr(name).name))
+    if operation.type in ("PartitionedCall", "StatefulPartitionedCall"):
+        return of("f")
+    if operation.type in ("If", "StatelessIf"):
+        return (of("then_branch") + of("else_branch")) / 2
+    if operation.type in ("While", "StatelessWhile"):
+        return of("body")
+    if operation.type in ("Case", "StatelessCase"):
+        return np.mean([flops(_function(graph, branch.name)) for branch in operation.get_attr("branches")])
+    shapes = [tensor.shape.as_list() if tensor.shape.rank is not None else [] for tensor in (*operation.inputs, *operation.outputs)]
+    if operation.type in ("MatMul", "BatchMatMulV2"):
+        shared = shapes[0][-2 if operation.get_attr("transpose_a" if operation.type == "MatMul" else "adj_x") else -1]
+        return 2 * _size(shapes[2]) * (shared or 0)
+    if operation.type in ("Conv2D", "DepthwiseConv2dNative"):
+        return 2 * _size(shapes[2]) * _taps(operation, shapes[1])
+    if operation.type in ("Conv2DBackpropInput", "DepthwiseConv2dNativeBackpropInput"):
+        return 2 * _size(shapes[2]) * _taps(operation, shapes[1])
+    if operation.type in ("Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter"):
+        return 2 * _size(shapes[2]) * _taps(operation, shapes[3])
+    return 0
+
+
+def _taps(operation, kernel):
+    """Products a value of the convolution's output: height, width and, unless each channel is by itself, channels of the kernel."""
+    height, width, channels = kernel[:3]
+    return height * width * (1 if operation.type.startswith("Depthwise") else channels)
+
+
+def _size(shape):
+    return np.prod([side or 0 for side in shape]) if shape else 0
+
+
+def _function(graph, name):
+    while graph is not None:
+        found = graph._functions.get(name)  # no public way leads from a call to its graph
+        if found is not None:
+            return found.graph
+        graph = getattr(graph, "outer_graph", None)
+    raise KeyError(name)
+
+
+def _forget_peak():
+    try:
+        with open("/proc/self/clear_refs", "w", encoding="utf-8") as file:
+            file.write("5")
+    except OSError:
+        pass  # then the peak is of all that this process did
+
+
+def _peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def to_text(estimates, seeds):
+    """A line a row, and what all of it takes. seeds: runs of each row."""
+    def number(value, form):
+        return "–" if value is None else format(value, form)
+    lines = [_HEADINGS]
+    for e in estimates:
+        memory, disk = (f"{e[name] / 2**20:.0f} MiB" for name in ("memory", "disk"))
+        gigaflops = e["flops"] and e["flops"] / 1e9
+        lines.append((e["row"], f"{e['parameters']:,}", number(gigaflops, ".3g"), number(e["pictures"], ".0f"), memory,
+                      _duration(e["training"]), _duration(e["measuring"]), disk))
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    total = seeds * sum((e["training"] or 0) + e["measuring"] for e in estimates)
+    disk = seeds * sum(e["disk"] for e in estimates)
+    text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+    return (f"{text}\n\nIn all {len(estimates) * seeds} runs: {_duration(total)}, {disk / 2**30:.2f} GiB. Measured here, over {TIMES} "
+            f"times {STEPS} steps; without validation, making corrupted pictures and attacks.")
+
+
+def _duration(seconds):
+    if seconds is None:
+        return "–"
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
