@@ -11,85 +11,18 @@ import keras
 import tensorflow as tf
 from absl import app, flags, logging
 
-from tf_robust import (catalogue, comparison, dry_run, evaluation, experiment, hyperparameters, loading, methods, prepared, settings,
-                       suites, sweeps, training)
+from tf_robust import catalogue, comparison, dry_run, evaluation, hyperparameters, loading, prepared, suites, sweeps, training
 from tf_robust import workdir as workdirs
-from tf_robust.data.augment import VIEWS
+from tf_robust.command_line import define_flags, parsed, runs_of, text_of
 from tf_robust.files import write_json
-from tf_robust.methods.base import Method
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODES = ("run", "suite", "train", "evaluate", "corrupt", "report")
-
-
-def define_flags(values):
-    """Defines all flags on a FlagValues; returns their names."""
-    before = set(values)
-    flags.DEFINE_enum("mode", "run", MODES, "run: train, export, evaluate, report. suite: a folder of flagfiles is a "
-                      "table. train: no evaluation. evaluate: any SavedModel. corrupt: write a corrupted set. report: over "
-                      "many workdirs.", values)
-    flags.DEFINE_string("workdir", "", "folder of the results; empty: one below runs/, named after what is run.", values)
-    hyperparameters.define_flag(values, "seeds", hyperparameters.Parameter(
-        "seeds", tuple[int, ...], (0,), "seeds, one run each: 0,1,2."))
-    flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite); its order and the paper's numbers (mode report).",
-                        values)
-    flags.DEFINE_string("runs", "", "workdirs to compare, a glob pattern (mode report).", values)
-    flags.DEFINE_string("sweep", "", "grid of settings (mode run), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation "
-                        "is tested.", values)
-    flags.DEFINE_string("sweep_measure", "", "measure that decides on the best; empty: the first one.", values)
-    flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
-    flags.DEFINE_bool("dry_run", False, "say what a run or suite will take, from a few steps of each row, and end.", values)
-    flags.DEFINE_string("require", "", "measures that must be reached, else the exit code is 1: "
-                        "'corruptions/mean15>=0.7,flips/mean<=0.1'.", values)
-    flags.DEFINE_bool("list", False, "print data sets, models, methods, views, corruptions, attacks and tables, and end.", values)
-    groups = {"": (settings.Settings, evaluation.Measuring, loading.Interface, prepared.Writing, Method)}
-    shared = hyperparameters.parameters(Method)
-    for name, target in (*methods.METHODS.items(), *VIEWS.items()):  # SimCLR is both, and what they are told differs
-        groups[f"{name}_"] = (*groups.get(f"{name}_", ()), target)
-    for prefix, targets in groups.items():
-        for parameter in (p for target in targets for p in hyperparameters.parameters(target).values()):
-            if not prefix or parameter.name not in shared:
-                hyperparameters.define_flag(values, prefix + parameter.name, parameter)
-    return sorted(set(values) - before)
-
-
-def parsed(arguments):
-    """Flags read from a list of arguments, apart from the process's own."""
-    values = flags.FlagValues()
-    define_flags(values)
-    values(["run_experiment.py", *arguments])
-    return values
-
-
-def runs_of(values, names, row, shown_as=""):
-    """One `Run` a seed. Its flags are those that it depends on: not the other methods', not where things are."""
-    used = set()
-
-    def of(target, prefix):
-        found = [name for name in hyperparameters.parameters(target) if prefix + name in values]
-        used.update(prefix + name for name in found)
-        return {name: values[prefix + name].value for name in found}
-    told = settings.Settings(**of(settings.Settings, ""))
-    measuring = evaluation.Measuring(**of(evaluation.Measuring, ""))
-    options = {**of(Method, ""), **of(methods.METHODS[told.method], f"{told.method}_")}
-    augmentations = {name: of(VIEWS[name], f"{name}_") for name in (*told.augmentations, *told.views)}
-    flags_used = [values[name] for name in names if name in used and name not in experiment.PLACES]
-    texts = {flag.name: _text(flag.value) for flag in flags_used}
-    defaults = {name: _text(values[name].default) for name in names}
-    if not values.seeds or len(set(values.seeds)) != len(values.seeds):
-        raise ValueError(f"Expected --seeds, each once. Received: {_text(values.seeds) or 'none'}")
-    return [experiment.Run(told, measuring, {"method": options, "augmentations": augmentations},
-                           {**texts, "seeds": str(seed)}, defaults, row, seed, shown_as) for seed in values.seeds]
-
-
-def _text(value):
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def suite(values, names):
     """Every row of a folder of flagfiles, with every seed; flags given on the command line override each row's."""
     folder, rows, table = suites.table_of(values.suite, HERE)
-    overrides = [f"--{name}={_text(values[name].value)}" for name in names
+    overrides = [f"--{name}={text_of(values[name].value)}" for name in names
                  if values[name].present and name not in ("mode", "suite", "workdir")]
     runs = [run for row in rows
             for run in runs_of(parsed([f"--flagfile={os.path.join(folder, row)}.flags", *overrides]), names, row,

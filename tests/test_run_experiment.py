@@ -6,6 +6,7 @@ import subprocess
 import sys
 from unittest import mock
 
+import jsonschema
 import numpy as np
 import pytest
 from PIL import Image
@@ -47,6 +48,7 @@ def test_one_row_leaves_a_whole_workdir_and_flags_that_repeat_it(pictures, tmp_p
                 "evaluation.json", "figures", "report.html", "report.md", "results.json"}
     assert expected <= set(os.listdir(folder))
     card, found = read(f"{folder}/saved_model/card.json"), read(f"{folder}/evaluation.json")
+    jsonschema.validate(found, read(os.path.join(os.path.dirname(experiment.__file__), "evaluation", "evaluation.schema.json")))
     assert card["classes"] == ["dark", "light"] and card["rows"] == found["rows"] and card["flags"]["epochs"] == "1"
     again = str(tmp_path / "again")
     main(f"--flagfile={folder}/flags.txt", f"--workdir={again}")

@@ -103,3 +103,9 @@ def test_single_corruptions_are_details_unless_there_is_nothing_else(evaluate):
     assert table["measures"] == ["clean", "corruptions/mean15", "corruptions/noise", "corruptions/calibration_rms"]
     assert table["details"] == ["corruptions/fog", "corruptions/fog/3", "flips/tilt"]
     assert tables.aggregate([evaluate("xe", 0, {"flips/tilt": 0.1})])["measures"] == ["flips/tilt"]
+
+
+def test_a_frame_has_a_line_for_every_run_and_measure(evaluate):
+    frame = tables.to_frame([evaluate("xe", 0, {"un": 0.5, "bal": 0.6}), evaluate("xe", 1, {"un": 0.7})])
+    assert frame.groupby("measure")["value"].mean().to_dict() == {"bal": 0.6, "un": pytest.approx(0.6)} and len(frame) == 3
+    assert {"row", "seed", "measure", "value", "low", "high", "count", "data", "model"} <= set(frame.columns)

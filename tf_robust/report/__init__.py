@@ -16,13 +16,13 @@ from tf_robust.report.figures import captioned_pictures, noise_samples, picture_
 from tf_robust.report.html import to_html
 from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
-from tf_robust.report.tables import aggregate, results
+from tf_robust.report.tables import aggregate, results, to_frame
 from tf_robust.report.vega import Chart
 from tf_robust.report.wording import verdict
 
 __all__ = ["Chart", "aggregate", "attack_curves", "attacked_pictures", "captioned_pictures", "class_histogram",
            "decision_boundaries", "noise_samples", "picture_groups", "reliability_diagram", "response_rate_curves", "results",
-           "to_html", "to_latex", "to_markdown", "to_text", "training_curves", "utility_by_class", "verdict", "write"]
+           "to_frame", "to_html", "to_latex", "to_markdown", "to_text", "training_curves", "utility_by_class", "verdict", "write"]
 
 
 def write(folder, evaluations, *, title, command, commit, paper=None, baseline=None, figures=(), notes=()):

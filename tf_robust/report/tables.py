@@ -5,6 +5,7 @@ differ by seed. Intervals over seeds are Student's t: they hold the luck of the 
 """
 
 import numpy as np
+import pandas
 import scipy.stats
 
 from tf_robust import metrics
@@ -134,6 +135,17 @@ def results(table, command, commit, versions, date):
     """The table as a recorded result, for `results/**/*.json`; entries gain `min` and `max` over seeds."""
     rows = [{**entry, "min": min(entry["values"]), "max": max(entry["values"])} for entry in table["rows"]]
     return {"command": command, "commit": commit, "versions": versions, "date": date, "rows": rows}
+
+
+def to_frame(evaluations):
+    """A line for every run and measure: a `pandas.DataFrame`.
+
+    Args:
+        evaluations: as `evaluation.json`.
+    """
+    shared = ("data", "model", "method", "split", "commit")
+    return pandas.DataFrame([{"row": e["row"], "seed": e["seed"], **measured, **{name: e.get(name) for name in shared}}
+                             for e in evaluations for measured in e["rows"]])
 
 
 def cells(table):

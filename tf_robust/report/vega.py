@@ -39,14 +39,20 @@ class Chart:
         """The description as JSON that may stand inside a page's script element."""
         return json.dumps({**self.spec, "config": _CONFIG}, allow_nan=False).replace("<", "\\u003c")
 
+    def png(self):
+        """The chart as the bytes of a PNG file."""
+        import vl_convert  # an engine for JavaScript, which only this needs
+        return vl_convert.vegalite_to_png(_alone({**self.spec, "config": {**_CONFIG, "background": "white"}}), scale=1.5)
+
     def save(self, folder):
         """Writes `folder`/NAME.png; returns its path."""
-        import vl_convert  # an engine for JavaScript, which only this needs
-        spec = _alone({**self.spec, "config": {**_CONFIG, "background": "white"}})
         path = os.path.join(folder, f"{self.name}.png")
         with whole_file(path, "wb") as file:
-            file.write(vl_convert.vegalite_to_png(spec, scale=1.5))
+            file.write(self.png())
         return path
+
+    def _repr_png_(self):  # how a notebook shows it
+        return self.png()
 
 
 def _alone(part):
