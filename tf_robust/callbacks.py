@@ -6,10 +6,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorboard.plugins import projector
+from tensorboard.plugins.hparams import api as hp
 
 from tf_robust.files import read_json, write_json
 
 _MAP_SIDE = 32  # pixels of a picture in the map of embeddings
+
+
+def _number(text):
+    """A text as the number that it is, if it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 class History(keras.callbacks.Callback):
@@ -35,11 +44,12 @@ class TensorBoard(keras.callbacks.Callback):
 
     Args:
         folder: of the event files. batch: a `Batch` to show, or None. text: shown as it is, or "".
+        profile: record where the time goes, in the second and third call of the steps' graph.
     """
 
-    def __init__(self, folder, batch=None, text=""):
+    def __init__(self, folder, batch=None, text="", profile=False):
         super().__init__()
-        self.folder = folder
+        self.folder, self.profile, self.calls = folder, profile, 0
         self.writer = tf.summary.create_file_writer(folder)
         with self.writer.as_default(step=0):
             if batch is not None:
@@ -48,6 +58,21 @@ class TensorBoard(keras.callbacks.Callback):
             if text:
                 tf.summary.text("flags", f"```\n{text}\n```")
 
+    def on_train_batch_end(self, batch, logs=None):
+        self.calls += 1
+        if self.profile and self.calls == 1:  # when graphs are built
+            tf.profiler.experimental.start(self.folder)
+        if self.profile and self.calls == 3:
+            self._end_profile()
+
+    def on_train_end(self, logs=None):
+        if self.profile and 0 < self.calls < 3:
+            self._end_profile()
+
+    def _end_profile(self):
+        tf.profiler.experimental.stop()
+        self.profile = False
+
     def on_epoch_end(self, epoch, logs=None):
         step = self.model.optimizer.iterations
         with self.writer.as_default(step=int(step)):
@@ -55,6 +80,14 @@ class TensorBoard(keras.callbacks.Callback):
                 validation = name.startswith("val_")
                 tf.summary.scalar(f"{'validation' if validation else 'training'}/{name.removeprefix('val_')}", value)
             tf.summary.scalar("training/learning_rate", self.model.optimizer.learning_rate)
+        self.writer.flush()
+
+    def compare(self, told, rows):
+        """Lets TensorBoard's HParams compare runs: told, {flag: text}, and measured rows."""
+        with self.writer.as_default(step=0):
+            hp.hparams({name: _number(text) for name, text in told.items()}, trial_id=os.path.abspath(self.folder))
+            for row in rows:
+                tf.summary.scalar(f"measured/{row['measure']}", row["value"])
         self.writer.flush()
 
     def show(self, name, picture_path):

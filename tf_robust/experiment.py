@@ -17,7 +17,7 @@ from tf_robust.files import digest_of_folder, read_json, write_json
 from tf_robust.methods.contrastive import ContrastiveMethod
 
 # Flags that no trained weight depends on, and where things are: free to differ when a run is resumed.
-MEASURING = (*(field.name for field in dataclasses.fields(evaluation.Measuring)), "steps_per_execution")
+MEASURING = (*(field.name for field in dataclasses.fields(evaluation.Measuring)), "steps_per_execution", "profile")
 MAPPED = 1000  # pictures in the map of a contrastive method's embeddings
 PLACES = ("data_dir", "download", "corruptions_from", "frost_dir")
 
@@ -90,7 +90,7 @@ class Run:
         validation = self.source("validation") if has_validation else None
         epoch = data.training_epoch(source, s.batch_size, seed=self.seed, epoch=0, **pipeline)
         text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
-        board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), next(iter(epoch)), text)
+        board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), next(iter(epoch)), text, s.profile)
         result = training.fit(
             method, source, epochs=s.epochs, batch_size=s.batch_size, **pipeline,
             checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation,
@@ -128,6 +128,8 @@ class Run:
             saved_model = os.path.join(folder, "saved_model")
             found = {**self.measure(saved_model, folder), "training": trained}
             export.update_card(saved_model, rows=found["rows"], evaluation_card=found["card"])
+            told = {name: text for name, text in self.flags.items() if name not in (*MEASURING, *PLACES)}
+            callbacks.TensorBoard(os.path.join(folder, "tensorboard", "measured")).compare(told, found["rows"])
             write_json(done, found)
         keras.backend.clear_session()
         return found

@@ -46,6 +46,7 @@ class Settings:
         decay_epochs: epochs of the steps (schedule steps).
         decay_factor: factor at each step (schedule steps).
         steps_per_execution: training steps run without coming back to Python.
+        profile: record for TensorBoard where the time of a few steps goes.
         mixed_precision: compute in bfloat16, keep weights in float32.
     """
     data: str = "synthetic_digits"
@@ -77,6 +78,7 @@ class Settings:
     decay_epochs: tuple[float, ...] = ()
     decay_factor: float = 0.1
     steps_per_execution: int = 20
+    profile: bool = False
     mixed_precision: bool = False
 
     def __post_init__(self):
