@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, evaluation, training
+from tf_robust.progress import duration
 
 TIMES, STEPS = 3, 2  # measured steps: the median of so many times so many
 _FRAMES = 31  # of most perturbation sequences
@@ -142,16 +143,10 @@ def to_text(estimates, seeds):
         memory, disk = (f"{e[name] / 2**20:.0f} MiB" for name in ("memory", "disk"))
         gigaflops = e["flops"] and e["flops"] / 1e9
         lines.append((e["row"], f"{e['parameters']:,}", number(gigaflops, ".3g"), number(e["pictures"], ".0f"), memory,
-                      _duration(e["training"]), _duration(e["measuring"]), disk))
+                      "–" if e["training"] is None else duration(e["training"]), duration(e["measuring"]), disk))
     widths = [max(map(len, column)) for column in zip(*lines)]
     total = seeds * sum((e["training"] or 0) + e["measuring"] for e in estimates)
     disk = seeds * sum(e["disk"] for e in estimates)
     text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
-    return (f"{text}\n\nIn all {len(estimates) * seeds} runs: {_duration(total)}, {disk / 2**30:.2f} GiB. Measured here, over {TIMES} "
+    return (f"{text}\n\nIn all {len(estimates) * seeds} runs: {duration(total)}, {disk / 2**30:.2f} GiB. Measured here, over {TIMES} "
             f"times {STEPS} steps; without validation, making corrupted pictures and attacks.")
-
-
-def _duration(seconds):
-    if seconds is None:
-        return "–"
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

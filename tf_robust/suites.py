@@ -4,11 +4,15 @@ import glob
 import os
 import time
 
+import numpy as np
 import tensorflow as tf
 
 from tf_robust import training, workdir
 from tf_robust.errors import unknown
 from tf_robust.files import read_json
+from tf_robust.progress import duration
+
+_AT_ONCE = 2  # seconds: what takes less was done before
 
 
 def table_of(folder, home):
@@ -66,7 +70,7 @@ def run_all(runs, folder_of):
     Returns:
         (evaluations in the order of the runs, sentences about the runs that failed)
     """
-    found, failures, left, waiting = {}, {}, list(range(len(runs))), set()
+    found, failures, left, waiting, times = {}, {}, list(range(len(runs))), set(), []
     sources = {}
     if len({run.row for run in runs}) > 1:
         sources = {number: _source(run, runs) for number, run in enumerate(runs) if run.settings.init_from_row}
@@ -83,9 +87,12 @@ def run_all(runs, folder_of):
                 continue
             run.start = run.start if source is None else folder_of(runs[source])
             if number not in waiting:
-                print(f"[{number + 1}/{len(runs)}] {run.row}, seed {run.seed}: {folder_of(run)}", flush=True)
+                remaining = f", {duration(np.mean(times) * (len(runs) - len(found) - len(failures)))} left" if times else ""
+                print(f"[{number + 1}/{len(runs)}] {run.row}, seed {run.seed}: {folder_of(run)}{remaining}", flush=True)
+            began = time.monotonic()
             try:
                 found[number] = run.complete(folder_of(run))
+                times += [time.monotonic() - began] if time.monotonic() - began > _AT_ONCE else []
             except workdir.Busy as error:
                 if number not in waiting:
                     print(f"  {error}; left to it.", flush=True)

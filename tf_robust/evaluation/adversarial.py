@@ -10,7 +10,7 @@ import numpy as np
 import scipy.stats
 import tensorflow as tf
 
-from tf_robust import attacks
+from tf_robust import attacks, progress
 from tf_robust.attacks import norms
 from tf_robust.data import image_ops
 from tf_robust.data.draws import Draws
@@ -96,7 +96,7 @@ def distances(attack, positions):
 def _attacked(predict, one, attack, positions):
     """Yields (images, attacked images, bool whether still classified correctly) of each batch of a set."""
     start = 0
-    for images, labels in one.open():
+    for images, labels in progress.batches(one.open(), one.name):
         images, labels = image_ops.check_images(images), labels.numpy()
         attacked = attack(predict, images, labels, indices=positions[start:start + len(images)]).numpy()
         logits = checked_logits(predict(tf.constant(attacked)), labels, repr(one.name))

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import metrics
+from tf_robust import metrics, progress
 from tf_robust.data import image_ops
 from tf_robust.data.source import digest
 from tf_robust.evaluation import boundary
@@ -63,7 +63,7 @@ def _said(record):
 def scores(predict, one):
     """The record of a labelled set."""
     logits, labels = [], []
-    for images, truth in one.open():
+    for images, truth in progress.batches(one.open(), one.name):
         logits.append(checked_logits(predict(image_ops.check_images(images)), truth, repr(one.name)))
         labels.append(truth.numpy())
     if not labels:
@@ -121,7 +121,7 @@ def read_records(path):
 def flips(predict, one):
     """The record of a set of sequences [B, frames, H, W, C]."""
     predictions = []
-    for frames, truth in one.open():
+    for frames, truth in progress.batches(one.open(), one.name):
         frames = frames.numpy()
         count, length = frames.shape[:2]
         flat = image_ops.check_images(frames.reshape(-1, *frames.shape[2:]))
