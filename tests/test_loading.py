@@ -1,9 +1,6 @@
-"""A loaded model gives what the original gives on pictures prepared by hand; what does not fit is said."""
+"""A loaded model gives what the original gives on pictures prepared by hand, and passes gradients on."""
 
-import functools
-import os
 import shutil
-import zipfile
 
 import keras
 import numpy as np
@@ -11,19 +8,12 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tf_robust import export, hyperparameters, loading, model_files
+from tests import loading_models
+from tests.loading_models import CLASSES, MEAN, NORMALIZATION, SHAPE, STD, WEIGHTS, pictures, saved, spec
+from tf_robust import export, hyperparameters, loading
 from tf_robust.loading import Interface, load_classifier
 
-SHAPE, CLASSES = (8, 8, 3), 4
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-NORMALIZATION = "mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
-
-
-def pictures(shape=SHAPE, count=5, seed=0):
-    return np.random.RandomState(seed).rand(count, *shape).astype(np.float32)
-
-
-WEIGHTS = pictures((CLASSES,), 8 * 8 * 3, seed=1) - np.float32(0.5)
+plain = loading_models.plain  # the fixture
 
 
 def scores_by_hand(values):
@@ -34,58 +24,6 @@ def scores_by_hand(values):
 def softmax(scores):
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
-
-
-class Module(tf.Module):
-    def __init__(self):
-        super().__init__()
-        self.weights = tf.Variable(WEIGHTS)
-
-    def scores(self, values):
-        return tf.reshape(tf.cast(values, tf.float32), [-1, 192]) @ self.weights
-
-
-def saved(path, **signatures):
-    """Saves a module; signatures: {name: (function(module, tensor) -> outputs, TensorSpec)}. Returns the path."""
-    module = Module()
-
-    def of(function, *specs):
-        return tf.function(lambda *tensors: function(module, *tensors), input_signature=specs)
-    tf.saved_model.save(module, str(path), signatures={name: of(*given) for name, given in signatures.items()})
-    return str(path)
-
-
-def spec(*shape, dtype=tf.float32):
-    return tf.TensorSpec([None, *shape], dtype, "x")
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """One model with signatures that fit and others that do not; read once."""
-    path = saved(tmp_path_factory.mktemp("plain") / "m", **{
-        "serving_default": (lambda m, x: {"scores": m.scores(x)}, spec(*SHAPE)),
-        "doubled": (lambda m, x: {"a": x, "logits": 2 * m.scores(x)}, spec(*SHAPE)),
-        "soft": (lambda m, x: {"probabilities": tf.nn.softmax(m.scores(x))}, spec(*SHAPE)),
-        "half": (lambda m, x: {"y": tf.cast(m.scores(x), tf.float16)}, spec(*SHAPE, dtype=tf.float16)),
-        "bytes": (lambda m, x: {"y": m.scores(x)}, spec(*SHAPE, dtype=tf.uint8)),
-        "any_size": (lambda m, x: {"y": m.scores(x[:, :8, :8])}, spec(None, None, 3)),
-        "any_channels": (lambda m, x: {"y": m.scores(x)}, spec(8, 8, None)),
-        "any_shape": (lambda m, x: {"y": m.scores(x)}, tf.TensorSpec(None, tf.float32, "x")),
-        "flat": (lambda m, x: {"y": x}, spec(192)),
-        "encoded": (lambda m, x: {"y": tf.zeros([1, 4])}, spec(dtype=tf.string)),
-        "whole_numbers": (lambda m, x: {"y": m.scores(x)}, spec(*SHAPE, dtype=tf.int32)),
-        "channels_first": (lambda m, x: {"y": m.scores(x)}, spec(3, 8, 8)),
-        "one_by_one": (lambda m, x: {"y": m.scores(x)}, tf.TensorSpec([1, *SHAPE], tf.float32, "x")),
-        "two_inputs": (lambda m, x, y: {"y": m.scores(x)}, spec(*SHAPE), tf.TensorSpec([], tf.bool, "training")),
-        "two_outputs": (lambda m, x: {"a": m.scores(x), "probabilities": m.scores(x)}, spec(*SHAPE)),
-        "one_score": (lambda m, x: {"y": m.scores(x)[:, :1]}, spec(*SHAPE)),
-        "a_map": (lambda m, x: {"y": x}, spec(*SHAPE)),
-        "classes": (lambda m, x: {"y": tf.cast(m.scores(x), tf.int64)}, spec(*SHAPE)),
-        "wide": (lambda m, x: {"y": m.scores(x[:, :, :8])}, spec(8, 16, 3)),
-    })
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model_files, "read", functools.lru_cache(model_files.read))
-        yield path
 
 
 @pytest.mark.parametrize("given, by_hand", [
@@ -236,152 +174,11 @@ def test_in_a_dataset(plain):
     np.testing.assert_allclose(found, scores_by_hand(pictures()), atol=1e-4)
 
 
-@pytest.mark.parametrize("name, message", [
-    ("missing", "'missing' of .* is not there"), ("flat", "rank 2, not 4"), ("encoded", "takes strings"),
-    ("whole_numbers", "takes int32"), ("channels_first", "channels first .NCHW."), ("one_by_one", "takes exactly 1 "),
-    ("two_inputs", "takes 2 tensors"), ("two_outputs", "output named 'logits'.*For 'probabilities', pass --outputs="),
-    ("soft", "'probabilities', pass --outputs=probabilities"), ("one_score", "at least 2 classes.*y float32 .None, 1."),
-    ("a_map", r"floats \[N, classes\].*y float32 .None, 8, 8, 3."), ("classes", "y int64 .None, 4.")])
-def test_signatures_that_do_not_fit_are_described(plain, name, message):
-    with pytest.raises(ValueError, match=f"(?s)Expected .*{message}") as error:
-        load_classifier(plain, Interface(signature=name))
-    assert "serving_default: x float32 [None, 8, 8, 3] -> scores float32 [None, 4]" in str(error.value)
-
-
-def test_a_misfit_names_the_signatures_that_fit(plain):
-    with pytest.raises(ValueError, match="Pass --signature=") as error:
-        load_classifier(plain, Interface(signature="missing"))
-    advice = str(error.value).rsplit("\n", 1)[1]
-    assert "--signature=doubled" in advice and "--signature=flat" not in advice and "channels_first" not in advice
-
-
-@pytest.mark.parametrize("interface, message", [
-    (Interface(input_size=9), "8x8: pass --input_size=8. Received: 9"),
-    (Interface(signature="wide", input_size=8), "8x16: resize the pictures before"),
-    (Interface(input_range="mean=0.1,0.2 std=1"), "one number, or 3, in mean and std"),
-    (Interface(signature="bytes", input_range="-1,1"), "input_range 0,255 for a model that takes uint8"),
-    (Interface(signature="soft", outputs="logits"), "pass --outputs=probabilities")])
-def test_interfaces_that_do_not_fit(plain, interface, message):
-    with pytest.raises(ValueError, match=message):
-        load_classifier(plain, interface)
-
-
-@pytest.mark.parametrize("shape, message", [
-    ((8, 8, 1), r"\[8, 8, 3\] .*\[8, 8, 1\]. Channels are neither repeated nor averaged"),
-    ((5, 5, 3), r"\[5, 5, 3\]. Pass --input_size=8 to")])
-def test_pictures_that_do_not_fit(plain, shape, message):
-    with pytest.raises(ValueError, match=message):
-        load_classifier(plain)(pictures(shape))
-    with pytest.raises(ValueError, match=message):
-        load_classifier(plain).check_pictures(shape)
-
-
-def test_pictures_that_do_not_fit_another_interface(plain):
-    with pytest.raises(ValueError, match="Channels"):
-        load_classifier(plain, Interface(input_size=8))(pictures((5, 5, 1)))
-    three_means = Interface(signature="any_channels", input_range=NORMALIZATION)
-    with pytest.raises(ValueError, match=r"\[8, 8, 3\] .*\[8, 8, 1\]. Channels"):
-        load_classifier(plain, three_means)(pictures((8, 8, 1)))
-    with pytest.raises(ValueError, match="Convert the pictures"):
-        load_classifier(plain, Interface(signature="wide"))(pictures())
-    with pytest.raises(ValueError, match="Received: uint8"):
-        load_classifier(plain)(pictures().astype(np.uint8))
-    with pytest.raises(ValueError, match="Convert the pictures"):
-        load_classifier(plain)(pictures()[0])
-
-
-@pytest.mark.parametrize("text", ["", "1,0", "0", "0,1,2", "a,b", "0,nan", "-inf,1", "mean=0.5", "mean=0.5 std=0",
-                                  "mean=123.7,116.3,103.5 std=58,57,57", "mean=0.1,0.2 std=1,1,1", "std=1 mean=0"])
-def test_ranges_that_are_none(text):
-    with pytest.raises(ValueError, match="Expected input_range as LOW,HIGH.* or 'mean="):
-        Interface(input_range=text)
-
-
-def test_other_settings_that_are_none():
-    with pytest.raises(ValueError, match="Did you mean 'probabilities'"):
-        Interface(outputs="probability")
-    with pytest.raises(ValueError, match="input_size >= 0"):
-        Interface(input_size=-1)
-
-
 def test_settings_make_flags():
     found = hyperparameters.parameters(Interface)
     assert list(found) == ["input_range", "outputs", "signature", "input_size"]
     assert all(parameter.help for parameter in found.values())
     assert found["outputs"].choices == loading.OUTPUTS and NORMALIZATION in found["input_range"].help
-
-
-def test_what_is_not_there(plain, tmp_path):
-    with pytest.raises(FileNotFoundError, match="Not found: .*nothing"):
-        load_classifier(str(tmp_path / "nothing"))
-    with pytest.raises(FileNotFoundError, match="a folder with: nothing"):
-        load_classifier(str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=f"Did you mean {plain}?"):
-        load_classifier(os.path.dirname(plain))
-    with pytest.raises(ValueError, match="saved_model.pb, which is not .* give the folder"):
-        load_classifier(os.path.join(plain, "saved_model.pb"))
-    tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))
-    with pytest.raises(ValueError, match="'serving_default' of .* is not there. It has none: save it with"):
-        load_classifier(str(tmp_path / "empty"))
-
-
-@pytest.mark.parametrize("damage", [b"", b"\x0a\x05damage", "half", "no variables", "half variables"])
-def test_a_damaged_saved_model(plain, tmp_path, damage):
-    path = shutil.copytree(plain, tmp_path / "m")
-    file = path / ("variables/variables.data-00000-of-00001" if "variables" in str(damage) else "saved_model.pb")
-    if damage == "no variables":
-        shutil.rmtree(path / "variables")
-    elif isinstance(damage, bytes):
-        file.write_bytes(damage)
-    else:
-        file.write_bytes(file.read_bytes()[:file.stat().st_size // 2])
-    with pytest.raises(ValueError, match="Expected a model that can be loaded. Received: .* Copy it or export it"):
-        load_classifier(path)
-
-
-def test_a_damaged_or_unsafe_keras_file(tmp_path):
-    path = str(tmp_path / "m.keras")
-    keras.Sequential([keras.Input((4,)), keras.layers.Lambda(lambda x: 2 * x)]).save(path)
-    with pytest.raises(ValueError, match="it holds Python code .a Lambda layer., which is not run.*model.export"):
-        load_classifier(path)
-    with open(path, "r+b") as file:
-        file.truncate(500)
-    with pytest.raises(ValueError, match="not a whole .keras archive"):
-        load_classifier(path)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("other.txt", "")
-    with pytest.raises(ValueError, match="Expected a model that can be loaded. Received: .*config.json.*Copy it again"):
-        load_classifier(path)
-
-
-def test_keras_models_that_do_not_fit(tmp_path):
-    first, second = keras.Input(SHAPE, name="first"), keras.Input((4,), name="second")
-    path = str(tmp_path / "two.keras")
-    keras.Model([first, second], keras.layers.Dense(CLASSES)(keras.layers.Flatten()(first)) + second).save(path)
-    with pytest.raises(ValueError, match="takes 2 tensors.*\n  serving_default: first float32 .*, second float32"):
-        load_classifier(path)
-
-
-class Subclassed(keras.Model):
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.dense = keras.layers.Dense(CLASSES)
-
-    def call(self, x):
-        return self.dense(keras.ops.reshape(x, (-1, 192)))
-
-
-def test_a_keras_file_of_a_custom_class(tmp_path):
-    model, path = Subclassed(), str(tmp_path / "m.keras")
-    expected = model(pictures())
-    model.save(path)
-    with pytest.raises(ValueError, match="Could not locate class 'Subclassed'.*model.export"):
-        load_classifier(path)
-    with keras.saving.custom_object_scope({"Subclassed": Subclassed}):
-        with pytest.raises(ValueError, match="does not say what it takes.*model.export"):
-            load_classifier(path)
-    model.export(tmp_path / "m", verbose=False)
-    np.testing.assert_allclose(load_classifier(tmp_path / "m")(pictures()), expected, atol=1e-5)
 
 
 def test_cards(plain, tmp_path):
