@@ -153,11 +153,18 @@ def corrupt(values, names):
 
 
 def compare(values, _):
-    """One report over the workdirs that --runs matches; with --suite, beside the paper's numbers of that table."""
+    """A report over the workdirs that --runs matches, one for each data set; with --suite, beside the paper's numbers."""
     evaluations = comparison.read_evaluations(values.runs)
     _, rows, table = suites.table_of(values.suite, HERE) if values.suite else ("", [], {"title": f"Runs {values.runs}"})
     evaluations.sort(key=lambda found: (rows.index(found["row"]) if found["row"] in rows else len(rows), found["seed"]))
-    report(values.workdir or os.path.join("runs", "report"), evaluations, None, table)
+    workdir = values.workdir or os.path.join("runs", "report")
+    by_data = {}
+    for found in evaluations:
+        by_data.setdefault((found["data"], found["split"]), []).append(found)
+    for (name, split), found in by_data.items():  # what was measured on other pictures has a table of its own
+        alone = len(by_data) == 1
+        part = workdir if alone else os.path.join(workdir, f"{name}-{split}".replace(":", "_").replace(os.sep, "_"))
+        report(part, found, None, table if alone else {**table, "title": f"{table['title']}: {name}, {split}"})
 
 
 def finish(workdir, runs, folder_of, table):

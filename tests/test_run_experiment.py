@@ -95,6 +95,11 @@ def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, tmp_pa
         read(tmp_path / "runs" / "1" / "evaluation.json")["rows"]
     main("--mode=report", f"--runs={tmp_path}/runs/*", f"--workdir={tmp_path}/compared")
     assert os.path.exists(tmp_path / "compared" / "report.html")
+    other = {**read(tmp_path / "runs" / "1" / "evaluation.json"), "data": "other/data"}
+    os.makedirs(tmp_path / "runs" / "2")
+    (tmp_path / "runs" / "2" / "evaluation.json").write_text(json.dumps(other))
+    main("--mode=report", f"--runs={tmp_path}/runs/*", f"--workdir={tmp_path}/by_data")  # a table for each data set
+    assert sorted(len(read(path / "results.json")["rows"][0]["values"]) for path in (tmp_path / "by_data").iterdir()) == [1, 2]
     os.remove(tmp_path / "runs" / "0" / "measured.jsonl")
     main("--mode=report", f"--runs={tmp_path}/measured", f"--workdir={tmp_path}/again")  # draws what was measured there
     assert set(os.listdir(tmp_path / "again" / "figures")) == set(os.listdir(tmp_path / "measured" / "figures")) \
