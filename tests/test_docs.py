@@ -1,0 +1,76 @@
+"""Every Python snippet of the documents runs, in order; every command line of theirs and the README's names flags that exist."""
+
+import glob
+import json
+import os
+import re
+import shlex
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import run_experiment
+from tf_robust import corruptions, methods
+
+DOCS = os.path.join(run_experiment.HERE, "docs")
+PAGES = sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(run_experiment.HERE, "README.md")])
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def run(name):
+    """The names that a page's snippets leave behind."""
+    names = {}
+    for snippet in re.findall(r"```python\n(.*?)```", read(os.path.join(DOCS, name)), re.DOTALL):
+        exec(snippet, names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
+
+
+def test_requests_to_a_server_are_what_the_exported_signatures_take():
+    names = run("deploy.md")
+    signatures = names["model"].signatures
+    for text in (names["request"], names["small_request"]):
+        request = json.loads(text)
+        signature = signatures[request["signature_name"]]
+        (name, spec), = signature.structured_input_signature[1].items()
+        instances = [names["base64"].b64decode(one["b64"]) if isinstance(one, dict) else one for one in request["instances"]]
+        given = tf.constant(instances, spec.dtype)
+        assert spec.is_compatible_with(given)
+        probabilities = signature(**{name: given})["probabilities"]
+        np.testing.assert_allclose(probabilities, names["probabilities"], atol=1e-5)
+
+
+def test_any_model_is_measured_as_the_page_says(monkeypatch):
+    monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})  # of 19
+    names = run("measure_your_model.md")
+    assert 0 <= names["found"]["corruptions/fog"] <= 1 and names["attacked"].shape == names["images"].shape
+
+
+def test_extending_works_as_the_page_says():
+    names = run("extend.md")
+    assert names["result"].evaluation["method"] == "label_smoothing" and names["result"].values["clean"] > 0.15
+    np.testing.assert_allclose(names["worse"][0, 0, 0], [0.8, 0.5, 0.2], rtol=1e-6)
+    assert names["rows"][0].count == 30
+
+
+@pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
+def test_every_command_can_be_parsed(page):
+    lines = re.findall(r"python run_experiment\.py[^\n`]*(?:\n +--[^\n`]*)*", read(page))
+    for line in lines:
+        words = shlex.split(re.sub(r"\s#.*|\s\s+[a-z].*", "", line).replace("...", "").rstrip(".:;,)"), comments=True)[2:]
+        words = [word for word in words if word.startswith("--") and word not in ("--help", "--helpfull")]
+        words = [word.replace("FOLDER/ROW.flags", "quickstart/fcl.flags") for word in words if "=DIR" not in word or "flagfile" in word]
+        run_experiment.parsed([word for word in words if not word.startswith("--flagfile")])
+        for word in words:
+            if word.startswith("--flagfile=flags/") or word.startswith("--suite=flags/"):
+                assert os.path.exists(os.path.join(run_experiment.HERE, word.split("=")[1])), line
