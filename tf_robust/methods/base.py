@@ -43,6 +43,19 @@ class Method(keras.Model):
         """
         raise NotImplementedError
 
+    def untrained(self):
+        """The trainable variables that no gradient moves: what is frozen, or follows by a rule of its own."""
+        return []
+
+    @property
+    def trainable_variables(self):
+        left_out = {id(v) for v in self.untrained()}
+        return [v for v in super().trainable_variables if id(v) not in left_out]
+
+    @property
+    def non_trainable_variables(self):
+        return [*super().non_trainable_variables, *self.untrained()]
+
     def check_views(self, views):
         """Raises ValueError unless the method can train on these views, a name each (`Settings.views`)."""
         if len(views) != 1:

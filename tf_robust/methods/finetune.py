@@ -32,14 +32,8 @@ class FineTune(Method):
                              f"Received: {frozen_stages}")
         self._frozen, self._trained = pieces[:frozen_stages + 1], pieces[frozen_stages + 1:]
 
-    @property
-    def trainable_variables(self):
-        fixed = {id(v) for piece in self._frozen for v in piece.variables}
-        return [v for v in super().trainable_variables if id(v) not in fixed]
-
-    @property
-    def non_trainable_variables(self):
-        return [*super().non_trainable_variables, *(v for piece in self._frozen for v in piece.trainable_variables)]
+    def untrained(self):
+        return [v for piece in self._frozen for v in piece.trainable_variables]
 
     def outputs(self, images, training):
         """The classifier's outputs {"logits", "embedding"}; frozen stages run in inference mode."""

@@ -24,14 +24,9 @@ class LinearProbe(Method):
             raise ValueError(f"Expected solver 'sgd' or 'lbfgs'. Received: {solver!r}")
         self.logits, self.in_one_go = classifier.get_layer("logits"), solver == "lbfgs"
 
-    @property
-    def trainable_variables(self):
-        return self.logits.trainable_variables
-
-    @property
-    def non_trainable_variables(self):
+    def untrained(self):
         own = {id(v) for v in self.logits.variables}
-        return [v for v in self.variables if id(v) not in own]
+        return [v for v in self.classifier.trainable_variables if id(v) not in own]
 
     def loss_terms(self, batch, training):
         embedding = self.encode(batch.views[0], training=False)["embedding"]

@@ -39,14 +39,8 @@ class MoCo(MemoryMethod):
         self.key_encoder = keras.models.clone_model(self.query_encoder)
         self.key_encoder.set_weights(self.query_encoder.get_weights())
 
-    @property
-    def trainable_variables(self):
-        followers = {id(v) for v in self.key_encoder.trainable_variables}
-        return [v for v in super().trainable_variables if id(v) not in followers]
-
-    @property
-    def non_trainable_variables(self):
-        return [*super().non_trainable_variables, *self.key_encoder.trainable_variables]
+    def untrained(self):
+        return self.key_encoder.trainable_variables
 
     def check_batch(self, size):
         if size > self.memory.shape[0]:
