@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import run_experiment
-from tf_robust import experiment, methods, models
+from tf_robust import experiment, figures, methods, models, report
 from tf_robust import workdir as workdirs
 
 SMALL = ["--model=lenet", "--image_size=16", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
@@ -29,6 +29,19 @@ def pictures(tmp_path_factory):
     return f"--data=folder:{root}"
 
 
+@pytest.fixture(autouse=True)
+def little_drawn(request, monkeypatch):
+    """Charts and maps take most of so small a run's time: they are drawn for the two tests that look for them."""
+    if "drawn" not in request.keywords:
+        monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
+        monkeypatch.setattr(figures, "of_training", lambda *_: [])
+        monkeypatch.setattr(figures, "of_data", lambda *_: [])
+        monkeypatch.setattr(figures, "maps", lambda *_: None)
+
+
+drawn = pytest.mark.drawn
+
+
 def main(*arguments):
     values = run_experiment.parsed(arguments)
     names = run_experiment.define_flags(run_experiment.flags.FlagValues())
@@ -41,6 +54,7 @@ def read(path):
         return json.load(file)
 
 
+@drawn
 def test_one_row_leaves_a_whole_workdir_and_flags_that_repeat_it(pictures, tmp_path):
     folder = str(tmp_path / "row")
     main(pictures, *SMALL, "--seeds=3", f"--workdir={folder}")
@@ -83,6 +97,7 @@ def test_one_row_of_a_table_by_itself_has_its_name_and_paper_numbers_but_no_base
     assert (row["row"], row["paper"], row["difference"]) == ("noisy", [0.8, None], None)
 
 
+@drawn
 def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, tmp_path):
     for seed in (0, 1):
         main(pictures, *SMALL, f"--workdir={tmp_path}/runs/{seed}", f"--seeds={seed}")

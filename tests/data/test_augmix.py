@@ -98,8 +98,8 @@ def test_a_picture_depends_on_the_seed_and_its_index_alone(options):
     np.testing.assert_array_equal(alone, together)
 
 
-@pytest.mark.parametrize("shape", [(32, 32, 3), (17, 23, 1)], ids=str)
-def test_graphs_and_datasets_do_what_eager_code_does(shape):
+def test_graphs_and_datasets_do_what_eager_code_does():
+    shape = (17, 23, 1)
     images, indices = images_of(shape), np.arange(36, dtype=np.int64)
     eager = augmix(images, seed=9, indices=indices)
     traced = tf.function(augmix, input_signature=[
