@@ -51,7 +51,7 @@ def pareto(table):
     points = {row: (found[row, clean]["mean"], found[row, robust]["mean"]) for row in both}
     front = [row for row in both if not any(np.all(np.subtract(p, points[row]) >= 0) and p != points[row] for p in points.values())]
     values = [{"row": row, "clean": x, "robust": y, "front": row in front} for row, (x, y) in points.items()]
-    x, y = ({"field": field, "type": "quantitative", "scale": {"zero": False}, "title": title}
+    x, y = ({"field": field, "type": "quantitative", "scale": {"zero": False, "padding": 30}, "title": title}  # room for names
             for field, title in (("clean", clean), ("robust", robust)))
     tips = [{"field": "row"}, {"field": "clean", "format": ".4f", "type": "quantitative", "title": clean},
             {"field": "robust", "format": ".4f", "type": "quantitative", "title": robust}]
