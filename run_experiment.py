@@ -51,8 +51,13 @@ def cost(runs):
     estimates = []
     for run in firsts:
         print(f"  {run.row}: a few steps ...", flush=True)
-        estimates.append(dry_run.estimate(run))
+        try:
+            estimates.append(dry_run.estimate(run))
+        except training.TrainingDiverged as error:
+            print(f"  FAILED: {error}", flush=True)
         keras.backend.clear_session()
+    if not estimates:
+        raise ValueError("Expected a row whose first steps are finite. Every one failed")
     print(f"\n{dry_run.to_text(estimates, len(runs) // len(firsts))}")
 
 
@@ -68,6 +73,8 @@ def sweep(values, names):
     def folder_of(run):
         return os.path.join(workdir, run.row, f"seed_{run.seed}")
     runs = [run for point in points for run in runs_at(point, "validation")]
+    if values.dry_run:
+        return cost(runs)
     evaluations, failures = suites.run_all(runs, folder_of)
     if not evaluations:
         raise ValueError("\n".join(["All runs failed.", *failures]))
@@ -85,7 +92,7 @@ def sweep(values, names):
 def place_of(values):
     """Workdir, row name and table of a single row: those of its flagfile, if it was given as one of a table."""
     row, table = values.method, {"title": f"{values.method} on {values.data}"}
-    name = f"{values.data.replace(':', '_').replace('/', '_')}-{values.model}-{values.method}"
+    name = f"{as_folder(values.data)}-{values.model}-{values.method}"
     paths = [argument.removeprefix("--flagfile=") for argument in sys.argv[1:] if argument.startswith("--flagfile=")]
     for path in (path for path in paths if path.endswith(".flags")):
         row = name = os.path.basename(path).removesuffix(".flags")
@@ -93,6 +100,11 @@ def place_of(values):
             table = suites.table_of(os.path.dirname(path), HERE)[2]
             name = os.path.join(table["name"], row)
     return values.workdir or os.path.join("runs", name), row, table
+
+
+def as_folder(data):
+    """A data set's name as that of a folder."""
+    return data.replace(":", "_").replace("/", "_")
 
 
 def seed_folder(workdir, run, count):
@@ -143,7 +155,7 @@ def corrupt(values, names):
     recipe = prepared.Recipe(values.seeds[0] if values["seeds"].present else evaluation.NOISE_SEED,
                              measuring.constants(shape), measuring.protocol(shape), measuring.frost_dir or None)
     writing = prepared.Writing(**{name: values[name].value for name in hyperparameters.parameters(prepared.Writing)})
-    name = f"{run.settings.data.replace(':', '_').replace('/', '_')}-c"
+    name = f"{as_folder(run.settings.data)}-c"
     workdir = values.workdir or os.path.join("runs", name)
     waiting = prepared.write(run.measured_source, workdir, writing, recipe)
     if not waiting:
@@ -163,7 +175,7 @@ def compare(values, _):
         by_data.setdefault((found["data"], found["split"]), []).append(found)
     for (name, split), found in by_data.items():  # what was measured on other pictures has a table of its own
         alone = len(by_data) == 1
-        part = workdir if alone else os.path.join(workdir, f"{name}-{split}".replace(":", "_").replace(os.sep, "_"))
+        part = workdir if alone else os.path.join(workdir, as_folder(f"{name}-{split}"))
         report(part, found, None, table if alone else {**table, "title": f"{table['title']}: {name}, {split}"})
 
 

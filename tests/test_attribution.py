@@ -145,3 +145,11 @@ def test_bad_images_are_named(net, images, message):
                     lambda: attribution.squared_sensitivity_estimate(net, images)):
         with pytest.raises(ValueError, match=message):
             measure()
+
+
+@pytest.mark.parametrize("model", [
+    lambda images: tf.stop_gradient(tf.reduce_mean(images, axis=[1, 2])),
+    lambda images: tf.cast(tf.raw_ops.AdjustHue(images=images, delta=0.1)[:, 0, 0], tf.float32)])
+def test_a_model_without_a_gradient_is_named(model):
+    with pytest.raises(attribution.WithoutGradient, match="Expected a model that can be differentiated"):
+        attribution.contextual_utility(model, np.full([2, 4, 4, 3], 0.5, np.float32), np.array([0, 1]))

@@ -137,6 +137,8 @@ def test_a_corrupted_set_is_written_and_measured(pictures, tmp_path, capsys):
 
 def test_a_sweep_tests_the_best_on_validation_and_leaves_out_what_diverges(pictures, tmp_path, monkeypatch, capsys):
     command = [pictures, *SMALL, "--epochs=2", "--validation_share=0.3", "--sweep=learning_rate=0.003,1e30", f"--workdir={tmp_path}"]
+    main(*command, "--dry_run")
+    assert not os.listdir(tmp_path) and "learning_rate=0.003" in capsys.readouterr().out
     main(*command)
     monkeypatch.setattr(experiment.Run, "train", lambda *_: pytest.fail("a finished point was trained again"))
     monkeypatch.setattr(run_experiment.suites, "run_all", lambda runs, folder_of: ([runs[0].complete(folder_of(runs[0]))], []))

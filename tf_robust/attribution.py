@@ -32,7 +32,7 @@ def contextual_utility(model, images, labels):
     with tf.GradientTape() as tape:
         tape.watch(images)
         loss = losses.cross_entropy(labels, output(model, images, "logits"))
-    return tf.abs(_there(tape.gradient(loss, images)))
+    return tf.abs(_gradient(tape, loss, images))
 
 
 def contextual_sensitivity(encoder, images, *, memory_limit=2**29):
@@ -60,7 +60,7 @@ def contextual_sensitivity(encoder, images, *, memory_limit=2**29):
         with tf.GradientTape() as tape:
             tape.watch(repeated)
             selected = tf.reduce_sum(output(encoder, repeated, "embedding") * tf.tile(chosen, [tf.shape(part)[0], 1]))
-        gradient = _there(tape.gradient(selected, repeated))
+        gradient = _gradient(tape, selected, repeated)
         return tf.reduce_sum(tf.reshape(gradient, tf.concat([[-1, count], tf.shape(part)[1:]], 0)) ** 2, axis=1)
 
     eye, parts = tf.eye(dimensions), []
@@ -92,12 +92,16 @@ def squared_sensitivity_estimate(encoder, images, *, projections=16, seed=0):
             embedding = output(encoder, images, "embedding")
             bits = tf.random.stateless_uniform(tf.shape(embedding), [seed, projection], 0, 2, tf.int32)
             projected = tf.reduce_sum(embedding * tf.cast(2 * bits - 1, embedding.dtype))
-        return _there(tape.gradient(projected, images)) ** 2
+        return _gradient(tape, projected, images) ** 2
 
     return sum(one(tf.constant(p)) for p in range(projections)) / projections
 
 
-def _there(gradient):
+def _gradient(tape, target, images):
+    try:
+        gradient = tape.gradient(target, images)
+    except LookupError:  # of an operation that has none
+        gradient = None
     if gradient is None:
         raise WithoutGradient("Expected a model that can be differentiated. Received one without a gradient to its pictures")
     return gradient

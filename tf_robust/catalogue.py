@@ -18,7 +18,7 @@ DATA = {
     "mnist, cifar10, cifar100, imagenet2012, ...": "any image-classification set of TFDS by its name, in --data_dir"}
 _WIDTH, _NAME = 118, 44  # characters
 _GROUPS = {
-    "What to do": ("mode", "suite", "runs", "seeds", "workdir", "saved_model", "require", "list"),
+    "What to do": ("mode", "suite", "runs", "seeds", "workdir", "saved_model", "require", "sweep", "dry_run", "list"),
     "Data": ("data", "data_dir", "download", "image_size", "train_examples", "label_fraction", "validation_share"),
     "Model and training": ("model", "resize", "init_from", "method", "augmentations", "views", "epochs", "batch_size", "optimizer",
                            "learning_rate", "schedule", "weight_decay", "mixed_precision"),
@@ -48,7 +48,7 @@ def help_text(values):
     shown = [name for names in _GROUPS.values() for name in names]
     parts = ["python run_experiment.py [--FLAG=VALUE ...]    without flags: a minute's comparison on made-up digits"]
     for heading, names in _GROUPS.items():
-        parts.append(_block(heading, {f"--{name}{_default(values[name])}": values[name].help for name in names if name in values}))
+        parts.append(_block(heading, {f"--{name}{_default(values[name])}": values[name].help for name in names}))
     parts.append(textwrap.fill("Further ones: " + ", ".join(f"--{name}" for name in sorted(known - set(shown))), _WIDTH))
     parts.append(textwrap.fill("A method, augmentation or view has flags of its own, with its name before them (--fcl_weight, "
                                "--augmix_severity); how many a method has: " + ", ".join(methods_own), _WIDTH))

@@ -50,11 +50,11 @@ def _values(variables):
 def _seconds_a_step(method, batches):
     run_steps = training.steps_function(method)
     iterator = iter(method.distribute_strategy.experimental_distribute_dataset(batches))
-    run_steps(iterator, tf.constant(1))  # builds the graph
+    training.checked_run(run_steps, iterator, 1, method)  # builds the graph
     times = []
     for _ in range(TIMES):
         began = time.monotonic()
-        run_steps(iterator, tf.constant(STEPS))
+        training.checked_run(run_steps, iterator, STEPS, method)
         times.append((time.monotonic() - began) / STEPS)
     return statistics.median(times)
 

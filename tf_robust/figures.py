@@ -105,6 +105,11 @@ def of_boundaries(folder, workdirs, sources):
     return [(path, "Data and decision boundaries, with accuracy, first seed of each row.")]
 
 
+def _named(source, label):
+    """A class in words; its number where a model has more classes than the data."""
+    return source.class_names[label] if label < len(source.class_names) else str(label)
+
+
 def attacked(folder, model, source):
     """A sheet of pictures that the model gets right, with what the smallest perturbations by PGD make of them."""
     images, labels = evaluation.first_pictures(source, SHOWN * 20)
@@ -118,7 +123,7 @@ def attacked(folder, model, source):
         pictures[name] = evaluation.adversarial.minimal("pgd", norm)(model, images, labels).numpy()
         sizes = norms.NORMS[norm].size(pictures[name] - images).numpy()
         said = np.argmax(model(pictures[name]), axis=1)
-        captions[name] = [f"{source.class_names[now]}\n{size:.3g}" for now, size in zip(said, sizes)]
+        captions[name] = [f"{_named(source, now)}\n{size:.3g}" for now, size in zip(said, sizes)]
     return report.attacked_pictures(os.path.join(folder, "attacked.png"), images, pictures, captions)
 
 
@@ -140,8 +145,9 @@ def worst(folder, predict, source, sets, records):
         wrong = ~correct[one.name][:len(labels)] & correct.get("clean", correct.get("bal", correct[one.name] | True))[:len(labels)]
         order = np.argsort(np.where(wrong, -np.sum(~np.array(by_severity), axis=0), 1), kind="stable")[:min(wrong.sum(), 2 * SHOWN)]
         if len(order):
-            names, said = source.class_names, np.argmax(predict(images[order]), axis=1)
-            lines.append((name, images[order], [f"{names[a]} as {names[b]}" for a, b in zip(labels[order], said)]))
+            said = np.argmax(predict(images[order]), axis=1)
+            captions = [f"{_named(source, label)} as {_named(source, now)}" for label, now in zip(labels[order], said)]
+            lines.append((name, images[order], captions))
     return report.captioned_pictures(os.path.join(folder, "worst.png"), lines) if lines else None
 
 
@@ -157,7 +163,7 @@ def maps(folder, predict, source):
     except attribution.WithoutGradient:
         return None
     sensitivities = attribution.squared_sensitivity_estimate(predict, images) ** 0.5
-    lines = [("pictures", images, [source.class_names[label] for label in labels])]
+    lines = [("pictures", images, [_named(source, label) for label in labels])]
     for title, values in (("utility", utilities), ("sensitivity of the logits", sensitivities)):
         values = values.numpy().mean(axis=-1, keepdims=True)
         lines.append((title, values / np.maximum(values.max(axis=(1, 2, 3), keepdims=True), np.finfo(np.float32).tiny), None))

@@ -96,7 +96,7 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
                 method.reset_metrics()
             while step < (epoch + 1) * steps:
                 count = min(steps_per_execution, (epoch + 1) * steps - step, (stop_after or step + 10**9) - step)
-                _run(run_steps, iterator, count, method)
+                checked_run(run_steps, iterator, count, method)
                 step += count
                 callbacks.on_train_batch_end(step - epoch * steps - 1, _values(method))
                 if stop_requested.is_set() or step == stop_after:
@@ -142,7 +142,8 @@ def steps_function(method):
     return run_steps
 
 
-def _run(run_steps, iterator, count, method):
+def checked_run(run_steps, iterator, count, method):
+    """Runs a graph of `steps_function`; raises TrainingDiverged, with the term and the step, where a number is not finite."""
     try:
         run_steps(iterator, tf.constant(count))
     except tf.errors.InvalidArgumentError as error:

@@ -77,17 +77,21 @@ def score(logits, labels, keep=False):
     correct = logits.argmax(axis=1) == labels
     probabilities = tf.nn.softmax(logits.astype(np.float64)).numpy()
     confidences = probabilities.max(axis=1)
-    by_class = [correct[labels == label] for label in np.unique(labels)]
-    uneven = len({len(one) for one in by_class}) > 1
     return {"count": len(labels), "correct": int(correct.sum()),
             "rms_calibration_error": metrics.rms_calibration_error(confidences, correct),
             "expected_calibration_error": metrics.expected_calibration_error(confidences, correct),
             "brier_score": metrics.brier_score(probabilities, labels),
             "negative_log_likelihood": metrics.negative_log_likelihood(np.maximum(logits, -1e30), labels),
             "aurra": metrics.aurra(confidences, correct),
-            **({"per_class": float(np.mean([one.mean() for one in by_class]))} if keep and uneven else {}),
-            **({"confidences": encoded(confidences.astype(np.float32))} if keep else {}),
+            **({**_per_class(correct, labels), "confidences": encoded(confidences.astype(np.float32))} if keep else {}),
             "which": encoded(np.packbits(correct))}
+
+
+def _per_class(correct, labels):
+    """The mean of the classes' accuracies; nothing where all classes are equally many."""
+    counts, hits = (np.bincount(labels, weights=weights) for weights in (None, correct))
+    there = counts > 0
+    return {"per_class": float(np.mean(hits[there] / counts[there]))} if np.ptp(counts[there]) else {}
 
 
 def correctness(record):
