@@ -109,7 +109,9 @@ def peers(norm):
     found = foolbox.attacks
     return {"l2": {"DDN": found.DDNAttack(steps=900), "FMN": found.L2FMNAttack(steps=900),
                    "Carlini-Wagner": found.L2CarliniWagnerAttack(binary_search_steps=9, steps=100)},
-            "linf": {"FMN": found.LInfFMNAttack(steps=900)}, "l1": {"FMN": found.L1FMNAttack(steps=900)},
+            "linf": {"FMN": found.LInfFMNAttack(steps=900)},
+            "l1": {"FMN": found.L1FMNAttack(steps=900),
+                   "EAD": found.EADAttack(binary_search_steps=9, steps=100, decision_rule="L1")},
             "l0": {"FMN": found.L0FMNAttack(steps=900)}}[norm]
 
 
@@ -159,6 +161,9 @@ def distance_table():
         row["of_best"] = row["median"] / best
         lines.append(f"| {row['seed']} | {row['norm']} | {row['row']} | {row['median']:.5g} | {row['of_best']:.3f} | "
                      f"{row['found']:.0%} |")
+    for row in found:
+        if np.isinf(row["median"]):  # half or more were not found; JSON has no infinity
+            row["median"] = row["of_best"] = None
     for norm in FLAGS.norms:
         ours = [row["of_best"] for row in found if (row["norm"], row["row"]) == (norm, "ours")]
         print(f"{norm}: {', '.join(f'{ratio:.3f}' for ratio in ours)} of foolbox's best median, goal at most {GOALS[norm]}")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from unittest import mock
@@ -27,6 +28,20 @@ def pictures(tmp_path_factory):
             for i in range(12):
                 Image.fromarray(np.full((20, 18, 3), gray + i, np.uint8)).save(root / split / label / f"{i}.png")
     return f"--data=folder:{root}"
+
+
+@pytest.fixture(scope="module")
+def trained(pictures, tmp_path_factory):
+    """The workdir of a finished run, for tests that only read it."""
+    folder = str(tmp_path_factory.mktemp("trained") / "run")
+    main(pictures, *SMALL, f"--workdir={folder}")
+    return folder
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """A copy of it, for tests that work in it."""
+    return shutil.copytree(trained, tmp_path / "copied")
 
 
 @pytest.fixture(autouse=True)
@@ -98,9 +113,9 @@ def test_one_row_of_a_table_by_itself_has_its_name_and_paper_numbers_but_no_base
 
 
 @drawn
-def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, tmp_path):
-    for seed in (0, 1):
-        main(pictures, *SMALL, f"--workdir={tmp_path}/runs/{seed}", f"--seeds={seed}")
+def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "runs" / "0")
+    main(pictures, *SMALL, f"--workdir={tmp_path}/runs/1", "--seeds=1")
     main("--mode=evaluate", pictures, *SMALL, f"--saved_model={tmp_path}/runs/0/saved_model", f"--workdir={tmp_path}/measured",
          "--evaluations=clean,calibration")
     assert read(tmp_path / "measured" / "results.json")["rows"][0]["values"] == \
@@ -121,12 +136,11 @@ def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, tmp_pa
         - {"samples.png", "maps.png"}  # made with the model
 
 
-def test_a_corrupted_set_is_written_and_measured(pictures, tmp_path, capsys):
+def test_a_corrupted_set_is_written_and_measured(pictures, trained, tmp_path):
     main("--mode=corrupt", pictures, "--image_size=16", "--corruptions=pixelate,fog", f"--workdir={tmp_path}/c")
     assert {"pixelate.npy", "fog.npy", "labels.npy", "card.json", "sheet.png"} <= set(os.listdir(tmp_path / "c"))
     assert np.load(tmp_path / "c" / "fog.npy").shape == (5 * 24, 16, 16, 3)
-    main("--mode=train", pictures, *SMALL, f"--workdir={tmp_path}/run")
-    measure = ["--mode=evaluate", pictures, *SMALL[:-1], f"--saved_model={tmp_path}/run/saved_model",
+    measure = ["--mode=evaluate", pictures, *SMALL[:-1], f"--saved_model={trained}/saved_model",
                "--evaluations=corruptions", f"--corruptions_from={tmp_path}/c", f"--workdir={tmp_path}/m"]
     main(*measure, "--require=corruptions/fog>=0")
     taken = {row["measure"] for row in read(tmp_path / "m" / "evaluation.json")["rows"]}
@@ -149,11 +163,10 @@ def test_a_sweep_tests_the_best_on_validation_and_leaves_out_what_diverges(pictu
     assert read(tmp_path / "learning_rate=0.003" / "seed_0" / "evaluation.json")["split"] == "validation"
 
 
-def test_measuring_anew_does_not_train_again(pictures, tmp_path, monkeypatch):
-    main(pictures, *SMALL, f"--workdir={tmp_path}")
+def test_measuring_anew_does_not_train_again(pictures, copied, monkeypatch):
     monkeypatch.setattr(experiment.Run, "train", lambda *_: pytest.fail("trained again"))
-    main(pictures, *SMALL, f"--workdir={tmp_path}", "--evaluations=clean,noise")
-    assert [row["measure"] for row in read(tmp_path / "evaluation.json")["rows"]] == ["clean", "un", "nun"]
+    main(pictures, *SMALL, f"--workdir={copied}", "--evaluations=clean,noise")
+    assert [row["measure"] for row in read(copied / "evaluation.json")["rows"]] == ["clean", "un", "nun"]
 
 
 def test_one_failing_run_does_not_stop_a_suite(pictures, tmp_path):
@@ -166,10 +179,9 @@ def test_one_failing_run_does_not_stop_a_suite(pictures, tmp_path):
     assert [r["row"] for r in read(tmp_path / "out" / "results.json")["rows"]] == ["good"]
 
 
-def test_other_flags_in_a_workdir_are_refused_with_the_difference(pictures, tmp_path):
-    main("--mode=train", pictures, *SMALL, f"--workdir={tmp_path}")
+def test_other_flags_in_a_workdir_are_refused_with_the_difference(pictures, copied):
     with pytest.raises(ValueError, match="--batch_size: 8 there, 4 now"):
-        main("--mode=train", pictures, *SMALL, "--batch_size=4", f"--workdir={tmp_path}")
+        main("--mode=train", pictures, *SMALL, "--batch_size=4", f"--workdir={copied}")
 
 
 def test_a_run_that_failed_before_training_does_not_bind_its_workdir(pictures, tmp_path):
@@ -179,21 +191,15 @@ def test_a_run_that_failed_before_training_does_not_bind_its_workdir(pictures, t
 
 
 def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
-    script = """if True:
-        import sys
-        from tf_robust import workdir
-        for turn in range(2):
-            try:
-                with workdir.claimed(sys.argv[1], {}):
-                    print("held")
-            except RuntimeError as error:
-                print(error, flush=True)
-            input()"""
-    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    script = "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, fcntl.LOCK_EX); print('held', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as other:
-        with workdirs.claimed(str(tmp_path), {}):
-            assert "Another process is working in" in other.stdout.readline()
-        assert "held" in other.communicate("\n\n")[0]
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(workdirs.Busy, match="Another process is working in"), workdirs.claimed(str(tmp_path), {}):
+            pass
+        other.kill()
+    with workdirs.claimed(str(tmp_path), {}):
+        pass
     (tmp_path / "file").write_text("")
     with pytest.raises(PermissionError, match="workdir that can be written"):
         with workdirs.claimed(str(tmp_path / "file" / "inner"), {}):

@@ -10,7 +10,7 @@ from tf_robust.attacks import ATTACKS
 from tf_robust.attacks.norms import NORMS
 
 LITTLE = {"pgd": {"steps": 4}, "pgd_distance": {"rounds": 2, "steps": 3}, "auto_pgd": {"steps": 4}, "square": {"steps": 25},
-          "ensemble": {"queries": 10}, "plb": {"outer_steps": 2, "inner_steps": 5}}
+          "ensemble": {"queries": 10}, "plb": {"outer_steps": 2, "inner_steps": 5, "starts": 2}}
 DISTANCES = ("pgd_distance", "plb")  # these look for the nearest point; the others for any within a radius
 RADII = {"linf": 0.05, "l2": 0.25}
 CASES = [(name, norm) for name in ATTACKS for norm in (NORMS if name == "plb" else ORDERS)]

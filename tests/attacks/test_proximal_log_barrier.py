@@ -122,9 +122,20 @@ def test_untargeted_and_targeted_distances_with_three_classes():
         np.testing.assert_allclose(sizes("l2", found), expected, rtol=0.02)
     found = attack(three_classes, IMAGES, labels)
     assert (three_classes(found).numpy().argmax(axis=1) != 0).all()
-    # it may end at the farther of the two classes, but at one of them
-    one_of = np.abs(sizes("l2", found)[:, None] / np.stack([to[1], to[2]], axis=1) - 1).min(axis=1)
-    assert (one_of < 0.02).all()
+    np.testing.assert_allclose(sizes("l2", found), np.minimum(to[1], to[2]), rtol=0.02)
+
+
+def test_one_start_stays_with_the_strongest_rival_and_more_find_a_nearer_one():
+    def model(images):  # class 2 has the larger logit and the farther boundary
+        first, second, third = tf.unstack(three_classes(images), axis=1)
+        return tf.stack([0.0 * first, second - first, 0.1 * (third - first)], axis=1)
+    logits = model(IMAGES).numpy().astype(np.float64) / [1, 1, 0.1]
+    near, far = (-logits[:, k] / np.linalg.norm(THREE[:, k] - THREE[:, 0]) for k in (1, 2))
+    assert (near < 0.9 * far).all()
+    for starts, expected, rival in ((1, far, 2), (2, near, 1)):
+        found = ProximalLogBarrier(starts=starts, **SHORT)(model, IMAGES, np.zeros(N, int))
+        np.testing.assert_array_equal(model(found).numpy().argmax(axis=1), rival)
+        np.testing.assert_allclose(sizes("l2", found), expected, rtol=0.02)
 
 
 @pytest.mark.parametrize("norm", ["l0", "l1"])
@@ -185,7 +196,7 @@ def test_more_steps_come_nearer_and_scale_does_not_matter(network, source):
 
 @pytest.mark.parametrize("arguments, message", [
     ({"norm": "l3"}, "norm: 'l3'"), ({"initial": "gausian"}, "Did you mean 'gaussian'"),
-    ({"outer_steps": 0}, "outer_steps >= 1"), ({"step_size": 0.0}, "step_size, barrier_weight and proximal_str"),
+    ({"outer_steps": 0}, "outer_steps >= 1"), ({"starts": 0}, "starts >= 1"), ({"step_size": 0.0}, "step_size, barrier_weight and proximal_str"),
     ({"barrier_decay": 1.5}, r"barrier_decay in \(0, 1\]"), ({"backtracking": 1.0}, r"backtracking in \(0, 1\)"),
     ({"candidates": np.full((1, *SHAPE), 2.0, np.float32)}, "0, 1"),
 ])

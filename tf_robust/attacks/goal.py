@@ -24,6 +24,22 @@ class Goal:
         """bool [N]: whether the largest logit is as wanted. Of equal logits the first counts, as in accuracies."""
         return (tf.argmax(logits, axis=1, output_type=self.classes.dtype) == self.classes) == self.targeted
 
+    def rival(self, logits, rank):
+        """The goal of one class: the target, or the label's strongest rival but `rank`, a number from 0.
+
+        logits: [N, classes], of which the ranks are taken; the last rival stands for those beyond.
+        """
+        if self.targeted:
+            return self
+        own = tf.one_hot(self.classes, tf.shape(logits)[1], on_value=True, off_value=False)
+        order = tf.argsort(tf.where(own, logits.dtype.min, logits), axis=1, direction="DESCENDING", stable=True)
+        rivals = tf.cast(order[:, tf.minimum(rank, tf.shape(logits)[1] - 2)], self.classes.dtype)
+        return Goal(rivals, targeted=True)
+
+    def class_of(self, logits):
+        """The goal that wants the class of the largest logit, as it is."""
+        return Goal(tf.argmax(logits, axis=1, output_type=self.classes.dtype), targeted=True)
+
     def cross_entropy(self, logits):
         """Of the label; with a target, minus that of the target. In nats."""
         loss = losses.cross_entropy(self.classes, logits)

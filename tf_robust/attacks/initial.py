@@ -45,8 +45,8 @@ GROWING = {kind.__name__: kind for kind in (gaussian, uniform, blur)}
 INITIAL = (*GROWING, "gradient", "neighbour")
 
 
-def start(kind, predict, images, goal, seed, indices, candidates, norm=norms.L2):
-    """Points that are as the goal wants, each as near to its picture as the line to it allows (`nearer`).
+def start(kind, predict, images, goal, seed, indices, candidates, norm=norms.L2, towards=None):
+    """Points that are as the goal wants, each as near to its picture as its class reaches on the line (`nearer`).
 
     Where noise, blur or climb find nothing (half the directions never leave a linear model's half of the cube), the
     nearest candidate that is as wanted is taken, if there is one; an attack's `restarts` try other noise.
@@ -54,7 +54,7 @@ def start(kind, predict, images, goal, seed, indices, candidates, norm=norms.L2)
     Args:
         kind: one of INITIAL; neighbour: the nearest candidate at once. predict: images -> logits. goal: `Goal` of the
             pictures. seed, indices: for `Draws`. candidates: float32 [M, H, W, C]; M may be 0.
-        norm: of `norms`; in whose steepest direction a climb goes.
+        norm: of `norms`; in whose steepest direction a climb goes. towards: `Goal` that a climb makes for; None: `goal`.
 
     Returns:
         (points [N, H, W, C], bool [N] whether one was found; where not, the point is the picture)
@@ -62,7 +62,7 @@ def start(kind, predict, images, goal, seed, indices, candidates, norm=norms.L2)
     if kind == "neighbour":
         points, found = images, tf.zeros(tf.shape(images)[:1], tf.bool)
     elif kind == "gradient":
-        points, found = climbed(predict, images, goal, Draws(seed, indices, "initial"), norm)
+        points, found = climbed(predict, images, goal, Draws(seed, indices, "initial"), norm, towards or goal)
     else:
         points, found = grown(GROWING[kind], predict, images, goal, seed, indices)
     left = tf.where(~found)[:, 0]
@@ -72,8 +72,12 @@ def start(kind, predict, images, goal, seed, indices, candidates, norm=norms.L2)
         return tf.tensor_scatter_nd_update(points, left[:, None], others), _updated(found, left, has)
     points, found = tf.cond((tf.size(left) > 0) & (tf.shape(candidates)[0] > 0), helped, lambda: (points, found))
     some = tf.where(found)[:, 0]
-    return tf.cond(tf.size(some) > 0, lambda: tf.tensor_scatter_nd_update(points, some[:, None], nearer(
-        predict, tf.gather(images, some), tf.gather(points, some), goal.at(some))), lambda: points), found
+
+    def near():
+        here = tf.gather(points, some)
+        return tf.tensor_scatter_nd_update(
+            points, some[:, None], nearer(predict, tf.gather(images, some), here, goal.class_of(predict(here))))
+    return tf.cond(tf.size(some) > 0, near, lambda: points), found
 
 
 def grown(kind, predict, images, goal, seed, indices):
@@ -99,27 +103,27 @@ def grown(kind, predict, images, goal, seed, indices):
     return points, _all_but(left, images)
 
 
-def climbed(predict, images, goal, draws, norm=norms.L2):
-    """Up the margin, in steps that grow, until the goal is reached: (points, found), as `start`.
+def climbed(predict, images, goal, draws, norm, towards):
+    """Up the margin of the goal `towards`, in steps that grow, until it is reached: (points, found), as `start`.
 
     It begins at slight noise, so that seeds differ, and steps along the steepest direction of linf or else of l2, 1.15
-    times as far each time, at most 45 times.
+    times as far each time, at most 45 times. Where that is not reached, the end counts if it is as `goal` wants.
     """
     norm = norm if norm.name in norms.BALLS else norms.L2
     first = _FIRST_STEP * norm.largest(images.shape[1:])
 
     def attempt(number, places, points):
-        here, aim = tf.gather(points, places), goal.at(places)
+        here, aim = tf.gather(points, places), towards.at(places)
         _, gradient, _ = loss_and_gradient(predict, here, aim.margin)
         length = first * _STEP_GROWTH ** tf.cast(number, tf.float32)
         here = tf.clip_by_value(here + length * norm.steepest(gradient), 0.0, 1.0)
         reached = aim.reached(predict(here))
         return number + 1, tf.boolean_mask(places, ~reached), tf.tensor_scatter_nd_update(points, places[:, None], here)
     begin = tf.clip_by_value(images + _JITTER * draws.normal(images.shape[1:]), 0.0, 1.0)
-    _, left, points = tf.while_loop(
+    points = tf.while_loop(
         lambda number, places, points: tf.size(places) > 0, attempt, (0, tf.range(tf.shape(images)[0]), begin),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), images.shape), maximum_iterations=_STEPS)
-    found = _all_but(left, images)
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), images.shape), maximum_iterations=_STEPS)[2]
+    found = goal.reached(predict(points))
     return tf.where(_column(found), points, images), found
 
 

@@ -20,14 +20,16 @@ its dual norm and d = margin / |g|* the distance to the boundary to first order:
   is dropped. The operator is that of size and cube together (`proximal.l0_in_cube`), else values at the cube's faces
   could not be told apart;
 - the start is a climb from slight noise (`initial.climbed`) unless another is asked for: from large noise, as
-  published, the steps end in farther local minima;
+  published, the steps end in farther local minima. A point stays in the class it starts in, since the first, long steps
+  would else lead into classes whose boundary is farther; instead several starts are tried;
 - in the end the line from picture to point is bisected (not for l0, whose size does not change on it).
 """
 
+import numpy as np
 import tensorflow as tf
 
 from tf_robust.attacks import norms, proximal
-from tf_robust.attacks import initial as starts
+from tf_robust.attacks import initial as begin
 from tf_robust.attacks.attack import Attack, finite, loss_and_gradient
 from tf_robust.data import image_ops
 from tf_robust.errors import unknown
@@ -35,13 +37,13 @@ from tf_robust.errors import unknown
 _AXES = [1, 2, 3]
 _TINY = 1e-30
 _BACKTRACKS = 6
-_STEP = {"l0": 10.0, "l1": 5.0, "l2": 3.0, "linf": 20.0}  # what a step_size of 1 means
+_STEP = {"l0": 10.0, "l1": 10.0, "l2": 3.0, "linf": 20.0}  # what a step_size of 1 means
 _LIMIT = {"l1": 10.0, "l2": 2.0, "linf": 10.0}  # of the barrier's push, near the boundary
 _LEAST_PACE = 0.1  # of l0: below it, nothing more is dropped, and only the values that are kept change
 
 
 class ProximalLogBarrier(Attack):
-    """Minimal-norm perturbations, untargeted or targeted. Takes outer_steps * inner_steps gradients a picture.
+    """Minimal-norm perturbations, untargeted or targeted. Takes starts * outer_steps * inner_steps gradients a picture.
 
     A picture that is as wanted already comes back unchanged, and so does one for which no start is found. It always
     ends: NaN or infinite logits on the way are a ValueError.
@@ -55,6 +57,8 @@ class ProximalLogBarrier(Attack):
         backtracking: in (0, 1), factor on a step that was too long.
         proximal_strength: > 0, weight of the size (not in l0).
         initial: `gradient`, `gaussian`, `uniform`, `blur` or `neighbour` (see `initial.start`).
+        starts: >= 1, of which the closest point is kept: climbs towards the label's strongest rivals, one after the other
+            (with a target, from other noise), or other noise; blur and neighbour have but one.
         candidates: float32 [M, H, W, C] in [0, 1], where neighbours are looked for, also for pictures where another
             start finds nothing; the model sees all of them with every batch. None: no such help; for `neighbour` the
             pictures of the batch that are attacked: there, and only there, what is found depends on the batch.
@@ -63,24 +67,26 @@ class ProximalLogBarrier(Attack):
         ValueError: an argument is not as above.
     """
 
-    def __init__(self, *, norm="l2", outer_steps=30, inner_steps=30, step_size=1.0, barrier_weight=0.1,
-                 barrier_decay=0.88, backtracking=0.5, proximal_strength=1.0, initial="gradient", candidates=None,
-                 **kwargs):
+    def __init__(self, *, norm="l2", outer_steps=30, inner_steps=10, step_size=1.0, barrier_weight=0.1,
+                 barrier_decay=0.88, backtracking=0.5, proximal_strength=1.0, initial="gradient", starts=3,
+                 candidates=None, **kwargs):
         super().__init__(**kwargs)
         self.norm = norms.norm(norm, norms.NORMS)
-        if outer_steps < 1 or inner_steps < 1:
-            raise ValueError(f"Expected outer_steps >= 1 and inner_steps >= 1. Received: {outer_steps}, {inner_steps}")
+        if min(outer_steps, inner_steps, starts) < 1:
+            raise ValueError("Expected outer_steps >= 1, inner_steps >= 1 and starts >= 1. Received: "
+                             f"{outer_steps}, {inner_steps}, {starts}")
         if not (step_size > 0 and barrier_weight > 0 and proximal_strength > 0):
             raise ValueError("Expected step_size, barrier_weight and proximal_strength > 0. Received: "
                              f"{step_size}, {barrier_weight}, {proximal_strength}")
         if not (0 < barrier_decay <= 1 and 0 < backtracking < 1):
             raise ValueError("Expected barrier_decay in (0, 1] and backtracking in (0, 1). Received: "
                              f"{barrier_decay}, {backtracking}")
-        if initial not in starts.INITIAL:
-            raise unknown("initial", initial, starts.INITIAL)
+        if initial not in begin.INITIAL:
+            raise unknown("initial", initial, begin.INITIAL)
         self.outer_steps, self.inner_steps, self.step_size = outer_steps, inner_steps, step_size
         self.barrier_weight, self.barrier_decay, self.backtracking = barrier_weight, barrier_decay, backtracking
         self.proximal_strength, self.initial = proximal_strength, initial
+        self.starts = 1 if initial in ("blur", "neighbour") else starts
         self.candidates = None if candidates is None else image_ops.check_images(candidates)
 
     def check(self, shape):
@@ -95,20 +101,34 @@ class ProximalLogBarrier(Attack):
         candidates = self.candidates
         if candidates is None:
             candidates = images if self.initial == "neighbour" else images[:0]
-        work = tf.where(~goal.reached(checked(images)))[:, 0]
+        logits = checked(images)
+        work = tf.where(~goal.reached(logits))[:, 0]
+        here, logits, indices = (tf.gather(part, work) for part in (images, logits, indices))
+        aim = goal.at(work)
 
-        def approach():
-            here, aim = tf.gather(images, work), goal.at(work)
-            points, found = starts.start(
-                self.initial, checked, here, aim, seed, tf.gather(indices, work), candidates, self.norm)
+        def attempt(number, closest, smallest):
+            points, found = begin.start(
+                self.initial, checked, here, aim, [seed[0], seed[1] * self.starts + tf.cast(number, seed.dtype)], indices,
+                candidates, self.norm, aim.rival(logits, number))
             some = tf.where(found)[:, 0]
-            return tf.cond(tf.size(some) > 0, lambda: tf.tensor_scatter_nd_update(
-                images, tf.gather(work, some)[:, None], self.approached(
-                    predict, tf.gather(here, some), tf.gather(points, some), aim.at(some))), lambda: images)
-        return tf.cond(tf.size(work) > 0, approach, lambda: images)
+
+            def approach():
+                near = self.approached(predict, tf.gather(here, some), tf.gather(points, some), aim.at(some))
+                return tf.tensor_scatter_nd_update(points, some[:, None], near)
+            points = tf.cond(tf.size(some) > 0, approach, lambda: points)
+            size = tf.where(found, self.norm.size(points - here), np.inf)
+            return number + 1, tf.where(_column(size < smallest), points, closest), tf.minimum(size, smallest)
+
+        def attack():
+            nothing = tf.fill([tf.size(work)], np.float32(np.inf))
+            closest = tf.while_loop(lambda *_: True, attempt, (0, here, nothing), maximum_iterations=self.starts)[1]
+            return tf.tensor_scatter_nd_update(images, work[:, None], closest)
+        return tf.cond(tf.size(work) > 0, attack, lambda: images)
 
     def approached(self, predict, images, points, goal):
-        """The closest points [N, H, W, C] that are found from `points`, which are as wanted."""
+        """The closest points [N, H, W, C] that are found from `points`, which are as wanted, in their classes."""
+        goal = goal.class_of(predict(points))
+
         def step(number, points, pace, closest, smallest):
             weight = self.barrier_weight * self.barrier_decay ** tf.cast(number // self.inner_steps, tf.float32)
             margin, gradient, _ = loss_and_gradient(predict, points, goal.margin)
@@ -121,7 +141,7 @@ class ProximalLogBarrier(Attack):
                                 maximum_iterations=self.outer_steps * self.inner_steps)[3]
         if self.norm is norms.L0:
             return closest
-        return starts.nearer(lambda points: finite(predict(points)), images, closest, goal)
+        return begin.nearer(lambda points: finite(predict(points)), images, closest, goal)
 
     def moved(self, predict, images, points, pace, goal, margin, gradient, weight):
         """One forward-backward step with back-tracking: (points, pace [N]), pace: the share of a step last tried."""
