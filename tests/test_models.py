@@ -189,7 +189,15 @@ def test_small_pictures_are_resized_inside_a_model_made_for_large_ones(tmp_path)
     assert models.stages(model)[0](images).shape == (2, 64, 64, 3)
 
 
-@pytest.mark.parametrize("name, resize, message", [("resnet8", 64, "made for large pictures: resnet50_v2, resnet50, resnet50_cifar"),
+def test_grey_pictures_are_three_equal_channels_to_a_network_in_colour(tmp_path):
+    model, plain = models.build("resnet8", (10, 9, 1), CLASSES, resize=16), models.build("resnet8", (16, 16, 3), CLASSES)
+    models.write_weights(plain, str(tmp_path))
+    models.start(model, str(tmp_path), head=True)
+    grey = pictures((10, 9, 1))
+    np.testing.assert_allclose(model(grey)["logits"], plain(tf.image.resize(grey.repeat(3, axis=3), (16, 16)))["logits"], atol=1e-5)
+
+
+@pytest.mark.parametrize("name, resize, message", [("lenet", 64, "can resize: resnet8, resnet20"),
                                                    ("resnet50", 32, "beyond the pictures' 32x32")])
 def test_what_cannot_be_resized_is_said(name, resize, message):
     with pytest.raises(ValueError, match=message):

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 
 
@@ -41,6 +42,16 @@ def whole_folder(path):
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def clear_unfinished(folder):
+    """Removes what killed processes were writing anywhere below a folder; only while no other process writes there."""
+    for place, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            if re.search(r"\.(writing|old)-\d+$", name):
+                path = os.path.join(place, name)
+                shutil.rmtree(path) if name in folders else os.remove(path)
+        folders[:] = [name for name in folders if os.path.isdir(os.path.join(place, name))]
 
 
 def write_json(path, value):

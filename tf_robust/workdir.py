@@ -13,7 +13,7 @@ import subprocess
 
 import tensorflow as tf
 
-from tf_robust.files import read_json, whole_file, write_json
+from tf_robust.files import clear_unfinished, read_json, whole_file, write_json
 
 PACKAGES = ("tensorflow", "keras", "numpy", "tensorflow-datasets", "tf_robust")
 
@@ -44,6 +44,7 @@ def claimed(folder, flags, defaults=None, free=()):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system when the process ends, however it ends
         except OSError as error:
             raise Busy(f"Another process is working in {folder}") from error
+        clear_unfinished(folder)
         _bind(folder, flags, defaults or {}, free)
         try:
             yield folder

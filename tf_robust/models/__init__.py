@@ -23,7 +23,8 @@ def build(name, input_shape, num_classes, *, seed=0, resize=0):
     """A freshly initialized model, the same for the same seed.
 
     Args:
-        resize: side in pixels to which the model itself brings smaller pictures; 0: as they come.
+        resize: side in pixels to which the model itself brings smaller pictures, grey ones with three equal channels; 0: as
+            they come.
 
     Raises:
         ValueError: unknown name, pictures smaller than the model allows, or a model that resizes nothing.
@@ -32,6 +33,6 @@ def build(name, input_shape, num_classes, *, seed=0, resize=0):
         raise unknown("model", name, MODELS)
     resizing = [known for known, model in MODELS.items() if "resize" in inspect.signature(model).parameters]
     if resize and name not in resizing:
-        raise ValueError(f"Expected resize=0, or a model made for large pictures: {', '.join(resizing)}. Received: {name}")
+        raise ValueError(f"Expected resize=0, or a model that can resize: {', '.join(resizing)}. Received: {name}")
     keras.utils.set_random_seed(seed)
     return MODELS[name](tuple(input_shape), num_classes, **({"resize": resize} if resize else {}))

@@ -8,12 +8,13 @@ def normalized_input(input_shape, mean, std, minimum_size, name, resize=0):
     """The input [H, W, C] in [0, 1] and its normalized form (x - mean) / std; mean and std: numbers, or one a channel.
 
     Args:
-        resize: side in pixels to which smaller pictures are brought first (bilinear); 0: as they come.
+        resize: side in pixels to which smaller pictures are brought first (bilinear), and grey ones to three equal channels,
+            so that they fit what was trained on large pictures in colour; 0: as they come.
 
     Raises:
         ValueError: the pictures are smaller than the model allows, or not smaller than what they are to become.
     """
-    height, width, _ = input_shape
+    height, width, channels = input_shape
     if resize and resize <= max(height, width):
         raise ValueError(f"Expected resize beyond the pictures' {height}x{width}, or 0. Received: {resize}")
     if resize:
@@ -24,8 +25,11 @@ def normalized_input(input_shape, mean, std, minimum_size, name, resize=0):
     images = keras.Input(input_shape, name="images")
     mean, std = np.asarray(mean), np.asarray(std)
     scaling = keras.layers.Rescaling((1.0 / std).tolist(), offset=(-mean / std).tolist(), name="normalization")
+    if not resize:
+        return images, scaling(images)
+    colour = keras.ops.repeat(images, 3, axis=-1) if channels == 1 else images
     # not keras.layers.Resizing, with which a whole model runs in training mode unless told otherwise
-    return images, scaling(keras.ops.image.resize(images, (resize, resize)) if resize else images)
+    return images, scaling(keras.ops.image.resize(colour, (resize, resize)))
 
 
 def stages(classifier):

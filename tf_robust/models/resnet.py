@@ -24,7 +24,7 @@ def _block(x, filters, stride, name=None):
     return keras.layers.ReLU(name=name)(keras.layers.Add()([x, shortcut]))
 
 
-def cifar_resnet(input_shape, num_classes, *, depth, mean=0.5, std=0.5):
+def cifar_resnet(input_shape, num_classes, *, depth, mean=0.5, std=0.5, resize=0):
     """Three stages of n = (depth - 2) / 6 blocks with 16, 32 and 64 filters, strides 1, 2, 2 (FCL, appendix B).
 
     Where the resolution changes the shortcut is a 1x1 convolution with batch norm.
@@ -33,6 +33,7 @@ def cifar_resnet(input_shape, num_classes, *, depth, mean=0.5, std=0.5):
         input_shape: (H, W, C), at least 8 pixels a side. num_classes: number of logits.
         depth: 6n + 2.
         mean, std: normalization inside the model, on the [0, 1] scale.
+        resize: side in pixels, beyond H and W, to which the model brings pictures first, grey ones with three equal channels.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 64]}
@@ -40,7 +41,7 @@ def cifar_resnet(input_shape, num_classes, *, depth, mean=0.5, std=0.5):
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"Expected depth = 6n + 2 (8, 14, 20, ...). Received: {depth}")
     name = f"resnet{depth}"
-    images, x = heads.normalized_input(input_shape, mean, std, 8, name)
+    images, x = heads.normalized_input(input_shape, mean, std, 8, name, resize)
     x = keras.layers.ReLU()(_batch_norm(_convolution(x, 16, 3)))
     blocks = (depth - 2) // 6
     for stage, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
@@ -55,7 +56,7 @@ resnet8, resnet20, resnet56 = (functools.partial(cifar_resnet, depth=depth) for 
 def resnet50_v2(input_shape, num_classes, *, mean=0.5, std=0.5, resize=0):
     """ResNet-v2-50 with a 2048-wide embedding: keras-cv's backbone, with the stages of FCL's appendix B.
 
-    Arguments and result as `cifar_resnet`; at least 32 pixels a side. resize: as `resnet50`.
+    Arguments and result as `cifar_resnet`; at least 32 pixels a side.
     """
     import keras_cv  # slow to import, and only this model needs it
     images, x = heads.normalized_input(input_shape, mean, std, 32, "resnet50_v2", resize)

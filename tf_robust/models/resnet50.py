@@ -17,12 +17,12 @@ def resnet50(input_shape, num_classes, *, small_pictures=False, mean=MEAN, std=S
         input_shape: (H, W, C), at least 32 pixels a side, 8 if they are small. num_classes: number of logits.
         small_pictures: begin with a 3x3 convolution of stride 1 and no pooling, as for CIFAR (Chen et al., 2020, appendix B.9).
         mean, std: normalization inside the model, on the [0, 1] scale: numbers, or one a channel.
-        resize: side in pixels to which smaller pictures are brought first; 0: as they come.
+        resize: as `cifar_resnet`.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 2048]}
     """
-    if input_shape[-1] == 1:
+    if input_shape[-1] == 1 and not resize:
         mean, std = (sum(m) / len(m) if isinstance(m, tuple) else m for m in (mean, std))
     name = "resnet50_cifar" if small_pictures else "resnet50"
     images, x = heads.normalized_input(input_shape, mean, std, 8 if small_pictures else 32, name, resize)

@@ -1,0 +1,140 @@
+"""A suite that is killed again and again, in real processes by SIGKILL, and gone on with by the same command.
+
+    python tests/killed_suite.py FOLDER KILLS SEED ROW,ROW,...
+
+runs a small suite once without, and then with KILLS kills a row, each at a random event: after a step of training, or
+before or after a file is flushed or takes its name (checkpoints, exports, records, evaluations). Prints as JSON what
+both left behind. TensorFlow is imported once and the processes are forks, made before anything is computed.
+"""
+
+import collections
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import numpy as np
+
+import run_experiment
+from tf_robust import experiment, figures, report, training
+
+COMMON = ["--data=digits", "--train_examples=40", "--validation_share=0.1", "--image_size=16", "--model=lenet", "--batch_size=12",
+          "--epochs=3", "--steps_per_execution=1", "--optimizer=sgd", "--momentum=0.9", "--schedule=cosine",
+          "--evaluations=clean,noise", "--subset=20"]
+ROWS = {
+    "fcl": ["--method=fcl", "--fcl_k=20", "--fcl_start_epoch=1", "--fcl_warmup_epochs=1", "--optimizer=adam", "--momentum=0"],
+    "noisymix": ["--method=noisymix", "--views=clean,augmix,augmix", "--augmentations=crop_flip"],
+    "moco": ["--method=moco", "--views=moco_v2,moco_v2", "--moco_queue=30"],
+    "instdis": ["--method=instdis", "--views=moco_v1", "--optimizer=lars"],
+    "similarity": ["--method=similarity", "--init_from_row=moco", "--label_fraction=0.5",
+                   "--augmentations=patch_gaussian"]}
+
+
+class Events:
+    """Counts what happens in this process, by the row at work, and kills it at one of them."""
+
+    def __init__(self, row=None, number=None):
+        self.at, self.counts, self.row = (row, number), collections.Counter(), None
+        for module, name in ((os, "fsync"), (os, "replace"), (os, "rename"), (training, "checked_run")):
+            setattr(module, name, self.counted(getattr(module, name), training is module))
+        complete = experiment.Run.complete
+
+        def named(run, folder):
+            self.row = run.row
+            return complete(run, folder)
+        experiment.Run.complete = named
+
+    def counted(self, function, after_only):
+        def call(*arguments):
+            if not after_only:
+                self.happened()
+            result = function(*arguments)
+            self.happened()
+            return result
+        return call
+
+    def happened(self):
+        self.counts[self.row] += 1
+        if (self.row, self.counts[self.row]) == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fork(work):
+    """Does work in a process of its own; returns its exit status."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException as error:
+        print(repr(error), file=sys.stderr, flush=True)
+    finally:
+        os._exit(status)
+
+
+def suite(folder, workdir, row=None, number=None):
+    sys.stdout = open(os.devnull, "w")
+    training.CHECKPOINT_SECONDS = -1.0  # after every step
+    report.charts.of_table = figures.of_training = figures.of_data = lambda *_: []
+    figures.maps = lambda *_: None
+    names = run_experiment.define_flags(run_experiment.flags.FlagValues())
+    events = Events(row, number)
+    run_experiment.suite(run_experiment.parsed(["--mode=suite", f"--suite={folder}/table", f"--workdir={workdir}"]), names)
+    with open(f"{workdir}/events.json", "w") as file:
+        json.dump(events.counts, file)
+
+
+def left_behind(workdir, rows):
+    """{row: what must be the same}"""
+    found = {}
+    for row in rows:
+        place = f"{workdir}/{row}/seed_0"
+        arrays, kept = [], sorted(os.listdir(f"{place}/checkpoints"))
+        for path in ("saved_model/weights.npz", *(f"checkpoints/{name}" for name in kept)):
+            with np.load(f"{place}/{path}") as file:
+                arrays += [name.encode() + file[name].tobytes() for name in sorted(file.files)]
+        with open(f"{place}/evaluation.json") as file:
+            rows = [[r["measure"], r["value"]] for r in json.load(file)["rows"]]
+        with open(f"{place}/history.json") as file:
+            history = [{name: value for name, value in entry.items() if "second" not in name} for entry in json.load(file)]
+        names = sorted(os.path.relpath(os.path.join(at, name), place) for at, _, files in os.walk(place) for name in files)
+        found[row] = {"weights": hashlib.sha256(b"".join(arrays)).hexdigest(), "rows": rows, "history": history,
+                      "files": [name for name in names if "tensorboard" not in name]}
+    return found
+
+
+def main(folder, kills, seed, rows):
+    os.makedirs(f"{folder}/table")
+    for row in rows:
+        with open(f"{folder}/table/{row}.flags", "w") as file:
+            file.write("\n".join([*COMMON, *ROWS[row]]))
+    with open(f"{folder}/table/suite.json", "w") as file:
+        json.dump({"baseline": rows[0], "rows": rows}, file)
+    if fork(lambda: suite(folder, f"{folder}/whole")):
+        sys.exit("the suite failed without a kill")
+    with open(f"{folder}/whole/events.json") as file:
+        counts = json.load(file)
+    draw, killed, survived = random.Random(seed), collections.Counter(), 0
+    for row in rows:
+        for _ in range(kills):
+            # the events that are left become fewer as the row goes on: a number that is not reached lets it end
+            status = fork(lambda: suite(folder, f"{folder}/killed", row, draw.randint(1, max(2, counts[row] // kills))))
+            killed[row] += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            survived += status == 0
+            if status and not os.WIFSIGNALED(status):
+                sys.exit(f"{row}: the same command failed after a kill")
+    if fork(lambda: suite(folder, f"{folder}/killed")):
+        sys.exit("the suite failed after the kills")
+    print(json.dumps({"events": counts, "killed": killed, "whole": left_behind(f"{folder}/whole", rows),
+                      "gone_on": left_behind(f"{folder}/killed", rows)}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(","))

@@ -1,0 +1,17 @@
+"""A killed suite goes on with the same command and leaves behind what an uninterrupted one does, bit for bit."""
+
+import json
+import os
+import subprocess
+import sys
+
+SCRIPT = os.path.join(os.path.dirname(__file__), "killed_suite.py")
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bits_and_nothing_half_written(tmp_path):
+    """Here two kills of MoCo's row; `python tests/killed_suite.py FOLDER 20 0 fcl,noisymix,moco,instdis,similarity` has a hundred."""
+    done = subprocess.run([sys.executable, SCRIPT, str(tmp_path), "2", "1", "moco"], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["killed"] == {"moco": 2}
+    assert found["gone_on"] == found["whole"]
