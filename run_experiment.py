@@ -85,7 +85,9 @@ def sweep(values, names):
         folder = os.path.join(workdir, "test", f"seed_{run.seed}")
         measured.append({**run.measure(os.path.join(folder_of(run), "saved_model"), folder), "measured_in": folder})
         write_json(os.path.join(folder, "evaluation.json"), measured[-1])
-    report(os.path.join(workdir, "test"), measured, None, {"title": f"{best}, chosen on validation, on the test set", "notes": [said]})
+    chosen = " ".join(f"--{setting}" for setting in best.split(","))
+    report(os.path.join(workdir, "test"), measured, None, {"title": f"{best}, chosen on validation, on the test set", "notes": [said]},
+           f"the same command with {chosen} in place of --sweep, and several --seeds")
     print("\n".join([said, *failures]))
 
 
@@ -119,7 +121,8 @@ def train(values, names):
         folder = seed_folder(workdir, one, len(runs))
         with one.claimed(folder):
             one.train(folder, one.source("train"))
-        print(f"Model: {os.path.join(folder, 'saved_model')}")
+        print(f"Model:   {os.path.join(folder, 'saved_model')}\n"
+              f"Next:    python run_experiment.py --mode=evaluate --workdir={folder} measures it")
 
 
 def evaluate(values, names):
@@ -136,7 +139,9 @@ def evaluate(values, names):
     interface = loading.Interface(**{name: values[name].value for name in hyperparameters.parameters(loading.Interface)})
     found = first.measure(path, workdir, interface)
     write_json(os.path.join(workdir, "evaluation.json"), found)
-    report(workdir, [{**found, "measured_in": workdir}], first, {"title": f"{path} on {first.settings.data}"})
+    beside = os.path.join(os.path.dirname(os.path.normpath(workdir)) or ".", "*")
+    report(workdir, [{**found, "measured_in": workdir}], first, {"title": f"{path} on {first.settings.data}"},
+           f"python run_experiment.py --mode=report --runs='{beside}' compares it with what is beside it")
     shortfalls = evaluation.shortfalls(found["rows"], requirements)
     if shortfalls:
         sys.exit("\n".join(["Not reached:", *shortfalls]))
@@ -176,26 +181,33 @@ def compare(values, _):
     for (name, split), found in by_data.items():  # what was measured on other pictures has a table of its own
         alone = len(by_data) == 1
         part = workdir if alone else os.path.join(workdir, as_folder(f"{name}-{split}"))
-        report(part, found, None, table if alone else {**table, "title": f"{table['title']}: {name}, {split}"})
+        report(part, found, None, table if alone else {**table, "title": f"{table['title']}: {name}, {split}"},
+               "" if values.suite else "--suite=FOLDER of flagfiles puts a paper's numbers beside these")
 
 
 def finish(workdir, runs, folder_of, table):
     """Completes the runs and reports on them; says at the end what failed."""
     evaluations, failures = suites.run_all(runs, folder_of)
     if evaluations:
-        report(workdir, evaluations, runs[0], {**table, "notes": [*table.get("notes", ()), *failures]})
+        told = {name: getattr(runs[0].settings, name) for name in ("data", "data_dir") if getattr(runs[0].settings, name)}
+        told = " ".join(f"--{name}={value}" for name, value in told.items())
+        report(workdir, evaluations, runs[0], {**table, "notes": [*table.get("notes", ()), *failures]},
+               f"python run_experiment.py --mode=evaluate --saved_model={evaluations[0]['saved_model']} {told} "
+               f"--evaluations=clean,corruptions,adversarial measures more of a model\n"
+               f"         tensorboard --logdir={workdir} shows the training")
     if failures:
         raise ValueError("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
 
 
-def report(workdir, evaluations, first_run, table):
+def report(workdir, evaluations, first_run, table, following=""):
+    """Writes and prints a report; `following`: what to try next."""
     comparison.write_report(workdir, evaluations, title=table["title"], command=command_line(), run=first_run, suite=table)
     print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
     print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")
     for found in evaluations[:6]:
         print(f"Model:   {found['saved_model']}  ({found['row']}, seed {found['seed']})")
-    print("Next:    python run_experiment.py --mode=evaluate --saved_model=DIR --data=NAME measures any SavedModel;\n"
-          f"         tensorboard --logdir={workdir} shows the training.")
+    if following:
+        print(f"Next:    {following}")
 
 
 def command_line():

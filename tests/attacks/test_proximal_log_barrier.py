@@ -196,7 +196,8 @@ def test_more_steps_come_nearer_and_scale_does_not_matter(network, source):
 
 @pytest.mark.parametrize("arguments, message", [
     ({"norm": "l3"}, "norm: 'l3'"), ({"initial": "gausian"}, "Did you mean 'gaussian'"),
-    ({"outer_steps": 0}, "outer_steps >= 1"), ({"starts": 0}, "starts >= 1"), ({"step_size": 0.0}, "step_size, barrier_weight and proximal_str"),
+    ({"outer_steps": 0}, "outer_steps >= 1"), ({"starts": 0}, "starts >= 1"),
+    ({"step_size": 0.0}, "step_size, barrier_weight and proximal_str"),
     ({"barrier_decay": 1.5}, r"barrier_decay in \(0, 1\]"), ({"backtracking": 1.0}, r"backtracking in \(0, 1\)"),
     ({"candidates": np.full((1, *SHAPE), 2.0, np.float32)}, "0, 1"),
 ])

@@ -11,8 +11,8 @@ from tf_robust.errors import unknown
 from tf_robust.prepared.job import LAYOUTS, Job
 from tf_robust.prepared.layout import held
 from tf_robust.prepared.plan import part_of
-from tf_robust.prepared.progress import Progress
 from tf_robust.prepared.room import check_room, full_disk_explained
+from tf_robust.progress import Progress
 
 
 @dataclasses.dataclass(frozen=True)
