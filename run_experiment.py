@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 from absl import app, flags, logging
 
-from tf_robust import catalogue, comparison, dry_run, evaluation, hyperparameters, loading, prepared, suites, sweeps, training
+from tf_robust import catalogue, comparison, devices, dry_run, evaluation, hyperparameters, loading, prepared, suites, sweeps, training
 from tf_robust import workdir as workdirs
 from tf_robust.command_line import define_flags, parsed, runs_of, text_of
 from tf_robust.files import write_json
@@ -121,8 +121,9 @@ def train(values, names):
         folder = seed_folder(workdir, one, len(runs))
         with one.claimed(folder):
             one.train(folder, one.source("train"))
-        print(f"Model:   {os.path.join(folder, 'saved_model')}\n"
-              f"Next:    python run_experiment.py --mode=evaluate --workdir={folder} measures it")
+        if one.chief:
+            print(f"Model:   {os.path.join(folder, 'saved_model')}\n"
+                  f"Next:    python run_experiment.py --mode=evaluate --workdir={folder} measures it")
 
 
 def evaluate(values, names):
@@ -188,6 +189,9 @@ def compare(values, _):
 def finish(workdir, runs, folder_of, table):
     """Completes the runs and reports on them; says at the end what failed."""
     evaluations, failures = suites.run_all(runs, folder_of)
+    evaluations = [found for found in evaluations if found]  # a worker that only trained along has none
+    if not runs[0].chief:
+        print("Trained along; the first worker writes and measures.")
     if evaluations:
         told = {name: getattr(runs[0].settings, name) for name in ("data", "data_dir") if getattr(runs[0].settings, name)}
         told = " ".join(f"--{name}={value}" for name, value in told.items())
@@ -226,13 +230,16 @@ def main(_):
     mode = {"run": sweep if values.sweep else run, "suite": suite, "train": train, "evaluate": evaluate, "corrupt": corrupt,
             "report": compare}[values.mode]
     try:
+        if values.strategy == "multi_worker":
+            devices.strategy(values.strategy)  # before anything is computed
         mode(values, NAMES)
     except training.Interrupted as stopped:
         print(stopped)
         sys.exit(130)
     except KeyboardInterrupt:
         sys.exit("Stopped. The same command goes on from the last checkpoint.")
-    except (ValueError, OSError, tf.errors.OpError, training.TrainingDiverged, workdirs.Busy) as error:
+    except (ValueError, OSError, tf.errors.OpError, training.TrainingDiverged, workdirs.Busy,
+            devices.WorkerLost) as error:
         if logging.get_verbosity() >= logging.DEBUG:
             raise
         sys.exit(f"Error: {error}\n(--verbosity=1 shows where it came from)")

@@ -74,12 +74,11 @@ class TensorBoard(keras.callbacks.Callback):
         self.profile = False
 
     def on_epoch_end(self, epoch, logs=None):
-        step = self.model.optimizer.iterations
-        with self.writer.as_default(step=int(step)):
+        with self.writer.as_default(step=int(self.model.optimizer.iterations.numpy())):
             for name, value in logs.items():
                 validation = name.startswith("val_")
                 tf.summary.scalar(f"{'validation' if validation else 'training'}/{name.removeprefix('val_')}", value)
-            tf.summary.scalar("training/learning_rate", self.model.optimizer.learning_rate)
+            tf.summary.scalar("training/learning_rate", keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         self.writer.flush()
 
     def compare(self, told, rows):
@@ -92,7 +91,7 @@ class TensorBoard(keras.callbacks.Callback):
 
     def show(self, name, picture_path):
         """Adds a PNG file."""
-        with self.writer.as_default(step=int(self.model.optimizer.iterations)):
+        with self.writer.as_default(step=int(self.model.optimizer.iterations.numpy())):
             tf.summary.image(name, tf.io.decode_png(tf.io.read_file(picture_path), channels=3)[None])
         self.writer.flush()
 

@@ -18,9 +18,11 @@ def _variables(method):
     return variables + [v for metric in method.metrics for v in metric.variables]
 
 
-def save(method, folder, step):
-    """Writes `folder`/step_<step>.npz and keeps the last two."""
+def save(method, folder, step, write=True):
+    """Writes `folder`/step_<step>.npz and keeps the last two; without `write` only takes part in reading the variables."""
     arrays = {f"{i:05d}": v.numpy() for i, v in enumerate(_variables(method))}
+    if not write:
+        return
     with whole_file(_path(folder, step), "wb") as file:
         np.savez(file, step=np.int64(step), **arrays)
     for old in _existing(folder)[:-KEPT]:

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import data, evaluation, training
+from tf_robust import data, devices, evaluation, training
 from tf_robust.progress import duration
 
 TIMES, STEPS = 3, 2  # measured steps: the median of so many times so many
@@ -34,7 +34,7 @@ def estimate(run):
         with method.distribute_strategy.scope():
             method.optimizer.build(method.trainable_variables)
         batches = data.training_epoch(source, s.batch_size, seed=run.seed, epoch=0, **run.pipeline()).repeat()
-        seconds = _seconds_a_step(method, batches)
+        seconds = _seconds_a_step(method, batches, s.batch_size)
         graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches.element_spec).graph
         measured.update(flops=flops(graph), pictures=s.batch_size / seconds, training=seconds * steps * s.epochs)
     variables = [*method.variables, *method.optimizer.variables]
@@ -47,9 +47,9 @@ def _values(variables):
     return int(sum(np.prod(v.shape) for v in variables))
 
 
-def _seconds_a_step(method, batches):
+def _seconds_a_step(method, batches, batch_size):
     run_steps = training.steps_function(method)
-    iterator = iter(method.distribute_strategy.experimental_distribute_dataset(batches))
+    iterator = iter(devices.distributed(method.distribute_strategy, batches, batch_size))
     training.checked_run(run_steps, iterator, 1, method)  # builds the graph
     times = []
     for _ in range(TIMES):

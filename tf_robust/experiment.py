@@ -7,9 +7,10 @@ import functools
 import os
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from tf_robust import (callbacks, data, evaluation, export, figures, loading, methods, models, optimizers, training,
+from tf_robust import (callbacks, data, devices, evaluation, export, figures, loading, methods, models, optimizers, training,
                        workdir)
 from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
@@ -39,9 +40,14 @@ class Run:
         self.shown_as = shown_as or row
         self.start = settings.init_from  # a suite sets it for a run that begins with another row's
 
+    @property
+    def chief(self):
+        """Whether this process writes: of several machines' workers the first."""
+        return devices.is_chief(devices.strategy(self.settings.strategy))
+
     def claimed(self, folder):
-        """Holds a workdir for this run; see `workdir.claimed`."""
-        return workdir.claimed(folder, self.flags, self.defaults, free=MEASURING)
+        """Holds a workdir for this run, in the one process that writes there; see `workdir.claimed`."""
+        return contextlib.nullcontext() if not self.chief else workdir.claimed(folder, self.flags, self.defaults, free=MEASURING)
 
     def source(self, split, examples=0):
         """One split of the run's data; `examples`: only so many, stratified."""
@@ -63,7 +69,7 @@ class Run:
         """The compiled method on a fresh classifier."""
         s = self.settings
         steps = data.steps_per_epoch(source, s.batch_size)
-        with _precision(s.mixed_precision), training.strategy().scope():
+        with _precision(s.mixed_precision), devices.strategy(s.strategy).scope():
             classifier = models.build(s.model, source.image_shape, source.num_classes, seed=self.seed, resize=s.resize)
             if s.init_from_row and not self.start:
                 raise ValueError(f"Expected --mode=suite, or --init_from=DIR, for a run that begins with the row "
@@ -82,25 +88,30 @@ class Run:
         return method
 
     def train(self, folder, source):
-        """Trains, or goes on training, in a claimed folder, and exports. Returns a TrainingResult."""
+        """Trains, or goes on training, in a claimed folder; the process that writes exports. Returns a TrainingResult."""
         s = self.settings
         source = stylized.with_stylized(source, s.stylized_dir) if s.stylized_dir else source
         method, pipeline = self.method(source), self.pipeline()
         has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_share)
         validation = self.source("validation") if has_validation else None
-        epoch = data.training_epoch(source, s.batch_size, seed=self.seed, epoch=0, **pipeline)
-        text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
-        board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), next(iter(epoch)), text, s.profile)
+        watching = []
+        if self.chief:
+            epoch = data.training_epoch(source, s.batch_size, seed=self.seed, epoch=0, **pipeline)
+            text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
+            board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), next(iter(epoch)), text, s.profile)
+            watching = [callbacks.History(os.path.join(folder, "history.json")), board]
         result = training.fit(
             method, source, epochs=s.epochs, batch_size=s.batch_size, **pipeline,
-            checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation,
-            callbacks=[callbacks.History(os.path.join(folder, "history.json")), board],
+            checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation, callbacks=watching,
             steps_per_execution=s.steps_per_execution)
+        if not self.chief:
+            return result
         export.export(method.classifier, os.path.join(folder, "saved_model"), self.card(source),
                       crop=source.varying_size)
         if isinstance(method, ContrastiveMethod):
             images, labels = evaluation.first_pictures(validation or source, MAPPED)
-            board.map_embeddings(method.classifier.predict(images, verbose=0)["embedding"], labels, source.class_names, images)
+            embeddings = [method.classifier(part, training=False)["embedding"] for part in np.array_split(images, 10)]
+            board.map_embeddings(np.concatenate(embeddings), labels, source.class_names, images)
         if source.num_classes == 15 and s.data.startswith("synthetic_"):
             path = figures.utility(os.path.join(folder, "figures"), method.classifier, source)
             board.show("utility", path)
@@ -115,7 +126,11 @@ class Run:
                 "versions": workdir.environment(), "commit": workdir.commit()}
 
     def complete(self, folder):
-        """Trains, exports and evaluates, unless that is already done. Returns the content of `evaluation.json`."""
+        """Trains, exports and evaluates, unless that is already done.
+
+        Returns:
+            the content of `evaluation.json`; None in a worker that only trained along
+        """
         done = os.path.join(folder, "evaluation.json")
         with self.claimed(folder):
             before = read_json(done) if os.path.exists(done) else {}
@@ -125,6 +140,8 @@ class Run:
             source = self.source("train")
             evaluation.check(self.measured_source(), self.measuring)  # what is missing is said before training
             trained = before.get("training") or dataclasses.asdict(self.train(folder, source))
+            if not self.chief:
+                return None
             saved_model = os.path.join(folder, "saved_model")
             found = {**self.measure(saved_model, folder), "training": trained}
             export.update_card(saved_model, rows=found["rows"], evaluation_card=found["card"])

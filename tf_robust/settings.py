@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tf_robust import methods, models, optimizers
+from tf_robust import devices, methods, models, optimizers
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.errors import unknown
 
@@ -48,6 +48,8 @@ class Settings:
         steps_per_execution: training steps run without coming back to Python.
         profile: record for TensorBoard where the time of a few steps goes.
         mixed_precision: compute in bfloat16, keep weights in float32.
+        strategy: devices: auto (all GPUs of this machine), mirrored (the same, or all logical CPUs), multi_worker (those of all
+            workers in TF_CONFIG).
     """
     data: str = "synthetic_digits"
     data_dir: str = ""
@@ -80,10 +82,11 @@ class Settings:
     steps_per_execution: int = 20
     profile: bool = False
     mixed_precision: bool = False
+    strategy: str = "auto"
 
     def __post_init__(self):
         choices = {"model": models.MODELS, "method": methods.METHODS, "augmentations": AUGMENTATIONS, "views": VIEWS,
-                   "optimizer": optimizers.OPTIMIZERS, "schedule": optimizers.SCHEDULES}
+                   "optimizer": optimizers.OPTIMIZERS, "schedule": optimizers.SCHEDULES, "strategy": devices.STRATEGIES}
         for name, known in choices.items():
             chosen = getattr(self, name)
             for word in (chosen,) if isinstance(chosen, str) else chosen:

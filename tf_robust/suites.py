@@ -70,6 +70,8 @@ def run_all(runs, folder_of):
     Returns:
         (evaluations in the order of the runs, sentences about the runs that failed)
     """
+    if len(runs) > 1 and any(run.settings.strategy == "multi_worker" for run in runs):
+        raise ValueError(f"Expected one run at a time with strategy=multi_worker: one row and one of --seeds. Received {len(runs)} runs")
     found, failures, left, waiting, times = {}, {}, list(range(len(runs))), set(), []
     sources = {}
     if len({run.row for run in runs}) > 1:

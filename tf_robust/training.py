@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import checkpoints, data, losses
+from tf_robust import checkpoints, data, devices, losses
 
 CHECKPOINT_SECONDS = 600.0
 
@@ -35,12 +35,6 @@ class TrainingResult:
     seconds: float
 
 
-def strategy():
-    """MirroredStrategy over the visible GPUs if there are several, else TensorFlow's default."""
-    several = len(tf.config.list_logical_devices("GPU")) > 1
-    return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
-
-
 def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validation=None, callbacks=(), steps_per_execution=1,
         stop_after=None, **pipeline):
     """Trains a compiled method, from its newest checkpoint if there is one; or at once, if that is how it is trained.
@@ -48,7 +42,7 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
     Args:
         method: a `Method`, compiled with an optimizer (inside the strategy's scope, if any).
         source: a `data.Source`. epochs, batch_size: positive; the batch is over all replicas.
-        checkpoint_folder: where to save after each epoch, every ten minutes or so and on Ctrl-C; None: nowhere.
+        checkpoint_folder: where to save after each epoch and, on one machine, every ten minutes or so and on Ctrl-C; None: nowhere.
         validation: a `Source` evaluated after every epoch, or about ten times in a longer training; None for none.
         callbacks: Keras callbacks. steps_per_execution: steps run without coming back to Python.
         stop_after: stop cleanly at this global step, as Ctrl-C does.
@@ -59,7 +53,7 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
 
     Raises:
         TrainingDiverged: names the term and the step; the last good checkpoint is kept.
-        Interrupted: after Ctrl-C; the state is saved.
+        Interrupted: after Ctrl-C; the state is saved. WorkerLost: another machine's process has ended.
     """
     if epochs < 1 or steps_per_execution < 1:
         raise ValueError(f"Expected epochs and steps_per_execution >= 1. Received: {epochs}, {steps_per_execution}")
@@ -69,6 +63,7 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
         return TrainingResult(1, time.monotonic() - began)
     steps = data.steps_per_epoch(source, batch_size)
     strategy = method.distribute_strategy
+    chief, alone = devices.is_chief(strategy), not devices.several_machines(strategy)
     if batch_size % strategy.num_replicas_in_sync:
         raise ValueError(f"Expected a batch that {strategy.num_replicas_in_sync} replicas can share equally. "
                          f"Received: batch_size={batch_size}")
@@ -77,20 +72,21 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
     with strategy.scope():
         method.optimizer.build(method.trainable_variables)
     step = checkpoints.restore(method, checkpoint_folder) if checkpoint_folder else 0
+    devices.check_agreement(strategy, step)
     if step:
         print(f"Resumed at step {step} of {steps * epochs}.", flush=True)
     start, run_steps = time.monotonic(), steps_function(method)
     validate = _validation(method, source, validation, pipeline.get("views", ()))
     verbose = 1 if sys.stdout.isatty() else 2
-    callbacks = keras.callbacks.CallbackList(list(callbacks), add_progbar=True, model=method, verbose=verbose,
+    callbacks = keras.callbacks.CallbackList(list(callbacks) if chief else [], add_progbar=chief, model=method, verbose=verbose,
                                              epochs=epochs, steps=steps)
     callbacks.on_train_begin()
-    with _clean_stop() as stop_requested:
+    with devices.together(strategy), _clean_stop(alone) as stop_requested:
         saver = _Saver(method, checkpoint_folder, step)
         while step < steps * epochs:
             epoch, done = divmod(step, steps)
             batches = data.training_epoch(source, batch_size, seed=method.seed, epoch=epoch, skip_batches=done, **pipeline)
-            iterator = iter(strategy.experimental_distribute_dataset(batches))
+            iterator = iter(devices.distributed(strategy, batches, batch_size))
             callbacks.on_epoch_begin(epoch)
             if not done:
                 method.reset_metrics()
@@ -101,12 +97,12 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
                 callbacks.on_train_batch_end(step - epoch * steps - 1, _values(method))
                 if stop_requested.is_set() or step == stop_after:
                     break
-                if step < (epoch + 1) * steps:
+                if step < (epoch + 1) * steps and alone:  # several machines' clocks differ, and all must take part
                     saver.save_if_due(step)
             if step < (epoch + 1) * steps:
                 saver.stop(step, steps * epochs)
             logs = _values(method)
-            if validation is not None and ((epoch + 1) % max(1, epochs // 10) == 0 or epoch + 1 == epochs):
+            if validation is not None and chief and ((epoch + 1) % max(1, epochs // 10) == 0 or epoch + 1 == epochs):
                 logs.update(validate())
             callbacks.on_epoch_end(epoch, logs)
             saver.save(step)
@@ -167,7 +163,7 @@ class _Saver:
 
     def save(self, step):
         if self.folder and step != self.saved:
-            checkpoints.save(self.method, self.folder, step)
+            checkpoints.save(self.method, self.folder, step, write=devices.is_chief(self.method.distribute_strategy))
             self.saved, self.time = step, time.monotonic()
 
     def stop(self, step, last):
@@ -180,10 +176,12 @@ class _Saver:
 
 
 class _clean_stop:
-    """While open, the first Ctrl-C sets an event instead of raising; the second raises at once."""
+    """While open, the first Ctrl-C sets an event instead of raising; the second raises at once. Unless `able`, the first does."""
+
+    def __init__(self, able):
+        self.event, self.main = threading.Event(), able and threading.current_thread() is threading.main_thread()
 
     def __enter__(self):
-        self.event, self.main = threading.Event(), threading.current_thread() is threading.main_thread()
         if self.main:
             self.previous = signal.signal(signal.SIGINT, self._handle)
         return self.event
