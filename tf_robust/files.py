@@ -1,11 +1,23 @@
 """What is written is written whole: to a temporary name, flushed to disk, renamed."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import re
 import shutil
+
+import tensorflow as tf
+
+
+_FULL = "The disk is full. What was written before stays whole; make room, and the same command goes on"
+
+
+def disk_is_full(error):
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, tf.errors.ResourceExhaustedError) and "space" in error.message  # else: of memory
 
 
 @contextlib.contextmanager
@@ -19,9 +31,11 @@ def whole_file(path, mode="w"):
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
+        if disk_is_full(error):
+            raise OSError(errno.ENOSPC, _FULL, path) from error
         raise
 
 
@@ -39,6 +53,10 @@ def whole_folder(path):
         if os.path.isdir(path):
             os.rename(path, old)
         os.rename(temporary, path)
+    except (OSError, tf.errors.OpError) as error:
+        if disk_is_full(error):
+            raise OSError(errno.ENOSPC, _FULL, path) from error
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)

@@ -6,6 +6,8 @@ import shutil
 
 import tensorflow as tf
 
+from tf_robust.files import disk_is_full
+
 
 def check_room(layout, units):
     """Raises OSError unless the disk has room for `units`, as far as their size is known beforehand."""
@@ -22,19 +24,13 @@ def full_disk_explained(layout, units):
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
-        if not _is_full(error):
+        if not disk_is_full(error):
             raise
         left = layout.missing(units)
         needed = layout.room(left) or layout.plan.values(left)
         done = f"{len(units) - len(left)} of {len(units)}"
         raise OSError(errno.ENOSPC, f"The disk is full. {done} blocks are written and stay valid; the rest needs at "
                       f"most about {_bytes(needed)}. Make room; the same command goes on", layout.folder) from error
-
-
-def _is_full(error):
-    if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return isinstance(error, tf.errors.ResourceExhaustedError) and "space" in error.message  # else: of memory
 
 
 def _bytes(count):

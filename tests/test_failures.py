@@ -1,0 +1,73 @@
+"""What the machine does to a training: a full disk, files that vanish, a clock that runs backwards."""
+
+import contextlib
+import errno
+import glob
+import itertools
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import files, methods, training
+
+OPTIONS = {"epochs": 3, "batch_size": 12}
+
+
+def build(network):
+    method = methods.METHODS["cross_entropy"](network)
+    method.compile(optimizer=keras.optimizers.Adam(0.05))
+    return method
+
+
+def weights(method):
+    return [v.numpy() for v in method.variables]
+
+
+def test_a_full_disk_ends_it_with_the_last_checkpoint_whole_and_it_goes_on(network, source, tmp_path, monkeypatch):
+    folder, flush, calls = str(tmp_path / "checkpoints"), os.fsync, itertools.count()
+
+    def fsync(number):
+        if next(calls) == 1:  # the second epoch's
+            raise OSError(errno.ENOSPC, "No space left on device")
+        flush(number)
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="The disk is full.*make room, and the same command goes on.*step_000000008.npz"):
+        training.fit(build(network()), source(), checkpoint_folder=folder, **OPTIONS)
+    assert os.listdir(folder) == ["step_000000004.npz"]
+    whole, gone_on = build(network()), build(network(seed=1))
+    training.fit(whole, source(), **OPTIONS)
+    training.fit(gone_on, source(), checkpoint_folder=folder, **OPTIONS)
+    for a, b in zip(weights(whole), weights(gone_on)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_an_export_that_finds_the_disk_full_leaves_the_one_before(tmp_path):
+    path = tmp_path / "model"
+    for text in ("first", "second"):
+        with pytest.raises(OSError, match="The disk is full") if text == "second" else contextlib.nullcontext():
+            with files.whole_folder(str(path)) as folder:
+                os.makedirs(folder)
+                with open(os.path.join(folder, "file"), "w") as file:
+                    file.write(text)
+                if text == "second":
+                    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+    assert (path / "file").read_text() == "first" and os.listdir(tmp_path) == ["model"]
+
+
+def test_checkpoints_that_vanish_and_a_clock_that_runs_backwards_do_no_harm(network, source, tmp_path, monkeypatch):
+    folder, clock = str(tmp_path / "checkpoints"), itertools.count(0, -1000)
+    monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
+    whole, disturbed = build(network()), build(network())
+
+    class Delete(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            for path in glob.glob(f"{folder}/*"):
+                os.remove(path)
+    training.fit(whole, source(), **OPTIONS)
+    training.fit(disturbed, source(), checkpoint_folder=folder, callbacks=[Delete()], **OPTIONS)
+    for a, b in zip(weights(whole), weights(disturbed)):
+        np.testing.assert_array_equal(a, b)
+    assert os.listdir(folder) == ["step_000000012.npz"]
