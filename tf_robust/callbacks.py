@@ -21,6 +21,12 @@ def _number(text):
         return text
 
 
+def read_history(path):
+    """What `History` wrote: [{"epoch": 0, "total": ...}, ...]."""
+    epoch = {"type": "object", "required": ["epoch"], "additionalProperties": {"type": "number"}}
+    return read_json(path, {"type": "array", "items": epoch})
+
+
 class History(keras.callbacks.Callback):
     """Appends each epoch's logs to a JSON list; an interrupted run goes on where it was.
 
@@ -33,7 +39,7 @@ class History(keras.callbacks.Callback):
         self.path = path
 
     def on_epoch_end(self, epoch, logs=None):
-        earlier = [e for e in read_json(self.path) if e["epoch"] < epoch] if os.path.exists(self.path) else []
+        earlier = [e for e in read_history(self.path) if e["epoch"] < epoch] if os.path.exists(self.path) else []
         write_json(self.path, [*earlier, {"epoch": epoch, **logs}])
 
 

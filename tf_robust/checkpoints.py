@@ -43,11 +43,12 @@ def restore(method, folder):
         try:
             with np.load(path) as file:  # reading a member checks its CRC
                 arrays = {name: file[name] for name in file.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            step = int(arrays.pop("step"))
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
             logging.warning("Checkpoint %s is truncated or damaged (%s); using the one before it.", path, error)
             damaged.append(path)
             continue
-        step, variables = int(arrays.pop("step")), _variables(method)
+        variables = _variables(method)
         shapes = [arrays[name].shape for name in sorted(arrays)]
         if shapes != [tuple(v.shape) for v in variables]:
             raise ValueError(f"Expected a checkpoint of this model and optimizer ({len(variables)} variables). "

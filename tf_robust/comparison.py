@@ -3,8 +3,7 @@
 import glob
 import os
 
-from tf_robust import figures, report
-from tf_robust.files import read_json
+from tf_robust import evaluation, figures, report
 
 
 def read_evaluations(pattern):
@@ -14,7 +13,7 @@ def read_evaluations(pattern):
         FileNotFoundError: there is none.
     """
     paths = sorted(os.path.join(folder, "evaluation.json") for folder in glob.glob(pattern, recursive=True))
-    found = [{**read_json(path), "measured_in": os.path.dirname(path)} for path in paths if os.path.exists(path)]
+    found = [{**evaluation.read_evaluation(path), "measured_in": os.path.dirname(path)} for path in paths if os.path.exists(path)]
     if not found:
         raise FileNotFoundError(f"Expected --runs to match workdirs with an evaluation.json. Found none for {pattern!r}")
     return found

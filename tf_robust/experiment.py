@@ -14,7 +14,7 @@ from tf_robust import (callbacks, data, devices, evaluation, export, figures, lo
                        workdir)
 from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
-from tf_robust.files import digest_of_folder, read_json, write_json
+from tf_robust.files import digest_of_folder, write_json
 from tf_robust.methods.contrastive import ContrastiveMethod
 
 # Flags that no trained weight depends on, and where things are: free to differ when a run is resumed.
@@ -133,7 +133,7 @@ class Run:
         """
         done = os.path.join(folder, "evaluation.json")
         with self.claimed(folder):
-            before = read_json(done) if os.path.exists(done) else {}
+            before = evaluation.read_evaluation(done) if os.path.exists(done) else {}
             if before.get("measuring") == self._measured():
                 print("  done before", flush=True)
                 return before

@@ -6,10 +6,9 @@ import os
 
 import numpy as np
 
-from tf_robust import attribution, corruptions, evaluation, report
+from tf_robust import attribution, callbacks, corruptions, evaluation, report
 from tf_robust.attacks import norms
 from tf_robust.data import toy
-from tf_robust.files import read_json
 
 UTILITY_PICTURES = 512
 SHOWN = 6  # pictures of a sheet
@@ -56,7 +55,7 @@ def of_training(histories):
     curves = {}
     for row, path in histories.items():
         if os.path.exists(path):
-            epochs = read_json(path)
+            epochs = callbacks.read_history(path)
             names = dict.fromkeys(name for epoch in epochs for name in epoch if name != "epoch")
             curves[row] = {name: [epoch.get(name) for epoch in epochs] for name in names}
     return [report.training_curves(curves)] if curves else []

@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 
+import jsonschema
 import tensorflow as tf
-
 
 _FULL = "The disk is full. What was written before stays whole; make room, and the same command goes on"
 
@@ -78,9 +78,26 @@ def write_json(path, value):
         file.write("\n")
 
 
-def read_json(path):
-    with open(path) as file:
-        return json.load(file)
+def read_json(path, schema=None):
+    """What a JSON file holds.
+
+    Args:
+        schema: a JSON schema that it must be valid by; None: it is an object.
+
+    Raises:
+        ValueError: it is damaged, or not as the schema says.
+    """
+    advice = "Delete it, or put back a whole one"
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except ValueError as error:
+        raise ValueError(f"Expected JSON in {path}. Received a damaged file ({error}). {advice}") from error
+    try:
+        jsonschema.validate(found, {"type": "object"} if schema is None else schema)
+    except jsonschema.ValidationError as error:
+        raise ValueError(f"Expected {path} to be whole. {error.message[:200]} ({error.json_path}). {advice}") from error
+    return found
 
 
 def digest_of_folder(path, but=()):

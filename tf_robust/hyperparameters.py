@@ -7,6 +7,7 @@ with an annotation, a default and a line under `Args:` in the docstring.
 import dataclasses
 import functools
 import inspect
+import math
 import re
 import typing
 
@@ -41,27 +42,50 @@ def parameters(target):
     return found
 
 
+class FiniteParser(flags.FloatParser):
+    """Numbers but infinities and NaN."""
+
+    def convert(self, argument):
+        value = super().convert(argument)
+        if not math.isfinite(value):
+            raise ValueError(f"Expected a finite number. Received: {argument}")
+        return value
+
+
+class WholeParser(flags.IntegerParser):
+    """Whole numbers of 32 bits."""
+
+    def convert(self, argument):
+        value = super().convert(argument)
+        if abs(value) >= 2 ** 31:
+            raise ValueError(f"Expected a whole number below 2^31 = {2 ** 31}. Received: {argument}")
+        return value
+
+
 class TupleParser(flags.ArgumentParser):
     """Comma-separated values of one type; empty for none."""
 
     def __init__(self, kind):
-        self.kind = kind
+        self.kind, self.one = kind, {int: WholeParser().convert, float: FiniteParser().convert}.get(kind, kind)
 
     def parse(self, argument):
         words = argument.split(",") if isinstance(argument, str) else argument
         try:
-            return tuple(self.kind(word) for word in words if word != "")
+            return tuple(self.one(word) for word in words if word != "")
         except ValueError as error:
             raise ValueError(f"Expected {self.kind.__name__} values with commas between. Received: {argument}") from error
 
 
 def define_flag(values, name, parameter):
     """Defines a flag for a `Parameter` on a FlagValues."""
-    simple = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+    simple = {bool: flags.DEFINE_bool, str: flags.DEFINE_string}
+    numbers = {int: WholeParser, float: FiniteParser}
     if parameter.choices:
         flags.DEFINE_enum(name, parameter.default, parameter.choices, parameter.help, flag_values=values)
     elif parameter.kind in simple:
         simple[parameter.kind](name, parameter.default, parameter.help, flag_values=values)
+    elif parameter.kind in numbers:
+        flags.DEFINE(numbers[parameter.kind](), name, parameter.default, parameter.help, values, flags.ArgumentSerializer())
     else:
         parser = TupleParser(typing.get_args(parameter.kind)[0])
         flags.DEFINE(parser, name, parameter.default, parameter.help, values, flags.CsvListSerializer(","))

@@ -195,8 +195,5 @@ def _accepted(taken, size, numbers):
 
 def _card(path):
     file = os.path.join(path, "card.json")
-    try:
-        card = read_json(file) if os.path.exists(file) else {}
-    except ValueError as error:
-        raise ValueError(f"Expected JSON in {file}, or no such file. Received: {error}") from error
+    card = read_json(file, True) if os.path.exists(file) else {}
     return card if isinstance(card, dict) else {}  # of another format

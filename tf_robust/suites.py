@@ -15,6 +15,14 @@ from tf_robust.progress import duration
 _AT_ONCE = 2  # seconds: what takes less was done before
 
 
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+_PAIR = {"type": "array", "prefixItems": [{"type": "number"}, {"type": ["number", "null"]}], "minItems": 2, "maxItems": 2}
+_SCHEMA = {"type": "object", "additionalProperties": False, "properties": {
+    "title": {"type": "string"}, "baseline": {"type": "string"}, "rows": _TEXTS, "notes": _TEXTS,
+    "shown_as": {"type": "object", "additionalProperties": {"type": "string"}},
+    "paper": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": _PAIR}}}}
+
+
 def table_of(folder, home):
     """A folder of flagfiles: where it is, its rows in the order of its `suite.json`, and what else that says.
 
@@ -26,7 +34,7 @@ def table_of(folder, home):
         its name in tables, where several rows are one method with other shares of the labels}})
 
     Raises:
-        FileNotFoundError: there are no flagfiles.
+        FileNotFoundError: there are no flagfiles. ValueError: `suite.json` is damaged.
     """
     here = folder.rstrip("/") if os.path.isdir(folder) else os.path.join(home, folder.rstrip("/"))
     found = sorted(os.path.basename(path).removesuffix(".flags") for path in glob.glob(os.path.join(here, "*.flags")))
@@ -34,7 +42,7 @@ def table_of(folder, home):
         raise FileNotFoundError(f"Expected --suite to name a folder of .flags files. Received: {folder!r}")
     name = os.path.relpath(here, os.path.join(home, "flags")).replace(os.sep, "_").lstrip("._")
     description = os.path.join(here, "suite.json")
-    table = {"title": name, "rows": [], "name": name, **(read_json(description) if os.path.exists(description) else {})}
+    table = {"title": name, "rows": [], "name": name, **(read_json(description, _SCHEMA) if os.path.exists(description) else {})}
     first = [row for row in table["rows"] if row in found]
     return here, [*first, *(row for row in found if row not in first)], table
 

@@ -1,6 +1,8 @@
 """Records of sets -> rows of measures, with 95 % intervals over pictures."""
 
 import dataclasses
+import importlib.resources
+import json
 
 import numpy as np
 import scipy.stats
@@ -8,6 +10,7 @@ import scipy.stats
 from tf_robust import metrics
 from tf_robust.evaluation import adversarial
 from tf_robust.evaluation.scoring import correctness
+from tf_robust.files import read_json
 
 _CALIBRATION = {"calibration/rms": "rms_calibration_error", "calibration/ece": "expected_calibration_error",
                 "calibration/brier": "brier_score", "calibration/nll": "negative_log_likelihood", "aurra": "aurra"}
@@ -33,6 +36,11 @@ class Row:
     def of(cls, measure, correct, count):
         interval = scipy.stats.binomtest(correct, count).proportion_ci(method="wilson")
         return cls(measure, correct / count, count, interval.low, interval.high)
+
+
+def read_evaluation(path):
+    """The content of an `evaluation.json`, as evaluation.schema.json says; ValueError if it is otherwise."""
+    return read_json(path, json.loads(importlib.resources.files(__package__).joinpath("evaluation.schema.json").read_text("utf-8")))
 
 
 def rows_of(records, measuring, imagenet=False):

@@ -4,6 +4,7 @@ Records are written as they come, so that a measurement that was interrupted goe
 """
 
 import base64
+import contextlib
 import json
 import os
 import time
@@ -115,11 +116,15 @@ def decoded(text, kind):
 
 
 def read_records(path):
-    """The records in a file; a last line that was cut short does not count."""
+    """The records in a file; a line that was cut short or is damaged does not count."""
     if not path or not os.path.exists(path):
         return []
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.startswith("{") and line.endswith("}\n")]
+    found = []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line) if line.endswith("}\n") else None)
+    return [record for record in found if isinstance(record, dict)]
 
 
 def flips(predict, one):

@@ -175,8 +175,8 @@ class AuxiliaryTermMethod(Method):
             raise ValueError(f"Expected reduction 'mean' or 'sum'. Received: {reduction!r}")
         for name, value in (("weight", weight), ("start_epoch", start_epoch), ("start_step", start_step),
                             ("warmup_epochs", warmup_epochs), ("warmup_steps", warmup_steps)):
-            if not value >= 0:
-                raise ValueError(f"Expected {name} >= 0. Received: {value}")
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"Expected {name} >= 0 and finite. Received: {value}")
         self.weight, self.reduction = weight, reduction
         self.start_epoch, self.start_step = start_epoch, start_step
         self.warmup_epochs, self.warmup_steps = warmup_epochs, warmup_steps

@@ -1,6 +1,7 @@
 """Weights of a trained classifier as the start of another: written beside each exported model, read by `--init_from`."""
 
 import os
+import zipfile
 
 import numpy as np
 
@@ -29,8 +30,12 @@ def start(classifier, path, *, head=False):
     if found is None:
         raise FileNotFoundError(f"Expected init_from to name a workdir that has a saved_model, or a SavedModel of ours. "
                                 f"There is no {places[0]} and no {places[1]}")
-    with np.load(found) as file:
-        theirs = [(name.split(":", 1)[1], file[name]) for name in sorted(file.files)]
+    try:
+        with np.load(found) as file:
+            theirs = [(name.split(":", 1)[1], file[name]) for name in sorted(file.files)]
+    except (OSError, ValueError, EOFError, IndexError, zipfile.BadZipFile) as error:
+        raise ValueError(f"Expected the weights of an exported model in {found}. Received a damaged file ({error}). Export it again: "
+                         "--mode=train with its flags and workdir") from error
     ours = [(v.path, v) for v in classifier.variables]
     if not head:
         theirs, ours = ([pair for pair in pairs if _layer(pair[0]) not in HEAD_LAYERS] for pairs in (theirs, ours))

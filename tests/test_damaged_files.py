@@ -1,0 +1,73 @@
+"""Files of ours that were damaged or are not what they should be: a ValueError that names them, or they count as not there."""
+
+import json
+import os
+import random
+
+import pytest
+
+from tests.conftest import tiny_network
+from tf_robust import callbacks, checkpoints, evaluation, models, suites
+from tf_robust.evaluation import read_records
+
+EVALUATION = {"row": "xe", "seed": 0, "method": "cross_entropy", "data": "digits", "model": "lenet", "split": "test", "commit": "c",
+              "saved_model": "m", "rows": [{"measure": "clean", "value": 0.5, "count": 10, "low": 0.4, "high": 0.6}]}
+TABLE = {"title": "t", "baseline": "a", "rows": ["a"], "notes": ["n"], "paper": {"a": {"clean": [0.9, None]}}, "shown_as": {"a": "b"}}
+
+
+def suite(path):
+    folder = os.path.dirname(path)
+    with open(os.path.join(folder, "a.flags"), "w"):
+        return suites.table_of(folder, folder)
+
+
+READERS = {"evaluation.json": (EVALUATION, evaluation.read_evaluation), "suite.json": (TABLE, suite),
+           "history.json": ([{"epoch": 0, "total": 1.5}, {"epoch": 1, "total": 1.0}], callbacks.read_history)}
+
+
+def spoiled(data, draw):
+    """The bytes cut off, changed, replaced."""
+    kind = draw.randrange(4)
+    if kind == 0:
+        return data[:draw.randrange(len(data))]
+    if kind == 1:
+        places = {draw.randrange(len(data)): draw.randrange(256) for _ in range(draw.choice([1, 5, 50]))}
+        return bytes(places.get(at, value) for at, value in enumerate(data))
+    return draw.choice([b"", b"[]", b"{}", b"null", b"[1, 2]", b'"x"', b'{"rows": 3}', b'{"rows": [{}]}', bytes(range(256))])
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_spoiled_file_is_named_or_still_whole(name, tmp_path):
+    content, read = READERS[name]
+    path, draw, refused = str(tmp_path / name), random.Random(0), 0
+    (tmp_path / name).write_text(json.dumps(content))
+    read(path)
+    for _ in range(300):
+        (tmp_path / name).write_bytes(spoiled(json.dumps(content).encode(), draw))
+        try:
+            read(path)
+        except ValueError as error:
+            refused += 1
+            assert path in str(error) and "Delete it, or put back a whole one" in str(error)
+    assert refused > 150
+
+
+def test_damaged_records_count_as_not_measured(tmp_path):
+    line = json.dumps({"name": "clean", "count": 3}).encode()
+    (tmp_path / "measured.jsonl").write_bytes(b"\n".join([line, line[:9], line.replace(b":", b"\xff"), b"[1]", line]) + b"\n" + line)
+    assert read_records(str(tmp_path / "measured.jsonl")) == [json.loads(line)] * 2
+
+
+def test_damaged_weights_and_checkpoints_are_named(tmp_path):
+    models.write_weights(tiny_network(), str(tmp_path))
+    whole, draw = (tmp_path / "weights.npz").read_bytes(), random.Random(1)
+    for _ in range(30):
+        (tmp_path / "weights.npz").write_bytes(spoiled(whole, draw))
+        try:
+            models.start(tiny_network(), str(tmp_path), head=True)
+        except ValueError as error:
+            assert "weights.npz" in str(error)
+    for content in (b"", whole[:100], b"[]"):
+        (tmp_path / "step_000000001.npz").write_bytes(content)
+        with pytest.raises(ValueError, match="All 1 are damaged"):
+            checkpoints.restore(None, str(tmp_path))
