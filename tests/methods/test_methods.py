@@ -17,6 +17,7 @@ DETERMINISTIC = ("cross_entropy", "input_gradient", "simclr", "instdis", "linear
 VIEWS = {"noisymix": 3, "augmax": 5, "simclr": 2, "moco": 2, "pirl": 2}  # of those that want several
 ALIKE_ON_REPLICAS = ("cross_entropy", "fcl", "contrastive_gaussian", "simclr", "moco", "instdis", "linear_probe",
                      "finetune", "l2_sp", "similarity")  # their own tests compare the steps
+EXPORTED = {method.__mro__[1]: name for name, method in reversed(methods.METHODS.items())}.values()  # one of each kind
 AUXILIARY = [name for name, method in methods.METHODS.items() if issubclass(method, AuxiliaryTermMethod)]
 
 
@@ -64,10 +65,11 @@ def test_it_trains_also_on_two_replicas_restores_and_exports(name, network, sour
     assert checkpoints.restore(fresh, str(tmp_path / "c")) == 2
     for a, b in zip(weights(method), weights(fresh)):
         np.testing.assert_array_equal(a, b)
-    images = next(batches(source(), 1)).views[0]
-    export.export(fresh.classifier, str(tmp_path / "m"), {})
-    np.testing.assert_allclose(loading.load_classifier(str(tmp_path / "m"))(images),
-                               fresh.classifier(images)["logits"], atol=1e-5)
+    if name in EXPORTED:
+        images = next(batches(source(), 1)).views[0]
+        export.export(fresh.classifier, str(tmp_path / "m"), {})
+        np.testing.assert_allclose(loading.load_classifier(str(tmp_path / "m"))(images),
+                                   fresh.classifier(images)["logits"], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "noisymix"])
