@@ -2,9 +2,10 @@
 
     python tests/killed_suite.py FOLDER KILLS SEED ROW,ROW,...
 
-runs a small suite once without, and then with KILLS kills a row, each at a random event: after a step of training, or
-before or after a file is flushed or takes its name (checkpoints, exports, records, evaluations). Prints as JSON what
-both left behind. TensorFlow is imported once and the processes are forks, made before anything is computed.
+runs a small suite once without a kill, and then again and again with kills, until every row has had KILLS of them, each at a
+random event: after a step of training, or before or after a file is flushed or takes its name (checkpoints, exports,
+records, evaluations). Prints as JSON what all of these left behind. TensorFlow is imported once and the processes are
+forks, made before anything is computed.
 """
 
 import collections
@@ -46,7 +47,10 @@ class Events:
 
         def named(run, folder):
             self.row = run.row
-            return complete(run, folder)
+            found = complete(run, folder)
+            if run.row == row:
+                os._exit(0)  # the others' turns come
+            return found
         experiment.Run.complete = named
 
     def counted(self, function, after_only):
@@ -121,19 +125,16 @@ def main(folder, kills, seed, rows):
         sys.exit("the suite failed without a kill")
     with open(f"{folder}/whole/events.json") as file:
         counts = json.load(file)
-    draw, killed, survived = random.Random(seed), collections.Counter(), 0
-    for row in rows:
-        for _ in range(kills):
-            # the events that are left become fewer as the row goes on: a number that is not reached lets it end
-            status = fork(lambda: suite(folder, f"{folder}/killed", row, draw.randint(1, max(2, counts[row] // kills))))
-            killed[row] += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-            survived += status == 0
-            if status and not os.WIFSIGNALED(status):
-                sys.exit(f"{row}: the same command failed after a kill")
-    if fork(lambda: suite(folder, f"{folder}/killed")):
-        sys.exit("the suite failed after the kills")
-    print(json.dumps({"events": counts, "killed": killed, "whole": left_behind(f"{folder}/whole", rows),
-                      "gone_on": left_behind(f"{folder}/killed", rows)}))
+    draw, killed, gone_on = random.Random(seed), collections.Counter(), []
+    while min(killed[row] for row in rows) < kills:
+        workdir = f"{folder}/killed_{len(gone_on)}"
+        for row in rows:
+            while status := fork(lambda: suite(folder, workdir, row, draw.randint(1, counts[row] // min(kills, 6)))):
+                if not os.WIFSIGNALED(status):
+                    sys.exit(f"{row}: the same command failed after a kill")
+                killed[row] += 1
+        gone_on.append(left_behind(workdir, rows))
+    print(json.dumps({"events": counts, "killed": killed, "whole": left_behind(f"{folder}/whole", rows), "gone_on": gone_on}))
 
 
 if __name__ == "__main__":
