@@ -129,10 +129,13 @@ def main(folder, kills, seed, rows):
     while min(killed[row] for row in rows) < kills:
         workdir = f"{folder}/killed_{len(gone_on)}"
         for row in rows:
-            while status := fork(lambda: suite(folder, workdir, row, draw.randint(1, counts[row] // min(kills, 6)))):
-                if not os.WIFSIGNALED(status):
+            status = None
+            while status != 0:
+                number = draw.randint(1, counts[row] // min(kills, 6))
+                status = fork(lambda: suite(folder, workdir, row, number))
+                if status and not os.WIFSIGNALED(status):
                     sys.exit(f"{row}: the same command failed after a kill")
-                killed[row] += 1
+                killed[row] += status != 0
         gone_on.append(left_behind(workdir, rows))
     print(json.dumps({"events": counts, "killed": killed, "whole": left_behind(f"{folder}/whole", rows), "gone_on": gone_on}))
 
