@@ -9,9 +9,9 @@ SCRIPT = os.path.join(os.path.dirname(__file__), "killed_suite.py")
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_bits_and_nothing_half_written(tmp_path):
-    """Here two kills of MoCo's row; a hundred: python tests/killed_suite.py FOLDER 20 0 fcl,noisymix,moco,instdis,similarity."""
-    done = subprocess.run([sys.executable, SCRIPT, str(tmp_path), "2", "0", "moco"], capture_output=True, text=True, timeout=600)
+    """Here one kill of MoCo's row; a hundred: python tests/killed_suite.py FOLDER 20 0 fcl,noisymix,moco,instdis,similarity."""
+    done = subprocess.run([sys.executable, SCRIPT, str(tmp_path), "1", "1", "moco"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["killed"]["moco"] >= 2
+    assert found["killed"]["moco"] >= 1
     assert all(one == found["whole"] for one in found["gone_on"])
