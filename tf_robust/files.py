@@ -62,14 +62,13 @@ def whole_folder(path):
         shutil.rmtree(old, ignore_errors=True)
 
 
-def clear_unfinished(folder):
-    """Removes what killed processes were writing anywhere below a folder; only while no other process writes there."""
-    for place, folders, files in os.walk(folder):
-        for name in [*folders, *files]:
+def clear_unfinished(*folders):
+    """Removes what killed processes were writing in these folders, not below; only while no other process writes there."""
+    for folder in filter(os.path.isdir, folders):
+        for name in os.listdir(folder):
             if re.search(r"\.(writing|old)-\d+$", name):
-                path = os.path.join(place, name)
-                shutil.rmtree(path) if name in folders else os.remove(path)
-        folders[:] = [name for name in folders if os.path.isdir(os.path.join(place, name))]
+                path = os.path.join(folder, name)
+                shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
 def write_json(path, value):

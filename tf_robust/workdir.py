@@ -44,7 +44,8 @@ def claimed(folder, flags, defaults=None, free=()):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system when the process ends, however it ends
         except OSError as error:
             raise Busy(f"Another process is working in {folder}") from error
-        clear_unfinished(folder)
+        # not below: another run's workdir may be there
+        clear_unfinished(folder, *(os.path.join(folder, name) for name in ("checkpoints", "saved_model", "figures")))
         _bind(folder, flags, defaults or {}, free)
         try:
             yield folder
