@@ -4,14 +4,12 @@ import json
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from tf_robust import data, evaluation, experiment, export, loading
+from tf_robust import evaluation, experiment, export, loading
 from tf_robust.settings import Settings
 
-HYPERPARAMETERS = {"cross_entropy": {}, "gaussian": {"weight": 0.5}, "contrastive_gaussian": {"weight": 0.5},
-                   "fcl": {"k": 100, "weight": 0.5}}
+HYPERPARAMETERS = {"cross_entropy": {}, "fcl": {"k": 100, "weight": 0.5}}
 
 
 def run_of(method, **settings):
@@ -21,24 +19,13 @@ def run_of(method, **settings):
                           flags={}, defaults={}, row=method, seed=0)
 
 
-@pytest.mark.parametrize("name", HYPERPARAMETERS)
-def test_mixed_precision_changes_the_first_step_a_little(name):
-    found = []
+def test_mixed_precision_is_that_of_a_run():
     for mixed in (False, True):
-        run = run_of(name, mixed_precision=mixed)
-        source = run.source("train")
-        method = run.method(source)
+        run = run_of("cross_entropy", mixed_precision=mixed)
+        method = run.method(run.source("train"))
         assert keras.config.dtype_policy().name == "float32"  # as before
         assert {layer.compute_dtype for layer in method.classifier.layers[1:-2]} == {"bfloat16" if mixed else "float32"}
         assert {weight.dtype for weight in method.classifier.variables} == {"float32"}
-        batch = next(iter(data.training_epoch(source, 64, seed=0, epoch=0)))
-        gradients, terms, logits, _ = method.gradients(batch, batch.step[0])
-        assert {value.dtype for value in (*gradients, *terms.values(), logits)} == {tf.float32}
-        found.append((np.concatenate([np.ravel(g) for g in gradients]), np.array(list(terms.values()))))
-    (gradient, terms), (mixed_gradient, mixed_terms) = found
-    np.testing.assert_allclose(mixed_terms, terms, rtol=1e-3)
-    assert (mixed_terms != terms).all()
-    assert np.linalg.norm(mixed_gradient - gradient) < 0.1 * np.linalg.norm(gradient)
 
 
 def test_a_run_in_mixed_precision_leaves_float32_weights_and_logits(tmp_path):

@@ -23,10 +23,12 @@ def partners(seed, count):
 
 def blend(values, partner, share):
     """share * values + (1 - share) * values[partner]. values: [N, ...]. partner: int [N]. share: a number, or [N, 1, ...]."""
+    share = tf.cast(share, values.dtype)
     return share * values + (1.0 - share) * tf.gather(values, partner)
 
 
 def mixed_cross_entropy(labels, partner, share, logits):
     """Cross-entropy to both labels, [N]. share: of the first; a number, or [N]."""
     first, second = losses.cross_entropy(labels, logits), losses.cross_entropy(tf.gather(labels, partner), logits)
+    share = tf.cast(share, first.dtype)
     return share * first + (1.0 - share) * second

@@ -118,4 +118,4 @@ class NoisyMix(Method):
         factor = tf.cast(uniform > sparsity, tf.float32) * ((uniform - sparsity) * (2.0 / (1.0 - sparsity)) - 1.0)
         factor = 1.0 + (multiplicative_share * self.multiplicative_noise) * factor
         added = (additive_share * self.additive_noise) * draws.normal(shape, sparsity)
-        return [view * factor + added for view in views]
+        return [view * tf.cast(factor, view.dtype) + tf.cast(added, view.dtype) for view in views]

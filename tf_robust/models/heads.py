@@ -67,7 +67,7 @@ def projection(width, layers, output, name, *, batch_norm=True):
         head.add(keras.layers.Dense(output if last else width, use_bias=not (last and batch_norm), name=f"dense_{layer}"))
         if batch_norm:
             head.add(keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"batch_norm_{layer}"))
-        head.add(keras.layers.Activation("linear" if last else "relu", dtype="float32" if last else None, name=f"output_{layer}"))
+        head.add(keras.layers.Activation("linear" if last else "relu", dtype=output_dtype() if last else None, name=f"output_{layer}"))
     return head
 
 
@@ -94,8 +94,8 @@ HEAD_LAYERS = ("hidden", "logits")  # what comes behind the embedding
 def with_hidden_layer(model, width):
     """A classifier whose logits see a hidden layer with ReLU on the embedding; its encoder's layers are the model's own."""
     embedding, classes = model.output["embedding"], model.output["logits"].shape[-1]
-    hidden = keras.layers.Dense(width, activation="relu", dtype="float32", name="hidden")(embedding)
-    logits = keras.layers.Dense(classes, dtype="float32", name="logits")(hidden)
+    hidden = keras.layers.Dense(width, activation="relu", dtype=output_dtype(), name="hidden")(embedding)
+    logits = keras.layers.Dense(classes, dtype=output_dtype(), name="logits")(hidden)
     return keras.Model(model.input, {"logits": logits, "embedding": embedding}, name=model.name)
 
 
@@ -105,6 +105,11 @@ def classifier(images, embedding, num_classes, name, **initializers):
     Args:
         **initializers: of the logits' layer, as `keras.layers.Dense` takes them.
     """
-    embedding = keras.layers.Activation("linear", dtype="float32", name="embedding")(embedding)
-    logits = keras.layers.Dense(num_classes, dtype="float32", name="logits", **initializers)(embedding)
+    embedding = keras.layers.Activation("linear", dtype=output_dtype(), name="embedding")(embedding)
+    logits = keras.layers.Dense(num_classes, dtype=output_dtype(), name="logits", **initializers)(embedding)
     return keras.Model(images, {"logits": logits, "embedding": embedding}, name=name)
+
+
+def output_dtype():
+    """That of the weights: losses are computed in float32 also where the network computes in bfloat16."""
+    return keras.config.dtype_policy().variable_dtype
