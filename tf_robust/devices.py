@@ -5,6 +5,7 @@ import functools
 import json
 import os
 
+import keras
 import tensorflow as tf
 
 STRATEGIES = ("auto", "mirrored", "multi_worker")
@@ -76,6 +77,20 @@ def distributed(strategy, batches, batch_size):
                 lambda part: tf.reshape(part, [replicas, batch_size // replicas, *part.shape[1:]])[first:first + here], batch))
         return batches.flat_map(divided)
     return strategy.distribute_datasets_from_function(of_worker)
+
+
+def batch_norms(layer):
+    """All layers of batch norm inside a layer or model, however deep."""
+    for inner in getattr(layer, "layers", ()):
+        if isinstance(inner, keras.layers.BatchNormalization):
+            yield inner
+        yield from batch_norms(inner)
+
+
+def synchronize_batch_norm(model):
+    """Lets a model's batch norm take its statistics over the shares of all replicas, not each replica's own."""
+    for layer in batch_norms(model):
+        layer.synchronized = True
 
 
 def check_agreement(strategy, step):

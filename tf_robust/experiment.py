@@ -78,6 +78,8 @@ class Run:
                 models.start(classifier, self.start, head=s.init_head)
             method = methods.METHODS[s.method](classifier, seed=self.seed, examples=len(source),
                                                **self.hyperparameters["method"])
+            if s.synchronize_batch_norm:
+                devices.synchronize_batch_norm(method)
             method.check_views(s.views)
             method.check_batch(s.batch_size)
             schedule = optimizers.learning_rate_schedule(

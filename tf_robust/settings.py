@@ -50,6 +50,7 @@ class Settings:
         mixed_precision: compute in bfloat16, keep weights in float32.
         strategy: devices: auto (all GPUs of this machine), mirrored (the same, or all logical CPUs), multi_worker (those of all
             workers in TF_CONFIG).
+        synchronize_batch_norm: on several devices, take batch norm's statistics over the whole batch, not each device's share.
     """
     data: str = "synthetic_digits"
     data_dir: str = ""
@@ -83,6 +84,7 @@ class Settings:
     profile: bool = False
     mixed_precision: bool = False
     strategy: str = "auto"
+    synchronize_batch_norm: bool = False
 
     def __post_init__(self):
         choices = {"model": models.MODELS, "method": methods.METHODS, "augmentations": AUGMENTATIONS, "views": VIEWS,

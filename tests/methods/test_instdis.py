@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.test_methods import build, weights
-from tf_robust import data, metrics, models, training
+from tests.methods.test_methods import build
+from tf_robust import data, metrics, models
 from tf_robust.methods.instdis import tiled
 
 SHAPE = (9, 9, 1)
@@ -95,19 +95,6 @@ def test_pirl_weighs_picture_and_jigsaw(weight):
     expected = weight * np.array(expected_loss(jigsaw, memory, range(9))) + (1 - weight) * np.array(expected_loss(found, memory, range(9)))
     np.testing.assert_allclose(terms["contrastive"], expected, rtol=1e-3)
     method.train_step(batch_of(step=1, views=2))
-
-
-def test_two_replicas_take_the_step_of_one(two_replicas):
-    one = instdis(examples=24, weight_decay=0.1)
-    with two_replicas.scope():
-        two = instdis(examples=24, weight_decay=0.1)
-    for a, b in zip(two.variables, one.variables):
-        a.assign(b.numpy())
-    for method in (one, two):
-        training.fit(method, tiny_source(24, SHAPE), epochs=2, batch_size=6)
-    for a, b in zip(weights(one), weights(two)):
-        np.testing.assert_allclose(a, b, atol=2e-5)
-    np.testing.assert_allclose(one.memory.numpy(), two.memory.numpy(), atol=2e-4)
 
 
 def test_one_view_is_watched_beside_the_picture():

@@ -6,9 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.test_methods import batches, build, weights
-from tf_robust import checkpoints, data, training
-from tf_robust.data import augment
+from tests.methods.test_methods import batches, build
+from tf_robust import checkpoints, data
 
 SHAPE = (8, 8, 1)
 
@@ -106,22 +105,6 @@ def test_groups_have_statistics_of_their_own_and_keys_are_shuffled():
     method.check_batch(6)
     with pytest.raises(ValueError, match="share equally. Received: 5 pictures"):
         method.check_batch(5)
-
-
-def test_two_replicas_take_the_step_of_one(two_replicas):
-    """Without batch norm: queue, key encoder and weights after four steps."""
-    one = moco(batch_norm=False, weight_decay=0.1, momentum=0.5)
-    with two_replicas.scope():
-        two = moco(batch_norm=False, weight_decay=0.1, momentum=0.5)
-    for a, b in zip(two.variables, one.variables):
-        a.assign(b.numpy())
-    for method in (one, two):
-        training.fit(method, tiny_source(24, SHAPE), epochs=2, batch_size=6, views=(augment.clean, mirrored))
-    for a, b in zip(weights(one), weights(two)):
-        np.testing.assert_allclose(a, b, atol=2e-5)
-    np.testing.assert_allclose(one.memory.numpy(), two.memory.numpy(), atol=2e-4)
-    for a, b in zip(one.key_encoder.variables, two.key_encoder.variables):
-        np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-5)
 
 
 def test_checkpoints_hold_queue_and_key_encoder(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
-from tests.methods.test_methods import batches, build, weights
+from tests.methods.test_methods import batches, build
 from tf_robust import callbacks, data, metrics, models, training
 from tf_robust.data import augment
 from tf_robust.models import heads
@@ -106,22 +106,6 @@ def test_losses_of_layers_add_up():
     only = build("simclr", network, gradient_weight=2.0)  # eq. 3 is eq. 5 with beta = lambda / 2 at the embedding
     only.heads = projections[2:]
     assert float(only.loss_terms(batch, training=False)[0]["input_gradient"]) == pytest.approx(penalties[2], rel=1e-4)
-
-
-def test_two_replicas_take_the_step_of_one(two_replicas):
-    """Without batch norm; negatives come from both replicas, and so does the penalized gradient."""
-    one = smooth(gradient_weight=0.5, weight_decay=0.1)
-    with two_replicas.scope():
-        two = smooth(gradient_weight=0.5, weight_decay=0.1)
-    for a, b in zip(two.heads[0].variables, one.heads[0].variables):
-        a.assign(b.numpy())
-    for method in (one, two):
-        training.fit(method, tiny_source(24, SHAPE), epochs=1, batch_size=12,
-                     views=(augment.clean, mirrored))
-    for a, b in zip(weights(one), weights(two)):
-        np.testing.assert_allclose(a, b, atol=2e-5)
-    for name, value in one.get_metrics_result().items():
-        assert float(two.get_metrics_result()[name]) == pytest.approx(float(value), rel=1e-3), name
 
 
 def test_weight_decay_leaves_out_biases_batch_norm_and_the_monitor():

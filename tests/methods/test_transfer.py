@@ -174,17 +174,6 @@ def test_a_large_weight_keeps_it_near_its_start_and_0_is_plain_finetuning(name):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.parametrize("name, options", [("similarity", {"weight": 0.5}), ("l2_sp", {"alpha": 0.5}), ("linear_probe", {})])
-def test_two_replicas_take_the_step_of_one(name, options, two_replicas):
-    one = build(name, tiny_network(batch_norm=False), weight_decay=0.1, **options)
-    with two_replicas.scope():
-        two = build(name, tiny_network(batch_norm=False), weight_decay=0.1, **options)
-    for method in (one, two):
-        training.fit(method, tiny_source(), epochs=1, batch_size=12)
-    for a, b in zip(weights(one), weights(two)):
-        np.testing.assert_allclose(a, b, atol=2e-5)
-
-
 @pytest.mark.parametrize("name", ["finetune", "similarity", "l2_sp", "linear_probe"])
 def test_any_keras_backbone_is_a_start(name):
     backbone = keras.Sequential([keras.Input(SHAPE), keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization()], name="backbone")

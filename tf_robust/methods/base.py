@@ -6,7 +6,7 @@ import typing
 import keras
 import tensorflow as tf
 
-from tf_robust import losses
+from tf_robust import devices, losses
 
 
 class Method(keras.Model):
@@ -188,6 +188,9 @@ class AuxiliaryTermMethod(Method):
     def schedule(self, steps_per_epoch, total_steps):
         self.start = round(self.start_epoch * steps_per_epoch) + self.start_step
         self.warmup = round(self.warmup_epochs * steps_per_epoch) + self.warmup_steps
+        if self.start and self.distribute_strategy.num_replicas_in_sync > 1 and any(b.synchronized for b in devices.batch_norms(self)):
+            raise ValueError(f"Expected the term {self.term_names[-1]!r} from the first step on, with synchronized batch norm on several "
+                             f"devices: what begins later cannot be gathered. Received: a start at step {self.start}")
         if total_steps and self.start >= total_steps:
             return [f"The term {self.term_names[-1]!r} starts at step {self.start}, but training ends at step "
                     f"{total_steps}: it is never switched on."]
@@ -205,7 +208,7 @@ class AuxiliaryTermMethod(Method):
     def weighted(self, term, step):
         """lambda times a per-example term [N], so that its mean over the global batch is the chosen reduction."""
         count = tf.shape(term)[0] * tf.distribute.get_strategy().num_replicas_in_sync
-        return term * self.ramp(step) * (tf.cast(count, term.dtype) if self.reduction == "sum" else 1.0)
+        return term * tf.cast(self.ramp(step), term.dtype) * (tf.cast(count, term.dtype) if self.reduction == "sum" else 1.0)
 
     def gradients(self, batch, step):
         if self.start == 0:

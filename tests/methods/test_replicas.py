@@ -1,0 +1,87 @@
+"""In float64, two devices take the steps of one: weights, queues and memories after 20 steps of plain SGD."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import tiny_network, tiny_source
+from tests.methods import test_methods
+from tf_robust import data, devices, methods, training
+
+OPTIONS = {**test_methods.OPTIONS, "fcl": {"k": 20, "weight": 0.5}, "contrastive_gaussian": {"weight": 0.5}, "gaussian": {"weight": 0.5},
+           "simclr": {"gradient_weight": 0.5}, "moco": {"queue": 30, "momentum": 0.5}, "linear_probe": {"solver": "sgd"},
+           "l2_sp": {"alpha": 0.5}, "similarity": {"weight": 0.05}, "input_gradient": {"weight": 1.0}}
+WHOLE = ("cross_entropy", "input_gradient", "simclr", "moco", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
+
+
+def brighter(images, seed):
+    return tf.cast(test_methods.brighter(images, seed), images.dtype)
+
+
+def exact(images, seed):
+    """Pictures in float64, so that their gradients are too."""
+    return tf.cast(images, tf.float64)
+
+
+def turned(images, seed):
+    return tf.cast(images[:, :, ::-1], tf.float64)
+
+
+@pytest.fixture
+def float64():
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+def build(name):
+    """A method with synchronized batch norm where one device takes the whole batch, and without any where it takes groups."""
+    method = methods.METHODS[name](tiny_network(batch_norm=name in WHOLE), weight_decay=0.1, seed=3, **OPTIONS.get(name, {}))
+    devices.synchronize_batch_norm(method)
+    method.compile(optimizer=keras.optimizers.SGD(0.125))  # exact in float32
+    return method
+
+
+def grouped_fit(method, batches, monkeypatch):
+    """On one device, a step by the mean of the gradients of a batch's halves, each with the draws of its replica."""
+    group = tf.Variable(0, dtype=tf.int64, trainable=False)
+    fold = tf.random.experimental.stateless_fold_in
+    monkeypatch.setattr(type(method), "random_seed", lambda self, step, purpose: fold(fold(
+        tf.stack([tf.constant(self.seed, tf.int64), step]), group), tf.constant(purpose, tf.int64)))
+    halves = tf.function(lambda batch: method.gradients(batch, batch.step[0]), autograph=False)
+    for batch in batches:
+        gradients, moved = [], []
+        before = [variable.numpy() for variable in method.non_trainable_variables]
+        for replica in range(2):
+            group.assign(replica)
+            found, _, _, statistics = halves(tf.nest.map_structure(lambda part: tf.split(part, 2)[replica], batch))
+            gradients.append([value.numpy() for value in found])
+            moved.append([value.numpy() - old for value, old in zip(statistics, before)])
+        for variable, old, *steps in zip(method.non_trainable_variables, before, *moved):
+            variable.assign(old + sum(steps))  # each half moves the memories of its own pictures
+        for variable, *both in zip(method.trainable_variables, *gradients):
+            variable.assign_sub(0.125 * np.mean(both, axis=0))
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypatch):
+    """Draws and partners are a replica's own: one device that draws for each half does the same."""
+    one = build(name)
+    with two_replicas.scope():
+        two = build(name)
+    for a, b in zip(two.variables, one.variables):
+        a.assign(b.numpy())
+    count = test_methods.VIEWS.get(name, 1)
+    views = (exact, turned)[:count] if name in WHOLE else test_methods.views(name)
+    training.fit(two, tiny_source(), epochs=5, batch_size=12, views=views)
+    if name in WHOLE:
+        training.fit(one, tiny_source(), epochs=5, batch_size=12, views=views)
+    else:
+        for epoch in range(5):
+            grouped_fit(one, data.training_epoch(tiny_source(), 12, seed=3, epoch=epoch, views=views), monkeypatch)
+    pairs = [(a.numpy(), b.numpy()) for a, b in zip((*one.trainable_variables, *one.non_trainable_variables),
+                                                    (*two.trainable_variables, *two.non_trainable_variables))]
+    for a, b in pairs:
+        assert a.dtype == np.float64
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-8)
