@@ -33,7 +33,7 @@ def estimate(run):
         method.schedule(steps, steps * s.epochs)
         with method.distribute_strategy.scope():
             method.optimizer.build(method.trainable_variables)
-        batches = data.training_epoch(source, s.batch_size, seed=run.seed, epoch=0, **run.pipeline()).repeat()
+        batches = data.training_batches(source, s.batch_size, seed=run.seed, **run.pipeline())
         seconds = _seconds_a_step(method, batches, s.batch_size)
         graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches.element_spec).graph
         measured.update(flops=flops(graph), pictures=s.batch_size / seconds, training=seconds * steps * s.epochs)

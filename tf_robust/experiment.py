@@ -60,7 +60,7 @@ class Run:
         return data.masked(data.relabelled(source, data.read_label_map(s.label_map)) if s.label_map else source)
 
     def pipeline(self):
-        """What happens to a picture before the method sees it, as `data.training_epoch` takes it."""
+        """What happens to a picture before the method sees it, as `data.training_batches` takes it."""
         def told(names):
             return [functools.partial(VIEWS[name], **self.hyperparameters["augmentations"].get(name, {})) for name in names]
         return {"augmentations": told(self.settings.augmentations), "views": told(self.settings.views)}
@@ -98,9 +98,9 @@ class Run:
         validation = self.source("validation") if has_validation else None
         watching = []
         if self.chief:
-            epoch = data.training_epoch(source, s.batch_size, seed=self.seed, epoch=0, **pipeline)
+            batches = data.training_batches(source, s.batch_size, seed=self.seed, **pipeline)
             text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
-            board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), next(iter(epoch)), text, s.profile)
+            board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), next(iter(batches)), text, s.profile)
             watching = [callbacks.History(os.path.join(folder, "history.json")), board]
         result = training.fit(
             method, source, epochs=s.epochs, batch_size=s.batch_size, **pipeline,

@@ -46,7 +46,7 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
         validation: a `Source` evaluated after every epoch, or about ten times in a longer training; None for none.
         callbacks: Keras callbacks. steps_per_execution: steps run without coming back to Python.
         stop_after: stop cleanly at this global step, as Ctrl-C does.
-        **pipeline: `augmentations` and `views`, as `data.training_epoch` takes them.
+        **pipeline: `augmentations` and `views`, as `data.training_batches` takes them.
 
     Returns:
         TrainingResult
@@ -83,10 +83,10 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
     callbacks.on_train_begin()
     with devices.together(strategy), _clean_stop(alone) as stop_requested:
         saver = _Saver(method, checkpoint_folder, step)
+        batches = data.training_batches(source, batch_size, seed=method.seed, step=step, **pipeline)
+        iterator = iter(devices.distributed(strategy, batches, batch_size))
         while step < steps * epochs:
             epoch, done = divmod(step, steps)
-            batches = data.training_epoch(source, batch_size, seed=method.seed, epoch=epoch, skip_batches=done, **pipeline)
-            iterator = iter(devices.distributed(strategy, batches, batch_size))
             callbacks.on_epoch_begin(epoch)
             if not done:
                 method.reset_metrics()

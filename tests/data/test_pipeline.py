@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust.data import Batch, evaluation_batches, steps_per_epoch, training_epoch
+from tf_robust.data import Batch, evaluation_batches, steps_per_epoch, training_batches
 from tf_robust.data.augment import clean, crop_flip, patch_gaussian
 from tf_robust.data.sources import ArraySource
 
@@ -17,8 +17,8 @@ def source():
     return ArraySource.of("made-up", "train", images, np.arange(SIZE), map(str, range(SIZE)))
 
 
-def epoch_of(source, *, seed=0, epoch=0, **options):
-    return list(training_epoch(source, BATCH, seed=seed, epoch=epoch, **options))
+def epoch_of(source, *, seed=0, epoch=0, skip=0, **options):
+    return list(training_batches(source, BATCH, seed=seed, step=3 * epoch + skip, **options).take(3 - skip))
 
 
 def assert_equal_batches(first, second):
@@ -42,10 +42,16 @@ def test_an_epoch_is_whole_batches_of_different_examples(source):
     assert len(np.unique([batch.labels for batch in batches])) == 12
 
 
+def test_epoch_follows_epoch(source):
+    through = list(training_batches(source, BATCH, seed=5, step=1, augmentations=AUGMENTATIONS).take(6))
+    whole = [batch for epoch in range(3) for batch in epoch_of(source, seed=5, epoch=epoch, augmentations=AUGMENTATIONS)]
+    assert_equal_batches(through, whole[1:7])
+
+
 @pytest.mark.parametrize("skip", [0, 1, 2, 3])
 def test_skipping_goes_on_where_the_epoch_was_left(source, skip):
     whole = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS)
-    rest = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS, skip_batches=skip)
+    rest = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS, skip=skip)
     assert_equal_batches(rest, whole[skip:])
 
 
@@ -110,4 +116,4 @@ def test_evaluation_batches_hold_every_example_in_order(source):
 ])
 def test_impossible_batches_are_refused(source, batch_size, message):
     with pytest.raises(ValueError, match=message):
-        training_epoch(source, batch_size, seed=0, epoch=0)
+        training_batches(source, batch_size, seed=0)

@@ -32,7 +32,7 @@ def shifted(images, seed):
 
 def batches(source, count, batch_size=12):
     views = [data.augment.clean, *[shifted] * (CHAINS + 1)]
-    return list(data.training_epoch(source, batch_size, seed=0, epoch=0, views=views).take(count))
+    return list(data.training_batches(source, batch_size, seed=0, views=views).take(count))
 
 
 LEARNED = []

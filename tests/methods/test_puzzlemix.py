@@ -18,7 +18,7 @@ def build(network, **options):
 
 
 def batch_of(source, step=0, count=12):
-    return next(iter(data.training_epoch(source, count, seed=0, epoch=step)))
+    return next(iter(data.training_batches(source, count, seed=0, step=step)))
 
 
 def test_saliency_is_the_gradient(network, source):

@@ -78,8 +78,7 @@ def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypa
     if name in WHOLE:
         training.fit(one, tiny_source(), epochs=5, batch_size=12, views=views)
     else:
-        for epoch in range(5):
-            grouped_fit(one, data.training_epoch(tiny_source(), 12, seed=3, epoch=epoch, views=views), monkeypatch)
+        grouped_fit(one, data.training_batches(tiny_source(), 12, seed=3, views=views).take(20), monkeypatch)
     pairs = [(a.numpy(), b.numpy()) for a, b in zip((*one.trainable_variables, *one.non_trainable_variables),
                                                     (*two.trainable_variables, *two.non_trainable_variables))]
     for a, b in pairs:

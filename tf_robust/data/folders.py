@@ -43,7 +43,7 @@ class FileSource(Source):
         each example carries its place, and an end mark follows the last.
         """
         paths, labels = tf.constant(self.paths), tf.constant(self.labels, tf.int64)
-        count = len(order)
+        count = tf.size(order, tf.int64)
 
         def example(place, i):
             return place, tf.cast(tf.round(crop(self._read(paths[i]), i)), tf.uint8), labels[i], tf.cast(i, tf.int64)
@@ -53,7 +53,7 @@ class FileSource(Source):
                 "Expected a picture that can be decoded. Received: ", paths[order[place]],
                 " (missing, empty, cut short, or not a picture at all). Replace or delete it"])])
             return found[1:]
-        end = tf.data.Dataset.from_tensors((np.int64(count), np.zeros(self.image_shape, np.uint8), np.int64(0), np.int64(0)))
+        end = tf.data.Dataset.from_tensors((count, np.zeros(self.image_shape, np.uint8), np.int64(0), np.int64(0)))
         examples = tf.data.Dataset.from_tensor_slices(order).enumerate().map(example, _PARALLEL, deterministic=True)
         examples = examples.ignore_errors().concatenate(end).enumerate().take(count).map(checked)
         return examples.apply(tf.data.experimental.assert_cardinality(count))

@@ -1,4 +1,4 @@
-"""source -> the epoch's order -> batches -> float32 in [0, 1] -> augmentations -> views -> prefetch."""
+"""source -> each epoch's order -> batches -> float32 in [0, 1] -> augmentations -> views -> prefetch."""
 
 import typing
 
@@ -23,20 +23,23 @@ class Batch(typing.NamedTuple):
     positions: tf.Tensor = None
 
 
-def training_epoch(source, batch_size, *, seed, epoch, augmentations=(), views=(clean,), skip_batches=0):
-    """The batches of one epoch, as a pure function of its arguments.
+def training_batches(source, batch_size, *, seed, step=0, augmentations=(), views=(clean,)):
+    """The batches of a training from a global step on, epoch after epoch, as a pure function of its arguments.
 
     Args:
         source: a `Source`. batch_size: examples a step, over all replicas.
-        seed: the run's seed. epoch: from 0.
+        seed: the run's seed. step: the first one.
         augmentations: functions (images, seed) -> images, applied in this order.
         views: functions (images, seed) -> images, each of which makes one view of the augmented picture.
-        skip_batches: how many of the epoch's batches were already trained on.
 
     Returns:
-        Dataset of `Batch`.
+        Dataset of `Batch`, without end.
     """
-    steps = steps_per_epoch(source, batch_size)
+    first, skipped = divmod(step, steps_per_epoch(source, batch_size))
+
+    @tf.autograph.experimental.do_not_convert
+    def of_epoch(epoch):
+        return source.epoch(seed, epoch, batch_size, tf.where(epoch == first, tf.constant(skipped, tf.int64), 0))
 
     def to_batch(step, example):
         images, labels, positions = example
@@ -50,7 +53,7 @@ def training_epoch(source, batch_size, *, seed, epoch, augmentations=(), views=(
         made = tuple(applied(view, picture, 2000 + position) for position, view in enumerate(views))
         return Batch(made, labels, tf.fill([batch_size], step), positions)
 
-    batches = source.epoch(seed, epoch, batch_size, skip_batches).enumerate(start=epoch * steps + skip_batches)
+    batches = tf.data.Dataset.range(first, tf.int64.max).flat_map(of_epoch).enumerate(start=step)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.map(to_batch, num_parallel_calls=2, deterministic=True).prefetch(4).with_options(options)

@@ -52,7 +52,7 @@ class Source:
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0):
         """Dataset of (uint8 [B, H, W, C], int64 [B], int64 [B]), the last each example's place in the fixed order, in the epoch's
-        own order, whole batches only, without the first `skip_batches`."""
+        own order, whole batches only, without the first `skip_batches`. epoch, skip_batches: int, or int64 tensors."""
         raise NotImplementedError
 
 
@@ -100,13 +100,13 @@ def digest(*parts):
 
 def epoch_order(size, seed, epoch):
     """The order of an epoch, int [size]: a pure function of (seed, epoch)."""
-    return tf.random.experimental.stateless_shuffle(tf.range(size), [seed, epoch])
+    return tf.random.experimental.stateless_shuffle(tf.range(size), tf.stack([tf.constant(seed, tf.int64), epoch]))
 
 
 def example_seed(seed, epoch, position):
     """int [2] for one example's stateless draws in one epoch."""
     fold = tf.random.experimental.stateless_fold_in
-    return fold(tf.constant([seed, epoch], tf.int64), tf.cast(position, tf.int64))
+    return fold(tf.stack([tf.constant(seed, tf.int64), epoch]), tf.cast(position, tf.int64))
 
 
 def check_labels(labels, num_classes, where):

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.data import image_ops
-from tf_robust.data.source import ArraySource, Source, digest, example_seed, training_share
+from tf_robust.data.source import ArraySource, Source, digest, epoch_order, example_seed, training_share
 from tf_robust.errors import unknown
 
 IN_MEMORY_BYTES = 2**31
@@ -63,14 +63,14 @@ class RecordSource(Source):
         crop = self._example(lambda image, position: image_ops.random_resized_crop_flip(
             image, self.image_shape[0], example_seed(seed, epoch, position)))
         files, firsts = tf.constant(self._files), tf.constant(np.cumsum([0, *self._lengths[:-1]]), tf.int64)
-        order = tf.random.experimental.stateless_shuffle(tf.range(len(self._files)), [seed, epoch])
+        order = epoch_order(len(self._files), seed, epoch)
         records = tf.data.Dataset.from_tensor_slices((tf.gather(files, order), tf.gather(firsts, order))).interleave(
             lambda file, first: tf.data.TFRecordDataset(file).enumerate(start=first), cycle_length=16, block_length=16,
             num_parallel_calls=_PARALLEL, deterministic=True)
 
         def shuffled(window, content):
             order = tf.random.experimental.stateless_shuffle(
-                tf.range(tf.shape(content[0])[0]), tf.stack([seed + (epoch << 32), window]))
+                tf.range(tf.shape(content[0])[0]), tf.stack([seed + epoch * 2**32, window]))
             return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(lambda part: tf.gather(part, order), content))
         records = records.batch(WINDOW).enumerate().flat_map(shuffled).enumerate().skip(skip_batches * batch_size)
         return records.map(lambda turn, record: (*crop(turn, record[1]), record[0]), _PARALLEL,
