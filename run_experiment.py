@@ -1,9 +1,11 @@
 """The command line: flags in, runs and a report out. `python run_experiment.py` alone is the quick start."""
 
+import contextlib
 import dataclasses
 import os
 import shlex
 import sys
+import threading
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on how it was compiled
 
@@ -14,6 +16,7 @@ from absl import app, flags, logging
 from tf_robust import catalogue, comparison, devices, dry_run, evaluation, hyperparameters, loading, prepared, suites, sweeps, training
 from tf_robust import workdir as workdirs
 from tf_robust.command_line import define_flags, parsed, runs_of, text_of
+from tf_robust.data import service
 from tf_robust.files import write_json
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -170,6 +173,18 @@ def corrupt(values, names):
               f"--evaluations=clean,corruptions --corruptions_from={workdir}")
 
 
+def serve(values, _):
+    """Makes batches for trainings on other machines, until it is stopped."""
+    if len(values.data_service) != 1:
+        raise ValueError(f"Expected --data_service=HOST:PORT, under which trainings can reach this machine. Received: "
+                         f"{text_of(values.data_service) or 'nothing'}")
+    server = service.Server(values.data_service[0])
+    print(f"Serving. Trainings come here with --data_service={values.data_service[0]}; Ctrl-C ends it.", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
+    del server
+
+
 def compare(values, _):
     """A report over the workdirs that --runs matches, one for each data set; with --suite, beside the paper's numbers."""
     evaluations = comparison.read_evaluations(values.runs)
@@ -228,7 +243,7 @@ def main(_):
         print(catalogue.listing(HERE))
         return
     mode = {"run": sweep if values.sweep else run, "suite": suite, "train": train, "evaluate": evaluate, "corrupt": corrupt,
-            "report": compare}[values.mode]
+            "report": compare, "serve": serve}[values.mode]
     try:
         if values.strategy == "multi_worker":
             devices.strategy(values.strategy)  # before anything is computed

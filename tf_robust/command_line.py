@@ -6,7 +6,7 @@ from tf_robust import evaluation, experiment, hyperparameters, loading, methods,
 from tf_robust.data.augment import VIEWS
 from tf_robust.methods.base import Method
 
-MODES = ("run", "suite", "train", "evaluate", "corrupt", "report")
+MODES = ("run", "suite", "train", "evaluate", "corrupt", "report", "serve")
 
 
 def define_flags(values):
@@ -14,7 +14,7 @@ def define_flags(values):
     before = set(values)
     flags.DEFINE_enum("mode", "run", MODES, "run: train, export, evaluate, report. suite: a folder of flagfiles is a "
                       "table. train: no evaluation. evaluate: any SavedModel. corrupt: write a corrupted set. report: over "
-                      "many workdirs.", values)
+                      "many workdirs. serve: make batches for trainings that --data_service sends here.", values)
     flags.DEFINE_string("workdir", "", "folder of the results; empty: one below runs/, named after what is run.", values)
     hyperparameters.define_flag(values, "seeds", hyperparameters.Parameter(
         "seeds", tuple[int, ...], (0,), "seeds, one run each: 0,1,2."))

@@ -20,7 +20,7 @@ from tf_robust.methods.contrastive import ContrastiveMethod
 # Flags that no trained weight depends on, and where things are: free to differ when a run is resumed.
 MEASURING = (*(field.name for field in dataclasses.fields(evaluation.Measuring)), "steps_per_execution", "profile")
 MAPPED = 1000  # pictures in the map of a contrastive method's embeddings
-PLACES = ("data_dir", "download", "corruptions_from", "frost_dir")
+PLACES = ("data_dir", "download", "corruptions_from", "frost_dir", "data_service")
 
 
 class Run:
@@ -105,7 +105,7 @@ class Run:
         result = training.fit(
             method, source, epochs=s.epochs, batch_size=s.batch_size, **pipeline,
             checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation, callbacks=watching,
-            steps_per_execution=s.steps_per_execution)
+            steps_per_execution=s.steps_per_execution, servers=s.data_service)
         if not self.chief:
             return result
         export.export(method.classifier, os.path.join(folder, "saved_model"), self.card(source),

@@ -50,6 +50,8 @@ class Settings:
         mixed_precision: compute in bfloat16, keep weights in float32.
         strategy: devices: auto (all GPUs of this machine), mirrored (the same, or all logical CPUs), multi_worker (those of all
             workers in TF_CONFIG).
+        data_service: HOST:PORT of servers that make the batches, each its share; empty: this process makes them. In mode serve: where
+            to be such a server.
         synchronize_batch_norm: on several devices, take batch norm's statistics over the whole batch, not each device's share.
     """
     data: str = "synthetic_digits"
@@ -84,6 +86,7 @@ class Settings:
     profile: bool = False
     mixed_precision: bool = False
     strategy: str = "auto"
+    data_service: tuple[str, ...] = ()
     synchronize_batch_norm: bool = False
 
     def __post_init__(self):

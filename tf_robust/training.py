@@ -36,7 +36,7 @@ class TrainingResult:
 
 
 def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validation=None, callbacks=(), steps_per_execution=1,
-        stop_after=None, **pipeline):
+        stop_after=None, servers=(), **pipeline):
     """Trains a compiled method, from its newest checkpoint if there is one; or at once, if that is how it is trained.
 
     Args:
@@ -45,6 +45,7 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
         checkpoint_folder: where to save after each epoch and, on one machine, every ten minutes or so and on Ctrl-C; None: nowhere.
         validation: a `Source` evaluated after every epoch, or about ten times in a longer training; None for none.
         callbacks: Keras callbacks. steps_per_execution: steps run without coming back to Python.
+        servers: addresses of processes that make the batches (`data.service`); none: this one.
         stop_after: stop cleanly at this global step, as Ctrl-C does.
         **pipeline: `augmentations` and `views`, as `data.training_batches` takes them.
 
@@ -81,9 +82,9 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
     callbacks = keras.callbacks.CallbackList(list(callbacks) if chief else [], add_progbar=chief, model=method, verbose=verbose,
                                              epochs=epochs, steps=steps)
     callbacks.on_train_begin()
-    with devices.together(strategy), _clean_stop(alone) as stop_requested:
+    with devices.together(strategy), data.service.watched(servers), _clean_stop(alone) as stop_requested:
         saver = _Saver(method, checkpoint_folder, step)
-        batches = data.training_batches(source, batch_size, seed=method.seed, step=step, **pipeline)
+        batches = data.training_batches(source, batch_size, seed=method.seed, step=step, servers=servers, **pipeline)
         iterator = iter(devices.distributed(strategy, batches, batch_size))
         while step < steps * epochs:
             epoch, done = divmod(step, steps)

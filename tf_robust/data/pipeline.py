@@ -4,7 +4,7 @@ import typing
 
 import tensorflow as tf
 
-from tf_robust.data import image_ops
+from tf_robust.data import image_ops, service
 from tf_robust.data.augment import clean
 
 
@@ -23,7 +23,7 @@ class Batch(typing.NamedTuple):
     positions: tf.Tensor = None
 
 
-def training_batches(source, batch_size, *, seed, step=0, augmentations=(), views=(clean,)):
+def training_batches(source, batch_size, *, seed, step=0, augmentations=(), views=(clean,), servers=()):
     """The batches of a training from a global step on, epoch after epoch, as a pure function of its arguments.
 
     Args:
@@ -31,6 +31,7 @@ def training_batches(source, batch_size, *, seed, step=0, augmentations=(), view
         seed: the run's seed. step: the first one.
         augmentations: functions (images, seed) -> images, applied in this order.
         views: functions (images, seed) -> images, each of which makes one view of the augmented picture.
+        servers: addresses of processes that make the batches (`data.service`); none: this one.
 
     Returns:
         Dataset of `Batch`, without end.
@@ -53,10 +54,16 @@ def training_batches(source, batch_size, *, seed, step=0, augmentations=(), view
         made = tuple(applied(view, picture, 2000 + position) for position, view in enumerate(views))
         return Batch(made, labels, tf.fill([batch_size], step), positions)
 
-    batches = tf.data.Dataset.range(first, tf.int64.max).flat_map(of_epoch).enumerate(start=step)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return batches.map(to_batch, num_parallel_calls=2, deterministic=True).prefetch(4).with_options(options)
+    examples = tf.data.Dataset.range(first, tf.int64.max).flat_map(of_epoch).enumerate(start=step).with_options(options)
+
+    def made(examples):
+        return examples.map(to_batch, num_parallel_calls=2, deterministic=True).prefetch(4)
+    if not servers:
+        return made(examples)
+    return service.in_turn([service.made_by(server, made(examples.shard(len(servers), place)))
+                            for place, server in enumerate(servers)]).with_options(options)
 
 
 def steps_per_epoch(source, batch_size):
