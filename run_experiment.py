@@ -17,6 +17,7 @@ from tf_robust import catalogue, comparison, devices, dry_run, evaluation, hyper
 from tf_robust import workdir as workdirs
 from tf_robust.command_line import define_flags, parsed, runs_of, text_of
 from tf_robust.data import service
+from tf_robust.errors import message_of
 from tf_robust.files import write_json
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -57,7 +58,7 @@ def cost(runs):
         try:
             estimates.append(dry_run.estimate(run))
         except training.TrainingDiverged as error:
-            print(f"  FAILED: {error}", flush=True)
+            print(f"  FAILED: {message_of(error)}", flush=True)
         keras.backend.clear_session()
     if not estimates:
         raise ValueError("Expected a row whose first steps are finite. Every one failed")
@@ -257,7 +258,7 @@ def main(_):
             devices.WorkerLost) as error:
         if logging.get_verbosity() >= logging.DEBUG:
             raise
-        sys.exit(f"Error: {error}\n(--verbosity=1 shows where it came from)")
+        sys.exit(f"Error: {message_of(error)}\n(--verbosity=1 shows where it came from)")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tf_robust import callbacks, checkpoints, data, methods, training
+from tf_robust import callbacks, checkpoints, data, errors, methods, training
 from tf_robust.data.augment import crop_flip, patch_gaussian
 
 
@@ -151,3 +151,14 @@ def test_bad_lengths_are_refused(network, source):
         training.fit(build(network()), source(), epochs=1, batch_size=49)
     with pytest.raises(ValueError, match="epochs and steps_per_execution >= 1"):
         training.fit(build(network()), source(), epochs=0, batch_size=12)
+
+
+def test_what_a_check_says_inside_a_step_comes_without_the_graph_around_it():
+    @tf.function
+    def step(_):
+        raise ValueError("Expected a batch. Received: none")
+    with pytest.raises(ValueError) as raised:
+        step(1)
+    assert str(raised.value).startswith("in user code:")
+    assert errors.message_of(raised.value) == "Expected a batch. Received: none"
+    assert errors.message_of(ValueError("Expected x")) == "Expected x"

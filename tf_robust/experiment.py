@@ -96,16 +96,15 @@ class Run:
         method, pipeline = self.method(source), self.pipeline()
         has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_share)
         validation = self.source("validation") if has_validation else None
-        watching = []
-        if self.chief:
-            batches = data.training_batches(source, s.batch_size, seed=self.seed, **pipeline)
-            text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
-            board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), next(iter(batches)), text, s.profile)
-            watching = [callbacks.History(os.path.join(folder, "history.json")), board]
-        result = training.fit(
-            method, source, epochs=s.epochs, batch_size=s.batch_size, **pipeline,
-            checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation, callbacks=watching,
-            steps_per_execution=s.steps_per_execution, servers=s.data_service)
+        batches = data.training_batches(source, s.batch_size, seed=self.seed, **pipeline)
+        text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
+        with source.reading():
+            board = self.chief and callbacks.TensorBoard(os.path.join(folder, "tensorboard"), next(iter(batches)), text, s.profile)
+            result = training.fit(
+                method, source, epochs=s.epochs, batch_size=s.batch_size, **pipeline,
+                checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation,
+                callbacks=[callbacks.History(os.path.join(folder, "history.json")), board] if self.chief else [],
+                steps_per_execution=s.steps_per_execution, servers=s.data_service)
         if not self.chief:
             return result
         export.export(method.classifier, os.path.join(folder, "saved_model"), self.card(source),
@@ -174,10 +173,11 @@ class Run:
         model = {"model": digest_of_folder(predict.path, but=("card.json",)), "interface": dataclasses.asdict(interface)}
         masked = evaluation.masked(checked_once(predict), source.class_mask)
         sets = evaluation.evaluation_sets(source, training_source, self.measuring, s.data_dir or None)
-        records = list(evaluation.records(
-            masked, sets, path=os.path.join(folder, "measured.jsonl"),
-            depends=lambda name: {**model, "data": card["data"], "family": card.get(evaluation.family(name))},
-            say=lambda line: print(line, flush=True)))
+        with source.reading():
+            records = list(evaluation.records(
+                masked, sets, path=os.path.join(folder, "measured.jsonl"),
+                depends=lambda name: {**model, "data": card["data"], "family": card.get(evaluation.family(name))},
+                say=lambda line: print(line, flush=True)))
         pictures = os.path.join(folder, "figures")
         if "clean" in self.measuring.evaluations and "boundary" not in self.measuring.evaluations:
             figures.maps(pictures, masked, source)

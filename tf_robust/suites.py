@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import training, workdir
-from tf_robust.errors import unknown
+from tf_robust.errors import message_of, unknown
 from tf_robust.files import read_json
 from tf_robust.progress import duration
 
@@ -111,8 +111,8 @@ def run_all(runs, folder_of):
             except (ValueError, OSError, tf.errors.OpError, training.TrainingDiverged) as error:
                 if len(runs) == 1:
                     raise
-                failures[number] = f"{run.row}, seed {run.seed}, failed: {error}"
-                print(f"  FAILED: {error}", flush=True)
+                failures[number] = f"{run.row}, seed {run.seed}, failed: {message_of(error)}"
+                print(f"  FAILED: {message_of(error)}", flush=True)
         left = busy
         if left:
             time.sleep(10)

@@ -1,3 +1,6 @@
+import os
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -116,6 +119,22 @@ def three_files(stream, tmp_path, monkeypatch):
     monkeypatch.setattr(tfds_sets.RecordSource, "_lengths", [5, 10, 9])
     monkeypatch.setattr(tfds_sets.RecordSource, "varying_size", True)
     return stream("ramps", "train")
+
+
+def test_a_file_that_is_cut_short_is_named(three_files):
+    cut = three_files._files[1]
+    os.truncate(cut, os.path.getsize(cut) - 3)
+    for batches in (three_files.ordered(4), three_files.epoch(0, 0, 4)):
+        with pytest.raises(OSError, match=f"Expected a whole file of records. Received: {re.escape(cut)}"), three_files.reading():
+            list(batches)
+
+
+def test_a_damaged_file_of_a_set_in_memory_is_named(tmp_path):
+    write(str(tmp_path), "damaged", {"train": 24, "test": 4})
+    path, = tmp_path.glob("**/*train.tfrecord*")
+    os.truncate(path, os.path.getsize(path) // 2)
+    with pytest.raises(OSError, match=re.escape(str(path))):
+        data.open_source("damaged", "train", str(tmp_path))
 
 
 def test_augmented_batches_of_a_stream_go_on_where_the_epoch_was_left(three_files):

@@ -1,5 +1,6 @@
 """One split of a data set: how many examples, which classes, and its batches in a fixed or in an epoch's own order."""
 
+import contextlib
 import dataclasses
 import hashlib
 
@@ -45,6 +46,10 @@ class Source:
     def ordered(self, batch_size):
         """Dataset of (uint8 [B, H, W, C], int64 [B]) in the fixed order, the last batch as small as it is."""
         raise NotImplementedError
+
+    def reading(self):
+        """A context for whatever reads this source, in which an error names the file that cannot be read."""
+        return contextlib.nullcontext()
 
     def fingerprint(self):
         """Text that is the same for the same examples in the same order, and differs for others."""

@@ -1,5 +1,7 @@
 """Image-classification sets of TFDS: in memory where they fit, else as a stream of their record files."""
 
+import collections
+import contextlib
 import dataclasses
 import functools
 import os
@@ -76,10 +78,28 @@ class RecordSource(Source):
         return records.map(lambda turn, record: (*crop(turn, record[1]), record[0]), _PARALLEL,
                            deterministic=True).batch(batch_size, drop_remainder=True)
 
+    def reading(self):
+        return naming(self._files)
+
     def fingerprint(self):
         """Of the set's name and version and the number of examples in each file."""
         info = self.builder.info
         return digest(f"{info.full_name} {self.tfds_split} {self._lengths} {self.image_shape}")
+
+
+@contextlib.contextmanager
+def naming(files):
+    """While open, an OSError names the first of these record files that cannot be read: TensorFlow does not say which it was."""
+    try:
+        yield
+    except tf.errors.DataLossError as error:
+        for file in files:
+            try:
+                collections.deque(tf.data.TFRecordDataset(file), maxlen=0)
+            except tf.errors.DataLossError:
+                raise OSError(f"Expected a whole file of records. Received: {file} (cut short or damaged). Fetch the data set "
+                              f"again") from error
+        raise
 
 
 @functools.lru_cache(maxsize=8)
@@ -142,7 +162,8 @@ def _read_arrays(name, tfds_split, data_dir):
     import tensorflow_datasets as tfds
     builder = builder_of(name, data_dir, False)
     dataset = builder.as_dataset(split=tfds_split, batch_size=4096, shuffle_files=False)
-    batches = [(b["image"], b["label"]) for b in tfds.as_numpy(dataset)]
+    with naming([str(file) for file in builder.info.splits[tfds_split].filepaths]):
+        batches = [(b["image"], b["label"]) for b in tfds.as_numpy(dataset)]
     return np.concatenate([b[0] for b in batches]), np.concatenate([b[1] for b in batches])
 
 
