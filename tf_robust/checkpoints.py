@@ -4,11 +4,10 @@ import glob
 import logging
 import os
 import re
-import zipfile
 
 import numpy as np
 
-from tf_robust.files import whole_file
+from tf_robust.files import DAMAGED, whole_file
 
 KEPT = 2
 
@@ -44,7 +43,7 @@ def restore(method, folder):
             with np.load(path) as file:  # reading a member checks its CRC
                 arrays = {name: file[name] for name in file.files}
             step = int(arrays.pop("step"))
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        except DAMAGED as error:
             logging.warning("Checkpoint %s is truncated or damaged (%s); using the one before it.", path, error)
             damaged.append(path)
             continue

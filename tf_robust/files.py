@@ -7,10 +7,12 @@ import json
 import os
 import re
 import shutil
+import zipfile
 
 import jsonschema
 import tensorflow as tf
 
+DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)  # said of damaged .npz
 _FULL = "The disk is full. What was written before stays whole; make room, and the same command goes on"
 
 

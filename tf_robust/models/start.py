@@ -1,10 +1,10 @@
 """Weights of a trained classifier as the start of another: written beside each exported model, read by `--init_from`."""
 
 import os
-import zipfile
 
 import numpy as np
 
+from tf_robust.files import DAMAGED
 from tf_robust.models.heads import HEAD_LAYERS
 
 FILE = "weights.npz"
@@ -33,7 +33,7 @@ def start(classifier, path, *, head=False):
     try:
         with np.load(found) as file:
             theirs = [(name.split(":", 1)[1], file[name]) for name in sorted(file.files)]
-    except (OSError, ValueError, EOFError, IndexError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise ValueError(f"Expected the weights of an exported model in {found}. Received a damaged file ({error}). Export it again: "
                          "--mode=train with its flags and workdir") from error
     ours = [(v.path, v) for v in classifier.variables]
