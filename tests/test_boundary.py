@@ -94,7 +94,7 @@ def test_measuring_gives_rows_and_the_figure_its_data(tmp_path):
     predict = logits_of(lambda x, y: 2 * (1.1 - np.hypot(x, y)))
     (tmp_path / "row").mkdir()
     path = str(tmp_path / "row" / "measured.jsonl")
-    records = list(evaluation.records(predict, sets, path=path, say=lambda line: None))
+    records = evaluation.records(predict, sets, path=path, say=lambda line: None)
     rows = {row.measure: row.value for row in evaluation.rows_of(records, asked)}
     assert list(rows) == ["clean", "boundary/length", "boundary/gradient"]
     assert rows["boundary/length"] == pytest.approx(2.2 * np.pi, rel=1e-3)

@@ -33,7 +33,7 @@ def brightness(images):
 
 
 def of(predict, sets, measuring=Measuring(evaluations=("clean",))):
-    return evaluation.rows_of(list(evaluation.records(predict, sets, say=lambda _: None)), measuring)
+    return evaluation.rows_of(evaluation.records(predict, sets, say=lambda _: None), measuring)
 
 
 def test_accuracy_and_wilson_interval():
@@ -159,16 +159,21 @@ def test_an_interrupted_measurement_goes_on_where_it_stopped(tmp_path):
 
     def predict(images):
         calls.append(len(images))
+        if len(calls) > most:
+            raise KeyboardInterrupt
         return always(1)(images)
     sets = [a_set([1, 0, 1], name) for name in ("clean", "un", "nun")]
 
-    def measure(count=3, depends=None):
+    def measure(depends=None):
         calls.clear()
-        found = evaluation.records(predict, sets, path, depends, say=lambda _: None)
-        return [next(found) for _ in range(count)], len(calls)
-    first, _ = measure(2)
+        return evaluation.records(predict, sets, path, depends, say=lambda _: None), len(calls)
+    most = 2
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    first = evaluation.read_records(path)
     with open(path, "a") as file:
         file.write('{"set": "nun", "cou')  # the process was killed while it wrote
+    most = 9
     whole, done = measure()
     assert whole[:2] == first and done == 1
     assert measure() == (whole, 0)

@@ -25,7 +25,7 @@ def test_the_worst_are_right_when_clean_and_wrong_at_more_severities_than_others
     test = source(60, split="test")
     measuring = evaluation.Measuring(evaluations=("clean", "corruptions"), corruption_constants="cifar")
     sets = [one for one in evaluation.evaluation_sets(test, None, measuring) if one.name == "clean" or "/contrast/" in one.name]
-    records = list(evaluation.records(brightest_third, sets, say=lambda _: None))
+    records = evaluation.records(brightest_third, sets, say=lambda _: None)
     assert figures.worst("folder", brightest_third, test, sets, records) == "folder/worst.png"
     (name, pictures, captions), = drawn[0]
     batches = {one.name: next(iter(one.open())) for one in sets}

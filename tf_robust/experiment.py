@@ -174,10 +174,10 @@ class Run:
         masked = evaluation.masked(checked_once(predict), source.class_mask)
         sets = evaluation.evaluation_sets(source, training_source, self.measuring, s.data_dir or None)
         with source.reading():
-            records = list(evaluation.records(
+            records = evaluation.records(
                 masked, sets, path=os.path.join(folder, "measured.jsonl"),
                 depends=lambda name: {**model, "data": card["data"], "family": card.get(evaluation.family(name))},
-                say=lambda line: print(line, flush=True)))
+                say=lambda line: print(line, flush=True))
         pictures = os.path.join(folder, "figures")
         if "clean" in self.measuring.evaluations and "boundary" not in self.measuring.evaluations:
             figures.maps(pictures, masked, source)

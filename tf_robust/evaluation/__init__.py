@@ -25,7 +25,7 @@ def evaluate(predict, source, training_source, measuring=Measuring(), say=print)
         ValueError: as `records`.
     """
     sets = evaluation_sets(source, training_source, measuring)
-    found = list(records(masked(predict, source.class_mask), sets, say=say))
+    found = records(masked(predict, source.class_mask), sets, say=say)
     return rows_of(found, measuring, imagenet=is_imagenet(source, measuring))
 
 

@@ -15,12 +15,16 @@ import tensorflow as tf
 from tf_robust import metrics, progress
 from tf_robust.data import image_ops
 from tf_robust.data.source import digest
-from tf_robust.evaluation import boundary
+from tf_robust.evaluation import boundary, claims
 from tf_robust.outputs import checked_logits
+
+_PATIENCE = 1.0  # seconds between two looks at what other processes have measured
 
 
 def records(predict, sets, path=None, depends=None, say=print):
-    """Yields the record of every set, in order; what an earlier, equal measurement left in `path` is not done again.
+    """The record of every set, in order; what an earlier, equal measurement left in `path` is not done again.
+
+    Several processes that are given the same path share the work: each takes a set that nobody has taken, until all are there.
 
     Args:
         predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C].
@@ -34,19 +38,30 @@ def records(predict, sets, path=None, depends=None, say=print):
             the logits have no column for, an empty set.
     """
     keys = {one.name: digest(json.dumps(depends(one.name) if depends else None, sort_keys=True)) for one in sets}
-    before = {(record["set"], record["depends"]): record for record in read_records(path)}
-    left = [one.name for one in sets if (one.name, keys[one.name]) not in before]
-    began = time.monotonic()
-    for one in sets:
-        record = before.get((one.name, keys[one.name]))
-        if record is None:
-            measured = one.measure(predict, one)
-            record = {"set": one.name, "depends": keys[one.name], **measured}
-            _append(path, record)
-            done = left.index(one.name) + 1
-            remaining = (time.monotonic() - began) / done * (len(left) - done) / 60
-            say(f"  {_said(record)}  {done}/{len(left)}" + (f", {remaining:.0f} min left" if remaining > 0.5 else ""))
-        yield record
+    taking = claims.Claims(f"{path}.lock") if path else None
+    found, waited, began, done = {}, False, time.monotonic(), 0
+
+    def read_again():
+        found.update({record["set"]: record for record in read_records(path) if record["depends"] == keys.get(record["set"])})
+    read_again()
+    while len(found) < len(sets):
+        for one in (one for one in sets if one.name not in found):
+            with taking.taken(f"{one.name} {keys[one.name]}") if path else contextlib.nullcontext(True) as ours:
+                read_again()
+                if not ours or one.name in found:  # another process is at it, or was quicker
+                    continue
+                found[one.name] = {"set": one.name, "depends": keys[one.name], **one.measure(predict, one)}
+                _append(path, taking, found[one.name])
+            done += 1
+            remaining = (time.monotonic() - began) / done * (len(sets) - len(found)) / 60
+            say(f"  {_said(found[one.name])}  {len(found)}/{len(sets)}" + (f", {remaining:.0f} min left" if remaining > 0.5 else ""))
+        if len(found) < len(sets):
+            if not waited:
+                say(f"  Waiting for another process, which measures {len(sets) - len(found)} of {len(sets)}.")
+            waited = True
+            time.sleep(_PATIENCE)
+            read_again()
+    return [found[one.name] for one in sets]
 
 
 def _said(record):
@@ -158,11 +173,10 @@ def masked(predict, columns):
     return among if columns else predict
 
 
-def _append(path, record):
+def _append(path, taking, record):
     if not path:
         return
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(path, "a", encoding="utf-8") as file:
+    with taking.writing(), open(path, "a", encoding="utf-8") as file:
         file.write("\n" * (file.tell() > 0) + json.dumps(record) + "\n")  # begins anew after a line cut short
         file.flush()
         os.fsync(file.fileno())
