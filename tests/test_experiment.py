@@ -28,6 +28,13 @@ def test_mixed_precision_is_that_of_a_run():
         assert {weight.dtype for weight in method.classifier.variables} == {"float32"}
 
 
+def test_what_is_trained_in_one_go_has_no_batches(tmp_path):
+    settings = Settings(data="digits", train_examples=50, batch_size=128, method="linear_probe")
+    run = experiment.Run(settings, evaluation.Measuring(), {"method": {"solver": "lbfgs", "weight_decay": 0.001}, "augmentations": {}},
+                         flags={}, defaults={}, row="probe", seed=0)
+    assert run.train(str(tmp_path), run.source("train")).steps == 1 and (tmp_path / "saved_model").is_dir()
+
+
 def test_a_run_in_mixed_precision_leaves_float32_weights_and_logits(tmp_path):
     run = run_of("fcl", mixed_precision=True)
     source = run.source("train")

@@ -68,7 +68,6 @@ class Run:
     def method(self, source):
         """The compiled method on a fresh classifier."""
         s = self.settings
-        steps = data.steps_per_epoch(source, s.batch_size)
         with _precision(s.mixed_precision), devices.strategy(s.strategy).scope():
             classifier = models.build(s.model, source.image_shape, source.num_classes, seed=self.seed, resize=s.resize)
             if s.init_from_row and not self.start:
@@ -82,6 +81,7 @@ class Run:
                 devices.synchronize_batch_norm(method)
             method.check_views(s.views)
             method.check_batch(s.batch_size)
+            steps = 1 if method.in_one_go else data.steps_per_epoch(source, s.batch_size)
             schedule = optimizers.learning_rate_schedule(
                 s.schedule, s.learning_rate, steps_per_epoch=steps, epochs=s.epochs,
                 warmup_epochs=s.learning_rate_warmup_epochs, decay_rate=s.decay_rate, decay_epochs=s.decay_epochs,
@@ -96,10 +96,10 @@ class Run:
         method, pipeline = self.method(source), self.pipeline()
         has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_share)
         validation = self.source("validation") if has_validation else None
-        batches = data.training_batches(source, s.batch_size, seed=self.seed, **pipeline)
         text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
         with source.reading():
-            board = self.chief and callbacks.TensorBoard(os.path.join(folder, "tensorboard"), next(iter(batches)), text, s.profile)
+            shown = None if method.in_one_go else next(iter(data.training_batches(source, s.batch_size, seed=self.seed, **pipeline)))
+            board = self.chief and callbacks.TensorBoard(os.path.join(folder, "tensorboard"), shown, text, s.profile)
             result = training.fit(
                 method, source, epochs=s.epochs, batch_size=s.batch_size, **pipeline,
                 checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation,
