@@ -33,8 +33,8 @@ def servers():
         assert f"--data_service={address}; Ctrl-C ends it" in process.stdout.readline()
     yield started
     for process in started.values():
-        process.send_signal(signal.SIGINT)
-    assert {process.wait(30) for process in started.values()} <= {0, -signal.SIGKILL}
+        process.terminate()  # not SIGINT, which processes started in the background ignore
+    assert {process.wait(30) for process in started.values()} <= {-signal.SIGTERM, -signal.SIGKILL}
 
 
 def test_two_servers_make_the_batches_of_none_in_the_same_order(servers, source):
