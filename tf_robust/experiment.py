@@ -96,14 +96,16 @@ class Run:
         method, pipeline = self.method(source), self.pipeline()
         has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_share)
         validation = self.source("validation") if has_validation else None
-        text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
+        watching = []
         with source.reading():
-            shown = None if method.in_one_go else next(iter(data.training_batches(source, s.batch_size, seed=self.seed, **pipeline)))
-            board = self.chief and callbacks.TensorBoard(os.path.join(folder, "tensorboard"), shown, text, s.profile)
+            if self.chief:
+                shown = None if method.in_one_go else next(iter(data.training_batches(source, s.batch_size, seed=self.seed, **pipeline)))
+                text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
+                board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), shown, text, s.profile)
+                watching = [callbacks.History(os.path.join(folder, "history.json")), board]
             result = training.fit(
                 method, source, epochs=s.epochs, batch_size=s.batch_size, **pipeline,
-                checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation,
-                callbacks=[callbacks.History(os.path.join(folder, "history.json")), board] if self.chief else [],
+                checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation, callbacks=watching,
                 steps_per_execution=s.steps_per_execution, servers=s.data_service)
         if not self.chief:
             return result

@@ -15,10 +15,6 @@ OPTIONS = {**test_methods.OPTIONS, "fcl": {"k": 20, "weight": 0.5}, "contrastive
 WHOLE = ("cross_entropy", "input_gradient", "simclr", "moco", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
 
 
-def brighter(images, seed):
-    return tf.cast(test_methods.brighter(images, seed), images.dtype)
-
-
 def exact(images, seed):
     """Pictures in float64, so that their gradients are too."""
     return tf.cast(images, tf.float64)
