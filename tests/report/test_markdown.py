@@ -7,7 +7,7 @@ def test_markdown_holds_values_paper_differences_and_notes(three_seeds):
     text = markdown.to_markdown(tables.aggregate(three_seeds, PAPER), "Table 1", "python x", ["A note."])
     assert text.startswith("# Table 1\n\nAgainst xe, fcl improves un")
     assert "| xe | **0.910 ± 0.010** | 0.400 ± 0.050 (paper 0.407 ± 0.030) |" in text
-    assert "| fcl | +0.000 [-0.025, +0.025] | **+0.250 [+0.126, +0.374]** |" in text
+    assert "| fcl | +0.000 [-0.025, +0.025] | ▲ +0.250 [+0.126, +0.374] |" in text
     assert "```\npython x\n```" in text and text.endswith("- A note.\n")
 
 

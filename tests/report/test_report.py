@@ -41,7 +41,7 @@ def test_html_holds_verdict_values_and_differences(folder, three_seeds):
     text = (folder / "report.html").read_text()
     assert report.verdict(report.aggregate(three_seeds)) in text
     assert "0.400 ± 0.050<small>paper 0.400 ± 0.030</small>" in text
-    assert "<strong>+0.250 [+0.126, +0.374]</strong>" in text
+    assert "▲ +0.250 [+0.126, +0.374]" in text
     assert "6 runs, 3.0 minutes in all" in text
 
 

@@ -1,3 +1,5 @@
+import numpy as np
+
 from tf_robust.report import tables, wording
 
 
@@ -53,3 +55,14 @@ def test_values_without_interval_or_deviation(evaluate):
     run["rows"][0].update(low=None, high=None)
     entry, = tables.aggregate([run], {"xe": {"aurra": [0.5, None]}})["rows"]
     assert wording.value_text(entry) == "0.400" and wording.paper_text(entry) == "paper 0.500"
+
+
+def test_marks_tell_better_from_worse(evaluate):
+    values = {"xe": (0.5, 0.2, 0.9), "fcl": (0.8, 0.1, 0.1)}
+    runs = [evaluate(row, seed, dict(zip(("up", "flips/mean", "wide"), np.add(taken, (0.001 * seed, 0.001 * seed, 0)))))
+            for seed in range(3) for row, taken in values.items()]
+    runs += [evaluate("bad", seed, {"up": 0.3, "flips/mean": 0.4, "wide": (-5.0, 0.9, 5.0)[seed]}) for seed in range(3)]
+    table = tables.aggregate(runs)
+    marks = {key: wording.marked_difference(table, entry)[0] for key, entry in tables.cells(table).items() if key[0] != "xe"}
+    assert marks == {("fcl", "up"): "▲", ("fcl", "flips/mean"): "▲", ("fcl", "wide"): "▼", ("bad", "up"): "▼",
+                     ("bad", "flips/mean"): "▼", ("bad", "wide"): "-"}

@@ -6,7 +6,7 @@ import importlib.resources
 import pathlib
 
 from tf_robust.report import vega, wording
-from tf_robust.report.tables import cells, is_clear
+from tf_robust.report.tables import cells
 
 
 def to_html(table, title, charts, pictures, details, notes=()):
@@ -61,8 +61,7 @@ def _values(table):
 
 
 def _differences(table):
-    texts = {key: _emphasize(wording.difference_text(entry["difference"]), is_clear(table, entry))
-             for key, entry in cells(table).items() if entry["difference"]}
+    texts = {key: html.escape(wording.marked_difference(table, entry)) for key, entry in cells(table).items() if entry["difference"]}
     if not texts:
         return ""
     rows = [row for row in table["order"] if row != table["baseline"]]

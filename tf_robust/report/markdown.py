@@ -1,7 +1,7 @@
 """The table as Markdown for a file, and as plain text for the terminal."""
 
 from tf_robust.report import wording
-from tf_robust.report.tables import cells, is_clear
+from tf_robust.report.tables import cells
 
 _TERMINAL_MEASURES = 5
 
@@ -36,9 +36,7 @@ def _value_cells(table):
 
 
 def _difference_cells(table):
-    texts = {key: (wording.difference_text(entry["difference"]), is_clear(table, entry))
-             for key, entry in cells(table).items() if entry["difference"]}
-    return {key: f"**{text}**" if clear else text for key, (text, clear) in texts.items()}
+    return {key: wording.marked_difference(table, entry) for key, entry in cells(table).items() if entry["difference"]}
 
 
 def _grid(table, rows, texts):

@@ -6,7 +6,7 @@ from tf_robust.report.tables import CLEAN, gain, is_clear, lower_is_better
 
 _LISTED = 3  # measures that the verdict names of a kind
 
-CLEAR_NOTE = ("Bold: the interval excludes 0 or, with one pair, the intervals of the two values do not overlap. "
+CLEAR_NOTE = ("▲ better, ▼ worse: the interval excludes 0 or, with one pair, the intervals of the two values do not overlap. "
               "Intervals are not corrected for the number of comparisons.")
 
 
@@ -32,6 +32,12 @@ def paper_text(entry):
 
 def difference_text(difference):
     return f"{difference['mean']:+z.3f} {interval(difference['low'], difference['high'], '+')}".rstrip()
+
+
+def marked_difference(table, entry):
+    """The difference to the baseline; where it is outside chance, behind a mark that says whether it is for the better."""
+    mark = ("▲ " if gain(entry) > 0 else "▼ ") if is_clear(table, entry) else ""
+    return mark + difference_text(entry["difference"])
 
 
 def values_caption(table):
