@@ -109,3 +109,14 @@ def test_a_frame_has_a_line_for_every_run_and_measure(evaluate):
     frame = tables.to_frame([evaluate("xe", 0, {"un": 0.5, "bal": 0.6}), evaluate("xe", 1, {"un": 0.7})])
     assert frame.groupby("measure")["value"].mean().to_dict() == {"bal": 0.6, "un": pytest.approx(0.6)} and len(frame) == 3
     assert {"row", "seed", "measure", "value", "low", "high", "count", "data", "model"} <= set(frame.columns)
+
+
+def test_headlines_come_first(evaluate):
+    names = ("calibration/ece", "calibration/rms", "label_fraction_0.1/corruptions/noise", "label_fraction_0.1/corruptions/mean15",
+             "flips/mean_without_noise", "flips/tilt", "robust/l2_0.5", "clean", "corruptions/mean19")
+    runs = [evaluate(row, 0, dict.fromkeys(names, 0.5)) for row in ("xe", "fcl")]
+    table = tables.aggregate(runs, paper={"fcl": {"corruptions/mean19": [0.6, None]}})
+    assert table["headlines"] == ["calibration/rms", "label_fraction_0.1/corruptions/mean15", "flips/mean_without_noise",
+                                  "robust/l2_0.5", "clean", "corruptions/mean19"]
+    assert table["measures"] == [*table["headlines"], "calibration/ece", "label_fraction_0.1/corruptions/noise"]
+    assert table["details"] == ["flips/tilt"]

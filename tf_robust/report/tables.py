@@ -15,6 +15,7 @@ from tf_robust.evaluation import card
 CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")
 _LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/", "checks/failed")
+_HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}  # what stands for a family
 _MEMBERS = {*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, "shear"}
 
 
@@ -27,9 +28,10 @@ def aggregate(evaluations, paper=None, baseline=None):
         baseline: the row that the others are compared with; by default `xe`, `cross_entropy`, or the first.
 
     Returns:
-        {"rows": [entry], "order": [row names], "measures": [names], "details": [names], "baseline": name}; rows and
-        measures stand in the order in which they come. Details are the measures of one corruption, severity or
-        perturbation, where others sum them up. An entry has `row`, `measure`, `values` and `seeds` (sorted by seed), `mean`, `std`
+        {"rows": [entry], "order": [row names], "measures": [names], "headlines": [names], "details": [names], "baseline": name};
+        rows stand in the order in which they come, measures too, behind the headlines: of a family with many measures those that
+        stand for it, what the paper printed, and all others. Details are the measures of one corruption, severity or perturbation,
+        where others sum them up. An entry has `row`, `measure`, `values` and `seeds` (sorted by seed), `mean`, `std`
         (sample deviation; None with one seed), `paper`, `low` and `high` (95 %: of the mean over seeds; with one seed
         binomial), `difference`: None or {"baseline", "mean", "low", "high", "pairs"}, paired over common seeds (`low`
         and `high` are None with one pair).
@@ -44,6 +46,8 @@ def aggregate(evaluations, paper=None, baseline=None):
     order = list(dict.fromkeys(row for row, _ in found))
     taken = list(dict.fromkeys(measure for _, measure in found))
     measures = [measure for measure in taken if not is_detail(measure)] or taken
+    headlines = _headlines(measures, {measure for printed in (paper or {}).values() for measure in printed})
+    measures = [*headlines, *(measure for measure in measures if measure not in headlines)]
     if baseline is None:
         baseline = next((name for name in BASELINES if name in order), order[0])
     if baseline not in order:
@@ -52,7 +56,16 @@ def aggregate(evaluations, paper=None, baseline=None):
                 "difference": _difference(found, row, measure, baseline)}
                for row in order for measure in taken if (row, measure) in found]
     details = [measure for measure in taken if measure not in measures]
-    return {"rows": entries, "order": order, "measures": measures, "details": details, "baseline": baseline}
+    return {"rows": entries, "order": order, "measures": measures, "headlines": headlines, "details": details, "baseline": baseline}
+
+
+def _headlines(measures, printed):
+    """The measures that a reader looks for first; of a family whose headlines were not taken, all."""
+    def split(measure):
+        return card.plain(measure).split("/", 1)
+    there = {family for family, *rest in map(split, measures) if rest and rest[0] in _HEADLINES.get(family, ())}
+    return [measure for measure, (family, *rest) in zip(measures, map(split, measures))
+            if measure in printed or family not in there or rest[0] in _HEADLINES[family]]
 
 
 def is_detail(measure):

@@ -68,8 +68,8 @@ def best_cells(table):
 
 
 def verdict(table):
-    """One sentence: what the row with the largest mean gain over the measures that are not clean wins and loses."""
-    compared = [entry for entry in table["rows"] if entry["difference"] and entry["measure"] in table["measures"]]
+    """One sentence: what the row with the largest mean gain over the headlines that are not clean wins and loses."""
+    compared = [entry for entry in table["rows"] if entry["difference"] and entry["measure"] in table["headlines"]]
     if not compared:
         return _nothing_to_compare(table)
     gains = {row: _mean_gain(compared, row) for row in dict.fromkeys(entry["row"] for entry in compared)}
