@@ -59,6 +59,13 @@ def test_the_front_is_what_no_other_row_surpasses(evaluate):
     assert {value["row"] for value in values(charts.pareto(table)) if value["front"]} == {"left", "right", "same"}
 
 
+def test_names_of_near_points_stand_on_different_sides(evaluate):
+    places = {"first_row": (0.6, 0.6), "second_row": (0.61, 0.602), "far": (0.9, 0.9), "further": (0.1, 0.1)}
+    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in places.items()])
+    names = {value["row"]: value["name"] for value in values(charts.pareto(table))}
+    assert names["far"] == names["further"] == "right" and names["first_row"] != "right" and names["first_row"] != names["second_row"]
+
+
 def test_severities_are_means_over_the_corruptions_that_all_have(table, evaluate):
     by = {(value["row"], value["severity"]): value["accuracy"] for value in values(charts.severities(table))}
     assert by["xe", 2] == pytest.approx((0.2 + 0.3) / 2) and len(by) == 10

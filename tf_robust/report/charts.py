@@ -9,6 +9,8 @@ from tf_robust.report.tables import CLEAN, cells, lower_is_better
 from tf_robust.report.vega import COLOURS, Chart, by_row, lines_by_row, panels
 
 _ROBUST = ("corruptions/mean15", "corruptions/mean19", "robust/", "nun", "un")  # what stands against clean, the first there is
+_NAME_PLACES = {"right": {"align": "left", "dx": 7, "dy": -4}, "left": {"align": "right", "dx": -7, "dy": -4},
+                "above": {"align": "center", "dy": -14}, "below": {"align": "center", "dy": 14}}
 _TEXT = {"type": "nominal", "title": None, "sort": None}
 
 
@@ -50,7 +52,8 @@ def pareto(table):
         return None
     points = {row: (found[row, clean]["mean"], found[row, robust]["mean"]) for row in both}
     front = [row for row in both if not any(np.all(np.subtract(p, points[row]) >= 0) and p != points[row] for p in points.values())]
-    values = [{"row": row, "clean": x, "robust": y, "front": row in front} for row, (x, y) in points.items()]
+    places = _name_places(points)
+    values = [{"row": row, "clean": x, "robust": y, "front": row in front, "name": places[row]} for row, (x, y) in points.items()]
     x, y = ({"field": field, "type": "quantitative", "scale": {"zero": False, "padding": 30}, "title": title}  # room for names
             for field, title in (("clean", clean), ("robust", robust)))
     tips = [{"field": "row"}, {"field": "clean", "format": ".4f", "type": "quantitative", "title": clean},
@@ -60,8 +63,29 @@ def pareto(table):
          "mark": {"type": "line", "interpolate": "step-before", "strokeDash": [4, 3], "opacity": 0.5, "color": "currentColor"}},
         {"mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
          "encoding": {"color": {**by_row(table["order"]), "legend": None}, "tooltip": tips}},
-        {"mark": {"type": "text", "align": "left", "dx": 7, "dy": -4}, "encoding": {"text": {"field": "row"}}}]},
+        *({"transform": [{"filter": f"datum.name === '{place}'"}], "mark": {"type": "text", **_NAME_PLACES[place]},
+           "encoding": {"text": {"field": "row"}}} for place in dict.fromkeys(places.values()))]},
         f"{robust} over {clean}; the broken line joins the rows that no other surpasses in both.")
+
+
+def _name_places(points):
+    """{row: the side of its point where its name covers no other name or point, as far as there is one}, at a common width."""
+    (left, right), (bottom, top) = ((min(side), max(side)) for side in zip(*points.values()))
+    pixels = {row: (700 * (x - left) / ((right - left) or 1), 280 * (top - y) / ((top - bottom) or 1)) for row, (x, y) in points.items()}
+    taken, places = [(x - 5, y - 5, x + 5, y + 5) for x, y in pixels.values()], {}
+    for row, (x, y) in pixels.items():
+        width = 6.5 * len(row)
+        middle = x - width / 2
+        starts = {"right": (x + 7, y - 10), "left": (x - 7 - width, y - 10), "above": (middle, y - 20), "below": (middle, y + 8)}
+        boxes = {place: (across, down, across + width, down + 12) for place, (across, down) in starts.items()}
+        places[row] = min(boxes, key=lambda place: sum(_overlap(boxes[place], other) for other in taken))
+        taken.append(boxes[places[row]])
+    return places
+
+
+def _overlap(one, other):
+    across, down = (min(one[i + 2], other[i + 2]) - max(one[i], other[i]) for i in (0, 1))
+    return max(0, across) * max(0, down)
 
 
 def corruption_groups(table):
