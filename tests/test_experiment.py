@@ -4,6 +4,7 @@ import json
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tf_robust import evaluation, experiment, export, loading
@@ -26,6 +27,18 @@ def test_mixed_precision_is_that_of_a_run():
         assert keras.config.dtype_policy().name == "float32"  # as before
         assert {layer.compute_dtype for layer in method.classifier.layers[1:-2]} == {"bfloat16" if mixed else "float32"}
         assert {weight.dtype for weight in method.classifier.variables} == {"float32"}
+
+
+def test_what_xla_compiles_trains_and_gathers_no_statistics(tmp_path):
+    run = run_of("fcl", jit_compile=True)
+    run.train(str(tmp_path), run.source("train"))
+    plain = run_of("fcl")
+    plain.train(str(tmp_path / "plain"), plain.source("train"))
+    compiled, uncompiled = (json.loads((folder / "history.json").read_text()) for folder in (tmp_path, tmp_path / "plain"))
+    assert [entry["total"] for entry in compiled] == [pytest.approx(entry["total"], rel=1e-3) for entry in uncompiled]
+    run = run_of("fcl", jit_compile=True, synchronize_batch_norm=True)
+    with pytest.raises(ValueError, match="Expected jit_compile=false with synchronize_batch_norm"):
+        run.method(run.source("train"))
 
 
 def test_what_is_trained_in_one_go_has_no_batches(tmp_path):

@@ -7,7 +7,7 @@ A model is a callable from float32 [N, H, W, C] in [0, 1] to logits or embedding
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import losses
+from tf_robust import losses, philox
 from tf_robust.data import image_ops
 from tf_robust.outputs import output
 
@@ -90,7 +90,7 @@ def squared_sensitivity_estimate(encoder, images, *, projections=16, seed=0):
         with tf.GradientTape() as tape:
             tape.watch(images)
             embedding = output(encoder, images, "embedding")
-            bits = tf.random.stateless_uniform(tf.shape(embedding), [seed, projection], 0, 2, tf.int32)
+            bits = philox.uniform(tf.shape(embedding), [seed, projection], 0, 2, tf.int32)
             projected = tf.reduce_sum(embedding * tf.cast(2 * bits - 1, embedding.dtype))
         return _gradient(tape, projected, images) ** 2
 

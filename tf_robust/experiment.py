@@ -78,6 +78,8 @@ class Run:
             method = methods.METHODS[s.method](classifier, seed=self.seed, examples=len(source),
                                                **self.hyperparameters["method"])
             if s.synchronize_batch_norm:
+                if s.jit_compile:
+                    raise ValueError("Expected jit_compile=false with synchronize_batch_norm, which gathers. Received: true")
                 devices.synchronize_batch_norm(method)
             method.check_views(s.views)
             method.check_batch(s.batch_size)
@@ -86,7 +88,8 @@ class Run:
                 s.schedule, s.learning_rate, steps_per_epoch=steps, epochs=s.epochs,
                 warmup_epochs=s.learning_rate_warmup_epochs, decay_rate=s.decay_rate, decay_epochs=s.decay_epochs,
                 decay_factor=s.decay_factor)
-            method.compile(optimizer=optimizers.build(s.optimizer, schedule, momentum=s.momentum, nesterov=s.nesterov))
+            optimizer = optimizers.build(s.optimizer, schedule, momentum=s.momentum, nesterov=s.nesterov)
+            method.compile(optimizer, jit_compile=s.jit_compile)
         return method
 
     def train(self, folder, source):

@@ -65,9 +65,11 @@ def test_some_normal_numbers_are_spared():
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 2.5])
 def test_gamma_and_beta_numbers_are_of_their_distributions(alpha):
-    gamma, beta = (kind(alpha, (1000,)).numpy().ravel() for kind in (Draws(1, np.arange(20)).gamma, Draws(1, np.arange(20)).beta))
+    gamma = Draws(1, np.arange(20)).gamma(alpha, (1000,)).numpy().ravel()
+    beta, skewed = (Draws(1, np.arange(20)).beta(alpha, other, (1000,)).numpy().ravel() for other in (alpha, 5.0))
     assert scipy.stats.kstest(gamma, "gamma", (alpha,)).pvalue > 1e-3 and gamma.min() > 0
     assert scipy.stats.kstest(beta, "beta", (alpha, alpha)).pvalue > 1e-3
+    assert scipy.stats.kstest(skewed, "beta", (alpha, 5.0)).pvalue > 1e-3
 
 
 def test_a_seed_of_two_numbers_is_another_stream():

@@ -24,9 +24,9 @@ def views(name):
     return (clean, *[brighter] * (VIEWS.get(name, 1) - 1))
 
 
-def build(name, network, **options):
+def build(name, network, jit_compile=False, **options):
     method = methods.METHODS[name](network, **{**OPTIONS.get(name, {}), **options})
-    method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
+    method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9), jit_compile=jit_compile)
     method.optimizer.build(method.trainable_variables)
     return method
 
@@ -129,6 +129,37 @@ def test_mixed_precision_changes_a_step_a_little_and_differentiates_in_float32(n
     assert (mixed_terms != terms).any()
     loosely = name in ("simclr", "moco")  # of embeddings that differ little at the start, in bfloat16
     assert np.linalg.norm(mixed_gradient - gradient) < (0.4 if loosely else 0.1) * np.linalg.norm(gradient)
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_a_step_that_xla_compiles_is_the_same(name, network, source):
+    if not methods.METHODS[name].compiles:
+        with pytest.raises(ValueError, match="Expected jit_compile=false for PuzzleMix"):
+            build(name, network(), jit_compile=True)
+        return
+    trained = []
+    for jit_compile in (False, True):
+        method = build(name, network(), jit_compile)
+        run_steps = training.steps_function(method)
+        run_steps(batches(source(), 3, name=name), tf.constant(3))
+        trained.append([v.numpy() for v in method.variables])
+    for plain, compiled in zip(*trained):
+        np.testing.assert_allclose(compiled, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_what_xla_compiles_trains_on_two_replicas_but_gathers_nothing(network, source, two_replicas):
+    trained = []
+    for jit_compile in (False, True):
+        with two_replicas.scope():
+            method = build("cross_entropy", network(batch_norm=False), jit_compile)
+        training.fit(method, source(), epochs=1, batch_size=12)
+        trained.append(weights(method))
+    for plain, compiled in zip(*trained):
+        np.testing.assert_allclose(compiled, plain, atol=1e-5)
+    with two_replicas.scope():
+        method = build("simclr", network(batch_norm=False), jit_compile=True)
+    with pytest.raises(ValueError, match="Expected jit_compile=false for SimCLR on several devices"):
+        training.fit(method, source(), epochs=1, batch_size=12, views=views("simclr"))
 
 
 def test_ramp_rises_linearly_from_the_start(network):

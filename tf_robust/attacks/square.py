@@ -9,6 +9,7 @@ import bisect
 import numpy as np
 import tensorflow as tf
 
+from tf_robust import philox
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import finite
 from tf_robust.attacks.gradient import BallAttack
@@ -42,7 +43,7 @@ class Square(BallAttack):
 
         def step(i, left, best, found):
             around, here, aim = tf.gather(images, left), tf.gather(found, left), goal.at(left)
-            draws = Draws(tf.random.experimental.stateless_fold_in(seed, i), tf.gather(indices, left), "square")
+            draws = Draws(philox.fold(seed, i), tf.gather(indices, left), "square")
             tried = self.inside(around + changes.next(here - around, draws, i), around, self.radius)
             logits = finite(predict(tried))
             margin, reached = aim.margin(logits), aim.reached(logits)

@@ -8,6 +8,8 @@ import numpy as np
 import scipy.optimize
 import tensorflow as tf
 
+from tf_robust import philox
+
 RATE = 0.15
 FLOOR = 0.1  # on the [0, 1] scale; see `nonuniform_probabilities`
 
@@ -32,7 +34,7 @@ def draw(seed, indices, size):
     """What is random: {"choice", "gray"}: float32 [N, H, W] each, uniform in [0, 1). size: (H, W)."""
     def one(index):
         key = tf.stack([tf.constant(seed, tf.int64), tf.cast(index, tf.int64)])
-        return tf.random.stateless_uniform(tf.concat([size, [2]], 0), key)
+        return philox.uniform(tf.concat([size, [2]], 0), key)
     drawn = tf.map_fn(one, indices, fn_output_signature=tf.float32)
     return {"choice": drawn[..., 0], "gray": drawn[..., 1]}
 

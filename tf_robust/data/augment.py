@@ -7,6 +7,7 @@ made of the augmented picture, a view each: `clean,augmix,augmix`.
 
 import tensorflow as tf
 
+from tf_robust import philox
 from tf_robust.data import image_ops
 from tf_robust.data.augmix import augmix, augmix_chain
 from tf_robust.data.autoaugment import autoaugment
@@ -22,10 +23,10 @@ def crop_flip(images, seed, *, padding: int = 4):
     if padding < 0:
         raise ValueError(f"Expected padding >= 0. Received: {padding}")
     count, (height, width) = tf.shape(images)[0], images.shape[1:3]
-    corners = tf.random.stateless_uniform([count, 2], seed, 0, 2 * padding + 1, tf.int32)
+    corners = philox.uniform([count, 2], seed, 0, 2 * padding + 1, tf.int32)
     padded = tf.pad(images, [[0, 0], [padding, padding], [padding, padding], [0, 0]])
     cropped = image_ops.crop_at(padded, corners[:, 0], corners[:, 1], height, width)
-    mirror = tf.random.stateless_uniform([count, 1, 1, 1], image_ops.fold(seed, 1)) < 0.5
+    mirror = philox.uniform([count, 1, 1, 1], image_ops.fold(seed, 1)) < 0.5
     return tf.where(mirror, cropped[:, :, ::-1], cropped)
 
 
@@ -45,7 +46,7 @@ def patch_gaussian(images, seed, *, size: int = 25, sigma: float = 0.1, random_s
     if size < 1 or not sigma > 0:
         raise ValueError(f"Expected size >= 1 and sigma > 0. Received: size={size}, sigma={sigma}")
     count, (height, width) = tf.shape(images)[0], images.shape[1:3]
-    uniform = tf.random.stateless_uniform([count, 4], seed)
+    uniform = philox.uniform([count, 4], seed)
     sides = tf.floor(uniform[:, 3] * size) + 1.0 if random_size else tf.fill([count], float(size))
 
     def inside(draw, length):  # -> bool [N, length]
@@ -55,7 +56,7 @@ def patch_gaussian(images, seed, *, size: int = 25, sigma: float = 0.1, random_s
 
     patch = inside(uniform[:, 0], height)[:, :, None] & inside(uniform[:, 1], width)[:, None, :]
     deviations = sigma * (uniform[:, 2] if random_sigma else tf.ones([count]))[:, None, None, None]
-    noise = deviations * tf.random.stateless_normal(tf.shape(images), image_ops.fold(seed, 1))
+    noise = deviations * philox.normal(tf.shape(images), image_ops.fold(seed, 1))
     return tf.where(patch[..., None], tf.clip_by_value(images + noise, 0.0, 1.0), images)
 
 

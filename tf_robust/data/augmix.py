@@ -79,7 +79,7 @@ def draw(seed, indices, shape, severity=3.0, width=3, depth=-1, alpha=1.0, all_o
     gammas = draws.gamma(float(alpha), [width])
     return {"operation": operation, "amount": _amounts(operation, level, sign, shape),
             "depth": longest if depth == -1 else tf.fill(tf.shape(longest), depth),
-            "weights": gammas / tf.reduce_sum(gammas, axis=1, keepdims=True), "share": draws.beta(float(alpha))}
+            "weights": gammas / tf.reduce_sum(gammas, axis=1, keepdims=True), "share": draws.beta(float(alpha), float(alpha))}
 
 
 def _amounts(operation, level, sign, shape):

@@ -11,6 +11,7 @@ import typing
 import numpy as np
 import tensorflow as tf
 
+from tf_robust import philox
 from tf_robust.data import pillow_ops
 
 # ((operation, probability, level), (operation, probability, level)), a row a sub-policy
@@ -100,7 +101,7 @@ def draw(seed, count, policy, shape, magnitudes="paper"):
     Returns:
         (int32 [count, 2], places in `operations(policy)`, -1 for none; float32 [count, 2], Pillow's arguments)
     """
-    uniform = tf.random.stateless_uniform([count, 5], seed)
+    uniform = philox.uniform([count, 5], seed)
     rows = tf.gather(tf.constant(_table(policy, tuple(shape), magnitudes)), tf.cast(uniform[:, 0] * 25.0, tf.int32))
     places, probabilities, amounts, signed = tf.unstack(rows, axis=2)  # [count, 2] each
     chosen = tf.where(uniform[:, 1:3] < probabilities, places, tf.fill([count, 2], -1.0))

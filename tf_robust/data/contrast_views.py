@@ -11,6 +11,7 @@ import typing
 
 import tensorflow as tf
 
+from tf_robust import philox
 from tf_robust.data import augmix, colour, filters, image_ops
 from tf_robust.data.image_ops import fold
 
@@ -100,7 +101,7 @@ def urrl(images, seed, *, share: float = 0.5, other: typing.Literal["moco_v2", "
         raise ValueError(f"Expected other in moco_v2, moco_v1. Received: {other!r}")
     images = _window(images, fold(seed, 0), smallest)
     count = tf.shape(images)[0]
-    robust = tf.random.stateless_uniform([count], fold(seed, 1)) < share
+    robust = philox.uniform([count], fold(seed, 1)) < share
     return image_ops.apply_chosen(images, tf.cast(robust, tf.int32), tf.zeros([count]), [
         lambda some, _: (_moco_v2_colours(some, fold(seed, 2), blur) if other == "moco_v2"
                          else _moco_v1_colours(some, fold(seed, 2))),
@@ -131,10 +132,10 @@ def _moco_v2_colours(images, seed, blur):
 def _jitter(images, seed, probability, strengths):
     """Colour jitter of each picture with the probability: factors within 1 +- strength, not below 0; hue within +- strength."""
     count = tf.shape(images)[0]
-    order = tf.argsort(tf.random.stateless_uniform([count, 4], fold(seed, 0)), axis=1)
+    order = tf.argsort(philox.uniform([count, 4], fold(seed, 0)), axis=1)
     middle = tf.constant([1.0, 1.0, 1.0, 0.0])
     lowest = tf.maximum(middle - tf.constant(strengths), [0.0, 0.0, 0.0, -1.0])
-    amounts = lowest + tf.random.stateless_uniform([count, 4], fold(seed, 1)) * (middle + tf.constant(strengths) - lowest)
+    amounts = lowest + philox.uniform([count, 4], fold(seed, 1)) * (middle + tf.constant(strengths) - lowest)
     return _some(colour.jittered, images, fold(seed, 2), probability, order, amounts)
 
 
@@ -144,14 +145,14 @@ def _gray(images, seed):
 
 def _blur(images, seed):
     """A Gaussian blur of half of the pictures, with a deviation of 0.1 to 2 pixels, cut off after two deviations."""
-    sigma = tf.random.stateless_uniform([tf.shape(images)[0]], fold(seed, 0), 0.1, 2.0)
+    sigma = philox.uniform([tf.shape(images)[0]], fold(seed, 0), 0.1, 2.0)
     blurred = functools.partial(filters.gaussian_blur, truncate=2.0, mode="reflect")
     return _some(blurred, images, fold(seed, 1), 0.5, sigma)
 
 
 def _some(function, images, seed, probability, *arguments):
     """The function of those pictures, and their share of the arguments [N, ...], that are drawn with the probability."""
-    chosen = tf.random.stateless_uniform([tf.shape(images)[0]], seed) < probability
+    chosen = philox.uniform([tf.shape(images)[0]], seed) < probability
     places = tf.range(tf.shape(images)[0])
     return image_ops.apply_chosen(images, tf.where(chosen, 0, -1), places, [
         lambda some, at: function(some, *(tf.gather(argument, at) for argument in arguments))])

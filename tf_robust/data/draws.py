@@ -11,7 +11,8 @@ import numpy as np
 import scipy.special
 import tensorflow as tf
 
-_PHILOX = 1
+from tf_robust import philox
+
 _BLOCK = 4  # numbers of 32 bits that one step of the generator's counter gives
 _LEVELS = 2**16
 
@@ -32,7 +33,7 @@ class Draws:
         self._in_one_piece = indices.shape.rank == 0
         self.indices = tf.range(indices) if self._in_one_piece else indices
         seed = tf.cast(seed, tf.int64)
-        self._seed = seed if seed.shape.rank == 0 else tf.random.stateless_uniform([], seed, None, None, tf.int64)
+        self._seed = seed if seed.shape.rank == 0 else philox.uniform([], seed, None, None, tf.int64)
         self._purpose = "/".join(map(str, purpose))
         self._calls = 0
 
@@ -53,9 +54,9 @@ class Draws:
         """float32 [N, *shape], Gamma(alpha, 1): the quantiles at the middles of 65,536 equal parts."""
         return tf.gather(tf.constant(_gamma_quantiles(alpha)), tf.cast(self._bits(shape), tf.int32))
 
-    def beta(self, alpha, shape=()):
-        """float32 [N, *shape], Beta(alpha, alpha): the quantiles at the middles of 65,536 equal parts."""
-        return tf.gather(tf.constant(_beta_quantiles(alpha)), tf.cast(self._bits(shape), tf.int32))
+    def beta(self, alpha, beta, shape=()):
+        """float32 [N, *shape], Beta(alpha, beta): the quantiles at the middles of 65,536 equal parts."""
+        return tf.gather(tf.constant(_beta_quantiles(alpha, beta)), tf.cast(self._bits(shape), tf.int32))
 
     def integers(self, shape, low, high):
         """int32 [N, *shape] in low..high - 1, of at most 32,767 values."""
@@ -65,14 +66,13 @@ class Draws:
         """uint16 [N, *shape]"""
         self._calls += 1
         stream = zlib.crc32(f"{self._purpose}/{self._calls}".encode())
-        key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.stack([self._seed, tf.constant(stream, tf.int64)]))
+        key, counter = philox.key_and_counter(tf.stack([self._seed, tf.constant(stream, tf.int64)]))
         values = int(np.prod(shape))
         blocks = -(-values // (2 * _BLOCK))
 
         def rows(first, count):
             start = counter + tf.stack([tf.cast(first * blocks, tf.uint64), tf.zeros([], tf.uint64)])
-            words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-                shape=tf.stack([count, blocks * _BLOCK]), key=key, counter=start, alg=_PHILOX, dtype=tf.uint32)
+            words = philox.full_range(tf.stack([count, blocks * _BLOCK]), key, start)
             return tf.reshape(tf.bitcast(words, tf.uint16), [count, 2 * blocks * _BLOCK])
         count = tf.shape(self.indices)[0]
         if self._in_one_piece:
@@ -106,5 +106,5 @@ def _gamma_quantiles(alpha):
 
 
 @functools.lru_cache(maxsize=4)
-def _beta_quantiles(alpha):
-    return scipy.special.betaincinv(alpha, alpha, _MIDDLES).astype(np.float32)
+def _beta_quantiles(alpha, beta):
+    return scipy.special.betaincinv(alpha, beta, _MIDDLES).astype(np.float32)

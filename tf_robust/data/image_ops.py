@@ -5,11 +5,13 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from tf_robust import philox
+
 
 def fold(seed, purpose):
     """Another int [2] seed for each purpose (an int). Not `seed + 1`: that is the next step's or example's seed."""
     seed = tf.cast(seed, tf.int64)
-    return tf.random.experimental.stateless_fold_in(tf.reverse(seed, [0]), tf.constant(purpose, tf.int64))
+    return philox.fold(tf.reverse(seed, [0]), tf.constant(purpose, tf.int64))
 
 
 def to_float(images):
@@ -71,7 +73,7 @@ def random_windows(count, shape, seed, smallest=0.08):
     Returns:
         (top and left corners [count, 2], heights and widths [count, 2]), float32 of whole numbers
     """
-    draws = tf.random.stateless_uniform([count, 10, 4], seed)
+    draws = philox.uniform([count, 10, 4], seed)
     area = shape[0] * shape[1] * (smallest + (1.0 - smallest) * draws[..., 0])
     aspect = tf.exp((2.0 * draws[..., 1] - 1.0) * tf.math.log(4.0 / 3.0))  # width over height
     sides = tf.stack([tf.round(tf.sqrt(area / aspect)), tf.round(tf.sqrt(area * aspect))], axis=-1)  # [count, 10, 2]
@@ -90,7 +92,7 @@ def random_resized_crop_flip(image, size, seed):
     corner, window = random_windows(1, tf.cast(tf.shape(image)[:2], tf.float32), seed)
     corner, window = tf.cast(corner[0], tf.int32), tf.cast(window[0], tf.int32)
     image = resize(image[corner[0]:corner[0] + window[0], corner[1]:corner[1] + window[1]], size, size)
-    mirror = tf.random.stateless_uniform([], fold(seed, 1)) < 0.5
+    mirror = philox.uniform([], fold(seed, 1)) < 0.5
     return tf.clip_by_value(tf.where(mirror, image[:, ::-1], image), 0, 255)
 
 

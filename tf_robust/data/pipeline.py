@@ -4,6 +4,7 @@ import typing
 
 import tensorflow as tf
 
+from tf_robust import philox
 from tf_robust.data import image_ops, service
 from tf_robust.data.augment import clean
 
@@ -47,7 +48,7 @@ def training_batches(source, batch_size, *, seed, step=0, augmentations=(), view
         picture, shape = image_ops.to_float(images), [batch_size, *source.image_shape]
 
         def applied(function, picture, purpose):
-            return tf.ensure_shape(function(picture, tf.random.experimental.stateless_fold_in(
+            return tf.ensure_shape(function(picture, philox.fold(
                 tf.stack([tf.constant(seed, tf.int64), step]), purpose)), shape)
         for position, augment in enumerate(augmentations):
             picture = applied(augment, picture, 1000 + position)

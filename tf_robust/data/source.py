@@ -7,6 +7,8 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
+from tf_robust import philox
+
 _SUBSET_SEED = 20210101  # a fixed draw: every method sees the same subset
 
 
@@ -110,7 +112,7 @@ def epoch_order(size, seed, epoch):
 
 def example_seed(seed, epoch, position):
     """int [2] for one example's stateless draws in one epoch."""
-    fold = tf.random.experimental.stateless_fold_in
+    fold = philox.fold
     return fold(tf.stack([tf.constant(seed, tf.int64), epoch]), tf.cast(position, tf.int64))
 
 

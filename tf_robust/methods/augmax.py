@@ -12,7 +12,7 @@ moving averages. They share scale and offset with the other pictures, and there 
 
 import tensorflow as tf
 
-from tf_robust import losses
+from tf_robust import losses, philox
 from tf_robust.data import image_ops
 from tf_robust.methods.base import Method
 from tf_robust.methods.checks import positive
@@ -93,7 +93,7 @@ class AugMax(Method):
 
 def started(seed, count, chains):
     """Where climbing starts: (scores [count, chains], share [count]), uniform in [0, 1)."""
-    return (tf.random.stateless_uniform([count, chains], seed), tf.random.stateless_uniform([count], image_ops.fold(seed, 1)))
+    return (philox.uniform([count, chains], seed), philox.uniform([count], image_ops.fold(seed, 1)))
 
 
 def mixture(clean, chains, scores, share):

@@ -6,7 +6,7 @@ import typing
 import keras
 import tensorflow as tf
 
-from tf_robust import devices, losses
+from tf_robust import devices, losses, philox
 
 
 class Method(keras.Model):
@@ -33,7 +33,19 @@ class Method(keras.Model):
         self.built = True
 
     term_names = ("cross_entropy",)
+    compiles = True  # XLA has all that its gradients are made of
     in_one_go = False  # trained by `solve`, not in epochs
+
+    def compile(self, optimizer, jit_compile=False):
+        """As Keras' own. jit_compile: XLA compiles a step's gradients; the rest of the step stays as it is.
+
+        Raises:
+            ValueError: XLA cannot compile this method.
+        """
+        if jit_compile and not self.compiles:
+            raise ValueError(f"Expected jit_compile=false for {type(self).__name__}, part of which is not TensorFlow's. Received: true")
+        super().compile(optimizer=optimizer, jit_compile=False)  # Keras would compile the whole step, with its checks
+        self.compiled_gradients = tf.function(self.gradients, autograph=False, jit_compile=True) if jit_compile else None
 
     def loss_terms(self, batch, training):
         """{name: per-example [N] or scalar} for every name in `term_names`, and the clean logits.
@@ -89,6 +101,9 @@ class Method(keras.Model):
         """Features [n, ...] of this replica -> [N, ...] of all, in the replicas' order; gradients flow through."""
         if tf.distribute.get_strategy().num_replicas_in_sync == 1:
             return features
+        if self.compiled_gradients:
+            raise ValueError(f"Expected jit_compile=false for {type(self).__name__} on several devices: what XLA compiles cannot gather "
+                             "from the others. Received: true")
         return tf.distribute.get_replica_context().all_gather(features, axis=0)
 
     def encode(self, images, training, update_statistics=True):
@@ -100,18 +115,18 @@ class Method(keras.Model):
         """int64 [2] for stateless draws, different for every step, replica and purpose (an int)."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)])
-        fold = tf.random.experimental.stateless_fold_in
-        return fold(fold(seed, tf.cast(replica, tf.int64)), tf.constant(purpose, tf.int64))
+        return philox.fold(philox.fold(seed, tf.cast(replica, tf.int64)), tf.constant(purpose, tf.int64))
 
     def shared_seed(self, step, purpose):
         """int64 [2] as `random_seed`, the same on all replicas."""
-        fold = tf.random.experimental.stateless_fold_in
-        return fold(tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)]), tf.constant(-1 - purpose, tf.int64))
+        return philox.fold(tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)]), tf.constant(-1 - purpose, tf.int64))
 
     def train_step(self, batch):
         step = batch.step[0]
-        gradients, terms, logits, statistics = self.gradients(batch, step)
-        finite = tf.debugging.check_numerics(tf.add_n([tf.reduce_sum(g) for g in gradients]), "gradient")
+        gradients, terms, logits, statistics = (self.compiled_gradients or self.gradients)(batch, step)
+        finite = [tf.debugging.check_numerics(terms[name], f"loss term '{name}'") for name in self.term_names]
+        with tf.control_dependencies(finite):
+            finite = tf.debugging.check_numerics(tf.add_n([tf.reduce_sum(g) for g in gradients]), "gradient")
         with tf.control_dependencies([finite]):  # nothing changes in a step that diverges
             for variable, value in zip(self.non_trainable_variables, statistics):
                 variable.assign(value)
@@ -130,7 +145,7 @@ class Method(keras.Model):
         variables = self.trainable_variables
         with keras.StatelessScope() as scope, tf.GradientTape() as tape:
             terms, logits = loss_terms(batch, training=True)
-            terms = {name: self._reduce(name, terms[name]) for name in self.term_names}
+            terms = {name: self._reduce(terms[name]) for name in self.term_names}
             loss = tf.add_n(list(terms.values()))
         gradients = tape.gradient(loss, [v.value for v in variables], unconnected_gradients="zero")
         if self.weight_decay:
@@ -140,12 +155,12 @@ class Method(keras.Model):
         statistics = [v.value if s is None else s for v, s in zip(self.non_trainable_variables, statistics)]
         return gradients, {"total": loss, **terms}, logits, statistics
 
-    def _reduce(self, name, term):
+    def _reduce(self, term):
         """This replica's share of a term: over all replicas the shares add up to it."""
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if term.shape.rank == 1:
             term = tf.reduce_sum(term) / tf.cast(tf.shape(term)[0], term.dtype)
-        return tf.debugging.check_numerics(term / replicas, f"loss term '{name}'")
+        return term / replicas
 
     @property
     def metrics(self):

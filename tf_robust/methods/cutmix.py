@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tf_robust import philox
 from tf_robust.methods import mixing
 from tf_robust.methods.base import Method
 from tf_robust.methods.checks import positive
@@ -25,7 +26,7 @@ class CutMix(Method):
         step, images = batch.step[0], batch.views[0]
         partner = mixing.partners(self.random_seed(step, 0), tf.shape(images)[0])
         share = mixing.beta(self.shared_seed(step, 0), self.alpha, self.alpha)
-        draws = tf.random.stateless_uniform([3], self.shared_seed(step, 1))
+        draws = philox.uniform([3], self.shared_seed(step, 1))
         share = tf.where(draws[2] < self.probability, share, 1.0)
         mask, share = box(images.shape[1:3], draws[:2], share)
         logits = self.encode(tf.where(mask, tf.gather(images, partner), images), training)["logits"]

@@ -13,7 +13,7 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import losses
+from tf_robust import losses, philox
 from tf_robust.methods.base import AuxiliaryTermMethod
 from tf_robust.methods.checks import positive
 
@@ -27,15 +27,33 @@ def lowest(scores, k):
     Returns:
         bool [N, D]
     """
-    threshold = tf.raw_ops.NthElement(input=scores, n=k - 1)[:, None]  # [N, 1], linear in D where sorting is not
-    chosen = scores <= threshold
+    ordered = _ordered(scores)
+    threshold = _kth(ordered, k)
+    chosen = ordered <= threshold
 
     def without_surplus():
-        equal, below = scores == threshold, scores < threshold
+        equal, below = ordered == threshold, ordered < threshold
         room = k - tf.math.count_nonzero(below, axis=1, keepdims=True, dtype=tf.int32)
         return below | (equal & (tf.cumsum(tf.cast(equal, tf.int32), axis=1) <= room))
     ties = tf.math.count_nonzero(chosen, dtype=tf.int32) > k * tf.shape(scores)[0]
     return tf.cond(ties, without_surplus, lambda: chosen)
+
+
+def _ordered(scores):
+    """[N, D] -> int32 [N, D] in the same order, that of float32."""
+    bits = tf.bitcast(tf.cast(scores, tf.float32) + 0.0, tf.int32)  # -0.0 becomes 0.0
+    return tf.where(bits < 0, tf.bitwise.bitwise_xor(bits, tf.int32.max), bits)
+
+
+def _kth(values, k):
+    """The k-th smallest of each row of int32 [N, D]: [N, 1], found bit by bit. Linear in D, where sorting is not."""
+    def fewer(limit):
+        return tf.math.count_nonzero(values <= limit, axis=1, keepdims=True, dtype=tf.int32) < k
+
+    def with_bit(bit, found):
+        return bit // 2, found + tf.where(fewer(found + (bit - 1)), bit, 0)
+    start = tf.where(fewer(tf.constant(-1)), 0, tf.int32.min)
+    return tf.while_loop(lambda bit, found: bit > 0, with_bit, (tf.constant(2**30), start))[1]
 
 
 def perturb(images, scores, k, sigma, seed):
@@ -49,7 +67,7 @@ def perturb(images, scores, k, sigma, seed):
         different values unless 2k > H * W * C.
     """
     flat = tf.reshape(scores, [tf.shape(images)[0], -1])
-    noise = sigma * tf.random.stateless_normal(tf.shape(images), seed, dtype=images.dtype)
+    noise = sigma * tf.cast(philox.normal(tf.shape(images), seed), images.dtype)
     low, high = (tf.reshape(lowest(signed, k), tf.shape(images)) for signed in (flat, -flat))
     return tuple(tf.where(chosen, images + noise, images) for chosen in (low, high))
 
@@ -96,7 +114,7 @@ class FeatureContrastive(AuxiliaryTermMethod):
             clean = self.encode(images, training)
             cross_entropy = losses.cross_entropy(batch.labels, clean["logits"])
         utility = tf.stop_gradient(tf.abs(tape.gradient(cross_entropy, images)))
-        scores = utility if self.selection == "utility" else tf.random.stateless_uniform(
+        scores = utility if self.selection == "utility" else philox.uniform(
             tf.shape(images), self.random_seed(step, 0))
         low, high = (self.encode_perturbed(perturbed, training) for perturbed in perturb(
             images, scores, self.k, self.sigma, self.random_seed(step, 1)))

@@ -6,7 +6,7 @@ is the positive, the batch's other pictures are the negatives.
 
 import tensorflow as tf
 
-from tf_robust import losses
+from tf_robust import losses, philox
 from tf_robust.methods.base import AuxiliaryTermMethod
 from tf_robust.methods.checks import positive
 
@@ -24,7 +24,7 @@ class GaussianMethod(AuxiliaryTermMethod):
 
     def encode_noised(self, batch, training):
         images = batch.views[0]
-        noise = tf.random.stateless_normal(tf.shape(images), self.random_seed(batch.step[0], 0))
+        noise = philox.normal(tf.shape(images), self.random_seed(batch.step[0], 0))
         return self.encode(images + self.sigma * noise, training, update_statistics=False)
 
 

@@ -8,6 +8,7 @@ approximate this softmax by noise-contrastive estimation; here, as in later code
 import keras
 import tensorflow as tf
 
+from tf_robust import philox
 from tf_robust.methods.memory import MemoryMethod
 from tf_robust.models import heads
 
@@ -51,7 +52,7 @@ class InstDis(MemoryMethod):
         candidates = tf.range(rows, dtype=tf.int64)
         if self.negatives < rows:
             seed = self.shared_seed(batch.step[0], 0)
-            candidates = tf.random.stateless_uniform([self.negatives], seed, 0, rows, tf.int64)
+            candidates = philox.uniform([self.negatives], seed, 0, rows, tf.int64)
         others = tf.matmul(found, tf.gather(self.memory.value, candidates), transpose_b=True) / self.temperature
         others = tf.where(candidates[None] == batch.positions[:, None], others.dtype.min, others)  # itself is no negative
         positive = tf.reduce_sum(found * own, axis=1, keepdims=True) / self.temperature
@@ -100,7 +101,7 @@ class PIRL(InstDis):
         tiles = tiled(images, self.tile)
         count = tf.shape(images)[0]
         projected = self.tile_head(self.tile_encoder(tf.reshape(tiles, [-1, *tiles.shape[2:]]), training=True))
-        order = tf.argsort(tf.random.stateless_uniform([count, 9], self.random_seed(step, 1)), axis=1)
+        order = tf.argsort(philox.uniform([count, 9], self.random_seed(step, 1)), axis=1)
         shuffled = tf.gather(tf.reshape(projected, [count, 9, projected.shape[-1]]), order, batch_dims=1)
         return tf.math.l2_normalize(self.jigsaw_head(tf.reshape(shuffled, [count, 9 * projected.shape[-1]])), axis=1)
 

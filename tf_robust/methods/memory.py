@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tf_robust import philox
 from tf_robust.methods.checks import positive
 from tf_robust.methods.contrastive import ContrastiveMethod
 
@@ -18,7 +19,7 @@ class MemoryMethod(ContrastiveMethod):
         if rows < 1:
             raise ValueError(f"Expected at least one row of memory. Received: {rows}")
         self.temperature = positive("temperature", temperature)
-        start = tf.math.l2_normalize(tf.random.stateless_normal([rows, width], [self.seed, 0]), axis=1)
+        start = tf.math.l2_normalize(philox.normal([rows, width], [self.seed, 0]), axis=1)
         self.memory = self.add_weight(shape=start.shape, trainable=False, name="memory", aggregation="only_first_replica",
                                       initializer="zeros")
         self.memory.assign(start)

@@ -7,18 +7,18 @@ happens to it, but that Puzzle Mix may move its blocks.
 
 import tensorflow as tf
 
-from tf_robust import losses
+from tf_robust import losses, philox
+from tf_robust.data.draws import Draws
 
 
 def beta(seed, first, second):
     """One number of Beta(first, second), from an int [2] seed."""
-    gammas = tf.random.stateless_gamma([2], seed, alpha=[first, second])
-    return gammas[0] / tf.maximum(tf.reduce_sum(gammas), 1e-30)  # both are 0 when the parameters are tiny: then 0
+    return Draws(seed, 1, "beta").beta(float(first), float(second))[0]
 
 
 def partners(seed, count):
     """A random order of range(count): int32 [count]."""
-    return tf.random.experimental.stateless_shuffle(tf.range(count), tf.cast(seed, tf.int32))
+    return tf.argsort(philox.uniform([count], seed))
 
 
 def blend(values, partner, share):

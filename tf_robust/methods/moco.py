@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_robust import losses
+from tf_robust.methods import mixing
 from tf_robust.methods.memory import MemoryMethod
 from tf_robust.models import heads
 
@@ -74,7 +75,7 @@ class MoCo(MemoryMethod):
             return encoder(images, training=training)
         order = tf.range(tf.shape(images)[0])
         if shuffle_seed is not None:
-            order = tf.random.experimental.stateless_shuffle(order, shuffle_seed)
+            order = mixing.partners(shuffle_seed, tf.shape(images)[0])
         parts = [encoder(part, training=training) for part in tf.split(tf.gather(images, order), self.groups)]
         back = tf.math.invert_permutation(order)
         return [tf.gather(tf.concat(found, axis=0), back) for found in zip(*parts)]

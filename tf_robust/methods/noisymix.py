@@ -11,7 +11,7 @@ import typing
 
 import tensorflow as tf
 
-from tf_robust import losses, models
+from tf_robust import losses, models, philox
 from tf_robust.data import image_ops
 from tf_robust.data.draws import Draws
 from tf_robust.methods import mixing
@@ -85,7 +85,7 @@ class NoisyMix(Method):
         All views go through the network as one batch: they share batch norm's statistics.
         """
         groups = len(views) if self.own_stages else 1  # each draws a stage
-        drawn = tf.random.stateless_uniform([groups], self.shared_seed(step, 1), 0, len(self.stages), tf.int32)
+        drawn = philox.uniform([groups], self.shared_seed(step, 1), 0, len(self.stages), tf.int32)
         here = tf.unstack(tf.gather(tf.constant(self.stages), drawn))
         *pieces, last = self._pieces
         x = tf.concat(views, axis=0)

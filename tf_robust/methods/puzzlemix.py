@@ -18,7 +18,7 @@ import typing
 import keras
 import tensorflow as tf
 
-from tf_robust import losses
+from tf_robust import losses, philox
 from tf_robust.methods import mixing, puzzle_masks
 from tf_robust.methods.base import Method
 from tf_robust.methods.checks import positive
@@ -45,6 +45,8 @@ class PuzzleMix(Method):
             code, whose learning rates are tuned to it: its gradient is about 2 / classes of the other's.
     """
 
+    compiles = False
+
     def __init__(self, classifier, *, alpha: float = 1.0, labels: int = 3,
                  block_counts: tuple[int, ...] = (2, 4, 8, 16), beta: float = 1.2, gamma: float = 0.5, eta: float = 0.2,
                  neighbourhood: int = 4, transport: bool = True, transport_epsilon: float = 0.8,
@@ -67,7 +69,7 @@ class PuzzleMix(Method):
         step, images = batch.step[0], batch.views[0]
         partner = mixing.partners(self.random_seed(step, 0), tf.shape(images)[0])
         share = mixing.beta(self.shared_seed(step, 0), self.alpha, self.alpha)
-        drawn = tf.random.stateless_uniform([], self.shared_seed(step, 1), 0, len(self.block_counts), tf.int32)
+        drawn = philox.uniform([], self.shared_seed(step, 1), 0, len(self.block_counts), tf.int32)
         saliency = self.saliency(images, batch.labels)
         mixed, share = tf.switch_case(drawn, [functools.partial(self.mix, images, saliency, partner, share, count)
                                               for count in self.block_counts])

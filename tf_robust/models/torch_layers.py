@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tf_robust import philox
+
 
 def convolution(x, filters, size, stride=1, use_bias=False, initializer=None):
     """A convolution with `size // 2` zeros on all sides; TensorFlow's SAME pads stride 2 at the bottom and right only.
@@ -44,7 +46,6 @@ class Dropout(keras.layers.Dropout):
             return inputs
         context = tf.distribute.get_replica_context()
         replica = context.replica_id_in_sync_group if context else 0
-        seed = tf.random.experimental.stateless_fold_in(
-            tf.cast(self.seed_generator.next(), tf.int64), tf.cast(replica, tf.int64))
-        kept = tf.random.stateless_uniform(tf.shape(inputs), seed) >= self.rate
+        seed = philox.fold(tf.cast(self.seed_generator.next(), tf.int64), tf.cast(replica, tf.int64))
+        kept = philox.uniform(tf.shape(inputs), seed) >= self.rate
         return tf.where(kept, inputs / (1.0 - self.rate), tf.zeros_like(inputs))

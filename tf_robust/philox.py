@@ -1,0 +1,47 @@
+"""Stateless random numbers, the same on every device and where XLA compiles: there, TensorFlow's own are others.
+
+Bits come from the Philox generator, and become numbers as in TensorFlow's kernels for the CPU.
+"""
+
+import functools
+import math
+
+import tensorflow as tf
+
+fold = functools.partial(tf.random.experimental.stateless_fold_in, alg="philox")
+
+
+def uniform(shape, seed, minval=0.0, maxval=1.0, dtype=tf.float32):
+    """Numbers in [minval, maxval), as `tf.random.stateless_uniform`: float32, or integers."""
+    if dtype != tf.float32:
+        return tf.random.stateless_uniform(shape, seed, minval, maxval, dtype, alg="philox")
+    return _fractions(shape, seed) * (maxval - minval) + minval
+
+
+def normal(shape, seed):
+    """float32 of mean 0 and deviation 1, by Box and Muller's transform, to the last digits as `tf.random.stateless_normal`."""
+    count = tf.reduce_prod(tf.cast(shape, tf.int32))
+    pairs = _fractions([(count + 1) // 2, 2], seed)
+    radius = tf.sqrt(-2.0 * tf.math.log(tf.maximum(pairs[:, 0], 1e-7)))
+    angle = 2.0 * math.pi * pairs[:, 1]
+    both = tf.stack([radius * tf.sin(angle), radius * tf.cos(angle)], axis=1)
+    return tf.reshape(tf.reshape(both, [-1])[:count], shape)
+
+
+def key_and_counter(seed):
+    """Key uint64 [1] and counter uint64 [2] of a seed int64 [2], as `StatelessRandomGetKeyCounter` has them on a CPU."""
+    mixed = full_range([4], tf.constant([0x02461E293EC8F720], tf.uint64), tf.cast(seed, tf.uint64))
+    key, second = tf.split(tf.bitcast(tf.reshape(mixed, [2, 2]), tf.uint64), 2)
+    return key, tf.concat([tf.zeros([1], tf.uint64), second], axis=0)
+
+
+def full_range(shape, key, counter):
+    """uint32 of a shape: the generator's numbers from a counter on, four a step of it."""
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, key=key, counter=counter, alg=1, dtype=tf.uint32)
+
+
+def _fractions(shape, seed):
+    """float32 in [0, 1): the mantissa's 23 bits are the last of 32."""
+    bits = tf.random.stateless_uniform(shape, seed, None, None, tf.uint32, alg="philox")
+    one = tf.constant(0x3F800000, tf.uint32)
+    return tf.bitcast(tf.bitwise.bitwise_or(tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.uint32)), one), tf.float32) - 1.0
