@@ -8,7 +8,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import data, devices, evaluation, training
+from tf_robust import data, devices, evaluation, graphs, training
 from tf_robust.progress import duration
 
 TIMES, STEPS = 3, 2  # measured steps: the median of so many times so many
@@ -36,7 +36,7 @@ def estimate(run):
         batches = data.training_batches(source, s.batch_size, seed=run.seed, **run.pipeline())
         seconds = _seconds_a_step(method, batches, s.batch_size)
         graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches.element_spec).graph
-        measured.update(flops=flops(graph), pictures=s.batch_size / seconds, training=seconds * steps * s.epochs)
+        measured.update(flops=graphs.flops(graph), pictures=s.batch_size / seconds, training=seconds * steps * s.epochs)
     variables = [*method.variables, *method.optimizer.variables]
     classifier = 4 * _values(method.classifier.variables)
     return {**measured, "memory": _peak(), "measuring": _seconds_of_measuring(run, method.classifier),
@@ -71,55 +71,6 @@ def _seconds_of_measuring(run, classifier):
     began = time.monotonic()
     predict(images)
     return (time.monotonic() - began) / len(images) * len(source) * frames
-
-
-def flops(graph):
-    """Multiplications and additions of a graph's convolutions and matrix products; of a choice of branches the mean, of a loop's
-    body one turn."""
-    return sum(_of_operation(operation, graph) for operation in graph.get_operations())
-
-
-def _of_operation(operation, graph):
-    def of(name):
-        return flops(_function(graph, operation.get_attr(name).name))
-    if operation.type in ("PartitionedCall", "StatefulPartitionedCall"):
-        return of("f")
-    if operation.type in ("If", "StatelessIf"):
-        return (of("then_branch") + of("else_branch")) / 2
-    if operation.type in ("While", "StatelessWhile"):
-        return of("body")
-    if operation.type in ("Case", "StatelessCase"):
-        return np.mean([flops(_function(graph, branch.name)) for branch in operation.get_attr("branches")])
-    shapes = [tensor.shape.as_list() if tensor.shape.rank is not None else [] for tensor in (*operation.inputs, *operation.outputs)]
-    if operation.type in ("MatMul", "BatchMatMulV2"):
-        shared = shapes[0][-2 if operation.get_attr("transpose_a" if operation.type == "MatMul" else "adj_x") else -1]
-        return 2 * _size(shapes[2]) * (shared or 0)
-    if operation.type in ("Conv2D", "DepthwiseConv2dNative"):
-        return 2 * _size(shapes[2]) * _taps(operation, shapes[1])
-    if operation.type in ("Conv2DBackpropInput", "DepthwiseConv2dNativeBackpropInput"):
-        return 2 * _size(shapes[2]) * _taps(operation, shapes[1])
-    if operation.type in ("Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter"):
-        return 2 * _size(shapes[2]) * _taps(operation, shapes[3])
-    return 0
-
-
-def _taps(operation, kernel):
-    """Products a value of the convolution's output: height, width and, unless each channel is by itself, channels of the kernel."""
-    height, width, channels = kernel[:3]
-    return height * width * (1 if operation.type.startswith("Depthwise") else channels)
-
-
-def _size(shape):
-    return np.prod([side or 0 for side in shape]) if shape else 0
-
-
-def _function(graph, name):
-    while graph is not None:
-        found = graph._functions.get(name)  # no public way leads from a call to its graph
-        if found is not None:
-            return found.graph
-        graph = getattr(graph, "outer_graph", None)
-    raise KeyError(name)
 
 
 def _forget_peak():
