@@ -13,7 +13,8 @@ import keras
 import tensorflow as tf
 from absl import app, flags, logging
 
-from tf_robust import catalogue, comparison, devices, dry_run, evaluation, hyperparameters, loading, prepared, suites, sweeps, training
+from tf_robust import (catalogue, comparison, devices, dry_run, evaluation, hardware, hyperparameters, loading, prepared, suites,
+                       sweeps, training)
 from tf_robust import workdir as workdirs
 from tf_robust.command_line import define_flags, parsed, runs_of, text_of
 from tf_robust.data import service
@@ -32,7 +33,7 @@ def suite(values, names):
             for run in runs_of(parsed([f"--flagfile={os.path.join(folder, row)}.flags", *overrides]), names, row,
                                table.get("shown_as", {}).get(row, ""))]
     if values.dry_run:
-        return cost(runs)
+        return cost(runs, values.hardware)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an unfinished table is balanced
     workdir = values.workdir or os.path.join("runs", table["name"])
     finish(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table)
@@ -43,26 +44,29 @@ def run(values, names):
     workdir, row, table = place_of(values)
     runs = runs_of(values, names, row, table.get("shown_as", {}).get(row, ""))
     if values.dry_run:
-        return cost(runs)
+        return cost(runs, values.hardware)
     finish(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table)
 
 
-def cost(runs):
-    """Says what runs will take, from a few steps of each row, and leaves nothing behind."""
+def cost(runs, elsewhere):
+    """Says what runs will take, from a few steps of each row or on the hardware of a file, and leaves nothing behind."""
+    machine = hardware.Hardware.read(elsewhere) if elsewhere else None
     firsts = list({run.row: run for run in reversed(runs)}.values())[::-1]
     for run in firsts:
         run.start, run.settings = "", dataclasses.replace(run.settings, init_from_row="")  # where it begins costs nothing
     estimates = []
     for run in firsts:
-        print(f"  {run.row}: a few steps ...", flush=True)
+        print(f"  {run.row}: {'its graph and pictures' if machine else 'a few steps'} ...", flush=True)
         try:
-            estimates.append(dry_run.estimate(run))
+            estimates.append(hardware.needs(run) if machine else dry_run.estimate(run))
         except training.TrainingDiverged as error:
             print(f"  FAILED: {message_of(error)}", flush=True)
         keras.backend.clear_session()
     if not estimates:
         raise ValueError("Expected a row whose first steps are finite. Every one failed")
-    print(f"\n{dry_run.to_text(estimates, len(runs) // len(firsts))}")
+    seeds = len(runs) // len(firsts)
+    told = [(need, hardware.predicted(need, machine)) for need in estimates] if machine else ()
+    print(f"\n{hardware.to_text(told, machine, seeds) if machine else dry_run.to_text(estimates, seeds)}")
 
 
 def sweep(values, names):
@@ -78,7 +82,7 @@ def sweep(values, names):
         return os.path.join(workdir, run.row, f"seed_{run.seed}")
     runs = [run for point in points for run in runs_at(point, "validation")]
     if values.dry_run:
-        return cost(runs)
+        return cost(runs, values.hardware)
     evaluations, failures = suites.run_all(runs, folder_of)
     if not evaluations:
         raise ValueError("\n".join(["All runs failed.", *failures]))
@@ -246,6 +250,8 @@ def main(_):
     mode = {"run": sweep if values.sweep else run, "suite": suite, "train": train, "evaluate": evaluate, "corrupt": corrupt,
             "report": compare, "serve": serve}[values.mode]
     try:
+        if values.hardware and not values.dry_run:
+            raise ValueError("Expected --hardware together with --dry_run. Received it alone")
         if values.strategy == "multi_worker":
             devices.strategy(values.strategy)  # before anything is computed
         mode(values, NAMES)

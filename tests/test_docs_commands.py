@@ -64,7 +64,7 @@ def places(tmp_path_factory):
 
 @pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
 def test_the_commands_of_a_page_run(page, places, tmp_path, monkeypatch):
-    for folder in ("flags", "results"):
+    for folder in ("docs", "flags", "results"):
         os.symlink(os.path.join(run_experiment.HERE, folder), tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})

@@ -26,6 +26,7 @@ def define_flags(values):
     flags.DEFINE_string("sweep_measure", "", "measure that decides on the best; empty: the first one.", values)
     flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
     flags.DEFINE_bool("dry_run", False, "say what a run or suite will take, from a few steps of each row, and end.", values)
+    flags.DEFINE_string("hardware", "", "file that describes the machines for which --dry_run is to say it (docs/scale.md).", values)
     flags.DEFINE_string("require", "", "measures that must be reached, else the exit code is 1: "
                         "'corruptions/mean15>=0.7,flips/mean<=0.1'.", values)
     flags.DEFINE_bool("list", False, "print data sets, models, methods, views, corruptions, attacks and tables, and end.", values)

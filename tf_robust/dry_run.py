@@ -26,7 +26,7 @@ def estimate(run):
     """
     s, source = run.settings, run.source("train")
     method = run.method(source)
-    measured = {"row": run.row, "parameters": _values(method.trainable_variables), "flops": None, "pictures": None, "training": None}
+    measured = {"row": run.row, "parameters": values(method.trainable_variables), "flops": None, "pictures": None, "training": None}
     _forget_peak()
     if not method.in_one_go:
         steps = data.steps_per_epoch(source, s.batch_size)
@@ -37,13 +37,16 @@ def estimate(run):
         seconds = _seconds_a_step(method, batches, s.batch_size)
         graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches.element_spec).graph
         measured.update(flops=graphs.flops(graph), pictures=s.batch_size / seconds, training=seconds * steps * s.epochs)
-    variables = [*method.variables, *method.optimizer.variables]
-    classifier = 4 * _values(method.classifier.variables)
-    return {**measured, "memory": _peak(), "measuring": _seconds_of_measuring(run, method.classifier),
-            "disk": 2 * 4 * _values(variables) + 2 * classifier}  # two checkpoints; an export and its weights
+    return {**measured, "memory": _peak(), "measuring": _seconds_of_measuring(run, method.classifier), "disk": disk(method)}
 
 
-def _values(variables):
+def disk(method):
+    """Bytes that a run leaves: two checkpoints, an export and its weights."""
+    return 2 * 4 * values([*method.variables, *method.optimizer.variables]) + 2 * 4 * values(method.classifier.variables)
+
+
+def values(variables):
+    """How many numbers they hold."""
     return int(sum(np.prod(v.shape) for v in variables))
 
 
@@ -59,18 +62,24 @@ def _seconds_a_step(method, batches, batch_size):
     return statistics.median(times)
 
 
-def _seconds_of_measuring(run, classifier):
+def frames(run):
+    """How many pictures a run's measurement passes through the model, without attacks, and how many of them are corrupted for it."""
     source = run.measured_source()
     training_source = run.source("train") if run.measuring.needs_training_set else None
     names = [one.name for one in evaluation.evaluation_sets(source, training_source, run.measuring, run.settings.data_dir or None)]
-    frames = sum(_FRAMES if name.startswith("flips/") else 1 for name in names
-                 if not name.startswith(("robust/", "fgsm/", "checks/", "distance/")))
+    counts = {name: len(source) * (_FRAMES if name.startswith("flips/") else 1) for name in names
+              if not name.startswith(("robust/", "fgsm/", "checks/", "distance/"))}
+    return sum(counts.values()), sum(count for name, count in counts.items() if name.startswith(("corruptions/", "flips/")))
+
+
+def _seconds_of_measuring(run, classifier):
+    source = run.measured_source()
     images = tf.constant(evaluation.first_pictures(source, 100)[0])
     predict = tf.function(lambda x: classifier(x, training=False)["logits"]).get_concrete_function(images)
     predict(images)
     began = time.monotonic()
     predict(images)
-    return (time.monotonic() - began) / len(images) * len(source) * frames
+    return (time.monotonic() - began) / len(images) * frames(run)[0]
 
 
 def _forget_peak():

@@ -1,0 +1,175 @@
+"""What the papers' whole tables take on 1, 8 and 64 accelerators, and how well the model behind it tells this machine's times.
+
+    python benchmarks/scale.py                            # 15 minutes; renews the tables of docs/scale.md
+
+Check: each row trains a few steps in a process of its own, as --dry_run does. One number is fitted to the first of them, the
+share of the machine's peak (its largest matrix product) that training reaches; with it the others' times are predicted. What
+memory grows by is compared with what the model says.
+
+Tables: the flagfiles as they are, on stand-ins of CIFAR-10 and ImageNet: random pictures, as many and as large.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tf_robust import command_line, dry_run, hardware, suites, workdir
+from tf_robust.data.source import Source
+from tf_robust.files import whole_file
+from tf_robust.progress import duration
+
+FITTED = "resnet20 cross_entropy"
+ROWS = (FITTED, "resnet8 cross_entropy", "preact_resnet18 cross_entropy", "wide_resnet28_2 cross_entropy", "resnet20 fcl",
+        "resnet20 noisymix", "resnet20 simclr", "resnet20 moco", "resnet20 input_gradient")
+VIEWS = {"noisymix": "clean,augmix,augmix", "simclr": "simclr,simclr", "moco": "moco_v2,moco_v2"}
+TABLES = ("fcl/table2_cifar10", "fcl/table3_imagenetc", "noisymix/table2_cifar10", "noisymix/table1_imagenet", "urrl/table1")
+SEEDS = {"fcl/table2_cifar10": 5}
+DEVICES = (1, 8, 64)
+SIZES = {"cifar10": ((50_000, 10_000), (32, 32, 3), 10), "imagenet2012": ((1_281_167, 50_000), (224, 224, 3), 1000)}
+flags.DEFINE_list("parts", ["check", "tables"], "what is done.")
+flags.DEFINE_string("hardware", str(ROOT / "docs" / "hardware.json"), "the accelerators; 1, 8 and 64 of them are reckoned with.")
+flags.DEFINE_string("output", str(ROOT / "docs" / "scale.md"), "page whose tables are renewed; empty: print only.")
+flags.DEFINE_string("row", "", "used by this script itself: the row of the check that a process of its own trains.")
+FLAGS = flags.FLAGS
+
+
+@dataclasses.dataclass(frozen=True)
+class StandIn(Source):
+    """Random pictures, the same few again and again, as many as a data set has."""
+
+    def ordered(self, batch_size):
+        random = np.random.RandomState(0)
+        images = random.randint(256, size=(batch_size, *self.image_shape)).astype(np.uint8)
+        return tf.data.Dataset.from_tensors((images, np.arange(batch_size) % self.num_classes)).repeat()
+
+    def epoch(self, seed, epoch, batch_size, skip_batches=0):
+        places = tf.range(batch_size, dtype=tf.int64)
+        return self.ordered(batch_size).map(lambda images, labels: (images, labels, places)).take(len(self) // batch_size)
+
+
+def stand_in(name, split):
+    (training, test), shape, classes = SIZES[name]
+    return StandIn(name, split, tuple(map(str, range(classes))), shape, training if split == "train" else test)
+
+
+def runs_of(*arguments, row="row"):
+    """The runs that a command line describes, on a stand-in of their data."""
+    values = command_line.parsed(arguments)
+    found = command_line.runs_of(values, command_line.define_flags(flags.FlagValues()), row)
+    for run in found:
+        run.source = lambda split, examples=0, name=run.settings.data: stand_in(name, split)
+        run.measured_source = lambda run=run: run.source("test")
+        run.start, run.settings = "", dataclasses.replace(run.settings, init_from_row="")
+    return found
+
+
+# The check
+
+def check():
+    """Lines of a table: measured and predicted times and memory on this machine."""
+    peak = largest_product()
+    found = {row: json.loads(subprocess.run([sys.executable, __file__, f"--row={row}"], capture_output=True, text=True,
+                                            check=True).stdout.splitlines()[-1]) for row in ROWS}
+    first = found[FITTED]
+    reached = first["flops"] / first["step"] / peak
+    here = hardware.Hardware(devices=1, flops=peak, utilization=reached, memory=2**34, network=1e9, cores=os.cpu_count())
+    lines = [f"The largest product runs at {peak / 1e9:.0f} GFLOP/s; {FITTED} reaches {reached:.0%} of that, which the other rows are "
+             "predicted with.", "", "| row | a step, measured | predicted | of it | memory grows by | predicted | of it |",
+             "| --- | --- | --- | --- | --- | --- | --- |"]
+    for row, one in found.items():
+        cost = hardware.predicted(one, here)
+        lines.append(f"| {row} | {one['step']:.3f} s | {cost['step']:.3f} s | {cost['step'] / one['step']:.2f} | "
+                     f"{one['grown'] / 2**20:.0f} MiB | {cost['memory'] / 2**20:.0f} MiB | {cost['memory'] / one['grown']:.2f} |")
+    return lines
+
+
+def largest_product(size=4096, repeats=5):
+    """Products and sums a second of a large matrix product."""
+    matrix = tf.random.normal([size, size])
+    times = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        tf.matmul(matrix, matrix).numpy()
+        times.append(time.perf_counter() - began)
+    return 2 * size**3 / float(np.median(times[1:]))
+
+
+def measured(row):
+    """What a process of its own says of a row."""
+    model, method = row.split()
+    run, = runs_of("--data=cifar10", f"--model={model}", f"--method={method}", f"--views={VIEWS.get(method, 'clean')}",
+                   "--augmentations=crop_flip", "--optimizer=sgd", "--batch_size=128", "--evaluations=clean")
+    need = hardware.needs(run)
+    keras.backend.clear_session()
+    with open("/proc/self/status", encoding="utf-8") as file:
+        before = 1024 * int(next(line for line in file if line.startswith("VmRSS")).split()[1])
+    said = dry_run.estimate(run)
+    print(json.dumps({**need, "step": run.settings.batch_size / said["pictures"], "grown": said["memory"] - before}))
+
+
+# The tables
+
+def tables():
+    """Lines of a table: whole tables of the papers on accelerators."""
+    one = hardware.Hardware.read(FLAGS.hardware)
+    lines = ["| table | runs | " + " | ".join(f"on {count}" for count in DEVICES) + " | waits for, on 8 | memory of one of 8 | "
+             "sent a step, of 8 | measuring, of it, on 8 | disk |", "|" + " --- |" * (len(DEVICES) + 7)]
+    for table in TABLES:
+        here, rows, _ = suites.table_of(f"flags/{table}", str(ROOT))
+        found = []
+        for row in rows:
+            found += [hardware.needs(run) for run in runs_of(f"--flagfile={os.path.join(here, row)}.flags", row=row)]
+            keras.backend.clear_session()
+            print(f"  {table}: {row}", flush=True)
+        costs = {count: [hardware.predicted(need, several(one, count)) for need in found] for count in DEVICES}
+        seeds = SEEDS.get(table, 1)
+        total = {count: seeds * sum(cost["training"] + cost["measuring"] for cost in costs[count]) for count in DEVICES}
+        eight = costs[8]
+        bounds = [cost["bound"] for cost in eight]
+        lines.append(f"| `flags/{table}` | {seeds * len(found)} | " + " | ".join(duration(total[count]) for count in DEVICES)
+                     + f" | {', '.join(f'{bound} {bounds.count(bound)}' for bound in sorted(set(bounds)))} | "
+                     f"{max(cost['memory'] for cost in eight) / 2**30:.1f} GiB | {max(cost['sent'] for cost in eight) / 2**20:.0f} MiB | "
+                     f"{duration(seeds * sum(cost['measuring'] for cost in eight))} | "
+                     f"{seeds * sum(cost['disk'] for cost in eight) / 2**30:.1f} GiB |")
+    return lines
+
+
+def several(machine, count):
+    """So many of a file's devices, each with its share of the cores."""
+    return dataclasses.replace(machine, devices=count, cores=max(1, round(machine.cores / machine.devices * count)))
+
+
+def main(_):
+    tf.get_logger().setLevel("ERROR")
+    if FLAGS.row:
+        return measured(FLAGS.row)
+    found = {part: {"check": check, "tables": tables}[part]() for part in FLAGS.parts}
+    for lines in found.values():
+        print("\n".join(lines))
+    if FLAGS.output:
+        text = pathlib.Path(FLAGS.output).read_text("utf-8")
+        for part, lines in found.items():
+            start, end = f"<!-- {part} -->\n", f"<!-- end of {part} -->"
+            head = f"`python benchmarks/scale.py --parts={part}`, commit {workdir.commit()}:\n\n"
+            text = text[:text.index(start) + len(start)] + head + "\n".join(lines) + "\n" + text[text.index(end):]
+        with whole_file(FLAGS.output) as file:
+            file.write(text)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,134 @@
+"""What a run will cost on other machines, from its graph and from pictures that are made here: nothing is trained.
+
+A step takes as long as the slower of two: the products on the devices, and making the next batch's pictures on the CPU's
+cores; then the gradients are summed over the devices. How well this model tells the times of this machine: docs/scale.md.
+"""
+
+import dataclasses
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust import corruptions, data, dry_run, evaluation, graphs
+from tf_robust.files import read_json
+from tf_robust.progress import duration
+
+ALLOCATED = 1.5  # bytes that a step takes, over what the graph must keep (docs/scale.md)
+_SECONDS = 1.0  # of making pictures, at least, that their time is taken from
+_NUMBER = {"type": "number", "exclusiveMinimum": 0}
+_SCHEMA = {"type": "object", "additionalProperties": False, "required": ["devices", "flops", "utilization", "memory", "network", "cores"],
+           "properties": {"devices": {"type": "integer", "minimum": 1}, "cores": {"type": "integer", "minimum": 1},
+                          **dict.fromkeys(("flops", "utilization", "memory", "network", "core_speed"), _NUMBER)}}
+_HEADINGS = ("row", "GFLOP/step", "a step", "bound by", "memory a device", "sent a step", "training", "measuring", "disk")
+
+
+@dataclasses.dataclass(frozen=True)
+class Hardware:
+    """Devices that train together.
+
+    Attributes:
+        devices: how many. flops: of one, a second, at its peak. utilization: the share of the peak that training reaches.
+        memory: bytes of one device. network: bytes a second that one sends while gradients are summed.
+        cores: CPU cores that make pictures, for all devices together. core_speed: of one, where this machine's have 1.
+    """
+    devices: int
+    flops: float
+    utilization: float
+    memory: float
+    network: float
+    cores: int
+    core_speed: float = 1.0
+
+    @classmethod
+    def read(cls, path):
+        """From a JSON file; ValueError, naming the field, if it holds anything else."""
+        return cls(**read_json(path, _SCHEMA))
+
+    def seconds(self, flops):
+        """For products on all devices."""
+        return flops / (self.devices * self.flops * self.utilization)
+
+    def making(self, core_seconds):
+        """For what takes so many seconds of one of this machine's cores, on all cores."""
+        return core_seconds / (self.cores * self.core_speed)
+
+
+def needs(run):
+    """What a run takes wherever it runs.
+
+    Returns:
+        {"row", "steps", "parameters": weights that are trained, "state": numbers that stay in memory, "flops", "kept": bytes, of a
+        step, "making": seconds of one core for a step's pictures, "measured": pictures, "forward": flops for one of them,
+        "corrupting": seconds of one core for one of them, "disk": bytes}
+    """
+    s, source = run.settings, run.source("train")
+    method = run.method(source)
+    steps = 0 if method.in_one_go else data.steps_per_epoch(source, s.batch_size) * s.epochs
+    method.schedule(max(1, steps // s.epochs), steps)
+    with method.distribute_strategy.scope():
+        method.optimizer.build(method.trainable_variables)
+    batches = data.training_batches(source, s.batch_size, seed=run.seed, **run.pipeline())
+    variables = [*method.variables, *method.optimizer.variables]
+    found = {"row": run.row, "steps": steps, "flops": 0.0, "kept": 0, "making": 0.0, "state": dry_run.values(variables),
+             "parameters": dry_run.values(method.trainable_variables), "disk": dry_run.disk(method)}
+    if not method.in_one_go:
+        graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches.element_spec).graph
+        iterator = iter(batches)
+        found.update(flops=graphs.flops(graph), kept=graphs.kept_bytes(graph), making=_core_seconds(lambda: next(iterator)))
+    shape = source.image_shape
+    forward = tf.function(lambda x: method.classifier(x, training=False)["logits"]).get_concrete_function(tf.TensorSpec([1, *shape]))
+    frames, corrupted = dry_run.frames(run)
+    return {**found, "measured": frames, "forward": graphs.flops(forward.graph),
+            "corrupting": _seconds_of_corrupting(run, source) * corrupted / max(1, frames)}
+
+
+def _seconds_of_corrupting(run, source):
+    """Of one core, for one picture: the mean over all corruptions at severity 3."""
+    images = tf.constant(evaluation.first_pictures(source, 4)[0])
+    options = {"constants": run.measuring.constants(source.image_shape), "protocol": run.measuring.protocol(source.image_shape)}
+    times = []
+    for name in corruptions.CORRUPTIONS:
+        corrupt = tf.function(lambda x, name=name: corruptions.corrupt(x, name, 3, 0, np.arange(len(images)), **options))
+        times.append(_core_seconds(lambda corrupt=corrupt: corrupt(images), least=0.05) / len(images))
+    return float(np.mean(times))
+
+
+def _core_seconds(call, least=_SECONDS):
+    """Processor time of one call, the first left out."""
+    call()
+    began, count = time.process_time(), 0
+    while count == 0 or time.process_time() - began < least:
+        call()
+        count += 1
+    return (time.process_time() - began) / count
+
+
+def predicted(need, hardware):
+    """{"step", "training", "measuring": seconds, "bound": what a step waits for, "memory": bytes of a device, "fits": whether it has
+    them, "sent": bytes a step and device, "disk": bytes}; need: as `needs` gives."""
+    computing, making = hardware.seconds(need["flops"]), hardware.making(need["making"])
+    sent = 2 * (hardware.devices - 1) / hardware.devices * 4 * need["parameters"]
+    summing = sent / hardware.network
+    step = max(computing, making) + summing
+    memory = 4 * need["state"] + ALLOCATED * need["kept"] / hardware.devices
+    parts = {"products": computing, "pictures": making, "network": summing}
+    return {"step": step, "training": step * need["steps"], "bound": max(parts, key=parts.get), "sent": sent, "memory": memory,
+            "fits": memory <= hardware.memory, "disk": need["disk"],
+            "measuring": need["measured"] * max(hardware.seconds(need["forward"]), hardware.making(need["corrupting"]))}
+
+
+def to_text(found, hardware, seeds):
+    """A line a row, and what all of it takes. found: a (need, prediction) a row. seeds: runs of each row."""
+    lines = [_HEADINGS]
+    for need, cost in found:
+        memory = f"{cost['memory'] / 2**30:.2f} GiB" + ("" if cost["fits"] else ", TOO MUCH")
+        lines.append((need["row"], f"{need['flops'] / 1e9:.3g}", f"{1000 * cost['step']:.3g} ms", cost["bound"], memory,
+                      f"{cost['sent'] / 2**20:.3g} MiB", duration(cost["training"]), duration(cost["measuring"]),
+                      f"{cost['disk'] / 2**20:.0f} MiB"))
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+    total = seeds * sum(cost["training"] + cost["measuring"] for _, cost in found)
+    disk = seeds * sum(cost["disk"] for _, cost in found)
+    return (f"{text}\n\nIn all {len(found) * seeds} runs on {hardware.devices} devices: {duration(total)}, {disk / 2**30:.2f} GiB. "
+            "A model, not a measurement (docs/scale.md): without validation, attacks and reading from disk.")
