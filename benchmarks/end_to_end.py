@@ -1,0 +1,264 @@
+"""Whole works against a bound or a peer: training against PyTorch, an evaluation against its bare forward passes, the start.
+
+    python benchmarks/end_to_end.py                       # half an hour; training needs benchmarks/requirements_torch.txt
+
+Training: pictures a second of what `run_experiment.py` does in a step, cross-entropy on pictures of 32 pixels that are
+cropped and flipped, against the same network and batch in PyTorch, with its DataLoader. Each runs in a process of its own,
+on the same cores, and they take turns; PyTorch with the number of loading processes that is best for it.
+
+Evaluation: the 15 x 5 suite on ResNet-20, corrupted as it is measured, against the forward passes alone on as many pictures.
+Set by set, taking turns. A ratio is the median over the repeats.
+
+Start: seconds from the command to the first step of the quick start's first row, and what the memory of a training grows by
+from its second epoch to its last.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+from absl import app, flags
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+GOALS = {"training/resnet20": 1.0, "training/preact_resnet18": 0.95, "evaluation/resnet20": 1.25}
+flags.DEFINE_list("parts", ["training", "evaluation", "start"], "what is measured.")
+flags.DEFINE_list("models", ["resnet20", "preact_resnet18"], "networks that are trained.")
+flags.DEFINE_integer("batch_size", 128, "pictures a step.")
+flags.DEFINE_integer("repeats", 7, "interleaved repeats; medians are reported.")
+flags.DEFINE_float("seconds", 10.0, "that a repeat of training takes, about.")
+flags.DEFINE_integer("pictures", 2000, "of the evaluation.")
+flags.DEFINE_integer("epochs", 20, "of the training whose memory is measured.")
+flags.DEFINE_string("output", "", "folder for end_to_end.json and end_to_end.md; empty: print only.")
+flags.DEFINE_string("part", "", "used by this script itself: what a process of its own does.")
+FLAGS = flags.FLAGS
+
+
+# Training: a process that is told how many steps to take, and answers how long they took
+
+def our_steps(model):
+    """A function that takes a number of training steps."""
+    import tensorflow as tf
+
+    from tf_robust import command_line, data, devices, training
+    run = first_run(command_line, f"--model={model}", "--augmentations=crop_flip", "--optimizer=sgd", "--learning_rate=0.1",
+                    f"--batch_size={FLAGS.batch_size}")
+    source = data.ArraySource.of("random", "train", *random_pictures(), map(str, range(10)))
+    method = run.method(source)
+    method.optimizer.build(method.trainable_variables)
+    batches = data.training_batches(source, FLAGS.batch_size, seed=0, **run.pipeline())
+    iterator, run_steps = iter(devices.distributed(method.distribute_strategy, batches, FLAGS.batch_size)), training.steps_function(method)
+    return lambda count: run_steps(iterator, tf.constant(count))
+
+
+def torch_steps(model, workers):
+    """The same by PyTorch."""
+    import torch
+
+    import torch_networks
+
+    class Pictures(torch.utils.data.Dataset):
+        def __init__(self, images, labels):
+            self.images, self.labels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels)
+
+        def __len__(self):
+            return len(self.labels)
+
+        def __getitem__(self, index):
+            padded = torch.nn.functional.pad(self.images[index], (4, 4, 4, 4))
+            row, column, mirrored = torch.randint(9, (3,)).tolist()
+            picture = padded[:, row:row + 32, column:column + 32]
+            return (picture.flip(2) if mirrored < 4 else picture) / 255.0, self.labels[index]
+    network = torch_networks.NETWORKS[model](10)
+    optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
+    loader = torch.utils.data.DataLoader(Pictures(*random_pictures()), FLAGS.batch_size, shuffle=True, drop_last=True,
+                                         num_workers=workers, persistent_workers=workers > 0)
+
+    def endless():
+        while True:
+            yield from loader
+    batches = endless()
+
+    def take(count):
+        for _ in range(count):
+            images, labels = next(batches)
+            optimizer.zero_grad(set_to_none=True)
+            torch.nn.functional.cross_entropy(network((images - 0.5) / 0.5), labels).backward()
+            optimizer.step()
+    return take
+
+
+def random_pictures():
+    """uint8 [N, 32, 32, 3] and int64 [N]."""
+    random = np.random.RandomState(0)
+    return random.randint(256, size=(10_000, 32, 32, 3)).astype(np.uint8), random.randint(10, size=10_000)
+
+
+def serve_steps(take):
+    """Takes as many steps as each line of the input says, and answers with the seconds."""
+    for line in sys.stdin:
+        began = time.perf_counter()
+        take(int(line))
+        print(time.perf_counter() - began, flush=True)
+
+
+class Stepper:
+    """A process that takes steps when it is told to."""
+
+    def __init__(self, part):
+        self.process = subprocess.Popen([sys.executable, __file__, f"--part={part}", f"--batch_size={FLAGS.batch_size}"], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self(2)
+        self.count = max(1, round(FLAGS.seconds / (self(2) / 2)))
+
+    def __call__(self, count):
+        self.process.stdin.write(f"{count}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def pictures_a_second(self):
+        return FLAGS.batch_size * self.count / self(self.count)
+
+
+def trained(model):
+    """Rows: pictures a second of ours and of PyTorch's."""
+    steppers = {"ours": Stepper(f"ours {model}"), **{f"PyTorch, {workers} loading": Stepper(f"torch {model} {workers}")
+                                                     for workers in (0, 1, 2)}}
+    rates = {name: [] for name in steppers}
+    for _ in range(FLAGS.repeats):
+        for name, stepper in steppers.items():
+            rates[name].append(stepper.pictures_a_second())
+    for stepper in steppers.values():
+        stepper.process.stdin.close()
+    best = max((name for name in rates if name != "ours"), key=lambda name: np.median(rates[name]))
+    print(f"{model}: " + ", ".join(f"{name} {np.median(rate):.0f} pictures/s" for name, rate in rates.items()), flush=True)
+    return row(f"training/{model}", f"pictures a second over {best}", np.array(rates["ours"]) / rates[best])
+
+
+def evaluated():
+    """The row of the suite's time over that of its forward passes."""
+    import tensorflow as tf
+
+    from tests.corruptions import oracles
+    from tf_robust import data, evaluation, metrics, models
+    from tf_robust.evaluation.sets import BATCH
+    pictures = np.round(255 * oracles.pictures(32, 32, 3, FLAGS.pictures)).astype(np.uint8)
+    source = data.ArraySource.of("windows", "test", pictures, np.arange(FLAGS.pictures) % 10, map(str, range(10)))
+    classifier = models.build("resnet20", source.image_shape, 10)
+    predict = tf.function(lambda images: classifier(images, training=False)["logits"],
+                          input_signature=[tf.TensorSpec([None, 32, 32, 3])])
+    batches = [images for images, _ in data.evaluation_batches(source, BATCH)]
+
+    def forward():
+        for images in batches:
+            predict(images).numpy()
+    forward()
+    measuring = evaluation.Measuring(evaluations=("corruptions",))
+    sets = [one for one in evaluation.evaluation_sets(source, None, measuring) if one.name.split("/")[1] in metrics.BENCHMARK]
+    times = np.zeros([FLAGS.repeats, 2])
+    for repeat in range(FLAGS.repeats):
+        for number, one in enumerate(sets):
+            calls = (lambda one=one: evaluation.records(predict, [one], say=str)), forward
+            for which in ((0, 1), (1, 0))[(repeat + number) % 2]:
+                began = time.perf_counter()
+                calls[which]()
+                times[repeat, which] += time.perf_counter() - began
+    return row("evaluation/resnet20", "time of the suite over its forward passes", times[:, 0] / times[:, 1])
+
+
+def started():
+    """Rows: seconds to the first step, and growth of the memory."""
+    seconds = []
+    for _ in range(FLAGS.repeats):
+        began = time.time()
+        said = subprocess.run([sys.executable, __file__, "--part=first_step"], capture_output=True, text=True, check=True).stdout
+        seconds.append(float(said.split()[-1]) - began)
+    grown = subprocess.run([sys.executable, __file__, "--part=memory", f"--epochs={FLAGS.epochs}"], capture_output=True, text=True,
+                           check=True).stdout.split()
+    second, last = map(float, grown[-2:])
+    return [row("start", "seconds from the command to the first step of the quick start", np.array(seconds)),
+            row("memory", f"MiB resident after {FLAGS.epochs} epochs over those after 2 ({second:.0f})", np.array([last / second]))]
+
+
+def take_first_step():
+    """Does what the quick start does until its first step is taken, and says when that was."""
+    import run_experiment
+    from tf_robust import training
+
+    def stop(run_steps, iterator, count, method):
+        run_steps(iterator, training.tf.constant(1))
+        print(time.time(), flush=True)
+        os._exit(0)
+    training.checked_run = stop
+    run = first_run(run_experiment, "--flagfile=" + str(ROOT / "flags" / "quickstart" / "cross_entropy.flags"))
+    source = run.source("train")
+    training.fit(run.method(source), source, epochs=1, batch_size=run.settings.batch_size, **run.pipeline())
+
+
+def first_run(command_line, *arguments):
+    """The run that a command line describes."""
+    values = command_line.parsed(arguments)
+    return command_line.runs_of(values, command_line.define_flags(flags.FlagValues()), "row")[0]
+
+
+def watch_memory():
+    """Trains, and says how many MiB were resident after the second and the last epoch."""
+    import keras
+
+    from tf_robust import command_line, training
+    run = first_run(command_line, "--data=digits", "--model=resnet8", "--method=noisymix", "--views=clean,augmix,augmix")
+    source, found = run.source("train"), []
+
+    class Watch(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            with open("/proc/self/status", encoding="utf-8") as file:
+                found.append(int(next(line for line in file if line.startswith("VmRSS")).split()[1]) / 1024)
+    training.fit(run.method(source), source, epochs=FLAGS.epochs, batch_size=run.settings.batch_size, callbacks=[Watch()],
+                 **run.pipeline())
+    print(found[1], found[-1])
+
+
+def row(name, what, values):
+    low, median, high = np.percentile(values, [25, 50, 75]).tolist()
+    found = {"row": name, "what": what, "value": median, "quartiles": [low, high], "goal": GOALS.get(name)}
+    print(line(found), flush=True)
+    return found
+
+
+def line(found):
+    low, high = found["quartiles"]
+    return f"| {found['row']} | {found['what']} | {found['value']:.3g} [{low:.3g}, {high:.3g}] | {found['goal'] or '-'} |"
+
+
+def main(_):
+    if FLAGS.part:
+        kind, *rest = FLAGS.part.split()
+        return {"ours": lambda: serve_steps(our_steps(*rest)), "torch": lambda: serve_steps(torch_steps(rest[0], int(rest[1]))),
+                "first_step": take_first_step, "memory": watch_memory}[kind]()
+    rows = []
+    if "training" in FLAGS.parts:
+        rows += [trained(model) for model in FLAGS.models]
+    if "evaluation" in FLAGS.parts:
+        rows.append(evaluated())
+    if "start" in FLAGS.parts:
+        rows += started()
+    if FLAGS.output:
+        from tf_robust import workdir
+        from tf_robust.files import whole_file, write_json
+        command = "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
+        head = {"command": command, "commit": workdir.commit(), "versions": workdir.environment()}
+        write_json(os.path.join(FLAGS.output, "end_to_end.json"), {**head, "rows": rows})
+        with whole_file(os.path.join(FLAGS.output, "end_to_end.md")) as file:
+            file.write(f"# Whole works\n\n`{command}`, commit {head['commit']}, {FLAGS.repeats} interleaved repeats\n\n"
+                       "| row | what | median [quartiles] | goal |\n| --- | --- | --- | --- |\n" + "\n".join(map(line, rows)) + "\n")
+
+
+if __name__ == "__main__":
+    app.run(main)
