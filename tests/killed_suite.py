@@ -65,7 +65,11 @@ class Events:
     def happened(self):
         self.counts[self.row] += 1
         if (self.row, self.counts[self.row]) == self.at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.kill()
+
+    @staticmethod
+    def kill():
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def fork(work):
@@ -83,11 +87,21 @@ def fork(work):
         os._exit(status)
 
 
-def suite(folder, workdir, row=None, number=None):
+def quiet():
+    """Nothing is said or drawn in this process, and training saves after every step."""
     sys.stdout = open(os.devnull, "w")
-    training.CHECKPOINT_SECONDS = -1.0  # after every step
-    report.charts.of_table = figures.of_training = figures.of_data = lambda *_: []
+    training.CHECKPOINT_SECONDS = -1.0
+    report.charts.of_table = figures.of_training = figures.of_data = figures.of_calibration = lambda *_: []
     figures.maps = lambda *_: None
+
+
+def json_of(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def suite(folder, workdir, row=None, number=None):
+    quiet()
     names = run_experiment.define_flags(run_experiment.flags.FlagValues())
     events = Events(row, number)
     run_experiment.suite(run_experiment.parsed(["--mode=suite", f"--suite={folder}/table", f"--workdir={workdir}"]), names)
@@ -104,10 +118,8 @@ def left_behind(workdir, rows):
         for path in ("saved_model/weights.npz", *(f"checkpoints/{name}" for name in kept)):
             with np.load(f"{place}/{path}") as file:
                 arrays += [name.encode() + file[name].tobytes() for name in sorted(file.files)]
-        with open(f"{place}/evaluation.json") as file:
-            rows = [[r["measure"], r["value"]] for r in json.load(file)["rows"]]
-        with open(f"{place}/history.json") as file:
-            history = [{name: value for name, value in entry.items() if "second" not in name} for entry in json.load(file)]
+        rows = [[r["measure"], r["value"]] for r in json_of(f"{place}/evaluation.json")["rows"]]
+        history = [{name: value for name, value in entry.items() if "second" not in name} for entry in json_of(f"{place}/history.json")]
         names = sorted(os.path.relpath(os.path.join(at, name), place) for at, _, files in os.walk(place) for name in files)
         found[row] = {"weights": hashlib.sha256(b"".join(arrays)).hexdigest(), "rows": rows, "history": history,
                       "files": [name for name in names if "tensorboard" not in name]}
@@ -123,8 +135,7 @@ def main(folder, kills, seed, rows):
         json.dump({"baseline": rows[0], "rows": rows}, file)
     if fork(lambda: suite(folder, f"{folder}/whole")):
         sys.exit("the suite failed without a kill")
-    with open(f"{folder}/whole/events.json") as file:
-        counts = json.load(file)
+    counts = json_of(f"{folder}/whole/events.json")
     draw, killed, gone_on = random.Random(seed), collections.Counter(), []
     while min(killed[row] for row in rows) < kills:
         workdir = f"{folder}/killed_{len(gone_on)}"

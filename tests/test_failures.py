@@ -5,6 +5,8 @@ import errno
 import glob
 import itertools
 import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -71,3 +73,18 @@ def test_checkpoints_that_vanish_and_a_clock_that_runs_backwards_do_no_harm(netw
     for a, b in zip(weights(whole), weights(disturbed)):
         np.testing.assert_array_equal(a, b)
     assert os.listdir(folder) == ["step_000000012.npz"]
+
+
+def test_what_a_killed_process_was_writing_is_cleared_and_what_another_writes_stays(tmp_path):
+    path = str(tmp_path / "a.json")
+    holds = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", holds, f"{path}.writing-1"], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        for name in ("a.json.writing-2", "ab.json.writing-3"):
+            (tmp_path / name).write_text("{")
+        with files.whole_file(path) as file:
+            file.write("{}")
+            assert sorted(os.listdir(tmp_path)) == ["a.json.writing-1", f"a.json.writing-{os.getpid()}", "ab.json.writing-3"]
+        other.kill()
+    files.write_json(path, {"b": 1})
+    assert sorted(os.listdir(tmp_path)) == ["a.json", "ab.json.writing-3"] and files.read_json(path) == {"b": 1}

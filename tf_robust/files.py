@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -27,8 +29,11 @@ def whole_file(path, mode="w"):
     """Opens a temporary file that takes the name `path` when the block ends without an error."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     temporary = f"{path}.writing-{os.getpid()}"
+    _clear_left(path, but=temporary)
     try:
         with open(temporary, mode) as file:
+            with contextlib.suppress(OSError):  # no locks on this file system: what a killed process leaves stays there
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -39,6 +44,14 @@ def whole_file(path, mode="w"):
         if disk_is_full(error):
             raise OSError(errno.ENOSPC, _FULL, path) from error
         raise
+
+
+def _clear_left(path, but):
+    """Removes what killed processes began to write in a file's place: the system has freed their locks."""
+    for left in set(glob.glob(f"{glob.escape(path)}.writing-*")) - {but}:
+        with contextlib.suppress(OSError), open(left, "ab") as file:  # else: another process is writing it
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.remove(left)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,92 @@
+"""A sweep and a measurement that are killed again and again, as in killed_suite.py.
+
+    python tests/killed_work.py FOLDER KILLS SEED sweep|evaluate
+
+Prints as JSON what they left behind: done in one go, and gone on with after at least KILLS kills at random events.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import random
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from tests.killed_suite import COMMON, Events, fork, json_of, quiet
+
+import run_experiment
+
+COMMANDS = {
+    "sweep": lambda folder: ["--sweep=learning_rate=0.05,0.2", *COMMON],
+    "evaluate": lambda folder: ["--mode=evaluate", f"--saved_model={folder}/model/saved_model", "--data=digits", "--subset=30",
+                                "--evaluations=clean,noise,noise_floor,calibration"]}
+
+
+class AnyEvent(Events):
+    """Kills the process at its event of a number, whatever row is at work."""
+
+    def happened(self):
+        self.counts["all"] += 1
+        if self.counts["all"] == self.at[1]:
+            self.kill()
+
+
+def work(kind, folder, workdir, number=None):
+    quiet()
+    events = AnyEvent(None, number)
+    run(kind, [*COMMANDS[kind](folder), f"--workdir={workdir}"])
+    with open(f"{workdir}.events", "w") as file:
+        json.dump(events.counts["all"], file)
+
+
+def trained(folder):
+    quiet()
+    run("train", ["--mode=train", *COMMON, f"--workdir={folder}/model"])
+
+
+def run(mode, arguments):
+    sys.argv = ["run_experiment.py", *arguments]
+    getattr(run_experiment, mode)(run_experiment.parsed(arguments), run_experiment.define_flags(run_experiment.flags.FlagValues()))
+
+
+def left_behind(workdir):
+    """{file: its content, as far as it must be the same}"""
+    found = {}
+    for path in sorted(glob.glob(f"{workdir}/**", recursive=True)):
+        name = os.path.relpath(path, workdir)
+        if not os.path.isfile(path) or "tensorboard" in name.split("/"):
+            continue
+        if name.endswith(("evaluation.json", "results.json")):
+            found[name] = [[row["row"] if "row" in row else "", row["measure"], row.get("value", row.get("values"))]
+                           for row in json_of(path)["rows"]]
+        elif name.endswith("weights.npz"):
+            with open(path, "rb") as file:
+                found[name] = hashlib.sha256(file.read()).hexdigest()
+        else:
+            found[name] = "there"
+    return found
+
+
+def main(folder, kills, seed, kind):
+    if kind == "evaluate" and fork(lambda: trained(folder)):
+        sys.exit("the training failed")
+    if fork(lambda: work(kind, folder, f"{folder}/whole")):
+        sys.exit("the work failed without a kill")
+    draw, killed, gone_on = random.Random(seed), 0, []
+    events = json_of(f"{folder}/whole.events")
+    while killed < kills:
+        workdir, status = f"{folder}/killed_{len(gone_on)}", None
+        while status != 0:
+            number = draw.randint(1, events)  # counted from where this process begins
+            status = fork(lambda: work(kind, folder, workdir, number))
+            if status and not os.WIFSIGNALED(status):
+                sys.exit("the same command failed after a kill")
+            killed += status != 0
+        gone_on.append(left_behind(workdir))
+    print(json.dumps({"events": events, "killed": killed, "whole": left_behind(f"{folder}/whole"), "gone_on": gone_on}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
