@@ -46,9 +46,13 @@ ROWS = {"cross_entropy": ("cross_entropy", {}), "gaussian": ("gaussian", {}),
         "noisymix, paper's noise": ("noisymix", {"noise": "paper"}), PIPELINE: (None, {}),
         "input_gradient": ("input_gradient", {}),
         "input_gradient, finite difference": ("input_gradient", {"form": "finite_difference"}),
+        "cross_entropy, by XLA": ("cross_entropy", {"jit_compile": True}), "fcl, by XLA": ("fcl", {"jit_compile": True}),
+        "cross_entropy, mixed precision": ("cross_entropy", {"mixed_precision": True}),
         "adversarial": ("adversarial", {}), "simclr": ("simclr", {}), "moco": ("moco", {"queue": 4096})}
 VIEWS = {"simclr": 2, "moco": 2, "augmix": 3, "noisymix": 3, "noisymix, paper's noise": 3}
 flags.DEFINE_list("models", list(CASES), "models to time.")
+flags.DEFINE_list("rows", [], "rows to time, cross_entropy among them; empty: all.")
+flags.DEFINE_bool("memory", True, "measure peak memory too.")
 flags.DEFINE_integer("batch_size", 128, "pictures a step.")
 flags.DEFINE_integer("repeats", 15, "interleaved repeats; medians are reported.")
 flags.DEFINE_integer("steps", 8, "steps a repeat.")
@@ -63,8 +67,12 @@ def stepper(model, row):
     shape = CASES[model]
     if row == PIPELINE:
         return view_maker(shape)
+    jit_compile, mixed = (options.get(name, False) for name in ("jit_compile", "mixed_precision"))
+    options = {name: value for name, value in options.items() if name not in ("jit_compile", "mixed_precision")}
+    keras.mixed_precision.set_dtype_policy("mixed_bfloat16" if mixed else "float32")
     method = methods.METHODS[name](models.build(model, shape, 10), **options)
-    method.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9))
+    keras.mixed_precision.set_dtype_policy("float32")
+    method.compile(keras.optimizers.SGD(0.01, momentum=0.9), jit_compile=jit_compile)
     method.optimizer.build(method.trainable_variables)
     random = np.random.RandomState(0)
     views = tuple(tf.constant(random.rand(FLAGS.batch_size, *shape), tf.float32) for _ in range(VIEWS.get(row, 1)))
@@ -100,8 +108,8 @@ def view_maker(shape):
 
 def ratios(model):
     """{row: median of its time over cross-entropy's of the same repeat}, and cross-entropy's median in ms."""
-    steppers = {row: stepper(model, row) for row in ROWS}
-    times = {row: [] for row in ROWS}
+    steppers = {row: stepper(model, row) for row in FLAGS.rows or ROWS}
+    times = {row: [] for row in steppers}
     for repeat, (row, steps) in itertools.product(range(-2, FLAGS.repeats), steppers.items()):
         start = time.perf_counter()
         steps()
@@ -137,19 +145,23 @@ def main(_):
     tf.get_logger().setLevel("ERROR")  # every stepper is a new tf.function, on purpose
     if FLAGS.memory_of:
         return print_own_memory()
+    if FLAGS.rows and ("cross_entropy" not in FLAGS.rows or not set(FLAGS.rows) <= set(ROWS)):
+        raise app.UsageError(f"Expected rows among {', '.join(ROWS)}; cross_entropy is one. Received: {', '.join(FLAGS.rows)}")
     lines, rows = ["| model | step | time over cross-entropy: median [quartiles] | ms | peak memory, MiB |",
                    "| --- | --- | --- | --- | --- |"], []
     for model in FLAGS.models:
         found, base = ratios(model)
         for row, (low, median, high) in found.items():
-            memory = peak_memory(model, row)
+            memory = peak_memory(model, row) if FLAGS.memory else None
             rows.append({"model": model, "row": row, "ratio": median, "quartiles": [low, high], "mebibytes": memory})
-            lines.append(f"| {model} | {row} | {median:.2f} [{low:.2f}, {high:.2f}] | {base * median:.1f} | {memory:.0f} |")
+            lines.append(f"| {model} | {row} | {median:.2f} [{low:.2f}, {high:.2f}] | {base * median:.1f} | "
+                         f"{'-' if memory is None else f'{memory:.0f}'} |")
             print(lines[-1], flush=True)
-        for row, limit in LIMITS[model].items():
+        for row, limit in ((row, limit) for row, limit in LIMITS[model].items() if row in found):
             verdict = "within" if found[row][1] <= limit else "ABOVE"
             print(f"{row} on {model}: {found[row][1]:.2f}, {verdict} the limit of {limit}")
-        print(f"Making the views takes {found[PIPELINE][1] / found['noisymix'][1]:.1%} of NoisyMix's step on {model}")
+        if {PIPELINE, "noisymix"} <= found.keys():
+            print(f"Making the views takes {found[PIPELINE][1] / found['noisymix'][1]:.1%} of NoisyMix's step on {model}")
     if FLAGS.output:
         command = "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
         head = {"command": command, "commit": workdir.commit(), "versions": workdir.environment()}

@@ -1,0 +1,134 @@
+"""All benchmarks by one command, and one table of their ratios.
+
+    python -m benchmarks                                  # two hours; renews results/benchmarks, all.md among it
+    python -m benchmarks --quick                          # a minute: fails where a ratio is 25 % worse than the recorded one
+    python -m benchmarks --quick --record                 # records the quick ratios in results/benchmarks/quick.json
+
+Ratios only, interleaved, medians: what a machine's speed and other programs do to a time is mostly done to both sides. A quick
+ratio that is worse is taken again, twice at most, and the best counts. Benchmarks whose peer is not installed are named and left
+out; their rows in the table are those of their last run.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from absl import app, flags
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results" / "benchmarks"
+WORSE = 1.25
+COMMANDS = (("train_step.py", "--repeats=5", "--steps=4"), ("augmix.py",), ("corruptions.py",), ("attacks.py", "--parts=speed"),
+            ("end_to_end.py",))
+QUICK = (("train_step.py", "--models=lenet", "--rows=cross_entropy,fcl,noisymix,cutmix,simclr,moco", "--repeats=7", "--steps=4",
+          "--memory=false"), ("augmix.py", "--sizes=32", "--repeats=7", "--seconds=0.5"))
+# file -> how its rows are read: (name, ratio, quartiles, goal, which ratio is better)
+READERS = {
+    "train_step": lambda found: [(f"step of {row['row']} over cross_entropy's, {row['model']}", row["ratio"], row["quartiles"],
+                                  found["limits"].get(row["model"], {}).get(row["row"]), "lower") for row in found["rows"]],
+    "augmix": lambda found: [(f"AugMix over Pillow's speed, {row['size']} px", row["ratio"], row["quartiles"], row["goal"], "higher")
+                             for row in found["rows"]],
+    "corruptions": lambda found: [(f"{row['corruption']} over imagecorruptions' speed, {row['size']} px", row["ratio"],
+                                   row["quartiles"], found["goals"]["smallest"], "higher") for row in found["rows"]],
+    "attack_speed": lambda found: [(f"PGD ({row['row']}) over foolbox's speed, {row['norm']}", row["ratio"], row["quartiles"],
+                                    found["goals"]["speed"] if row["row"] == "ours" else None, "higher")
+                                   for row in found["rows"] if row["row"] != "foolbox"],
+    "end_to_end": lambda found: [(row["what"] + f", {row['row'].split('/')[-1]}", row["value"], row["quartiles"], row["goal"],
+                                  "higher" if row["row"].startswith("training/") else "lower") for row in found["rows"]]}
+flags.DEFINE_bool("quick", False, "a few ratios, against the recorded ones.")
+flags.DEFINE_bool("record", False, "with --quick: record the ratios.")
+FLAGS = flags.FLAGS
+
+
+def run(command, folder):
+    """Runs a benchmark that writes into a folder; returns what went wrong, or nothing."""
+    script, *arguments = command
+    done = subprocess.run([sys.executable, str(ROOT / "benchmarks" / script), *arguments, f"--output={folder}"], cwd=ROOT, text=True,
+                          stdout=sys.stderr, stderr=subprocess.PIPE)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else ""
+
+
+def rows_in(folder):
+    """All rows of the benchmarks that wrote into a folder: {name: (ratio, quartiles, goal, better, commit, versions)}"""
+    rows = {}
+    for name, read in READERS.items():
+        path = pathlib.Path(folder) / f"{name}.json"
+        if path.exists():
+            found = json.loads(path.read_text("utf-8"))
+            rows.update({row[0]: (*row[1:], found["commit"], found["versions"]) for row in read(found)})
+    return rows
+
+
+def measured():
+    """{name: (ratio, better)} of the quick rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        for command in QUICK:
+            wrong = run(command, folder)
+            if wrong:
+                sys.exit(f"{' '.join(command)}: {wrong}")
+        return {name: (row[0], row[3]) for name, row in rows_in(folder).items()}
+
+
+def factor(ratio, recorded, better):
+    """By how much a ratio is worse than the recorded one."""
+    return ratio / recorded if better == "lower" else recorded / ratio
+
+
+def quick():
+    """Exits with what is worse than recorded; says every ratio."""
+    best = measured()
+    recorded = RESULTS / "quick.json"
+    if FLAGS.record:
+        from tf_robust import workdir
+        from tf_robust.files import write_json
+        write_json(str(recorded), {"command": "python -m benchmarks --quick --record", "commit": workdir.commit(),
+                                   "versions": workdir.environment(), "ratios": {name: ratio for name, (ratio, _) in best.items()}})
+    known = json.loads(recorded.read_text("utf-8"))["ratios"]
+    if missing := sorted(set(known) ^ set(best)):
+        sys.exit(f"Expected the rows that {recorded.name} holds; these differ: {', '.join(missing)}. Record them again with --record")
+
+    def worse():
+        return [name for name, (ratio, better) in best.items() if factor(ratio, known[name], better) > WORSE]
+    for _ in range(2):
+        if worse():
+            best = {name: min(best[name], again, key=lambda pair, name=name: factor(pair[0], known[name], pair[1]))
+                    for name, again in measured().items()}
+    for name, (ratio, _) in best.items():
+        print(f"{name}: {ratio:.2f}, recorded {known[name]:.2f}")
+    if worse():
+        sys.exit(f"More than {WORSE - 1:.0%} worse than recorded: {', '.join(worse())}")
+
+
+def everything():
+    """Runs all benchmarks, and writes the table."""
+    from tf_robust.files import whole_file
+    for command in COMMANDS:
+        wrong = run(command, RESULTS)
+        if wrong:
+            print(f"{command[0]} did not run: {wrong}")
+    lines = ["# All benchmarks", "", "`python -m benchmarks`. Each row is of the commit beside it; one that could not be run again is of "
+             "its last run. Two cores.", "", "| what | median [quartiles] | goal | | commit |", "| --- | --- | --- | --- | --- |"]
+    versions = {}
+    for name, (ratio, (low, high), goal, better, commit, made_with) in rows_in(RESULTS).items():
+        met = "" if goal is None else "met" if (ratio <= goal if better == "lower" else ratio >= goal) else "NOT MET"
+        sign = {"lower": "≤", "higher": "≥"}[better]
+        lines.append(f"| {name} | {ratio:.2f} [{low:.2f}, {high:.2f}] | {'' if goal is None else f'{sign} {goal:g}'} | {met} | {commit} |")
+        versions.update(made_with)
+    lines += ["", "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."]
+    with whole_file(str(RESULTS / "all.md")) as file:
+        file.write("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+def main(_):
+    quick() if FLAGS.quick else everything()
+
+
+if __name__ == "__main__":
+    app.run(main)
