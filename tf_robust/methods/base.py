@@ -34,6 +34,7 @@ class Method(keras.Model):
 
     term_names = ("cross_entropy",)
     compiles = True  # XLA has all that its gradients are made of
+    compiled_gradients = None
     in_one_go = False  # trained by `solve`, not in epochs
 
     def compile(self, optimizer, jit_compile=False):
