@@ -41,6 +41,7 @@ TABLES = ("fcl/table2_cifar10", "fcl/table3_imagenetc", "noisymix/table2_cifar10
 SEEDS = {"fcl/table2_cifar10": 5}
 DEVICES = (1, 8, 64)
 SIZES = {"cifar10": ((50_000, 10_000), (32, 32, 3), 10), "imagenet2012": ((1_281_167, 50_000), (224, 224, 3), 1000)}
+SIZES["folder:IMAGENET"] = SIZES["imagenet2012"]
 flags.DEFINE_list("parts", ["check", "tables"], "what is done.")
 flags.DEFINE_string("hardware", str(ROOT / "docs" / "hardware.json"), "the accelerators; 1, 8 and 64 of them are reckoned with.")
 flags.DEFINE_string("output", str(ROOT / "docs" / "scale.md"), "page whose tables are renewed; empty: print only.")
