@@ -128,7 +128,7 @@ def train(values, names):
     for one in runs:
         folder = seed_folder(workdir, one, len(runs))
         with one.claimed(folder):
-            one.train(folder, one.source("train"))
+            one.train(folder)
         if one.chief:
             print(f"Model:   {os.path.join(folder, 'saved_model')}\n"
                   f"Next:    python run_experiment.py --mode=evaluate --workdir={folder} measures it")

@@ -4,9 +4,9 @@
     python -m benchmarks --quick                          # a minute: fails where a ratio is 25 % worse than the recorded one
     python -m benchmarks --quick --record                 # records the quick ratios in results/benchmarks/quick.json
 
-Ratios only, interleaved, medians: what a machine's speed and other programs do to a time is mostly done to both sides. A quick
-ratio that is worse is taken again, twice at most, and the best counts. Benchmarks whose peer is not installed are named and left
-out; their rows in the table are those of their last run.
+Ratios (but for the start's seconds), interleaved, medians: what a machine's speed and other programs do to a time is mostly
+done to both sides. A quick ratio that is worse is taken again, twice at most, and the best counts. Benchmarks whose peer is not
+installed are named and left out; their rows in the table are those of their last run.
 """
 
 import os
@@ -51,17 +51,20 @@ def run(command, folder):
     script, *arguments = command
     done = subprocess.run([sys.executable, str(ROOT / "benchmarks" / script), *arguments, f"--output={folder}"], cwd=ROOT, text=True,
                           stdout=sys.stderr, stderr=subprocess.PIPE)
-    return done.stderr.strip().splitlines()[-1] if done.returncode else ""
+    if not done.returncode:
+        return ""
+    said = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+    return next((line for line in said if line.startswith("Expected")), said[-1])
 
 
 def rows_in(folder):
-    """All rows of the benchmarks that wrote into a folder: {name: (ratio, quartiles, goal, better, commit, versions)}"""
+    """All rows of the benchmarks that wrote into a folder: {name: (ratio, quartiles, goal, better, commit)}"""
     rows = {}
     for name, read in READERS.items():
         path = pathlib.Path(folder) / f"{name}.json"
         if path.exists():
             found = json.loads(path.read_text("utf-8"))
-            rows.update({row[0]: (*row[1:], found["commit"], found["versions"]) for row in read(found)})
+            rows.update({row[0]: (*row[1:], found["commit"]) for row in read(found)})
     return rows
 
 
@@ -82,8 +85,10 @@ def factor(ratio, recorded, better):
 
 def quick():
     """Exits with what is worse than recorded; says every ratio."""
-    best = measured()
     recorded = RESULTS / "quick.json"
+    if not FLAGS.record and not recorded.exists():
+        sys.exit(f"Expected recorded ratios in {recorded}. Found none; python -m benchmarks --quick --record writes them")
+    best = measured()
     if FLAGS.record:
         from tf_robust import workdir
         from tf_robust.files import write_json
@@ -113,20 +118,20 @@ def everything():
         if wrong:
             print(f"{command[0]} did not run: {wrong}")
     lines = ["# All benchmarks", "", "`python -m benchmarks`. Each row is of the commit beside it; one that could not be run again is of "
-             "its last run. Two cores.", "", "| what | median [quartiles] | goal | | commit |", "| --- | --- | --- | --- | --- |"]
-    versions = {}
-    for name, (ratio, (low, high), goal, better, commit, made_with) in rows_in(RESULTS).items():
+             "its last run. Machines and versions: each benchmark's own file.", "", "| what | median [quartiles] | goal | | commit |",
+             "| --- | --- | --- | --- | --- |"]
+    for name, (ratio, (low, high), goal, better, commit) in rows_in(RESULTS).items():
         met = "" if goal is None else "met" if (ratio <= goal if better == "lower" else ratio >= goal) else "NOT MET"
         sign = {"lower": "≤", "higher": "≥"}[better]
         lines.append(f"| {name} | {ratio:.2f} [{low:.2f}, {high:.2f}] | {'' if goal is None else f'{sign} {goal:g}'} | {met} | {commit} |")
-        versions.update(made_with)
-    lines += ["", "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."]
     with whole_file(str(RESULTS / "all.md")) as file:
         file.write("\n".join(lines) + "\n")
     print("\n".join(lines))
 
 
 def main(_):
+    if FLAGS.record and not FLAGS.quick:
+        raise app.UsageError("Expected --record together with --quick. Received it alone")
     quick() if FLAGS.quick else everything()
 
 

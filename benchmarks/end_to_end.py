@@ -4,7 +4,8 @@
 
 Training: pictures a second of what `run_experiment.py` does in a step, cross-entropy on pictures of 32 pixels that are
 cropped and flipped, against the same network and batch in PyTorch, with its DataLoader. Each runs in a process of its own,
-on the same cores, and they take turns; PyTorch with the number of loading processes that is best for it.
+on the same cores, and they take turns; PyTorch with the layout (channels first or last) and the number of loading processes that
+are best for it.
 
 Evaluation: the 15 x 5 suite on ResNet-20, corrupted as it is measured, against the forward passes alone on as many pictures.
 Set by set, taking turns. A ratio is the median over the repeats.
@@ -17,9 +18,11 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import importlib.util
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -58,7 +61,7 @@ def our_steps(model):
     return lambda count: run_steps(iterator, tf.constant(count))
 
 
-def torch_steps(model, workers):
+def torch_steps(model, layout, workers):
     """The same by PyTorch."""
     import torch
 
@@ -76,10 +79,11 @@ def torch_steps(model, workers):
             row, column, mirrored = torch.randint(9, (3,)).tolist()
             picture = padded[:, row:row + 32, column:column + 32]
             return (picture.flip(2) if mirrored < 4 else picture) / 255.0, self.labels[index]
-    network = torch_networks.NETWORKS[model](10)
+    layout = {"first": torch.contiguous_format, "last": torch.channels_last}[layout]
+    network = torch_networks.NETWORKS[model](10).to(memory_format=layout)
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
     loader = torch.utils.data.DataLoader(Pictures(*random_pictures()), FLAGS.batch_size, shuffle=True, drop_last=True,
-                                         num_workers=workers, persistent_workers=workers > 0)
+                                         num_workers=int(workers), persistent_workers=int(workers) > 0)
 
     def endless():
         while True:
@@ -90,7 +94,7 @@ def torch_steps(model, workers):
         for _ in range(count):
             images, labels = next(batches)
             optimizer.zero_grad(set_to_none=True)
-            torch.nn.functional.cross_entropy(network((images - 0.5) / 0.5), labels).backward()
+            torch.nn.functional.cross_entropy(network(((images - 0.5) / 0.5).contiguous(memory_format=layout)), labels).backward()
             optimizer.step()
     return take
 
@@ -121,7 +125,10 @@ class Stepper:
     def __call__(self, count):
         self.process.stdin.write(f"{count}\n")
         self.process.stdin.flush()
-        return float(self.process.stdout.readline())
+        said = self.process.stdout.readline()
+        if not said:
+            sys.exit("Expected a process that trains. It has ended; what it said stands above")
+        return float(said)
 
     def pictures_a_second(self):
         return FLAGS.batch_size * self.count / self(self.count)
@@ -129,8 +136,9 @@ class Stepper:
 
 def trained(model):
     """Rows: pictures a second of ours and of PyTorch's."""
-    steppers = {"ours": Stepper(f"ours {model}"), **{f"PyTorch, {workers} loading": Stepper(f"torch {model} {workers}")
-                                                     for workers in (0, 1, 2)}}
+    steppers = {"ours": Stepper(f"ours {model}"), **{
+        f"PyTorch (channels {layout}, {workers} loading)": Stepper(f"torch {model} {layout} {workers}")
+        for layout in ("first", "last") for workers in (0, 2)}}
     rates = {name: [] for name in steppers}
     for _ in range(FLAGS.repeats):
         for name, stepper in steppers.items():
@@ -197,9 +205,9 @@ def take_first_step():
         print(time.time(), flush=True)
         os._exit(0)
     training.checked_run = stop
-    run = first_run(run_experiment, "--flagfile=" + str(ROOT / "flags" / "quickstart" / "cross_entropy.flags"))
-    source = run.source("train")
-    training.fit(run.method(source), source, epochs=1, batch_size=run.settings.batch_size, **run.pipeline())
+    with tempfile.TemporaryDirectory() as folder:
+        values = run_experiment.parsed(["--mode=suite", "--suite=flags/quickstart", f"--workdir={folder}"])
+        run_experiment.suite(values, run_experiment.define_flags(flags.FlagValues()))
 
 
 def first_run(command_line, *arguments):
@@ -240,10 +248,12 @@ def line(found):
 def main(_):
     if FLAGS.part:
         kind, *rest = FLAGS.part.split()
-        return {"ours": lambda: serve_steps(our_steps(*rest)), "torch": lambda: serve_steps(torch_steps(rest[0], int(rest[1]))),
+        return {"ours": lambda: serve_steps(our_steps(*rest)), "torch": lambda: serve_steps(torch_steps(*rest)),
                 "first_step": take_first_step, "memory": watch_memory}[kind]()
     rows = []
-    if "training" in FLAGS.parts:
+    if "training" in FLAGS.parts and importlib.util.find_spec("torch") is None:
+        print("Training is left out: it needs benchmarks/requirements_torch.txt")
+    elif "training" in FLAGS.parts:
         rows += [trained(model) for model in FLAGS.models]
     if "evaluation" in FLAGS.parts:
         rows.append(evaluated())

@@ -40,6 +40,7 @@ VIEWS = {"noisymix": "clean,augmix,augmix", "simclr": "simclr,simclr", "moco": "
 TABLES = ("fcl/table2_cifar10", "fcl/table3_imagenetc", "noisymix/table2_cifar10", "noisymix/table1_imagenet", "urrl/table1")
 SEEDS = {"fcl/table2_cifar10": 5}
 DEVICES = (1, 8, 64)
+BETWEEN = 2.5e10  # bytes a second and device between machines: eight links of 200 Gbit/s for eight devices
 SIZES = {"cifar10": ((50_000, 10_000), (32, 32, 3), 10), "imagenet2012": ((1_281_167, 50_000), (224, 224, 3), 1000)}
 SIZES["folder:IMAGENET"] = SIZES["imagenet2012"]
 flags.DEFINE_list("parts", ["check", "tables"], "what is done.")
@@ -63,9 +64,10 @@ class StandIn(Source):
         return self.ordered(batch_size).map(lambda images, labels: (images, labels, places)).take(len(self) // batch_size)
 
 
-def stand_in(name, split):
+def stand_in(name, split, times=1):
+    """times: as many pictures; with stylized ones there are twice as many."""
     (training, test), shape, classes = SIZES[name]
-    return StandIn(name, split, tuple(map(str, range(classes))), shape, training if split == "train" else test)
+    return StandIn(name, split, tuple(map(str, range(classes))), shape, times * (training if split == "train" else test))
 
 
 def runs_of(*arguments, row="row"):
@@ -74,6 +76,7 @@ def runs_of(*arguments, row="row"):
     found = command_line.runs_of(values, command_line.define_flags(flags.FlagValues()), row)
     for run in found:
         run.source = lambda split, examples=0, name=run.settings.data: stand_in(name, split)
+        run.training_source = lambda run=run: stand_in(run.settings.data, "train", 2 if run.settings.stylized_dir else 1)
         run.measured_source = lambda run=run: run.source("test")
         run.start, run.settings = "", dataclasses.replace(run.settings, init_from_row="")
     return found
@@ -84,7 +87,7 @@ def runs_of(*arguments, row="row"):
 def check():
     """Lines of a table: measured and predicted times and memory on this machine."""
     peak = largest_product()
-    found = {row: json.loads(subprocess.run([sys.executable, __file__, f"--row={row}"], capture_output=True, text=True,
+    found = {row: json.loads(subprocess.run([sys.executable, __file__, f"--row={row}"], stdout=subprocess.PIPE, text=True,
                                             check=True).stdout.splitlines()[-1]) for row in ROWS}
     first = found[FITTED]
     reached = first["flops"] / first["step"] / peak
@@ -151,8 +154,9 @@ def tables():
 
 
 def several(machine, count):
-    """So many of a file's devices, each with its share of the cores."""
-    return dataclasses.replace(machine, devices=count, cores=max(1, round(machine.cores / machine.devices * count)))
+    """So many of a file's devices: a part of one machine, or several, which are joined by BETWEEN and each make all pictures."""
+    joined = min(machine.network, BETWEEN) if count > machine.devices else machine.network
+    return dataclasses.replace(machine, devices=count, network=joined)
 
 
 def main(_):

@@ -31,9 +31,9 @@ def test_mixed_precision_is_that_of_a_run():
 
 def test_what_xla_compiles_trains_and_gathers_no_statistics(tmp_path):
     run = run_of("fcl", jit_compile=True)
-    run.train(str(tmp_path), run.source("train"))
+    run.train(str(tmp_path))
     plain = run_of("fcl")
-    plain.train(str(tmp_path / "plain"), plain.source("train"))
+    plain.train(str(tmp_path / "plain"))
     compiled, uncompiled = (json.loads((folder / "history.json").read_text()) for folder in (tmp_path, tmp_path / "plain"))
     assert [entry["total"] for entry in compiled] == [pytest.approx(entry["total"], rel=1e-3) for entry in uncompiled]
     run = run_of("fcl", jit_compile=True, synchronize_batch_norm=True)
@@ -45,13 +45,13 @@ def test_what_is_trained_in_one_go_has_no_batches(tmp_path):
     settings = Settings(data="digits", train_examples=50, batch_size=128, method="linear_probe")
     run = experiment.Run(settings, evaluation.Measuring(), {"method": {"solver": "lbfgs", "weight_decay": 0.001}, "augmentations": {}},
                          flags={}, defaults={}, row="probe", seed=0)
-    assert run.train(str(tmp_path), run.source("train")).steps == 1 and (tmp_path / "saved_model").is_dir()
+    assert run.train(str(tmp_path)).steps == 1 and (tmp_path / "saved_model").is_dir()
 
 
 def test_a_run_in_mixed_precision_leaves_float32_weights_and_logits(tmp_path):
     run = run_of("fcl", mixed_precision=True)
     source = run.source("train")
-    run.train(str(tmp_path), source)
+    run.train(str(tmp_path))
     losses = [entry["total"] for entry in json.loads((tmp_path / "history.json").read_text())]
     assert len(losses) == 4 and np.isfinite(losses).all() and losses[-1] < losses[0]
     classify = loading.load_classifier(str(tmp_path / "saved_model"))

@@ -88,3 +88,12 @@ def test_what_a_killed_process_was_writing_is_cleared_and_what_another_writes_st
         other.kill()
     files.write_json(path, {"b": 1})
     assert sorted(os.listdir(tmp_path)) == ["a.json", "ab.json.writing-3"] and files.read_json(path) == {"b": 1}
+
+
+def test_two_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):
+    path = str(tmp_path / "a.json")
+    loop = "import sys; from tf_robust import files\nfor number in range(300): files.write_json(sys.argv[1], {'number': number})"
+    both = [subprocess.Popen([sys.executable, "-c", loop, path], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [one.communicate(timeout=120)[1] for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    assert files.read_json(path) == {"number": 299} and os.listdir(tmp_path) == ["a.json"]

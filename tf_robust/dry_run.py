@@ -24,7 +24,7 @@ def estimate(run):
         a second, "memory": bytes of this process at most, "training", "measuring": seconds, "disk": bytes}. "training" is None for
         methods that take no steps. "measuring" is what the forward passes take: without making corrupted pictures, without attacks.
     """
-    s, source = run.settings, run.source("train")
+    s, source = run.settings, run.training_source()
     method = run.method(source)
     measured = {"row": run.row, "parameters": values(method.trainable_variables), "flops": None, "pictures": None, "training": None}
     _forget_peak()
@@ -36,8 +36,16 @@ def estimate(run):
         batches = data.training_batches(source, s.batch_size, seed=run.seed, **run.pipeline())
         seconds = _seconds_a_step(method, batches, s.batch_size)
         graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches.element_spec).graph
-        measured.update(flops=graphs.flops(graph), pictures=s.batch_size / seconds, training=seconds * steps * s.epochs)
+        measured.update(flops=flops_of(method, graph, steps * s.epochs, s.batch_size), pictures=s.batch_size / seconds,
+                        training=seconds * steps * s.epochs)
     return {**measured, "memory": _peak(), "measuring": _seconds_of_measuring(run, method.classifier), "disk": disk(method)}
+
+
+def flops_of(method, graph, steps, batch):
+    """Of a step's graph, on average over a training: a term that begins late is in the later steps alone."""
+    late = min(1.0, getattr(method, "start", 0) / max(1, steps))
+    with_all, without = (graphs.flops(graph, of_branches, method.loop_turns, batch) for of_branches in (max, min))
+    return (1.0 - late) * with_all + late * without
 
 
 def disk(method):

@@ -59,6 +59,11 @@ class Run:
             source = data.labelled_share(source, s.label_fraction, self.seed)
         return data.masked(data.relabelled(source, data.read_label_map(s.label_map)) if s.label_map else source)
 
+    def training_source(self):
+        """What the run trains on: its training split, with the stylized pictures where it has some."""
+        source = self.source("train")
+        return stylized.with_stylized(source, self.settings.stylized_dir) if self.settings.stylized_dir else source
+
     def pipeline(self):
         """What happens to a picture before the method sees it, as `data.training_batches` takes it."""
         def told(names):
@@ -92,10 +97,10 @@ class Run:
             method.compile(optimizer, jit_compile=s.jit_compile)
         return method
 
-    def train(self, folder, source):
+    def train(self, folder):
         """Trains, or goes on training, in a claimed folder; the process that writes exports. Returns a TrainingResult."""
         s = self.settings
-        source = stylized.with_stylized(source, s.stylized_dir) if s.stylized_dir else source
+        source = self.training_source()
         method, pipeline = self.method(source), self.pipeline()
         has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_share)
         validation = self.source("validation") if has_validation else None
@@ -143,9 +148,8 @@ class Run:
             if before.get("measuring") == self._measured():
                 print("  done before", flush=True)
                 return before
-            source = self.source("train")
             evaluation.check(self.measured_source(), self.measuring)  # what is missing is said before training
-            trained = before.get("training") or dataclasses.asdict(self.train(folder, source))
+            trained = before.get("training") or dataclasses.asdict(self.train(folder))
             if not self.chief:
                 return None
             saved_model = os.path.join(folder, "saved_model")

@@ -31,13 +31,11 @@ def whole_file(path, mode="w"):
     temporary = f"{path}.writing-{os.getpid()}"
     _clear_left(path, but=temporary)
     try:
-        with open(temporary, mode) as file:
-            with contextlib.suppress(OSError):  # no locks on this file system: what a killed process leaves stays there
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _held(temporary, mode) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+            os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
@@ -46,10 +44,21 @@ def whole_file(path, mode="w"):
         raise
 
 
+def _held(path, mode):
+    """A file, opened and locked, so that no other process takes it for one that a killed process left."""
+    while True:
+        file = open(path, mode)
+        with contextlib.suppress(OSError):  # no locks on this file system: what is left stays
+            fcntl.lockf(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # another process was quicker to lock and remove it
+
+
 def _clear_left(path, but):
     """Removes what killed processes began to write in a file's place: the system has freed their locks."""
     for left in set(glob.glob(f"{glob.escape(path)}.writing-*")) - {but}:
-        with contextlib.suppress(OSError), open(left, "ab") as file:  # else: another process is writing it
+        with contextlib.suppress(OSError), open(left, "r+b") as file:  # else: another process is writing it
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.remove(left)
 
@@ -92,16 +101,15 @@ def write_json(path, value):
         file.write("\n")
 
 
-def read_json(path, schema=None):
+def read_json(path, schema=None, advice="Delete it, or put back a whole one"):
     """What a JSON file holds.
 
     Args:
-        schema: a JSON schema that it must be valid by; None: it is an object.
+        schema: a JSON schema that it must be valid by; None: it is an object. advice: what to do with one that is not.
 
     Raises:
         ValueError: it is damaged, or not as the schema says.
     """
-    advice = "Delete it, or put back a whole one"
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)

@@ -1,6 +1,7 @@
-"""Stateless random numbers, the same on every device and where XLA compiles: there, TensorFlow's own are others.
+"""Stateless random numbers, the same on every device, also in code compiled by XLA, where TensorFlow's own functions draw others.
 
-Bits come from the Philox generator, and become numbers as in TensorFlow's kernels for the CPU.
+Bits come from the Philox generator, and become numbers as in TensorFlow's kernels for the CPU; normal ones are the same but for
+their last digits.
 """
 
 import functools

@@ -47,7 +47,7 @@ class Settings:
         decay_factor: factor at each step (schedule steps).
         steps_per_execution: training steps run without coming back to Python.
         profile: record for TensorBoard where the time of a few steps goes.
-        jit_compile: let XLA compile the gradients of a step, but puzzlemix'.
+        jit_compile: let XLA compile the gradients of a step (not with puzzlemix).
         mixed_precision: compute in bfloat16, keep weights in float32.
         strategy: devices: auto (all GPUs of this machine), mirrored (the same, or all logical CPUs), multi_worker (those of all
             workers in TF_CONFIG).

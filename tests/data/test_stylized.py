@@ -173,7 +173,7 @@ def test_a_run_trains_on_both_and_measures_on_natural_pictures(tmp_path, monkeyp
         Image.new("L", (8, 8), 20 * label).save(tmp_path / "stylized" / str(label) / "a.png")
     run = run_of("cross_entropy", stylized_dir=str(tmp_path / "stylized"))
     with pytest.raises(StopIteration):
-        run.train(str(tmp_path / "run"), run.source("train"))
+        run.train(str(tmp_path / "run"))
     shape = run.source("train").image_shape
     assert len(seen["train"]) == 74 and seen["train"].image_shape == shape
     assert len(run.source("train")) == 64 and len(seen["validation"]) == len(run.source("validation"))

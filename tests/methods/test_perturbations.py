@@ -28,6 +28,12 @@ each_scores = pytest.mark.parametrize("scores", [s.astype(np.float32) for s in S
 each_k = pytest.mark.parametrize("k", [1, 2, SIZE // 2, SIZE // 2 + 7, SIZE - 1, SIZE])
 
 
+def test_zeros_of_both_signs_are_equal_in_graphs_too():
+    scores = tf.constant([[0.0, -0.0, 0.0, -0.0]])
+    for make in (lambda f: f, tf.function, lambda f: tf.function(f, jit_compile=True)):
+        assert make(lambda x: fcl.lowest(x, 2))(scores).numpy().tolist() == [[True, True, False, False]]
+
+
 def touched(scores, k, sigma=0.5, seed=SEED):
     """What `perturb` adds for the positive and for the negative, [N, D] each, to pictures of zeros."""
     images = tf.zeros([len(scores), *SHAPE])

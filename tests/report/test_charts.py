@@ -62,8 +62,12 @@ def test_the_front_is_what_no_other_row_surpasses(evaluate):
 def test_names_of_near_points_stand_on_different_sides(evaluate):
     places = {"first_row": (0.6, 0.6), "second_row": (0.61, 0.602), "far": (0.9, 0.9), "further": (0.1, 0.1)}
     table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in places.items()])
-    names = {value["row"]: value["name"] for value in values(charts.pareto(table))}
+    names = {value["row"]: value["side"] for value in values(charts.pareto(table))}
     assert names["far"] == names["further"] == "right" and names["first_row"] != "right" and names["first_row"] != names["second_row"]
+    places = {"the_leftmost_of_all_rows": (0.1, 0.5), "its_neighbour_on_the_right": (0.12, 0.5), "far": (0.9, 0.9)}
+    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in places.items()])
+    names = {value["row"]: value["side"] for value in values(charts.pareto(table))}
+    assert names["the_leftmost_of_all_rows"] in ("right", "above", "below")  # to the left is the axis
 
 
 def test_severities_are_means_over_the_corruptions_that_all_have(table, evaluate):

@@ -113,10 +113,11 @@ def test_a_frame_has_a_line_for_every_run_and_measure(evaluate):
 
 def test_headlines_come_first(evaluate):
     names = ("calibration/ece", "calibration/rms", "label_fraction_0.1/corruptions/noise", "label_fraction_0.1/corruptions/mean15",
+             "label_fraction_0.5/corruptions/noise",
              "flips/mean_without_noise", "flips/tilt", "robust/l2_0.5", "clean", "corruptions/mean19")
     runs = [evaluate(row, 0, dict.fromkeys(names, 0.5)) for row in ("xe", "fcl")]
     table = tables.aggregate(runs, paper={"fcl": {"corruptions/mean19": [0.6, None]}})
-    assert table["headlines"] == ["calibration/rms", "label_fraction_0.1/corruptions/mean15", "flips/mean_without_noise",
-                                  "robust/l2_0.5", "clean", "corruptions/mean19"]
+    assert table["headlines"] == ["calibration/rms", "label_fraction_0.1/corruptions/mean15", "label_fraction_0.5/corruptions/noise",
+                                  "flips/mean_without_noise", "robust/l2_0.5", "clean", "corruptions/mean19"]
     assert table["measures"] == [*table["headlines"], "calibration/ece", "label_fraction_0.1/corruptions/noise"]
     assert table["details"] == ["flips/tilt"]

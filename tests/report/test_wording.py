@@ -66,3 +66,11 @@ def test_marks_tell_better_from_worse(evaluate):
     marks = {key: wording.marked_difference(table, entry)[0] for key, entry in tables.cells(table).items() if key[0] != "xe"}
     assert marks == {("fcl", "up"): "▲", ("fcl", "flips/mean"): "▲", ("fcl", "wide"): "▼", ("bad", "up"): "▼",
                      ("bad", "flips/mean"): "▼", ("bad", "wide"): "-"}
+
+
+def test_verdict_weighs_no_counts_against_shares(evaluate):
+    runs = [evaluate(row, 0, {"robust/l2_0.5": robust, "checks/failed": failed})
+            for row, robust, failed in (("xe", 0.1, 0), ("good", 0.5, 1), ("bad", 0.0, 0))]
+    assert wording.verdict(tables.aggregate(runs)).startswith("Against xe, good (the largest mean gain of 2 rows)")
+    runs = [evaluate("xe", 0, {"corruptions/mean15": 0.5, "corruptions/noise": 0.4}), evaluate("fcl", 0, {"corruptions/noise": 0.6})]
+    assert wording.verdict(tables.aggregate(runs)).startswith("Against xe, fcl improves corruptions/noise by +0.200")

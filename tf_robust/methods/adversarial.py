@@ -30,6 +30,10 @@ class Adversarial(Method):
                                                        random_start=random_start, early_stop=False)
         self.attack.check(classifier.input_shape[1:])
 
+    @property
+    def loop_turns(self):
+        return self.attack.steps
+
     def loss_terms(self, batch, training):
         def predict(images):
             return self.encode(images, training=False, update_statistics=False)["logits"]

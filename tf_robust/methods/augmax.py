@@ -38,6 +38,10 @@ class AugMax(Method):
         self.jsd_weight, self.step_size = positive("jsd_weight", jsd_weight), positive("step_size", step_size)
         self.steps, self.friendly = steps, friendly
 
+    @property
+    def loop_turns(self):
+        return self.steps
+
     def check_views(self, views):
         first, *chains, last = views if len(views) > 1 else ("", "")
         if (first, last) != ("clean", "augmix") or not chains or set(chains) != {"augmix_chain"}:

@@ -35,6 +35,7 @@ class Method(keras.Model):
     term_names = ("cross_entropy",)
     compiles = True  # XLA has all that its gradients are made of
     compiled_gradients = None
+    loop_turns = 1  # how often, at most, a step runs the body of its loops
     in_one_go = False  # trained by `solve`, not in epochs
 
     def compile(self, optimizer, jit_compile=False):

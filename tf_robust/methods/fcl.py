@@ -41,7 +41,7 @@ def lowest(scores, k):
 
 def _ordered(scores):
     """[N, D] -> int32 [N, D] in the same order, that of float32."""
-    bits = tf.bitcast(tf.cast(scores, tf.float32) + 0.0, tf.int32)  # -0.0 becomes 0.0
+    bits = tf.bitcast(tf.where(scores == 0, 0.0, tf.cast(scores, tf.float32)), tf.int32)  # -0.0 and 0.0 are equal
     return tf.where(bits < 0, tf.bitwise.bitwise_xor(bits, tf.int32.max), bits)
 
 

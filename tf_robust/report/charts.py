@@ -53,7 +53,7 @@ def pareto(table):
     points = {row: (found[row, clean]["mean"], found[row, robust]["mean"]) for row in both}
     front = [row for row in both if not any(np.all(np.subtract(p, points[row]) >= 0) and p != points[row] for p in points.values())]
     places = _name_places(points)
-    values = [{"row": row, "clean": x, "robust": y, "front": row in front, "name": places[row]} for row, (x, y) in points.items()]
+    values = [{"row": row, "clean": x, "robust": y, "front": row in front, "side": places[row]} for row, (x, y) in points.items()]
     x, y = ({"field": field, "type": "quantitative", "scale": {"zero": False, "padding": 30}, "title": title}  # room for names
             for field, title in (("clean", clean), ("robust", robust)))
     tips = [{"field": "row"}, {"field": "clean", "format": ".4f", "type": "quantitative", "title": clean},
@@ -63,7 +63,7 @@ def pareto(table):
          "mark": {"type": "line", "interpolate": "step-before", "strokeDash": [4, 3], "opacity": 0.5, "color": "currentColor"}},
         {"mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
          "encoding": {"color": {**by_row(table["order"]), "legend": None}, "tooltip": tips}},
-        *({"transform": [{"filter": f"datum.name === '{place}'"}], "mark": {"type": "text", **_NAME_PLACES[place]},
+        *({"transform": [{"filter": f"datum.side === '{place}'"}], "mark": {"type": "text", **_NAME_PLACES[place]},
            "encoding": {"text": {"field": "row"}}} for place in dict.fromkeys(places.values()))]},
         f"{robust} over {clean}; the broken line joins the rows that no other surpasses in both.")
 
@@ -78,9 +78,14 @@ def _name_places(points):
         middle = x - width / 2
         starts = {"right": (x + 7, y - 10), "left": (x - 7 - width, y - 10), "above": (middle, y - 20), "below": (middle, y + 8)}
         boxes = {place: (across, down, across + width, down + 12) for place, (across, down) in starts.items()}
-        places[row] = min(boxes, key=lambda place: sum(_overlap(boxes[place], other) for other in taken))
+        places[row] = min(boxes, key=lambda place: sum(_overlap(boxes[place], other) for other in taken) + _outside(boxes[place]))
         taken.append(boxes[places[row]])
     return places
+
+
+def _outside(box):
+    """How much of a box is outside of the plot."""
+    return (box[2] - box[0]) * (box[3] - box[1]) - _overlap(box, (-30, -30, 730, 310))
 
 
 def _overlap(one, other):

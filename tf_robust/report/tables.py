@@ -15,7 +15,7 @@ from tf_robust.evaluation import card
 CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")
 _LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/", "checks/failed")
-_HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}  # what stands for a family
+_HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr", "mfr_by_unverified_table"), "calibration": ("rms",)}
 _MEMBERS = {*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, "shear"}
 
 
@@ -61,11 +61,14 @@ def aggregate(evaluations, paper=None, baseline=None):
 
 def _headlines(measures, printed):
     """The measures that a reader looks for first; of a family whose headlines were not taken, all."""
-    def split(measure):
-        return card.plain(measure).split("/", 1)
-    there = {family for family, *rest in map(split, measures) if rest and rest[0] in _HEADLINES.get(family, ())}
-    return [measure for measure, (family, *rest) in zip(measures, map(split, measures))
-            if measure in printed or family not in there or rest[0] in _HEADLINES[family]]
+    def family_of(measure):  # with the share of the labels, if that is a part of the name
+        return measure.rpartition("/")[0]
+
+    def heads(measure):
+        family = card.plain(measure).split("/")[0]
+        return measure.rpartition("/")[2] in _HEADLINES.get(family, ())
+    there = {family_of(measure) for measure in measures if heads(measure)}
+    return [measure for measure in measures if measure in printed or family_of(measure) not in there or heads(measure)]
 
 
 def is_detail(measure):

@@ -4,6 +4,7 @@ import numpy as np
 
 from tf_robust.report.tables import CLEAN, gain, is_clear, lower_is_better
 
+_OTHER_UNITS = ("checks/", "distance/", "boundary/")
 _LISTED = 3  # measures that the verdict names of a kind
 
 CLEAR_NOTE = ("▲ better, ▼ worse: the interval excludes 0 or, with one pair, the intervals of the two values do not overlap. "
@@ -69,7 +70,8 @@ def best_cells(table):
 
 def verdict(table):
     """One sentence: what the row with the largest mean gain over the headlines that are not clean wins and loses."""
-    compared = [entry for entry in table["rows"] if entry["difference"] and entry["measure"] in table["headlines"]]
+    different = [entry for entry in table["rows"] if entry["difference"] and entry["measure"] in table["measures"]]
+    compared = [entry for entry in different if entry["measure"] in table["headlines"]] or different
     if not compared:
         return _nothing_to_compare(table)
     gains = {row: _mean_gain(compared, row) for row in dict.fromkeys(entry["row"] for entry in compared)}
@@ -89,8 +91,10 @@ def _nothing_to_compare(table):
 
 
 def _mean_gain(compared, row):
+    """Over shares; sizes and counts, which are of another unit, count only where there is nothing else."""
     own = [entry for entry in compared if entry["row"] == row]
-    return np.mean([gain(e) for e in own if e["measure"].split("/")[-1] not in CLEAN] or [gain(e) for e in own])
+    shares = [e for e in own if not e["measure"].startswith(_OTHER_UNITS)] or own
+    return np.mean([gain(e) for e in shares if e["measure"].split("/")[-1] not in CLEAN] or [gain(e) for e in shares])
 
 
 def _effects(table, chosen):
