@@ -52,7 +52,7 @@ def pareto(table):
         return None
     points = {row: (found[row, clean]["mean"], found[row, robust]["mean"]) for row in both}
     front = [row for row in both if not any(np.all(np.subtract(p, points[row]) >= 0) and p != points[row] for p in points.values())]
-    places = _name_places(points)
+    places = _name_places(points, front)
     values = [{"row": row, "clean": x, "robust": y, "front": row in front, "side": places[row]} for row, (x, y) in points.items()]
     x, y = ({"field": field, "type": "quantitative", "scale": {"zero": False, "padding": 30}, "title": title}  # room for names
             for field, title in (("clean", clean), ("robust", robust)))
@@ -68,11 +68,14 @@ def pareto(table):
         f"{robust} over {clean}; the broken line joins the rows that no other surpasses in both.")
 
 
-def _name_places(points):
-    """{row: the side of its point where its name covers no other name or point, as far as there is one}, at a common width."""
+def _name_places(points, front):
+    """{row: the side of its point where its name covers no other name, point or line, as far as there is one}, at a common width."""
     (left, right), (bottom, top) = ((min(side), max(side)) for side in zip(*points.values()))
     pixels = {row: (700 * (x - left) / ((right - left) or 1), 280 * (top - y) / ((top - bottom) or 1)) for row, (x, y) in points.items()}
     taken, places = [(x - 5, y - 5, x + 5, y + 5) for x, y in pixels.values()], {}
+    corners = sorted(pixels[row] for row in front)
+    for (x, y), (next_x, next_y) in zip(corners, corners[1:]):  # the line goes down or up first, then to the right
+        taken += [(x - 2, min(y, next_y), x + 2, max(y, next_y)), (x, next_y - 2, next_x, next_y + 2)]
     for row, (x, y) in pixels.items():
         width = 6.5 * len(row)
         middle = x - width / 2
