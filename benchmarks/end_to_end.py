@@ -4,11 +4,11 @@
 
 Training: pictures a second of what `run_experiment.py` does in a step, cross-entropy on pictures of 32 pixels that are
 cropped and flipped, against the same network and batch in PyTorch, with its DataLoader. Each runs in a process of its own,
-on the same cores, and they take turns; PyTorch with the layout (channels first or last) and the number of loading processes that
-are best for it.
+on the same cores, and they take turns; PyTorch with both layouts of its tensors, and the number of loading processes that is best
+for it.
 
 Evaluation: the 15 x 5 suite on ResNet-20, corrupted as it is measured, against the forward passes alone on as many pictures.
-Set by set, taking turns. A ratio is the median over the repeats.
+Set by set, taking turns, once. A ratio of training is the median over the repeats.
 
 Start: seconds from the command to the first step of the quick start's first row, and what the memory of a training grows by
 from its second epoch to its last.
@@ -32,6 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 GOALS = {"training/resnet20": 1.0, "training/preact_resnet18": 0.95, "evaluation/resnet20": 1.25}
+LAYOUTS = {"first": "", "last": ", channels last"}  # of PyTorch's tensors: its default, and what is quicker on some machines
 flags.DEFINE_list("parts", ["training", "evaluation", "start"], "what is measured.")
 flags.DEFINE_list("models", ["resnet20", "preact_resnet18"], "networks that are trained.")
 flags.DEFINE_integer("batch_size", 128, "pictures a step.")
@@ -135,19 +136,21 @@ class Stepper:
 
 
 def trained(model):
-    """Rows: pictures a second of ours and of PyTorch's."""
+    """Rows: pictures a second of ours over PyTorch's, for both of its layouts, with the better number of loading processes."""
     steppers = {"ours": Stepper(f"ours {model}"), **{
-        f"PyTorch (channels {layout}, {workers} loading)": Stepper(f"torch {model} {layout} {workers}")
-        for layout in ("first", "last") for workers in (0, 2)}}
+        (layout, workers): Stepper(f"torch {model} {layout} {workers}") for layout in LAYOUTS for workers in (0, 2)}}
     rates = {name: [] for name in steppers}
     for _ in range(FLAGS.repeats):
         for name, stepper in steppers.items():
             rates[name].append(stepper.pictures_a_second())
     for stepper in steppers.values():
         stepper.process.stdin.close()
-    best = max((name for name in rates if name != "ours"), key=lambda name: np.median(rates[name]))
     print(f"{model}: " + ", ".join(f"{name} {np.median(rate):.0f} pictures/s" for name, rate in rates.items()), flush=True)
-    return row(f"training/{model}", f"pictures a second over {best}", np.array(rates["ours"]) / rates[best])
+    rows = []
+    for layout, words in LAYOUTS.items():
+        best = max(((layout, workers) for workers in (0, 2)), key=lambda name: np.median(rates[name]))
+        rows.append(row(f"training/{model}{words}", f"pictures a second over PyTorch's{words}", np.array(rates["ours"]) / rates[best]))
+    return rows
 
 
 def evaluated():
@@ -170,15 +173,16 @@ def evaluated():
     forward()
     measuring = evaluation.Measuring(evaluations=("corruptions",))
     sets = [one for one in evaluation.evaluation_sets(source, None, measuring) if one.name.split("/")[1] in metrics.BENCHMARK]
-    times = np.zeros([FLAGS.repeats, 2])
-    for repeat in range(FLAGS.repeats):
-        for number, one in enumerate(sets):
-            calls = (lambda one=one: evaluation.records(predict, [one], say=str)), forward
-            for which in ((0, 1), (1, 0))[(repeat + number) % 2]:
-                began = time.perf_counter()
-                calls[which]()
-                times[repeat, which] += time.perf_counter() - began
-    return row("evaluation/resnet20", "time of the suite over its forward passes", times[:, 0] / times[:, 1])
+    times = np.zeros([len(sets), 2])
+    for number, one in enumerate(sets):
+        calls = (lambda one=one: evaluation.records(predict, [one], say=str)), forward
+        for which in ((0, 1), (1, 0))[number % 2]:
+            began = time.perf_counter()
+            calls[which]()
+            times[number, which] = time.perf_counter() - began
+    whole = times[:, 0].sum() / times[:, 1].sum()
+    return row("evaluation/resnet20", f"time of the suite over its forward passes, {FLAGS.pictures:,} pictures; quartiles of the sets",
+               times[:, 0] / times[:, 1], whole)
 
 
 def started():
@@ -233,9 +237,9 @@ def watch_memory():
     print(found[1], found[-1])
 
 
-def row(name, what, values):
+def row(name, what, values, value=None):
     low, median, high = np.percentile(values, [25, 50, 75]).tolist()
-    found = {"row": name, "what": what, "value": median, "quartiles": [low, high], "goal": GOALS.get(name)}
+    found = {"row": name, "what": what, "value": median if value is None else float(value), "quartiles": [low, high], "goal": GOALS.get(name)}
     print(line(found), flush=True)
     return found
 
@@ -254,7 +258,7 @@ def main(_):
     if "training" in FLAGS.parts and importlib.util.find_spec("torch") is None:
         print("Training is left out: it needs benchmarks/requirements_torch.txt")
     elif "training" in FLAGS.parts:
-        rows += [trained(model) for model in FLAGS.models]
+        rows += [found for model in FLAGS.models for found in trained(model)]
     if "evaluation" in FLAGS.parts:
         rows.append(evaluated())
     if "start" in FLAGS.parts:
