@@ -24,7 +24,7 @@ from tf_robust.models import heads
 DOCS = os.path.join(run_experiment.HERE, "docs")
 PAGES = [page for page in sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(run_experiment.HERE, "README.md")])
          if os.path.basename(page) != "devices.md"]
-TINY = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=30", "--subset=15"]
+TINY = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=30", "--subset=15", "--attack_queries=30"]
 
 
 def commands(page):
