@@ -182,7 +182,7 @@ def evaluated():
             calls[which]()
             times[number, which] = time.perf_counter() - began
     whole = times[:, 0].sum() / times[:, 1].sum()
-    return row("evaluation/resnet20", f"time of the suite over its forward passes, {FLAGS.pictures:,} pictures; quartiles of the sets",
+    return row("evaluation/resnet20", f"time of the suite over its forward passes, {FLAGS.pictures:,} pictures; quartiles of sets",
                times[:, 0] / times[:, 1], whole)
 
 
@@ -240,7 +240,8 @@ def watch_memory():
 
 def row(name, what, values, value=None):
     low, median, high = np.percentile(values, [25, 50, 75]).tolist()
-    found = {"row": name, "what": what, "value": median if value is None else float(value), "quartiles": [low, high], "goal": GOALS.get(name)}
+    value = median if value is None else float(value)
+    found = {"row": name, "what": what, "value": value, "quartiles": [low, high], "goal": GOALS.get(name)}
     print(line(found), flush=True)
     return found
 
