@@ -30,8 +30,15 @@ each_k = pytest.mark.parametrize("k", [1, 2, SIZE // 2, SIZE // 2 + 7, SIZE - 1,
 
 def test_zeros_of_both_signs_are_equal_in_graphs_too():
     scores = tf.constant([[0.0, -0.0, 0.0, -0.0]])
-    for make in (lambda f: f, tf.function, lambda f: tf.function(f, jit_compile=True)):
-        assert make(lambda x: fcl.lowest(x, 2))(scores).numpy().tolist() == [[True, True, False, False]]
+    for make, compiled in ((lambda f: f, False), (tf.function, False), (lambda f: tf.function(f, jit_compile=True), True)):
+        assert make(lambda x, compiled=compiled: fcl.lowest(x, 2, compiled))(scores).numpy().tolist() == [[True, True, False, False]]
+
+
+@each_scores
+@each_k
+def test_what_stands_in_for_nth_element_chooses_the_same(scores, k):
+    for signed in (scores, -scores):
+        np.testing.assert_array_equal(fcl.lowest(signed, k, compiled=True), bottom(signed, k))
 
 
 def touched(scores, k, sigma=0.5, seed=SEED):

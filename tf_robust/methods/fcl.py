@@ -18,21 +18,21 @@ from tf_robust.methods.base import AuxiliaryTermMethod
 from tf_robust.methods.checks import positive
 
 
-def lowest(scores, k):
+def lowest(scores, k, compiled=False):
     """BOTTOM_k (Definition 3): where the k smallest of each row are, exactly k; of equal scores those at lower indices.
 
     Args:
-        scores: [N, D]. k: 1..D.
+        scores: [N, D]. k: 1..D. compiled: by XLA, which has no NthElement; that is quicker than what stands in for it.
 
     Returns:
         bool [N, D]
     """
-    ordered = _ordered(scores)
-    threshold = _kth(ordered, k)
-    chosen = ordered <= threshold
+    values = _ordered(scores) if compiled else scores
+    threshold = _kth(values, k) if compiled else tf.raw_ops.NthElement(input=values, n=k - 1)[:, None]  # [N, 1]
+    chosen = values <= threshold
 
     def without_surplus():
-        equal, below = ordered == threshold, ordered < threshold
+        equal, below = values == threshold, values < threshold
         room = k - tf.math.count_nonzero(below, axis=1, keepdims=True, dtype=tf.int32)
         return below | (equal & (tf.cumsum(tf.cast(equal, tf.int32), axis=1) <= room))
     ties = tf.math.count_nonzero(chosen, dtype=tf.int32) > k * tf.shape(scores)[0]
@@ -56,11 +56,12 @@ def _kth(values, k):
     return tf.while_loop(lambda bit, found: bit > 0, with_bit, (tf.constant(2**30), start))[1]
 
 
-def perturb(images, scores, k, sigma, seed):
+def perturb(images, scores, k, sigma, seed, compiled=False):
     """The two utility-aware perturbations (Definition 3): normal noise on k values of each picture.
 
     Args:
         images, scores: [N, H, W, C]. k: how many of the H * W * C values. sigma: the noise's deviation. seed: int [2].
+        compiled: as `lowest`.
 
     Returns:
         x + delta(BOTTOM_k(scores)) and x + delta(TOP_k(scores)), each [N, H, W, C]. One draw serves both: they touch
@@ -68,7 +69,7 @@ def perturb(images, scores, k, sigma, seed):
     """
     flat = tf.reshape(scores, [tf.shape(images)[0], -1])
     noise = sigma * tf.cast(philox.normal(tf.shape(images), seed), images.dtype)
-    low, high = (tf.reshape(lowest(signed, k), tf.shape(images)) for signed in (flat, -flat))
+    low, high = (tf.reshape(lowest(signed, k, compiled), tf.shape(images)) for signed in (flat, -flat))
     return tuple(tf.where(chosen, images + noise, images) for chosen in (low, high))
 
 
@@ -117,7 +118,7 @@ class FeatureContrastive(AuxiliaryTermMethod):
         scores = utility if self.selection == "utility" else philox.uniform(
             tf.shape(images), self.random_seed(step, 0))
         low, high = (self.encode_perturbed(perturbed, training) for perturbed in perturb(
-            images, scores, self.k, self.sigma, self.random_seed(step, 1)))
+            images, scores, self.k, self.sigma, self.random_seed(step, 1), bool(self.compiled_gradients)))
         useful = tf.cast(tf.reduce_max(utility, axis=[1, 2, 3]) >= self.minimum_utility, tf.float32)
         contrast = self.contrast(clean["embedding"], low, high, useful)
         return {"cross_entropy": cross_entropy, "feature_contrastive": self.weighted(contrast, step)}, clean["logits"]
