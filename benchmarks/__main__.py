@@ -26,7 +26,7 @@ RESULTS = ROOT / "results" / "benchmarks"
 WORSE = 1.25
 COMMANDS = (("train_step.py", "--repeats=5", "--steps=4"), ("augmix.py",), ("corruptions.py",), ("attacks.py", "--parts=speed"),
             ("end_to_end.py",))
-QUICK = (("train_step.py", "--models=lenet", "--rows=cross_entropy,fcl,noisymix,cutmix,simclr,moco", "--repeats=7", "--steps=4",
+QUICK = (("train_step.py", "--models=lenet", "--rows=cross_entropy,fcl,noisymix,cutmix,simclr,moco", "--repeats=9", "--steps=8",
           "--memory=false"), ("augmix.py", "--sizes=32", "--repeats=7", "--seconds=0.5"))
 # file -> how its rows are read: (name, ratio, quartiles, goal, which ratio is better)
 READERS = {
