@@ -1,6 +1,6 @@
 """All benchmarks by one command, and one table of their ratios.
 
-    python -m benchmarks                                  # two hours; renews results/benchmarks, all.md among it
+    python -m benchmarks                                  # renews results/benchmarks, all.md among it
     python -m benchmarks --quick                          # a minute: fails where a ratio is 25 % worse than the recorded one
     python -m benchmarks --quick --record                 # records the quick ratios in results/benchmarks/quick.json
 

@@ -1,6 +1,6 @@
 """Whole works against a bound or a peer: training against PyTorch, an evaluation against its bare forward passes, the start.
 
-    python benchmarks/end_to_end.py                       # half an hour; training needs benchmarks/requirements_torch.txt
+    python benchmarks/end_to_end.py                       # ten minutes or more; training needs benchmarks/requirements_torch.txt
 
 Training: pictures a second of what `run_experiment.py` does in a step, cross-entropy on pictures of 32 pixels that are
 cropped and flipped, against the same network and batch in PyTorch, with its DataLoader. Each runs in a process of its own,

@@ -1,6 +1,6 @@
 """What the papers' whole tables take on 1, 8 and 64 accelerators, and how well the model behind it tells this machine's times.
 
-    python benchmarks/scale.py                            # 15 minutes; renews the tables of docs/scale.md
+    python benchmarks/scale.py                            # half an hour or more; renews the tables of docs/scale.md
 
 Check: each row trains a few steps in a process of its own, as --dry_run does. One number is fitted to the first of them, the
 share of the machine's peak (its largest matrix product) that training reaches; with it the others' times are predicted. What

@@ -112,8 +112,7 @@ def epoch_order(size, seed, epoch):
 
 def example_seed(seed, epoch, position):
     """int [2] for one example's stateless draws in one epoch."""
-    fold = philox.fold
-    return fold(tf.stack([tf.constant(seed, tf.int64), epoch]), tf.cast(position, tf.int64))
+    return philox.fold(tf.stack([tf.constant(seed, tf.int64), epoch]), tf.cast(position, tf.int64))
 
 
 def check_labels(labels, num_classes, where):
