@@ -39,6 +39,7 @@ flags.DEFINE_integer("batch_size", 128, "pictures a step.")
 flags.DEFINE_integer("repeats", 7, "interleaved repeats; medians are reported.")
 flags.DEFINE_float("seconds", 10.0, "that a repeat of training takes, about.")
 flags.DEFINE_integer("pictures", 2000, "of the evaluation.")
+flags.DEFINE_list("severities", ["1", "2", "3", "4", "5"], "of the evaluation's corruptions.")
 flags.DEFINE_integer("epochs", 20, "of the training whose memory is measured.")
 flags.DEFINE_string("output", "", "folder for end_to_end.json and end_to_end.md; empty: print only.")
 flags.DEFINE_string("part", "", "used by this script itself: what a process of its own does.")
@@ -173,7 +174,8 @@ def evaluated():
             predict(images).numpy()
     forward()
     measuring = evaluation.Measuring(evaluations=("corruptions",))
-    sets = [one for one in evaluation.evaluation_sets(source, None, measuring) if one.name.split("/")[1] in metrics.BENCHMARK]
+    sets = [one for one in evaluation.evaluation_sets(source, None, measuring)
+            if one.name.split("/")[1] in metrics.BENCHMARK and one.name.split("/")[2] in FLAGS.severities]
     times = np.zeros([len(sets), 2])
     for number, one in enumerate(sets):
         calls = (lambda one=one: evaluation.records(predict, [one], say=str)), forward

@@ -101,7 +101,7 @@ def _seconds_of_corrupting(run, source):
     options = {"constants": run.measuring.constants(source.image_shape), "protocol": run.measuring.protocol(source.image_shape)}
     times = []
     for name in corruptions.CORRUPTIONS:
-        corrupt = tf.function(lambda x, name=name: corruptions.corrupt(x, name, 3, 0, np.arange(len(images)), **options))
+        corrupt = tf.function(lambda x, name=name: corruptions.corrupt(x, name, 3, 0, np.arange(len(images)), **options), autograph=False)
         corrupt(images)
         times.append(_processor_seconds(lambda corrupt=corrupt: corrupt(images), 3) / len(images))
     return float(np.mean(times))

@@ -9,8 +9,7 @@ from tf_robust import philox
 from tf_robust.data import image_ops, service
 from tf_robust.data.augment import clean
 
-
-_AT_ONCE = max(2, min(8, os.cpu_count() or 2))  # batches that are being made
+AT_ONCE = max(2, min(8, os.cpu_count() or 2))  # batches that are being made
 
 
 class Batch(typing.NamedTuple):
@@ -64,7 +63,7 @@ def training_batches(source, batch_size, *, seed, step=0, augmentations=(), view
     examples = tf.data.Dataset.range(first, tf.int64.max).flat_map(of_epoch).enumerate(start=step).with_options(options)
 
     def made(examples):
-        return examples.map(to_batch, num_parallel_calls=_AT_ONCE, deterministic=True).prefetch(4)
+        return examples.map(to_batch, num_parallel_calls=AT_ONCE, deterministic=True).prefetch(4)
     if not servers:
         return made(examples)
     return service.in_turn([service.made_by(server, made(examples.shard(len(servers), place)))

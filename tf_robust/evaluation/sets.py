@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_robust import attacks, corruptions, data
 from tf_robust.attacks import norms
+from tf_robust.data.pipeline import AT_ONCE
 from tf_robust.data.source import stratified_order
 from tf_robust.evaluation import adversarial, boundary, scoring
 
@@ -176,12 +177,13 @@ def _indexed(source, batches, change, size=None):
     """Batches of `size` changed by `change(images, indices)`; an index is the picture's place in its data set."""
     places = tf.constant(source.positions)
 
+    @tf.autograph.experimental.do_not_convert  # not needed, and takes most of the time until the first picture
     def apply(first, example):
         images, labels = example
         return change(images, places[first:first + tf.shape(images, tf.int64)[0]]), labels
     size = size or batch_of(source.image_shape)
     numbered = tf.data.Dataset.zip(tf.data.Dataset.range(0, len(source) + size, size), batches)
-    return numbered.map(apply, num_parallel_calls=2, deterministic=True).prefetch(2)
+    return numbered.map(apply, num_parallel_calls=AT_ONCE, deterministic=True).prefetch(2)
 
 
 def first_pictures(source, count):

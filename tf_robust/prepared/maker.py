@@ -63,7 +63,7 @@ class Maker:
     def _traced(self, name, severity):
         recipe, shape = self.recipe, self.source.image_shape
 
-        @tf.function(input_signature=[tf.TensorSpec([None, *shape], tf.uint8), tf.TensorSpec([None], tf.int64)])
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, *shape], tf.uint8), tf.TensorSpec([None], tf.int64)])
         def levels(images, positions):
             found = corruptions.corrupt(image_ops.to_float(images), name, severity, recipe.seed, positions,
                                         constants=recipe.constants, protocol=self._protocol, frost_dir=recipe.frost_dir)
