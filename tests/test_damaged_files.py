@@ -12,7 +12,8 @@ from tf_robust.evaluation import read_records
 
 EVALUATION = {"row": "xe", "seed": 0, "method": "cross_entropy", "data": "digits", "model": "lenet", "split": "test", "commit": "c",
               "saved_model": "m", "rows": [{"measure": "clean", "value": 0.5, "count": 10, "low": 0.4, "high": 0.6}]}
-TABLE = {"title": "t", "baseline": "a", "rows": ["a"], "notes": ["n"], "paper": {"a": {"clean": [0.9, None]}}, "shown_as": {"a": "b"}}
+TABLE = {"title": "t", "baseline": "a", "rows": ["a"], "notes": ["n"], "paper": {"a": {"clean": [0.9, None]}}, "shown_as": {"a": "b"},
+         "panels": {"p": ["b"]}}
 
 
 def suite(path):

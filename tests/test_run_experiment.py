@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import run_experiment
-from tf_robust import experiment, figures, methods, models, report
+from tf_robust import experiment, figures, report
 from tf_robust import workdir as workdirs
 
 SMALL = ["--model=lenet", "--image_size=16", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
@@ -226,29 +226,6 @@ def test_bad_flags_are_refused_before_training(flag, message, tmp_path, monkeypa
     monkeypatch.setattr("tf_robust.training.fit", lambda *_, **__: pytest.fail("training began"))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         main(*flag.split(), f"--workdir={tmp_path}/w")
-
-
-def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
-    classifier, built = models.build("preact_resnet18", (32, 32, 3), 10), set()  # with as many stages as any
-    found = [os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(run_experiment.HERE, "flags"))
-             for f in files if f.endswith(".flags")]
-    assert len(found) > 40
-    names = run_experiment.define_flags(run_experiment.flags.FlagValues())
-    for path in found:
-        values = run_experiment.parsed([f"--flagfile={path}"])
-        run, = run_experiment.runs_of(values, names, "row")
-        with open(path) as file:
-            written = [line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--")]
-        for name, _ in written:
-            method = run.settings.method
-            assert not any(name.startswith(f"{other}_") for other in experiment.methods.METHODS if other != method), \
-                f"{path} sets --{name} for another method than {method}"
-        told = (run.settings.method, run.settings.views, repr(run.hyperparameters))
-        if told not in built:  # many rows are told the same
-            built.add(told)
-            run.pipeline()
-            method = methods.METHODS[run.settings.method](classifier, examples=1000, **run.hyperparameters["method"])
-            method.check_views(run.settings.views)
 
 
 def test_rows_begin_with_another_row_of_their_suite(pictures, tmp_path, capsys):

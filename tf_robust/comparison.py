@@ -24,7 +24,7 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
 
     Args:
         evaluations: as `evaluation.json`; "measured_in": the folder of its records, where it is not the run's own.
-        suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...]}, all optional.
+        suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...], "panels": {title: [rows]}}, all optional.
     """
     suite = suite or {}
     measured_rows = {found["row"] for found in evaluations}
@@ -43,7 +43,7 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
         sources = (run.source("train"), run.measured_source()) if run else ()
         drawn += figures.of_boundaries(pictures, measured, sources)
     if any(row["measure"].startswith(("robust/", "distance/")) for found in evaluations for row in found["rows"]):
-        drawn += figures.of_attacks(measured)
+        drawn += figures.of_attacks(measured, suite.get("panels"))
     commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
     table = report.write(folder, evaluations, title=title, command=command, commit=commits, paper=suite.get("paper"),
                          baseline=baseline, figures=drawn, notes=suite.get("notes", ()))

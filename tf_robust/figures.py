@@ -169,12 +169,12 @@ def maps(folder, predict, source):
     return report.captioned_pictures(os.path.join(folder, "maps.png"), lines)
 
 
-def of_attacks(workdirs):
-    """Curves over the size of perturbations of {row: workdir}, as measured last."""
+def of_attacks(workdirs, panels=None):
+    """Curves over the size of perturbations of {row: workdir}, as measured last. panels: {title: [rows compared in it]}."""
     found = {}
     for row, workdir in workdirs.items():
         records = evaluation.read_records(os.path.join(workdir, "measured.jsonl"))
         curves = {record["set"].partition("/")[2]: evaluation.adversarial.stored(record)
                   for record in records if "distances" in record}
         found.update({row: curves} if curves else {})
-    return [report.attack_curves(found)] if found else []
+    return [report.attack_curves(found, panels)] if found else []

@@ -13,13 +13,12 @@ from tf_robust.files import read_json
 from tf_robust.progress import duration
 
 _AT_ONCE = 2  # seconds: what takes less was done before
-
-
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _PAIR = {"type": "array", "prefixItems": [{"type": "number"}, {"type": ["number", "null"]}], "minItems": 2, "maxItems": 2}
 _SCHEMA = {"type": "object", "additionalProperties": False, "properties": {
     "title": {"type": "string"}, "baseline": {"type": "string"}, "rows": _TEXTS, "notes": _TEXTS,
     "shown_as": {"type": "object", "additionalProperties": {"type": "string"}},
+    "panels": {"type": "object", "additionalProperties": _TEXTS},
     "paper": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": _PAIR}}}}
 
 
@@ -30,8 +29,9 @@ def table_of(folder, home):
         folder: a path, or one below `home`. home: the folder that has `flags/`.
 
     Returns:
-        (path, [row names], {"title", "name", "rows", and what the file has of "baseline", "paper", "notes", and "shown_as": {row:
-        its name in tables, where several rows are one method with other shares of the labels}})
+        (path, [row names], {"title", "name", "rows", and what the file has of "baseline", "paper", "notes", "shown_as": {row: its
+        name in tables, where several rows are one method with other shares of the labels} and "panels": {title: [rows whose
+        attack curves one panel compares]}})
 
     Raises:
         FileNotFoundError: there are no flagfiles. ValueError: `suite.json` is damaged.

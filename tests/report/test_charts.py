@@ -86,6 +86,14 @@ def test_curves_of_distances_rise_by_one_picture_a_distance():
         report.attack_curves({})
 
 
+def test_curves_can_be_compared_in_panels_of_some_rows():
+    models = {"xe": {"pgd_l2": [0.3], "plb_l2": [0.2]}, "fcl": {"pgd_l2": [0.5]}, "nfm": {"pgd_l2": [0.1]}}
+    chart = report.attack_curves(models, {"one": ["xe", "fcl"], "two": ["fcl", "missing"], "none": ["missing"]})
+    found = {panel["title"]: list(dict.fromkeys(v["row"] for v in panel["data"]["values"])) for panel in chart.spec["concat"]}
+    assert found == {"one, pgd_l2": ["xe", "fcl"], "one, plb_l2": ["xe"], "two, pgd_l2": ["fcl"], "two, plb_l2": []}
+    assert len({str(panel["encoding"]["color"]) for panel in chart.spec["concat"]}) == 1  # a row looks the same in all
+
+
 def test_rows_look_different_up_to_32():
     looks = vega.lines_by_row([str(i) for i in range(32)])
     assert len(set(zip(*(map(str, looks[channel]["scale"]["range"]) for channel in ("color", "strokeDash"))))) == 32

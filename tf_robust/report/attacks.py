@@ -10,22 +10,26 @@ _POINTS = 300  # of a curve
 _UNITS = {"l0": "values changed", "l1": "sum of changes", "l2": "length", "linf": "largest change"}
 
 
-def attack_curves(models):
+def attack_curves(models, panels=None):
     """The share of pictures that is misclassified over the size of the perturbation, a panel an attack, a line a model.
 
     Args:
         models: {name: {"ATTACK_NORM": distances [N]}}: 0 of what is misclassified anyway, infinity where nothing was found.
+        panels: {title: [names]}: those models only in a panel, an attack a column; None: all models in one panel an attack.
     """
     attacks = list(dict.fromkeys(attack for found in models.values() for attack in found))
     if not attacks:
         raise ValueError("Expected at least one model with distances. Received none")
-    return Chart("attacks", {"concat": [_attack_panel(attack, models) for attack in attacks], "columns": _COLUMNS},
+    panels = {f"{title}, ": names for title, names in (panels or {}).items() if set(names) & set(models)} or {"": list(models)}
+    drawn = [_attack_panel(f"{title}{attack}", attack, models, names) for title, names in panels.items() for attack in attacks]
+    return Chart("attacks", {"concat": drawn, "columns": _COLUMNS},
                  "Misclassified pictures over the size of the smallest perturbation that the attack found, first seed of each row.")
 
 
-def _attack_panel(attack, models):
+def _attack_panel(title, attack, models, names):
     values, farthest, norm = [], 0.0, attack.partition("_")[2]
-    for name, found in models.items():
+    for name in names:
+        found = models.get(name, {})
         if attack in found:
             distances = np.sort(np.asarray(found[attack], np.float64))
             finite = distances[np.isfinite(distances)]
@@ -36,7 +40,7 @@ def _attack_panel(attack, models):
                        for size, share in ((0.0, float(np.mean(distances <= 0))),
                                            *((float(finite[i]), (int(i) + 1) / len(distances)) for i in places))]
     tips = [{"field": field, "type": "quantitative", "format": ".3g"} for field in ("size", "misclassified", "median")]
-    return {"title": attack, "width": 300, "height": 200, "data": {"values": values}, "encoding": {
+    return {"title": title, "width": 300, "height": 200, "data": {"values": values}, "encoding": {
         "x": {"field": "size", "type": "quantitative", "title": f"size of the perturbation, {norm} ({_UNITS[norm]})",
               "scale": {"domain": [0, float(farthest) or 1.0]}},
         "y": {"field": "misclassified", "type": "quantitative", "scale": {"domain": [0, 1]}}, **lines_by_row(models),

@@ -1,0 +1,41 @@
+"""The flagfiles of the papers' tables: each parses, says what its method has, and its table speaks of rows that are there."""
+
+import glob
+import itertools
+import os
+
+import run_experiment
+from tf_robust import experiment, methods, models, suites
+
+
+def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
+    classifier, built = models.build("preact_resnet18", (32, 32, 3), 10), set()  # with as many stages as any
+    found = [os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(run_experiment.HERE, "flags"))
+             for f in files if f.endswith(".flags")]
+    assert len(found) > 40
+    names = run_experiment.define_flags(run_experiment.flags.FlagValues())
+    for path in found:
+        values = run_experiment.parsed([f"--flagfile={path}"])
+        run, = run_experiment.runs_of(values, names, "row")
+        with open(path) as file:
+            written = [line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--")]
+        for name, _ in written:
+            method = run.settings.method
+            assert not any(name.startswith(f"{other}_") for other in experiment.methods.METHODS if other != method), \
+                f"{path} sets --{name} for another method than {method}"
+        told = (run.settings.method, run.settings.views, repr(run.hyperparameters))
+        if told not in built:  # many rows are told the same
+            built.add(told)
+            run.pipeline()
+            method = methods.METHODS[run.settings.method](classifier, examples=1000, **run.hyperparameters["method"])
+            method.check_views(run.settings.views)
+
+
+def test_what_tables_say_of_rows_is_of_rows_they_have():
+    folders = glob.glob(os.path.join(run_experiment.HERE, "flags", "**", "suite.json"), recursive=True)
+    assert len(folders) > 20
+    for folder in map(os.path.dirname, folders):
+        _, rows, table = suites.table_of(folder, run_experiment.HERE)
+        shown = {table.get("shown_as", {}).get(row, row) for row in rows}
+        named = itertools.chain([table.get("baseline", rows[0])], table.get("paper", ()), *table.get("panels", {}).values())
+        assert set(table["rows"]) <= set(rows) and set(named) <= shown, folder
