@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.data.npy_files import rows
-from tf_robust.data.source import Source, digest
+from tf_robust.data.source import READ_AT_ONCE, Source, digest
 from tf_robust.data.tfds_sets import RecordSource
 
 
@@ -47,7 +47,7 @@ class RecordFileSource(RecordSource):
         def example(_, record):
             fields = self._fields(record)
             return tf.ensure_shape(self._decode(fields["image"]), self.image_shape), tf.cast(fields["label"], tf.int64)
-        return self._records().map(example, tf.data.AUTOTUNE, deterministic=True).batch(batch_size)
+        return self._records().map(example, READ_AT_ONCE, deterministic=True).batch(batch_size)
 
     def subset(self, indices):
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices])

@@ -7,10 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.data import image_ops
-from tf_robust.data.source import Source, digest, epoch_order, example_seed, stratified_order, training_share
+from tf_robust.data.source import READ_AT_ONCE, Source, digest, epoch_order, example_seed, stratified_order, training_share
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
-_PARALLEL = tf.data.AUTOTUNE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +53,7 @@ class FileSource(Source):
                 " (missing, empty, cut short, or not a picture at all). Replace or delete it"])])
             return found[1:]
         end = tf.data.Dataset.from_tensors((count, np.zeros(self.image_shape, np.uint8), np.int64(0), np.int64(0)))
-        examples = tf.data.Dataset.from_tensor_slices(order).enumerate().map(example, _PARALLEL, deterministic=True)
+        examples = tf.data.Dataset.from_tensor_slices(order).enumerate().map(example, READ_AT_ONCE, deterministic=True)
         examples = examples.ignore_errors().concatenate(end).enumerate().take(count).map(checked)
         return examples.apply(tf.data.experimental.assert_cardinality(count))
 

@@ -58,7 +58,7 @@ def training_batches(source, batch_size, *, seed, step=0, augmentations=(), view
         made = tuple(applied(view, picture, 2000 + position) for position, view in enumerate(views))
         return Batch(made, labels, tf.fill([batch_size], step), positions)
 
-    options = tf.data.Options()
+    options = _untuned()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     examples = tf.data.Dataset.range(first, tf.int64.max).flat_map(of_epoch).enumerate(start=step).with_options(options)
 
@@ -86,4 +86,11 @@ def steps_per_epoch(source, batch_size):
 
 def evaluation_batches(source, batch_size=256):
     """Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]) in the fixed order."""
-    return source.ordered(batch_size).map(lambda images, labels: (image_ops.to_float(images), labels)).prefetch(2)
+    return source.ordered(batch_size).map(lambda images, labels: (image_ops.to_float(images), labels)).prefetch(2).with_options(_untuned())
+
+
+def _untuned():
+    """All parallelism is fixed, and tf.data's tuner can keep a network's layers to half of the cores as long as a dataset lives."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options

@@ -3,12 +3,14 @@
 import contextlib
 import dataclasses
 import hashlib
+import os
 
 import numpy as np
 import tensorflow as tf
 
 from tf_robust import philox
 
+READ_AT_ONCE = max(2, os.cpu_count() or 2)  # pictures
 _SUBSET_SEED = 20210101  # a fixed draw: every method sees the same subset
 
 

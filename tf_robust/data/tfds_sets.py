@@ -10,13 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.data import image_ops
-from tf_robust.data.source import ArraySource, Source, digest, epoch_order, example_seed, training_share
+from tf_robust.data.source import READ_AT_ONCE, ArraySource, Source, digest, epoch_order, example_seed, training_share
 from tf_robust.errors import unknown
 
 IN_MEMORY_BYTES = 2**31
 WINDOW = 10_000  # records shuffled at a time in a stream
 OURS = ("digits", "synthetic_digits", "synthetic_mnist", "toy", "folder:DIR")
-_PARALLEL = tf.data.AUTOTUNE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +58,7 @@ class RecordSource(Source):
     def ordered(self, batch_size):
         crop = self._example(lambda image, _: image_ops.center_crop_resized(image, self.image_shape[0]))
         records = tf.data.TFRecordDataset(self._files).enumerate()
-        return records.map(crop, _PARALLEL, deterministic=True).batch(batch_size)
+        return records.map(crop, READ_AT_ONCE, deterministic=True).batch(batch_size)
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0):
         crop = self._example(lambda image, position: image_ops.random_resized_crop_flip(
@@ -68,14 +67,14 @@ class RecordSource(Source):
         order = epoch_order(len(self._files), seed, epoch)
         records = tf.data.Dataset.from_tensor_slices((tf.gather(files, order), tf.gather(firsts, order))).interleave(
             lambda file, first: tf.data.TFRecordDataset(file).enumerate(start=first), cycle_length=16, block_length=16,
-            num_parallel_calls=_PARALLEL, deterministic=True)
+            num_parallel_calls=READ_AT_ONCE, deterministic=True)
 
         def shuffled(window, content):
             order = tf.random.experimental.stateless_shuffle(
                 tf.range(tf.shape(content[0])[0]), tf.stack([seed + epoch * 2**32, window]))
             return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(lambda part: tf.gather(part, order), content))
         records = records.batch(WINDOW).enumerate().flat_map(shuffled).enumerate().skip(skip_batches * batch_size)
-        return records.map(lambda turn, record: (*crop(turn, record[1]), record[0]), _PARALLEL,
+        return records.map(lambda turn, record: (*crop(turn, record[1]), record[0]), READ_AT_ONCE,
                            deterministic=True).batch(batch_size, drop_remainder=True)
 
     def reading(self):

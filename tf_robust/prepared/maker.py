@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_robust import corruptions
 from tf_robust.data import ArraySource, FileSource, image_ops
+from tf_robust.data.source import READ_AT_ONCE
 from tf_robust.data.tfds_sets import RecordSource
 from tf_robust.errors import unknown
 
@@ -97,4 +98,4 @@ class _RecordRange(RecordSource):
         file = int(np.searchsorted(ends, self.first, side="right"))
         before = self.first - int(ends[file - 1]) if file else self.first
         records = tf.data.TFRecordDataset(self._files[file:]).skip(before).take(self.last - self.first)
-        return records.enumerate().map(crop, tf.data.AUTOTUNE, deterministic=True).batch(batch_size)
+        return records.enumerate().map(crop, READ_AT_ONCE, deterministic=True).batch(batch_size)
