@@ -25,22 +25,21 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "benchmarks"
 WORSE = 1.25
 COMMANDS = (("train_step.py", "--repeats=5", "--steps=4"), ("augmix.py",), ("corruptions.py",), ("attacks.py", "--parts=speed"),
-            ("end_to_end.py",))
+            ("end_to_end.py", "--pictures=10000"))
 QUICK = (("train_step.py", "--models=lenet", "--rows=cross_entropy,fcl,noisymix,cutmix,simclr,moco", "--repeats=9", "--steps=8",
           "--memory=false"), ("augmix.py", "--sizes=32", "--repeats=7", "--seconds=0.5"))
-# file -> how its rows are read: (name, ratio, quartiles, goal, which ratio is better)
+# file -> how a row of it is read: (name, ratio, goal, which ratio is better), or None: it has none
 READERS = {
-    "train_step": lambda found: [(f"step of {row['row']} over cross_entropy's, {row['model']}", row["ratio"], row["quartiles"],
-                                  found["limits"].get(row["model"], {}).get(row["row"]), "lower") for row in found["rows"]],
-    "augmix": lambda found: [(f"AugMix over Pillow's speed, {row['size']} px", row["ratio"], row["quartiles"], row["goal"], "higher")
-                             for row in found["rows"]],
-    "corruptions": lambda found: [(f"{row['corruption']} over imagecorruptions' speed, {row['size']} px", row["ratio"],
-                                   row["quartiles"], found["goals"]["smallest"], "higher") for row in found["rows"]],
-    "attack_speed": lambda found: [(f"PGD ({row['row']}) over foolbox's speed, {row['norm']}", row["ratio"], row["quartiles"],
-                                    found["goals"]["speed"] if row["row"] == "ours" else None, "higher")
-                                   for row in found["rows"] if row["row"] != "foolbox"],
-    "end_to_end": lambda found: [(row["what"] + f", {row['row'].split('/')[-1]}", row["value"], row["quartiles"], row["goal"],
-                                  "higher" if row["row"].startswith("training/") else "lower") for row in found["rows"]]}
+    "train_step": lambda row, found: (f"step of {row['row']} over cross_entropy's, {row['model']}", row["ratio"],
+                                      found["limits"].get(row["model"], {}).get(row["row"]), "lower"),
+    "augmix": lambda row, found: (f"AugMix over Pillow's speed, {row['size']} px", row["ratio"], row["goal"], "higher"),
+    "corruptions": lambda row, found: (f"{row['corruption']} over imagecorruptions' speed, {row['size']} px", row["ratio"],
+                                       found["goals"]["smallest"], "higher"),
+    "attack_speed": lambda row, found: None if row["row"] == "foolbox" else (
+        f"PGD ({row['row']}) over foolbox's speed, {row['norm']}", row["ratio"],
+        found["goals"]["speed"] if row["row"] == "ours" else None, "higher"),
+    "end_to_end": lambda row, found: (row["what"] + f", {row['row'].split('/')[-1].split(',')[0]}", row["value"], row["goal"],
+                                      "higher" if row["row"].startswith("training/") else "lower")}
 flags.DEFINE_bool("quick", False, "a few ratios, against the recorded ones.")
 flags.DEFINE_bool("record", False, "with --quick: record the ratios.")
 FLAGS = flags.FLAGS
@@ -64,7 +63,9 @@ def rows_in(folder):
         path = pathlib.Path(folder) / f"{name}.json"
         if path.exists():
             found = json.loads(path.read_text("utf-8"))
-            rows.update({row[0]: (*row[1:], found["commit"]) for row in read(found)})
+            for row in found["rows"]:
+                name, ratio, goal, better = read(row, found) or [None] * 4
+                rows.update({name: (ratio, row["quartiles"], goal, better, row.get("commit", found.get("commit")))} if name else {})
     return rows
 
 

@@ -8,7 +8,8 @@ on the same cores, and they take turns; PyTorch with both layouts of its tensors
 for it.
 
 Evaluation: the 15 x 5 suite on ResNet-20, corrupted as it is measured, against the forward passes alone on as many pictures.
-Set by set, taking turns, once. A ratio of training is the median over the repeats.
+Set by set, taking turns, once. A ratio of training is the median over the repeats. A row that is not measured again stays in
+the output's files as it is.
 
 Start: seconds from the command to the first step of the quick start's first row, and what the memory of a training grows by
 from its second epoch to its last.
@@ -184,8 +185,8 @@ def evaluated():
             calls[which]()
             times[number, which] = time.perf_counter() - began
     whole = times[:, 0].sum() / times[:, 1].sum()
-    return row("evaluation/resnet20", f"time of the suite over its forward passes, {FLAGS.pictures:,} pictures; quartiles of sets",
-               times[:, 0] / times[:, 1], whole)
+    told = f"{FLAGS.pictures:,} pictures, {len(sets)} sets; quartiles of sets"
+    return row("evaluation/resnet20", f"time of the suite over its forward passes, {told}", times[:, 0] / times[:, 1], whole)
 
 
 def started():
@@ -253,6 +254,24 @@ def line(found):
     return f"| {found['row']} | {found['what']} | {found['value']:.3g} [{low:.3g}, {high:.3g}] | {found['goal'] or '-'} |"
 
 
+def write(rows):
+    """Puts rows into end_to_end.json and end_to_end.md; what another command measured stays there, with its own commit."""
+    from tf_robust import workdir
+    from tf_robust.files import read_json, whole_file, write_json
+    path = os.path.join(FLAGS.output, "end_to_end.json")
+    there = {found["row"]: found for found in read_json(path)["rows"]} if os.path.exists(path) else {}
+    source = {"command": "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]]), "commit": workdir.commit(),
+              "versions": workdir.environment()}
+    there.update({found["row"]: {**found, **source} for found in rows})
+    write_json(path, {"rows": list(there.values())})
+    with whole_file(os.path.join(FLAGS.output, "end_to_end.md")) as file:
+        file.write("# Whole works\n\n| row | what | median [quartiles] | goal |\n| --- | --- | --- | --- |\n"
+                   + "\n".join(map(line, there.values())) + "\n\n")
+        for command, commit in dict.fromkeys((found["command"], found["commit"]) for found in there.values()):
+            of = ", ".join(name for name, found in there.items() if (found["command"], found["commit"]) == (command, commit))
+            file.write(f"- {of}: `{command}`, commit {commit}\n")
+
+
 def main(_):
     if FLAGS.part:
         kind, *rest = FLAGS.part.split()
@@ -268,14 +287,7 @@ def main(_):
     if "start" in FLAGS.parts:
         rows += started()
     if FLAGS.output:
-        from tf_robust import workdir
-        from tf_robust.files import whole_file, write_json
-        command = "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
-        head = {"command": command, "commit": workdir.commit(), "versions": workdir.environment()}
-        write_json(os.path.join(FLAGS.output, "end_to_end.json"), {**head, "rows": rows})
-        with whole_file(os.path.join(FLAGS.output, "end_to_end.md")) as file:
-            file.write(f"# Whole works\n\n`{command}`, commit {head['commit']}, {FLAGS.repeats} interleaved repeats\n\n"
-                       "| row | what | median [quartiles] | goal |\n| --- | --- | --- | --- |\n" + "\n".join(map(line, rows)) + "\n")
+        write(rows)
 
 
 if __name__ == "__main__":
