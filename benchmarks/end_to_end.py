@@ -5,7 +5,7 @@
 Training: pictures a second of what `run_experiment.py` does in a step, cross-entropy on pictures of 32 pixels that are
 cropped and flipped, against the same network and batch in PyTorch, with its DataLoader. Each runs in a process of its own,
 on the same cores, and they take turns; PyTorch with both layouts of its tensors, and the number of loading processes that is best
-for it.
+for it. Input: what a step's batch takes by itself; in training it is made beside the step before.
 
 Evaluation: the 15 x 5 suite on ResNet-20, corrupted as it is measured, against the forward passes alone on as many pictures.
 Set by set, taking turns, once. A ratio of training is the median over the repeats. A row that is not measured again stays in
@@ -49,8 +49,8 @@ FLAGS = flags.FLAGS
 
 # Training: a process that is told how many steps to take, and answers how long they took
 
-def our_steps(model):
-    """A function that takes a number of training steps."""
+def our_steps(model, only_input=False):
+    """A function that takes a number of training steps, or only makes their batches."""
     import tensorflow as tf
 
     from tf_robust import command_line, data, devices, training
@@ -61,7 +61,7 @@ def our_steps(model):
     method.optimizer.build(method.trainable_variables)
     batches = data.training_batches(source, FLAGS.batch_size, seed=0, **run.pipeline())
     iterator, run_steps = iter(devices.distributed(method.distribute_strategy, batches, FLAGS.batch_size)), training.steps_function(method)
-    return lambda count: run_steps(iterator, tf.constant(count))
+    return (lambda count: [next(iterator) for _ in range(count)]) if only_input else lambda count: run_steps(iterator, tf.constant(count))
 
 
 def torch_steps(model, layout, workers):
@@ -139,7 +139,7 @@ class Stepper:
 
 def trained(model):
     """Rows: pictures a second of ours over PyTorch's, for both of its layouts, with the better number of loading processes."""
-    steppers = {"ours": Stepper(f"ours {model}"), **{
+    steppers = {"ours": Stepper(f"ours {model}"), "input": Stepper(f"input {model}"), **{
         (layout, workers): Stepper(f"torch {model} {layout} {workers}") for layout in LAYOUTS for workers in (0, 2)}}
     rates = {name: [] for name in steppers}
     for _ in range(FLAGS.repeats):
@@ -148,7 +148,8 @@ def trained(model):
     for stepper in steppers.values():
         stepper.process.stdin.close()
     print(f"{model}: " + ", ".join(f"{name} {np.median(rate):.0f} pictures/s" for name, rate in rates.items()), flush=True)
-    rows = []
+    shares = np.array(rates["ours"]) / rates["input"]
+    rows = [row(f"input/{model}", "time of making a batch, and nothing else, over that of a training step", shares)]
     for layout, words in LAYOUTS.items():
         best = max(((layout, workers) for workers in (0, 2)), key=lambda name: np.median(rates[name]))
         ratios = np.array(rates["ours"]) / rates[best]
@@ -275,7 +276,8 @@ def write(rows):
 def main(_):
     if FLAGS.part:
         kind, *rest = FLAGS.part.split()
-        return {"ours": lambda: serve_steps(our_steps(*rest)), "torch": lambda: serve_steps(torch_steps(*rest)),
+        return {"ours": lambda: serve_steps(our_steps(*rest)), "input": lambda: serve_steps(our_steps(*rest, only_input=True)),
+                "torch": lambda: serve_steps(torch_steps(*rest)),
                 "first_step": take_first_step, "memory": watch_memory}[kind]()
     rows = []
     if "training" in FLAGS.parts and importlib.util.find_spec("torch") is None:
