@@ -15,6 +15,25 @@ def test_a_row_is_estimated_and_nothing_is_left(tmp_path, monkeypatch, capsys):
     assert "In all 2 runs" in said and not list(tmp_path.iterdir())
 
 
+def test_a_late_term_is_measured_before_and_after_it_begins(monkeypatch):
+    took, now = [], [0.0]
+
+    class Late:
+        start, distribute_strategy = 30, None
+
+    def run(run_steps, iterator, count, method):
+        steps = [next(iterator) for _ in range(count)]
+        took.append(steps)
+        now[0] += sum(3.0 if step >= method.start else 1.0 for step in steps)
+    monkeypatch.setattr(dry_run.training, "steps_function", lambda method: None)
+    monkeypatch.setattr(dry_run.training, "checked_run", run)
+    monkeypatch.setattr(dry_run.devices, "distributed", lambda strategy, batches, size: batches)
+    monkeypatch.setattr(dry_run.time, "monotonic", lambda: now[0])
+    assert dry_run._training_seconds(Late(), 100, 8, lambda step: range(step, step + 50)) == 30 * 1.0 + 70 * 3.0
+    assert dry_run._training_seconds(Late(), 20, 8, lambda step: range(step, step + 50)) == 20 * 1.0  # the term never begins
+    assert max(map(max, took)) < 40
+
+
 def test_the_text_adds_up():
     one = {"row": "a", "parameters": 1000, "flops": 2e9, "pictures": 50.0, "memory": 2**30, "training": 3600.0, "measuring": 60.0,
            "disk": 2**30}

@@ -33,11 +33,13 @@ def estimate(run):
         method.schedule(steps, steps * s.epochs)
         with method.distribute_strategy.scope():
             method.optimizer.build(method.trainable_variables)
+        total = steps * s.epochs
+        training_seconds = _training_seconds(method, total, s.batch_size, lambda step: data.training_batches(
+            source, s.batch_size, seed=run.seed, step=step, **run.pipeline()))
         batches = data.training_batches(source, s.batch_size, seed=run.seed, **run.pipeline())
-        seconds = _seconds_a_step(method, batches, s.batch_size)
         graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches.element_spec).graph
-        measured.update(flops=flops_of(method, graph, steps * s.epochs, s.batch_size), pictures=s.batch_size / seconds,
-                        training=seconds * steps * s.epochs)
+        measured.update(flops=flops_of(method, graph, total, s.batch_size), pictures=s.batch_size * total / training_seconds,
+                        training=training_seconds)
     return {**measured, "memory": _peak(), "measuring": _seconds_of_measuring(run, method.classifier), "disk": disk(method)}
 
 
@@ -58,16 +60,19 @@ def values(variables):
     return int(sum(np.prod(v.shape) for v in variables))
 
 
-def _seconds_a_step(method, batches, batch_size):
-    run_steps = training.steps_function(method)
-    iterator = iter(devices.distributed(method.distribute_strategy, batches, batch_size))
-    training.checked_run(run_steps, iterator, 1, method)  # builds the graph
-    times = []
-    for _ in range(TIMES):
-        began = time.monotonic()
-        training.checked_run(run_steps, iterator, STEPS, method)
-        times.append((time.monotonic() - began) / STEPS)
-    return statistics.median(times)
+def _training_seconds(method, total, batch_size, batches_from):
+    """What `total` steps take, by a few of those before a late term begins and a few of those after. batches_from: step -> batches."""
+    run_steps, seconds, late = training.steps_function(method), 0.0, min(total, getattr(method, "start", 0))
+    for first, count in ((0, late), (late, total - late)):
+        if count:
+            iterator, times = iter(devices.distributed(method.distribute_strategy, batches_from(first), batch_size)), []
+            training.checked_run(run_steps, iterator, 1, method)  # builds the graph
+            for _ in range(TIMES):
+                began = time.monotonic()
+                training.checked_run(run_steps, iterator, STEPS, method)
+                times.append((time.monotonic() - began) / STEPS)
+            seconds += count * statistics.median(times)
+    return seconds
 
 
 def frames(run):
