@@ -5,6 +5,7 @@ import errno
 import glob
 import itertools
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -88,6 +89,20 @@ def test_what_a_killed_process_was_writing_is_cleared_and_what_another_writes_st
         other.kill()
     files.write_json(path, {"b": 1})
     assert sorted(os.listdir(tmp_path)) == ["a.json", "ab.json.writing-3"] and files.read_json(path) == {"b": 1}
+
+
+def test_a_name_that_its_writer_took_anew_is_not_cleared(tmp_path, monkeypatch):
+    path, left, lockf = str(tmp_path / "a.json"), str(tmp_path / "a.json.writing-3"), files.fcntl.lockf
+
+    def finish_and_begin_again(file, how):  # what the other process does between our opening its file and our locking it
+        if file.name == left:
+            os.replace(left, path)
+            pathlib.Path(left).write_text("the next")
+        return lockf(file, how)
+    pathlib.Path(left).write_text("{}")
+    monkeypatch.setattr(files.fcntl, "lockf", finish_and_begin_again)
+    files._clear_left(path, but="")
+    assert pathlib.Path(left).read_text() == "the next"
 
 
 def test_two_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):

@@ -60,7 +60,8 @@ def _clear_left(path, but):
     for left in set(glob.glob(f"{glob.escape(path)}.writing-*")) - {but}:
         with contextlib.suppress(OSError), open(left, "r+b") as file:  # else: another process is writing it
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.remove(left)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(left)):  # else: renamed since it was opened, and the name taken anew
+                os.remove(left)
 
 
 @contextlib.contextmanager
