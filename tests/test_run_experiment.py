@@ -221,6 +221,7 @@ def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
     ("--evaluations=boundary", "points in the plane"), ("--stylized_dir=/nowhere", "Expected stylized pictures in /nowhere"),
     ("--method=noisymix --views=clean,clean --noisymix_stages=0,3", "stages in 0..2, which lenet has"),
     ("--method=noisymix", "at least 2 views, say clean,augmix,augmix"), ("--views=augmix --augmix_severity=0", "severity in"),
+    ("--method=finetune --finetune_head_width=8 --init_from=x --init_head", "init_head or finetune_head_width"),
     ("--views=augmix --augmix_alpha=0", "alpha > 0"), ("--method=augmax", "Expected the views clean")])
 def test_bad_flags_are_refused_before_training(flag, message, tmp_path, monkeypatch):
     monkeypatch.setattr("tf_robust.training.fit", lambda *_, **__: pytest.fail("training began"))

@@ -78,6 +78,8 @@ class Run:
             if s.init_from_row and not self.start:
                 raise ValueError(f"Expected --mode=suite, or --init_from=DIR, for a run that begins with the row "
                                  f"{s.init_from_row!r}. Received neither")
+            if s.init_head and self.hyperparameters["method"].get("head_width"):
+                raise ValueError(f"Expected init_head or {s.method}_head_width, whose logits begin at random. Received both")
             if self.start:
                 models.start(classifier, self.start, head=s.init_head)
             method = methods.METHODS[s.method](classifier, seed=self.seed, examples=len(source),
