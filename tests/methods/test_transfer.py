@@ -75,6 +75,18 @@ def test_lbfgs_with_two_classes_is_the_regression_between_them():
     assert np.mean(logits.argmax(axis=1) == source.labels) > 0.95
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_lbfgs_ends_where_the_gradient_of_the_documented_loss_is_0(classes):
+    source, network = tiny_source(48, classes=classes), tiny_network(classes=classes)
+    build("linear_probe", network, solver="lbfgs", weight_decay=0.1).solve(source)
+    found = network(source.images / np.float32(255))
+    shares = np.exp(found["logits"]) / np.exp(found["logits"]).sum(axis=1, keepdims=True)
+    kernel = network.get_layer("logits").kernel.numpy()
+    by_the_loss = found["embedding"].numpy().T @ (shares - np.eye(classes)[source.labels]) / len(source.labels)
+    np.testing.assert_allclose(by_the_loss + 0.1 * kernel, 0.0, atol=1e-4)
+    assert np.abs(kernel).max() > 0.1
+
+
 def test_a_hidden_layer_is_exported_with_the_encoder(tmp_path):
     network = tiny_network()
     method = build("finetune", network, head_width=6)

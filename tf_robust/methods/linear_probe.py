@@ -38,10 +38,11 @@ class LinearProbe(Method):
         encode = tf.function(lambda images: self.classifier(images, training=False)["embedding"])
         features, labels = (np.concatenate(parts) for parts in zip(*(
             (encode(images).numpy(), labels.numpy()) for images, labels in data.evaluation_batches(source))))
-        strength = 1.0 / (self.weight_decay * len(labels)) if self.weight_decay else np.inf
+        two = len(np.unique(labels)) == 2
+        strength = (2.0 if two else 1.0) / (self.weight_decay * len(labels)) if self.weight_decay else np.inf
         found = LogisticRegression(C=strength, max_iter=iterations, tol=1e-6).fit(features.astype(np.float64), labels)
         kernel, bias = found.coef_.T, found.intercept_
-        if kernel.shape[1] == 1:  # two classes: scikit-learn has one column, the difference
+        if two:  # scikit-learn has one column, the difference w; the squared kernel of -w / 2 and w / 2 is half of w's
             kernel, bias = np.concatenate([-kernel, kernel], axis=1) / 2, np.concatenate([-bias, bias]) / 2
         every = np.zeros([kernel.shape[0], source.num_classes]), np.full([source.num_classes], bias.min() - 30.0)
         every[0][:, found.classes_], every[1][found.classes_] = kernel, bias
