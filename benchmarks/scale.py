@@ -59,7 +59,7 @@ class StandIn(Source):
         images = random.randint(256, size=(batch_size, *self.image_shape)).astype(np.uint8)
         return tf.data.Dataset.from_tensors((images, np.arange(batch_size) % self.num_classes)).repeat()
 
-    def epoch(self, seed, epoch, batch_size, skip_batches=0):
+    def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
         places = tf.range(batch_size, dtype=tf.int64)
         return self.ordered(batch_size).map(lambda images, labels: (images, labels, places)).take(len(self) // batch_size)
 

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import io
 
 import numpy as np
@@ -7,7 +8,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tf_robust import data
-from tf_robust.data.augment import crop_flip, patch_gaussian
+from tf_robust.data.augment import VIEWS, crop_flip, patch_gaussian
 
 SIZES = [(40, 40), (31, 57), (64, 33), (24, 90)]  # width, height
 SIDE = 16
@@ -196,3 +197,25 @@ def test_an_epochs_pictures_know_their_place(divided):
     source = open_folder(divided, "train")
     labels, positions = zip(*[(label, position) for _, label, position in source.epoch(3, 1, 5).unbatch().as_numpy_iterator()])
     assert sorted(positions) == list(range(20)) and [source.labels[p] for p in positions] == list(labels)
+
+
+@pytest.mark.parametrize("views", [("simclr", "simclr"), ("simclr", "clean")])
+def test_views_that_cut_windows_cut_them_from_the_whole_picture(views, tmp_path):
+    rows, columns = np.mgrid[:120, :200]
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    for number in range(12):
+        Image.fromarray(np.stack([columns, rows, 0 * rows + number], axis=2).astype(np.uint8)).save(tmp_path / "train" / "a" / f"{number}.png")
+    uncoloured = functools.partial(VIEWS["simclr"], strength=0.0, blur=False, smallest=0.5)
+    batches = data.training_batches(open_folder(tmp_path, "train"), 12, seed=1, views=[
+        uncoloured if name == "simclr" else VIEWS[name] for name in views]).take(6)
+    areas = []
+    for batch in batches.as_numpy_iterator():
+        for both in zip(*batch.views):
+            slopes = [np.abs(np.diff(view[10:12, 4:-4, 0], axis=1).mean() * np.diff(view[4:-4, 10:12, 1], axis=0).mean()) for view in both]
+            if all(np.ptp(view, axis=2).max() > 0.1 for view in both):  # neither is gray
+                areas.append(np.array(slopes) * 255**2 * SIDE**2 / (120 * 200))
+    own = np.array(areas)[:, :views.count("simclr")]
+    if views[1] == "simclr":
+        assert len(own) > 30 and 0.47 < own.min() < 0.6 and 0.9 < own.max() < 1.03 and np.mean(np.abs(own[:, 0] - own[:, 1]) > 0.02) > 0.8
+    else:  # one window for both, of which the first cuts another
+        assert own.min() < 0.3

@@ -7,6 +7,7 @@ brightness and contrast change, saturation, hue and gray do not.
 """
 
 import functools
+import inspect
 import typing
 
 import tensorflow as tf
@@ -109,6 +110,16 @@ def urrl(images, seed, *, share: float = 0.5, other: typing.Literal["moco_v2", "
 
 
 FAMILIES = {f.__name__: f for f in (simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl)}
+
+
+def smallest_windows(views):
+    """For views that all cut a window of their own: the smallest share of the area that each may have. Else ()."""
+    def smallest(view):
+        function = getattr(view, "func", view)
+        own = inspect.signature(function).parameters["smallest"].default if function in FAMILIES.values() else None
+        return getattr(view, "keywords", {}).get("smallest", own)
+    found = tuple(smallest(view) for view in views)
+    return () if None in found else found
 
 
 def _window(images, seed, smallest):

@@ -29,13 +29,13 @@ class FileSource(Source):
             return image_ops.center_crop_resized(image, self.image_shape[0])
         return self._examples(tf.range(self.size), crop).map(lambda image, label, _: (image, label)).batch(batch_size)
 
-    def epoch(self, seed, epoch, batch_size, skip_batches=0):
+    def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
         def crop(image, i):
-            return image_ops.random_resized_crop_flip(image, self.image_shape[0], example_seed(seed, epoch, i))
+            return image_ops.random_crops(image, self.image_shape[0], example_seed(seed, epoch, i), windows)
         order = epoch_order(self.size, seed, epoch)[skip_batches * batch_size:]
-        return self._examples(order, crop).batch(batch_size, drop_remainder=True)
+        return self._examples(order, crop, windows).batch(batch_size, drop_remainder=True)
 
-    def _examples(self, order, crop):
+    def _examples(self, order, crop, windows=()):
         """Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N], cropped by `crop(image, number)`.
 
         TensorFlow does not say which file it could not decode. So that one is left out here and missed at its place:
@@ -52,7 +52,8 @@ class FileSource(Source):
                 "Expected a picture that can be decoded. Received: ", paths[order[place]],
                 " (missing, empty, cut short, or not a picture at all). Replace or delete it"])])
             return found[1:]
-        end = tf.data.Dataset.from_tensors((count, np.zeros(self.image_shape, np.uint8), np.int64(0), np.int64(0)))
+        shape = (len(windows), *self.image_shape) if windows else self.image_shape
+        end = tf.data.Dataset.from_tensors((count, np.zeros(shape, np.uint8), np.int64(0), np.int64(0)))
         examples = tf.data.Dataset.from_tensor_slices(order).enumerate().map(example, READ_AT_ONCE, deterministic=True)
         examples = examples.ignore_errors().concatenate(end).enumerate().take(count).map(checked)
         return examples.apply(tf.data.experimental.assert_cardinality(count))

@@ -83,13 +83,21 @@ def random_windows(count, shape, seed, smallest=0.08):
     return tf.floor(tf.gather(draws, first, batch_dims=1)[:, 2:] * (shape - window + 1.0)), window
 
 
-def random_resized_crop_flip(image, size, seed):
-    """One picture of any size: a window of 8 to 100 % of the area, resized; half of them mirrored.
+def random_crops(image, size, seed, windows=()):
+    """`random_resized_crop_flip` of one picture [H, W, C], 8 to 100 % of its area; with `windows` one for each of these smallest
+    shares, stacked: [len(windows), size, size, C]."""
+    if not windows:
+        return random_resized_crop_flip(image, size, seed)
+    return tf.stack([random_resized_crop_flip(image, size, fold(seed, 2 + number), smallest) for number, smallest in enumerate(windows)])
+
+
+def random_resized_crop_flip(image, size, seed, smallest=0.08):
+    """One picture of any size: a window of `smallest` to 100 % of the area, resized; half of them mirrored.
 
     Args:
         image: [H, W, C], any scale. size: side of the result in pixels. seed: int [2].
     """
-    corner, window = random_windows(1, tf.cast(tf.shape(image)[:2], tf.float32), seed)
+    corner, window = random_windows(1, tf.cast(tf.shape(image)[:2], tf.float32), seed, smallest)
     corner, window = tf.cast(corner[0], tf.int32), tf.cast(window[0], tf.int32)
     image = resize(image[corner[0]:corner[0] + window[0], corner[1]:corner[1] + window[1]], size, size)
     mirror = philox.uniform([], fold(seed, 1)) < 0.5

@@ -1,5 +1,6 @@
 """source -> each epoch's order -> batches -> float32 in [0, 1] -> augmentations -> views -> prefetch."""
 
+import functools
 import os
 import typing
 
@@ -8,6 +9,7 @@ import tensorflow as tf
 from tf_robust import philox
 from tf_robust.data import image_ops, service
 from tf_robust.data.augment import clean
+from tf_robust.data.contrast_views import smallest_windows
 
 AT_ONCE = max(2, min(8, os.cpu_count() or 2))  # batches that are being made
 
@@ -41,21 +43,25 @@ def training_batches(source, batch_size, *, seed, step=0, augmentations=(), view
         Dataset of `Batch`, without end.
     """
     first, skipped = divmod(step, steps_per_epoch(source, batch_size))
+    windows = smallest_windows(views) if source.varying_size else ()
+    if windows:  # cut from the whole picture, in its own resolution
+        views = [functools.partial(view, smallest=1.0) for view in views]
 
     @tf.autograph.experimental.do_not_convert
     def of_epoch(epoch):
-        return source.epoch(seed, epoch, batch_size, tf.where(epoch == first, tf.constant(skipped, tf.int64), 0))
+        return source.epoch(seed, epoch, batch_size, tf.where(epoch == first, tf.constant(skipped, tf.int64), 0), windows)
 
     def to_batch(step, example):
         images, labels, positions = example
-        picture, shape = image_ops.to_float(images), [batch_size, *source.image_shape]
+        shape = [batch_size, *source.image_shape]
+        pictures = [image_ops.to_float(part) for part in (tf.unstack(images, len(windows), axis=1) if windows else [images])]
 
         def applied(function, picture, purpose):
             return tf.ensure_shape(function(picture, philox.fold(
                 tf.stack([tf.constant(seed, tf.int64), step]), purpose)), shape)
         for position, augment in enumerate(augmentations):
-            picture = applied(augment, picture, 1000 + position)
-        made = tuple(applied(view, picture, 2000 + position) for position, view in enumerate(views))
+            pictures = [applied(augment, picture, 1000 + position) for picture in pictures]
+        made = tuple(applied(view, pictures[position if windows else 0], 2000 + position) for position, view in enumerate(views))
         return Batch(made, labels, tf.fill([batch_size], step), positions)
 
     options = _untuned()

@@ -59,9 +59,13 @@ class Source:
         """Text that is the same for the same examples in the same order, and differs for others."""
         raise NotImplementedError
 
-    def epoch(self, seed, epoch, batch_size, skip_batches=0):
+    def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
         """Dataset of (uint8 [B, H, W, C], int64 [B], int64 [B]), the last each example's place in the fixed order, in the epoch's
-        own order, whole batches only, without the first `skip_batches`. epoch, skip_batches: int, or int64 tensors."""
+        own order, whole batches only, without the first `skip_batches`. epoch, skip_batches: int, or int64 tensors.
+
+        windows: of a source of varying size, for each view the smallest share of a picture's area that its own window may have:
+        the pictures are [B, len(windows), H, W, C] then.
+        """
         raise NotImplementedError
 
 
@@ -84,7 +88,8 @@ class ArraySource(Source):
     def ordered(self, batch_size):
         return tf.data.Dataset.from_tensor_slices((self.images, self.labels)).batch(batch_size)
 
-    def epoch(self, seed, epoch, batch_size, skip_batches=0):
+    def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
+        del windows  # pictures of one size, of which views cut them
         images, labels = tf.constant(self.images), tf.constant(self.labels)
         order = epoch_order(self.size, seed, epoch)
         batches = tf.data.Dataset.from_tensor_slices(order).skip(skip_batches * batch_size)

@@ -60,9 +60,9 @@ class RecordSource(Source):
         records = tf.data.TFRecordDataset(self._files).enumerate()
         return records.map(crop, READ_AT_ONCE, deterministic=True).batch(batch_size)
 
-    def epoch(self, seed, epoch, batch_size, skip_batches=0):
-        crop = self._example(lambda image, position: image_ops.random_resized_crop_flip(
-            image, self.image_shape[0], example_seed(seed, epoch, position)))
+    def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
+        crop = self._example(lambda image, position: image_ops.random_crops(
+            image, self.image_shape[0], example_seed(seed, epoch, position), windows))
         files, firsts = tf.constant(self._files), tf.constant(np.cumsum([0, *self._lengths[:-1]]), tf.int64)
         order = epoch_order(len(self._files), seed, epoch)
         records = tf.data.Dataset.from_tensor_slices((tf.gather(files, order), tf.gather(firsts, order))).interleave(
