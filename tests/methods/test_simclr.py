@@ -74,6 +74,37 @@ def test_the_penalty_is_that_of_finite_differences_and_not_divided_by_the_batch(
     assert float(terms["input_gradient"]) == pytest.approx(3.0 / 2 * squares / 2, rel=2e-2)
 
 
+def test_the_penalty_moves_the_weights_as_finite_differences_say():
+    keras.config.set_dtype_policy("float64")
+    try:
+        method = smooth(gradient_weight=3.0, weight_decay=0.0)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    batch = batch_of()
+    batch = batch._replace(views=tuple(tf.cast(view, tf.float64) for view in batch.views))
+    loss = method.loss_terms
+
+    def penalty():
+        return loss(batch, training=True)[0]["input_gradient"]
+
+    def alone(batch, training):
+        terms, logits = loss(batch, training)
+        return {name: term * (name == "input_gradient") for name, term in terms.items()}, logits
+    method.loss_terms = alone
+    gradients = dict(zip((v.path for v in method.trainable_variables), method.gradients(batch, batch.step[0])[0]))
+    for layer, index in (("stage_1", (1, 1, 0, 2)), ("dense", (5, 3))):
+        kernel = next(v for v in method.trainable_variables if v.path == f"{layer}/kernel")
+        here, found = kernel.numpy(), []
+        for sign in (1, -1):
+            moved = here.copy()
+            moved[index] += sign * 1e-3
+            kernel.assign(moved)
+            found.append(float(penalty()))
+        kernel.assign(here)
+        by_hand = (found[0] - found[1]) / 2e-3
+        assert float(gradients[kernel.path][index]) == pytest.approx(by_hand, rel=2e-3) and abs(by_hand) > 0.01
+
+
 def test_the_monitor_sends_nothing_back_to_the_encoder():
     method, batch = smooth(), batch_of()
     logits_layer = method.classifier.get_layer("logits")
