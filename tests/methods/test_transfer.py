@@ -198,6 +198,21 @@ def test_any_keras_backbone_is_a_start(name):
     assert np.isfinite(float(logs["total"]))
 
 
+def test_a_backbone_of_keras_cv_is_a_start_that_similarity_keeps():
+    keras_cv = pytest.importorskip("keras_cv")
+    backbone = keras_cv.models.ResNetV2Backbone(
+        stackwise_filters=[4, 8], stackwise_blocks=[2, 2], stackwise_strides=[1, 2], include_rescaling=False, input_shape=SHAPE)
+    images = np.random.RandomState(0).rand(2, *SHAPE).astype(np.float32)
+    method = build("similarity", models.around(backbone, 3, mean=0.4, std=0.2))
+    expected = backbone((images - 0.4) / 0.2, training=False).numpy().mean(axis=(1, 2))
+    for encoder in (lambda x: method.classifier(x)["embedding"], method.frozen_encoder):
+        np.testing.assert_allclose(encoder(images), expected, atol=1e-5)
+    for batch in batches(tiny_source(), 2):
+        method.train_step(batch)
+    np.testing.assert_allclose(method.frozen_encoder(images), expected, atol=1e-5)
+    assert np.abs(method.classifier(images)["embedding"] - expected).max() > 1e-3
+
+
 def test_what_makes_no_sense_is_refused():
     for name, options, said in (("finetune", {"frozen_stages": 2}, "frozen_stages in 0..1"),
                                 ("finetune", {"head_width": -1}, "head_width"),
