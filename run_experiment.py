@@ -16,7 +16,7 @@ from absl import app, flags, logging
 from tf_robust import (catalogue, comparison, devices, dry_run, evaluation, hardware, hyperparameters, loading, prepared, suites,
                        sweeps, training)
 from tf_robust import workdir as workdirs
-from tf_robust.command_line import define_flags, parsed, runs_of, text_of
+from tf_robust.command_line import define_flags, parsed, read, runs_of, text_of
 from tf_robust.data import service
 from tf_robust.errors import message_of
 from tf_robust.files import write_json
@@ -238,23 +238,11 @@ def command_line():
     return " ".join(["python run_experiment.py", *map(shlex.quote, sys.argv[1:])])
 
 
-def main(_):
-    if not flags.FLAGS["verbosity"].present:
-        logging.set_verbosity(logging.WARNING)
-    values = flags.FLAGS
-    if len(sys.argv) == 1:
-        values = parsed(["--mode=suite", "--suite=flags/quickstart"])
-    if values.list:
-        print(catalogue.listing(HERE))
-        return
-    mode = {"run": sweep if values.sweep else run, "suite": suite, "train": train, "evaluate": evaluate, "corrupt": corrupt,
-            "report": compare, "serve": serve}[values.mode]
+@contextlib.contextmanager
+def in_words():
+    """Ends the process with a message, not a traceback, where what the user can mend ends the block."""
     try:
-        if values.hardware and not values.dry_run:
-            raise ValueError("Expected --hardware together with --dry_run. Received it alone")
-        if values.strategy == "multi_worker":
-            devices.strategy(values.strategy)  # before anything is computed
-        mode(values, NAMES)
+        yield
     except training.Interrupted as stopped:
         print(stopped)
         sys.exit(130)
@@ -267,9 +255,33 @@ def main(_):
         sys.exit(f"Error: {message_of(error)}\n(--verbosity=1 shows where it came from)")
 
 
+def read_flags(argv):
+    with in_words():
+        read(flags.FLAGS, argv[1:])
+
+
+def main(_):
+    if not flags.FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.WARNING)
+    values = flags.FLAGS
+    if len(sys.argv) == 1:
+        values = parsed(["--mode=suite", "--suite=flags/quickstart"])
+    if values.list:
+        print(catalogue.listing(HERE))
+        return
+    mode = {"run": sweep if values.sweep else run, "suite": suite, "train": train, "evaluate": evaluate, "corrupt": corrupt,
+            "report": compare, "serve": serve}[values.mode]
+    with in_words():
+        if values.hardware and not values.dry_run:
+            raise ValueError("Expected --hardware together with --dry_run. Received it alone")
+        if values.strategy == "multi_worker":
+            devices.strategy(values.strategy)  # before anything is computed
+        mode(values, NAMES)
+
+
 if __name__ == "__main__":
     NAMES = define_flags(flags.FLAGS)
     if {"--help", "-help", "-h"} & set(sys.argv[1:]):
         print(catalogue.help_text(flags.FLAGS))
         sys.exit()
-    app.run(main)
+    app.run(main, flags_parser=read_flags)

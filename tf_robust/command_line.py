@@ -1,5 +1,7 @@
 """The flags: derived from what methods, views, settings and measuring can be told; and the runs that they describe."""
 
+import shlex
+
 from absl import flags
 
 from tf_robust import evaluation, experiment, hyperparameters, loading, methods, prepared, settings
@@ -42,11 +44,19 @@ def define_flags(values):
 
 
 def parsed(arguments):
-    """Flags read from a list of arguments, apart from the process's own."""
+    """Flags read from a list of arguments, apart from the process's own; errors as of `read`."""
     values = flags.FlagValues()
     define_flags(values)
-    values(["run_experiment.py", *arguments])
+    read(values, arguments)
     return values
+
+
+def read(values, arguments):
+    """Reads arguments into a FlagValues; ValueError where they, or a flagfile that they name, are no flags."""
+    try:
+        values(["run_experiment.py", *arguments])
+    except (flags.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"Expected flags as --help lists them. Received {shlex.join(arguments)}: {error}") from error
 
 
 def runs_of(values, names, row, shown_as=""):
