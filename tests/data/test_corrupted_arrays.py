@@ -55,6 +55,26 @@ def test_a_half_written_array_is_found_by_its_size(arrays):
         open_corrupted(str(arrays), clean(), "fog", 1)
 
 
+@pytest.mark.parametrize("old, new", [
+    (b"}", b"("), (b"'shape'", b"b'hape'"), (b"'shape': (", b"'shape': 1("), (b"|u1", b"|uu"), (b"\x01\x00v", b"\x09\x09v")])
+def test_an_array_whose_header_is_damaged_is_named(arrays, old, new):
+    for path in (arrays / "fog.npy", arrays / "labels.npy"):
+        whole = path.read_bytes()
+        path.write_bytes(whole.replace(b"<i8", b"|u1", 1).replace(old, new, 1))
+        with pytest.raises(ValueError, match=f"Expected a .npy file. Received {path}: .*make or fetch it again"):
+            open_corrupted(str(arrays), clean(), "fog", 1)
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("shape, message", [("(-45,-32,32,3,)", "rows of numbers"), ("(2**32,2**32,3,4)", "a .npy file"),
+                                            ("(4294967296,4294967296,3,3)", "bytes in")])
+def test_an_array_of_an_impossible_shape_is_refused(arrays, shape, message):
+    header = f"{{'descr':'|u1','fortran_order':False,'shape':{shape},}}".ljust(117).encode() + b"\n"
+    (arrays / "fog.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00" + header + (b"" if "4294" in shape else bytes(45 * 32 * 32 * 3)))
+    with pytest.raises(ValueError, match=f"Expected .*{message}.*fog.npy"):
+        open_corrupted(str(arrays), clean(), "fog", 1)
+
+
 @pytest.mark.parametrize("array", [
     np.zeros((10, *SHAPE), np.float32), np.zeros((11, *SHAPE), np.uint8), np.zeros((10, 32, 32), np.uint8),
     np.zeros((0, *SHAPE), np.uint8), np.zeros((10, 3, 32, 32), np.uint8), np.zeros((10, *SHAPE), np.int64)])

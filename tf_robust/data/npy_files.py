@@ -1,9 +1,13 @@
 """`.npy` files of pictures too large to hold: checked before they are read, read a few rows at a time."""
 
+import math
 import os
 import typing
 
 import numpy as np
+
+_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0,
+            (3, 0): np.lib.format.read_array_header_2_0}  # differs in the names of fields
 
 
 class ArrayHeader(typing.NamedTuple):
@@ -24,16 +28,14 @@ def array_header(path):
         raise FileNotFoundError(f"Expected a .npy file. Not found: {path}")
     with open(path, "rb") as file:
         try:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, columns_first, dtype = read(file)
-        except ValueError as error:
-            raise ValueError(f"Expected a .npy file. Received {path}: {error}") from error
+            shape, columns_first, dtype = _READERS[np.lib.format.read_magic(file)](file)
+        except Exception as error:  # NumPy reads the header as Python: TypeError, SyntaxError, tokenize.TokenError...
+            raise ValueError(f"Expected a .npy file. Received {path}: {error}. It was damaged; make or fetch it again") from error
         offset = file.tell()
-    if dtype.hasobject or columns_first or not shape:
+    if dtype.hasobject or columns_first or not shape or min(shape) < 0:
         raise ValueError(f"Expected rows of numbers. Received {path} of shape {shape}, type {dtype}, "
                          f"{'columns' if columns_first else 'rows'} first")
-    expected, size = offset + int(np.prod(shape)) * dtype.itemsize, os.path.getsize(path)
+    expected, size = offset + math.prod(shape) * dtype.itemsize, os.path.getsize(path)
     if size != expected:
         raise ValueError(f"Expected {expected:,} bytes in {path} by its header (shape {shape}, {dtype}). "
                          f"Received {size:,}: it was not written or copied to its end; make or fetch it again")
