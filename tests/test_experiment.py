@@ -1,6 +1,7 @@
 """Runs as the command line makes them, without the command line."""
 
 import json
+import types
 
 import keras
 import numpy as np
@@ -46,6 +47,17 @@ def test_what_is_trained_in_one_go_has_no_batches(tmp_path):
     run = experiment.Run(settings, evaluation.Measuring(), {"method": {"solver": "lbfgs", "weight_decay": 0.001}, "augmentations": {}},
                          flags={}, defaults={}, row="probe", seed=0)
     assert run.train(str(tmp_path)).steps == 1 and (tmp_path / "saved_model").is_dir()
+
+
+@pytest.mark.parametrize("classes, said", [
+    (5, ""), ({"a": 1}, ""), (list("012"), "7 differ, the first None and '3'"), ([*range(10)], "10 differ, the first 0 and '0'"),
+    (list("0123456789"), "")])
+def test_what_the_card_of_a_model_has_as_classes_is_compared_where_it_can_be(classes, said, capsys):
+    source = run_of("cross_entropy").source("test")
+    predict = types.SimpleNamespace(check_pictures=lambda _: None, num_classes=None, path="model", card={"classes": classes})
+    experiment.check_fit(predict, source)
+    out = capsys.readouterr().out
+    assert said in out and bool(said) == bool(out)
 
 
 def test_a_run_in_mixed_precision_leaves_float32_weights_and_logits(tmp_path):

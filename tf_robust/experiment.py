@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import datetime
 import functools
+import itertools
 import os
 
 import keras
@@ -239,8 +240,8 @@ def check_fit(predict, source):
     if predict.num_classes and not source.class_mask and predict.num_classes != source.num_classes:
         raise ValueError(f"Expected a model for the {source.num_classes} classes of {source.name}. {predict.path} has "
                          f"{predict.num_classes}. --label_map=FILE maps class folders to a model's columns")
-    names = predict.card.get("classes")
-    if names and not source.class_mask and list(names) != list(source.class_names):
-        differing = [pair for pair in zip(names, source.class_names) if pair[0] != pair[1]]
+    names = predict.card.get("classes")  # another's card may have anything there
+    if names and isinstance(names, list) and not source.class_mask and names != list(source.class_names):
+        differing = [pair for pair in itertools.zip_longest(names, source.class_names) if pair[0] != pair[1]]
         print(f"  Note: the model names its classes otherwise than {source.name}: {len(differing)} differ, the first "
               f"{differing[0][0]!r} and {differing[0][1]!r}.", flush=True)
