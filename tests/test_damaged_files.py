@@ -7,13 +7,14 @@ import random
 import pytest
 
 from tests.conftest import tiny_network
-from tf_robust import callbacks, checkpoints, evaluation, models, suites
+from tf_robust import callbacks, checkpoints, data, evaluation, models, suites, workdir
 from tf_robust.evaluation import read_records
 
 EVALUATION = {"row": "xe", "seed": 0, "method": "cross_entropy", "data": "digits", "model": "lenet", "split": "test", "commit": "c",
               "saved_model": "m", "rows": [{"measure": "clean", "value": 0.5, "count": 10, "low": 0.4, "high": 0.6}]}
 TABLE = {"title": "t", "baseline": "a", "rows": ["a"], "notes": ["n"], "paper": {"a": {"clean": [0.9, None]}}, "shown_as": {"a": "b"},
          "panels": {"p": ["b"]}}
+CARD = {"layout": "npy", "data": {"name": "digits", "fingerprint": "f"}, "seed": 0, "corruptions": []}
 
 
 def suite(path):
@@ -23,6 +24,7 @@ def suite(path):
 
 
 READERS = {"evaluation.json": (EVALUATION, evaluation.read_evaluation), "suite.json": (TABLE, suite),
+           "card.json": (CARD, lambda path: data.card_of(os.path.dirname(path))),
            "history.json": ([{"epoch": 0, "total": 1.5}, {"epoch": 1, "total": 1.0}], callbacks.read_history)}
 
 
@@ -34,7 +36,7 @@ def spoiled(data, draw):
     if kind == 1:
         places = {draw.randrange(len(data)): draw.randrange(256) for _ in range(draw.choice([1, 5, 50]))}
         return bytes(places.get(at, value) for at, value in enumerate(data))
-    return draw.choice([b"", b"[]", b"{}", b"null", b"[1, 2]", b'"x"', b'{"rows": 3}', b'{"rows": [{}]}', bytes(range(256))])
+    return draw.choice([b"", b"[]", b"{}", b"null", b"[1, 2]", b"[" * 10**5, b'"x"', b'{"rows": 3}', b'{"rows": [{}]}', bytes(range(256))])
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -54,8 +56,9 @@ def test_a_spoiled_file_is_named_or_still_whole(name, tmp_path):
 
 
 def test_damaged_records_count_as_not_measured(tmp_path):
-    line = json.dumps({"name": "clean", "count": 3}).encode()
-    (tmp_path / "measured.jsonl").write_bytes(b"\n".join([line, line[:9], line.replace(b":", b"\xff"), b"[1]", line]) + b"\n" + line)
+    line = json.dumps({"set": "clean", "depends": "d", "count": 3}).encode()
+    others = [line[:9], line.replace(b":", b"\xff"), b"[1]", b'{"set": "clean"}', b'{"depends": "d"}', b'{"a":' * 10**5 + b"}"]
+    (tmp_path / "measured.jsonl").write_bytes(b"\n".join([line, *others, line]) + b"\n" + line)
     assert read_records(str(tmp_path / "measured.jsonl")) == [json.loads(line)] * 2
 
 
@@ -73,3 +76,12 @@ def test_damaged_weights_and_checkpoints_are_named(tmp_path):
         (tmp_path / "step_000000001.npz").write_bytes(content)
         with pytest.raises(ValueError, match="All 1 are damaged"):
             checkpoints.restore(None, str(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"--epochs\n", b"--epochs=1\n--\n", b"--data=\xff\n"])
+def test_a_damaged_flags_txt_is_named(content, tmp_path):
+    (tmp_path / "flags.txt").write_bytes(content)
+    with pytest.raises(ValueError, match="Expected lines --NAME=VALUE in .*flags.txt.* another --workdir"), \
+            workdir.claimed(str(tmp_path), {"epochs": "1"}):
+        pass
+    assert (tmp_path / "flags.txt").read_bytes() == content

@@ -114,7 +114,7 @@ def read_json(path, schema=None, advice="Delete it, or put back a whole one"):
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"Expected JSON in {path}. Received a damaged file ({error}). {advice}") from error
     try:
         jsonschema.validate(found, {"type": "object"} if schema is None else schema)

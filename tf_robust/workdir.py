@@ -58,8 +58,12 @@ def claimed(folder, flags, defaults=None, free=()):
 def _bind(folder, flags, defaults, free):
     path, here = os.path.join(folder, "flags.txt"), environment()
     if os.path.exists(path):
-        with open(path) as file:
-            before = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
+        try:
+            with open(path, encoding="utf-8") as file:
+                before = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
+        except ValueError as error:
+            raise ValueError(f"Expected lines --NAME=VALUE in {path}. Received a damaged file ({error}). Put back a whole one, or "
+                             f"take another --workdir") from error
         then, now = ({**defaults, **texts} for texts in (before, flags))
         differing = [f"  --{name}: {then.get(name)} there, {now.get(name)} now" for name in sorted({*before, *flags} - {*free})
                      if then.get(name) != now.get(name)]

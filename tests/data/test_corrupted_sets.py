@@ -13,7 +13,7 @@ from tests.data import corrupted_pictures
 from tests.data.corrupted_pictures import CLASSES, SIZE, assert_is, clean, corrupted, read
 from tests.prepared.sets import expected
 from tf_robust import corruptions, data, prepared
-from tf_robust.data import corrupted_sets
+from tf_robust.data import corrupted_sets, tfds_sets
 from tf_robust.data.corrupted_sets import available, card_of, open_corrupted
 
 arrays = corrupted_pictures.arrays  # the fixture
@@ -181,6 +181,26 @@ def test_our_own_records_that_were_cut_are_refused(ours, tmp_path):
     with pytest.raises(FileNotFoundError, match="Expected 3 files in .* Not found: .*00001-of-00003"):
         open_corrupted(str(root / "tfds_cifar_c"), source, "impulse_noise", 2)
     assert len(open_corrupted(str(root / "tfds_cifar_c"), source, "impulse_noise", 3)) == SIZE
+
+
+@pytest.mark.parametrize("name, old, new", [
+    ("dataset_info.json", "{", ""), ("dataset_info.json", '"', '\xe9'), ("dataset_info.json", '"version"', '"versian"'),
+    ("features.json", "{", "{,"), ("features.json", "\n", "\0"), ("card.json", "seed", "sead"), ("card.json", "fingerprint", "print")])
+def test_our_own_records_with_damaged_metadata_are_named(ours, tmp_path, name, old, new):
+    root = shutil.copytree(ours[0] / "tfds_cifar_c", tmp_path / "set")
+    path = root / name if name == "card.json" else root / "impulse_noise_2" / "1.0.0" / name
+    path.write_bytes(path.read_text().replace(old, new, 1).encode("latin-1"))
+    with pytest.raises(ValueError, match=f"Expected (.*whole.*{path.parent}|{path} to be whole)"):
+        open_corrupted(str(root), ours[1], "impulse_noise", 2)
+
+
+@pytest.mark.parametrize("content", ["", '{"fileFormat": 3, "a'])
+def test_a_set_of_tfds_with_damaged_metadata_is_named(records, content):
+    path, = (records / "cifar10_corrupted" / "elastic_5").glob("*/dataset_info.json")
+    path.write_text(content)
+    tfds_sets.builder_of.cache_clear()
+    with pytest.raises(ValueError, match=f"Expected a whole dataset_info.json .*{records}.*make or fetch it again"):
+        open_corrupted("cifar10_corrupted", clean(), "elastic_transform", 5, data_dir=str(records))
 
 
 def test_a_set_written_of_a_subset_is_read_with_that_subset(tmp_path):

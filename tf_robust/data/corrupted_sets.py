@@ -20,6 +20,9 @@ from tf_robust.files import read_json
 TFDS_SETS = ("cifar10_corrupted", "imagenet2012_corrupted")
 SEVERITIES = (1, 2, 3, 4, 5)
 _TFDS_NAMES = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}
+_CARD = {"type": "object", "required": ["data", "seed"], "properties": {
+    "data": {"type": "object", "required": ["fingerprint"], "properties": {"fingerprint": {"type": "string"}}},
+    "seed": {"type": "integer"}}}
 _FRAME = 16  # bytes of a TFRecord around each example
 
 
@@ -67,7 +70,7 @@ def available(where, data_dir=None):
 def card_of(where):
     """What `--mode=corrupt` noted about a set that it wrote (its card.json); {} for what others made."""
     path = os.path.join(os.path.expanduser(where), "card.json")
-    return read_json(path) if os.path.exists(path) else {}
+    return read_json(path, _CARD) if os.path.exists(path) else {}
 
 
 def _kind(where):
@@ -147,7 +150,11 @@ def _numbers(labels):
 def _open_records(where, corruption, severity):
     import tensorflow_datasets as tfds
     folder = _record_folders(where)[corruption, severity]
-    there = _record_source(f"{where}: {corruption} {severity}", tfds.builder_from_directory(folder))
+    try:
+        builder = tfds.builder_from_directory(folder)
+    except (*tfds_sets.DAMAGED, ValueError) as error:
+        raise tfds_sets.damaged(folder, error) from error
+    there = _record_source(f"{where}: {corruption} {severity}", builder)
     if card_of(where):  # others may count their bytes otherwise
         _check_bytes(there, folder)
     return there

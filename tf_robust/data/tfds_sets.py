@@ -4,10 +4,12 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import json_format
 
 from tf_robust.data import image_ops
 from tf_robust.data.source import READ_AT_ONCE, ArraySource, Source, digest, epoch_order, example_seed, training_share
@@ -15,6 +17,7 @@ from tf_robust.errors import unknown
 
 IN_MEMORY_BYTES = 2**31
 WINDOW = 10_000  # records shuffled at a time in a stream
+DAMAGED = (json_format.Error, json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError)  # said of metadata
 OURS = ("digits", "synthetic_digits", "synthetic_mnist", "toy", "folder:DIR")
 
 
@@ -101,6 +104,12 @@ def naming(files):
         raise
 
 
+def damaged(where, error):
+    """What to raise for an error of `DAMAGED` on opening a set."""
+    return ValueError(f"Expected a whole dataset_info.json and features.json of each set in {where}. Received a damaged one "
+                      f"({error}). Delete its folder and make or fetch it again")
+
+
 @functools.lru_cache(maxsize=8)
 def builder_of(name, data_dir, download):
     import tensorflow_datasets as tfds
@@ -109,6 +118,8 @@ def builder_of(name, data_dir, download):
              f"or run `tfds build {name} --data_dir={where}`; or name the folder that has it with --data_dir")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
+    except DAMAGED as error:
+        raise damaged(where, error) from error
     except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
         known = [*OURS, *tfds.list_builders(with_community_datasets=False)]
         message = str(unknown("data set", name, known)).split(" Known: ")[0]

@@ -137,9 +137,9 @@ def read_records(path):
     found = []
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 found.append(json.loads(line) if line.endswith("}\n") else None)
-    return [record for record in found if isinstance(record, dict)]
+    return [record for record in found if isinstance(record, dict) and {"set", "depends"} <= record.keys()]
 
 
 def flips(predict, one):
