@@ -137,6 +137,9 @@ def train(values, names):
 def evaluate(values, names):
     """Measures any SavedModel on the data that the flags name, or a workdir's own on its data."""
     path, workdir = values.saved_model, values.workdir or os.path.join("runs", "evaluation")
+    if path and os.path.exists(os.path.join(workdir, "flags.txt")):
+        raise ValueError(f"Expected a --workdir that is no run's, whose evaluation.json would be lost. Received: {workdir}. Leave out "
+                         f"--saved_model to measure the run's own model, or name another folder, say {workdir}/measured")
     if not path:
         recorded = os.path.join(values.workdir, "flags.txt")
         if not values.workdir or not os.path.exists(recorded):

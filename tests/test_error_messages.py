@@ -1,6 +1,8 @@
 """What a user can mend is said in a message, through the function that `main` uses: no traceback."""
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
 
@@ -8,6 +10,21 @@ import pytest
 
 import run_experiment
 from tests.test_run_experiment import main
+from tf_robust import errors, experiment, figures, files, report
+from tf_robust.evaluation import scoring
+
+SMALL = ["--data=digits", "--train_examples=60", "--subset=60", "--epochs=1", "--batch_size=12", "--evaluations=clean"]
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """The workdir of a finished run."""
+    folder = tmp_path_factory.mktemp("evaluated") / "run"
+    with pytest.MonkeyPatch.context() as patched:
+        for module, name in ((report.charts, "of_table"), (figures, "of_training"), (figures, "of_data")):
+            patched.setattr(module, name, lambda *_: [])
+        main(*SMALL, f"--workdir={folder}")
+    return folder
 
 
 def said(*arguments):
@@ -39,3 +56,55 @@ def test_a_flagfile_that_is_no_text_is_refused_before_main(tmp_path):
                           stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "Error: Expected flags" in done.stderr and "row.flags: 'utf-8' codec" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_measuring_another_model_does_not_overwrite_what_a_run_measured(tmp_path):
+    (tmp_path / "flags.txt").write_text("--data=digits\n")
+    found = said("--mode=evaluate", "--data=digits", "--saved_model=nowhere", f"--workdir={tmp_path}")
+    assert f"Expected a --workdir that is no run's, whose evaluation.json would be lost. Received: {tmp_path}" in found
+
+
+def test_what_was_measured_of_another_model_does_not_count_as_a_run_that_is_done(evaluated, tmp_path, monkeypatch):
+    found = files.read_json(f"{evaluated}/evaluation.json")
+    files.write_json(f"{tmp_path}/evaluation.json", {name: found[name] for name in found if name != "training"})
+    monkeypatch.setattr(experiment.Run, "train", lambda *_: sys.exit("training began"))
+    assert said(*SMALL, f"--workdir={tmp_path}") == "training began"
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--mode=corrupt"], ["--mode=report", "--runs={run}"], ["--mode=evaluate", "--saved_model={run}/saved_model"]])
+def test_a_workdir_that_cannot_be_written_is_said_with_advice(arguments, evaluated, tmp_path):
+    (tmp_path / "file").write_text("")
+    arguments = [argument.format(run=evaluated) for argument in arguments]
+    found = said("--data=digits", *arguments, "--evaluations=clean", f"--workdir={tmp_path}/file/inner")
+    assert f"Error: Not a directory: {tmp_path}/file" in found
+    assert "Change that, or name another path (--workdir for what is written)" in found
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.ENOENT])
+def test_what_the_system_says_is_given_advice(number):
+    assert errors.message_of(OSError(number, os.strerror(number), "a/b")) == \
+        f"{os.strerror(number)}: a/b. Change that, or name another path (--workdir for what is written)"
+    assert errors.message_of(FileNotFoundError("Expected x. Received y")) == "Expected x. Received y"
+    assert errors.message_of(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")) == "Connection refused"
+
+
+def test_a_disk_that_is_full_while_a_record_is_appended_says_what_to_do(evaluated, tmp_path, monkeypatch):
+    def fsync(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(scoring.os, "fsync", fsync)
+    found = said("--mode=evaluate", "--data=digits", "--evaluations=clean", f"--saved_model={evaluated}/saved_model", f"--workdir={tmp_path}")
+    assert found.startswith("Error: No space left on device. The disk is full. What was written before stays whole; make room")
+
+
+def test_training_without_its_checkpoints_says_that_it_begins_anew(evaluated, tmp_path, capsys):
+    run = shutil.copytree(evaluated, tmp_path / "run")
+    command = [*SMALL, "--mode=train", f"--workdir={run}"]
+    main(*command)
+    assert "begins anew" not in capsys.readouterr().out
+    shutil.rmtree(run / "checkpoints")
+    main(*command)
+    assert f"No checkpoint in {run}/checkpoints: training begins anew." in capsys.readouterr().out
+    main("--mode=train", *SMALL, f"--workdir={tmp_path}/other")
+    assert "begins anew" not in capsys.readouterr().out

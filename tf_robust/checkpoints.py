@@ -24,7 +24,7 @@ def save(method, folder, step, write=True):
         return
     with whole_file(_path(folder, step), "wb") as file:
         np.savez(file, step=np.int64(step), **arrays)
-    for old in _existing(folder)[:-KEPT]:
+    for old in existing(folder)[:-KEPT]:
         os.remove(old)
 
 
@@ -37,8 +37,8 @@ def restore(method, folder):
     Raises:
         ValueError: a checkpoint is of another model or optimizer, or there are checkpoints and none can be read.
     """
-    existing, damaged = _existing(folder), []
-    for path in reversed(existing):
+    paths, damaged = existing(folder), []
+    for path in reversed(paths):
         try:
             with np.load(path) as file:  # reading a member checks its CRC
                 arrays = {name: file[name] for name in file.files}
@@ -57,8 +57,8 @@ def restore(method, folder):
         for path in damaged:  # else it would count as one of those kept
             os.replace(path, f"{path}.damaged")
         return step
-    if existing:
-        raise ValueError(f"Expected a readable checkpoint in {folder}. All {len(existing)} are damaged; "
+    if paths:
+        raise ValueError(f"Expected a readable checkpoint in {folder}. All {len(paths)} are damaged; "
                          f"delete them to start anew")
     return 0
 
@@ -67,5 +67,6 @@ def _path(folder, step):
     return os.path.join(folder, f"step_{step:09d}.npz")
 
 
-def _existing(folder):
+def existing(folder):
+    """The paths of a folder's checkpoints, the oldest first."""
     return sorted(p for p in glob.glob(os.path.join(folder, "step_*.npz")) if re.search(r"step_\d+\.npz$", p))

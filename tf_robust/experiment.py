@@ -11,8 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import (callbacks, data, devices, evaluation, export, figures, loading, methods, models, optimizers, training,
-                       workdir)
+from tf_robust import (callbacks, checkpoints, data, devices, evaluation, export, figures, loading, methods, models, optimizers,
+                       training, workdir)
 from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
 from tf_robust.files import digest_of_folder, write_json
@@ -107,16 +107,18 @@ class Run:
         method, pipeline = self.method(source), self.pipeline()
         has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_share)
         validation = self.source("validation") if has_validation else None
-        watching = []
+        watching, kept, history = [], os.path.join(folder, "checkpoints"), os.path.join(folder, "history.json")
         with source.reading():
             if self.chief:
+                if os.path.exists(history) and not checkpoints.existing(kept):
+                    print(f"  No checkpoint in {kept}: training begins anew.", flush=True)
                 shown = None if method.in_one_go else next(iter(data.training_batches(source, s.batch_size, seed=self.seed, **pipeline)))
                 text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
                 board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), shown, text, s.profile)
-                watching = [callbacks.History(os.path.join(folder, "history.json")), board]
+                watching = [callbacks.History(history), board]
             result = training.fit(
                 method, source, epochs=s.epochs, batch_size=s.batch_size, **pipeline,
-                checkpoint_folder=os.path.join(folder, "checkpoints"), validation=validation, callbacks=watching,
+                checkpoint_folder=kept, validation=validation, callbacks=watching,
                 steps_per_execution=s.steps_per_execution, servers=s.data_service)
         if not self.chief:
             return result
@@ -148,7 +150,7 @@ class Run:
         done = os.path.join(folder, "evaluation.json")
         with self.claimed(folder):
             before = evaluation.read_evaluation(done) if os.path.exists(done) else {}
-            if before.get("measuring") == self._measured():
+            if "training" in before and before.get("measuring") == self._measured():  # else: --mode=evaluate left it
                 print("  done before", flush=True)
                 return before
             evaluation.check(self.measured_source(), self.measuring)  # what is missing is said before training

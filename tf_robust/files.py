@@ -14,8 +14,9 @@ import zipfile
 import jsonschema
 import tensorflow as tf
 
+from tf_robust.errors import FULL
+
 DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)  # said of damaged .npz
-_FULL = "The disk is full. What was written before stays whole; make room, and the same command goes on"
 
 
 def disk_is_full(error):
@@ -40,7 +41,7 @@ def whole_file(path, mode="w"):
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
         if disk_is_full(error):
-            raise OSError(errno.ENOSPC, _FULL, path) from error
+            raise OSError(errno.ENOSPC, FULL, path) from error
         raise
 
 
@@ -80,7 +81,7 @@ def whole_folder(path):
         os.rename(temporary, path)
     except (OSError, tf.errors.OpError) as error:
         if disk_is_full(error):
-            raise OSError(errno.ENOSPC, _FULL, path) from error
+            raise OSError(errno.ENOSPC, FULL, path) from error
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
