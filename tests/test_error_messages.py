@@ -36,7 +36,8 @@ def said(*arguments):
 
 @pytest.mark.parametrize("line, message", [
     ("--epoks=3", "Did you mean: epochs"), ("--epochs=x", "flag --epochs=x: invalid literal"), ("--layout=x", "value should be one of"),
-    ("--flagfile=nowhere", "No such file"), ("--nonsense", "Unknown command line flag")])
+    ("--flagfile=nowhere", "No such file"), ("--nonsense", "Unknown command line flag"),
+    ("--flagfile=a\0", "null byte"), ("data=digits", "'data=digits' is no --NAME=VALUE")])
 def test_flagfiles_that_are_none_are_named(line, message, tmp_path):
     for name in ("row.flags", "flags.txt"):
         (tmp_path / name).write_text(line)

@@ -1,45 +1,153 @@
-"""Hostile values of flags, drawn at random: a message that the command line prints, or training begins; nothing else."""
+"""Hostile values of flags, flagfiles and files, drawn at random: a message that the command line prints, or training begins, or it works."""
 
+import copy
+import json
 import os
 import random
+import shutil
 
+import numpy as np
 import pytest
-import tensorflow as tf
 
 import run_experiment
+from tests import test_error_messages
+from tests.data import corrupted_pictures
+from tests.test_error_messages import SMALL
 from tests.test_run_experiment import main
-from tf_robust import methods, training
-from tf_robust import workdir as workdirs
+from tf_robust import data, figures, methods, report, training
 from tf_robust.data.augment import VIEWS
 
 VALUES = ("", "-1", "0", "nan", "inf", "1e400", "9" * 20, "../../etc/passwd", "a,b", "\u2603", "x" * 3000, "true", "[1]", "0.5,",
           "{}", "%s", "1,1")
 BASE = ["--data=digits", "--train_examples=60", "--epochs=1", "--batch_size=12"]
 DRAWS = 40
+JUNK = (None, True, -1, 5, 1e400, "", "x", "\u2603", [], [5], [[]], {}, {"a": 1})
+FILES = ("flags.txt", "environment.json", "evaluation.json", "history.json", "measured.jsonl", "saved_model/card.json")
+
+evaluated, arrays = test_error_messages.evaluated, corrupted_pictures.arrays  # the fixtures
 
 
 class Began(Exception):
     """Training did."""
 
 
-HANDLED = (ValueError, OSError, tf.errors.OpError, training.TrainingDiverged, workdirs.Busy, SystemExit, Began)
-
-
 def began(*_, **__):
     raise Began
 
 
-@pytest.mark.parametrize("number", range(DRAWS))
-def test_no_value_of_a_flag_ends_in_a_traceback(number, tmp_path, monkeypatch):
+def in_words(work, *arguments):
+    """Does some work; it may end in a message. Nothing else is expected."""
+    try:
+        with run_experiment.in_words():
+            work(*arguments)
+    except Began:
+        pass
+    except SystemExit as ended:
+        assert str(ended).startswith("Error: ") and len(str(ended)) > 80, str(ended)
+
+
+def beside(workdir):
+    """{path: content} of all files around a workdir."""
+    return {path: path.read_bytes() for path in workdir.parent.rglob("*") if path.is_file() and workdir not in path.parents}
+
+
+def junk(draw):
+    return bytes(draw.randrange(256) for _ in range(draw.randrange(60)))
+
+
+def spoiled(content, draw):
+    """The bytes of a file cut, changed or, where they are JSON, with a node that is lost or something else."""
+    kind = draw.randrange(4)
+    if kind == 0:
+        return content[:draw.randrange(len(content))]
+    if kind == 1:
+        at = draw.randrange(len(content))
+        return content[:at] + junk(draw) + content[at + draw.randrange(9):]
+    try:
+        whole = [json.loads(content)]
+    except ValueError:
+        lines = content.split(b"\n")
+        lines[draw.randrange(len(lines))] = draw.choice([b"", junk(draw), b"--epochs", b"--epochs=", b"{}", b"[]"])
+        return b"\n".join(lines)
+    nodes = [(whole, 0)]
+    for parent, key in nodes:
+        inside = parent[key]
+        keys = inside if isinstance(inside, dict) else range(len(inside)) if isinstance(inside, list) else ()
+        nodes += [(inside, name) for name in keys]
+    parent, key = draw.choice(nodes)
+    if draw.random() < 0.4 and parent is not whole:
+        del parent[key]
+    else:
+        parent[key] = copy.deepcopy(draw.choice(JUNK))
+    return json.dumps(whole[0]).encode()
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(training, "fit", began)  # after the first batch
-    draw = random.Random(number)
+    for module, name in ((report.charts, "of_table"), (figures, "of_training"), (figures, "of_data"), (figures, "maps")):
+        monkeypatch.setattr(module, name, lambda *_: [])
+
+
+def drawn_flag(draw):
+    """The name of a flag, a value, and what makes it count."""
     names = set(run_experiment.define_flags(run_experiment.flags.FlagValues())) - {"download", "workdir"}
     name, value = draw.choice(sorted(names)), draw.choice(VALUES)
     owner = [f"--method={method}" for method in methods.METHODS if name.startswith(f"{method}_")]
-    owner += [f"--views={view}" for view in VIEWS if name.startswith(f"{view}_")]
-    try:
-        main(*BASE, *owner, f"--{name}={value}", f"--workdir={tmp_path}/run")
-    except HANDLED as error:
-        assert isinstance(error, Began) or len(str(error)) > 12
+    return [*owner, *(f"--views={view}" for view in VIEWS if name.startswith(f"{view}_")), f"--{name}={value}"]
+
+
+@pytest.mark.parametrize("number", range(DRAWS))
+def test_no_value_of_a_flag_ends_in_a_traceback(number, tmp_path):
+    in_words(main, *BASE, *drawn_flag(random.Random(number)), f"--workdir={tmp_path}/run")
     assert set(os.listdir(tmp_path)) <= {"run"}
+
+
+@pytest.mark.parametrize("number", range(DRAWS))
+def test_no_flagfile_ends_in_a_traceback(number, tmp_path):
+    draw, suite = random.Random(number), tmp_path / "suite"
+    suite.mkdir()
+    hostile = ["--flagfile=suite/a.flags", "--flagfile=suite/../suite/a.flags", "--flagfile=suite/b.flags", "--flagfile=.", "--flagfile",
+               "--flagfile=\0", "--no", "--nodry_run=1", "-", "--", "---epochs=1", "--epochs", "--e p=1", "--\u2603=1", "--=1", "# \ud800"]
+    for name in ("a.flags", "b.flags"):
+        lines = [*BASE, *drawn_flag(draw), *draw.sample(hostile, draw.randrange(3))] if draw.random() < 0.8 else BASE
+        content = "\n".join(lines).encode("utf-8", "surrogatepass")
+        (suite / name).write_bytes(content if draw.random() < 0.7 else spoiled(content, draw))
+    (tmp_path / "run").mkdir()
+    shutil.copy(suite / "b.flags", tmp_path / "run" / "flags.txt")
+    before = beside(tmp_path / "run")
+    for arguments in (["--flagfile=suite/a.flags"], ["--mode=suite", "--suite=suite"], ["--mode=evaluate"], ["--mode=train", *BASE]):
+        in_words(main, *arguments, "--workdir=run")
+    assert beside(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("number", range(DRAWS // 2))
+def test_no_damaged_file_of_a_run_ends_in_a_traceback(number, evaluated, tmp_path):
+    draw, run = random.Random(number), shutil.copytree(evaluated, tmp_path / "run")
+    for _ in range(3):
+        name = draw.choice(FILES)
+        (run / name).write_bytes(spoiled((evaluated / name).read_bytes(), draw))
+        before = beside(run)
+        in_words(main, *draw.choice([SMALL, ["--mode=evaluate"], ["--mode=report", "--runs=run"], ["--mode=train", *SMALL]]), "--workdir=run")
+        assert beside(run) == before
+        (run / name).write_bytes((evaluated / name).read_bytes())
+
+
+def test_no_damaged_corrupted_set_ends_in_a_traceback(arrays):
+    source = corrupted_pictures.clean()
+    card = {"layout": "npy", "data": {"name": "clean", "fingerprint": source.fingerprint()}, "seed": 0, "corruptions": ["fog"]}
+    (arrays / "card.json").write_text(json.dumps(card))
+    whole = {name: (arrays / name).read_bytes() for name in ("card.json", "fog.npy", "labels.npy")}
+
+    def read():
+        list(data.open_corrupted(str(arrays), source, "fog", 2).ordered(4))
+    for number in range(150):
+        draw = random.Random(number)
+        name = draw.choice(sorted(whole))
+        content = bytearray(whole[name])
+        for _ in range(3):  # a .npy file's header has 128 bytes
+            content[draw.randrange(min(128, len(content)))] = draw.choice([draw.randrange(256), *b"()[]{}'\",:0123456789LOuf|<>\n"])
+        (arrays / name).write_bytes(spoiled(whole[name], draw) if name == "card.json" else content)
+        in_words(read)
+        (arrays / name).write_bytes(whole[name])

@@ -54,8 +54,10 @@ def parsed(arguments):
 def read(values, arguments):
     """Reads arguments into a FlagValues; ValueError where they, or a flagfile that they name, are no flags."""
     try:
-        values(["run_experiment.py", *arguments])
-    except (flags.Error, UnicodeDecodeError) as error:
+        words = values(["run_experiment.py", *arguments])[1:]
+        if words:
+            raise flags.Error(f"{' '.join(words)!r} is no --NAME=VALUE")
+    except (flags.Error, ValueError) as error:  # of a file that is no text, or whose name cannot be one
         raise ValueError(f"Expected flags as --help lists them. Received {shlex.join(arguments)}: {error}") from error
 
 
