@@ -23,6 +23,7 @@ import numpy as np
 
 import run_experiment
 from tf_robust import experiment, figures, report, training
+from tf_robust.evaluation import scoring
 
 COMMON = ["--data=digits", "--train_examples=40", "--validation_share=0.1", "--image_size=16", "--model=lenet", "--batch_size=12",
           "--epochs=3", "--steps_per_execution=1", "--optimizer=sgd", "--momentum=0.9", "--schedule=cosine",
@@ -121,7 +122,8 @@ def left_behind(workdir, rows):
         rows = [[r["measure"], r["value"]] for r in json_of(f"{place}/evaluation.json")["rows"]]
         history = [{name: value for name, value in entry.items() if "second" not in name} for entry in json_of(f"{place}/history.json")]
         names = sorted(os.path.relpath(os.path.join(at, name), place) for at, _, files in os.walk(place) for name in files)
-        found[row] = {"weights": hashlib.sha256(b"".join(arrays)).hexdigest(), "rows": rows, "history": history,
+        measured = sorted(record["set"] for record in scoring.read_records(f"{place}/measured.jsonl"))  # once each
+        found[row] = {"weights": hashlib.sha256(b"".join(arrays)).hexdigest(), "rows": rows, "history": history, "measured": measured,
                       "files": [name for name in names if "tensorboard" not in name]}
     return found
 

@@ -2,7 +2,8 @@
 
     python tests/killed_work.py FOLDER KILLS SEED sweep|evaluate
 
-Prints as JSON what they left behind: done in one go, and gone on with after at least KILLS kills at random events.
+Prints as JSON what they left behind: done in one go, and gone on with after at least KILLS kills: the first of each when the first
+set is measured, the others at random events.
 """
 
 import glob
@@ -17,6 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from tests.killed_suite import COMMON, Events, fork, json_of, quiet
 
 import run_experiment
+from tf_robust.evaluation import scoring
 
 COMMANDS = {
     "sweep": lambda folder: ["--sweep=learning_rate=0.05,0.2", *COMMON],
@@ -27,6 +29,15 @@ COMMANDS = {
 class AnyEvent(Events):
     """Kills the process at its event of a number, whatever row is at work."""
 
+    def __init__(self, number=None):
+        super().__init__(None, number)
+        self.measured, append = [], scoring._append
+
+        def appended(*arguments):
+            append(*arguments)
+            self.measured.append(self.counts["all"])
+        scoring._append = appended
+
     def happened(self):
         self.counts["all"] += 1
         if self.counts["all"] == self.at[1]:
@@ -35,10 +46,10 @@ class AnyEvent(Events):
 
 def work(kind, folder, workdir, number=None):
     quiet()
-    events = AnyEvent(None, number)
+    events = AnyEvent(number)
     run(kind, [*COMMANDS[kind](folder), f"--workdir={workdir}"])
     with open(f"{workdir}.events", "w") as file:
-        json.dump(events.counts["all"], file)
+        json.dump([events.counts["all"], events.measured[:1]], file)
 
 
 def trained(folder):
@@ -61,6 +72,8 @@ def left_behind(workdir):
         if name.endswith(("evaluation.json", "results.json")):
             found[name] = [[row["row"] if "row" in row else "", row["measure"], row.get("value", row.get("values"))]
                            for row in json_of(path)["rows"]]
+        elif name.endswith("measured.jsonl"):
+            found[name] = sorted(record["set"] for record in scoring.read_records(path))  # once each
         elif name.endswith("weights.npz"):
             with open(path, "rb") as file:
                 found[name] = hashlib.sha256(file.read()).hexdigest()
@@ -75,11 +88,11 @@ def main(folder, kills, seed, kind):
     if fork(lambda: work(kind, folder, f"{folder}/whole")):
         sys.exit("the work failed without a kill")
     draw, killed, gone_on = random.Random(seed), 0, []
-    events = json_of(f"{folder}/whole.events")
+    events, (measured,) = json_of(f"{folder}/whole.events")
     while killed < kills:
         workdir, status = f"{folder}/killed_{len(gone_on)}", None
         while status != 0:
-            number = draw.randint(1, events)  # counted from where this process begins
+            number = measured if status is None else draw.randint(1, events)  # counted from where this process begins
             status = fork(lambda: work(kind, folder, workdir, number))
             if status and not os.WIFSIGNALED(status):
                 sys.exit("the same command failed after a kill")

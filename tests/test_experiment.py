@@ -1,5 +1,6 @@
 """Runs as the command line makes them, without the command line."""
 
+import contextlib
 import json
 import types
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import evaluation, experiment, export, loading
+from tf_robust import evaluation, experiment, export, loading, training, workdir
 from tf_robust.settings import Settings
 
 HYPERPARAMETERS = {"cross_entropy": {}, "fcl": {"k": 100, "weight": 0.5}}
@@ -42,11 +43,17 @@ def test_what_xla_compiles_trains_and_gathers_no_statistics(tmp_path):
         run.method(run.source("train"))
 
 
-def test_what_is_trained_in_one_go_has_no_batches(tmp_path):
+def test_what_is_trained_in_one_go_has_no_batches_and_is_trained_once(tmp_path, monkeypatch):
     settings = Settings(data="digits", train_examples=50, batch_size=128, method="linear_probe")
     run = experiment.Run(settings, evaluation.Measuring(), {"method": {"solver": "lbfgs", "weight_decay": 0.001}, "augmentations": {}},
                          flags={}, defaults={}, row="probe", seed=0)
-    assert run.train(str(tmp_path)).steps == 1 and (tmp_path / "saved_model").is_dir()
+    with contextlib.suppress(OSError), workdir.claimed(str(tmp_path), {"seed": "0"}):
+        first = run.train(str(tmp_path))
+        raise OSError("measuring failed")
+    with pytest.raises(ValueError, match="seed: 0 there, 1 now"), workdir.claimed(str(tmp_path), {"seed": "1"}):
+        pass
+    monkeypatch.setattr(training, "fit", lambda *_, **__: pytest.fail("what was exported was trained again"))
+    assert first.steps == 1 and run.train(str(tmp_path)) == first
 
 
 @pytest.mark.parametrize("classes, said", [

@@ -15,7 +15,7 @@ from tf_robust import (callbacks, checkpoints, data, devices, evaluation, export
                        training, workdir)
 from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
-from tf_robust.files import digest_of_folder, write_json
+from tf_robust.files import digest_of_folder, read_json, write_json
 from tf_robust.methods.contrastive import ContrastiveMethod
 
 # Flags that no trained weight depends on, and where things are: free to differ when a run is resumed.
@@ -101,7 +101,15 @@ class Run:
         return method
 
     def train(self, folder):
-        """Trains, or goes on training, in a claimed folder; the process that writes exports. Returns a TrainingResult."""
+        """Trains, or goes on training, in a claimed folder; the process that writes exports at last, and what is exported stays.
+
+        Returns:
+            a TrainingResult
+        """
+        card = os.path.join(folder, "saved_model", "card.json")
+        if os.path.exists(card) and (before := read_json(card).get("training")):
+            print("  trained before", flush=True)
+            return training.TrainingResult(**before)
         s = self.settings
         source = self.training_source()
         method, pipeline = self.method(source), self.pipeline()
@@ -122,8 +130,6 @@ class Run:
                 steps_per_execution=s.steps_per_execution, servers=s.data_service)
         if not self.chief:
             return result
-        export.export(method.classifier, os.path.join(folder, "saved_model"), self.card(source),
-                      crop=source.varying_size)
         if isinstance(method, ContrastiveMethod):
             images, labels = evaluation.first_pictures(validation or source, MAPPED)
             embeddings = [method.classifier(part, training=False)["embedding"] for part in np.array_split(images, 10)]
@@ -131,6 +137,8 @@ class Run:
         if source.num_classes == 15 and s.data.startswith("synthetic_"):
             path = figures.utility(os.path.join(folder, "figures"), method.classifier, source)
             board.show("utility", path)
+        export.export(method.classifier, os.path.join(folder, "saved_model"),
+                      {**self.card(source), "training": dataclasses.asdict(result)}, crop=source.varying_size)
         return result
 
     def card(self, source):

@@ -50,7 +50,8 @@ def claimed(folder, flags, defaults=None, free=()):
         try:
             yield folder
         except BaseException:
-            if not os.path.isdir(os.path.join(folder, "checkpoints")):  # nothing came of it: the flags do not bind
+            if not any(os.path.isdir(os.path.join(folder, name)) for name in ("checkpoints", "saved_model")):
+                # nothing came of it: the flags do not bind
                 os.remove(os.path.join(folder, "flags.txt"))
             raise
 
