@@ -1,9 +1,9 @@
-"""A sweep and a measurement that are killed again and again, as in killed_suite.py.
+"""A sweep, a measurement and the writing of a corrupted set that are killed again and again, as in killed_suite.py.
 
-    python tests/killed_work.py FOLDER KILLS SEED sweep|evaluate
+    python tests/killed_work.py FOLDER KILLS SEED sweep|evaluate|corrupt
 
 Prints as JSON what they left behind: done in one go, and gone on with after at least KILLS kills: the first of each when the first
-set is measured, the others at random events.
+set is measured, the others (and those of `corrupt`) at random events.
 """
 
 import glob
@@ -23,7 +23,8 @@ from tf_robust.evaluation import scoring
 COMMANDS = {
     "sweep": lambda folder: ["--sweep=learning_rate=0.05,0.2", *COMMON],
     "evaluate": lambda folder: ["--mode=evaluate", f"--saved_model={folder}/model/saved_model", "--data=digits", "--subset=30",
-                                "--evaluations=clean,noise,noise_floor,calibration"]}
+                                "--evaluations=clean,noise,noise_floor,calibration"],
+    "corrupt": lambda folder: ["--mode=corrupt", "--data=digits", "--subset=30", "--corruptions=contrast,gaussian_noise", "--block=10"]}
 
 
 class AnyEvent(Events):
@@ -74,7 +75,7 @@ def left_behind(workdir):
                            for row in json_of(path)["rows"]]
         elif name.endswith("measured.jsonl"):
             found[name] = sorted(record["set"] for record in scoring.read_records(path))  # once each
-        elif name.endswith("weights.npz"):
+        elif name.endswith(("weights.npz", ".npy")) or name in ("card.json", "sheet.png"):
             with open(path, "rb") as file:
                 found[name] = hashlib.sha256(file.read()).hexdigest()
         else:
@@ -88,11 +89,11 @@ def main(folder, kills, seed, kind):
     if fork(lambda: work(kind, folder, f"{folder}/whole")):
         sys.exit("the work failed without a kill")
     draw, killed, gone_on = random.Random(seed), 0, []
-    events, (measured,) = json_of(f"{folder}/whole.events")
+    events, measured = json_of(f"{folder}/whole.events")
     while killed < kills:
         workdir, status = f"{folder}/killed_{len(gone_on)}", None
         while status != 0:
-            number = measured if status is None else draw.randint(1, events)  # counted from where this process begins
+            number = measured[0] if measured and status is None else draw.randint(1, events)  # counted from where this process begins
             status = fork(lambda: work(kind, folder, workdir, number))
             if status and not os.WIFSIGNALED(status):
                 sys.exit("the same command failed after a kill")

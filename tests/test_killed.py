@@ -20,8 +20,8 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits_and_nothing_half_wr
     assert all(one == found["whole"] for one in found["gone_on"])
 
 
-@pytest.mark.parametrize("kind", ["sweep", "evaluate"])
-def test_a_killed_sweep_or_measurement_ends_with_the_same_and_nothing_half_written(kind, tmp_path):
+@pytest.mark.parametrize("kind", ["sweep", "evaluate", "corrupt"])
+def test_a_killed_sweep_measurement_or_writing_ends_with_the_same_and_nothing_half_written(kind, tmp_path):
     """Here one kill; more: python tests/killed_work.py FOLDER 50 0 sweep."""
     done = subprocess.run([sys.executable, WORK, str(tmp_path), "1", "0", kind], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
