@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -35,6 +36,13 @@ def two_workers(*arguments):
             for config in configs]
 
 
+def check_weights(tmp_path):
+    """Those that two workers exported are those of one process."""
+    one, two = (np.load(f"{tmp_path}/{name}/saved_model/weights.npz") for name in ("one", "two"))
+    for name, other in zip(sorted(one.files), sorted(two.files), strict=True):  # layers' names differ between processes
+        np.testing.assert_allclose(two[other], one[name], atol=1e-5)
+
+
 def test_two_workers_train_as_one_process_and_the_first_alone_writes(tmp_path):
     """MoCo, whose queue takes the keys of all workers."""
     moco = ["--method=moco", "--views=clean,crop_flip", "--moco_queue=24", "--epochs=1"]
@@ -43,9 +51,7 @@ def test_two_workers_train_as_one_process_and_the_first_alone_writes(tmp_path):
     said = [worker.communicate(timeout=300)[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], said
     assert "Model:" in said[0] and "Model:" not in said[1]
-    one, two = (np.load(f"{tmp_path}/{name}/saved_model/weights.npz") for name in ("one", "two"))
-    for name, other in zip(sorted(one.files), sorted(two.files), strict=True):  # layers' names differ between processes
-        np.testing.assert_allclose(two[other], one[name], atol=1e-5)
+    check_weights(tmp_path)
     checkpoints = [np.load(glob.glob(f"{tmp_path}/{name}/checkpoints/*.npz")[0]) for name in ("one", "two")]
     for name in checkpoints[0].files:
         if checkpoints[0][name].ndim:  # the queue and the key encoder too; metrics are sums over replicas
@@ -54,15 +60,22 @@ def test_two_workers_train_as_one_process_and_the_first_alone_writes(tmp_path):
     assert histories[1] == pytest.approx(histories[0], abs=1e-4)
 
 
-def test_where_a_worker_is_gone_the_other_ends_and_says_what_to_do(tmp_path):
-    first, second = two_workers("--epochs=10000", f"--workdir={tmp_path}/run")
-    while not glob.glob(f"{tmp_path}/run/checkpoints/*.npz"):
+def test_where_a_worker_is_gone_the_other_ends_and_started_again_they_train_as_one_process(tmp_path):
+    epochs = "--epochs=40"
+    first, second = two_workers(epochs, f"--workdir={tmp_path}/two")
+    while not glob.glob(f"{tmp_path}/two/checkpoints/*.npz"):
         assert first.poll() is None and second.poll() is None
-        time.sleep(0.2)
+        time.sleep(0.02)
     second.send_signal(signal.SIGKILL)
     said = first.communicate(timeout=120)[0]
     second.communicate()
     assert first.returncode == 1 and "Another worker has ended. Start all workers again with the same command" in said
+    workers = two_workers(epochs, f"--workdir={tmp_path}/two")
+    main(*ARGUMENTS, epochs, f"--workdir={tmp_path}/one")
+    said = [worker.communicate(timeout=300)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], said
+    assert all(0 < int(re.search(r"Resumed at step (\d+) of 200", text)[1]) < 200 for text in said), said
+    check_weights(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"cluster": {"worker": ["a:1", "b:2"]}}',
