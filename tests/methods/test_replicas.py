@@ -1,4 +1,4 @@
-"""In float64, two devices take the steps of one: weights, queues and memories after 20 steps of plain SGD."""
+"""In float64, two devices take the steps of one: weights, queues, memories and metrics after 20 steps of plain SGD."""
 
 import keras
 import numpy as np
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
 from tests.methods import test_methods
-from tf_robust import data, devices, methods, training
+from tf_robust import data, devices, losses, methods, training
 
 OPTIONS = {**test_methods.OPTIONS, "fcl": {"k": 20, "weight": 0.5}, "contrastive_gaussian": {"weight": 0.5}, "gaussian": {"weight": 0.5},
            "simclr": {"gradient_weight": 0.5}, "moco": {"queue": 30, "momentum": 0.5}, "linear_probe": {"solver": "sgd"},
@@ -39,6 +39,10 @@ def build(name):
     return method
 
 
+def metrics_of(method):
+    return {name: float(value) for name, value in method.get_metrics_result().items()}
+
+
 def grouped_fit(method, batches, monkeypatch):
     """On one device, a step by the mean of the gradients of a batch's halves, each with the draws of its replica."""
     group = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -47,11 +51,17 @@ def grouped_fit(method, batches, monkeypatch):
         tf.stack([tf.constant(self.seed, tf.int64), step]), group), tf.constant(purpose, tf.int64)))
     halves = tf.function(lambda batch: method.gradients(batch, batch.step[0]), autograph=False)
     for batch in batches:
+        if not batch.step[0] % 4:  # an epoch begins
+            method.reset_metrics()
         gradients, moved = [], []
         before = [variable.numpy() for variable in method.non_trainable_variables]
         for replica in range(2):
             group.assign(replica)
-            found, _, _, statistics = halves(tf.nest.map_structure(lambda part: tf.split(part, 2)[replica], batch))
+            half = tf.nest.map_structure(lambda part: tf.split(part, 2)[replica], batch)
+            found, terms, logits, statistics = halves(half)
+            for name, value in terms.items():
+                method.trackers[name].update_state(value)
+            method.accuracy.update_state(half.labels, logits)
             gradients.append([value.numpy() for value in found])
             moved.append([value.numpy() - old for value, old in zip(statistics, before)])
         for variable, old, *steps in zip(method.non_trainable_variables, before, *moved):
@@ -80,3 +90,26 @@ def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypa
     for a, b in pairs:
         assert a.dtype == np.float64
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-8)
+    assert metrics_of(two) == pytest.approx(metrics_of(one), rel=1e-6)
+
+
+@pytest.mark.parametrize("synchronized", [False, True])
+def test_batch_norm_takes_the_statistics_of_each_replica_or_of_all(synchronized, two_replicas, float64):
+    with two_replicas.scope():
+        method = methods.METHODS["cross_entropy"](tiny_network(), seed=3)
+        if synchronized:
+            devices.synchronize_batch_norm(method)
+        method.compile(optimizer=keras.optimizers.SGD(0.125))
+    source, network = tiny_source(12), tiny_network()
+    batch = next(iter(data.training_batches(source, 12, seed=3, views=(exact,))))
+    features = keras.Model(network.input, network.get_layer("stage_1").output)(batch.views[0]).numpy()
+    groups, parts = np.split(np.arange(12), 1 if synchronized else 2), []
+    for group in groups:
+        logits = network(tf.gather(batch.views[0], group), training=True)["logits"]
+        parts.append(losses.cross_entropy(tf.gather(batch.labels, group), logits).numpy().mean())
+    training.fit(method, source, epochs=1, batch_size=12, views=(exact,))
+    norm, = devices.batch_norms(method.classifier)
+    kept = features[groups[0]]  # what is kept is the first replica's
+    np.testing.assert_allclose(norm.moving_mean.numpy(), 0.1 * kept.mean((0, 1, 2)), atol=1e-8)
+    np.testing.assert_allclose(norm.moving_variance.numpy(), 0.9 + 0.1 * kept.var((0, 1, 2)), atol=1e-8)
+    assert metrics_of(method)["cross_entropy"] == pytest.approx(np.mean(parts), abs=1e-6)
