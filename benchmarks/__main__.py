@@ -6,7 +6,8 @@
 
 Ratios (but for the start's seconds), interleaved, medians: what a machine's speed and other programs do to a time is mostly
 done to both sides. A quick ratio that is worse is taken again, twice at most, and the best counts. Benchmarks whose peer is not
-installed are named and left out; their rows in the table are those of their last run.
+installed are named and left out; their rows in the table are those of their last run. Below the table stand the commits, machines and
+versions that its rows were measured with.
 """
 
 import os
@@ -57,7 +58,7 @@ def run(command, folder):
 
 
 def rows_in(folder):
-    """All rows of the benchmarks that wrote into a folder: {name: (ratio, quartiles, goal, better, commit)}"""
+    """All rows of the benchmarks that wrote into a folder: {name: (ratio, quartiles, goal, better, where it was measured)}"""
     rows = {}
     for name, read in READERS.items():
         path = pathlib.Path(folder) / f"{name}.json"
@@ -65,8 +66,14 @@ def rows_in(folder):
             found = json.loads(path.read_text("utf-8"))
             for row in found["rows"]:
                 name, ratio, goal, better = read(row, found) or [None] * 4
-                rows.update({name: (ratio, row["quartiles"], goal, better, row.get("commit", found.get("commit")))} if name else {})
+                rows.update({name: (ratio, row["quartiles"], goal, better, where({**found, **row}))} if name else {})
     return rows
+
+
+def where(found):
+    """Commit, machine and versions of a row, in words."""
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    return f"commit {found['commit']}; {found.get('machine', 'machine not recorded')}; {versions}"
 
 
 def measured():
@@ -84,6 +91,16 @@ def factor(ratio, recorded, better):
     return ratio / recorded if better == "lower" else recorded / ratio
 
 
+def worse(found, recorded):
+    """Names of the ratios {name: (ratio, better)} that are worse than the recorded ones {name: ratio} by more than WORSE allows."""
+    return [name for name, (ratio, better) in found.items() if factor(ratio, recorded[name], better) > WORSE]
+
+
+def better_of(found, again, recorded):
+    """{name: (ratio, better)}, of two measurements the better."""
+    return {name: min(found[name], again[name], key=lambda pair, name=name: factor(pair[0], recorded[name], pair[1])) for name in found}
+
+
 def quick():
     """Exits with what is worse than recorded; says every ratio."""
     recorded = RESULTS / "quick.json"
@@ -91,24 +108,34 @@ def quick():
         sys.exit(f"Expected recorded ratios in {recorded}. Found none; python -m benchmarks --quick --record writes them")
     best = measured()
     if FLAGS.record:
-        from tf_robust import workdir
+        from benchmarks.timing import provenance
         from tf_robust.files import write_json
-        write_json(str(recorded), {"command": "python -m benchmarks --quick --record", "commit": workdir.commit(),
-                                   "versions": workdir.environment(), "ratios": {name: ratio for name, (ratio, _) in best.items()}})
+        write_json(str(recorded), {**provenance(), "command": "python -m benchmarks --quick --record",
+                                   "ratios": {name: ratio for name, (ratio, _) in best.items()}})
     known = json.loads(recorded.read_text("utf-8"))["ratios"]
     if missing := sorted(set(known) ^ set(best)):
         sys.exit(f"Expected the rows that {recorded.name} holds; these differ: {', '.join(missing)}. Record them again with --record")
 
-    def worse():
-        return [name for name, (ratio, better) in best.items() if factor(ratio, known[name], better) > WORSE]
     for _ in range(2):
-        if worse():
-            best = {name: min(best[name], again, key=lambda pair, name=name: factor(pair[0], known[name], pair[1]))
-                    for name, again in measured().items()}
+        if worse(best, known):
+            best = better_of(best, measured(), known)
     for name, (ratio, _) in best.items():
         print(f"{name}: {ratio:.2f}, recorded {known[name]:.2f}")
-    if worse():
-        sys.exit(f"More than {WORSE - 1:.0%} worse than recorded: {', '.join(worse())}")
+    if worse(best, known):
+        sys.exit(f"More than {WORSE - 1:.0%} worse than recorded: {', '.join(worse(best, known))}")
+
+
+def table(rows):
+    """Lines of a table of all rows, and of where they were measured."""
+    lines = ["# All benchmarks", "", "`python -m benchmarks`. A row that could not be run again is of its last run; the last column's "
+             "number names, below, where it was measured. In brackets the quartiles over the repeats.", "",
+             "| what | median [quartiles] | goal | | measured |", "| --- | --- | --- | --- | --- |"]
+    places = list(dict.fromkeys(row[-1] for row in rows.values()))
+    for name, (ratio, (low, high), goal, better, place) in rows.items():
+        met = "" if goal is None else "met" if (ratio <= goal if better == "lower" else ratio >= goal) else "NOT MET"
+        goal = "" if goal is None else f"{'≤' if better == 'lower' else '≥'} {goal:g}"
+        lines.append(f"| {name} | {ratio:.2f} [{low:.2f}, {high:.2f}] | {goal} | {met} | {places.index(place) + 1} |")
+    return [*lines, "", *(f"{number}. {place}" for number, place in enumerate(places, 1))]
 
 
 def everything():
@@ -118,13 +145,7 @@ def everything():
         wrong = run(command, RESULTS)
         if wrong:
             print(f"{command[0]} did not run: {wrong}")
-    lines = ["# All benchmarks", "", "`python -m benchmarks`. Each row is of the commit beside it; one that could not be run again is of "
-             "its last run. Machines and versions: each benchmark's own file.", "", "| what | median [quartiles] | goal | | commit |",
-             "| --- | --- | --- | --- | --- |"]
-    for name, (ratio, (low, high), goal, better, commit) in rows_in(RESULTS).items():
-        met = "" if goal is None else "met" if (ratio <= goal if better == "lower" else ratio >= goal) else "NOT MET"
-        sign = {"lower": "≤", "higher": "≥"}[better]
-        lines.append(f"| {name} | {ratio:.2f} [{low:.2f}, {high:.2f}] | {'' if goal is None else f'{sign} {goal:g}'} | {met} | {commit} |")
+    lines = table(rows_in(RESULTS))
     with whole_file(str(RESULTS / "all.md")) as file:
         file.write("\n".join(lines) + "\n")
     print("\n".join(lines))

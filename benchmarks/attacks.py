@@ -33,7 +33,8 @@ except ImportError as error:
              f"its own:\n    python3 -m venv VENV\n    VENV/bin/pip install -e {ROOT}\n"
              f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_attacks.txt")
 
-from tf_robust import attacks, data, methods, models, training, workdir
+from benchmarks.timing import provenance
+from tf_robust import attacks, data, methods, models, training
 from tf_robust.attacks.norms import NORMS
 from tf_robust.data import image_ops
 from tf_robust.files import whole_file, write_json
@@ -178,13 +179,11 @@ def main(_):
         rows, lines = {"speed": speed_table, "distances": distance_table}[part]()
         print("\n".join(lines), flush=True)
         if FLAGS.output:
-            command = "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
-            head = {"command": command, "commit": workdir.commit(),
-                    "versions": {**workdir.environment(), "foolbox": foolbox.__version__}}
+            head = provenance("foolbox", "torch")
             path = os.path.join(FLAGS.output, f"attack_{part}")
             write_json(f"{path}.json", {**head, "goals": GOALS, "rows": rows})
             with whole_file(f"{path}.md") as file:
-                file.write(f"# Attacks beside foolbox {foolbox.__version__}: {part}\n\n`{command}`, commit {head['commit']}; "
+                file.write(f"# Attacks beside foolbox {foolbox.__version__}: {part}\n\n`{head['command']}`, commit {head['commit']}; "
                            f"{how[part]}\n\n" + "\n".join(lines) + "\n")
 
 

@@ -18,7 +18,6 @@ os.environ.update({f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLA
 
 import datetime
 import functools
-import importlib.metadata
 import itertools
 import pathlib
 import sys
@@ -31,9 +30,8 @@ from PIL import ImageEnhance, ImageOps
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from benchmarks.timing import calls_needed, seconds
+from benchmarks.timing import calls_needed, provenance, seconds
 from tests.corruptions import oracles
-from tf_robust import workdir
 from tf_robust.data.augmix import augmix
 from tf_robust.files import whole_file, write_json
 
@@ -163,16 +161,14 @@ def main(_):
 
 
 def write(lines, rows):
-    versions = {**workdir.environment(), **{name: importlib.metadata.version(name) for name in PACKAGES}}
-    head = {"command": "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]]), "commit": workdir.commit(),
-            "date": datetime.date.today().isoformat(), "versions": versions, "goals": GOALS}
+    head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": GOALS}
     write_json(os.path.join(FLAGS.output, "augmix.json"), {**head, "rows": rows})
     paragraphs = [
         f"# Pictures a second and core of AugMix, severity {FLAGS.severity:g}, {FLAGS.width} chains",
         f"`{head['command']}`, commit {head['commit']}, {head['date']}, {FLAGS.repeats} interleaved repeats of "
         f"{FLAGS.seconds:g} s. Ours in batches of {FLAGS.batch_size}, Pillow one at a time. By CPU time; wall time "
         "beside it.",
-        "\n".join(lines), "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."]
+        "\n".join(lines), "Versions: " + ", ".join(f"{name} {version}" for name, version in head["versions"].items()) + "."]
     with whole_file(os.path.join(FLAGS.output, "augmix.md")) as file:
         file.write("\n\n".join(paragraphs) + "\n")
 

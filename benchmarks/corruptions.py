@@ -18,7 +18,6 @@ os.environ.update({f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLA
 
 import datetime
 import functools
-import importlib.metadata
 import itertools
 import math
 import pathlib
@@ -41,9 +40,9 @@ except ImportError as error:
              f"environment of their own:\n    python3 -m venv VENV\n    VENV/bin/pip install -e {ROOT}\n"
              f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_corruptions.txt")
 
-from benchmarks.timing import calls_needed, seconds
+from benchmarks.timing import calls_needed, provenance, seconds
 from tests.corruptions import oracles
-from tf_robust import corruptions, workdir
+from tf_robust import corruptions
 from tf_robust.corruptions import suite
 from tf_robust.errors import unknown
 from tf_robust.files import whole_file, write_json
@@ -209,16 +208,14 @@ def main(_):
 
 
 def write(lines, notes, results):
-    versions = {**workdir.environment(), **{name: importlib.metadata.version(name) for name in PACKAGES}}
-    head = {"command": "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]]), "commit": workdir.commit(),
-            "date": datetime.date.today().isoformat(), "versions": versions, "goals": GOALS}
+    head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": GOALS}
     write_json(os.path.join(FLAGS.output, "corruptions.json"), {**head, **results})
     paragraphs = [
         f"# Pictures a second and core of each corruption, severity {SEVERITY}",
         f"`{head['command']}`, commit {head['commit']}, {head['date']}, {FLAGS.repeats} interleaved repeats of "
         f"{FLAGS.seconds:g} s. By CPU time; wall time beside it. {RELEASED}: the peer's loop in Python; in "
         f"glass_blur it is compiled, as in its repository.", "\n".join(lines), "\n".join(f"* {note}" for note in notes),
-        "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."]
+        "Versions: " + ", ".join(f"{name} {version}" for name, version in head["versions"].items()) + "."]
     with whole_file(os.path.join(FLAGS.output, "corruptions.md")) as file:
         file.write("\n\n".join(paragraphs) + "\n")
 

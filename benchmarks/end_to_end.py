@@ -257,12 +257,11 @@ def line(found):
 
 def write(rows):
     """Puts rows into end_to_end.json and end_to_end.md; what another command measured stays there, with its own commit."""
-    from tf_robust import workdir
+    from benchmarks.timing import provenance
     from tf_robust.files import read_json, whole_file, write_json
     path = os.path.join(FLAGS.output, "end_to_end.json")
     there = {found["row"]: found for found in read_json(path)["rows"]} if os.path.exists(path) else {}
-    source = {"command": "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]]), "commit": workdir.commit(),
-              "versions": workdir.environment()}
+    source = provenance("torch")
     there.update({found["row"]: {**found, **source} for found in rows})
     write_json(path, {"rows": list(there.values())})
     with whole_file(os.path.join(FLAGS.output, "end_to_end.md")) as file:

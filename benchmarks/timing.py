@@ -1,9 +1,42 @@
-"""How long calls take, on the CPU's clock and on the wall's."""
+"""How long calls take, on the CPU's clock and on the wall's, and where: command, commit, machine, versions."""
 
+import contextlib
+import importlib.metadata
 import math
+import os
+import platform
+import sys
 import time
 
 import numpy as np
+
+from tf_robust import workdir
+
+
+def provenance(*packages):
+    """What a measurement's file begins with: {"command", "commit", "machine", "versions"}, of these packages too where they are there."""
+    versions = {"python": platform.python_version(), **workdir.environment()}
+    for name in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return {"command": "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]]), "commit": workdir.commit(),
+            "machine": machine(), "versions": versions}
+
+
+def machine():
+    """CPU, the cores that this process may use, memory, system; in words."""
+    cpu = _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{cpu}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}"
+
+
+def _field(path, name):
+    """The first value of a name in a file of lines `name: value`; empty if there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return next((line.split(":", 1)[1].strip() for line in file if line.startswith(name)), "")
+    except OSError:
+        return ""
 
 
 def seconds(call, count):

@@ -25,8 +25,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from timing import provenance
 
-from tf_robust import data, methods, models, workdir
+from tf_robust import data, methods, models
 from tf_robust.data import augment
 from tf_robust.files import whole_file, write_json
 
@@ -163,11 +164,10 @@ def main(_):
         if {PIPELINE, "noisymix"} <= found.keys():
             print(f"Making the views takes {found[PIPELINE][1] / found['noisymix'][1]:.1%} of NoisyMix's step on {model}")
     if FLAGS.output:
-        command = "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
-        head = {"command": command, "commit": workdir.commit(), "versions": workdir.environment()}
+        head = provenance()
         write_json(os.path.join(FLAGS.output, "train_step.json"), {**head, "limits": LIMITS, "rows": rows})
         with whole_file(os.path.join(FLAGS.output, "train_step.md")) as file:
-            file.write(f"# Time of a training step\n\n`{command}`, commit {head['commit']}, batch {FLAGS.batch_size}, "
+            file.write(f"# Time of a training step\n\n`{head['command']}`, commit {head['commit']}, batch {FLAGS.batch_size}, "
                        f"{FLAGS.repeats} interleaved repeats of {FLAGS.steps} steps\n\n" + "\n".join(lines) + "\n")
 
 

@@ -1,0 +1,31 @@
+"""The table of all benchmarks, and the rule by which the quick ones fail; nothing is timed."""
+
+import json
+
+import pytest
+
+from benchmarks import __main__ as benchmarks
+from benchmarks.timing import provenance
+
+RECORDED = {"step": 2.0, "speed": 2.0}
+
+
+@pytest.mark.parametrize("step, speed, worse", [(2.49, 1.61, []), (2.51, 1.61, ["step"]), (2.49, 1.59, ["speed"]), (1.0, 9.0, [])])
+def test_a_ratio_may_be_a_quarter_worse_than_recorded(step, speed, worse):
+    assert benchmarks.worse({"step": (step, "lower"), "speed": (speed, "higher")}, RECORDED) == worse
+
+
+def test_of_two_measurements_the_better_counts():
+    found, again = ({"step": (step, "lower"), "speed": (speed, "higher")} for step, speed in ((2.6, 1.8), (2.2, 1.5)))
+    assert benchmarks.better_of(found, again, RECORDED) == {"step": (2.2, "lower"), "speed": (1.8, "higher")}
+
+
+def test_the_table_names_spread_machine_and_versions(tmp_path):
+    row = {"what": "seconds", "row": "start", "value": 8.03, "quartiles": [7.15, 8.37], "goal": None}
+    old = {**row, "row": "memory", "what": "MiB", "goal": 9.0, "commit": "abc", "versions": {"numpy": "2.0"}}
+    made = {name: value for name, value in provenance("scipy", "not-installed").items() if name != "command"}
+    (tmp_path / "end_to_end.json").write_text(json.dumps({"rows": [{**row, **made}, old]}))
+    lines = benchmarks.table(benchmarks.rows_in(tmp_path))
+    assert lines[-5:-3] == ["| seconds, start | 8.03 [7.15, 8.37] |  |  | 1 |", "| MiB, memory | 8.03 [7.15, 8.37] | ≤ 9 | met | 2 |"]
+    assert lines[-1] == "2. commit abc; machine not recorded; numpy 2.0"
+    assert all(word in lines[-2] for word in (" cores, ", " GiB, ", "python 3.", "tensorflow 2.", "keras 3.", "numpy 2.", "scipy 1."))
