@@ -106,6 +106,9 @@ def test_training_without_its_checkpoints_says_that_it_begins_anew(evaluated, tm
     assert "begins anew" not in capsys.readouterr().out
     shutil.rmtree(run / "checkpoints")
     main(*command)
+    assert "trained before" in capsys.readouterr().out  # the model is whole
+    shutil.rmtree(run / "saved_model")
+    main(*command)
     assert f"No checkpoint in {run}/checkpoints: training begins anew." in capsys.readouterr().out
     main("--mode=train", *SMALL, f"--workdir={tmp_path}/other")
     assert "begins anew" not in capsys.readouterr().out
