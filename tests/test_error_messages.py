@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_while_a_record_is_appended_says_what_to_do(evaluate
     def fsync(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(scoring.os, "fsync", fsync)
-    found = said("--mode=evaluate", "--data=digits", "--evaluations=clean", f"--saved_model={evaluated}/saved_model", f"--workdir={tmp_path}")
+    found = said("--mode=evaluate", *SMALL, f"--saved_model={evaluated}/saved_model", f"--workdir={tmp_path}")
     assert found.startswith("Error: No space left on device. The disk is full. What was written before stays whole; make room")
 
 
