@@ -131,8 +131,9 @@ def measured(row):
 def tables():
     """Lines of a table: whole tables of the papers on accelerators."""
     one = hardware.Hardware.read(FLAGS.hardware)
-    lines = ["| table | runs | " + " | ".join(f"on {count}" for count in DEVICES) + " | waits for, on 8 | memory of one of 8 | "
-             "sent a step, of 8 | measuring, of it, on 8 | disk |", "|" + " --- |" * (len(DEVICES) + 7)]
+    counts = " / ".join(map(str, DEVICES))
+    lines = ["| table | runs | " + " | ".join(f"on {count}" for count in DEVICES) + f" | waits for, on 8 | memory of one of {counts} | "
+             f"sent a step, of {counts} | measuring, of it, on 8 | disk |", "|" + " --- |" * (len(DEVICES) + 7)]
     for table in TABLES:
         here, rows, _ = suites.table_of(f"flags/{table}", str(ROOT))
         found = []
@@ -140,17 +141,24 @@ def tables():
             found += [hardware.needs(run) for run in runs_of(f"--flagfile={os.path.join(here, row)}.flags", row=row)]
             keras.backend.clear_session()
             print(f"  {table}: {row}", flush=True)
-        costs = {count: [hardware.predicted(need, several(one, count)) for need in found] for count in DEVICES}
-        seeds = SEEDS.get(table, 1)
-        total = {count: seeds * sum(cost["training"] + cost["measuring"] for cost in costs[count]) for count in DEVICES}
-        eight = costs[8]
-        bounds = [cost["bound"] for cost in eight]
-        lines.append(f"| `flags/{table}` | {seeds * len(found)} | " + " | ".join(duration(total[count]) for count in DEVICES)
-                     + f" | {', '.join(f'{bound} {bounds.count(bound)}' for bound in sorted(set(bounds)))} | "
-                     f"{max(cost['memory'] for cost in eight) / 2**30:.1f} GiB | {max(cost['sent'] for cost in eight) / 2**20:.0f} MiB | "
-                     f"{duration(seeds * sum(cost['measuring'] for cost in eight))} | "
-                     f"{seeds * sum(cost['disk'] for cost in eight) / 2**30:.1f} GiB |")
+        lines.append(line(table, found, one, SEEDS.get(table, 1)))
     return lines
+
+
+def line(table, found, one, seeds):
+    """Of a table: found, a need a row; one, the hardware; seeds, runs of each row."""
+    costs = {count: [hardware.predicted(need, several(one, count)) for need in found] for count in DEVICES}
+    eight = costs[8]
+    bounds = [cost["bound"] for cost in eight]
+
+    def largest(name, unit, digits):
+        return " / ".join(f"{max(cost[name] for cost in costs[count]) / unit:.{digits}f}" for count in DEVICES)
+    times = [duration(seeds * sum(cost["training"] + cost["measuring"] for cost in found))
+             + ("" if all(cost["fits"] for cost in found) else ", not all fit") for found in costs.values()]
+    return (f"| `flags/{table}` | {seeds * len(found)} | {' | '.join(times)} | "
+            f"{', '.join(f'{bound} {bounds.count(bound)}' for bound in sorted(set(bounds)))} | {largest('memory', 2**30, 1)} GiB | "
+            f"{largest('sent', 2**20, 0)} MiB | {duration(seeds * sum(cost['measuring'] for cost in eight))} | "
+            f"{seeds * sum(cost['disk'] for cost in eight) / 2**30:.1f} GiB |")
 
 
 def several(machine, count):

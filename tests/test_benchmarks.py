@@ -1,11 +1,14 @@
-"""The table of all benchmarks, and the rule by which the quick ones fail; nothing is timed."""
+"""The tables of benchmarks and of docs/scale.md, and the rule by which the quick ones fail; nothing is timed."""
 
 import json
 
 import pytest
 
 from benchmarks import __main__ as benchmarks
+from benchmarks import scale
 from benchmarks.timing import provenance
+from tests.test_hardware import NEED
+from tf_robust.hardware import Hardware
 
 RECORDED = {"step": 2.0, "speed": 2.0}
 
@@ -29,3 +32,11 @@ def test_the_table_names_spread_machine_and_versions(tmp_path):
     assert lines[-5:-3] == ["| seconds, start | 8.03 [7.15, 8.37] |  |  | 1 |", "| MiB, memory | 8.03 [7.15, 8.37] | ≤ 9 | met | 2 |"]
     assert lines[-1] == "2. commit abc; machine not recorded; numpy 2.0"
     assert all(word in lines[-2] for word in (" cores, ", " GiB, ", "python 3.", "tensorflow 2.", "keras 3.", "numpy 2.", "scipy 1."))
+
+
+def test_a_line_of_scale_tells_memory_and_network_of_each_number_of_devices_and_what_does_not_fit():
+    machine = Hardware(devices=8, flops=1e13, utilization=0.5, memory=2**33, network=1e8, cores=4)
+    cells = scale.line("fcl/x", [NEED, {**NEED, "kept": 0, "making": 0.0}], machine, 2).split(" | ")
+    assert cells[1] == "4" and [cell.endswith(", not all fit") for cell in cells[2:5]] == [True, False, False]
+    # 16 MB of weights and state, 1.5 times 6 GB of features; 0, 7 / 4 and 63 / 32 of 4 MB of gradients
+    assert cells[5:8] == ["pictures 1, products 1", "8.4 / 1.1 / 0.1 GiB", "0 / 7 / 8 MiB"]
