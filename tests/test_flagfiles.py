@@ -39,3 +39,14 @@ def test_what_tables_say_of_rows_is_of_rows_they_have():
         shown = {table.get("shown_as", {}).get(row, row) for row in rows}
         named = itertools.chain([table.get("baseline", rows[0])], table.get("paper", ()), *table.get("panels", {}).values())
         assert set(table["rows"]) <= set(rows) and set(named) <= shown, folder
+
+
+def test_the_rows_of_a_table_are_measured_on_the_same_pictures():
+    names = run_experiment.define_flags(run_experiment.flags.FlagValues())
+    folders = {os.path.dirname(path) for path in glob.glob(os.path.join(run_experiment.HERE, "flags", "**", "*.flags"), recursive=True)}
+    assert len(folders) > 30
+    for folder in sorted(folders):
+        _, rows, _ = suites.table_of(folder, run_experiment.HERE)
+        told = ["--data=folder:IMAGENET"] if folder.endswith("noisymix/table1_imagenet") else []  # as its flagfiles say
+        suites.check_pictures([run_experiment.runs_of(run_experiment.parsed([f"--flagfile={folder}/{row}.flags", *told]), names, row)[0]
+                               for row in rows])

@@ -258,6 +258,10 @@ def test_rows_begin_with_another_row_of_their_suite(pictures, tmp_path, capsys):
     main(f"--flagfile={suite}/a_probe.flags", "--init_from_row=", f"--init_from={tmp_path}/out/start/seed_3", f"--workdir={tmp_path}/alone",
          "--seeds=3")
     assert read(tmp_path / "alone" / "results.json")["rows"][0]["values"] == read(tmp_path / "out" / "results.json")["rows"][0]["values"]
+    (suite / "other.flags").write_text("\n".join([pictures, *SMALL, "--subset=3"]))
+    with pytest.raises(ValueError, match=r"same pictures. Received a_probe and other, which differ in subset \(0 and 3\)"):
+        main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/other")
+    os.remove(suite / "other.flags")
     (suite / "start.flags").write_text("\n".join([pictures, *SMALL, "--init_from_row=b_similar"]))
     with pytest.raises(ValueError, match="in a circle"):
         main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/circle")

@@ -67,6 +67,20 @@ def _depth(number, sources):
     return len(seen)
 
 
+def check_pictures(runs):
+    """Raises ValueError where two runs measure one thing on different pictures: no table could have both."""
+    first = {}
+    for run in runs:
+        told = {"data": run.settings.data, "evaluation_split": run.measuring.evaluation_split, "subset": run.measuring.subset}
+        for evaluation in run.measuring.evaluations:
+            other, before = first.setdefault(evaluation, (run, told))
+            differing = [f"{name} ({before[name]} and {told[name]})" for name in told if before[name] != told[name]]
+            if differing:
+                raise ValueError(f"Expected rows that are measured on the same pictures. Received {other.row} and {run.row}, which differ in "
+                                 f"{', '.join(differing)} and both have the evaluation {evaluation!r}. Give the "
+                                 f"same to all rows on the command line, or put them in folders of their own")
+
+
 def run_all(runs, folder_of):
     """Completes every run, those that others begin with first; one that fails does not stop the others.
 
@@ -80,6 +94,7 @@ def run_all(runs, folder_of):
     """
     if len(runs) > 1 and any(run.settings.strategy == "multi_worker" for run in runs):
         raise ValueError(f"Expected one run at a time with strategy=multi_worker: one row and one of --seeds. Received {len(runs)} runs")
+    check_pictures(runs)
     found, failures, left, waiting, times = {}, {}, list(range(len(runs))), set(), []
     sources = {}
     if len({run.row for run in runs}) > 1:
