@@ -76,9 +76,9 @@ def check_pictures(runs):
             other, before = first.setdefault(evaluation, (run, told))
             differing = [f"{name} ({before[name]} and {told[name]})" for name in told if before[name] != told[name]]
             if differing:
-                raise ValueError(f"Expected rows that are measured on the same pictures. Received {other.row} and {run.row}, which differ in "
-                                 f"{', '.join(differing)} and both have the evaluation {evaluation!r}. Give the "
-                                 f"same to all rows on the command line, or put them in folders of their own")
+                raise ValueError(f"Expected rows that are measured on the same pictures. Received {other.row} and {run.row}, which differ "
+                                 f"in {', '.join(differing)} and both have the evaluation {evaluation!r}. Give all rows the same on "
+                                 f"the command line, or put them in folders of their own")
 
 
 def run_all(runs, folder_of):
