@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import zlib
 
 import pytest
 
@@ -56,10 +57,13 @@ def test_a_spoiled_file_is_named_or_still_whole(name, tmp_path):
 
 
 def test_damaged_records_count_as_not_measured(tmp_path):
-    line = json.dumps({"set": "clean", "depends": "d", "count": 3}).encode()
-    others = [line[:9], line.replace(b":", b"\xff"), b"[1]", b'{"set": "clean"}', b'{"depends": "d"}', b'{"a":' * 10**5 + b"}"]
+    """Cut short, no JSON, another number, a lost key."""
+    record = {"set": "clean", "depends": "d", "count": 3, "correct": 2}
+    line = json.dumps({**record, "crc32": zlib.crc32(json.dumps(record).encode())}).encode()
+    others = [line[:9], line.replace(b":", b"\xff"), b"[1]", b'{"a":' * 10**5 + b"}", line.replace(b"3", b"4", 1),
+              line.replace(b', "correct": 2', b""), json.dumps(record).encode()]
     (tmp_path / "measured.jsonl").write_bytes(b"\n".join([line, *others, line]) + b"\n" + line)
-    assert read_records(str(tmp_path / "measured.jsonl")) == [json.loads(line)] * 2
+    assert read_records(str(tmp_path / "measured.jsonl")) == [record] * 2
 
 
 def test_damaged_weights_and_checkpoints_are_named(tmp_path):

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import time
+import zlib
 
 import numpy as np
 import tensorflow as tf
@@ -131,15 +132,21 @@ def decoded(text, kind):
 
 
 def read_records(path):
-    """The records in a file; a line that was cut short or is damaged does not count."""
+    """The records in a file; a line that was cut short or changed, by whatever, does not count."""
     if not path or not os.path.exists(path):
         return []
     found = []
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             with contextlib.suppress(ValueError, RecursionError):
-                found.append(json.loads(line) if line.endswith("}\n") else None)
-    return [record for record in found if isinstance(record, dict) and {"set", "depends"} <= record.keys()]
+                record = json.loads(line) if line.endswith("}\n") else None
+                if isinstance(record, dict) and record.pop("crc32", None) == _crc32(record):
+                    found.append(record)
+    return found
+
+
+def _crc32(record):
+    return zlib.crc32(json.dumps(record).encode())
 
 
 def flips(predict, one):
@@ -177,6 +184,6 @@ def _append(path, taking, record):
     if not path:
         return
     with taking.writing(), open(path, "a", encoding="utf-8") as file:
-        file.write("\n" * (file.tell() > 0) + json.dumps(record) + "\n")  # begins anew after a line cut short
+        file.write("\n" * (file.tell() > 0) + json.dumps({**record, "crc32": _crc32(record)}) + "\n")  # anew after a line cut short
         file.flush()
         os.fsync(file.fileno())
