@@ -142,7 +142,7 @@ def everything():
     """Runs all benchmarks, and writes the table."""
     from tf_robust.files import whole_file
     for command in COMMANDS:
-        wrong = run(command, RESULTS)
+        wrong = run(command, RESULTS.relative_to(ROOT))
         if wrong:
             print(f"{command[0]} did not run: {wrong}")
     lines = table(rows_in(RESULTS))

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import subprocess
 import types
 
 import keras
@@ -79,3 +80,17 @@ def test_a_run_in_mixed_precision_leaves_float32_weights_and_logits(tmp_path):
     outputs = classify.loaded.signatures["serving_default"](images=tf.constant(source.images / np.float32(255)))
     assert {outputs[name].dtype for name in export.OUTPUTS} == {tf.float32}
     assert np.mean(classify(source.images / np.float32(255)).numpy().argmax(axis=1) == source.labels) > 0.3
+
+
+def test_the_commit_says_of_changes_but_not_of_renewed_results(tmp_path, monkeypatch):
+    for name in ("tf_robust/workdir.py", "results/all.md"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("before")
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", "m"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True)
+    monkeypatch.setattr(workdir, "__file__", str(tmp_path / "tf_robust" / "workdir.py"))
+    (tmp_path / "results/all.md").write_text("after")
+    head = workdir.commit()
+    assert len(head) == 12
+    (tmp_path / "tf_robust/workdir.py").write_text("after")
+    assert workdir.commit() == head + "+changes"

@@ -90,11 +90,12 @@ def environment():
 
 
 def commit():
-    """The commit of the source tree, with `+changes` when it has uncommitted ones; the version outside of git."""
+    """The commit of the source tree, with `+changes` when it has uncommitted ones outside results/; the version outside of git."""
     def git(*words):
         run = subprocess.run(["git", "-C", os.path.dirname(__file__), *words], capture_output=True, text=True, check=False)
         return run.stdout.strip() if run.returncode == 0 else ""
     head = git("rev-parse", "--short=12", "HEAD")
     if not head:
         return f"version {importlib.metadata.version('tf_robust')}"
-    return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
+    return head + ("+changes" if changes else "")
