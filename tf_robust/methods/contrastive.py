@@ -1,5 +1,7 @@
 """What contrastive methods share: two views, no labels but for a linear monitor that the encoder never sees."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -31,10 +33,13 @@ class ContrastiveMethod(Method):
         logits = self.classifier.get_layer("logits")(tf.stop_gradient(embeddings))
         return losses.cross_entropy(labels, logits), logits
 
+    @functools.cached_property
+    def _embedding(self):
+        return tf.function(lambda images: self.classifier(images, training=False)["embedding"], reduce_retracing=True)
+
     def monitors(self, source, validation, views):
-        encode = tf.function(lambda images: self.classifier(images, training=False)["embedding"])
-        known, known_labels, _ = _embedded(encode, source, ())
-        found, labels, seen = _embedded(encode, validation, views)
+        known, known_labels, _ = _embedded(self._embedding, source, ())
+        found, labels, seen = _embedded(self._embedding, validation, views)
         first, second = [found, *seen][-2:]  # of one view: the picture as it is and the view
         return {"nearest_neighbours": metrics.nearest_neighbour_accuracy(known, known_labels, found, labels),
                 "alignment": metrics.alignment(first, second), "uniformity": metrics.uniformity(found)}
