@@ -15,14 +15,16 @@ import pytest
 import tensorflow as tf
 
 import run_experiment
+from tests.methods import test_replicas
 from tests.test_run_experiment import main
 from tf_robust import devices, suites
 
-ARGUMENTS = ["--mode=train", "--data=digits", "--train_examples=60", "--image_size=16", "--model=lenet", "--batch_size=12",
+ARGUMENTS = ["--mode=train", "--data=digits", "--train_examples=60", "--image_size=16", "--model=lenet", "--batch_size=12", "--epochs=40",
              "--optimizer=sgd", "--learning_rate=0.05", "--steps_per_execution=2"]
+float64 = test_replicas.float64  # the fixture
 
 
-def two_workers(*arguments):
+def two_workers(*command):
     """Two processes of one command on this machine: list of Popen."""
     sockets = [socket.socket() for _ in range(2)]
     for one in sockets:
@@ -30,39 +32,36 @@ def two_workers(*arguments):
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
     for one in sockets:
         one.close()
-    command = [sys.executable, os.path.join(run_experiment.HERE, "run_experiment.py"), *ARGUMENTS, *arguments, "--strategy=multi_worker"]
     configs = [json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}) for index in range(2)]
-    return [subprocess.Popen(command, env={**os.environ, "TF_CONFIG": config}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for config in configs]
+    return [subprocess.Popen([sys.executable, *command], env={**os.environ, "TF_CONFIG": config}, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True) for config in configs]
 
 
-def check_weights(tmp_path):
-    """Those that two workers exported are those of one process."""
-    one, two = (np.load(f"{tmp_path}/{name}/saved_model/weights.npz") for name in ("one", "two"))
-    for name, other in zip(sorted(one.files), sorted(two.files), strict=True):  # layers' names differ between processes
-        np.testing.assert_allclose(two[other], one[name], atol=1e-5)
-
-
-def test_two_workers_train_as_one_process_and_the_first_alone_writes(tmp_path):
-    """MoCo, whose queue takes the keys of all workers."""
-    moco = ["--method=moco", "--views=clean,crop_flip", "--moco_queue=24", "--epochs=1"]
-    workers = two_workers(*moco, f"--workdir={tmp_path}/two")
-    main(*ARGUMENTS, *moco, f"--workdir={tmp_path}/one")
+def ended(workers):
+    """What two workers have said, who ended well."""
     said = [worker.communicate(timeout=300)[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], said
-    assert "Model:" in said[0] and "Model:" not in said[1]
-    check_weights(tmp_path)
-    checkpoints = [np.load(glob.glob(f"{tmp_path}/{name}/checkpoints/*.npz")[0]) for name in ("one", "two")]
-    for name in checkpoints[0].files:
-        if checkpoints[0][name].ndim:  # the queue and the key encoder too; metrics are sums over replicas
-            np.testing.assert_allclose(checkpoints[1][name], checkpoints[0][name], atol=1e-5)
-    histories = [json.load(open(f"{tmp_path}/{name}/history.json"))[0] for name in ("one", "two")]
-    assert histories[1] == pytest.approx(histories[0], abs=1e-4)
+    return said
+
+
+def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float64):
+    """To the last queue, key encoder and statistic; methods that mix examples, of two devices. Here three; any others may be added."""
+    names = ("input_gradient", "moco", "noisymix")
+    workers = two_workers(os.path.join(os.path.dirname(__file__), "worker_steps.py"), str(tmp_path), ",".join(names))
+    expected = {name: test_replicas.trained(name, tf.distribute.get_strategy() if name in test_replicas.WHOLE else two_replicas)
+                for name in names}
+    ended(workers)
+    for name, method in expected.items():
+        found = np.load(tmp_path / f"{name}.npz")
+        for one, two in zip(test_replicas.state(method), found.values(), strict=True):
+            assert two.dtype == np.float64
+            np.testing.assert_allclose(two, one, rtol=0, atol=1e-8)
 
 
 def test_where_a_worker_is_gone_the_other_ends_and_started_again_they_train_as_one_process(tmp_path):
-    epochs = "--epochs=40"
-    first, second = two_workers(epochs, f"--workdir={tmp_path}/two")
+    """The first alone writes."""
+    command = [os.path.join(run_experiment.HERE, "run_experiment.py"), *ARGUMENTS, f"--workdir={tmp_path}/two", "--strategy=multi_worker"]
+    first, second = two_workers(*command)
     while not glob.glob(f"{tmp_path}/two/checkpoints/*.npz"):
         assert first.poll() is None and second.poll() is None
         time.sleep(0.02)
@@ -70,12 +69,18 @@ def test_where_a_worker_is_gone_the_other_ends_and_started_again_they_train_as_o
     said = first.communicate(timeout=120)[0]
     second.communicate()
     assert first.returncode == 1 and "Another worker has ended. Start all workers again with the same command" in said
-    workers = two_workers(epochs, f"--workdir={tmp_path}/two")
-    main(*ARGUMENTS, epochs, f"--workdir={tmp_path}/one")
-    said = [worker.communicate(timeout=300)[0] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], said
+    workers = two_workers(*command)
+    main(*ARGUMENTS, f"--workdir={tmp_path}/one")
+    said = ended(workers)
     assert all(0 < int(re.search(r"Resumed at step (\d+) of 200", text)[1]) < 200 for text in said), said
-    check_weights(tmp_path)
+    assert "Model:" in said[0] and "Model:" not in said[1]
+    for files in ("saved_model/weights.npz", "checkpoints/step_000000200.npz"):
+        one, two = (np.load(f"{tmp_path}/{name}/{files}") for name in ("one", "two"))
+        for name, other in zip(sorted(one.files), sorted(two.files), strict=True):  # layers' names differ between processes
+            if one[name].ndim:  # metrics are sums over replicas
+                np.testing.assert_allclose(two[other], one[name], atol=1e-5)
+    histories = [json.load(open(f"{tmp_path}/{name}/history.json"))[-1] for name in ("one", "two")]
+    assert histories[1] == pytest.approx(histories[0], abs=1e-4)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"cluster": {"worker": ["a:1", "b:2"]}}',

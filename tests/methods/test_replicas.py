@@ -39,6 +39,20 @@ def build(name):
     return method
 
 
+def trained(name, strategy):
+    """A method after 20 steps on the devices of a strategy."""
+    with strategy.scope():
+        method = build(name)
+    views = (exact, turned)[:test_methods.VIEWS.get(name, 1)] if name in WHOLE else test_methods.views(name)
+    training.fit(method, tiny_source(), epochs=5, batch_size=12, views=views)
+    return method
+
+
+def state(method):
+    """Its arrays, in an order that does not depend on names."""
+    return [variable.numpy() for variable in (*method.trainable_variables, *method.non_trainable_variables)]
+
+
 def metrics_of(method):
     return {name: float(value) for name, value in method.get_metrics_result().items()}
 
@@ -73,21 +87,14 @@ def grouped_fit(method, batches, monkeypatch):
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypatch):
     """Draws and partners are a replica's own: one device that draws for each half does the same."""
-    one = build(name)
-    with two_replicas.scope():
-        two = build(name)
-    for a, b in zip(two.variables, one.variables):
-        a.assign(b.numpy())
-    count = test_methods.VIEWS.get(name, 1)
-    views = (exact, turned)[:count] if name in WHOLE else test_methods.views(name)
-    training.fit(two, tiny_source(), epochs=5, batch_size=12, views=views)
+    two = trained(name, two_replicas)
     if name in WHOLE:
-        training.fit(one, tiny_source(), epochs=5, batch_size=12, views=views)
+        one = trained(name, tf.distribute.get_strategy())
     else:
+        one = build(name)
+        views = test_methods.views(name)
         grouped_fit(one, data.training_batches(tiny_source(), 12, seed=3, views=views).take(20), monkeypatch)
-    pairs = [(a.numpy(), b.numpy()) for a, b in zip((*one.trainable_variables, *one.non_trainable_variables),
-                                                    (*two.trainable_variables, *two.non_trainable_variables))]
-    for a, b in pairs:
+    for a, b in zip(state(one), state(two), strict=True):
         assert a.dtype == np.float64
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-8)
     assert metrics_of(two) == pytest.approx(metrics_of(one), rel=1e-6)
