@@ -33,6 +33,7 @@ ROWS = {
     "noisymix": ["--method=noisymix", "--views=clean,augmix,augmix", "--augmentations=crop_flip"],
     "moco": ["--method=moco", "--views=clean,crop_flip", "--moco_queue=30"],
     "instdis": ["--method=instdis", "--views=crop_flip", "--optimizer=lars"],
+    "pirl": ["--method=pirl", "--views=crop_flip,crop_flip"],
     "similarity": ["--method=similarity", "--init_from_row=moco", "--label_fraction=0.5",
                    "--augmentations=patch_gaussian"]}
 

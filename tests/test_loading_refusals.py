@@ -1,7 +1,9 @@
 """What cannot be loaded is refused: models, interfaces and pictures that do not fit, and files that are damaged."""
 
+import contextlib
 import os
 import shutil
+import tempfile
 import zipfile
 
 import keras
@@ -125,6 +127,20 @@ def test_a_damaged_or_unsafe_keras_file(tmp_path):
         archive.writestr("other.txt", "")
     with pytest.raises(ValueError, match="Expected a model that can be loaded. Received: .*config.json.*Copy it again"):
         load_classifier(path)
+
+
+@pytest.mark.parametrize("member", ["../outside.txt", "assets/../../outside.txt", "/{folder}/outside.txt"])
+def test_a_hostile_member_of_a_keras_file_writes_nothing_elsewhere(member, tmp_path, monkeypatch):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    path = str(tmp_path / "m.keras")
+    keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), keras.layers.Dense(CLASSES)]).save(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(zipfile.ZipInfo(member.format(folder=tmp_path)), "here")
+        archive.writestr("assets/kept.txt", "here")  # Keras unpacks assets
+    with contextlib.suppress(ValueError):
+        load_classifier(path, Interface(outputs="logits"))
+    assert list(tmp_path.rglob("outside.txt")) == []
 
 
 def test_keras_models_that_do_not_fit(tmp_path):

@@ -104,6 +104,24 @@ def test_stages_are_the_model_in_pieces(built, name):
     assert all(id(v) in owned for piece in pieces for v in piece.variables)
 
 
+@pytest.mark.parametrize("batch_norm", [True, False])
+def test_a_projection_head_is_dense_layers_with_relu_between(batch_norm):
+    """SimCLR's: batch norm after every layer, the last one too, which has no bias then."""
+    head, x = models.heads.projection(6, 3, 4, "head", batch_norm=batch_norm), np.random.RandomState(0).normal(size=(5, 6))
+    for number, variable in enumerate(head.trainable_variables):
+        variable.assign(np.random.RandomState(number).normal(size=variable.shape))
+    found, weights = head(x.astype(np.float32), training=True), iter([v.numpy() for v in head.trainable_variables])
+    for layer in (1, 2, 3):
+        x = x @ next(weights)
+        if layer < 3 or not batch_norm:
+            x = x + next(weights)
+        if batch_norm:
+            x = (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5) * next(weights) + next(weights)
+        x = np.maximum(x, 0) if layer < 3 else x
+    assert next(weights, None) is None and found.shape == (5, 4)
+    np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-4)
+
+
 def test_preact_shortcuts_carry_what_is_activated(built):
     """A block whose convolutions give 0 passes on relu(bn(x)) where the shortcut is the identity."""
     model = models.build("preact_resnet18", (16, 16, 3), CLASSES)

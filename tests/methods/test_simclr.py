@@ -51,27 +51,51 @@ def test_the_loss_is_nt_xent_of_the_projections():
     np.testing.assert_allclose(logits, method.classifier(batch.views[0])["logits"], atol=1e-6)
 
 
-def test_the_penalty_is_that_of_finite_differences_and_not_divided_by_the_batch():
-    method, batch = smooth(gradient_weight=3.0), batch_of()
+def squared_gradients(projected, views):
+    """The sum of the squares of NT-Xent's gradient by all pixels of both views, by finite differences."""
     step, squares = 1e-2, 0.0
-
-    def projected(images):
-        return method.heads[0](method.classifier(images)["embedding"]).numpy()
-    here = [projected(view) for view in batch.views]
-    for number, view in enumerate(batch.views):
+    here = [projected(view) for view in views]
+    for number, view in enumerate(views):
         for picture, image in enumerate(view.numpy()):
-            steps = step * np.eye(image.size, dtype=np.float32).reshape(-1, *SHAPE)
+            steps = step * np.eye(image.size, dtype=np.float32).reshape(-1, *image.shape)
             values = []
             for moved in (projected(image + steps), projected(image - steps)):
                 losses = []
                 for vector in moved:
-                    views = [there.copy() for there in here]
-                    views[number][picture] = vector
-                    losses.append(nt_xent(*views, 0.5))
+                    pair = [there.copy() for there in here]
+                    pair[number][picture] = vector
+                    losses.append(nt_xent(*pair, 0.5))
                 values.append(np.array(losses))
             squares += np.sum(((values[0] - values[1]) / (2 * step)) ** 2)
+    return squares
+
+
+def test_the_penalty_is_that_of_finite_differences_and_not_divided_by_the_batch():
+    method, batch = smooth(gradient_weight=3.0), batch_of()
+    squares = squared_gradients(lambda images: method.heads[0](method.classifier(images)["embedding"]).numpy(), batch.views)
     terms, _ = method.loss_terms(batch, training=True)
     assert float(terms["input_gradient"]) == pytest.approx(3.0 / 2 * squares / 2, rel=2e-2)
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_layers_loss_and_penalty_are_of_its_mean_over_places(level):
+    """L_k and R_k of eq. 4 and 5, of smooth stages, the last of them the embedding."""
+    images, x = heads.normalized_input(SHAPE, 0.5, 0.5, 8, "smooth")
+    for stage in (1, 2):
+        x = keras.layers.Conv2D(4 * stage, 3, strides=stage, activation="softplus", name=f"stage_{stage}")(x)
+    x = keras.layers.Dense(8, activation="tanh", name="stage_3")(keras.layers.Flatten()(x))
+    network, batch = heads.classifier(images, x, 3, "smooth"), batch_of()
+    one = np.eye(3)[level]
+    method = build("simclr", network, layer_weights=tuple(0.7 * one), layer_gradient_weights=tuple(3.0 * one))
+    method.heads = [heads.projection(width, 2, 5, f"head_{width}", batch_norm=False) for width in (4, 8, 8)]
+    stage = keras.Model(network.input, network.get_layer(f"stage_{level + 1}").output)
+
+    def projected(images):
+        levels = stage(images).numpy()
+        return method.heads[level](levels.mean(axis=(1, 2)) if level < 2 else levels).numpy()
+    terms, _ = method.loss_terms(batch, training=True)
+    assert float(terms["contrastive"]) == pytest.approx(0.7 * nt_xent(*map(projected, batch.views), 0.5), rel=1e-5)
+    assert float(terms["input_gradient"]) == pytest.approx(3.0 * squared_gradients(projected, batch.views) / 2, rel=2e-2)
 
 
 def test_the_penalty_moves_the_weights_as_finite_differences_say():
