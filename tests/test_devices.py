@@ -45,8 +45,8 @@ def ended(workers):
 
 
 def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float64):
-    """To the last queue, key encoder and statistic; methods that mix examples, of two devices. Here three; any others may be added."""
-    names = ("input_gradient", "moco", "noisymix")
+    """To the last queue, key encoder and statistic; methods that mix examples, of two devices. Here four; any others may be added."""
+    names = ("input_gradient", "moco", "instdis", "noisymix")
     workers = two_workers(os.path.join(os.path.dirname(__file__), "worker_steps.py"), str(tmp_path), ",".join(names))
     expected = {name: test_replicas.trained(name, tf.distribute.get_strategy() if name in test_replicas.WHOLE else two_replicas)
                 for name in names}

@@ -106,7 +106,8 @@ class Method(keras.Model):
         if self.compiled_gradients:
             raise ValueError(f"Expected jit_compile=false for {type(self).__name__} on several devices: what XLA compiles cannot gather "
                              "from the others. Received: true")
-        return tf.distribute.get_replica_context().all_gather(features, axis=0)
+        # identity: what comes straight from a batch names no device, which several workers' gathering needs
+        return tf.distribute.get_replica_context().all_gather(tf.identity(features), axis=0)
 
     def encode(self, images, training, update_statistics=True):
         """The classifier's outputs; without moving batch norm's statistics if so asked."""
