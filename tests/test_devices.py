@@ -17,7 +17,7 @@ import tensorflow as tf
 import run_experiment
 from tests.methods import test_replicas
 from tests.test_run_experiment import main
-from tf_robust import devices, suites
+from tf_robust import devices, methods, suites
 
 ARGUMENTS = ["--mode=train", "--data=digits", "--train_examples=60", "--image_size=16", "--model=lenet", "--batch_size=12", "--epochs=40",
              "--optimizer=sgd", "--learning_rate=0.05", "--steps_per_execution=2"]
@@ -39,14 +39,17 @@ def two_workers(*command):
 
 def ended(workers):
     """What two workers have said, who ended well."""
-    said = [worker.communicate(timeout=300)[0] for worker in workers]
+    said = [worker.communicate(timeout=600)[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], said
     return said
 
 
 def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float64):
-    """To the last queue, key encoder and statistic; methods that mix examples, of two devices. Here four; any others may be added."""
-    names = ("input_gradient", "moco", "instdis", "noisymix")
+    """To the last queue, key encoder and statistic; methods that mix examples take those of two devices.
+
+    Four methods; all: METHODS=all python -m pytest tests/test_devices.py -k take_the_steps
+    """
+    names = [*methods.METHODS] if os.environ.get("METHODS") == "all" else ["input_gradient", "moco", "instdis", "noisymix"]
     workers = two_workers(os.path.join(os.path.dirname(__file__), "worker_steps.py"), str(tmp_path), ",".join(names))
     expected = {name: test_replicas.trained(name, tf.distribute.get_strategy() if name in test_replicas.WHOLE else two_replicas)
                 for name in names}
