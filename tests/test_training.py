@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import threading
 
@@ -132,6 +133,15 @@ def test_a_truncated_checkpoint_is_named_and_the_one_before_is_used(network, sou
     (tmp_path / "step_000000004.npz").write_bytes(b"")
     with pytest.raises(ValueError, match="All 1 are damaged"):
         checkpoints.restore(build_ready(network), str(tmp_path))
+
+
+def test_an_older_checkpoint_that_a_kill_left_behind_goes_when_training_goes_on(network, tmp_path):
+    """Killed after the newest had its name and before the oldest was removed."""
+    for step in (1, 2, 3):
+        checkpoints.save(build_ready(network), str(tmp_path), step)
+    shutil.copy(tmp_path / "step_000000002.npz", tmp_path / "step_000000001.npz")
+    assert checkpoints.restore(build_ready(network), str(tmp_path)) == 3
+    assert sorted(os.listdir(tmp_path)) == ["step_000000002.npz", "step_000000003.npz"]
 
 
 def build_ready(network, **shape):

@@ -1,5 +1,6 @@
 """Checkpoints that hold everything: each variable of classifier, optimizer and metrics, and the step, in one file."""
 
+import contextlib
 import glob
 import logging
 import os
@@ -24,8 +25,13 @@ def save(method, folder, step, write=True):
         return
     with whole_file(_path(folder, step), "wb") as file:
         np.savez(file, step=np.int64(step), **arrays)
+    _remove_old(folder)
+
+
+def _remove_old(folder):
     for old in existing(folder)[:-KEPT]:
-        os.remove(old)
+        with contextlib.suppress(FileNotFoundError):  # another worker did
+            os.remove(old)
 
 
 def restore(method, folder):
@@ -55,7 +61,9 @@ def restore(method, folder):
         for variable, name in zip(variables, sorted(arrays)):
             variable.assign(arrays[name])
         for path in damaged:  # else it would count as one of those kept
-            os.replace(path, f"{path}.damaged")
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(path, f"{path}.damaged")
+        _remove_old(folder)  # a kill may have come between saving and this
         return step
     if paths:
         raise ValueError(f"Expected a readable checkpoint in {folder}. All {len(paths)} are damaged; "
