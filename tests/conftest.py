@@ -53,3 +53,11 @@ def source():
 def two_replicas():
     """One strategy for all tests: a second one in the same process would reuse the first one's collective keys."""
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+@pytest.fixture
+def float64():
+    """Networks and methods that are built in the test compute in float64."""
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_dtype_policy("float32")

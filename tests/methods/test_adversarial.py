@@ -10,14 +10,14 @@ from tf_robust import attacks, losses
 
 def seen(method, batch):
     """The pictures that the method trains on."""
-    pictures, encode = [], method.encode
+    images_seen, encode = [], method.encode
 
     def watched(images, training, update_statistics=True):
-        pictures.append((images, training))
+        images_seen.append((images, training))
         return encode(images, training, update_statistics)
     method.encode = watched
     terms, _ = method.loss_terms(batch, training=True)
-    return [images for images, training in pictures if training], terms
+    return [images for images, training in images_seen if training], terms
 
 
 @pytest.mark.parametrize("norm,radius", [("linf", 0.02), ("l2", 0.3)])

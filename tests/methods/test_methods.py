@@ -24,6 +24,10 @@ def views(name):
     return (clean, *[brighter] * (VIEWS.get(name, 1) - 1))
 
 
+def in_float64(view):
+    return lambda images, seed: tf.cast(view(images, seed), tf.float64)
+
+
 def build(name, network, jit_compile=False, **options):
     method = methods.METHODS[name](network, **{**OPTIONS.get(name, {}), **options})
     method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9), jit_compile=jit_compile)
@@ -59,12 +63,12 @@ def test_it_trains_restores_and_exports(name, network, source, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "noisymix"])
-def test_keras_fit_does_what_our_loop_does(name, network, source):
+def test_keras_fit_does_what_our_loop_does(name, network, source, float64):
     by_keras, ours = build(name, network()), build(name, network())
     by_keras.fit(data.training_batches(source(), 12, seed=0, views=views(name)).take(4), verbose=0, shuffle=False)
     training.fit(ours, source(), epochs=1, batch_size=12, views=views(name))
     for a, b in zip(weights(by_keras), weights(ours)):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", AUXILIARY)
@@ -132,7 +136,11 @@ def test_mixed_precision_changes_a_step_a_little_and_differentiates_in_float32(n
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
-def test_a_step_that_xla_compiles_is_the_same(name, network, source):
+def test_a_step_that_xla_compiles_is_the_same(name, network, source, float64):
+    """The network computes in float64: how two compilers round float32 depends on the CPU, and training amplifies the difference.
+
+    What is left is the rounding of noise and other random numbers, which are float32: a few units of 2^-23.
+    """
     if not methods.METHODS[name].compiles:
         with pytest.raises(ValueError, match="Expected jit_compile=false for PuzzleMix"):
             build(name, network(), jit_compile=True)
@@ -141,21 +149,22 @@ def test_a_step_that_xla_compiles_is_the_same(name, network, source):
     for jit_compile in (False, True):
         method = build(name, network(), jit_compile, **options)
         run_steps = training.steps_function(method)
-        run_steps(batches(source(), 3, name=name), tf.constant(3))
+        seen = [in_float64(clean)] if name == "input_gradient" else views(name)  # its penalty has the type of the images
+        run_steps(iter(data.training_batches(source(), 12, seed=0, views=seen).take(3)), tf.constant(3))
         trained.append([v.numpy() for v in method.variables])
     for plain, compiled in zip(*trained):
-        np.testing.assert_allclose(compiled, plain, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(compiled, plain, rtol=0, atol=8 * 2**-23)
 
 
-def test_what_xla_compiles_trains_on_two_replicas_but_gathers_nothing(network, source, two_replicas):
+def test_what_xla_compiles_trains_on_two_replicas_but_gathers_nothing(network, source, two_replicas, float64):
     trained = []
     for jit_compile in (False, True):
         with two_replicas.scope():
             method = build("cross_entropy", network(batch_norm=False), jit_compile)
-        training.fit(method, source(), epochs=1, batch_size=12)
+        training.fit(method, source(), epochs=1, batch_size=12, views=[in_float64(clean)])
         trained.append(weights(method))
     for plain, compiled in zip(*trained):
-        np.testing.assert_allclose(compiled, plain, atol=1e-5)
+        np.testing.assert_allclose(compiled, plain, rtol=0, atol=1e-8)
     with two_replicas.scope():
         method = build("simclr", network(batch_norm=False), jit_compile=True)
     with pytest.raises(ValueError, match="Expected jit_compile=false for SimCLR on several devices"):
@@ -220,8 +229,8 @@ def test_fcl_terms_are_the_papers(network, source):
                                 (high, np.argsort(-utility, kind="stable")[:, :20])):
         changed = (perturbed.numpy() != images.numpy()).reshape(12, -1)
         assert [set(np.flatnonzero(row)) for row in changed] == [set(row) for row in expected]
-    np.testing.assert_allclose(seen["positives"], method.encode(low, True, False)["embedding"], atol=1e-6)
-    np.testing.assert_allclose(seen["negatives"], method.encode(high, True, False)["embedding"], atol=1e-6)
+    np.testing.assert_allclose(seen["positives"], method.classifier(low, training=False)["embedding"], atol=1e-6)
+    np.testing.assert_allclose(seen["negatives"], method.classifier(high, training=False)["embedding"], atol=1e-6)
     assert seen["weights"].numpy().tolist() == [1.0] * 12
     expected = losses.feature_contrastive(*(seen[n] for n in ("anchors", "positives", "negatives")), 0.1)
     np.testing.assert_allclose(terms["feature_contrastive"], 2.0 * expected, rtol=1e-5)
@@ -243,7 +252,7 @@ def test_fcl_options_change_what_they_say(network, source):
         method.train_step(batch)
         return weights(method)
     base = after()
-    for options in ({"form": "margin"}, {"selection": "random"}, {"clip": True}, {"update_statistics": True}):
+    for options in ({"form": "margin"}, {"selection": "random"}, {"clip": True}, {"batch_norm": "own"}, {"batch_norm": "joint"}):
         assert any(not np.array_equal(a, b) for a, b in zip(base, after(**options))), options
 
 

@@ -24,13 +24,6 @@ def turned(images, seed):
     return tf.cast(images[:, :, ::-1], tf.float64)
 
 
-@pytest.fixture
-def float64():
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_dtype_policy("float32")
-
-
 def build(name):
     """A method with synchronized batch norm where one device takes the whole batch, and without any where it takes groups."""
     method = methods.METHODS[name](tiny_network(batch_norm=name in WHOLE), weight_decay=0.1, seed=3, **OPTIONS.get(name, {}))

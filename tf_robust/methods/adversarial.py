@@ -6,14 +6,14 @@ import tensorflow as tf
 
 from tf_robust import attacks, losses
 from tf_robust.attacks.goal import Goal
-from tf_robust.methods.base import Method
+from tf_robust.methods.base import FurtherViewsMethod
 
 
-class Adversarial(Method):
-    """min over the weights of max over the ball of L_xe. The logged accuracy is that on attacked pictures.
+class Adversarial(FurtherViewsMethod):
+    """min over the weights of max over the ball of L_xe. The logged accuracy is that on attacked images.
 
-    The attack sees batch norm in inference mode, so that a picture is attacked by itself; training on what it found moves
-    the statistics as usual.
+    The attack's passes are the further views: by default in inference mode, so that each image is attacked by itself and on the network
+    that is exported. The pass that trains on the attacked images moves the moving averages as usual.
 
     Args:
         norm: of the ball, `linf` or `l2`.
@@ -30,13 +30,15 @@ class Adversarial(Method):
                                                        random_start=random_start, early_stop=False)
         self.attack.check(classifier.input_shape[1:])
 
+    batch_norm_choices = ("own", "inference")
+
     @property
     def loop_turns(self):
         return self.attack.steps
 
     def loss_terms(self, batch, training):
         def predict(images):
-            return self.encode(images, training=False, update_statistics=False)["logits"]
+            return self.encode_further(images, training)["logits"]
         images, seed = batch.views[0], self.random_seed(batch.step[0], 0)
         attacked = self.attack.attacked(predict, images, Goal(batch.labels), seed, tf.shape(images)[0])
         logits = self.encode(tf.stop_gradient(attacked), training)["logits"]

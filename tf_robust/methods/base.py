@@ -170,7 +170,52 @@ class Method(keras.Model):
         return [*self.trackers.values(), self.accuracy]
 
 
-class AuxiliaryTermMethod(Method):
+class FurtherViewsMethod(Method):
+    """Base class of methods that encode further views of the images, beside the batch's own.
+
+    Batch norm couples the images that are normalized together, so which statistics normalize the further views is part of the method.
+
+    Args:
+        batch_norm: statistics by which batch norm normalizes the further views. `own`: those of the view's own batch, which do not
+            move the moving averages. `joint`: those of the images and all further views together, which move the moving averages.
+            `inference`: the moving averages, as in the exported model, with gradients through scale and offset. `auto`: the
+            method's default.
+    """
+
+    auto_batch_norm = "inference"
+    batch_norm_choices = ("own", "joint", "inference")
+
+    def __init__(self, classifier, *, batch_norm: typing.Literal["auto", "own", "joint", "inference"] = "auto", **kwargs):
+        super().__init__(classifier, **kwargs)
+        choices = ("auto", *self.batch_norm_choices)
+        if batch_norm not in choices:
+            raise ValueError(f"Expected batch_norm in {choices} for {type(self).__name__}. Received: {batch_norm!r}")
+        self.batch_norm = self.auto_batch_norm if batch_norm == "auto" else batch_norm
+
+    def encode_further(self, images, training, network=None):
+        """Returns the outputs for one further view, normalized as `own` or `inference`; the moving averages stay.
+
+        Args:
+            images: [N, ...]. training: bool. network: the classifier, or a part of it; None: the classifier.
+        """
+        with keras.StatelessScope():  # reads the moving averages from before the step, as constants
+            return (network or self.classifier)(images, training=training and self.batch_norm != "inference")
+
+    def encode_views(self, views, training, network=None):
+        """Returns a list of the outputs for each view; the first view is the batch's own.
+
+        Args:
+            views: tensors [N, ...], all of one shape. training, network: as `encode_further`.
+        """
+        first, *further = views
+        if self.batch_norm == "joint":
+            outputs = (network or self.classifier)(tf.concat(views, axis=0), training=training)
+            parts = [tf.split(part, len(views)) for part in tf.nest.flatten(outputs)]
+            return [tf.nest.pack_sequence_as(outputs, list(of_view)) for of_view in zip(*parts)]
+        return [(network or self.classifier)(first, training=training), *(self.encode_further(v, training, network) for v in further)]
+
+
+class AuxiliaryTermMethod(FurtherViewsMethod):
     """Cross-entropy plus lambda times one further term, switched on late: L = L_xe + lambda(step) L_term.
 
     Until the start a step is a plain cross-entropy step and costs no more.

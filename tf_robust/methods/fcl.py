@@ -3,8 +3,8 @@
 The utility |d loss / d x| of every input value says which values matter for this picture. Noise on the k values of lowest
 utility must leave the embedding where it is (positive); noise on the k values of highest utility must move it (negative).
 
-Where the paper is silent: the utility is taken on the clean training-mode forward pass and no gradient flows through it;
-the three pictures go through the network one after the other, so in batch norm each has its own batch statistics.
+Where the paper is silent: the utility is taken on the clean training-mode forward pass and no gradient flows through it; batch norm
+normalizes the perturbed images by its moving averages, as the exported model does (`batch_norm`).
 """
 
 import typing
@@ -85,7 +85,6 @@ class FeatureContrastive(AuxiliaryTermMethod):
         selection: `utility`, or `random` indices: the control that shows what utility adds.
         minimum_utility: a picture whose largest utility is below this has no high-utility negative.
         clip: clip the perturbed pictures to [0, 1].
-        update_statistics: let the perturbed pictures move batch norm's averages.
     """
 
     term_names = ("cross_entropy", "feature_contrastive")
@@ -93,7 +92,7 @@ class FeatureContrastive(AuxiliaryTermMethod):
     def __init__(self, classifier, *, k: int = 256, sigma: float = 0.5, temperature: float = 0.1,
                  form: typing.Literal["softmax", "margin"] = "softmax", margin: float = 1.0,
                  selection: typing.Literal["utility", "random"] = "utility", minimum_utility: float = 1e-12,
-                 clip: bool = False, update_statistics: bool = False, **kwargs):
+                 clip: bool = False, **kwargs):
         super().__init__(classifier, **kwargs)
         values = int(np.prod(classifier.input_shape[1:]))
         if not 1 <= k <= values:
@@ -106,26 +105,28 @@ class FeatureContrastive(AuxiliaryTermMethod):
                 raise ValueError(f"Expected {name} in {known}. Received: {choice!r}")
         self.k, self.sigma, self.temperature = k, positive("sigma", sigma), positive("temperature", temperature)
         self.form, self.margin, self.selection = form, positive("margin", margin), selection
-        self.minimum_utility, self.clip, self.update_statistics = minimum_utility, clip, update_statistics
+        self.minimum_utility, self.clip = minimum_utility, clip
 
     def loss_terms(self, batch, training):
         images, step = batch.views[0], batch.step[0]
+        joint = self.batch_norm == "joint"
         with tf.GradientTape() as tape:
             tape.watch(images)
-            clean = self.encode(images, training)
+            clean = self.encode(images, training, update_statistics=not joint)
             cross_entropy = losses.cross_entropy(batch.labels, clean["logits"])
         utility = tf.stop_gradient(tf.abs(tape.gradient(cross_entropy, images)))
         scores = utility if self.selection == "utility" else philox.uniform(
             tf.shape(images), self.random_seed(step, 0))
-        low, high = (self.encode_perturbed(perturbed, training) for perturbed in perturb(
-            images, scores, self.k, self.sigma, self.random_seed(step, 1), bool(self.compiled_gradients)))
+        perturbed = perturb(images, scores, self.k, self.sigma, self.random_seed(step, 1), bool(self.compiled_gradients))
+        perturbed = [tf.clip_by_value(view, 0.0, 1.0) if self.clip else view for view in perturbed]
+        if joint:
+            clean, low, high = self.encode_views([images, *perturbed], training)
+            cross_entropy = losses.cross_entropy(batch.labels, clean["logits"])
+        else:
+            low, high = (self.encode_further(view, training) for view in perturbed)
         useful = tf.cast(tf.reduce_max(utility, axis=[1, 2, 3]) >= self.minimum_utility, tf.float32)
-        contrast = self.contrast(clean["embedding"], low, high, useful)
+        contrast = self.contrast(clean["embedding"], low["embedding"], high["embedding"], useful)
         return {"cross_entropy": cross_entropy, "feature_contrastive": self.weighted(contrast, step)}, clean["logits"]
-
-    def encode_perturbed(self, images, training):
-        images = tf.clip_by_value(images, 0.0, 1.0) if self.clip else images
-        return self.encode(images, training, self.update_statistics)["embedding"]
 
     def contrast(self, anchors, positives, negatives, negative_weights):
         if self.form == "margin":

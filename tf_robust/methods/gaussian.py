@@ -22,10 +22,10 @@ class GaussianMethod(AuxiliaryTermMethod):
         super().__init__(classifier, **kwargs)
         self.sigma = positive("sigma", sigma)
 
-    def encode_noised(self, batch, training):
+    def encode_clean_and_noised(self, batch, training):
         images = batch.views[0]
         noise = philox.normal(tf.shape(images), self.random_seed(batch.step[0], 0))
-        return self.encode(images + self.sigma * noise, training, update_statistics=False)
+        return self.encode_views([images, images + self.sigma * noise], training)
 
 
 class Gaussian(GaussianMethod):
@@ -34,12 +34,11 @@ class Gaussian(GaussianMethod):
     term_names = ("cross_entropy", "noised_cross_entropy")
 
     def loss_terms(self, batch, training):
-        logits = self.encode(batch.views[0], training)["logits"]
-        noised = losses.cross_entropy(batch.labels, self.encode_noised(batch, training)["logits"])
+        clean, noised = (view["logits"] for view in self.encode_clean_and_noised(batch, training))
         return {
-            "cross_entropy": losses.cross_entropy(batch.labels, logits),
-            "noised_cross_entropy": self.weighted(noised, batch.step[0]),
-        }, logits
+            "cross_entropy": losses.cross_entropy(batch.labels, clean),
+            "noised_cross_entropy": self.weighted(losses.cross_entropy(batch.labels, noised), batch.step[0]),
+        }, clean
 
 
 class ContrastiveGaussian(GaussianMethod):
@@ -56,8 +55,7 @@ class ContrastiveGaussian(GaussianMethod):
         self.temperature = positive("temperature", temperature)
 
     def loss_terms(self, batch, training):
-        clean = self.encode(batch.views[0], training)
-        noised = self.encode_noised(batch, training)
+        clean, noised = self.encode_clean_and_noised(batch, training)
         contrast = losses.feature_contrastive(clean["embedding"], noised["embedding"], temperature=self.temperature)
         return {
             "cross_entropy": losses.cross_entropy(batch.labels, clean["logits"]),

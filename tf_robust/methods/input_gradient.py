@@ -2,7 +2,8 @@
 
 L = L_xe(x) + lambda / 2 |d L_xe / d x|^2, the norm l2, pictures on the [0, 1] scale.
 
-With batch norm in training mode a picture's loss depends on the whole batch; its gradient is that of the batch's summed loss.
+With batch norm in training mode an image's loss depends on the whole batch, and its gradient is that of the batch's summed loss. With
+`batch_norm=inference` the penalized loss is that of the network in inference mode, where images are independent.
 """
 
 import typing
@@ -11,11 +12,11 @@ import tensorflow as tf
 
 from tf_robust import losses
 from tf_robust.attacks.norms import L2
-from tf_robust.methods.base import Method
+from tf_robust.methods.base import FurtherViewsMethod
 from tf_robust.methods.checks import positive
 
 
-class InputGradient(Method):
+class InputGradient(FurtherViewsMethod):
     """Cross-entropy plus lambda / 2 times the squared norm of its gradient by the picture.
 
     Args:
@@ -26,6 +27,8 @@ class InputGradient(Method):
     """
 
     term_names = ("cross_entropy", "input_gradient")
+    auto_batch_norm = "own"  # as in the published code
+    batch_norm_choices = ("own", "inference")
 
     def __init__(self, classifier, *, weight: float = 0.1, form: typing.Literal["exact", "finite_difference"] = "exact",
                  difference: float = 0.01, **kwargs):
@@ -42,12 +45,15 @@ class InputGradient(Method):
             tape.watch(images)
             logits = self.encode(images, training)["logits"]
             cross_entropy = losses.cross_entropy(batch.labels, logits)
-            total = tf.reduce_sum(cross_entropy)
+            penalized = cross_entropy  # the loss whose gradient is penalized
+            if self.batch_norm == "inference":
+                penalized = losses.cross_entropy(batch.labels, self.encode_further(images, training)["logits"])
+            total = tf.reduce_sum(penalized)
         gradient = tape.gradient(total, images)
         if self.form == "exact":
             squared = tf.reduce_sum(gradient ** 2, axis=[1, 2, 3])
         else:
             direction = tf.stop_gradient(L2.steepest(gradient))
-            further = self.encode(images + self.difference * direction, training, update_statistics=False)["logits"]
-            squared = ((losses.cross_entropy(batch.labels, further) - cross_entropy) / self.difference) ** 2
+            further = self.encode_further(images + self.difference * direction, training)["logits"]
+            squared = ((losses.cross_entropy(batch.labels, further) - penalized) / self.difference) ** 2
         return {"cross_entropy": cross_entropy, "input_gradient": self.weight / 2 * squared}, logits

@@ -15,13 +15,13 @@ from tf_robust import losses, models, philox
 from tf_robust.data import image_ops
 from tf_robust.data.draws import Draws
 from tf_robust.methods import mixing
-from tf_robust.methods.base import Method
+from tf_robust.methods.base import FurtherViewsMethod
 from tf_robust.methods.checks import positive
 
 LAST_STAGE = 3  # of those that are drawn unless `stages` says otherwise
 
 
-class NoisyMix(Method):
+class NoisyMix(FurtherViewsMethod):
     """Mixing and noise at a random stage, and the stability loss over views (NoisyMix, eq. 2).
 
     Args:
@@ -38,6 +38,8 @@ class NoisyMix(Method):
         own_stages: each view draws its own stage and noise: for views that are otherwise the same. Share and partners
             stay common.
     """
+
+    auto_batch_norm = "joint"  # as in the published code
 
     def __init__(self, classifier, *, mixing: bool = True, alpha: float = 1.0, stages: tuple[int, ...] = (),
                  noise: typing.Literal["none", "paper", "official"] = "official", additive_noise: float = 0.5,
@@ -82,7 +84,7 @@ class NoisyMix(Method):
     def encode_mixed(self, views, partner, share, step, training):
         """Logits [V * N, C] of V views of N pictures, mixed and noised at the stage that is drawn for the step (or view).
 
-        All views go through the network as one batch: they share batch norm's statistics.
+        With `joint` batch norm all views go through the network as one batch.
         """
         groups = len(views) if self.own_stages else 1  # each draws a stage
         drawn = philox.uniform([groups], self.shared_seed(step, 1), 0, len(self.stages), tf.int32)
@@ -90,12 +92,18 @@ class NoisyMix(Method):
         *pieces, last = self._pieces
         x = tf.concat(views, axis=0)
         for stage, piece in enumerate(pieces):
-            x = piece(x, training=training)
+            x = self._encode_joined(piece, x, len(views), training)
             if stage in self.stages:
                 treated = functools.partial(self._treated, views=len(views) // groups, partner=partner, share=share, step=step)
                 x = tf.concat([tf.cond(at == stage, lambda x=x, first=first: treated(x, first=first), lambda x=x: x)
                                for first, (x, at) in enumerate(zip(tf.split(x, groups), here), start=1)], axis=0)
-        return last(x, training=training)["logits"]
+        return self._encode_joined(last, x, len(views), training)["logits"]
+
+    def _encode_joined(self, network, x, views, training):
+        """The outputs of a part of the network for V views in one tensor [V * N, ...]."""
+        if self.batch_norm == "joint":
+            return network(x, training=training)
+        return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *self.encode_views(tf.split(x, views), training, network))
 
     def _treated(self, x, views, partner, share, step, first=1):
         """Views [V * N, ...], numbered from `first`, mixed and noised."""
