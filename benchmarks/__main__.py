@@ -1,11 +1,12 @@
 """All benchmarks by one command, and one table of their ratios.
 
     python -m benchmarks                                  # renews results/benchmarks, all.md among it
-    python -m benchmarks --quick                          # a minute: fails where a ratio is 25 % worse than the recorded one
-    python -m benchmarks --quick --record                 # records the quick ratios, of three runs the median, in quick.json there
+    python -m benchmarks --quick                          # a minute: fails where a ratio is 25 % worse than recorded on this CPU model
+    python -m benchmarks --quick --record                 # records this CPU model's ratios, medians of three runs, in quick.json there
 
 Ratios (but for the start's seconds), interleaved, medians: what a machine's speed and other programs do to a time is mostly
-done to both sides. A quick ratio that is worse is taken again, twice at most, and the best counts. Benchmarks whose peer is not
+done to both sides. Ratios differ between CPU models, so the quick ones are compared with those recorded on the same model; where there
+is no record they are printed only. A quick ratio that is worse is taken again, twice at most, and the best counts. Benchmarks whose peer is not
 installed are named and left out; their rows in the table are those of their last run. Below the table stand the commits, machines and
 versions that its rows were measured with.
 """
@@ -102,22 +103,37 @@ def better_of(found, again, recorded):
     return {name: min(found[name], again[name], key=lambda pair, name=name: factor(pair[0], recorded[name], pair[1])) for name in found}
 
 
+def recorded_ratios(path, model):
+    """{name: ratio} recorded on a CPU model; None if there are none."""
+    records = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return records[model]["ratios"] if model in records else None
+
+
+def record(path, model, ratios):
+    """Writes a CPU model's ratios, with their provenance, beside those of other models."""
+    from benchmarks.timing import provenance
+    from tf_robust.files import write_json
+    records = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    records[model] = {**provenance(), "command": "python -m benchmarks --quick --record", "ratios": ratios}
+    write_json(str(path), records)
+
+
 def quick():
-    """Exits with what is worse than recorded; says every ratio."""
-    recorded = RESULTS / "quick.json"
-    if not FLAGS.record and not recorded.exists():
-        sys.exit(f"Expected recorded ratios in {recorded}. Found none; python -m benchmarks --quick --record writes them")
+    """Prints every quick ratio; exits with the names of those that are worse than recorded on this CPU model."""
+    from benchmarks.timing import cpu_model
+    path, model = RESULTS / "quick.json", cpu_model()
     best = measured()
     if FLAGS.record:
-        from benchmarks.timing import provenance
-        from tf_robust.files import write_json
         several = [best, measured(), measured()]
-        ratios = {name: statistics.median(one[name][0] for one in several) for name in best}
-        write_json(str(recorded), {**provenance(), "command": "python -m benchmarks --quick --record", "ratios": ratios})
-    known = json.loads(recorded.read_text("utf-8"))["ratios"]
+        record(path, model, {name: statistics.median(one[name][0] for one in several) for name in best})
+    known = recorded_ratios(path, model)
+    if known is None:
+        print(f"No ratios are recorded for the CPU model {model}, so none are compared. --record records them.")
+        for name, (ratio, _) in best.items():
+            print(f"{name}: {ratio:.2f}")
+        return
     if missing := sorted(set(known) ^ set(best)):
-        sys.exit(f"Expected the rows that {recorded.name} holds; these differ: {', '.join(missing)}. Record them again with --record")
-
+        sys.exit(f"Expected the rows recorded in {path.name} for {model}. These differ: {', '.join(missing)}. Try: --record")
     for _ in range(2):
         if worse(best, known):
             best = better_of(best, measured(), known)

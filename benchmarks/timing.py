@@ -23,11 +23,17 @@ def provenance(*packages):
             "machine": machine(), "versions": versions}
 
 
+def cpu_model():
+    """Returns the CPU's model name and, where a name covers several generations, its family and model numbers."""
+    name = _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
+    family, number = (_field("/proc/cpuinfo", field) for field in ("cpu family", "model\t"))
+    return f"{name} (family {family}, model {number})" if family else name
+
+
 def machine():
-    """CPU, the cores that this process may use, memory, system; in words."""
-    cpu = _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
+    """Returns the CPU model, the cores that this process may use, memory and system as text."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{cpu}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}"
+    return f"{cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}"
 
 
 def _field(path, name):

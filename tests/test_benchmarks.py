@@ -1,11 +1,12 @@
 """The tables of benchmarks and of docs/scale.md, and the rule by which the quick ones fail; nothing is timed."""
 
 import json
+import types
 
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import scale
+from benchmarks import scale, timing
 from benchmarks.timing import provenance
 from tests.test_hardware import NEED
 from tf_robust.hardware import Hardware
@@ -40,3 +41,18 @@ def test_a_line_of_scale_tells_memory_and_network_of_each_number_of_devices_and_
     assert cells[1] == "4" and [cell.endswith(", not all fit") for cell in cells[2:5]] == [True, False, False]
     # 16 MB of weights and state, 1.5 times 6 GB of features; 0, 7 / 4 and 63 / 32 of 4 MB of gradients
     assert cells[5:8] == ["pictures 1, products 1", "8.4 / 1.1 / 0.1 GiB", "0 / 7 / 8 MiB"]
+
+
+def test_quick_ratios_are_compared_only_with_those_of_the_same_cpu_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(benchmarks, "RESULTS", tmp_path)
+    monkeypatch.setattr(benchmarks, "FLAGS", types.SimpleNamespace(record=False))
+    monkeypatch.setattr(benchmarks, "measured", lambda: {"step": (9.0, "lower")})
+    monkeypatch.setattr(timing, "cpu_model", lambda: "one")
+    benchmarks.record(tmp_path / "quick.json", "other", {"step": 2.0})
+    benchmarks.quick()
+    assert "No ratios are recorded for the CPU model one" in (out := capsys.readouterr().out) and "step: 9.00" in out
+    benchmarks.record(tmp_path / "quick.json", "one", {"step": 2.0})
+    with pytest.raises(SystemExit, match="25% worse than recorded: step"):
+        benchmarks.quick()
+    records = json.loads((tmp_path / "quick.json").read_text())
+    assert set(records) == {"one", "other"} and {"commit", "machine", "versions"} <= set(records["other"])
