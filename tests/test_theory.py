@@ -1,10 +1,17 @@
 """NoisyMix's expansions against exact losses: lemmas by brute force, remainders as epsilon goes to 0, the bound."""
 
 import functools
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+import run_experiment
 from tf_robust import theory
 from tf_robust.theory import demonstration, exact
 
@@ -137,6 +144,21 @@ def test_theorem_3_is_sharp_to_first_order_where_norms_are_equal(seed):
     curvature = 1 / (2 + 2 * np.cosh(outputs))
     gap = (second - first ** 2) / 2 * np.mean(curvature * (outputs ** 2 + np.mean(outputs ** 2)))
     assert demonstration.margin(seed, 2.0 ** -12, equal_norms=True) == pytest.approx(gap, rel=0.02)
+
+
+def test_the_recorded_command_gives_the_recorded_numbers(tmp_path):
+    """The command that results/noisymix/theory.md prints, in an empty folder."""
+    recorded = os.path.join(run_experiment.HERE, "results", "noisymix")
+    with open(os.path.join(recorded, "theory.md"), encoding="utf-8") as file:
+        words = shlex.split(re.search(r"^python (-m tf_robust\.theory .*)$", file.read(), re.MULTILINE).group(1))
+    subprocess.run([sys.executable, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL,
+                   env={**os.environ, "PYTHONPATH": run_experiment.HERE})
+    written = tmp_path / "results" / "noisymix"
+    rows = [json.loads((folder / "theory.json").read_text())["rows"] for folder in (written, type(written)(recorded))]
+    assert [row["row"] for row in rows[0]] == [row["row"] for row in rows[1]]
+    for row, expected in zip(*rows):
+        np.testing.assert_allclose(row["values"], expected["values"], rtol=1e-4)
+    assert (written / "theory.md").stat().st_size and (written / "theory.png").stat().st_size
 
 
 def test_bad_input():

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from tf_robust import workdir
 from tf_robust.files import whole_file, write_json
-from tf_robust.report.charts import _COLOURS, _quiet
 from tf_robust.report.figures import save
+from tf_robust.report.vega import COLOURS
 from tf_robust.theory import demonstration
 from tf_robust.theory.demonstration import EPSILONS
 
@@ -46,12 +46,13 @@ def drawn(path, rows):
         for number, row in enumerate(chosen):
             printed = row["row"].endswith("as_printed")
             axes.plot(row["epsilons"], row["values"], "--" if printed else "-", label=NAMES[row["row"]],
-                      marker=MARKERS[number], markersize=4, color="#666666" if printed else _COLOURS[number])
+                      marker=MARKERS[number], markersize=4, color="#666666" if printed else COLOURS[number])
         top = 100 * max(value for row in chosen for value in row["values"])  # room for the legend
         axes.set_xscale("log", base=2)
         axes.set(xlabel="epsilon", yscale="log", ylim=(None, top))
         axes.legend(frameon=False, fontsize=9)
-        _quiet(axes)
+        axes.grid(axis="y", alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
     left.set(title="What the expansions leave over", ylabel="|loss - expansion| / epsilon²")
     right.set(title="How far the NFM loss lies above its bound", ylabel="(loss - bound) / epsilon²")
     return save(figure, path)
