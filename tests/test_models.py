@@ -184,6 +184,30 @@ def test_the_seed_decides_the_weights(built, name):
         assert np.abs(first - second).max() > 1e-3
 
 
+def backbone_of(*output_shapes, size=4):
+    """A backbone [N, size, size, 3] -> its pixels in these shapes."""
+    images = keras.Input((size, size, 3))
+    outputs = [keras.layers.Reshape(shape)(images) for shape in output_shapes]
+    return keras.Model(images, outputs[0] if len(outputs) == 1 else outputs, name="backbone")
+
+
+@pytest.mark.parametrize("shape, axes", [([48], ()), ([16, 3], 1), ([8, 6], 1), ([4, 4, 3], (1, 2))])
+def test_the_embedding_of_a_backbone_is_the_mean_of_its_tokens_or_feature_maps(shape, axes):
+    model, images = models.around(backbone_of(shape), CLASSES, mean=0.4, std=0.2), pictures((4, 4, 3))
+    outputs = model(images)
+    expected = ((images - 0.4) / 0.2).reshape(2, *shape).mean(axis=axes)
+    np.testing.assert_allclose(outputs["embedding"], expected, atol=1e-5)
+    assert outputs["logits"].shape == (2, CLASSES)
+
+
+@pytest.mark.parametrize("backbone, message", [
+    (lambda: backbone_of([2, 2, 4, 3]), "output_shape=\\(None, 2, 2, 4, 3\\)"), (lambda: backbone_of([48], [16, 3]), "one output"),
+    (lambda: backbone_of([-1, 3], size=None), "of known size.*Try: construct")])
+def test_backbones_of_other_ranks_are_refused(backbone, message):
+    with pytest.raises(ValueError, match=message):
+        models.around(backbone(), CLASSES)
+
+
 def test_an_unknown_model_is_refused_with_the_nearest_names():
     with pytest.raises(ValueError, match="Unknown model: 'resnet51'. Did you mean .*'resnet50'"):
         models.build("resnet51", (32, 32, 3), CLASSES)

@@ -75,14 +75,27 @@ def around(backbone, num_classes, *, mean=0.0, std=1.0):
     """A classifier on any Keras or keras-cv backbone, with the weights that it has, as a start for fine-tuning.
 
     Args:
-        backbone: keras.Model with a known input shape, pictures [N, H, W, C] -> feature maps [N, h, w, E] or features [N, E].
+        backbone: keras.Model with a known input shape, images [N, H, W, C] -> features [N, E], tokens [N, T, E] as vision
+            transformers return them, or feature maps [N, h, w, E]. Tokens and maps are averaged, a class token included.
         mean, std: what it wants its pictures to be: (x - mean) / std for x in [0, 1]; numbers, or one a channel.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, E]}
+
+    Raises:
+        ValueError: the backbone does not have one input of known size and one output of rank 2 to 4.
     """
+    if not isinstance(backbone.input_shape, tuple) or len(backbone.input_shape) != 4 or None in backbone.input_shape[1:]:
+        raise ValueError(f"Expected a backbone with one input [N, H, W, C] of known size. Received: {backbone.name} with input_shape="
+                         f"{backbone.input_shape}. Try: construct it with an explicit input or image shape")
+    if not isinstance(backbone.output_shape, tuple) or len(backbone.output_shape) not in (2, 3, 4):
+        raise ValueError(f"Expected a backbone with one output: features [N, E], tokens [N, T, E] or feature maps [N, h, w, E]. "
+                         f"Received: {backbone.name} with output_shape={backbone.output_shape}. Try: keras.Model(backbone.input, "
+                         "the output of one of its layers)")
     images, x = normalized_input(backbone.input_shape[1:], mean, std, 1, backbone.name)
     features = backbone(x)
+    if len(features.shape) == 3:
+        features = keras.layers.GlobalAveragePooling1D()(features)
     if len(features.shape) == 4:
         features = keras.layers.GlobalAveragePooling2D()(features)
     return classifier(images, features, num_classes, f"{backbone.name}_classifier")
