@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import evaluation, experiment, export, loading, training, workdir
+from tf_robust import evaluation, experiment, export, loading, models, training, workdir
 from tf_robust.settings import Settings
 
 HYPERPARAMETERS = {"cross_entropy": {}, "fcl": {"k": 100, "weight": 0.5}}
@@ -30,6 +30,22 @@ def test_mixed_precision_is_that_of_a_run():
         assert keras.config.dtype_policy().name == "float32"  # as before
         assert {layer.compute_dtype for layer in method.classifier.layers[1:-2]} == {"bfloat16" if mixed else "float32"}
         assert {weight.dtype for weight in method.classifier.variables} == {"float32"}
+
+
+def test_a_run_begins_with_the_encoder_of_its_own_seed(tmp_path):
+    shape = run_of("cross_entropy").source("train").image_shape
+    encoders = {seed: models.build("lenet", shape, 10, seed=seed + 7) for seed in (0, 1)}
+    for seed, encoder in encoders.items():
+        export.export(encoder, str(tmp_path / "encoder" / f"seed_{seed}" / "saved_model"), {})
+    run = run_of("cross_entropy", init_from=f"{tmp_path}/encoder/seed_{{seed}}")
+    for seed, encoder in encoders.items():
+        begun = experiment.Run(run.settings, run.measuring, run.hyperparameters, {}, {}, "row", seed).method(run.source("train")).classifier
+        for ours, theirs in zip(begun.variables[:-2], encoder.variables):
+            np.testing.assert_array_equal(ours, theirs)
+    absent = experiment.Run(run.settings, run.measuring, run.hyperparameters, {}, {}, "row", 2)
+    with pytest.raises(FileNotFoundError, match=f"Received: {tmp_path}/encoder/seed_2, .* Try: .*--mode=train "
+                                                f"--flagfile=TABLE/encoder.flags --seeds=2 --workdir={tmp_path}/encoder/seed_2"):
+        absent.method(run.source("train"))
 
 
 def test_what_xla_compiles_trains_and_gathers_no_statistics(tmp_path):

@@ -39,7 +39,8 @@ class Run:
         self.settings, self.measuring, self.hyperparameters = settings, measuring, hyperparameters
         self.flags, self.defaults, self.row, self.seed = flags, defaults, row, seed
         self.shown_as = shown_as or row
-        self.start = settings.init_from  # a suite sets it for a run that begins with another row's
+        # a suite sets it for a run that begins with another row's
+        self.start = settings.init_from.replace("{seed}", str(seed))
 
     @property
     def chief(self):

@@ -26,7 +26,8 @@ class Settings:
             wide_resnet28_4, mlp.
         resize: side in pixels to which the model itself brings smaller pictures, and grey ones to three channels, as a network
             trained on larger ones in colour wants them; 0: as they come.
-        init_from: workdir or SavedModel of ours whose encoder the model begins with; empty: it begins at random.
+        init_from: workdir or SavedModel of ours whose encoder the model begins with; {seed} in it is replaced by the run's seed, as in
+            runs/urrl_table1/urrl_encoder/seed_{seed}; empty: the model begins at random.
         init_from_row: the same, as a row of the suite, of which the run with the same seed is taken (mode suite).
         init_head: begin with its logits too, which then must be of the same classes.
         method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl, noisymix, cutmix, puzzlemix, augmax,

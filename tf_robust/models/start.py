@@ -1,6 +1,7 @@
 """Weights of a trained classifier as the start of another: written beside each exported model, read by `--init_from`."""
 
 import os
+import re
 
 import numpy as np
 
@@ -28,8 +29,11 @@ def start(classifier, path, *, head=False):
     places = [os.path.join(path, FILE), os.path.join(path, "saved_model", FILE)]
     found = next((place for place in places if os.path.exists(place)), None)
     if found is None:
-        raise FileNotFoundError(f"Expected init_from to name a workdir that has a saved_model, or a SavedModel of ours. "
-                                f"There is no {places[0]} and no {places[1]}")
+        run = re.fullmatch(r"(?:.*/)?([^/]+)/seed_(\d+)/*", path)
+        flags = f"--flagfile=TABLE/{run[1]}.flags --seeds={run[2]}" if run else "its flags"
+        raise FileNotFoundError(f"Expected init_from to name a workdir that has a saved_model, or a SavedModel of ours. Received: {path}, "
+                                f"which has neither {FILE} nor saved_model/{FILE}. Try: python run_experiment.py --mode=train {flags} "
+                                f"--workdir={path}, which trains it")
     try:
         with np.load(found) as file:
             theirs = [(name.split(":", 1)[1], file[name]) for name in sorted(file.files)]
