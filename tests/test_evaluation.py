@@ -9,7 +9,7 @@ import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
-from tf_robust import evaluation, metrics, prepared
+from tf_robust import corruptions, evaluation, metrics, prepared
 from tf_robust.evaluation import scoring
 
 Measuring = evaluation.Measuring
@@ -205,6 +205,9 @@ def test_an_empty_set_and_unknown_words_are_refused():
         Measuring(evaluations=("noises",))
     with pytest.raises(ValueError, match="subset >= 0"):
         Measuring(subset=-1)
+    for floor in ("-0.1", "nan", "none"):
+        with pytest.raises(ValueError, match="Expected nun_floor to be auto or a number >= 0"):
+            Measuring(nun_floor=floor)
 
 
 def test_cards_tell_what_a_number_depends_on(source):
@@ -219,6 +222,25 @@ def test_cards_tell_what_a_number_depends_on(source):
     assert ("data.pictures", 30, 31) in evaluation.difference("clean", card, evaluation.card_of(other, every, train))
     assert evaluation.difference("nun", card, evaluation.card_of(test, every, other))[0][0] == "noise.deviations_of"
     assert evaluation.difference("clean", None, card) == []
+
+
+def test_the_floor_of_nun_is_a_setting_that_the_card_names(source):
+    """A constant location gives the default of 0.1, which cards do not name: those before the setting have it too."""
+    varying, test = source(90), source(30, split="test")
+    constant = dataclasses.replace(varying, images=np.concatenate([np.zeros_like(varying.images[:, :1]), varying.images[:, 1:]], axis=1))
+    for train, text, floor in ((varying, "auto", 0.0), (varying, "0.1", 0.1), (constant, "auto", 0.1), (constant, "0.02", 0.02)):
+        measuring = Measuring(evaluations=("noise",), nun_floor=text)
+        deviation = (train.images / 255.0).std(axis=0).mean(axis=-1)
+        expected = corruptions.nonuniform_probabilities(deviation, floor=floor)
+        np.testing.assert_allclose(evaluation.noise_probabilities(train, measuring), expected, rtol=1e-5)
+        card = evaluation.card_of(test, measuring, train)
+        assert card.get("nun", {"floor": 0.1})["floor"] == floor
+        usual = {name: part for name, part in card.items() if name != "nun"}
+        assert evaluation.difference("un", card, usual) == evaluation.difference("nun/floor_0.5", card, usual) == []
+        assert evaluation.difference("nun", card, usual) == ([("noise.floor", floor, None)] if floor != 0.1 else [])
+        images = np.stack([image for image, _ in evaluation.evaluation_sets(test, train, measuring)[1].open().unbatch().as_numpy_iterator()])
+        noised = corruptions.nonuniform_noise(test.images / np.float32(255), expected, seed=evaluation.NOISE_SEED, indices=test.positions)
+        np.testing.assert_allclose(images, noised, atol=1e-6)
 
 
 def test_requirements():

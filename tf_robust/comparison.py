@@ -53,4 +53,4 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
 
 def _of_data(folder, run):
     training_source = run.source("train") if run.measuring.needs_training_set else None
-    return figures.of_data(folder, training_source, run.measured_source())
+    return figures.of_data(folder, training_source, run.measured_source(), run.measuring)

@@ -199,7 +199,7 @@ class Run:
         with source.reading():
             records = evaluation.records(
                 masked, sets, path=os.path.join(folder, "measured.jsonl"),
-                depends=lambda name: {**model, "data": card["data"], "family": card.get(evaluation.family(name))},
+                depends=lambda name: {**model, "data": card["data"], "family": evaluation.part_of(card, name)},
                 say=lambda line: print(line, flush=True))
         pictures = os.path.join(folder, "figures")
         if "clean" in self.measuring.evaluations and "boundary" not in self.measuring.evaluations:

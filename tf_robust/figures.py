@@ -23,7 +23,7 @@ def utility(folder, model, source):
                                    attribution.mean_by_class(utilities, labels))
 
 
-def of_data(folder, training_source, test_source):
+def of_data(folder, training_source, test_source, measuring):
     """Figures 1 to 3: samples and, with a training source, the class histogram (sets in memory) and the two noises."""
     if test_source.name == "toy":
         return []  # points, which `of_boundaries` shows
@@ -38,7 +38,7 @@ def of_data(folder, training_source, test_source):
         counts = {source.split: np.bincount(source.labels, minlength=source.num_classes)
                   for source in (training_source, test_source)}
         drawn.append(report.class_histogram(counts, training_source.class_names))
-    return [*drawn, _noises(folder, images[:6], evaluation.noise_probabilities(training_source))]
+    return [*drawn, _noises(folder, images[:6], evaluation.noise_probabilities(training_source, measuring))]
 
 
 def _noises(folder, clean, probabilities):

@@ -92,15 +92,33 @@ def test_nonuniform_probabilities_fall_with_the_deviation(floor):
     assert (products[0] >= (deviation + floor)[chances == 1]).all()
 
 
+def test_without_a_constant_location_probabilities_are_inversely_proportional_to_the_deviation():
+    deviation = np.random.RandomState(2).uniform(0.2, 0.28, size=(32, 32))  # as of CIFAR-10
+    expected = 0.15 / deviation / np.mean(1 / deviation)
+    np.testing.assert_allclose(corruptions.nonuniform_probabilities(deviation), expected, rtol=1e-9)
+    deviation[0, 0] = 0.0
+    np.testing.assert_array_equal(corruptions.nonuniform_probabilities(deviation),
+                                  corruptions.nonuniform_probabilities(deviation, floor=0.1))
+
+
+@pytest.mark.parametrize("constant", [1, 10, 15, 40])  # of 100 locations, a rate of 0.15
+def test_floor_0_is_the_limit_of_small_floors(constant):
+    deviation = np.random.RandomState(2).uniform(0.2, 0.28, size=(10, 10))
+    deviation.flat[:constant] = 0.0
+    chances = corruptions.nonuniform_probabilities(deviation, floor=0.0)
+    np.testing.assert_allclose(chances, corruptions.nonuniform_probabilities(deviation, floor=1e-9), atol=1e-6)
+    np.testing.assert_allclose(chances.mean(), 0.15, rtol=1e-9)
+
+
 def test_nonuniform_probabilities_reach_any_rate():
     deviation = np.random.RandomState(3).rand(5, 5)
     for rate in (1e-3, 0.5, 1.0):
         np.testing.assert_allclose(corruptions.nonuniform_probabilities(deviation, rate=rate).mean(), rate, rtol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"rate": 0.0}, {"rate": 1.5}, {"floor": 0.0}, {"floor": np.nan}])
+@pytest.mark.parametrize("options", [{"rate": 0.0}, {"rate": 1.5}, {"floor": -0.1}, {"floor": np.nan}, {"floor": np.inf}])
 def test_impossible_probabilities_are_refused(options):
-    with pytest.raises(ValueError, match="Expected rate in .* and floor > 0"):
+    with pytest.raises(ValueError, match="Expected rate in .* and floor >= 0"):
         corruptions.nonuniform_probabilities(np.ones([2, 2]), **options)
 
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 from tf_robust import philox
 
 RATE = 0.15
-FLOOR = 0.1  # on the [0, 1] scale; see `nonuniform_probabilities`
+FLOOR = 0.1  # on the [0, 1] scale, where a location is constant; see `nonuniform_probabilities`
+_CONSTANT = 1e-6  # above the rounding of a constant location, below one gray level in one of 50,000 images
 
 
 def replace_locations(images, probabilities, *, seed, indices=None):
@@ -54,27 +55,38 @@ def nonuniform_noise(images, probabilities, *, seed, indices=None):
     return replace_locations(images, probabilities, seed=seed, indices=indices)
 
 
-def nonuniform_probabilities(deviation, *, rate=RATE, floor=FLOOR):
-    """min(1, c / (deviation + floor)) with c such that the mean is `rate`.
+def nonuniform_probabilities(deviation, *, rate=RATE, floor=None):
+    """Returns min(1, c / (deviation + floor)) with c such that the mean is `rate`.
 
-    The paper says "inversely proportional to its sample standard deviation"; a location that never varies would have an
-    infinite chance, hence the floor: the smaller, the more of the noise falls on such locations.
+    Section 4.2.1 of the FCL paper has "inversely proportional to its sample standard deviation", which is floor=0. A location that
+    is constant over the training images would then have an infinite chance, hence the floor: the smaller it is, the more of the
+    noise falls on such locations. floor=0 is the limit for a floor that goes to 0.
 
     Args:
         deviation: [H, W], standard deviation of each location over the training pictures (mean over channels), [0, 1] scale.
-        rate: mean probability, in (0, 1]. floor: > 0.
+        rate: mean probability, in (0, 1]. floor: >= 0; None: `default_floor(deviation)`.
 
     Returns:
         np.ndarray [H, W]
     """
-    if not 0 < rate <= 1 or not floor > 0:
-        raise ValueError(f"Expected rate in (0, 1] and floor > 0. Received: rate={rate}, floor={floor}")
-    inverse = 1.0 / (np.asarray(deviation, np.float64) + floor)
+    deviation = np.asarray(deviation, np.float64)
+    floor = default_floor(deviation) if floor is None else floor
+    if not 0 < rate <= 1 or not 0 <= floor < np.inf:
+        raise ValueError(f"Expected rate in (0, 1] and floor >= 0. Received: rate={rate}, floor={floor}")
+    constant = deviation + floor == 0
+    if constant.mean() >= rate:
+        return np.where(constant, rate / constant.mean(), 0.0)
+    inverse = 1.0 / np.where(constant, np.inf, deviation + floor)
 
-    def excess(c):
-        return np.minimum(1.0, c * inverse).mean() - rate
-    c = scipy.optimize.brentq(excess, 0.0, 1.0 / inverse.min())
-    return np.minimum(1.0, c * inverse)
+    def probabilities(c):
+        return np.where(constant, 1.0, np.minimum(1.0, c * inverse))
+    c = scipy.optimize.brentq(lambda c: probabilities(c).mean() - rate, 0.0, 1.0 / inverse[~constant].min())
+    return probabilities(c)
+
+
+def default_floor(deviation):
+    """Returns 0.1 if a location is constant over the training images, else 0. deviation: [H, W]."""
+    return FLOOR if np.min(deviation) < _CONSTANT else 0.0
 
 
 def location_deviation(batches):

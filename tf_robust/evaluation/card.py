@@ -5,7 +5,7 @@ import os
 from tf_robust import corruptions, data
 from tf_robust.data import toy
 from tf_robust.evaluation import adversarial, boundary
-from tf_robust.evaluation.sets import NOISE_SEED
+from tf_robust.evaluation.sets import NOISE_SEED, training_deviation
 
 LABEL_FRACTION = "label_fraction_"
 _BINS = "100 examples a bin by confidence, the last bin included"
@@ -26,6 +26,9 @@ def card_of(source, measuring, training_source):
     chosen, shape = set(measuring.evaluations), source.image_shape
     if chosen & {"noise", "noise_floor"}:
         card["noise"] = {"seed": NOISE_SEED, "rate": corruptions.RATE, "deviations_of": training_source.fingerprint()}
+        floor = measuring.floor(training_deviation(training_source))
+        if floor != corruptions.FLOOR:  # that of every card without this part
+            card["nun"] = {"floor": floor}
     made = corruptions.describe(shape, measuring.constants(shape), measuring.protocol(shape), measuring.frost_dir or None)
     if "corruptions" in chosen:
         card["corruptions"] = {"normalizer": "none", **_how_corrupted(measuring, made)}
@@ -66,13 +69,19 @@ def family(measure):
     return {"un": "noise", "nun": "noise", "aurra": "calibration"}.get(first, first)
 
 
+def part_of(card, measure):
+    """The fields of a card that a measure depends on beside `data`, None where it has none; those of `nun` include its floor."""
+    found = card.get(family(measure))
+    return {**found, **card.get("nun", {})} if found and plain(measure) == "nun" else found
+
+
 def difference(measure, one, other):
     """The fields in which two cards differ for one measure: [(field, here, there)]; none where a card is missing."""
+    if not one or not other:
+        return []
     found = []
     for part in ("data", family(measure)):
-        here, there = (card.get(part, {}) if card else None for card in (one, other))
-        if here is None or there is None:
-            return []
+        here, there = ((card.get("data") if part == "data" else part_of(card, measure)) or {} for card in (one, other))
         found += [(f"{part}.{field}", here.get(field), there.get(field)) for field in sorted({*here, *there})
                   if here.get(field) != there.get(field)]
     return found

@@ -19,6 +19,7 @@ NOISE_SEED = 15  # one fixed draw, so that every model and every seed sees the s
 DEVIATION_PICTURES = 50_000
 BATCH = 500
 SEVERITIES = range(1, 6)
+_deviations = {}  # by the training set's fingerprint: the card and the figures need them too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ def evaluation_sets(source, training_source, measuring, data_dir=None):
 
     def clean():
         return data.evaluation_batches(source, batch_of(source.image_shape))
-    deviation = functools.cache(lambda: _deviation(training_source))  # of all noise sets; read when the first is opened
+    deviation = functools.partial(training_deviation, training_source)  # of all noise sets; read when the first is opened
     found = []
     chosen = measuring.evaluations
     if {"clean", "calibration"} & set(chosen):
@@ -67,7 +68,7 @@ def evaluation_sets(source, training_source, measuring, data_dir=None):
         found.append(EvaluationSet("un", lambda: _indexed(
             source, clean(), lambda x, i: corruptions.uniform_noise(x, seed=NOISE_SEED, indices=i))))
         found.append(EvaluationSet("nun", lambda: _nonuniform(
-            source, clean(), corruptions.nonuniform_probabilities(deviation()))))
+            source, clean(), _probabilities(deviation(), measuring))))
     if "noise_floor" in chosen:
         found += _floors(source, deviation, clean)
     if "corruptions" in chosen and measuring.corruptions_from:
@@ -97,9 +98,21 @@ def batch_of(image_shape):
     return max(1, min(BATCH, BATCH * 48 * 48 * 3 // int(np.prod(image_shape))))
 
 
-def noise_probabilities(training_source):
-    """NUN's chance per location [H, W], from (at most 50,000) training pictures."""
-    return corruptions.nonuniform_probabilities(_deviation(training_source))
+def noise_probabilities(training_source, measuring):
+    """Returns NUN's probability of each location [H, W], from (at most 50,000) training images. measuring: a `Measuring`."""
+    return _probabilities(training_deviation(training_source), measuring)
+
+
+def _probabilities(deviation, measuring):
+    return corruptions.nonuniform_probabilities(deviation, floor=measuring.floor(deviation))
+
+
+def training_deviation(training_source):
+    """Returns the standard deviation of each location [H, W] over (at most 50,000) training images; computed once for each set."""
+    key = training_source.fingerprint()
+    if key not in _deviations:
+        _deviations[key] = _deviation(training_source)
+    return _deviations[key]
 
 
 def _deviation(training_source):

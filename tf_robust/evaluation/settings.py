@@ -22,6 +22,8 @@ class Measuring:
             severities); perturbations (flip probabilities); calibration; boundary (of data=toy: how long,
             how steep); adversarial (robust accuracy, FGSM, checks of the attacks); attack_curves (how large the smallest
             perturbations are).
+        nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
+            scale; auto: 0.1 where a location is constant over the training images, else 0.
         evaluation_split: split to measure on; choose settings on validation, never on test.
         subset: measure on this many pictures only, stratified, always the same; 0: all.
         corruption_constants: published set of constants; auto: the one made for pictures nearest in size.
@@ -38,6 +40,7 @@ class Measuring:
         curves: ATTACK_NORM each: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
     """
     evaluations: tuple[str, ...] = USUAL
+    nun_floor: str = "auto"
     evaluation_split: typing.Literal["validation", "test"] = "test"
     subset: int = 0
     corruption_constants: typing.Literal[("auto", *severities.SETS)] = "auto"
@@ -56,6 +59,8 @@ class Measuring:
                 raise unknown("evaluation", name, EVALUATIONS)
         if not self.evaluations:
             raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received none")
+        if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
+            raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
         if self.subset < 0:
             raise ValueError(f"Expected subset >= 0. Received: {self.subset}")
         if self.attack_queries < 1:
@@ -70,6 +75,10 @@ class Measuring:
         """NUN's noise falls where training pictures vary little."""
         return bool({"noise", "noise_floor"} & set(self.evaluations))
 
+    def floor(self, deviation):
+        """NUN's floor for these standard deviations of the locations [H, W]."""
+        return corruptions.default_floor(deviation) if self.nun_floor == "auto" else float(self.nun_floor)
+
     def constants(self, image_shape):
         """The set of constants for pictures (H, W, C)."""
         chosen = self.corruption_constants
@@ -80,3 +89,10 @@ class Measuring:
         if self.corruption_protocol != "auto":
             return self.corruption_protocol
         return "imagenet_c" if self.constants(image_shape) == "imagenet" else "cifar_c"
+
+
+def _is_floor(text):
+    try:
+        return 0 <= float(text) < float("inf")
+    except ValueError:
+        return False
