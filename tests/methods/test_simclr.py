@@ -51,6 +51,17 @@ def test_the_loss_is_nt_xent_of_the_projections():
     np.testing.assert_allclose(logits, method.classifier(batch.views[0])["logits"], atol=1e-6)
 
 
+def test_without_a_head_the_loss_and_its_penalty_are_of_the_embeddings():
+    method = build("simclr", tiny_network(SHAPE, batch_norm=False), temperature=0.5, projection_layers=0, gradient_weight=3.0)
+    batch = batch_of()
+    terms, _ = method.loss_terms(batch, training=True)
+    first, second = (method.classifier(view)["embedding"].numpy() for view in batch.views)
+    assert float(terms["contrastive"]) == pytest.approx(nt_xent(first, second, 0.5), rel=1e-5)
+    squares = squared_gradients(lambda images: method.classifier(images)["embedding"].numpy(), batch.views)
+    assert float(terms["input_gradient"]) == pytest.approx(3.0 / 2 * squares / 2, rel=2e-2)
+    assert {id(v) for v in method.trainable_variables} == {id(v) for v in method.classifier.trainable_variables}
+
+
 def squared_gradients(projected, views):
     """The sum of the squares of NT-Xent's gradient by all pixels of both views, by finite differences."""
     step, squares = 1e-2, 0.0
@@ -185,7 +196,7 @@ def test_it_learns_what_tells_pictures_apart():
 def test_what_makes_no_sense_is_refused():
     for options, said in (({"temperature": 0.0}, "temperature > 0"), ({"gradient_weight": -1.0}, "gradient_weight >= 0"),
                           ({"layer_weights": (1.0, 2.0)}, "1 layer_weights"), ({"layer_weights": (-1.0,)}, "layer weights >= 0"),
-                          ({"layer_gradient_weights": (1.0,)}, "as many"), ({"projection_layers": 0}, "layers >= 1"),
+                          ({"layer_gradient_weights": (1.0,)}, "as many"), ({"projection_layers": -1}, "projection_layers >= 0"),
                           ({"gradient_weight": 1.0, "layer_weights": (1.0,), "layer_gradient_weights": (1.0,)}, "Received both")):
         with pytest.raises(ValueError, match=said):
             build("simclr", tiny_network(SHAPE), **options)

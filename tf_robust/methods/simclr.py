@@ -7,6 +7,7 @@ The paper's two losses for each layer, L = sum of alpha_k L_k + sum of beta_k R_
 it is the stage's output averaged over its places, through a projection head of its own.
 """
 
+import keras
 import tensorflow as tf
 
 from tf_robust import losses, models
@@ -22,8 +23,9 @@ class SimCLR(ContrastiveMethod):
 
     Args:
         temperature: of NT-Xent.
-        projection_layers: of the head, each as wide as the embedding but the last: 2 in the paper, 3 in its second version.
-        projection_width: of what is compared.
+        projection_layers: of the head, each as wide as the embedding but the last: 2 in SimCLR, 3 in its second version. 0: no head,
+            the loss compares the embeddings themselves, as eq. 1 of Robustness of Contrastive Learning Models is printed.
+        projection_width: of the head's output.
         gradient_weight: lambda (eq. 3).
         layer_weights: alpha (eq. 4): of the loss at stage 1, 2, ... and, last, at the embedding, which stands for the model's
             last stage. Empty: at the embedding alone, with weight 1.
@@ -53,8 +55,10 @@ class SimCLR(ContrastiveMethod):
         if any(not w >= 0 for w in (*layer_weights, *layer_gradient_weights)) or layer_weights and not any(layer_weights):
             raise ValueError(f"Expected layer weights >= 0, one of them > 0. Received: {layer_weights}, {layer_gradient_weights}")
         widths = [piece.output.shape[-1] for piece in self._pieces[1:-2]] + [classifier.output["embedding"].shape[-1]]
-        self.heads = [heads.projection(width, projection_layers, projection_width, f"projection_{level}")
-                      for level, width in enumerate(widths, start=1)]
+        if projection_layers < 0:
+            raise ValueError(f"Expected projection_layers >= 0. Received: {projection_layers}")
+        self.heads = [heads.projection(width, projection_layers, projection_width, f"projection_{level}") if projection_layers else
+                      keras.layers.Identity() for level, width in enumerate(widths, start=1)]
 
     def decays(self, variable):
         return len(variable.shape) > 1 and variable is not self.classifier.get_layer("logits").kernel
