@@ -1,11 +1,12 @@
 """The input-gradient penalty against finite differences, its two forms against each other; adversarial training's pictures."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.methods.test_methods import batches, build, weights
-from tf_robust import losses
+from tf_robust import data, losses
 
 
 def smooth(network):
@@ -32,6 +33,26 @@ def test_the_penalty_is_half_lambda_times_the_squared_gradient(network, source):
     assert found.min() > 0
     np.testing.assert_allclose(found, expected, rtol=0.35)
     assert found.sum() == pytest.approx(expected.sum(), rel=0.1)
+
+
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_the_other_reading_is_the_squared_gradient_of_the_batchs_mean_loss(network, batch_norm):
+    random = np.random.RandomState(0)
+    images, labels = random.uniform(0, 1, (3, 8, 8, 1)).astype(np.float32), tf.constant([0, 1, 2], tf.int64)
+    batch = data.Batch((tf.constant(images),), labels, tf.zeros([3], tf.int64))
+    method = build("input_gradient", network((8, 8, 1), batch_norm=batch_norm), weight=3.0, gradient_of="batch_mean_loss")
+    squares, step = 0.0, 0.01
+    for place in np.ndindex(*images.shape):
+        sides = []
+        for side in (step, -step):
+            moved = images.copy()
+            moved[place] += side
+            with keras.StatelessScope():
+                sides.append(float(np.mean(losses.cross_entropy(labels, method.classifier(moved, training=True)["logits"]))))
+        squares += ((sides[0] - sides[1]) / (2 * step)) ** 2
+    assert terms(method, batch)["input_gradient"].mean() == pytest.approx(3.0 / 2 * squares, rel=0.02)
+    printed = build("input_gradient", method.classifier, weight=3.0)
+    np.testing.assert_allclose(terms(printed, batch)["input_gradient"], 3 * terms(method, batch)["input_gradient"], rtol=1e-4)
 
 
 def test_the_weights_gradient_of_the_penalty_is_that_of_finite_differences(network, source):
@@ -70,7 +91,7 @@ def test_the_penalty_makes_gradients_smaller(network, source):
     assert sizes[1] < 0.7 * sizes[0]
 
 
-@pytest.mark.parametrize("settings", [{"weight": -1.0}, {"form": "other"}, {"difference": 0.0}])
+@pytest.mark.parametrize("settings", [{"weight": -1.0}, {"form": "other"}, {"gradient_of": "other"}, {"difference": 0.0}])
 def test_bad_settings_are_refused(network, settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         build("input_gradient", network(), **settings)

@@ -2,6 +2,10 @@
 
 L = L_xe(x) + lambda / 2 |d L_xe / d x|^2, the norm l2, pictures on the [0, 1] scale.
 
+Eq. 2 is printed with the gradient g_i of each image's own loss: the mean over a batch of n images has lambda / 2 mean_i |g_i|^2. In a
+program the gradient of the batch's mean loss is as near: by the image x_i it is g_i / n, so that its squared norm over the batch is
+sum_i |g_i / n|^2 = mean_i |g_i|^2 / n, the printed penalty divided by the batch size.
+
 With batch norm in training mode an image's loss depends on the whole batch, and its gradient is that of the batch's summed loss. With
 `batch_norm=inference` the penalized loss is that of the network in inference mode, where images are independent.
 """
@@ -23,6 +27,8 @@ class InputGradient(FurtherViewsMethod):
         weight: lambda.
         form: exact, by double back-propagation; or finite_difference, the loss's slope along the gradient's direction (Finlay
             and Oberman, 2019, section 3), through which direction no gradient flows.
+        gradient_of: image_loss, as eq. 2 is printed; or batch_mean_loss, the gradient of the mean loss over the global batch, whose
+            squared norm is the other divided by the batch size.
         difference: length of the step of the finite difference.
     """
 
@@ -31,13 +37,16 @@ class InputGradient(FurtherViewsMethod):
     batch_norm_choices = ("own", "inference")
 
     def __init__(self, classifier, *, weight: float = 0.1, form: typing.Literal["exact", "finite_difference"] = "exact",
-                 difference: float = 0.01, **kwargs):
+                 gradient_of: typing.Literal["image_loss", "batch_mean_loss"] = "image_loss", difference: float = 0.01, **kwargs):
         super().__init__(classifier, **kwargs)
         if form not in ("exact", "finite_difference"):
             raise ValueError(f"Expected form 'exact' or 'finite_difference'. Received: {form!r}")
+        if gradient_of not in ("image_loss", "batch_mean_loss"):
+            raise ValueError(f"Expected gradient_of 'image_loss' or 'batch_mean_loss'. Received: {gradient_of!r}")
         if not weight >= 0:
             raise ValueError(f"Expected weight >= 0. Received: {weight}")
         self.weight, self.form, self.difference = weight, form, positive("difference", difference)
+        self.gradient_of = gradient_of
 
     def loss_terms(self, batch, training):
         images = batch.views[0]
@@ -56,4 +65,7 @@ class InputGradient(FurtherViewsMethod):
             direction = tf.stop_gradient(L2.steepest(gradient))
             further = self.encode_further(images + self.difference * direction, training)["logits"]
             squared = ((losses.cross_entropy(batch.labels, further) - penalized) / self.difference) ** 2
+        if self.gradient_of == "batch_mean_loss":
+            count = tf.shape(images)[0] * tf.distribute.get_strategy().num_replicas_in_sync
+            squared /= tf.cast(count, squared.dtype)
         return {"cross_entropy": cross_entropy, "input_gradient": self.weight / 2 * squared}, logits
