@@ -40,7 +40,7 @@ def test_the_other_reading_is_the_squared_gradient_of_the_batchs_mean_loss(netwo
     random = np.random.RandomState(0)
     images, labels = random.uniform(0, 1, (3, 8, 8, 1)).astype(np.float32), tf.constant([0, 1, 2], tf.int64)
     batch = data.Batch((tf.constant(images),), labels, tf.zeros([3], tf.int64))
-    method = build("input_gradient", network((8, 8, 1), batch_norm=batch_norm), weight=3.0, gradient_of="batch_mean_loss")
+    method = build("input_gradient", network((8, 8, 1), batch_norm=batch_norm), weight=3.0, loss="batch_mean")
     squares, step = 0.0, 0.01
     for place in np.ndindex(*images.shape):
         sides = []
@@ -91,7 +91,7 @@ def test_the_penalty_makes_gradients_smaller(network, source):
     assert sizes[1] < 0.7 * sizes[0]
 
 
-@pytest.mark.parametrize("settings", [{"weight": -1.0}, {"form": "other"}, {"gradient_of": "other"}, {"difference": 0.0}])
+@pytest.mark.parametrize("settings", [{"weight": -1.0}, {"form": "other"}, {"loss": "other"}, {"difference": 0.0}])
 def test_bad_settings_are_refused(network, settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         build("input_gradient", network(), **settings)

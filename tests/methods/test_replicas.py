@@ -12,7 +12,7 @@ from tf_robust import data, devices, losses, methods, training
 OPTIONS = {**test_methods.OPTIONS, "fcl": {"k": 20, "weight": 0.5}, "contrastive_gaussian": {"weight": 0.5}, "gaussian": {"weight": 0.5},
            "simclr": {"gradient_weight": 0.5}, "moco": {"queue": 30, "momentum": 0.5}, "linear_probe": {"solver": "sgd"},
            "l2_sp": {"alpha": 0.5}, "similarity": {"weight": 0.05}, 
-           "input_gradient": {"weight": 12.0, "gradient_of": "batch_mean_loss"}}
+           "input_gradient": {"weight": 12.0, "loss": "batch_mean"}}
 WHOLE = ("cross_entropy", "input_gradient", "simclr", "moco", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
 
 

@@ -27,8 +27,8 @@ class InputGradient(FurtherViewsMethod):
         weight: lambda.
         form: exact, by double back-propagation; or finite_difference, the loss's slope along the gradient's direction (Finlay
             and Oberman, 2019, section 3), through which direction no gradient flows.
-        gradient_of: image_loss, as eq. 2 is printed; or batch_mean_loss, the gradient of the mean loss over the global batch, whose
-            squared norm is the other divided by the batch size.
+        loss: whose gradient is penalized: image, each image's own loss, as eq. 2 is printed; or batch_mean, the mean loss over the
+            global batch, whose gradient's squared norm is the former's mean divided by the batch size.
         difference: length of the step of the finite difference.
     """
 
@@ -37,16 +37,16 @@ class InputGradient(FurtherViewsMethod):
     batch_norm_choices = ("own", "inference")
 
     def __init__(self, classifier, *, weight: float = 0.1, form: typing.Literal["exact", "finite_difference"] = "exact",
-                 gradient_of: typing.Literal["image_loss", "batch_mean_loss"] = "image_loss", difference: float = 0.01, **kwargs):
+                 loss: typing.Literal["image", "batch_mean"] = "image", difference: float = 0.01, **kwargs):
         super().__init__(classifier, **kwargs)
         if form not in ("exact", "finite_difference"):
             raise ValueError(f"Expected form 'exact' or 'finite_difference'. Received: {form!r}")
-        if gradient_of not in ("image_loss", "batch_mean_loss"):
-            raise ValueError(f"Expected gradient_of 'image_loss' or 'batch_mean_loss'. Received: {gradient_of!r}")
+        if loss not in ("image", "batch_mean"):
+            raise ValueError(f"Expected loss 'image' or 'batch_mean'. Received: {loss!r}")
         if not weight >= 0:
             raise ValueError(f"Expected weight >= 0. Received: {weight}")
         self.weight, self.form, self.difference = weight, form, positive("difference", difference)
-        self.gradient_of = gradient_of
+        self.of_batch_mean = loss == "batch_mean"
 
     def loss_terms(self, batch, training):
         images = batch.views[0]
@@ -65,7 +65,7 @@ class InputGradient(FurtherViewsMethod):
             direction = tf.stop_gradient(L2.steepest(gradient))
             further = self.encode_further(images + self.difference * direction, training)["logits"]
             squared = ((losses.cross_entropy(batch.labels, further) - penalized) / self.difference) ** 2
-        if self.gradient_of == "batch_mean_loss":
+        if self.of_batch_mean:
             count = tf.shape(images)[0] * tf.distribute.get_strategy().num_replicas_in_sync
             squared /= tf.cast(count, squared.dtype)
         return {"cross_entropy": cross_entropy, "input_gradient": self.weight / 2 * squared}, logits
