@@ -13,6 +13,7 @@ DATA = {
     "synthetic_digits": "corner digits from scikit-learn's digits, 15 classes; needs no download",
     "digits": "scikit-learn's digits, enlarged, 10 classes; needs no download",
     "toy": "points in the plane, 2 classes; needs no download",
+    "toy_band": "the same points with random labels on a band between the classes, as in the NoisyMix paper",
     "synthetic_mnist": "FCL's corner digits from MNIST, 15 classes",
     "folder:DIR": "pictures, one subfolder a class, or DIR/train and DIR/test with such subfolders",
     "mnist, cifar10, cifar100, imagenet2012, ...": "any image-classification set of TFDS by its name, in --data_dir"}

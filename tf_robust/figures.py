@@ -25,7 +25,7 @@ def utility(folder, model, source):
 
 def of_data(folder, training_source, test_source, measuring):
     """Figures 1 to 3: samples and, with a training source, the class histogram (sets in memory) and the two noises."""
-    if test_source.name == "toy":
+    if test_source.name in ("toy", "toy_band"):
         return []  # points, which `of_boundaries` shows
     images, labels = evaluation.first_pictures(test_source, 300)
     corner_digits = test_source.num_classes == 15 and test_source.name.startswith("synthetic_")

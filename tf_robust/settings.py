@@ -12,7 +12,7 @@ class Settings:
     """What a training is told, beside the hyperparameters of its method and augmentations.
 
     Args:
-        data: data set: digits, synthetic_digits, synthetic_mnist, toy, a TFDS name (mnist, cifar10, ...), or folder:DIR.
+        data: data set: digits, synthetic_digits, synthetic_mnist, toy, toy_band, a TFDS name (mnist, cifar10, ...), or folder:DIR.
         data_dir: where TFDS keeps its sets; empty: ~/tensorflow_datasets.
         download: fetch a TFDS set that is not there.
         label_map: file that tells, for data=folder:DIR, which of a model's columns each class folder is: lines "NAME COLUMN",

@@ -1,5 +1,6 @@
 """The 2-D data set: its shapes, its noise, how points become pictures."""
 
+import matplotlib.path
 import numpy as np
 import pytest
 
@@ -14,6 +15,32 @@ def test_splits_are_250_points_half_of_them_inside(split):
     np.testing.assert_array_equal(np.bincount(source.labels), [125, 125])
     again = toy.split(split)
     np.testing.assert_array_equal(source.images, again[0])
+
+
+def polygon(scale):
+    """The outline of a star, as matplotlib's path of its corners."""
+    return matplotlib.path.Path(scale * toy.star(np.arange(2 * toy.TIPS + 1) / (2 * toy.TIPS)))
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_labels_are_those_of_the_papers_sides_and_random_on_the_band(split):
+    source, plain = data.open_source("toy_band", split), data.open_source("toy", split)
+    np.testing.assert_array_equal(source.images, plain.images)
+    points = toy.to_points(source.images / 255.0)
+    edge = 0.02  # a point is kept to half a level
+    outside, inside = ~polygon(toy.BAND[1] + edge).contains_points(points), polygon(toy.BAND[0] - edge).contains_points(points)
+    assert outside.sum() > 60 and inside.sum() > 60
+    assert not source.labels[outside].any() and source.labels[inside].all()
+    on_band = polygon(toy.BAND[1] - edge).contains_points(points) & ~polygon(toy.BAND[0] + edge).contains_points(points)
+    sides = toy.star_size(points[on_band]) < 0.75
+    assert on_band.sum() > 20 and abs(np.mean(source.labels[on_band] == sides) - 0.5) < 0.25
+
+
+def test_the_size_of_a_star_is_that_of_its_outline():
+    outline, sizes = toy.star(np.random.RandomState(0).rand(200)), np.random.RandomState(1).uniform(0.1, 2.0, 200)
+    np.testing.assert_allclose(toy.star_size(sizes[:, None] * outline), sizes, rtol=1e-9)
+    points = np.random.RandomState(2).uniform(-2, 2, (2000, 2))
+    np.testing.assert_array_equal(toy.star_size(points) < 0.8, polygon(0.8).contains_points(points))
 
 
 def test_splits_are_different_draws():

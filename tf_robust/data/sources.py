@@ -14,14 +14,14 @@ from tf_robust.data.source import ArraySource, stratified_order
 from tf_robust.errors import unknown
 
 SPLITS = ("train", "validation", "test")
-EMBEDDED = {"digits": 10, "synthetic_digits": 15, "toy": 2}  # classes
+EMBEDDED = {"digits": 10, "synthetic_digits": 15, "toy": 2, "toy_band": 2}  # classes
 
 
 def open_source(name, split, data_dir=None, *, image_size=224, validation_share=0.0, examples=0, download=False):
     """One split of a data set as a `Source`.
 
     Args:
-        name: `digits`, `synthetic_digits`, `synthetic_mnist`, `toy`, a TFDS name, or `folder:DIR`.
+        name: `digits`, `synthetic_digits`, `synthetic_mnist`, `toy`, `toy_band`, a TFDS name, or `folder:DIR`.
         split: `train`, `validation` or `test`.
         data_dir: where TFDS keeps its sets; None for its default (~/tensorflow_datasets).
         image_size: side in pixels to which pictures of varying size are cropped.
@@ -70,8 +70,8 @@ def has_validation(name, data_dir=None, validation_share=0.0):
 
 @functools.lru_cache(maxsize=8)
 def _embedded_split(name, split):
-    if name == "toy":
-        return toy.split(split)
+    if name in ("toy", "toy_band"):
+        return toy.split(split, band=name == "toy_band")
     pools = corner_digits.digit_pools()
     if name == "digits":
         return pools[split]

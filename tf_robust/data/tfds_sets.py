@@ -18,7 +18,7 @@ from tf_robust.errors import unknown
 IN_MEMORY_BYTES = 2**31
 WINDOW = 10_000  # records shuffled at a time in a stream
 DAMAGED = (json_format.Error, json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError)  # said of metadata
-OURS = ("digits", "synthetic_digits", "synthetic_mnist", "toy", "folder:DIR")
+OURS = ("digits", "synthetic_digits", "synthetic_mnist", "toy", "toy_band", "folder:DIR")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ _BATCH = 4096
 def check(source):
     """Raises ValueError unless a source's pictures are points in the plane, of two classes."""
     if tuple(source.image_shape) != (1, 2, 1) or source.num_classes != 2:
-        raise ValueError(f"Expected points in the plane, pictures 1x2x1 of two classes (data=toy), for the evaluation "
+        raise ValueError(f"Expected points in the plane, pictures 1x2x1 of two classes (data=toy or toy_band), for the evaluation "
                          f"'boundary'. Received: {source.name}, {'x'.join(map(str, source.image_shape))}, "
                          f"{source.num_classes} classes")
 

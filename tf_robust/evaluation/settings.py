@@ -19,7 +19,7 @@ class Measuring:
 
     Args:
         evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at 5
-            severities); perturbations (flip probabilities); calibration; boundary (of data=toy: how long,
+            severities); perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: how long,
             how steep); adversarial (robust accuracy, FGSM, checks of the attacks); attack_curves (how large the smallest
             perturbations are).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
