@@ -1,5 +1,6 @@
 """The flagfiles of the papers' tables: each parses, says what its method has, and its table speaks of rows that are there."""
 
+import dataclasses
 import glob
 import itertools
 import os
@@ -29,6 +30,25 @@ def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
             run.pipeline()
             method = methods.METHODS[run.settings.method](classifier, examples=1000, **run.hyperparameters["method"])
             method.check_views(run.settings.views)
+
+
+def test_rows_with_the_numbers_of_another_table_have_its_settings():
+    """NoisyMix's Table 4 prints four of Table 3's rows again."""
+    tables = [os.path.join(run_experiment.HERE, "flags", "noisymix", name) for name in ("table3_cifar100", "table4_cifar100")]
+    (_, _, third), (_, _, fourth) = (suites.table_of(table, run_experiment.HERE) for table in tables)
+    twins = {"none": "baseline", "mixing": "manifold_mixup", "mixing_noise": "nfm", "all": "noisymix"}
+    names = run_experiment.define_flags(run_experiment.flags.FlagValues())
+    for row, other in twins.items():
+        assert all(third["paper"][other][measure] == number for measure, number in fourth["paper"][row].items())
+        runs = [run_experiment.runs_of(run_experiment.parsed([f"--flagfile={table}/{name}.flags"]), names, name)[0]
+                for table, name in zip(tables, (other, row))]
+        if row == "none":  # nothing is left of NoisyMix, which is cross-entropy
+            told = runs[1].hyperparameters["method"]
+            assert (told["mixing"], told["noise"], told["jsd_weight"]) == (False, "none", 0)
+            runs[1].settings = dataclasses.replace(runs[1].settings, method="cross_entropy")
+        else:
+            assert runs[0].hyperparameters == runs[1].hyperparameters, row
+        assert runs[0].settings == runs[1].settings, row
 
 
 def test_what_tables_say_of_rows_is_of_rows_they_have():
