@@ -16,11 +16,17 @@ GROUPS = {"Classes 0-4": range(0, 5), "Classes 5-9": range(5, 10), "Classes 10-1
 
 
 def utility(folder, model, source):
-    """Figure 4: mean picture and mean contextual utility per class modulo 10, of a batch of training pictures."""
+    """Figure 4: mean picture and mean contextual utility per class modulo 10, of a batch of training pictures.
+
+    The number of a panel is the mean utility of the corners over that of the center, as the evaluation `utility` measures it.
+    """
     images, labels = evaluation.first_pictures(source, UTILITY_PICTURES)
     utilities = attribution.contextual_utility(model, images, labels).numpy()
-    return report.utility_by_class(os.path.join(folder, "utility.png"), attribution.mean_by_class(images, labels),
-                                   attribution.mean_by_class(utilities, labels))
+    means = attribution.mean_by_class(utilities, labels)
+    inside = evaluation.utility.corners(*means.shape[1:3])
+    captions = [f"class {digit}: corners {mean[inside].mean() / max(mean[~inside].mean(), np.finfo(np.float32).tiny):.2f}"
+                for digit, mean in enumerate(means)]
+    return report.utility_by_class(os.path.join(folder, "utility.png"), attribution.mean_by_class(images, labels), means, captions)
 
 
 def of_data(folder, training_source, test_source, measuring):
@@ -62,7 +68,7 @@ def of_training(histories):
 
 
 _SHEETS = {
-    "utility": "mean picture and mean utility per class modulo 10.",
+    "utility": "mean image and mean utility per class modulo 10, and the mean utility of the corners over that of the center.",
     "maps": "where the loss (utility) and the logits (sensitivity) depend on the pixels.",
     "worst": "pictures that it gets right when clean and wrong at severity 3, and what it takes them for.",
     "attacked": "the smallest perturbations that PGD found, with what the model says then and their size."}

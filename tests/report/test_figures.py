@@ -37,6 +37,6 @@ def test_noise_samples(tmp_path):
 
 def test_utility_by_class(tmp_path):
     path = str(tmp_path / "utility.png")
-    assert is_picture(figures.utility_by_class(path, RANDOM.rand(10, 8, 8, 1), np.zeros((10, 8, 8, 1))))
+    assert is_picture(figures.utility_by_class(path, RANDOM.rand(10, 8, 8, 1), np.zeros((10, 8, 8, 1)), ["class"] * 10))
     with pytest.raises(ValueError, match="one shape"):
-        figures.utility_by_class(path, GREY, COLOUR)
+        figures.utility_by_class(path, GREY, COLOUR, ["class"] * 3)

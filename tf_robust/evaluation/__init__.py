@@ -4,7 +4,7 @@
 they depend on.
 """
 
-from tf_robust.evaluation import adversarial, boundary
+from tf_robust.evaluation import adversarial, boundary, utility
 from tf_robust.evaluation.card import LABEL_FRACTION, card_of, difference, part_of
 from tf_robust.evaluation.requirements import requirements, shortfalls
 from tf_robust.evaluation.rows import Row, read_evaluation, rows_of

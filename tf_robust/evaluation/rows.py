@@ -8,7 +8,7 @@ import numpy as np
 import scipy.stats
 
 from tf_robust import metrics
-from tf_robust.evaluation import adversarial
+from tf_robust.evaluation import adversarial, utility
 from tf_robust.evaluation.scoring import correctness
 from tf_robust.files import read_json
 
@@ -21,7 +21,7 @@ class Row:
     """One measure of one model.
 
     Attributes:
-        measure: its name. value: a fraction, but for boundaries; lower is better for flips, calibration, corruption
+        measure: its name. value: a fraction, but for boundaries and utilities; lower is better for flips, calibration, corruption
             errors and boundaries.
         count: pictures it was taken on. low, high: 95 % interval over pictures: Wilson's for an accuracy, normal for a
             mean of accuracies over sets of the same pictures; None where there is none.
@@ -62,7 +62,7 @@ def rows_of(records, measuring, imagenet=False):
     corrupted = [r for r in records if r["set"].startswith("corruptions/")]
     flips = [r for r in records if r["set"].startswith("flips/")]
     return (rows + _corruption_rows(corrupted, imagenet, clean) + _flip_rows(flips, measuring.sequences, imagenet)
-            + _boundary_rows(records) + _attack_rows(records))
+            + _boundary_rows(records) + _utility_rows(records) + _attack_rows(records))
 
 
 def _asked(name, evaluations):
@@ -125,6 +125,12 @@ def _boundary_rows(records):
     """`boundary/length` and, where there is a boundary, `boundary/gradient`."""
     return [Row(f"boundary/{name}", record[name], record["count"]) for record in records if record["set"] == "boundary"
             for name in ("length", "gradient") if record[name] is not None]
+
+
+def _utility_rows(records):
+    """`utility/corner_informative` and `utility/corner_uninformative`."""
+    return [Row(f"utility/{name}", value, record["count"]) for record in records if record["set"] == "utility"
+            for name, value in utility.ratios(record).items()]
 
 
 def _attack_rows(records):

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_robust import metrics, progress
 from tf_robust.data import image_ops
 from tf_robust.data.source import digest
-from tf_robust.evaluation import boundary, claims
+from tf_robust.evaluation import boundary, claims, utility
 from tf_robust.outputs import checked_logits
 
 _PATIENCE = 1.0  # seconds between two looks at what other processes have measured
@@ -74,6 +74,9 @@ def _said(record):
         return f"{record['set']:32s} median {np.median(decoded(record['distances'], np.float32)):.4f}  {record['count']} pictures"
     if "length" in record:
         return f"{record['set']:32s} length {record['length']:.3f}"
+    if "corner" in record:
+        ratios = ", ".join(f"{name} {value:.3f}" for name, value in utility.ratios(record).items())
+        return f"{record['set']:32s} {ratios or 'none'}  {record['count']} images"
     return f"{record['set']:32s} {record['correct'] / record['count']:.4f}  {record['count']} pictures"
 
 

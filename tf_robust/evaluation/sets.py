@@ -12,7 +12,7 @@ from tf_robust import attacks, corruptions, data
 from tf_robust.attacks import norms
 from tf_robust.data.pipeline import AT_ONCE
 from tf_robust.data.source import stratified_order
-from tf_robust.evaluation import adversarial, boundary, scoring
+from tf_robust.evaluation import adversarial, boundary, scoring, utility
 
 NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)
 NOISE_SEED = 15  # one fixed draw, so that every model and every seed sees the same noise and corruptions
@@ -28,7 +28,7 @@ class EvaluationSet:
 
     Attributes:
         name: `clean`, `bal`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME`,
-            `boundary`, `robust/NORM_RADIUS`, `fgsm/NORM_RADIUS`, `checks/NORM` or `distance/ATTACK_NORM`.
+            `boundary`, `bal/rare`, `utility`, `robust/NORM_RADIUS`, `fgsm/NORM_RADIUS`, `checks/NORM` or `distance/ATTACK_NORM`.
         open: () -> Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. Made when it
             is needed: a set that was measured before costs nothing.
         measure: (predict, this set) -> its record, a dictionary for JSON.
@@ -42,6 +42,8 @@ def check(source, measuring):
     """Raises ValueError if an evaluation that is asked for cannot be done on a source's pictures."""
     if "boundary" in measuring.evaluations:
         boundary.check(source)
+    if "utility" in measuring.evaluations:
+        utility.check(source)
 
 
 def evaluation_sets(source, training_source, measuring, data_dir=None):
@@ -53,7 +55,8 @@ def evaluation_sets(source, training_source, measuring, data_dir=None):
 
     Raises:
         FileNotFoundError: a prepared set is not there, or holds no corruption.
-        ValueError: a boundary is asked for of pictures that are not points in the plane.
+        ValueError: a boundary is asked for of pictures that are not points in the plane, or the utility of other images than corner
+            digits.
     """
     check(source, measuring)
 
@@ -80,12 +83,23 @@ def evaluation_sets(source, training_source, measuring, data_dir=None):
         found += _sequences(source, measuring)
     if "boundary" in chosen:
         found.append(EvaluationSet("boundary", boundary.grid, scoring.drawn_boundary))
+    if "utility" in chosen:
+        found.append(EvaluationSet("bal/rare", lambda: _of_classes(clean(), utility.RARE)))
+        found.append(EvaluationSet("utility", clean, utility.measure))
     if "adversarial" in chosen:
         found += _attacks(source, measuring, clean)
     if "attack_curves" in chosen:
         found += [EvaluationSet(f"distance/{text}", clean, adversarial.distances(
             adversarial.minimal(*adversarial.curve(text)), source.positions)) for text in measuring.curves]
     return found
+
+
+def _of_classes(batches, classes):
+    """The images of some classes, in batches that may be smaller."""
+    def chosen(images, labels):
+        kept = tf.reduce_any(labels[:, None] == tf.constant(list(classes), labels.dtype), axis=1)
+        return tf.boolean_mask(images, kept), tf.boolean_mask(labels, kept)
+    return batches.map(chosen).filter(lambda images, labels: tf.size(labels) > 0)
 
 
 def clean_name(source):

@@ -9,7 +9,7 @@ from tf_robust.errors import unknown
 from tf_robust.evaluation import adversarial
 
 EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", "calibration", "boundary",
-               "adversarial", "attack_curves")
+               "utility", "adversarial", "attack_curves")
 USUAL = ("clean", "noise")
 
 
@@ -20,8 +20,8 @@ class Measuring:
     Args:
         evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at 5
             severities); perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: how long,
-            how steep); adversarial (robust accuracy, FGSM, checks of the attacks); attack_curves (how large the smallest
-            perturbations are).
+            how steep); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
+            (robust accuracy, FGSM, checks of the attacks); attack_curves (how large the smallest perturbations are).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
             scale; auto: 0.1 where a location is constant over the training images, else 0.
         evaluation_split: split to measure on; choose settings on validation, never on test.

@@ -64,11 +64,11 @@ def noise_samples(path, clean, noised, probabilities):
     return save(figure, path)
 
 
-def utility_by_class(path, mean_pictures, mean_utilities):
+def utility_by_class(path, mean_pictures, mean_utilities, captions):
     """A panel a class: its mean picture, and beside it the mean utility of each pixel.
 
     Args:
-        mean_pictures, mean_utilities: [classes, H, W, C], not negative.
+        mean_pictures, mean_utilities: [classes, H, W, C], not negative. captions: a text for each class.
     """
     if np.shape(mean_pictures) != np.shape(mean_utilities) or np.ndim(mean_pictures) != 4:
         raise ValueError("Expected mean pictures and utilities of one shape [classes, H, W, C]. Received shapes: "
@@ -82,7 +82,7 @@ def utility_by_class(path, mean_pictures, mean_utilities):
     for label, (picture, utility) in enumerate(zip(mean_pictures, mean_utilities)):
         heat = matplotlib.colormaps[_HEAT](_to_maximum(utility.mean(axis=-1)))[..., :3]
         grey = np.broadcast_to(_to_maximum(picture), heat.shape)
-        _show(panels[label], _strip(np.stack([grey, heat])), f"class {label}")
+        _show(panels[label], _strip(np.stack([grey, heat])), captions[label])
     for axes in panels[len(mean_pictures):]:
         axes.axis("off")
     return save(figure, path)

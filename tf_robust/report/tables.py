@@ -14,7 +14,7 @@ from tf_robust.evaluation import card
 
 CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")
-_LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/", "checks/failed")
+_LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/", "utility/corner_uninformative", "checks/failed")
 _HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr", "mfr_by_unverified_table"), "calibration": ("rms",)}
 _MEMBERS = {*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, "shear"}
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from tf_robust.report.tables import CLEAN, gain, is_clear, lower_is_better
 
-_OTHER_UNITS = ("checks/", "distance/", "boundary/")
+_OTHER_UNITS = ("checks/", "distance/", "boundary/", "utility/")
 _LISTED = 3  # measures that the verdict names of a kind
 
 CLEAR_NOTE = ("▲ better, ▼ worse: the interval excludes 0 or, with one pair, the intervals of the two values do not overlap. "
