@@ -96,29 +96,39 @@ def optimal_labels(unary, below, right):
 
 
 def optimal_sources(saliency, mask, epsilon):
-    """Which block moves where, so that salient blocks lie where the mask shows them.
+    """Returns which block moves where, so that salient blocks lie where the mask shows them.
 
     Cost of block i at a shown place: epsilon * (distance / longest side)^2 - saliency_i, distances in blocks, the
     longest side from the first to the last block. Hidden places take what is left, for nothing: if the way back had its
     price too, as the paper's permutation implies, next to no block would move; its code has none either.
 
+    Only a hidden block can improve on leaving all blocks in place, and only if it has more saliency than some shown block,
+    by more than the price of the shortest move. Images without such a block need no solver.
+
     Args:
-        saliency: [N, R, C]. mask: [N, R, C], the share of this picture at each place; > 0: shown. epsilon: price.
+        saliency: [N, R, C]. mask: [N, R, C], the fraction of this image at each place; > 0: shown. epsilon: price.
 
     Returns:
         int32 [N, R * C]: the block that comes to each place, a permutation of 0..R * C - 1 in each row.
     """
-    prices = epsilon * _distances(*mask.shape[1:])
-    return np.array([_sources(of.ravel().astype(np.float64), at.ravel() > 0, prices) for of, at in zip(saliency, mask)],
-                    np.int32)
+    count, rows, columns = mask.shape
+    saliency, shown = (np.reshape(values, [count, rows * columns]) for values in (saliency.astype(np.float64), mask > 0))
+    least = np.where(shown, saliency, np.inf).min(axis=1, keepdims=True)
+    gaining = ~shown & (saliency > least + epsilon * _distances(rows, columns)[0, 1])
+    sources = np.tile(np.arange(rows * columns, dtype=np.int32), [count, 1])
+    for i in np.flatnonzero(gaining.any(axis=1)):
+        sources[i] = _sources(saliency[i], shown[i], gaining[i], epsilon * _distances(rows, columns))
+    return sources
 
 
-def _sources(saliency, shown, prices):
-    """`optimal_sources` of one picture. saliency, shown: [R * C]."""
-    sources = np.arange(len(shown))
-    if shown.any() and not shown.all():  # else all stay: whatever the order, the same saliency is shown
-        sources[shown] = scipy.optimize.linear_sum_assignment(prices[shown] - saliency)[1]
-        sources[~shown] = np.setdiff1d(np.arange(len(shown)), sources[shown])
+def _sources(saliency, shown, gaining, prices):
+    """`optimal_sources` of one image. saliency; shown; gaining, the hidden blocks that may be worth a move: [R * C]."""
+    places, blocks = np.flatnonzero(shown), np.flatnonzero(shown | gaining)
+    costs = prices[np.ix_(places, blocks)] - saliency[blocks]
+    chosen = blocks[scipy.optimize.linear_sum_assignment(costs)[1]]
+    sources, left = np.empty(len(shown), np.int32), np.ones(len(shown), bool)
+    left[chosen] = False
+    sources[shown], sources[~shown] = chosen, np.flatnonzero(left)
     return sources
 
 

@@ -23,6 +23,8 @@ from tf_robust.methods import mixing, puzzle_masks
 from tf_robust.methods.base import Method
 from tf_robust.methods.checks import positive
 
+_LONGEST_ROW = 16  # moving blocks
+
 
 class PuzzleMix(Method):
     """Saliency-guided mixing of blocks. A picture that is its own partner keeps its content; its blocks may move.
@@ -39,8 +41,9 @@ class PuzzleMix(Method):
             does not divide the block's.
         transport: move blocks.
         transport_epsilon: price of a move, from one end of the picture to the other, in units of its whole saliency.
-        transport_size: side in pixels of the blocks that move, made smaller where it does not divide that of the mask's
-            blocks. 0: the mask's blocks move.
+        transport_size: least side in pixels of the blocks that move: the smallest size that divides the mask's blocks and
+            leaves at most 16 blocks along a side of the image, or else the mask's blocks. 0: the mask's blocks move, as in
+            the published code for ImageNet and Tiny-ImageNet.
         loss: `cross_entropy`, or `binary_cross_entropy` of the softmax outputs, mean over classes, as in the published
             code, whose learning rates are tuned to it: its gradient is about 2 / classes of the other's.
     """
@@ -93,7 +96,7 @@ class PuzzleMix(Method):
         others, (height, width) = tf.gather(images, partner), images.shape[1:3]
         mask = self.mask(images, block_shares(saliency, count, count), partner, share)
         if self.transport:
-            rows, columns = (side // math.gcd(self.transport_size, side // count) for side in (height, width))
+            rows, columns = (side // moving_side(self.transport_size, side, side // count) for side in (height, width))
             salient, shown = block_shares(saliency, rows, columns), enlarged(mask, rows, columns)
             images = self.transported(images, salient, shown)
             others = self.transported(others, tf.gather(salient, partner), 1.0 - shown)
@@ -138,6 +141,15 @@ def dividing(counts, size):
         raise ValueError(f"Expected one of block_counts to divide the pictures' sides, {size[0]} and {size[1]}. "
                          f"Received: {counts}")
     return fitting
+
+
+def moving_side(least, side, block):
+    """Returns the side in pixels of the blocks that move, a divisor of the mask's block. least: `transport_size`.
+
+    Transport takes time in the number of moving blocks cubed; the published code has at most 16 along a side, too.
+    """
+    sizes = (size for size in range(max(1, least), block) if block % size == 0 and size * _LONGEST_ROW >= side)
+    return next(sizes, block) if least else block
 
 
 def block_means(images, rows, columns):
