@@ -1,6 +1,7 @@
 """Time of each method's training step over a plain cross-entropy step: same model, same batch, interleaved in one run.
 
     python benchmarks/train_step.py                       # LeNet on 28x28x1, ResNet-20 on 32x32x3, batch 128
+    python benchmarks/train_step.py --models=resnet8 --size=224 --batch_size=64 --rows=cross_entropy,puzzlemix
 
 FCL's arithmetic is 10/3 of cross-entropy's: three forward passes, one backward pass to the pixels, three to the weights.
 AugMix with its stability loss and NoisyMix train on three views. A step of theirs is one network's on three times the
@@ -54,6 +55,7 @@ VIEWS = {"simclr": 2, "moco": 2, "augmix": 3, "noisymix": 3, "noisymix, paper's 
 flags.DEFINE_list("models", list(CASES), "models to time.")
 flags.DEFINE_list("rows", [], "rows to time, cross_entropy among them; empty: all.")
 flags.DEFINE_bool("memory", True, "measure peak memory too.")
+flags.DEFINE_integer("size", 0, "side of the images in pixels; 0: 28 for LeNet, else 32.")
 flags.DEFINE_integer("batch_size", 128, "pictures a step.")
 flags.DEFINE_integer("repeats", 15, "interleaved repeats; medians are reported.")
 flags.DEFINE_integer("steps", 8, "steps a repeat.")
@@ -65,7 +67,8 @@ FLAGS = flags.FLAGS
 def stepper(model, row):
     """A function that takes some training steps of a method on one fixed batch."""
     name, options = ROWS[row]
-    shape = CASES[model]
+    shape = CASES.get(model, CASES["resnet20"])
+    shape = (FLAGS.size or shape[0], FLAGS.size or shape[1], shape[2])
     if row == PIPELINE:
         return view_maker(shape)
     jit_compile, mixed = (options.get(name, False) for name in ("jit_compile", "mixed_precision"))
@@ -123,7 +126,8 @@ def ratios(model):
 
 def peak_memory(model, row):
     """MiB that the resident set grows by from before the model is built to its peak, in a process of its own."""
-    command = [sys.executable, __file__, f"--memory_of={model}:{row}", f"--batch_size={FLAGS.batch_size}"]
+    command = [sys.executable, __file__, f"--memory_of={model}:{row}", f"--batch_size={FLAGS.batch_size}",
+               f"--size={FLAGS.size}"]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
 
 
@@ -158,7 +162,7 @@ def main(_):
             lines.append(f"| {model} | {row} | {median:.2f} [{low:.2f}, {high:.2f}] | {base * median:.1f} | "
                          f"{'-' if memory is None else f'{memory:.0f}'} |")
             print(lines[-1], flush=True)
-        for row, limit in ((row, limit) for row, limit in LIMITS[model].items() if row in found):
+        for row, limit in ((row, limit) for row, limit in LIMITS.get(model, {}).items() if row in found):
             verdict = "within" if found[row][1] <= limit else "ABOVE"
             print(f"{row} on {model}: {found[row][1]:.2f}, {verdict} the limit of {limit}")
         if {PIPELINE, "noisymix"} <= found.keys():

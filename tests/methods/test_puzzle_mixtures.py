@@ -174,6 +174,31 @@ def test_distance_has_its_price():
         assert puzzle_masks.optimal_sources(saliency, mask, epsilon)[0, 1] == source
 
 
+def test_blocks_move_on_in_short_steps_where_one_long_move_does_not_pay():
+    """A move by one block costs 0.2, by two 0.8. The hidden block has 0.5 more saliency than the last one."""
+    saliency, mask = np.array([[[0.5, 0.4, 0.0]]]), np.array([[[0.0, 1.0, 0.5]]])
+    np.testing.assert_array_equal(puzzle_masks.optimal_sources(saliency, mask, 0.8), [[2, 0, 1]])
+    np.testing.assert_array_equal(puzzle_masks.optimal_sources(saliency, mask, 1.2), [[0, 1, 2]])
+
+
+def test_solver_is_left_out_where_no_hidden_block_can_gain(monkeypatch):
+    """A hidden block gains if it has more saliency than some shown block by more than the price of a move by one block."""
+    calls, solve = [], puzzle_masks._sources
+    monkeypatch.setattr(puzzle_masks, "_sources", lambda *arguments: calls.append(1) or solve(*arguments))
+    mask = np.tile([[1.0, 1.0], [1.0, 0.0]], [3, 1, 1])
+    saliency = np.array([[[0.3, 0.3], [0.3, hidden]] for hidden in (0.1, 0.39, 0.41)])
+    found = puzzle_masks.optimal_sources(saliency, mask, 0.1)
+    assert len(calls) == 1 and (found[:2] == range(4)).all() and 3 in found[2, :3]
+
+
+@pytest.mark.parametrize("least, side, blocks, expected", [
+    (4, 32, (16, 8, 4, 2), (4, 4, 4, 2)), (4, 28, (14, 7), (7, 7)), (2, 28, (14, 7), (2, 7)), (1, 16, (8, 1), (1, 1)),
+    (4, 224, (112, 56, 28, 14), (14, 14, 14, 14)), (0, 224, (112, 14), (112, 14)), (100, 32, (16, 2), (16, 2)),
+    (4, 64, (32, 16, 8, 4), (4, 4, 4, 4)), (4, 224, (7,), (7,))])
+def test_moving_blocks_divide_the_masks_and_are_at_most_16_along_a_side(least, side, blocks, expected):
+    assert tuple(puzzlemix.moving_side(least, side, block) for block in blocks) == expected
+
+
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
 def test_nothing_moves_where_all_is_shown_or_nothing(level):
     saliency = np.random.RandomState(0).rand(2, 3, 3)
