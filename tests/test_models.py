@@ -10,8 +10,9 @@ SHAPES = {**{name: (16, 16, 3) for name in models.MODELS}, "lenet": (28, 28, 1),
           "resnet50": (32, 32, 3), "mlp": (1, 2, 1)}
 WIDTHS = {"lenet": 84, "resnet8": 64, "resnet20": 64, "resnet56": 64, "resnet50_v2": 2048, "resnet50": 2048,
           "resnet50_cifar": 2048,
-          "preact_resnet18": 512, "wide_resnet28_2": 128, "wide_resnet28_4": 256, "mlp": 32}
-STAGES = {"lenet": 2, "resnet50_v2": 4, "resnet50": 4, "resnet50_cifar": 4, "preact_resnet18": 4, "mlp": 1}  # the others: 3
+          "preact_resnet18": 512, "preact_resnet18_ibn": 512, "resnet20_ibn": 64, "wide_resnet28_2": 128, "wide_resnet28_4": 256, "mlp": 32}
+STAGES = {"lenet": 2, "resnet50_v2": 4, "resnet50": 4, "resnet50_cifar": 4, "preact_resnet18": 4,
+          "preact_resnet18_ibn": 4, "mlp": 1}  # the others: 3
 CLASSES = 5
 names = pytest.mark.parametrize("name", models.MODELS)
 

@@ -18,7 +18,7 @@ VIEWS = ("clean", "augmix_chain", "augmix_chain", "augmix_chain", "augmix")
 def build(network, **options):
     method = AugMax(network, **options)
     method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
-    method.optimizer.build(network.trainable_variables)
+    method.optimizer.build(method.trainable_variables)
     return method
 
 
@@ -44,18 +44,19 @@ def trained(network, source):
     method = build(network(), jsd_weight=1.0)
     if not LEARNED:
         training.fit(method, source(), epochs=6, batch_size=12, views=[data.augment.clean, *[shifted] * (CHAINS + 1)])
-        LEARNED.extend(method.classifier.get_weights())
-    method.classifier.set_weights(LEARNED)
+        LEARNED.extend(network.get_weights() for network in (method.classifier, method.auxiliary))
+    method.classifier.set_weights(LEARNED[0])
+    method.auxiliary.set_weights(LEARNED[1])
     return method, batches(source(), 1)[0]
 
 
 def loss_of(method, batch, scores, share):
-    """Cross-entropy [N] of mixtures, batch norm with its averages; mixed by NumPy."""
+    """Cross-entropy [N] of mixtures, the mixtures' batch norm with its averages; mixed by NumPy."""
     clean, *chains, _ = (view.numpy().astype(np.float64) for view in batch.views)
     weights = scipy.special.softmax(np.asarray(scores, np.float64), axis=1)
     mixed = np.einsum("nk,knhwc->nhwc", weights, np.stack(chains))
     share = np.asarray(share, np.float64)[:, None, None, None]
-    logits = method.classifier(tf.constant((1 - share) * clean + share * mixed, tf.float32), training=False)["logits"]
+    logits = method.auxiliary(tf.constant((1 - share) * clean + share * mixed, tf.float32), training=False)["logits"]
     return losses.cross_entropy(batch.labels, logits).numpy()
 
 
@@ -131,7 +132,7 @@ def test_a_friendly_climb_ends_for_a_picture_where_it_is_misclassified(trained):
     start = started(SEED, 12, CHAINS)
 
     def fooled(scores, share):
-        logits = method.classifier(mixture(clean, chains, scores, share), training=False)["logits"]
+        logits = method.auxiliary(mixture(clean, chains, scores, share), training=False)["logits"]
         return np.argmax(logits, axis=1) != labels.numpy()
     expected, frozen = [x.numpy() for x in start], np.zeros(12, bool)
     for _ in range(6):
@@ -145,12 +146,18 @@ def test_a_friendly_climb_ends_for_a_picture_where_it_is_misclassified(trained):
         assert (found.numpy() == first.numpy()).any() and (found.numpy() != first.numpy()).any()
 
 
-def test_terms_are_the_papers(trained):
+@pytest.mark.parametrize("dual", [True, False])
+def test_terms_are_the_papers(trained, dual):
     method, batch = trained
+    for variable in method.auxiliary.trainable_variables[2:4]:
+        variable.assign(variable + 0.3)  # scale and offset of its batch norm
+    if not dual:
+        method.auxiliary = None
     clean, *chains, augmix = batch.views
     hard = mixture(clean, chains, *method.climbed(clean, chains, batch.labels, method.random_seed(batch.step[0], 0)))
     terms, logits = method.loss_terms(batch, training=True)
-    found = [method.encode(view, True, update_statistics=False)["logits"] for view in (clean, hard, augmix)]
+    found = [network(view, training=True)["logits"]
+             for network, view in ((method.classifier, clean), (method.auxiliary or method.classifier, hard), (method.classifier, augmix))]
     np.testing.assert_allclose(logits, found[0], atol=1e-6)
     p = scipy.special.softmax(np.asarray(found, np.float64), axis=-1)
     np.testing.assert_allclose(terms["cross_entropy"], -np.log(p[0][np.arange(12), batch.labels]), rtol=1e-4, atol=1e-6)
@@ -159,14 +166,39 @@ def test_terms_are_the_papers(trained):
     np.testing.assert_allclose(terms["stability"], -(mean * np.log(mean)).sum(-1) - entropy.mean(0), atol=1e-5)
 
 
-def test_only_clean_and_random_mixtures_move_the_averages(network, source):
+@pytest.mark.parametrize("dual", [True, False])
+def test_only_clean_and_random_mixtures_move_the_averages(network, source, dual):
     batch = batches(source(), 1)[0]
-    method, other = build(network()), build(network())
+    method, other = build(network(), dual_batch_norm=dual), build(network())
     method.train_step(batch)
     other.encode(batch.views[-1], True)
     other.encode(batch.views[0], True)
     for a, b in zip(method.classifier.non_trainable_variables, other.classifier.non_trainable_variables):
         np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_mixtures_move_the_averages_of_their_own_batch_norm(network, source):
+    batch = batches(source(), 1)[0]
+    method, other = build(network()), build(network())
+    hard = mixture(batch.views[0], batch.views[1:-1],
+                   *method.climbed(batch.views[0], batch.views[1:-1], batch.labels, method.random_seed(batch.step[0], 0)))
+    method.train_step(batch)
+    other.encode(hard, True)
+    for a, b, c in zip(method.auxiliary.non_trainable_variables, other.classifier.non_trainable_variables,
+                       method.classifier.non_trainable_variables):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+        assert np.abs(np.subtract(a, c)).max() > 1e-4
+
+
+def test_scale_and_offset_are_trained_apart_and_the_rest_together(network, source):
+    method = build(network(), dual_batch_norm=True)
+    for batch in batches(source(), 2):
+        method.train_step(batch)
+    pairs = list(zip(method.classifier.trainable_variables, method.auxiliary.trainable_variables))
+    apart = [a.name for a, b in pairs if a is not b]
+    assert apart == ["gamma", "beta"] and len(pairs) == 8
+    assert all((a.numpy() != b.numpy()).any() for a, b in pairs if a is not b)
+    assert len(method.trainable_variables) == 10 and len(build(network(), dual_batch_norm=False).trainable_variables) == 8
 
 
 def test_no_gradient_goes_through_the_mixing_weights(network, source, monkeypatch):
@@ -188,12 +220,21 @@ def test_two_steps_are_finite_and_the_same_again(network, source):
         logs = [{name: float(value) for name, value in step(batch).items()} for batch in batches(source(), 2)]
         assert set(logs[0]) == {"total", "accuracy", "cross_entropy", "stability"}
         assert all(np.isfinite(value) for log in logs for value in log.values()) and logs[-1]["stability"] > 0
-        return [v.numpy() for v in method.classifier.variables]
+        return [v.numpy() for v in method.trainable_variables]
     first, again, other, eager = trained(1, True), trained(1, True), trained(2, True), trained(1, False)
     for a, b, c in zip(first, again, eager):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_allclose(a, c, atol=1e-3)
     assert any(not np.array_equal(a, b) for a, b in zip(first, other))
+
+
+def test_two_replicas_keep_the_branches_apart(network, source, two_replicas):
+    """Each replica's mixtures move the averages of the second branch, and the exported one has none of them."""
+    with two_replicas.scope():
+        method = build(network())
+    training.fit(method, source(), epochs=1, batch_size=12, views=[data.augment.clean, *[shifted] * (CHAINS + 1)])
+    (mean, _), (own, _) = (net.non_trainable_variables[-2:] for net in (method.classifier, method.auxiliary))
+    assert np.isfinite(mean.numpy()).all() and np.isfinite(own.numpy()).all() and np.abs(mean.numpy() - own.numpy()).max() > 1e-4
 
 
 def test_views_are_checked(network):

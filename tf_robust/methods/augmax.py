@@ -5,9 +5,9 @@ m it takes signed gradient steps that raise the cross-entropy. The loss is cross
 Jensen-Shannon divergence between what clean picture, AugMax mixture and one AugMix mixture of other chains are taken for.
 Numbers, and what the paper leaves open, follow the authors' code (VITA-Group/AugMax).
 
-Not here: DuBIN, the paper's normalization of two batch norms and an instance norm. What the two batch norms keep apart while
-training is kept apart here too: the AugMax mixtures are normalized by their own batch's statistics and do not move the
-moving averages. They share scale and offset with the other pictures, and there is no instance norm.
+DuBIN, the paper's normalization, is two parts. Its two batch norms are here: AugMax mixtures go through batch norm layers of
+their own, with moving averages, scale and offset apart from those of the other images, and the classifier that is exported
+keeps the others. Its instance norm is in the network: the models `preact_resnet18_ibn` and `resnet20_ibn`.
 """
 
 import tensorflow as tf
@@ -16,6 +16,7 @@ from tf_robust import losses, philox
 from tf_robust.data import image_ops
 from tf_robust.methods.base import Method
 from tf_robust.methods.checks import positive
+from tf_robust.models.batch_norms import with_own_batch_norm
 
 
 class AugMax(Method):
@@ -26,17 +27,21 @@ class AugMax(Method):
         steps: most gradient steps to the mixing weights.
         step_size: of the signed steps, in m and in the scores whose softmax is w.
         friendly: leave a picture's mixture as it is once it is misclassified (Zhang et al., 2020); if not, take all steps.
+        dual_batch_norm: normalize AugMax mixtures by batch norm layers of their own, while searching for them (by the moving
+            averages) and in the loss (by the batch). If not, they share the other images' layers: scale and offset are common,
+            the moving averages serve the search, and in the loss their own batch's statistics do not enter the averages.
     """
 
     term_names = ("cross_entropy", "stability")
 
     def __init__(self, classifier, *, jsd_weight: float = 10.0, steps: int = 5, step_size: float = 0.1, friendly: bool = True,
-                 **kwargs):
+                 dual_batch_norm: bool = True, **kwargs):
         super().__init__(classifier, **kwargs)
         if steps < 1:
             raise ValueError(f"Expected steps >= 1. Received: {steps}")
         self.jsd_weight, self.step_size = positive("jsd_weight", jsd_weight), positive("step_size", step_size)
         self.steps, self.friendly = steps, friendly
+        self.auxiliary = with_own_batch_norm(classifier) if dual_batch_norm else None
 
     @property
     def loop_turns(self):
@@ -53,11 +58,17 @@ class AugMax(Method):
         scores, share = self.climbed(clean, chains, batch.labels, self.random_seed(batch.step[0], 0))
         hard = tf.stop_gradient(mixture(clean, chains, scores, share))
         # apart, as in the authors' code: each with its own batch's statistics, the clean pictures' enter the averages last
-        hardest = self.encode(hard, training, update_statistics=False)["logits"]
+        hardest = self.mixture_logits(hard, training)
         random = self.encode(augmix, training)["logits"]
         logits = self.encode(clean, training)["logits"]
         divergence = losses.jensen_shannon([tf.nn.softmax(view) for view in (logits, hardest, random)])
         return {"cross_entropy": losses.cross_entropy(batch.labels, logits), "stability": self.jsd_weight * divergence}, logits
+
+    def mixture_logits(self, mixtures, training):
+        """Returns the logits of AugMax mixtures, by their own batch norm if it is dual."""
+        if self.auxiliary:
+            return self.auxiliary(mixtures, training=training)["logits"]
+        return self.encode(mixtures, training, update_statistics=False)["logits"]
 
     def climbed(self, clean, chains, labels, seed):
         """The mixing weights after the last step, for a batch of N pictures with K chains each.
@@ -90,7 +101,7 @@ class AugMax(Method):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([scores, share])
             mixed = mixture(clean, chains, scores, share)
-            logits = self.encode(mixed, training=False, update_statistics=False)["logits"]
+            logits = self.mixture_logits(mixed, training=False)
             loss = tf.reduce_sum(losses.cross_entropy(labels, logits))
         return *tape.gradient(loss, [scores, share]), logits
 

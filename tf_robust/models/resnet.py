@@ -5,6 +5,7 @@ import functools
 import keras
 
 from tf_robust.models import heads
+from tf_robust.models.batch_norms import instance_batch_norm
 
 
 def _convolution(x, filters, size, stride=1):
@@ -15,16 +16,16 @@ def _batch_norm(x):
     return keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
 
 
-def _block(x, filters, stride, name=None):
+def _block(x, filters, stride, first_norm, name=None):
     shortcut = x
-    x = keras.layers.ReLU()(_batch_norm(_convolution(x, filters, 3, stride)))
+    x = keras.layers.ReLU()(first_norm(_convolution(x, filters, 3, stride)))
     x = _batch_norm(_convolution(x, filters, 3))
     if stride != 1 or shortcut.shape[-1] != filters:
         shortcut = _batch_norm(_convolution(shortcut, filters, 1, stride))
     return keras.layers.ReLU(name=name)(keras.layers.Add()([x, shortcut]))
 
 
-def cifar_resnet(input_shape, num_classes, *, depth, mean=0.5, std=0.5, resize=0):
+def cifar_resnet(input_shape, num_classes, *, depth, instance_norm=False, mean=0.5, std=0.5, resize=0):
     """Three stages of n = (depth - 2) / 6 blocks with 16, 32 and 64 filters, strides 1, 2, 2 (FCL, appendix B).
 
     Where the resolution changes the shortcut is a 1x1 convolution with batch norm.
@@ -32,6 +33,8 @@ def cifar_resnet(input_shape, num_classes, *, depth, mean=0.5, std=0.5, resize=0
     Args:
         input_shape: (H, W, C), at least 8 pixels a side. num_classes: number of logits.
         depth: 6n + 2.
+        instance_norm: normalize half of the channels per image in the first norm of each block, except in the last stage: the
+            instance normalization of AugMax's DuBIN (Wang et al., 2021), of which `AugMax` adds the second batch norm.
         mean, std: normalization inside the model, on the [0, 1] scale.
         resize: side in pixels, beyond H and W, to which the model brings pictures first, grey ones with three equal channels.
 
@@ -40,17 +43,19 @@ def cifar_resnet(input_shape, num_classes, *, depth, mean=0.5, std=0.5, resize=0
     """
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"Expected depth = 6n + 2 (8, 14, 20, ...). Received: {depth}")
-    name = f"resnet{depth}"
+    name = f"resnet{depth}_ibn" if instance_norm else f"resnet{depth}"
     images, x = heads.normalized_input(input_shape, mean, std, 8, name, resize)
     x = keras.layers.ReLU()(_batch_norm(_convolution(x, 16, 3)))
     blocks = (depth - 2) // 6
     for stage, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
+        first_norm = instance_batch_norm if instance_norm and stage < 3 else _batch_norm
         for block in range(1, blocks + 1):
-            x = _block(x, filters, stride if block == 1 else 1, f"stage_{stage}" if block == blocks else None)
+            x = _block(x, filters, stride if block == 1 else 1, first_norm, f"stage_{stage}" if block == blocks else None)
     return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(x), num_classes, name)
 
 
 resnet8, resnet20, resnet56 = (functools.partial(cifar_resnet, depth=depth) for depth in (8, 20, 56))
+resnet20_ibn = functools.partial(resnet20, instance_norm=True)
 
 
 def resnet50_v2(input_shape, num_classes, *, mean=0.5, std=0.5, resize=0):
