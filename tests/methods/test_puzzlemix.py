@@ -78,7 +78,7 @@ def test_block_counts_are_drawn_alike(network, source):
         seen.append(method.block_counts[int(drawn)])
     assert {count: seen.count(count) > 8 for count in (2, 4, 8)} == {2: True, 4: True, 8: True}
     batch = batch_of(source())
-    method.mix = lambda images, saliency, partner, share, count: (
+    method.mix = lambda images, saliency, partner, share, count, noise: (
         tf.fill(tf.shape(images), count / 16.0), tf.ones_like(images[:, 0, 0, 0]))
     for step in range(4):
         _, logits = method.loss_terms(batch._replace(step=tf.fill([12], step)), training=False)
