@@ -7,11 +7,13 @@ import shlex
 import sys
 import threading
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on how it was compiled
-
-import keras
-import tensorflow as tf
 from absl import app, flags, logging
+
+from tf_robust import quiet
+
+with quiet.importing(sys.argv[1:]):
+    import keras
+    import tensorflow as tf
 
 from tf_robust import (catalogue, comparison, devices, dry_run, evaluation, hardware, hyperparameters, loading, prepared, suites,
                        sweeps, training)

@@ -84,9 +84,17 @@ def _bind(folder, flags, defaults, free):
 
 def environment():
     """Versions and thread counts: equal ones are part of the promise of bit-identical runs."""
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    versions = {name: version(name) for name in PACKAGES}
     return {**versions, "threads": tf.config.threading.get_intra_op_parallelism_threads()
             or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0)) or os.cpu_count()}
+
+
+def version(package):
+    """The version of an installed package; "not installed" where this one is run from a source tree, or another is missing."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def commit():
@@ -96,6 +104,6 @@ def commit():
         return run.stdout.strip() if run.returncode == 0 else ""
     head = git("rev-parse", "--short=12", "HEAD")
     if not head:
-        return f"version {importlib.metadata.version('tf_robust')}"
+        return f"version {version('tf_robust')}"
     changes = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
     return head + ("+changes" if changes else "")

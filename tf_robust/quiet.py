@@ -1,0 +1,47 @@
+"""Keeps TensorFlow's own log lines off the standard error stream of a command-line program, unless `--verbosity` asks for them.
+
+TensorFlow reads `TF_CPP_MIN_LOG_LEVEL` when it is imported, and its libraries log a few lines during that import whatever its value.
+Import this module, which imports no TensorFlow, first.
+"""
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+
+_LINE = re.compile(rb"WARNING: All log messages before absl::InitializeLog\(\)|[IWE]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ \S+\.(?:cc|h|cpp):\d+\]")
+_VERBOSE = re.compile(r"(?:^|\s)--?v(?:erbosity)?[=\s](?:\d+|info|debug)(?:\s|$)")
+
+
+@contextlib.contextmanager
+def importing(arguments):
+    """A context for `import tensorflow` without its log lines, during the import and afterwards.
+
+    Everything else that is written to standard error meanwhile, by Python or by a library, appears when the block ends.
+
+    Args:
+        arguments: of the command line. With `--verbosity` of 0 or more, or where the environment sets `TF_CPP_MIN_LOG_LEVEL` to less
+            than 2, nothing is held back.
+    """
+    if _VERBOSE.search(" ".join(arguments)) or os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") in ("0", "1"):
+        yield
+        return
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as held:
+        stderr = os.dup(2)
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            held.seek(0)
+            for line in held:
+                if not _LINE.match(line):
+                    os.write(2, line)
