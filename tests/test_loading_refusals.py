@@ -38,8 +38,8 @@ def test_a_misfit_names_the_signatures_that_fit(plain):
 
 
 @pytest.mark.parametrize("interface, message", [
-    (Interface(input_size=9), "8x8: pass --input_size=8. Received: 9"),
-    (Interface(signature="wide", input_size=8), "8x16: resize the pictures before"),
+    (Interface(input_size=9), "8x8. Received: 9. Try: --image_size=8"),
+    (Interface(signature="wide", input_size=8), "8x16. Received: 8. Leave it out, and resize the images before"),
     (Interface(input_range="mean=0.1,0.2 std=1"), "one number, or 3, in mean and std"),
     (Interface(signature="bytes", input_range="-1,1"), "input_range 0,255 for a model that takes uint8"),
     (Interface(signature="soft", outputs="logits"), "pass --outputs=probabilities")])
@@ -50,7 +50,7 @@ def test_interfaces_that_do_not_fit(plain, interface, message):
 
 @pytest.mark.parametrize("shape, message", [
     ((8, 8, 1), r"\[8, 8, 3\] .*\[8, 8, 1\]. Channels are neither repeated nor averaged"),
-    ((5, 5, 3), r"\[5, 5, 3\]. Pass --input_size=8 to")])
+    ((5, 5, 3), r"\[5, 5, 3\]. Try: --image_size=8, which loads the data at the model's size")])
 def test_pictures_that_do_not_fit(plain, shape, message):
     with pytest.raises(ValueError, match=message):
         load_classifier(plain)(pictures(shape))

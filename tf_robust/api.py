@@ -64,8 +64,9 @@ def evaluate(model, **told):
         {measure: value}
     """
     run = _run(told)
-    training_source = run.source("train") if run.measuring.needs_training_set else None
     predict = loading.load_classifier(model) if isinstance(model, str) else model
+    run.model_size = loading.image_size_of(predict)
+    training_source = run.source("train") if run.measuring.needs_training_set else None
     rows = evaluation.evaluate(predict, run.measured_source(), training_source, run.measuring, say=lambda _: None)
     return {row.measure: row.value for row in rows}
 

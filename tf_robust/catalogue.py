@@ -20,7 +20,7 @@ DATA = {
 _WIDTH, _NAME = 118, 44  # characters
 _GROUPS = {
     "What to do": ("mode", "suite", "runs", "seeds", "workdir", "saved_model", "require", "sweep", "dry_run", "list"),
-    "Data": ("data", "data_dir", "download", "image_size", "train_examples", "label_fraction", "validation_share"),
+    "Data": ("data", "data_dir", "download", "image_size", "image_fit", "train_examples", "label_fraction", "validation_share"),
     "Model and training": ("model", "resize", "init_from", "method", "augmentations", "views", "epochs", "batch_size", "optimizer",
                            "learning_rate", "schedule", "weight_decay", "mixed_precision", "strategy", "data_service"),
     "Measuring": ("evaluations", "evaluation_split", "subset", "corruptions_from", "attack", "attack_radii")}

@@ -15,6 +15,7 @@ from tf_robust import (callbacks, checkpoints, data, devices, evaluation, export
                        training, workdir)
 from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
+from tf_robust.data.fitting import Fit
 from tf_robust.files import digest_of_folder, read_json, write_json
 from tf_robust.methods.contrastive import ContrastiveMethod
 
@@ -41,6 +42,7 @@ class Run:
         self.shown_as = shown_as or row
         # a suite sets it for a run that begins with another row's
         self.start = settings.init_from.replace("{seed}", str(seed))
+        self.model_size = ()  # (height, width) of the images that a model to be measured takes
 
     @property
     def chief(self):
@@ -55,8 +57,13 @@ class Run:
         """One split of the run's data; `examples`: only so many, stratified."""
         s = self.settings
         examples = s.train_examples if split == "train" else examples
-        source = data.open_source(s.data, split, s.data_dir or None, image_size=s.image_size, examples=examples,
-                                  validation_share=s.validation_share, download=s.download)
+        source = data.open_source(s.data, split, s.data_dir or None, image_size=s.image_size, image_fit=s.image_fit,
+                                  default_size=self.model_size, examples=examples, validation_share=s.validation_share,
+                                  download=s.download)
+        if source.fit:
+            _note(f"images of {s.data} ({split}) are {source.fit}" + (
+                "; in training, random windows of them are resized." if source.varying_size and split == "train" else
+                ". --image_size and --image_fit change that."))
         if split == "train":
             source = data.labelled_share(source, s.label_fraction, self.seed)
         return data.masked(data.relabelled(source, data.read_label_map(s.label_map)) if s.label_map else source)
@@ -139,7 +146,7 @@ class Run:
             path = figures.utility(os.path.join(folder, "figures"), method.classifier, source)
             board.show("utility", path)
         export.export(method.classifier, os.path.join(folder, "saved_model"),
-                      {**self.card(source), "training": dataclasses.asdict(result)}, crop=source.varying_size)
+                      {**self.card(source), "training": dataclasses.asdict(result)}, fit=source.fit)
         return result
 
     def card(self, source):
@@ -147,7 +154,7 @@ class Run:
                 "classes": list(source.class_names), "seed": self.seed, "flags": self.flags,
                 "input": {"shape": [None, *source.image_shape], "type": "float32", "range": [0.0, 1.0],
                           "layout": "NHWC", "normalization": "inside the model",
-                          "encoded": "resized by the shorter side, centre-cropped" if source.varying_size else "resized"},
+                          "encoded": str(source.fit or Fit(*source.image_shape[:2], "stretch"))},
                 "versions": workdir.environment(), "commit": workdir.commit()}
 
     def complete(self, folder):
@@ -188,9 +195,10 @@ class Run:
         Raises:
             ValueError: the model does not take the data's pictures, or tells other classes apart.
         """
+        predict = loading.load_classifier(saved_model, interface)
+        self.model_size = loading.image_size_of(predict)
         s, source = self.settings, self.measured_source()
         training_source = self.source("train") if self.measuring.needs_training_set else None
-        predict = loading.load_classifier(saved_model, interface)
         check_fit(predict, source)
         card = evaluation.card_of(source, self.measuring, training_source)
         model = {"model": digest_of_folder(predict.path, but=("card.json",)), "interface": dataclasses.asdict(interface)}
@@ -220,6 +228,12 @@ class Run:
         """What was measured, as it is in a JSON file: without where things are, which the card tells by content."""
         return {name: list(value) if isinstance(value, tuple) else value
                 for name, value in dataclasses.asdict(self.measuring).items() if name not in PLACES}
+
+
+@functools.cache
+def _note(text):
+    """Prints a remark, once."""
+    print(f"  Note: {text}", flush=True)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_robust import models
 from tf_robust.data import image_ops
+from tf_robust.data.fitting import Fit
 from tf_robust.files import read_json, whole_folder, write_json
 
 OUTPUTS = ("logits", "probabilities", "embedding")
@@ -21,11 +22,11 @@ OUTPUTS = ("logits", "probabilities", "embedding")
 class Servable(tf.Module):
     """A Keras classifier behind the two signatures."""
 
-    def __init__(self, classifier, crop):
+    def __init__(self, classifier, fit):
         super().__init__()
-        self.crop = crop
         self.classifier = classifier
         self.shape = tuple(classifier.input_shape[1:])
+        self.fit = fit or Fit(*self.shape[:2], "stretch")
         self.serve = tf.function(self._serve, input_signature=[tf.TensorSpec([None, *self.shape], tf.float32, "images")])
         self.serve_bytes = tf.function(self._serve_bytes, input_signature=[tf.TensorSpec([None], tf.string, "encoded")])
 
@@ -40,20 +41,17 @@ class Servable(tf.Module):
     def _decode(self, encoded):
         image = tf.io.decode_image(encoded, channels=self.shape[-1], expand_animations=False)
         image.set_shape([None, None, self.shape[-1]])
-        if self.crop:
-            return image_ops.center_crop_resized(image, self.shape[0]) / 255.0
-        return tf.clip_by_value(image_ops.resize(image_ops.to_float(image), *self.shape[:2]), 0.0, 1.0)
+        return tf.clip_by_value(self.fit(image_ops.to_float(image)), 0.0, 1.0)
 
 
-def export(classifier, path, card, crop=False):
+def export(classifier, path, card, fit=None):
     """Writes the SavedModel folder `path`, whole or not at all, with `card.json` and the weights for `models.start` inside.
 
     Args:
         classifier: Keras model, [0, 1] pictures -> {"logits", "embedding"}. card: a dictionary for JSON.
-        crop: encoded pictures are resized by their shorter side and centre-cropped, as evaluation does with pictures of
-            varying size; otherwise they are resized to the model's height and width.
+        fit: how encoded images are brought to the model's height and width, a `data.fitting.Fit`; None: they are stretched.
     """
-    servable = Servable(classifier, crop)
+    servable = Servable(classifier, fit)
     with whole_folder(path) as temporary:
         tf.saved_model.save(servable, temporary, signatures={
             "serving_default": servable.serve, "serving_bytes": servable.serve_bytes})

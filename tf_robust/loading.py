@@ -123,7 +123,8 @@ class Classifier:
         if shape.rank == 3 and not expected[2:].is_compatible_with(shape[2:]):
             advice = f"Channels are neither repeated nor averaged here. {advice}"
         elif shape.rank == 3 and expected[0] and expected[0] == expected[1]:
-            advice = f"Pass --input_size={expected[0]} to resize the pictures."
+            advice = (f"Try: --image_size={expected[0]}, which loads the data at the model's size. (--input_size={expected[0]} resizes "
+                      "in front of the model instead, after corruptions and attacks.)")
         raise ValueError(f"Expected pictures [height, width, channels] {shape_text(expected)} for {self.path}. "
                          f"Received: {shape_text(shape)}. {advice}")
 
@@ -167,6 +168,15 @@ def load_classifier(path, interface=Interface()):
         raise ValueError(f"{error}\n{path}: {model_files.listed(signatures)}") from error
 
 
+def image_size_of(model):
+    """(height, width) that the images of a `Classifier` or a Keras model must have; () where it does not say, or takes several sizes."""
+    try:
+        size = tuple(tf.TensorShape(getattr(model, "input_shape", None)).with_rank(4).as_list()[1:3])
+    except (TypeError, ValueError):  # several inputs, or of unknown rank
+        return ()
+    return () if None in size else size
+
+
 def _scaling(interface, dtype, channels):
     """(scale, offset), float32 [1] or [C] each, for a model that takes `channels` (None: any) of type `dtype`."""
     scale, offset = interface.affine()
@@ -188,8 +198,9 @@ def _accepted(taken, size, numbers):
     if not size:
         return tf.TensorShape([None, height, width, channels])
     if not taken[1:3].is_compatible_with([size, size]):
-        advice = f"pass --input_size={height}" if height == width else "resize the pictures before, and leave it out"
-        raise ValueError(f"Expected input_size as the model takes it, {height}x{width}: {advice}. Received: {size}")
+        advice = (f"Try: --image_size={height} in its place, which loads the data at that size" if height == width else
+                  "Leave it out, and resize the images before")
+        raise ValueError(f"Expected input_size as the model takes it, {height}x{width}. Received: {size}. {advice}")
     return tf.TensorShape([None, None, None, channels])
 
 

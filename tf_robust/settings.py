@@ -1,6 +1,7 @@
 """What a training is told, beside the hyperparameters of its method and augmentations: the flags without a prefix."""
 
 import dataclasses
+import typing
 
 from tf_robust import devices, methods, models, optimizers
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
@@ -17,7 +18,10 @@ class Settings:
         download: fetch a TFDS set that is not there.
         label_map: file that tells, for data=folder:DIR, which of a model's columns each class folder is: lines "NAME COLUMN",
             or a JSON object.
-        image_size: side in pixels for pictures of varying size.
+        image_size: side in pixels that images are brought to; 0: for image files and images of varying size the input size of the
+            model that is measured, else their own if they all have one, else 224; other data sets are unchanged.
+        image_fit: how images of another size are brought to image_size: crop (cover it and cut off the rest; images of varying size
+            as in ImageNet's protocol, with random windows in training), stretch (ignore the aspect ratio), pad (with black).
         validation_share: share of the training set held out when the data set has no validation split.
         train_examples: train on only this many examples, stratified; 0: all.
         label_fraction: train on only this share of the training set, stratified, another for each seed.
@@ -60,7 +64,8 @@ class Settings:
     data_dir: str = ""
     download: bool = False
     label_map: str = ""
-    image_size: int = 224
+    image_size: int = 0
+    image_fit: typing.Literal["crop", "stretch", "pad"] = "crop"
     validation_share: float = 0.0
     train_examples: int = 0
     label_fraction: float = 1.0
@@ -104,6 +109,8 @@ class Settings:
             raise ValueError("Expected init_from or init_from_row. Received both")
         if not self.views:
             raise ValueError("Expected at least one view. Received: none")
-        for name in ("epochs", "batch_size", "steps_per_execution", "image_size"):
+        for name in ("epochs", "batch_size", "steps_per_execution"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Expected {name} >= 1. Received: {getattr(self, name)}")
+        if self.image_size < 0:
+            raise ValueError(f"Expected image_size >= 0 (0: chosen by the data and the model). Received: {self.image_size}")

@@ -206,6 +206,8 @@ def test_views_that_cut_windows_cut_them_from_the_whole_picture(views, tmp_path)
     for number in range(12):
         places = np.stack([columns, rows, 0 * rows + number], axis=2).astype(np.uint8)
         Image.fromarray(places).save(tmp_path / "train" / "a" / f"{number}.png")
+    if views[1] == "clean":  # of many sizes, of which training takes random windows
+        Image.fromarray(places[1:]).save(tmp_path / "train" / "a" / "0.png")
     uncoloured = functools.partial(VIEWS["simclr"], strength=0.0, blur=False, smallest=0.5)
     batches = data.training_batches(open_folder(tmp_path, "train"), 12, seed=1, views=[
         uncoloured if name == "simclr" else VIEWS[name] for name in views]).take(6)

@@ -21,7 +21,7 @@ def windows():
     """Height, width, whether mirrored, top and left of 300 random crops of a 30x40 picture."""
     rows, columns = np.meshgrid(np.arange(30.0), np.arange(40.0), indexing="ij")
     places = tf.constant(np.stack([rows, columns], axis=-1), tf.float32)  # a pixel says where it is
-    crops = tf.map_fn(lambda i: image_ops.random_resized_crop_flip(places, 100, tf.stack([i, 5])), tf.range(300),
+    crops = tf.map_fn(lambda i: image_ops.random_resized_crop_flip(places, 100, 100, tf.stack([i, 5])), tf.range(300),
                       fn_output_signature=tf.float32).numpy()
     rows, columns = crops[:, 49:51, 50, 0], crops[:, 50, 49:51, 1]  # away from the border interpolation is exact
     height, width = 100 * np.diff(rows)[:, 0], 100 * np.diff(columns)[:, 0]
@@ -50,7 +50,7 @@ def test_half_of_the_random_windows_are_mirrored(windows):
 def test_a_picture_that_no_window_fits_is_taken_whole():
     narrow = tf.random.stateless_uniform([200, 2, 3], [0, 0], 0, 255)
     whole = image_ops.resize(narrow, 8, 8)
-    crops = [image_ops.random_resized_crop_flip(narrow, 8, tf.constant([seed, 0])) for seed in range(20)]
+    crops = [image_ops.random_resized_crop_flip(narrow, 8, 8, tf.constant([seed, 0])) for seed in range(20)]
     mirrored = [np.array_equal(crop, whole[:, ::-1]) for crop in crops]
     assert all(flipped or np.array_equal(crop, whole) for crop, flipped in zip(crops, mirrored))
     assert 0 < sum(mirrored) < 20

@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import re
 
@@ -9,6 +10,7 @@ import tensorflow_datasets as tfds
 from tf_robust import data
 from tf_robust.data import tfds_sets
 from tf_robust.data.augment import crop_flip, patch_gaussian
+from tf_robust.data.fitting import Fit
 
 FIRST = {"train": 0, "validation": 100, "test": 200}  # the number of the first picture
 
@@ -117,8 +119,7 @@ def three_files(stream, tmp_path, monkeypatch):
     monkeypatch.setattr(tfds_sets, "WINDOW", 7)
     monkeypatch.setattr(tfds_sets.RecordSource, "_files", files)
     monkeypatch.setattr(tfds_sets.RecordSource, "_lengths", [5, 10, 9])
-    monkeypatch.setattr(tfds_sets.RecordSource, "varying_size", True)
-    return stream("ramps", "train")
+    return dataclasses.replace(stream("ramps", "train"), fit=Fit(8, 8, varying=True))
 
 
 def test_a_file_that_is_cut_short_is_named(three_files):
@@ -149,8 +150,8 @@ def test_augmented_batches_of_a_stream_go_on_where_the_epoch_was_left(three_file
         assert batches(skip) == whole[skip:]
 
 
-def test_a_streams_examples_know_their_place_in_the_fixed_order(three_files, monkeypatch):
-    monkeypatch.setattr(tfds_sets.RecordSource, "varying_size", False)  # pictures as they are
+def test_a_streams_examples_know_their_place_in_the_fixed_order(three_files):
+    three_files = dataclasses.replace(three_files, fit=None)  # images as they are
     whole = [image.tobytes() for image, _ in three_files.ordered(24).unbatch().as_numpy_iterator()]
     for image, _, position in three_files.epoch(3, 1, 4).unbatch().as_numpy_iterator():
         assert whole[position] == image.tobytes()
@@ -162,11 +163,11 @@ def test_a_stream_of_pictures_of_one_size_keeps_them(root, stream):
     np.testing.assert_array_equal(streamed, in_memory)
 
 
-def test_a_stream_of_pictures_of_many_sizes_crops_anew_in_every_epoch(stream, monkeypatch):
-    monkeypatch.setattr(tfds_sets.RecordSource, "varying_size", True)
+def test_a_stream_of_pictures_of_many_sizes_crops_anew_in_every_epoch(stream):
+    source = dataclasses.replace(stream("ramps", "train"), fit=Fit(8, 8, varying=True))
 
     def windows(seed, epoch):  # what is left of the ramp, whichever picture it is in
-        images = np.concatenate([images for images, *_ in stream("ramps", "train").epoch(seed, epoch, 4)])
+        images = np.concatenate([images for images, *_ in source.epoch(seed, epoch, 4)])
         return images - images[:, :1, :1].astype(int)
     for other in (windows(0, 1), windows(1, 0)):
         assert np.mean((windows(0, 0) == other).all(axis=(1, 2, 3))) < 0.1

@@ -1,12 +1,15 @@
-"""`folder:DIR`: pictures of any size in one subfolder a class, optionally below train/, validation/ and test/."""
+"""`folder:DIR`: image files of any size in one subfolder per class, optionally below train/, validation/ and test/."""
 
 import dataclasses
+import functools
 import os
 
 import numpy as np
+import PIL.Image
 import tensorflow as tf
 
 from tf_robust.data import image_ops
+from tf_robust.data.fitting import USUAL_SIZE, Fit
 from tf_robust.data.source import READ_AT_ONCE, Source, digest, epoch_order, example_seed, stratified_order, training_share
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
@@ -14,10 +17,13 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 
 @dataclasses.dataclass(frozen=True)
 class FileSource(Source):
-    """Picture files of any size: cropped at random in training, resized and centre-cropped otherwise."""
-    varying_size = True
+    """Image files. Those of `image_shape` are unchanged, others are brought to it by `fit`."""
     paths: tuple = ()
     labels: tuple = ()
+
+    @property
+    def cuts_windows(self):
+        return self.fit is not None
 
     def _read(self, path):
         channels = self.image_shape[-1]
@@ -25,15 +31,16 @@ class FileSource(Source):
         return tf.ensure_shape(image, [None, None, channels])
 
     def ordered(self, batch_size):
-        def crop(image, _):
-            return image_ops.center_crop_resized(image, self.image_shape[0])
-        return self._examples(tf.range(self.size), crop).map(lambda image, label, _: (image, label)).batch(batch_size)
+        return self._examples(tf.range(self.size), self._fitted).map(lambda image, label, _: (image, label)).batch(batch_size)
+
+    def _fitted(self, image, _):
+        return tf.ensure_shape(image, self.image_shape) if self.fit is None else self.fit.levels(image)
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
         def crop(image, i):
-            return image_ops.random_crops(image, self.image_shape[0], example_seed(seed, epoch, i), windows)
+            return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, i), windows)
         order = epoch_order(self.size, seed, epoch)[skip_batches * batch_size:]
-        return self._examples(order, crop, windows).batch(batch_size, drop_remainder=True)
+        return self._examples(order, crop if windows or self.varying_size else self._fitted, windows).batch(batch_size, drop_remainder=True)
 
     def _examples(self, order, crop, windows=()):
         """Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N], cropped by `crop(image, number)`.
@@ -66,27 +73,39 @@ class FileSource(Source):
     def fingerprint(self):
         """Of names, sizes in bytes and labels: reading all pictures would take as long as measuring."""
         names = [f"{'/'.join(path.split(os.sep)[-2:])} {os.path.getsize(path)}" for path in self.paths]
-        return digest("\n".join(names), np.asarray(self.labels))
+        return digest("\n".join(names), np.asarray(self.labels), self._changed())
 
 
-def open_folder(name, split, image_size, validation_share):
-    """The `FileSource` of `folder:DIR`; arguments as `sources.open_source`.
+def open_folder(name, split, size, fit, validation_share):
+    """The `FileSource` of `folder:DIR`.
 
     With train/ (and test/, perhaps validation/) below DIR those are the splits, and train/ names the classes; without
     validation/ a share of train/ is. Without train/, DIR itself is divided.
+
+    Args:
+        name, split, validation_share: as `sources.open_source`.
+        size: (height, width); empty: the size of the training files if they all have one, else 224x224.
+        fit: of `fitting.FITS`, what happens to files of another size.
     """
     root = os.path.expanduser(name.removeprefix("folder:"))
     if not os.path.isdir(root):
         raise FileNotFoundError(f"Expected a folder of pictures, one subfolder a class. Not found: {root}")
     train = os.path.join(root, "train")
-    if not os.path.isdir(train):
-        if {"val", "validation", "test"} & set(_subfolders(root)):
-            raise FileNotFoundError(f"Expected {train} beside the other splits. Not found")
-        return _three_ways(_read(name, split, root, _subfolders(root), image_size), split, validation_share or 0.1)
-    classes = _subfolders(train)
-    if split == "test" or has_validation(name, 0.0):
-        return _read(name, split, os.path.join(root, split), classes, image_size)
-    return training_share(_read(name, split, train, classes, image_size), split, validation_share)
+    divided = os.path.isdir(train)
+    if not divided and {"val", "validation", "test"} & set(_subfolders(root)):
+        raise FileNotFoundError(f"Expected {train} beside the other splits. Not found")
+    first = train if divided else root
+    classes = _subfolders(first)
+    base = os.path.join(root, split) if divided and (split == "test" or has_validation(name, 0.0)) else first
+    files = _files(split, base, classes)
+    size = size or _common_size(files if base == first else _files("train", first, classes)) or USUAL_SIZE
+    own = _common_size(files)
+    paths, labels = zip(*files)
+    source = FileSource(name, split, tuple(classes), (*size, 3), len(files), paths, labels,
+                        fit=None if own == size else Fit(*size, fit, varying=own is None))
+    if not divided:
+        return _three_ways(source, split, validation_share or 0.1)
+    return training_share(source, split, validation_share) if base == train and not has_validation(name, 0.0) else source
 
 
 def has_validation(name, validation_share):
@@ -100,19 +119,35 @@ def _subfolders(folder):
     return sorted(d for d in os.listdir(folder) if os.path.isdir(os.path.join(folder, d)) and not d.startswith("."))
 
 
-def _read(name, split, base, classes, image_size):
+def _files(split, base, classes):
+    """((path, label), ...) of the image files in the class folders of `base`."""
     if not os.path.isdir(base):
         raise FileNotFoundError(f"Expected {base}, with one subfolder a class, for the split {split!r}. Not found")
     unknown = set(_subfolders(base)) - set(classes)
     if unknown:
         raise ValueError(f"Expected only the classes of the training set in {base}. Received also: {sorted(unknown)}")
-    files = [(os.path.join(base, class_name, file), label) for label, class_name in enumerate(classes)
-             if os.path.isdir(os.path.join(base, class_name))
-             for file in sorted(os.listdir(os.path.join(base, class_name))) if file.lower().endswith(SUFFIXES)]
+    files = tuple((os.path.join(base, class_name, file), label) for label, class_name in enumerate(classes)
+                  if os.path.isdir(os.path.join(base, class_name))
+                  for file in sorted(os.listdir(os.path.join(base, class_name))) if file.lower().endswith(SUFFIXES))
     if not files:
         raise FileNotFoundError(f"Expected pictures ({', '.join(SUFFIXES)}) in the subfolders of {base}. Found none")
-    paths, labels = zip(*files)
-    return FileSource(name, split, tuple(classes), (image_size, image_size, 3), len(files), paths, labels)
+    return files
+
+
+@functools.lru_cache(maxsize=8)
+def _common_size(files):
+    """(height, width) of all image files, from their headers; None if they differ. Files that cannot be read do not count."""
+    common = None
+    for path, _ in files:
+        try:
+            with PIL.Image.open(path) as image:
+                size = image.size[::-1]
+        except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):  # reading it names the file
+            continue
+        if size != (common or size):
+            return None
+        common = size
+    return common
 
 
 def _three_ways(source, split, share):

@@ -53,15 +53,6 @@ def crop_at(images, tops, lefts, height, width):
     return tf.gather_nd(images, tf.stack([rows, columns], axis=-1), batch_dims=1)
 
 
-def center_crop_resized(image, size):
-    """One picture of any size: the shorter side to `size` * 256 / 224, then the centre (evaluation at 224: 256)."""
-    shape = tf.cast(tf.shape(image)[:2], tf.float32)
-    scaled = tf.cast(tf.round(shape * (size * 256 / 224) / tf.reduce_min(shape)), tf.int32)
-    image = resize(image, scaled[0], scaled[1])
-    top, left = (scaled[0] - size) // 2, (scaled[1] - size) // 2
-    return tf.clip_by_value(tf.ensure_shape(image[top:top + size, left:left + size], [size, size, image.shape[-1]]), 0, 255)
-
-
 def random_windows(count, shape, seed, smallest=0.08):
     """Windows of `smallest` to 100 % of the area, aspect 3/4 to 4/3: for each the first of ten drawn that fits, else all.
 
@@ -83,23 +74,24 @@ def random_windows(count, shape, seed, smallest=0.08):
     return tf.floor(tf.gather(draws, first, batch_dims=1)[:, 2:] * (shape - window + 1.0)), window
 
 
-def random_crops(image, size, seed, windows=()):
+def random_crops(image, height, width, seed, windows=()):
     """`random_resized_crop_flip` of one picture [H, W, C], 8 to 100 % of its area; with `windows` one for each of these smallest
-    shares, stacked: [len(windows), size, size, C]."""
+    shares, stacked: [len(windows), height, width, C]."""
     if not windows:
-        return random_resized_crop_flip(image, size, seed)
-    return tf.stack([random_resized_crop_flip(image, size, fold(seed, 2 + number), smallest) for number, smallest in enumerate(windows)])
+        return random_resized_crop_flip(image, height, width, seed)
+    return tf.stack([random_resized_crop_flip(image, height, width, fold(seed, 2 + number), smallest)
+                     for number, smallest in enumerate(windows)])
 
 
-def random_resized_crop_flip(image, size, seed, smallest=0.08):
+def random_resized_crop_flip(image, height, width, seed, smallest=0.08):
     """One picture of any size: a window of `smallest` to 100 % of the area, resized; half of them mirrored.
 
     Args:
-        image: [H, W, C], any scale. size: side of the result in pixels. seed: int [2].
+        image: [H, W, C], any scale. height, width: of the result in pixels. seed: int [2].
     """
     corner, window = random_windows(1, tf.cast(tf.shape(image)[:2], tf.float32), seed, smallest)
     corner, window = tf.cast(corner[0], tf.int32), tf.cast(window[0], tf.int32)
-    image = resize(image[corner[0]:corner[0] + window[0], corner[1]:corner[1] + window[1]], size, size)
+    image = resize(image[corner[0]:corner[0] + window[0], corner[1]:corner[1] + window[1]], height, width)
     mirror = philox.uniform([], fold(seed, 1)) < 0.5
     return tf.clip_by_value(tf.where(mirror, image[:, ::-1], image), 0, 255)
 

@@ -43,7 +43,7 @@ def training_batches(source, batch_size, *, seed, step=0, augmentations=(), view
         Dataset of `Batch`, without end.
     """
     first, skipped = divmod(step, steps_per_epoch(source, batch_size))
-    windows = smallest_windows(views) if source.varying_size else ()
+    windows = smallest_windows(views) if source.cuts_windows else ()
     if windows:  # cut from the whole picture, in its own resolution
         views = [functools.partial(view, smallest=1.0) for view in views]
 

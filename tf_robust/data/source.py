@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import philox
+from tf_robust.data.fitting import Fit
 
 READ_AT_ONCE = max(2, os.cpu_count() or 2)  # pictures
 _SUBSET_SEED = 20210101  # a fixed draw: every method sees the same subset
@@ -22,7 +23,9 @@ class Source:
         name: what was asked for. split: train, validation or test.
         class_names: a name per label. image_shape: (H, W, C), the same for all pictures.
         size: number of examples.
-        varying_size: pictures come in many sizes and are cropped to `image_shape`.
+        fit: how images of other sizes become `image_shape`; None: they have that size, and are unchanged.
+        varying_size: images come in many sizes, of which training takes random windows.
+        cuts_windows: whether `epoch` can cut views' windows from images in their own size.
         positions: int [size], each example's place in the set that this is a subset of.
         class_mask: the columns of the logits that count, where labels name a few of a model's many classes; None: all.
     """
@@ -33,8 +36,7 @@ class Source:
     size: int
     kept: np.ndarray = dataclasses.field(default=None, kw_only=True)
     class_mask: tuple = dataclasses.field(default=None, kw_only=True)
-
-    varying_size = False
+    fit: Fit = dataclasses.field(default=None, kw_only=True)
 
     def __len__(self):
         return self.size
@@ -42,6 +44,22 @@ class Source:
     @property
     def num_classes(self):
         return len(self.class_names)
+
+    cuts_windows = False
+
+    @property
+    def varying_size(self):
+        return self.fit is not None and self.fit.random_windows
+
+    def resized(self, size, how):
+        """The same source with images of `size`, (height, width): itself if they have it, or if `size` is empty."""
+        if not size or tuple(size) == tuple(self.image_shape[:2]):
+            return self
+        return dataclasses.replace(self, image_shape=(*size, self.image_shape[2]), fit=Fit(*size, how))
+
+    def _changed(self):
+        """What a fingerprint says of `fit`: nothing of ImageNet's protocol, which is the usual one for images of many sizes."""
+        return "" if self.fit is None or self.fit.random_windows else str(self.fit)
 
     @property
     def positions(self):
@@ -63,7 +81,7 @@ class Source:
         """Dataset of (uint8 [B, H, W, C], int64 [B], int64 [B]), the last each example's place in the fixed order, in the epoch's
         own order, whole batches only, without the first `skip_batches`. epoch, skip_batches: int, or int64 tensors.
 
-        windows: of a source of varying size, for each view the smallest share of a picture's area that its own window may have:
+        windows: of a source with `cuts_windows`, for each view the smallest share of a picture's area that its own window may have:
         the pictures are [B, len(windows), H, W, C] then.
         """
         raise NotImplementedError
@@ -86,22 +104,24 @@ class ArraySource(Source):
         return cls(name, split, class_names, images.shape[1:], len(images), images, labels)
 
     def ordered(self, batch_size):
-        return tf.data.Dataset.from_tensor_slices((self.images, self.labels)).batch(batch_size)
+        batches = tf.data.Dataset.from_tensor_slices((self.images, self.labels)).batch(batch_size)
+        return batches if self.fit is None else batches.map(lambda images, labels: (self.fit.levels(images), labels))
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
         del windows  # pictures of one size, of which views cut them
         images, labels = tf.constant(self.images), tf.constant(self.labels)
         order = epoch_order(self.size, seed, epoch)
         batches = tf.data.Dataset.from_tensor_slices(order).skip(skip_batches * batch_size)
+        change = tf.identity if self.fit is None else self.fit.levels
         return batches.batch(batch_size, drop_remainder=True).map(
-            lambda i: (tf.gather(images, i), tf.gather(labels, i), tf.cast(i, tf.int64)))
+            lambda i: (change(tf.gather(images, i)), tf.gather(labels, i), tf.cast(i, tf.int64)))
 
     def subset(self, indices):
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], images=self.images[indices],
                                    labels=self.labels[indices])
 
     def fingerprint(self):
-        return digest(self.images, self.labels)
+        return digest(self.images, self.labels, self._changed())
 
 
 def digest(*parts):

@@ -10,6 +10,7 @@ import functools
 import numpy as np
 
 from tf_robust.data import corner_digits, folders, tfds_sets, toy
+from tf_robust.data.fitting import FITS
 from tf_robust.data.source import ArraySource, stratified_order
 from tf_robust.errors import unknown
 
@@ -17,14 +18,18 @@ SPLITS = ("train", "validation", "test")
 EMBEDDED = {"digits": 10, "synthetic_digits": 15, "toy": 2, "toy_band": 2}  # classes
 
 
-def open_source(name, split, data_dir=None, *, image_size=224, validation_share=0.0, examples=0, download=False):
+def open_source(name, split, data_dir=None, *, image_size=0, image_fit="crop", default_size=(), validation_share=0.0, examples=0,
+                download=False):
     """One split of a data set as a `Source`.
 
     Args:
         name: `digits`, `synthetic_digits`, `synthetic_mnist`, `toy`, `toy_band`, a TFDS name, or `folder:DIR`.
         split: `train`, `validation` or `test`.
         data_dir: where TFDS keeps its sets; None for its default (~/tensorflow_datasets).
-        image_size: side in pixels to which pictures of varying size are cropped.
+        image_size: side in pixels that all images are brought to; 0: `default_size` for image files and images of varying size, else
+            their own.
+        image_fit: `crop`, `stretch` or `pad`: how images of another size are brought to it; see `fitting.Fit`.
+        default_size: (height, width), say of a model's input; empty: the size of image files that all have one, else 224x224.
         validation_share: share of the training set held out as `validation` when the set has no validation split
             of its own; stratified, fixed.
         examples: keep only this many examples, stratified and nested; 0 keeps all.
@@ -38,15 +43,18 @@ def open_source(name, split, data_dir=None, *, image_size=224, validation_share=
         raise unknown("split", split, SPLITS)
     if not 0.0 <= validation_share < 1.0:
         raise ValueError(f"Expected validation_share in [0, 1). Received: {validation_share}")
+    if image_fit not in FITS:
+        raise unknown("image_fit", image_fit, FITS)
+    size = (image_size, image_size) if image_size else ()
     if name.startswith("folder:"):
-        source = folders.open_folder(name, split, image_size, validation_share)
+        source = folders.open_folder(name, split, size or tuple(default_size), image_fit, validation_share)
     elif name in EMBEDDED:
-        source = _embedded(name, split)
+        source = _embedded(name, split).resized(size, image_fit)
     elif name == "synthetic_mnist":
-        source = _synthetic_mnist(split, data_dir, download)
+        source = _synthetic_mnist(split, data_dir, download).resized(size, image_fit)
     else:
-        source = tfds_sets.open_tfds(name, split, data_dir, image_size=image_size, validation_share=validation_share,
-                                     download=download)
+        source = tfds_sets.open_tfds(name, split, data_dir, size=size, fit=image_fit, default_size=tuple(default_size),
+                                     validation_share=validation_share, download=download)
     if not 0 <= examples <= source.size:
         raise ValueError(f"Expected examples >= 0 and at most {source.size} examples, the size of {name} ({split}). Received: {examples}")
     if examples and not hasattr(source, "subset"):

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.data import image_ops
+from tf_robust.data.fitting import Fit
 from tf_robust.data.folders import SUFFIXES, FileSource
 from tf_robust.data.source import ArraySource
 
@@ -55,13 +56,14 @@ def _files(source, root):
     if lost:
         raise FileNotFoundError(f"Expected a stylized picture for each of the {len(source)} pictures of {source.name}. "
                                 f"Missing: {len(lost)}, the first {lost[0]}")
-    return dataclasses.replace(source, size=2 * len(source), kept=np.tile(source.positions, 2),
+    fit = source.fit or Fit(*source.image_shape[:2], "stretch")  # which changes no image of this size
+    return dataclasses.replace(source, size=2 * len(source), kept=np.tile(source.positions, 2), fit=fit,
                                paths=(*source.paths, *found), labels=(*source.labels, *source.labels))
 
 
 def _arrays(source, root):
     pictures = _pictures(root, source.class_names, source.class_names)
-    images = np.stack([_read(path, source.image_shape) for name in source.class_names for path in pictures[name]])
+    images = np.stack([_read(path, source.images.shape[1:]) for name in source.class_names for path in pictures[name]])
     labels = np.repeat(np.arange(source.num_classes), [len(pictures[name]) for name in source.class_names])
     return dataclasses.replace(source, size=len(source) + len(images), kept=None,
                                images=np.concatenate([source.images, images]), labels=np.concatenate([source.labels, labels]))

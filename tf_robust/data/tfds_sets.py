@@ -12,6 +12,7 @@ import tensorflow as tf
 from google.protobuf import json_format
 
 from tf_robust.data import image_ops
+from tf_robust.data.fitting import USUAL_SIZE, Fit
 from tf_robust.data.source import READ_AT_ONCE, ArraySource, Source, digest, epoch_order, example_seed, training_share
 from tf_robust.errors import unknown
 
@@ -32,10 +33,16 @@ class RecordSource(Source):
     builder: object = None
     tfds_split: str = ""
 
-    def _example(self, crop):
+    @property
+    def cuts_windows(self):
+        return self.fit is not None
+
+    def _example(self, crop=None):
+        """A function (position, record) -> (uint8 image, label). crop: (image, position) -> image, in place of `fit`."""
         decoders = {"image": _skip_decoding()}
         features, channels = self.builder.info.features, self.image_shape[-1]
-        crop = crop if self.varying_size else lambda image, _: tf.ensure_shape(image, self.image_shape)
+        fit = tf.identity if self.fit is None else self.fit.levels
+        crop = crop or (lambda image, _: tf.ensure_shape(fit(image), self.image_shape))
 
         def example(position, record):
             fields = features.deserialize_example(record, decoders=decoders)
@@ -44,10 +51,6 @@ class RecordSource(Source):
             image = image if image.dtype == tf.uint8 else tf.cast(tf.round(image), tf.uint8)
             return image, tf.cast(fields["label"], tf.int64)
         return example
-
-    @property
-    def varying_size(self):
-        return None in self.builder.info.features["image"].shape
 
     @property
     def _files(self):
@@ -59,13 +62,13 @@ class RecordSource(Source):
         return self.builder.info.splits[self.tfds_split].shard_lengths
 
     def ordered(self, batch_size):
-        crop = self._example(lambda image, _: image_ops.center_crop_resized(image, self.image_shape[0]))
         records = tf.data.TFRecordDataset(self._files).enumerate()
-        return records.map(crop, READ_AT_ONCE, deterministic=True).batch(batch_size)
+        return records.map(self._example(), READ_AT_ONCE, deterministic=True).batch(batch_size)
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
-        crop = self._example(lambda image, position: image_ops.random_crops(
-            image, self.image_shape[0], example_seed(seed, epoch, position), windows))
+        def random_windows(image, position):
+            return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, position), windows)
+        crop = self._example(random_windows if windows or self.varying_size else None)
         files, firsts = tf.constant(self._files), tf.constant(np.cumsum([0, *self._lengths[:-1]]), tf.int64)
         order = epoch_order(len(self._files), seed, epoch)
         records = tf.data.Dataset.from_tensor_slices((tf.gather(files, order), tf.gather(firsts, order))).interleave(
@@ -86,7 +89,7 @@ class RecordSource(Source):
     def fingerprint(self):
         """Of the set's name and version and the number of examples in each file."""
         info = self.builder.info
-        return digest(f"{info.full_name} {self.tfds_split} {self._lengths} {self.image_shape}")
+        return digest(f"{info.full_name} {self.tfds_split} {self._lengths} {self.image_shape}", self._changed())
 
 
 @contextlib.contextmanager
@@ -144,7 +147,7 @@ def _skip_decoding():
     return tfds.decode.SkipDecoding()
 
 
-def open_tfds(name, split, data_dir, *, image_size=224, validation_share=0.0, download=False):
+def open_tfds(name, split, data_dir, *, size=(), fit="crop", default_size=(), validation_share=0.0, download=False):
     """One split of a TFDS set; arguments as `sources.open_source`."""
     builder = builder_of(name, data_dir, download)
     splits, features = builder.info.splits, builder.info.features
@@ -153,18 +156,19 @@ def open_tfds(name, split, data_dir, *, image_size=224, validation_share=0.0, do
     tfds_split = {"train": "train", "validation": "validation" if own else "train", "test": final}[split]
     if tfds_split not in splits:
         raise ValueError(f"{name} has no split {tfds_split!r}. It has: {', '.join(splits)}")
-    shape, size = features["image"].shape, splits[tfds_split].num_examples
+    shape, count = features["image"].shape, splits[tfds_split].num_examples
     class_names = features["label"].names
     if _fits_memory(builder.info):
         images, labels = _read_arrays(name, tfds_split, data_dir)
-        source = ArraySource.of(name, split, images, labels, class_names)
+        source = ArraySource.of(name, split, images, labels, class_names).resized(size, fit)
         return source if own or split == "test" else training_share(source, split, validation_share)
     if split != "test" and not own and (validation_share or split == "validation"):
         raise ValueError(f"{name} is read as a stream and has no validation split of its own. "
                          f"Expected validation_share=0. Received: {validation_share} (split {split!r})")
-    if None in shape:
-        shape = (image_size, image_size, shape[-1])
-    return RecordSource(name, split, tuple(class_names), shape, size, builder, tfds_split)
+    if None not in shape:
+        return RecordSource(name, split, tuple(class_names), shape, count, builder, tfds_split).resized(size, fit)
+    size = size or default_size or USUAL_SIZE
+    return RecordSource(name, split, tuple(class_names), (*size, shape[-1]), count, builder, tfds_split, fit=Fit(*size, fit, varying=True))
 
 
 @functools.lru_cache(maxsize=4)

@@ -22,7 +22,8 @@ def card_of(source, measuring, training_source):
     """
     card = {"data": {"name": source.name, "split": source.split, "pictures": len(source),
                      "fingerprint": source.fingerprint(), "picture_shape": list(source.image_shape),
-                     "class_mask": f"{len(source.class_mask)} classes" if source.class_mask else "none"}}
+                     "class_mask": f"{len(source.class_mask)} classes" if source.class_mask else "none",
+                     **({"image_fit": str(source.fit)} if source.fit else {})}}
     chosen, shape = set(measuring.evaluations), source.image_shape
     if chosen & {"noise", "noise_floor"}:
         card["noise"] = {"seed": NOISE_SEED, "rate": corruptions.RATE, "deviations_of": training_source.fingerprint()}

@@ -74,9 +74,9 @@ class Maker:
 
 def read_block(source, first, last):
     """The pictures `first`..`last` - 1 of a source in its fixed order: (uint8 [n, H, W, C], int64 labels [n])."""
-    if isinstance(source, ArraySource):
+    if isinstance(source, ArraySource) and source.fit is None:
         return source.images[first:last], source.labels[first:last]
-    if isinstance(source, FileSource):
+    if isinstance(source, (ArraySource, FileSource)):
         batches = source.subset(np.arange(first, last)).ordered(_READ)
     elif isinstance(source, RecordSource):
         batches = _RecordRange(**vars(source), first=first, last=last).ordered(_READ)
@@ -93,9 +93,8 @@ class _RecordRange(RecordSource):
     last: int = 0
 
     def ordered(self, batch_size):
-        crop = self._example(lambda image, _: image_ops.center_crop_resized(image, self.image_shape[0]))
         ends = np.cumsum(self.builder.info.splits[self.tfds_split].shard_lengths)
         file = int(np.searchsorted(ends, self.first, side="right"))
         before = self.first - int(ends[file - 1]) if file else self.first
         records = tf.data.TFRecordDataset(self._files[file:]).skip(before).take(self.last - self.first)
-        return records.enumerate().map(crop, READ_AT_ONCE, deterministic=True).batch(batch_size)
+        return records.enumerate().map(self._example(), READ_AT_ONCE, deterministic=True).batch(batch_size)

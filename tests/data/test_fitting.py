@@ -1,0 +1,125 @@
+"""Images of one size arrive unchanged; others are cropped, stretched or padded, as Pillow does it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image, ImageOps
+
+from tf_robust import data
+from tf_robust.data.fitting import Fit
+from tests.data.test_folders import picture, write
+
+HEIGHT, WIDTH = 24, 30
+BILINEAR = Image.Resampling.BILINEAR
+
+
+def by_pillow(image, how):
+    if how == "stretch":
+        return image.resize((WIDTH, HEIGHT), BILINEAR)
+    if how == "pad":
+        return ImageOps.pad(image, (WIDTH, HEIGHT), BILINEAR)
+    scale = max(WIDTH / image.width, HEIGHT / image.height)
+    covering = image.resize((round(scale * image.width), round(scale * image.height)), BILINEAR)
+    left, top = (covering.width - WIDTH) // 2, (covering.height - HEIGHT) // 2
+    return covering.crop((left, top, left + WIDTH, top + HEIGHT))
+
+
+@pytest.mark.parametrize("how", ["crop", "stretch", "pad"])
+@pytest.mark.parametrize("number", range(4))
+def test_an_image_is_brought_to_a_size_as_pillow_does_it(how, number):
+    original = picture(number)
+    found = Fit(HEIGHT, WIDTH, how).levels(tf.constant(np.asarray(original))).numpy().astype(int)
+    wanted = np.asarray(by_pillow(original, how), int)
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, atol=2)
+    if how == "pad":
+        np.testing.assert_array_equal((found.max(axis=2) == 0).all(axis=0), (wanted.max(axis=2) == 0).all(axis=0))
+
+
+@pytest.mark.parametrize("how", ["crop", "stretch", "pad"])
+def test_an_image_of_the_size_is_unchanged(how):
+    image = np.random.RandomState(0).randint(256, size=(2, HEIGHT, WIDTH, 3)).astype(np.uint8)
+    np.testing.assert_array_equal(Fit(HEIGHT, WIDTH, how).levels(tf.constant(image)), image)
+
+
+def test_an_unknown_fit_is_refused():
+    with pytest.raises(ValueError, match="Did you mean 'stretch'"):
+        data.open_source("digits", "test", image_fit="strech")
+
+
+@pytest.fixture(scope="module")
+def equal(tmp_path_factory):
+    """Noise, 20x18, which no resizing would leave as it is."""
+    root, random = tmp_path_factory.mktemp("equal"), np.random.RandomState(0)
+    for split, count in (("train", 6), ("test", 4)):
+        (root / split / "cat").mkdir(parents=True)
+        for i in range(count):
+            Image.fromarray(random.randint(256, size=(20, 18, 3)).astype(np.uint8)).save(root / split / "cat" / f"{i}.png")
+    return root
+
+
+def files(root, split):
+    return np.stack([np.asarray(Image.open(path)) for path in sorted((root / split / "cat").iterdir())])
+
+
+def images(source):
+    return np.concatenate([batch for batch, _ in source.ordered(3).as_numpy_iterator()])
+
+
+@pytest.mark.parametrize("options", [{}, {"image_fit": "pad"}])
+def test_files_of_one_size_arrive_unchanged(equal, options):
+    for split in ("train", "test"):
+        source = data.open_source(f"folder:{equal}", split, **options)
+        assert source.image_shape == (20, 18, 3) and source.fit is None and not source.varying_size
+        np.testing.assert_array_equal(images(source), files(equal, split))
+    whole = files(equal, "train")
+    for image, _, position in data.open_source(f"folder:{equal}", "train").epoch(0, 0, 2).unbatch().as_numpy_iterator():
+        np.testing.assert_array_equal(image, whole[position])  # in training, too
+
+
+def test_square_files_of_the_size_that_is_asked_for_arrive_unchanged(tmp_path):
+    (tmp_path / "train" / "cat").mkdir(parents=True)
+    pixels = np.random.RandomState(1).randint(256, size=(32, 32, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "train" / "cat" / "0.png")
+    for options in ({}, {"image_size": 32}, {"default_size": (32, 32)}):
+        np.testing.assert_array_equal(images(data.open_source(f"folder:{tmp_path}", "train", **options)), [pixels])
+
+
+@pytest.mark.parametrize("how", ["crop", "stretch", "pad"])
+def test_files_of_one_size_are_brought_to_a_models_size_in_training_as_in_evaluation(equal, how):
+    source = data.open_source(f"folder:{equal}", "train", default_size=(HEIGHT, WIDTH), image_fit=how)
+    wanted = np.stack([by_pillow(Image.fromarray(image), how) for image in files(equal, "train")])
+    np.testing.assert_allclose(images(source).astype(int), wanted.astype(int), atol=2)
+    for image, _, position in source.epoch(1, 0, 3).unbatch().as_numpy_iterator():
+        np.testing.assert_array_equal(image, images(source)[position])
+
+
+def test_the_size_that_is_asked_for_precedes_the_models(equal):
+    assert data.open_source(f"folder:{equal}", "test", image_size=16, default_size=(24, 24)).image_shape == (16, 16, 3)
+    assert data.open_source("digits", "test", default_size=(24, 24)).image_shape == (28, 28, 1)  # neither files nor of varying size
+
+
+def test_files_of_many_sizes_are_224_pixels_unless_something_else_is_asked_for(tmp_path):
+    write(tmp_path / "train", {"cat": 4})
+    source = data.open_source(f"folder:{tmp_path}", "train")
+    assert source.image_shape == (224, 224, 3) and source.varying_size
+    assert str(source.fit) == "resized to cover 256x256, center-cropped to 224x224"
+    assert not data.open_source(f"folder:{tmp_path}", "train", image_fit="stretch").varying_size
+
+
+def test_test_files_of_another_size_are_brought_to_that_of_the_training_files(equal, tmp_path):
+    (tmp_path / "train").symlink_to(equal / "train")
+    (tmp_path / "test" / "cat").mkdir(parents=True)
+    Image.fromarray(np.full((40, 36, 3), 7, np.uint8)).save(tmp_path / "test" / "cat" / "0.png")
+    source = data.open_source(f"folder:{tmp_path}", "test")
+    np.testing.assert_array_equal(images(source), np.full((1, 20, 18, 3), 7))
+    assert str(source.fit) == "resized to cover 20x18, center-cropped"
+
+
+def test_embedded_sets_are_resized_when_a_size_is_asked_for():
+    plain, large = (data.open_source("digits", "test", image_size=size, examples=20, image_fit="stretch") for size in (0, 40))
+    assert large.image_shape == (40, 40, 1) and plain.fingerprint() != large.fingerprint()
+    wanted = [np.asarray(Image.fromarray(image[..., 0]).resize((40, 40), BILINEAR), int) for image in plain.images]
+    np.testing.assert_allclose(images(large)[..., 0].astype(int), wanted, atol=1)
+    trained, _, positions = next(large.epoch(0, 0, 5).as_numpy_iterator())
+    np.testing.assert_array_equal(trained, images(large)[positions])
