@@ -22,6 +22,7 @@ from tf_robust.command_line import define_flags, parsed, read, runs_of, text_of
 from tf_robust.data import service
 from tf_robust.errors import message_of
 from tf_robust.files import write_json
+from tf_robust.suggestions import MEASURED_ON, WHERE, command, flags_of, suggest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -88,16 +89,18 @@ def sweep(values, names):
     evaluations, failures = suites.run_all(runs, folder_of)
     if not evaluations:
         raise ValueError("\n".join(["All runs failed.", *failures]))
-    report(workdir, evaluations, runs[0], {"title": f"{table['title']}: {values.sweep}", "notes": failures})
+    report(workdir, evaluations, runs[0], {"title": f"{table['title']}: {values.sweep}", "notes": failures}, {})
     best, said = sweeps.best(evaluations, values.sweep_measure)
     measured = []
     for run in runs_at(next(point for point in points if sweeps.name_of(point) == best), "test"):
         folder = os.path.join(workdir, "test", f"seed_{run.seed}")
         measured.append({**run.measure(os.path.join(folder_of(run), "saved_model"), folder), "measured_in": folder})
         write_json(os.path.join(folder, "evaluation.json"), measured[-1])
-    chosen = " ".join(f"--{setting}" for setting in best.split(","))
+    given = [f"--{name}={text_of(values[name].value)}" for name in names
+             if values[name].present and name not in ("sweep", "sweep_measure", "workdir", "seeds")]
+    chosen = [f"--{name}={text}" for name, text in next(point for point in points if sweeps.name_of(point) == best).items()]
     report(os.path.join(workdir, "test"), measured, None, {"title": f"{best}, chosen on validation, on the test set", "notes": [said]},
-           f"the same command with {chosen} in place of --sweep, and several --seeds")
+           {"train it with more seeds": command(*given, *chosen, "--seeds=0,1,2", f"--workdir={workdir}/chosen")})
     print("\n".join([said, *failures]))
 
 
@@ -132,8 +135,8 @@ def train(values, names):
         with one.claimed(folder):
             one.train(folder)
         if one.chief:
-            print(f"Model:   {os.path.join(folder, 'saved_model')}\n"
-                  f"Next:    python run_experiment.py --mode=evaluate --workdir={folder} measures it")
+            print(f"Model:   {os.path.join(folder, 'saved_model')}")
+            suggest({"measure it": command("--mode=evaluate", f"--workdir={folder}", *flags_of(one, WHERE))})
 
 
 def evaluate(values, names):
@@ -155,7 +158,7 @@ def evaluate(values, names):
     write_json(os.path.join(workdir, "evaluation.json"), found)
     beside = os.path.join(os.path.dirname(os.path.normpath(workdir)) or ".", "*")
     report(workdir, [{**found, "measured_in": workdir}], first, {"title": f"{path} on {first.settings.data}"},
-           f"python run_experiment.py --mode=report --runs='{beside}' compares it with what is beside it")
+           {"compare it with the runs beside it": command("--mode=report", f"--runs={beside}")})
     shortfalls = evaluation.shortfalls(found["rows"], requirements)
     if shortfalls:
         sys.exit("\n".join(["Not reached:", *shortfalls]))
@@ -178,9 +181,9 @@ def corrupt(values, names):
     workdir = values.workdir or os.path.join("runs", name)
     waiting = prepared.write(run.measured_source, workdir, writing, recipe)
     if not waiting:
-        print(f"Written: {workdir}  (card.json says how, sheet.png shows it)\n"
-              f"Next:    python run_experiment.py --mode=evaluate --saved_model=DIR --data={run.settings.data} "
-              f"--evaluations=clean,corruptions --corruptions_from={workdir}")
+        print(f"Written: {workdir}  (card.json says how, sheet.png shows it)")
+        suggest({"measure a model on it": command("--mode=evaluate", "--saved_model=DIR", *flags_of(run, MEASURED_ON),
+                                                  "--evaluations=clean,corruptions", f"--corruptions_from={workdir}")})
 
 
 def serve(values, _):
@@ -208,7 +211,7 @@ def compare(values, _):
         alone = len(by_data) == 1
         part = workdir if alone else os.path.join(workdir, as_folder(f"{name}-{split}"))
         report(part, found, None, table if alone else {**table, "title": f"{table['title']}: {name}, {split}"},
-               "" if values.suite else "--suite=FOLDER of flagfiles puts a paper's numbers beside these")
+               {} if values.suite else {"put a paper's numbers beside these": "add --suite=FOLDER, a folder of flagfiles"})
 
 
 def finish(workdir, runs, folder_of, table):
@@ -218,29 +221,23 @@ def finish(workdir, runs, folder_of, table):
     if not runs[0].chief:
         print("Trained along; the first worker writes and measures.")
     if evaluations:
-        told = {name: getattr(runs[0].settings, name) for name in ("data", "data_dir") if getattr(runs[0].settings, name)}
-        told = " ".join(f"--{name}={value}" for name, value in told.items())
+        trained = os.path.dirname(evaluations[0]["saved_model"])
         report(workdir, evaluations, runs[0], {**table, "notes": [*table.get("notes", ()), *failures]},
-               f"python run_experiment.py --mode=evaluate --saved_model={evaluations[0]['saved_model']} {told} "
-               f"--evaluations=clean,corruptions,adversarial measures more of a model\n"
-               f"         tensorboard --logdir={workdir} shows the training")
+               {"measure more of a model": command("--mode=evaluate", f"--workdir={trained}", *flags_of(runs[0], WHERE),
+                                                   "--evaluations=clean,corruptions,adversarial"),
+                "see the training": shlex.join(["tensorboard", f"--logdir={workdir}"])})
     if failures:
         raise ValueError("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
 
 
-def report(workdir, evaluations, first_run, table, following=""):
-    """Writes and prints a report; `following`: what to try next."""
-    comparison.write_report(workdir, evaluations, title=table["title"], command=command_line(), run=first_run, suite=table)
+def report(workdir, evaluations, first_run, table, following):
+    """Writes and prints a report; following: {purpose: command} of what to do next."""
+    comparison.write_report(workdir, evaluations, title=table["title"], command=command(*sys.argv[1:]), run=first_run, suite=table)
     print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
     print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")
     for found in evaluations[:6]:
         print(f"Model:   {found['saved_model']}  ({found['row']}, seed {found['seed']})")
-    if following:
-        print(f"Next:    {following}")
-
-
-def command_line():
-    return " ".join(["python run_experiment.py", *map(shlex.quote, sys.argv[1:])])
+    suggest(following)
 
 
 @contextlib.contextmanager
@@ -268,6 +265,7 @@ def read_flags(argv):
 def main(_):
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
+        tf.get_logger().setLevel("ERROR")  # it counts graphs that are traced anew, as many runs in one process do
     values = flags.FLAGS
     if len(sys.argv) == 1:
         values = parsed(["--mode=suite", "--suite=flags/quickstart"])
