@@ -1,0 +1,87 @@
+"""Image files, the size that a model takes, and what is printed and recorded about the way from one to the other."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.test_run_experiment import SMALL, little_drawn, main, pictures  # noqa: F401
+from tf_robust import api, loading
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """32x32 noise whose class is in single pixels, which resizing would mix."""
+    root, random = tmp_path_factory.mktemp("sizes"), np.random.RandomState(0)
+    for split, count in (("train", 1), ("test", 12)):
+        for label in (0, 1):
+            os.makedirs(root / "images" / split / str(label))
+            for i in range(count):
+                image = random.randint(256, size=(32, 32, 3)).astype(np.uint8)
+                image[0, 0] = 255 * label
+                Image.fromarray(image).save(root / "images" / split / str(label) / f"{i}.png")
+    return root
+
+
+def corner_model(side):
+    """Logits from the pixel at the upper left alone."""
+    images = keras.Input([side, side, 3])
+    corner = keras.layers.GlobalAveragePooling2D()(keras.layers.Cropping2D([[0, side - 1], [0, side - 1]])(images))
+    logits = keras.layers.Dense(2, kernel_initializer=keras.initializers.Constant([[-1.0, 1.0]] * 3),
+                                bias_initializer=keras.initializers.Constant([1.5, -1.5]))(corner)
+    return keras.Model(images, logits)
+
+
+def evaluate(model, data, folder, *flags):
+    main("--mode=evaluate", f"--saved_model={model}", f"--data={data}", "--evaluations=clean", f"--workdir={folder}", *flags)
+    with open(f"{folder}/evaluation.json") as file:
+        return json.load(file)
+
+
+@pytest.mark.parametrize("flags", [[], ["--image_size=32"], ["--input_size=32"]])
+def test_files_of_a_models_size_reach_it_unchanged(folder, tmp_path, capsys, flags):
+    corner_model(32).save(tmp_path / "model.keras")
+    found = evaluate(tmp_path / "model.keras", f"folder:{folder}/images", tmp_path / "out", *flags)
+    assert found["rows"][0]["value"] == 1.0 and found["card"]["data"]["picture_shape"] == [32, 32, 3]
+    assert "image_fit" not in found["card"]["data"] and "Note" not in capsys.readouterr().out
+
+
+def test_files_are_brought_to_a_models_size_which_is_printed_once_and_recorded(folder, tmp_path, capsys):
+    corner_model(16).save(tmp_path / "model.keras")
+    for how, text in (("crop", "resized to cover 16x16, center-cropped"), ("pad", "resized to fit inside 16x16, padded with black")):
+        found = evaluate(tmp_path / "model.keras", f"folder:{folder}/images", tmp_path / how, f"--image_fit={how}")
+        assert found["card"]["data"]["image_fit"] == text and found["card"]["data"]["picture_shape"] == [16, 16, 3]
+        assert capsys.readouterr().out.count(f"Note: images of folder:{folder}/images (test) are {text}.") == 1
+
+
+def test_a_model_in_python_gets_files_of_its_size(folder):
+    assert api.evaluate(corner_model(32), data=f"folder:{folder}/images", evaluations="clean") == {"clean": 1.0}
+    assert loading.image_size_of(corner_model(16)) == (16, 16) and loading.image_size_of(lambda images: images) == ()
+
+
+def test_other_data_are_refused_with_advice_to_load_them_at_the_models_size(tmp_path, capsys):
+    images = keras.Input([24, 24, 1])
+    keras.Model(images, keras.layers.Dense(10)(keras.layers.Flatten()(images))).save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match=r"Received: \[28, 28, 1\]. Try: --image_size=24, which loads the data at the model's size"):
+        evaluate(tmp_path / "model.keras", "digits", tmp_path / "out")
+    found = evaluate(tmp_path / "model.keras", "digits", tmp_path / "out", "--image_size=24", "--subset=10")  # as advised
+    assert found["card"]["data"]["picture_shape"] == [24, 24, 1]
+
+
+@pytest.mark.parametrize("how", ["crop", "stretch"])
+def test_an_exported_model_records_the_fit_and_applies_it_to_encoded_images(pictures, tmp_path, how):
+    main("--mode=train", pictures, *SMALL, f"--image_fit={how}", f"--workdir={tmp_path}")
+    with open(tmp_path / "saved_model" / "card.json") as file:
+        text = json.load(file)["input"]["encoded"]
+    assert text == {"crop": "resized to cover 16x16, center-cropped", "stretch": "resized to 16x16, whatever the aspect ratio"}[how]
+    image = Image.fromarray(np.random.RandomState(0).randint(256, size=(16, 40, 3)).astype(np.uint8))
+    image.save(tmp_path / "wide.png")
+    fitted = image.crop((12, 0, 28, 16)) if how == "crop" else image.resize((16, 16), Image.Resampling.BILINEAR)
+    model = tf.saved_model.load(str(tmp_path / "saved_model"))
+    encoded = model.signatures["serving_bytes"](encoded=tf.constant([(tmp_path / "wide.png").read_bytes()]))
+    plain = model.signatures["serving_default"](images=tf.constant(np.asarray(fitted, np.float32)[None] / 255))
+    np.testing.assert_allclose(encoded["logits"], plain["logits"], rtol=0.02, atol=0.02)
