@@ -2,8 +2,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
-from tf_robust import models
+from tf_robust import attacks, export, loading, models
 from tf_robust.models.torch_layers import Dropout, convolution
 
 SHAPES = {**{name: (16, 16, 3) for name in models.MODELS}, "lenet": (28, 28, 1), "resnet50_v2": (32, 32, 3),
@@ -240,8 +241,60 @@ def test_grey_pictures_are_three_equal_channels_to_a_network_in_colour(tmp_path)
     np.testing.assert_allclose(model(grey)["logits"], plain(tf.image.resize(grey.repeat(3, axis=3), (16, 16)))["logits"], atol=1e-5)
 
 
+@pytest.mark.parametrize("shape, side", [((40, 37, 3), 16), ((12, 40, 3), 16), ((16, 16, 3), 16)])
+def test_images_of_any_size_are_resized_inside_a_model_with_antialiasing(shape, side, tmp_path):
+    """As TensorFlow and Pillow do it before the model without it, forwards, backwards, and after export and reload."""
+    model, plain = models.build("resnet8", shape, CLASSES, resize=side), models.build("resnet8", (side, side, 3), CLASSES)
+    models.write_weights(plain, str(tmp_path))
+    models.start(model, str(tmp_path), head=True)
+    images = tf.constant(pictures(shape))
+    resized = tf.image.resize(images, (side, side), antialias=True)
+    by_pillow = np.stack([np.stack([np.asarray(Image.fromarray(channel).resize((side, side), Image.Resampling.BILINEAR))
+                                    for channel in np.moveaxis(image, 2, 0)], axis=2) for image in images.numpy()])
+    np.testing.assert_allclose(resized, by_pillow, atol=1e-3)
+    wanted = plain(resized)["logits"].numpy()
+    np.testing.assert_allclose(model(images)["logits"], wanted, rtol=1e-4, atol=1e-5)
+    gradients = []
+    for network, first in ((model, tf.identity), (plain, lambda x: tf.image.resize(x, (side, side), antialias=True))):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            total = tf.reduce_sum(network(first(images))["logits"] ** 2)
+        gradients.append(tape.gradient(total, images))
+    np.testing.assert_allclose(*gradients, rtol=1e-3, atol=1e-5)
+    export.export(model, str(tmp_path / "exported"), {})
+    reloaded = loading.load_classifier(str(tmp_path / "exported"))
+    np.testing.assert_allclose(reloaded(images), wanted, rtol=1e-4, atol=1e-5)
+    attacked = attacks.FastGradient(norm="linf", radius=0.05)(reloaded, images, tf.constant([0, 1]))
+    assert 0.04 < np.abs(attacked - images).max() < 0.051
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_allclose(loading.load_classifier(str(tmp_path / "model.keras"))(images), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", [8, 24])
+def test_a_penalty_on_the_gradient_of_the_images_reaches_the_weights_through_the_resizing(side):
+    keras.utils.set_random_seed(0)
+    inputs, x = models.heads.normalized_input((16, 16, 3), 0.5, 0.5, 8, "smooth", resize=side)
+    x = keras.layers.Flatten()(keras.layers.Conv2D(4, 3, activation="softplus", name="convolution")(x))
+    model, images = keras.Model(inputs, keras.layers.Dense(3, activation="tanh")(x)), tf.constant(pictures((16, 16, 3)))
+
+    def slope():
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            total = tf.reduce_sum(model(images))
+        return tf.reduce_sum(tape.gradient(total, images) ** 2)
+    kernel = model.get_layer("convolution").kernel
+    with tf.GradientTape() as outer:
+        penalty = slope()
+    gradient = outer.gradient(penalty, kernel)
+    step = 1e-2 * gradient / tf.norm(gradient)
+    kernel.assign_add(step)
+    after = slope()
+    kernel.assign_sub(2 * step)
+    np.testing.assert_allclose((after - slope()) / 2e-2, tf.norm(gradient), rtol=0.01)
+
+
 @pytest.mark.parametrize("name, resize, message", [("lenet", 64, "can resize: resnet8, resnet20"),
-                                                   ("resnet50", 32, "beyond the pictures' 32x32")])
+                                                   ("resnet50", 8, "at least 32x32 for resnet50. Received: 8x8")])
 def test_what_cannot_be_resized_is_said(name, resize, message):
     with pytest.raises(ValueError, match=message):
         models.build(name, (32, 32, 3), CLASSES, resize=resize)

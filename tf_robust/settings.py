@@ -28,8 +28,8 @@ class Settings:
         stylized_dir: folder of stylized pictures, one subfolder a class, to train on beside the natural ones; empty: none.
         model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, resnet50_cifar, preact_resnet18, wide_resnet28_2,
             wide_resnet28_4, mlp; with instance norm for AugMax resnet20_ibn, preact_resnet18_ibn.
-        resize: side in pixels to which the model itself brings smaller pictures, and grey ones to three channels, as a network
-            trained on larger ones in colour wants them; 0: as they come.
+        resize: side in pixels to which the model itself resizes images (antialiased), and gray ones to three channels, as a network
+            trained on others wants them; 0: as they are.
         init_from: workdir or SavedModel of ours whose encoder the model begins with; {seed} in it is replaced by the run's seed, as in
             runs/urrl_table1/urrl_encoder/seed_{seed}; empty: the model begins at random.
         init_from_row: the same, as a row of the suite, of which the run with the same seed is taken (mode suite).

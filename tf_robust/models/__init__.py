@@ -24,8 +24,7 @@ def build(name, input_shape, num_classes, *, seed=0, resize=0):
     """A freshly initialized model, the same for the same seed.
 
     Args:
-        resize: side in pixels to which the model itself brings smaller pictures, grey ones with three equal channels; 0: as
-            they come.
+        resize: side in pixels to which the model itself resizes images, gray ones with three equal channels; 0: as they are.
 
     Raises:
         ValueError: unknown name, pictures smaller than the model allows, or a model that resizes nothing.

@@ -8,15 +8,13 @@ def normalized_input(input_shape, mean, std, minimum_size, name, resize=0):
     """The input [H, W, C] in [0, 1] and its normalized form (x - mean) / std; mean and std: numbers, or one a channel.
 
     Args:
-        resize: side in pixels to which smaller pictures are brought first (bilinear), and grey ones to three equal channels,
-            so that they fit what was trained on large pictures in colour; 0: as they come.
+        resize: side in pixels to which images are resized first (bilinear, antialiased), and gray ones to three equal channels,
+            so that they fit what was trained on larger or smaller images in color; 0: as they are.
 
     Raises:
-        ValueError: the pictures are smaller than the model allows, or not smaller than what they are to become.
+        ValueError: the images are smaller than the model allows.
     """
     height, width, channels = input_shape
-    if resize and resize <= max(height, width):
-        raise ValueError(f"Expected resize beyond the pictures' {height}x{width}, or 0. Received: {resize}")
     if resize:
         height = width = resize
     if min(height, width) < minimum_size:
@@ -28,8 +26,25 @@ def normalized_input(input_shape, mean, std, minimum_size, name, resize=0):
     if not resize:
         return images, scaling(images)
     colour = keras.ops.repeat(images, 3, axis=-1) if channels == 1 else images
-    # not keras.layers.Resizing, with which a whole model runs in training mode unless told otherwise
-    return images, scaling(keras.ops.image.resize(colour, (resize, resize)))
+    return images, scaling(_resized(colour, resize, resize))
+
+
+def _resized(images, height, width):
+    """[N, H, W, C] -> [N, height, width, C], as `tf.image.resize(antialias=True)`.
+
+    Two products of matrices: unlike TensorFlow's operations they have derivatives of every order, which the input-gradient penalty
+    needs. No `keras.layers.Resizing`, which makes a whole model run in training mode by default.
+    """
+    rows, columns = _resizing_matrix(images.shape[1], height), _resizing_matrix(images.shape[2], width)
+    return keras.ops.einsum("bw,nawc->nabc", columns, keras.ops.einsum("ah,nhwc->nawc", rows, images))
+
+
+def _resizing_matrix(before, after):
+    """float32 [after, before]: the weights of old pixels in new ones, of a triangular filter that is as wide as the coarser grid."""
+    step = before / after
+    centers = (np.arange(after) + 0.5) * step - 0.5
+    weights = np.maximum(0.0, 1.0 - np.abs(np.arange(before) - centers[:, None]) / max(1.0, step))
+    return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
 def stages(classifier):
