@@ -1,6 +1,7 @@
 import dataclasses
 import functools
 import io
+import shutil
 
 import numpy as np
 import pytest
@@ -153,9 +154,31 @@ def test_subsets_and_too_many_examples(undivided):
 def test_missing_folders_are_named(tmp_path, divided):
     with pytest.raises(FileNotFoundError, match="Not found: .*/nowhere"):
         data.open_source(f"folder:{tmp_path}/nowhere", "train")
-    (tmp_path / "empty" / "cat").mkdir(parents=True)
-    with pytest.raises(FileNotFoundError, match="Expected pictures .* Found none"):
-        data.open_source(f"folder:{tmp_path}/empty", "train")
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_an_empty_class_folder_is_named(divided, split):
+    for file in (divided / split / "dog").iterdir():
+        file.unlink()
+    (divided / split / "dog" / "notes.txt").write_text("no image")
+    with pytest.raises(FileNotFoundError, match=rf"every class folder of {divided}/{split}. Received none in: dog \(1 of 2\). Add images"):
+        open_folder(divided, split)
+    shutil.rmtree(divided / split / "dog")  # as advised
+    assert set(open_folder(divided, split).labels) == {0}
+
+
+def test_a_class_folder_as_the_root_is_refused_with_advice(undivided):
+    with pytest.raises(FileNotFoundError, match=rf"image files, but no subfolders. Try: --data=folder:{undivided}, if cat is a class"):
+        open_folder(undivided / "cat", "train")
+    with pytest.raises(FileNotFoundError, match="Expected subfolders .* Received: none"):
+        (undivided / "nothing").mkdir()
+        open_folder(undivided / "nothing", "train")
+
+
+def test_a_folder_around_the_class_folders_is_refused_with_advice(divided):
+    write(divided / "around" / "inner", {"dog": 2, "cat": 2})
+    with pytest.raises(FileNotFoundError, match=f"Try: --data=folder:{divided}/around/inner, if its subfolders are the classes"):
+        open_folder(divided / "around", "train")
 
 
 def cut_jpeg():

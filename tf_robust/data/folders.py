@@ -126,12 +126,24 @@ def _files(split, base, classes):
     unknown = set(_subfolders(base)) - set(classes)
     if unknown:
         raise ValueError(f"Expected only the classes of the training set in {base}. Received also: {sorted(unknown)}")
-    files = tuple((os.path.join(base, class_name, file), label) for label, class_name in enumerate(classes)
-                  if os.path.isdir(os.path.join(base, class_name))
-                  for file in sorted(os.listdir(os.path.join(base, class_name))) if file.lower().endswith(SUFFIXES))
-    if not files:
-        raise FileNotFoundError(f"Expected pictures ({', '.join(SUFFIXES)}) in the subfolders of {base}. Found none")
-    return files
+    found = {name: _images(os.path.join(base, name)) for name in classes if os.path.isdir(os.path.join(base, name))}
+    if not found:
+        advice = f"Try: --data=folder:{os.path.dirname(base)}, if {os.path.basename(base)} is a class." if _images(base) else ""
+        holds = "image files, but no subfolders" if advice else "none"
+        raise FileNotFoundError(f"Expected subfolders of {base}, one per class, with image files ({', '.join(SUFFIXES)}) in them. "
+                                f"Received: {holds}. {advice}".strip())
+    empty = [name for name, images in found.items() if not images]
+    if empty:
+        below = [name for name in empty if _subfolders(os.path.join(base, name))]
+        advice = (f"Try: --data=folder:{os.path.join(base, below[0])}, if its subfolders are the classes." if below else
+                  "Add images, or delete the folder.")
+        raise FileNotFoundError(f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. Received none in: "
+                                f"{', '.join(empty[:5])}{', ...' if len(empty) > 5 else ''} ({len(empty)} of {len(found)}). {advice}")
+    return tuple((os.path.join(base, name, file), classes.index(name)) for name, images in found.items() for file in images)
+
+
+def _images(folder):
+    return sorted(file for file in os.listdir(folder) if file.lower().endswith(SUFFIXES))
 
 
 @functools.lru_cache(maxsize=8)
