@@ -18,7 +18,7 @@ with quiet.importing(sys.argv[1:]):
 from tf_robust import (catalogue, comparison, devices, dry_run, evaluation, hardware, hyperparameters, loading, prepared, suites,
                        sweeps, training)
 from tf_robust import workdir as workdirs
-from tf_robust.command_line import define_flags, parsed, read, runs_of, text_of
+from tf_robust.command_line import define_flags, parsed, read, runs_of, text_of, warn_of_ignored_flags
 from tf_robust.data import service
 from tf_robust.errors import message_of
 from tf_robust.files import write_json
@@ -35,6 +35,7 @@ def suite(values, names):
     runs = [run for row in rows
             for run in runs_of(parsed([f"--flagfile={os.path.join(folder, row)}.flags", *overrides]), names, row,
                                table.get("shown_as", {}).get(row, ""))]
+    warn_of_ignored_flags(runs)
     if values.dry_run:
         return cost(runs, values.hardware)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an unfinished table is balanced
@@ -46,6 +47,7 @@ def run(values, names):
     """Trains, exports, evaluates and reports one row, once a seed."""
     workdir, row, table = place_of(values)
     runs = runs_of(values, names, row, table.get("shown_as", {}).get(row, ""))
+    warn_of_ignored_flags(runs)
     if values.dry_run:
         return cost(runs, values.hardware)
     finish(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table)
@@ -84,6 +86,7 @@ def sweep(values, names):
     def folder_of(run):
         return os.path.join(workdir, run.row, f"seed_{run.seed}")
     runs = [run for point in points for run in runs_at(point, "validation")]
+    warn_of_ignored_flags(runs)
     if values.dry_run:
         return cost(runs, values.hardware)
     evaluations, failures = suites.run_all(runs, folder_of)
@@ -130,6 +133,7 @@ def train(values, names):
     """Trains and exports without measuring; run again, it resumes."""
     workdir, row, _ = place_of(values)
     runs = runs_of(values, names, row)
+    warn_of_ignored_flags(runs)
     for one in runs:
         folder = seed_folder(workdir, one, len(runs))
         with one.claimed(folder):

@@ -101,4 +101,6 @@ def _run(told):
         raise ValueError("Expected flags by name, as `python run_experiment.py --helpfull` lists them. "
                          f"Received: {', '.join(sorted(unknown))}")
     values = command_line.parsed([f"--{name}={command_line.text_of(value)}" for name, value in told.items()])
-    return command_line.runs_of(values, known, values.method)[0]
+    runs = command_line.runs_of(values, known, values.method)
+    command_line.warn_of_ignored_flags(runs)
+    return runs[0]

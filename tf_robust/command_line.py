@@ -1,11 +1,13 @@
 """The flags: derived from what methods, views, settings and measuring can be told; and the runs that they describe."""
 
+import functools
+import logging
 import shlex
 
 from absl import flags
 
 from tf_robust import evaluation, experiment, hyperparameters, loading, methods, prepared, settings
-from tf_robust.data.augment import VIEWS
+from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.methods.base import Method
 
 MODES = ("run", "suite", "train", "evaluate", "corrupt", "report", "serve")
@@ -78,8 +80,31 @@ def runs_of(values, names, row, shown_as=""):
     defaults = {name: text_of(values[name].default) for name in names}
     if not values.seeds or len(set(values.seeds)) != len(values.seeds):
         raise ValueError(f"Expected --seeds, each once. Received: {text_of(values.seeds) or 'none'}")
-    return [experiment.Run(told, measuring, {"method": options, "augmentations": augmentations},
+    runs = [experiment.Run(told, measuring, {"method": options, "augmentations": augmentations},
                            {**texts, "seeds": str(seed)}, defaults, row, seed, shown_as) for seed in values.seeds]
+    for run in runs:
+        run.ignored = {name: owner for name, owner in _owners().items() if values[name].present and name not in used}
+    return runs
+
+
+@functools.cache
+def _owners():
+    """{flag: the flag that makes it count} of the flags of a method, an augmentation or a view."""
+    shared, found = hyperparameters.parameters(Method), {}
+    for flag, targets in (("method", methods.METHODS), ("augmentations", AUGMENTATIONS), ("views", VIEWS)):
+        for name, target in targets.items():
+            for parameter in hyperparameters.parameters(target).keys() - shared.keys():
+                found.setdefault(f"{name}_{parameter}", []).append(f"--{flag}={name}")
+    return {name: " or ".join(owners) for name, owners in found.items()}
+
+
+def warn_of_ignored_flags(runs):
+    """Logs a warning for each flag that was given and that none of the runs uses, since it belongs to another method or view."""
+    ignored = {name: (owner, run) for run in runs for name, owner in run.ignored.items()}
+    for name, (owner, run) in ignored.items():
+        if not any(name in other.flags for other in runs):
+            logging.warning("--%s has no effect: it belongs to %s. Received: --method=%s, --augmentations=%s, --views=%s", name, owner,
+                            run.settings.method, ",".join(run.settings.augmentations), ",".join(run.settings.views))
 
 
 def text_of(value):

@@ -42,6 +42,7 @@ class Run:
         self.shown_as = shown_as or row
         # a suite sets it for a run that begins with another row's
         self.start = settings.init_from.replace("{seed}", str(seed))
+        self.ignored = {}  # {flag that was given but belongs to another method or view: the flag that makes it count}
         self.model_size = ()  # (height, width) of the images that a model to be measured takes
 
     @property
