@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
 
 import keras
@@ -14,6 +15,8 @@ from PIL import Image
 
 from tf_robust import callbacks, checkpoints, data, errors, methods, training
 from tf_robust.data.augment import crop_flip, patch_gaussian
+
+checked_run = training.checked_run
 
 
 def build(network, name="fcl", rate=0.05, **options):
@@ -41,6 +44,36 @@ def test_a_stopped_and_resumed_run_ends_bit_for_bit_as_an_uninterrupted_one(stop
         np.testing.assert_array_equal(a, b)
     assert whole.get_metrics_result() == resumed.get_metrics_result()  # metrics of the epoch in which it was stopped
     assert [entry["epoch"] for entry in json.load(open(tmp_path / "history.json"))] == [0, 1, 2]
+
+
+def test_the_seconds_of_interrupted_processes_are_counted(network, source, tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(training.time, "monotonic", lambda: now[0])
+
+    class Slow(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            now[0] += 10.0
+
+    def fit(**options):
+        return training.fit(build(network()), source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path), callbacks=[Slow()], **options)
+    with pytest.raises(training.Interrupted):
+        fit(stop_after=3)
+    with monkeypatch.context() as killed, pytest.raises(SystemExit):  # after the first epoch's checkpoint and two steps
+        killed.setattr(training, "checked_run", lambda run, batches, count, method: (
+            sys.exit() if int(method.optimizer.iterations.numpy()) == 6 else checked_run(run, batches, count, method)))
+        fit()
+    now[0] += 5000.0  # the machine is off
+    assert fit().seconds == 80.0
+    assert fit().seconds == 80.0  # nothing was left to do
+
+
+def test_a_checkpoint_without_seconds_is_restored(network, tmp_path):
+    checkpoints.save(build_ready(network), str(tmp_path), 3)
+    path = tmp_path / "step_000000003.npz"
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files if name != "seconds"}
+    np.savez(path, **arrays)
+    assert checkpoints.restore(build_ready(network), str(tmp_path)) == (3, 0.0)
 
 
 @pytest.fixture
@@ -128,7 +161,7 @@ def test_a_truncated_checkpoint_is_named_and_the_one_before_is_used(network, sou
     assert sorted(os.listdir(tmp_path)) == ["step_000000004.npz", "step_000000008.npz"]
     newest = tmp_path / "step_000000008.npz"
     newest.write_bytes(newest.read_bytes()[:-2000])
-    assert checkpoints.restore(build_ready(network), str(tmp_path)) == 4
+    assert checkpoints.restore(build_ready(network), str(tmp_path))[0] == 4
     assert "step_000000008.npz is truncated" in caplog.text
     (tmp_path / "step_000000004.npz").write_bytes(b"")
     with pytest.raises(ValueError, match="All 1 are damaged"):
@@ -140,7 +173,7 @@ def test_an_older_checkpoint_that_a_kill_left_behind_goes_when_training_goes_on(
     for step in (1, 2, 3):
         checkpoints.save(build_ready(network), str(tmp_path), step)
     shutil.copy(tmp_path / "step_000000002.npz", tmp_path / "step_000000001.npz")
-    assert checkpoints.restore(build_ready(network), str(tmp_path)) == 3
+    assert checkpoints.restore(build_ready(network), str(tmp_path))[0] == 3
     assert sorted(os.listdir(tmp_path)) == ["step_000000002.npz", "step_000000003.npz"]
 
 

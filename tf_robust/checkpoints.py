@@ -1,4 +1,4 @@
-"""Checkpoints that hold everything: each variable of classifier, optimizer and metrics, and the step, in one file."""
+"""Checkpoints that hold everything: each variable of classifier, optimizer and metrics, the step, and the time, in one file."""
 
 import contextlib
 import glob
@@ -18,13 +18,17 @@ def _variables(method):
     return variables + [v for metric in method.metrics for v in metric.variables]
 
 
-def save(method, folder, step, write=True):
-    """Writes `folder`/step_<step>.npz and keeps the last two; without `write` only takes part in reading the variables."""
+def save(method, folder, step, seconds=0.0, write=True):
+    """Writes `folder`/step_<step>.npz and keeps the last two.
+
+    Args:
+        seconds: spent on training up to this step, by all processes. write: False only takes part in reading the variables.
+    """
     arrays = {f"{i:05d}": v.numpy() for i, v in enumerate(_variables(method))}
     if not write:
         return
     with whole_file(_path(folder, step), "wb") as file:
-        np.savez(file, step=np.int64(step), **arrays)
+        np.savez(file, step=np.int64(step), seconds=np.float64(seconds), **arrays)
     _remove_old(folder)
 
 
@@ -38,7 +42,7 @@ def restore(method, folder):
     """Restores the newest checkpoint that can be read whole; says so when it has to use the one before.
 
     Returns:
-        int, the step; 0 when there is no checkpoint.
+        (int, the step; float, the seconds spent on training up to it); zeros when there is no checkpoint.
 
     Raises:
         ValueError: a checkpoint is of another model or optimizer, or there are checkpoints and none can be read.
@@ -48,7 +52,7 @@ def restore(method, folder):
         try:
             with np.load(path) as file:  # reading a member checks its CRC
                 arrays = {name: file[name] for name in file.files}
-            step = int(arrays.pop("step"))
+            step, seconds = int(arrays.pop("step")), float(arrays.pop("seconds", 0.0))  # older checkpoints have no seconds
         except DAMAGED as error:
             logging.warning("Checkpoint %s is truncated or damaged (%s); using the one before it.", path, error)
             damaged.append(path)
@@ -64,11 +68,11 @@ def restore(method, folder):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(path, f"{path}.damaged")
         _remove_old(folder)  # a kill may have come between saving and this
-        return step
+        return step, seconds
     if paths:
         raise ValueError(f"Expected a readable checkpoint in {folder}. All {len(paths)} are damaged; "
                          f"delete them to start anew")
-    return 0
+    return 0, 0.0
 
 
 def _path(folder, step):

@@ -30,7 +30,7 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclasses.dataclass
 class TrainingResult:
-    """steps: the global step reached. seconds: spent here, not in earlier runs that were resumed."""
+    """steps: the global step reached. seconds: spent on training, by stopped and killed processes up to their last checkpoint."""
     steps: int
     seconds: float
 
@@ -72,18 +72,18 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
         logging.warning(warning)
     with strategy.scope():
         method.optimizer.build(method.trainable_variables)
-    step = checkpoints.restore(method, checkpoint_folder) if checkpoint_folder else 0
+    step, seconds = checkpoints.restore(method, checkpoint_folder) if checkpoint_folder else (0, 0.0)
     devices.check_agreement(strategy, step)
     if step:
         print(f"Resumed at step {step} of {steps * epochs}.", flush=True)
-    start, run_steps = time.monotonic(), steps_function(method)
+    began, run_steps = time.monotonic() - seconds, steps_function(method)
     validate = _validation(method, source, validation, pipeline.get("views", ()))
     verbose = 1 if sys.stdout.isatty() else 2
     callbacks = keras.callbacks.CallbackList(list(callbacks) if chief else [], add_progbar=chief, model=method, verbose=verbose,
                                              epochs=epochs, steps=steps)
     callbacks.on_train_begin()
     with devices.together(strategy), data.service.watched(servers), _clean_stop(alone) as stop_requested:
-        saver = _Saver(method, checkpoint_folder, step)
+        saver = _Saver(method, checkpoint_folder, step, began)
         batches = data.training_batches(source, batch_size, seed=method.seed, step=step, servers=servers, **pipeline)
         iterator = iter(devices.distributed(strategy, batches, batch_size))
         while step < steps * epochs:
@@ -110,7 +110,7 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
             if stop_requested.is_set() or step == stop_after:
                 saver.stop(step, steps * epochs)
     callbacks.on_train_end()
-    return TrainingResult(step, time.monotonic() - start)
+    return TrainingResult(step, time.monotonic() - began)
 
 
 def _validation(method, known, source, views):
@@ -159,12 +159,15 @@ def _values(method):
 
 
 class _Saver:
-    def __init__(self, method, folder, step):
-        self.method, self.folder, self.saved, self.time = method, folder, step, time.monotonic()
+    """Saves checkpoints. began: monotonic time at which the training would have begun without interruptions."""
+
+    def __init__(self, method, folder, step, began):
+        self.method, self.folder, self.saved, self.time, self.began = method, folder, step, time.monotonic(), began
 
     def save(self, step):
         if self.folder and step != self.saved:
-            checkpoints.save(self.method, self.folder, step, write=devices.is_chief(self.method.distribute_strategy))
+            checkpoints.save(self.method, self.folder, step, time.monotonic() - self.began,
+                             write=devices.is_chief(self.method.distribute_strategy))
             self.saved, self.time = step, time.monotonic()
 
     def stop(self, step, last):
