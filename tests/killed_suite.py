@@ -119,7 +119,7 @@ def left_behind(workdir, rows):
         arrays, kept = [], sorted(os.listdir(f"{place}/checkpoints"))
         for path in ("saved_model/weights.npz", *(f"checkpoints/{name}" for name in kept)):
             with np.load(f"{place}/{path}") as file:
-                arrays += [name.encode() + file[name].tobytes() for name in sorted(file.files)]
+                arrays += [name.encode() + file[name].tobytes() for name in sorted(file.files) if name != "seconds"]
         rows = [[r["measure"], r["value"]] for r in json_of(f"{place}/evaluation.json")["rows"]]
         history = [{name: value for name, value in entry.items() if "second" not in name} for entry in json_of(f"{place}/history.json")]
         names = sorted(os.path.relpath(os.path.join(at, name), place) for at, _, files in os.walk(place) for name in files)
