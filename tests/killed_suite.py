@@ -25,7 +25,7 @@ import run_experiment
 from tf_robust import experiment, figures, report, training
 from tf_robust.evaluation import scoring
 
-COMMON = ["--data=digits", "--train_examples=40", "--validation_share=0.1", "--image_size=16", "--model=lenet", "--batch_size=12",
+COMMON = ["--data=digits", "--train_examples=40", "--validation_share=0.1", "--model=lenet", "--batch_size=12",
           "--epochs=3", "--steps_per_execution=1", "--optimizer=sgd", "--momentum=0.9", "--schedule=cosine",
           "--evaluations=clean,noise", "--subset=20"]
 ROWS = {

@@ -19,7 +19,7 @@ from tests.methods import test_replicas
 from tests.test_run_experiment import main
 from tf_robust import devices, methods, suites
 
-ARGUMENTS = ["--mode=train", "--data=digits", "--train_examples=60", "--image_size=16", "--model=lenet", "--batch_size=12", "--epochs=40",
+ARGUMENTS = ["--mode=train", "--data=digits", "--train_examples=60", "--model=lenet", "--batch_size=12", "--epochs=40",
              "--optimizer=sgd", "--learning_rate=0.05", "--steps_per_execution=2"]
 
 

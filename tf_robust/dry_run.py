@@ -1,6 +1,5 @@
 """What a run will cost, before hours are spent: its size, and a few of its steps measured on this machine."""
 
-import resource
 import statistics
 import sys
 import time
@@ -10,6 +9,11 @@ import tensorflow as tf
 
 from tf_robust import data, devices, evaluation, graphs, training
 from tf_robust.progress import duration
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 TIMES, STEPS = 3, 2  # measured steps: the median of so many times so many
 _FRAMES = 31  # of most perturbation sequences
@@ -21,7 +25,7 @@ def estimate(run):
 
     Returns:
         {"row", "parameters": weights that are trained, "flops": of a step's convolutions and matrix products, "pictures": trained on
-        a second, "memory": bytes of this process at most, "training", "measuring": seconds, "disk": bytes}. "training" is None for
+        a second, "memory": bytes of this process at most, or None where the system does not say, "training", "measuring": seconds, "disk": bytes}. "training" is None for
         methods that take no steps. "measuring" is what the forward passes take: without making corrupted pictures, without attacks.
     """
     s, source = run.settings, run.training_source()
@@ -104,7 +108,8 @@ def _forget_peak():
 
 
 def _peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """Bytes; None where the system does not say."""
+    return resource and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def to_text(estimates, seeds):
@@ -113,7 +118,7 @@ def to_text(estimates, seeds):
         return "–" if value is None else format(value, form)
     lines = [_HEADINGS]
     for e in estimates:
-        memory, disk = (f"{e[name] / 2**20:.0f} MiB" for name in ("memory", "disk"))
+        memory, disk = ("–" if e[name] is None else f"{e[name] / 2**20:.0f} MiB" for name in ("memory", "disk"))
         gigaflops = e["flops"] and e["flops"] / 1e9
         lines.append((e["row"], f"{e['parameters']:,}", number(gigaflops, ".3g"), number(e["pictures"], ".0f"), memory,
                       "–" if e["training"] is None else duration(e["training"]), duration(e["measuring"]), disk))

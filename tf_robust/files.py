@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import glob
 import hashlib
 import json
@@ -15,6 +14,7 @@ import jsonschema
 import tensorflow as tf
 
 from tf_robust.errors import FULL
+from tf_robust.locks import fcntl
 
 DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)  # said of damaged .npz
 

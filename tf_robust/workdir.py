@@ -5,7 +5,6 @@ It holds `flags.txt`, `environment.json`, `checkpoints/`, `history.json`, `tenso
 """
 
 import contextlib
-import fcntl
 import importlib.metadata
 import logging
 import os
@@ -14,6 +13,7 @@ import subprocess
 import tensorflow as tf
 
 from tf_robust.files import clear_unfinished, read_json, whole_file, write_json
+from tf_robust.locks import Unavailable, fcntl
 
 PACKAGES = ("tensorflow", "keras", "numpy", "tensorflow-datasets", "tf_robust")
 
@@ -42,6 +42,8 @@ def claimed(folder, flags, defaults=None, free=()):
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system when the process ends, however it ends
+        except Unavailable as error:
+            logging.warning("%s: only one process may work in %s.", error.strerror, folder)
         except OSError as error:
             raise Busy(f"Another process is working in {folder}") from error
         # not below: another run's workdir may be there

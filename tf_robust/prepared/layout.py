@@ -7,10 +7,10 @@ are there, by whichever process sees it first. So a process may be killed at any
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 
+from tf_robust.locks import fcntl
 from tf_robust.workdir import Busy
 
 UNFINISHED = ".writing"
