@@ -61,9 +61,12 @@ def cost(runs, elsewhere):
         run.start, run.settings = "", dataclasses.replace(run.settings, init_from_row="")  # where it begins costs nothing
     estimates = []
     for run in firsts:
-        print(f"  {run.row}: {'its graph and pictures' if machine else 'a few steps'} ...", flush=True)
+        def progress(text, row=run.row):
+            print(f"  {row}: {text} ...", flush=True)
         try:
-            estimates.append(hardware.needs(run) if machine else dry_run.estimate(run))
+            if machine:
+                progress("its graph and images")
+            estimates.append(hardware.needs(run) if machine else dry_run.estimate(run, progress))
         except training.TrainingDiverged as error:
             print(f"  FAILED: {message_of(error)}", flush=True)
         keras.backend.clear_session()

@@ -1,4 +1,7 @@
-"""What a run will cost, before hours are spent: its size, and a few of its steps measured on this machine."""
+"""What a run will cost, before hours are spent: its size, and a few of its steps measured on this machine.
+
+Where a step is so large that a few of them would take long, steps on fewer images are measured, and their times scaled.
+"""
 
 import statistics
 import sys
@@ -16,20 +19,28 @@ except ImportError:  # Windows
     resource = None
 
 TIMES, STEPS = 3, 2  # measured steps: the median of so many times so many
+SECONDS = 20.0  # that measuring steps may take, without building their graph, before and after a late term begins
+_LARGE = 1e11  # multiplications and additions of a step from which on it is first tried on fewer images
+_FEW = 8  # images in such a step at least
+ALLOCATED = 1.5  # bytes that a step takes, over what its graph keeps (docs/scale.md)
 _FRAMES = 31  # of most perturbation sequences
 _HEADINGS = ("row", "parameters", "GFLOP/step", "pictures/s", "memory", "training", "measuring", "disk")
 
 
-def estimate(run):
+def estimate(run, report=lambda text: None):
     """Trains a few steps of a run, and leaves nothing behind.
+
+    Args:
+        report: a function that is called with a few words on what is done, before it is done.
 
     Returns:
         {"row", "parameters": weights that are trained, "flops": of a step's convolutions and matrix products, "pictures": trained on
         a second, "memory": bytes of this process at most, or None where the system does not say, "training", "measuring": seconds, "disk": bytes}. "training" is None for
         methods that take no steps. "measuring" is what the forward passes take: without making corrupted pictures, without attacks.
     """
+    report("building the model")
     s, source = run.settings, run.training_source()
-    method = run.method(source)
+    method, extra = run.method(source), 0
     measured = {"row": run.row, "parameters": values(method.trainable_variables), "flops": None, "pictures": None, "training": None}
     _forget_peak()
     if not method.in_one_go:
@@ -38,13 +49,46 @@ def estimate(run):
         with method.distribute_strategy.scope():
             method.optimizer.build(method.trainable_variables)
         total = steps * s.epochs
-        training_seconds = _training_seconds(method, total, s.batch_size, lambda step: data.training_batches(
-            source, s.batch_size, seed=run.seed, step=step, **run.pipeline()))
-        batches = data.training_batches(source, s.batch_size, seed=run.seed, **run.pipeline())
-        graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches.element_spec).graph
-        measured.update(flops=flops_of(method, graph, total, s.batch_size), pictures=s.batch_size * total / training_seconds,
-                        training=training_seconds)
-    return {**measured, "memory": _peak(), "measuring": _seconds_of_measuring(run, method.classifier), "disk": disk(method)}
+
+        def batches_from(step, size):
+            return data.training_batches(source, size, seed=run.seed, step=step, **run.pipeline())
+        report("building the graph of a step")
+        graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches_from(0, s.batch_size).element_spec).graph
+        flops = flops_of(method, graph, total, s.batch_size)
+        size = s.batch_size
+        if flops > _LARGE:
+            report("trying a step on fewer images")
+            size = _measured_size(method, flops, s.batch_size, batches_from)
+            extra = int(ALLOCATED * graphs.kept_bytes(graph) * (1 - size / s.batch_size))
+        report(f"measuring steps of {size} images" + (f", a part of the batch of {s.batch_size}" if size < s.batch_size else ""))
+        seconds = _training_seconds(method, total, size, lambda step: batches_from(step, size)) * s.batch_size / size
+        measured.update(flops=flops, pictures=s.batch_size * total / seconds, training=seconds)
+    report("measuring the forward pass")
+    peak = _peak()
+    return {**measured, "memory": peak and peak + extra, "measuring": _seconds_of_measuring(run, method.classifier), "disk": disk(method)}
+
+
+def _measured_size(method, flops, batch_size, batches_from):
+    """How many images the measured steps have: the batch, or fewer where `TIMES * STEPS` steps of it would take more than `SECONDS`."""
+    replicas = method.distribute_strategy.num_replicas_in_sync
+    sizes = [size for size in range(replicas, batch_size, replicas) if batch_size % size == 0 and size >= _FEW and _fits(method, size)]
+    if not sizes:
+        return batch_size
+    size = max((size for size in sizes if flops * size / batch_size <= _LARGE), default=sizes[0])
+    run_steps = training.steps_function(method)
+    iterator = iter(devices.distributed(method.distribute_strategy, batches_from(0, size), size))
+    training.checked_run(run_steps, iterator, 1, method)  # builds the graph
+    began = time.monotonic()
+    training.checked_run(run_steps, iterator, 1, method)
+    return batch_size if (time.monotonic() - began) * batch_size / size * TIMES * STEPS <= SECONDS else size
+
+
+def _fits(method, size):
+    try:
+        method.check_batch(size)
+    except ValueError:
+        return False
+    return True
 
 
 def flops_of(method, graph, steps, batch):
@@ -71,7 +115,8 @@ def _training_seconds(method, total, batch_size, batches_from):
         if count:
             iterator, times = iter(devices.distributed(method.distribute_strategy, batches_from(first), batch_size)), []
             training.checked_run(run_steps, iterator, 1, method)  # builds the graph
-            for _ in range(TIMES):
+            start = time.monotonic()
+            while len(times) < TIMES and (not times or time.monotonic() - start < SECONDS):
                 began = time.monotonic()
                 training.checked_run(run_steps, iterator, STEPS, method)
                 times.append((time.monotonic() - began) / STEPS)
@@ -91,7 +136,7 @@ def frames(run):
 
 def _seconds_of_measuring(run, classifier):
     source = run.measured_source()
-    images = tf.constant(evaluation.first_pictures(source, 100)[0])
+    images = tf.constant(evaluation.first_pictures(source, min(100, evaluation.sets.batch_of(source.image_shape)))[0])
     predict = tf.function(lambda x: classifier(x, training=False)["logits"]).get_concrete_function(images)
     predict(images)
     began = time.monotonic()
@@ -126,5 +171,5 @@ def to_text(estimates, seeds):
     total = seeds * sum((e["training"] or 0) + e["measuring"] for e in estimates)
     disk = seeds * sum(e["disk"] for e in estimates)
     text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
-    return (f"{text}\n\nIn all {len(estimates) * seeds} runs: {duration(total)}, {disk / 2**30:.2f} GiB. Measured here, over {TIMES} "
-            f"times {STEPS} steps; without validation, making corrupted pictures and attacks.")
+    return (f"{text}\n\nIn all {len(estimates) * seeds} runs: {duration(total)}, {disk / 2**30:.2f} GiB. Measured here, on at most "
+            f"{TIMES * STEPS} steps of each row; without validation, making corrupted pictures and attacks.")

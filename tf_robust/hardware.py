@@ -15,7 +15,6 @@ from tf_robust import corruptions, data, dry_run, evaluation, graphs
 from tf_robust.files import read_json
 from tf_robust.progress import duration
 
-ALLOCATED = 1.5  # bytes that a step takes, over what the graph keeps (docs/scale.md)
 _SMALL = 32  # pictures a batch, of which so many are made that the time of one is sure
 _BATCHES = 24
 _NUMBER = {"type": "number", "exclusiveMinimum": 0}
@@ -122,7 +121,7 @@ def predicted(need, hardware):
     sent = 2 * (hardware.devices - 1) / hardware.devices * 4 * need["parameters"]
     summing = sent / hardware.network
     step = max(computing, making) + summing
-    memory = 4 * (need["state"] + need["parameters"]) + ALLOCATED * need["kept"] / hardware.devices
+    memory = 4 * (need["state"] + need["parameters"]) + dry_run.ALLOCATED * need["kept"] / hardware.devices
     parts = {"products": computing, "pictures": making, "network": summing}
     return {"step": step, "training": step * need["steps"], "bound": max(parts, key=parts.get), "sent": sent, "memory": memory,
             "fits": memory <= hardware.memory, "disk": need["disk"],
