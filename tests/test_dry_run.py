@@ -81,6 +81,7 @@ def test_measuring_steps_ends_with_its_time(monkeypatch):
 
 def test_the_batches_of_a_large_step_are_smaller_and_its_progress_is_shown(monkeypatch, capsys):
     monkeypatch.setattr(dry_run, "_LARGE", 1e6)
+    monkeypatch.setattr(dry_run, "_SMALL", 1e6)
     monkeypatch.setattr(dry_run, "SECONDS", 0.0)
     values = run_experiment.parsed(["--data=digits", "--batch_size=100", "--evaluations=clean", "--train_examples=200", "--dry_run"])
     run_experiment.run(values, run_experiment.define_flags(run_experiment.flags.FlagValues()))

@@ -20,7 +20,8 @@ except ImportError:  # Windows
 
 TIMES, STEPS = 3, 2  # measured steps: the median of so many times so many
 SECONDS = 20.0  # that measuring steps may take, without building their graph, before and after a late term begins
-_LARGE = 1e11  # multiplications and additions of a step from which on it is first tried on fewer images
+_LARGE = 5e10  # multiplications and additions of a step from which on it is first tried on fewer images,
+_SMALL = 2e10  # as many as take this
 _FEW = 8  # images in such a step at least
 ALLOCATED = 1.5  # bytes that a step takes, over what its graph keeps (docs/scale.md)
 _FRAMES = 31  # of most perturbation sequences
@@ -74,7 +75,7 @@ def _measured_size(method, flops, batch_size, batches_from):
     sizes = [size for size in range(replicas, batch_size, replicas) if batch_size % size == 0 and size >= _FEW and _fits(method, size)]
     if not sizes:
         return batch_size
-    size = max((size for size in sizes if flops * size / batch_size <= _LARGE), default=sizes[0])
+    size = max((size for size in sizes if flops * size / batch_size <= _SMALL), default=sizes[0])
     run_steps = training.steps_function(method)
     iterator = iter(devices.distributed(method.distribute_strategy, batches_from(0, size), size))
     training.checked_run(run_steps, iterator, 1, method)  # builds the graph
