@@ -6,6 +6,8 @@ from tf_robust import devices, methods, models, optimizers
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.errors import unknown
 
+DATA = ("data", "data_dir", "download", "label_map", "image_size", "validation_share")  # settings that say which images are read
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:

@@ -13,18 +13,19 @@ from tf_robust.evaluation.sets import NOISE_SEED, EvaluationSet, check, evaluati
 from tf_robust.evaluation.settings import EVALUATIONS, USUAL, Measuring
 
 
-def evaluate(predict, source, training_source, measuring=Measuring(), say=print):
+def evaluate(predict, source, training_source, measuring=Measuring(), say=print, data_dir=None):
     """Measures a model: a list of `Row`.
 
     Args:
         predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C] (any scores: the largest wins).
         source: a `data` source to measure on. training_source: gives NUN its deviation per location.
         measuring: a `Measuring`: what and how. say: called with a line after each set.
+        data_dir: folder of a corrupted TFDS data set; None for TFDS' default.
 
     Raises:
         ValueError: as `records`.
     """
-    sets = evaluation_sets(source, training_source, measuring)
+    sets = evaluation_sets(source, training_source, measuring, data_dir)
     found = records(masked(predict, source.class_mask), sets, say=say)
     return rows_of(found, measuring, imagenet=is_imagenet(source, measuring))
 

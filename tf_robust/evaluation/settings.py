@@ -11,6 +11,9 @@ from tf_robust.evaluation import adversarial
 EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", "calibration", "boundary",
                "adversarial", "attack_curves")
 USUAL = ("clean", "noise")
+_OPTIONS = {"corruptions": ("corruption_constants", "corruption_protocol", "corruptions_from", "frost_dir"),
+            "perturbations": ("corruption_constants", "sequences"), "adversarial": ("attack_radii", "attack", "attack_queries"),
+            "attack_curves": ("curves",)}  # fields that only these evaluations depend on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +72,17 @@ class Measuring:
     def needs_training_set(self):
         """NUN's noise falls where training pictures vary little."""
         return bool({"noise", "noise_floor"} & set(self.evaluations))
+
+    @property
+    def used(self):
+        """The names of the fields that have an effect with these evaluations."""
+        names = {name for evaluation in self.evaluations for name in _OPTIONS.get(evaluation, ())}
+        if self.corruptions_from:
+            names -= {"corruption_protocol", "frost_dir"}
+            names -= set() if "perturbations" in self.evaluations else {"corruption_constants"}
+        if self.attack == "pgd":
+            names -= {"attack_queries"}
+        return {"evaluations", "evaluation_split", "subset", *names}
 
     def constants(self, image_shape):
         """The set of constants for pictures (H, W, C)."""
