@@ -34,7 +34,7 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
     folders, measured = {}, {}
     for found in evaluations:  # the first seed of each row
         folders.setdefault(found["row"], os.path.dirname(found["saved_model"]))
-        measured.setdefault(found["row"], found.get("measured_in", folders[found["row"]]))
+        measured.setdefault(found["row"], _records_in(found))
     histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
     drawn += [*figures.of_training(histories), *figures.of_models({row: (measured[row], folders[row]) for row in folders})]
     if any(row["measure"] == "aurra" for found in evaluations for row in found["rows"]):
@@ -46,9 +46,14 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
         drawn += figures.of_attacks(measured, suite.get("panels"))
     commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
     table = report.write(folder, evaluations, title=title, command=command, commit=commits, paper=suite.get("paper"),
-                         baseline=baseline, figures=drawn, notes=suite.get("notes", ()))
+                         baseline=baseline, figures=drawn, notes=suite.get("notes", ()), per_image=evaluation.PerImage(_records_in))
     print(f"\n{report.to_text(table)}\n\n{report.verdict(table)}\n")
     return table
+
+
+def _records_in(found):
+    """The folder of an evaluation's records."""
+    return found.get("measured_in", os.path.dirname(found["saved_model"]))
 
 
 def _of_data(folder, run):

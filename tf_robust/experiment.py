@@ -192,13 +192,13 @@ class Run:
         predict = loading.load_classifier(saved_model, interface)
         check_fit(predict, source)
         card = evaluation.card_of(source, self.measuring, training_source)
-        model = {"model": digest_of_folder(predict.path, but=("card.json",)), "interface": dataclasses.asdict(interface)}
+        model, told = digest_of_folder(predict.path, but=("card.json",)), dataclasses.asdict(interface)
         masked = evaluation.masked(checked_once(predict), source.class_mask)
         sets = evaluation.evaluation_sets(source, training_source, self.measuring, s.data_dir or None)
         with source.reading():
             records = evaluation.records(
                 masked, sets, path=os.path.join(folder, "measured.jsonl"),
-                depends=lambda name: {**model, "data": card["data"], "family": card.get(evaluation.family(name))},
+                depends=lambda name: evaluation.dependencies(model, told, card, name),
                 say=lambda line: print(line, flush=True))
         pictures = os.path.join(folder, "figures")
         if "clean" in self.measuring.evaluations and "boundary" not in self.measuring.evaluations:
@@ -213,7 +213,8 @@ class Run:
         return {"row": self.shown_as, "seed": self.seed, "method": s.method, "data": s.data, "model": s.model,
                 "split": self.measuring.evaluation_split, "measuring": self._measured(), "card": card,
                 "rows": [dataclasses.asdict(row) for row in rows], "versions": workdir.environment(),
-                "commit": workdir.commit(), "date": datetime.date.today().isoformat(), "saved_model": saved_model}
+                "commit": workdir.commit(), "date": datetime.date.today().isoformat(), "saved_model": saved_model,
+                "model_digest": model, "interface": told}
 
     def _measured(self):
         """What was measured, as it is in a JSON file: without where things are, which the card tells by content."""

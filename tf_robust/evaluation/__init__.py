@@ -5,7 +5,8 @@ they depend on.
 """
 
 from tf_robust.evaluation import adversarial, boundary
-from tf_robust.evaluation.card import LABEL_FRACTION, card_of, difference, family
+from tf_robust.evaluation.card import LABEL_FRACTION, card_of, dependencies, difference, family
+from tf_robust.evaluation.per_image import PerImage
 from tf_robust.evaluation.requirements import requirements, shortfalls
 from tf_robust.evaluation.rows import Row, read_evaluation, rows_of
 from tf_robust.evaluation.scoring import confidences, correctness, masked, read_records, records

@@ -55,6 +55,15 @@ def _how_corrupted(measuring, made):
     return known or {"prepared_set": os.path.basename(measuring.corruptions_from.rstrip("/"))}
 
 
+def dependencies(model, interface, card, name):
+    """What the record of a set depends on, for JSON.
+
+    Args:
+        model: digest of the model's files. interface: a `loading.Interface` as a dictionary. card: as `card_of`. name: of the set.
+    """
+    return {"model": model, "interface": interface, "data": card["data"], "family": card.get(family(name))}
+
+
 def plain(measure):
     """A measure's name without the share of the labels that its row was trained with: `label_fraction_0.1/clean` -> `clean`."""
     return measure.split("/", 1)[1] if measure.startswith(LABEL_FRACTION) else measure

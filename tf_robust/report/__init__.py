@@ -25,11 +25,12 @@ __all__ = ["Chart", "aggregate", "attack_curves", "attacked_pictures", "captione
            "to_frame", "to_html", "to_latex", "to_markdown", "to_text", "training_curves", "utility_by_class", "verdict", "write"]
 
 
-def write(folder, evaluations, *, title, command, commit, paper=None, baseline=None, figures=(), notes=()):
+def write(folder, evaluations, *, title, command, commit, paper=None, baseline=None, figures=(), notes=(),
+          per_image=None):
     """Writes `report.html`, `report.md`, `report.tex`, `results.json` and every chart as `figures/NAME.png` into a folder.
 
     Args:
-        folder: made if it is missing. evaluations, paper, baseline: as for `aggregate`.
+        folder: made if it is missing. evaluations, paper, baseline, per_image: as for `aggregate`.
         command, commit: what made the runs. notes: sentences.
         figures: what is shown besides: `Chart`s, and pictures as (path of a PNG file, caption).
 
@@ -37,7 +38,7 @@ def write(folder, evaluations, *, title, command, commit, paper=None, baseline=N
         The table, as `aggregate` gives.
     """
     evaluations = list(evaluations)
-    table = aggregate(evaluations, paper, baseline)
+    table = aggregate(evaluations, paper, baseline, per_image)
     drawn = [*charts.of_table(table, evaluations), *(figure for figure in figures if isinstance(figure, Chart))]
     pictures = [figure for figure in figures if not isinstance(figure, Chart)]
     for chart in drawn:

@@ -65,7 +65,7 @@ def _differences(table):
     if not texts:
         return ""
     rows = [row for row in table["order"] if row != table["baseline"]]
-    caption = f"{wording.difference_caption(table)} {wording.CLEAR_NOTE}"
+    caption = f"{wording.difference_caption(table)} {wording.clear_note(table)}"
     means = {key: entry["difference"]["mean"] for key, entry in cells(table).items() if entry["difference"]}
     return _section(f"Against {table['baseline']}", _grid(table, rows, texts, caption, means))
 

@@ -20,7 +20,7 @@ def to_markdown(table, title, command=None, notes=()):
     if differences:
         rows = [row for row in table["order"] if row != table["baseline"]]
         parts += [f"## Against {table['baseline']}", _grid(table, rows, differences),
-                  f"{wording.difference_caption(table)} {wording.CLEAR_NOTE}"]
+                  f"{wording.difference_caption(table)} {wording.clear_note(table)}"]
     if notes:
         parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     return "\n\n".join(parts) + "\n"

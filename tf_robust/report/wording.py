@@ -7,9 +7,6 @@ from tf_robust.report.tables import CLEAN, gain, is_clear, lower_is_better
 _OTHER_UNITS = ("checks/", "distance/", "boundary/")
 _LISTED = 3  # measures that the verdict names of a kind
 
-CLEAR_NOTE = ("▲ better, ▼ worse: the interval excludes 0 or, with one pair, the intervals of the two values do not overlap. "
-              "Intervals are not corrected for the number of comparisons.")
-
 
 def spread(mean, deviation):
     return f"{mean:.3f}" if deviation is None else f"{mean:.3f} ± {deviation:.3f}"
@@ -32,7 +29,15 @@ def paper_text(entry):
 
 
 def difference_text(difference):
-    return f"{difference['mean']:+z.3f} {interval(difference['low'], difference['high'], '+')}".rstrip()
+    """`mean [low, high]` over seeds; with one pair `mean [low, high], p = ...` over the images, or the mean alone."""
+    images = difference["images"] if difference["pairs"] == 1 else None
+    low, high = ((images or difference)[side] for side in ("low", "high"))
+    p = f", p {_p_text(images['p'])}" if images else ""
+    return f"{difference['mean']:+z.3f} {interval(low, high, '+')}".rstrip() + p
+
+
+def _p_text(p):
+    return "< 0.001" if p < 0.001 else f"= {p:.2g}" if p < 0.1 else f"= {p:.2f}"
 
 
 def marked_difference(table, entry):
@@ -54,8 +59,27 @@ def difference_caption(table):
     """What the table of differences holds: baseline and number of pairs."""
     pairs = [entry["difference"]["pairs"] for entry in table["rows"] if entry["difference"]]
     if max(pairs) == 1:
-        return f"Difference to {table['baseline']}, one seed: there is no interval over seeds."
+        tested = any(entry["difference"]["images"] for entry in table["rows"] if entry["difference"])
+        over = "mean, 95% interval and p value over the images" if tested else "there is no interval over seeds"
+        return f"Difference to {table['baseline']}, one seed: {over}."
     return f"Paired difference to {table['baseline']} over {_range(pairs)} common seeds, mean and 95% t interval."
+
+
+def clear_note(table):
+    """What the marks of differences mean, by the tests that the table has."""
+    differences = [entry["difference"] for entry in table["rows"] if entry["difference"]]
+    over_images = ("a paired test over the images gives p < 0.05 (McNemar's exact test for an accuracy on one set, the paired t-test for "
+                   "means over sets)")
+    kinds = {}
+    for difference in differences:
+        if difference["pairs"] > 1:
+            kind = f"the interval over seeds excludes 0{f' and {over_images}' if difference['images'] else ''}"
+        else:
+            kind = over_images if difference["images"] else ("the intervals of the two values do not overlap: a weaker test, where "
+                                                             "per-image results of the same images are missing")
+        kinds[kind] = kinds.get(kind, 0) + 1
+    counted = [kind if len(kinds) == 1 else f"{kind} ({count} of {len(differences)} cells)" for kind, count in kinds.items()]
+    return f"▲ better, ▼ worse: {'; '.join(counted)}. Nothing is corrected for the number of comparisons."
 
 
 def best_cells(table):
@@ -127,9 +151,14 @@ def _join(texts):
 
 def _certainty(chosen):
     pairs = [entry["difference"]["pairs"] for entry in chosen]
-    if max(pairs) == 1:
-        return "(one seed only: how much seeds differ is unknown)"
-    return f"({_range(pairs)} seeds, 95% intervals)"
+    counts = [entry["difference"]["images"]["count"] for entry in chosen if entry["difference"]["images"]]
+    tested = f"paired tests over the same {_range(counts)} images" if counts else ""
+    tested += f" for {len(counts)} of {len(chosen)} measures" if counts and len(counts) < len(chosen) else ""
+    if max(pairs) > 1:
+        return f"({_range(pairs)} seeds, 95% intervals{f' over seeds and {tested}' if tested else ''})"
+    others = {len(chosen): "", 0: "no per-image results, so the two intervals are compared"}
+    means = tested + others.get(len(counts), ", the others by whether the two intervals overlap")
+    return f"(one seed only: how much seeds differ is unknown; {means})"
 
 
 def _range(counts):
