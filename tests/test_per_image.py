@@ -48,6 +48,13 @@ def test_means_over_images_are_the_measures(measured, tmp_path):
     assert kinds.pop("clean") == "bool" and kinds.pop("flips/gaussian_noise") == "float64"
     assert kinds == {f"corruptions/{name}{end}": "bool" if end else "float64" for name in ("contrast", "pixelate")
                      for end in ("", *(f"/{s}" for s in range(1, 6)))}
+    others = [{**r, "set": f"flips/{name}", "depends": r["depends"]} for name in metrics.PERTURBATIONS
+              for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl")) if r["set"] == "flips/gaussian_noise"]
+    rates = {row.measure: row.value for row in evaluation.rows_of(others, evaluation.Measuring(evaluations=("perturbations",)), True)}
+    reader._records = lambda _: {record["set"]: record for record in others}
+    for measure, value in rates.items():
+        assert reader({**found, "card": {**found["card"], "flips": {}}}, measure)[1].mean() == pytest.approx(value), measure
+    del reader._records
     labelled = {**found, "rows": []}
     assert reader(labelled, "label_fraction_0.1/clean")[1].tolist() == reader(found, "clean")[1].tolist()
     for old in ({"model_digest": "another"}, {"card": None}, {"interface": {}}):

@@ -76,7 +76,8 @@ def evaluate(model, **told):
     _refuse(told, {*used, "train_examples", "label_fraction", "seeds"} if with_training else used,
             f"the evaluations {', '.join(measuring.evaluations)}")
     interface = loading.Interface(**{name: run.values[name].value for name in hyperparameters.parameters(loading.Interface)})
-    source, predict = run.measured_source(), _classifier(model, interface)
+    predict = _classifier(model, interface)
+    source = experiment.declared_by(predict, run.measured_source())
     experiment.check_fit(predict, source)
     training_source = run.source("train") if with_training else None
     with source.reading():

@@ -1,12 +1,14 @@
 """What a training is told, beside the hyperparameters of its method and augmentations: the flags without a prefix."""
 
 import dataclasses
+import typing
 
 from tf_robust import devices, methods, models, optimizers
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
+from tf_robust.data.label_columns import LABEL_SETS
 from tf_robust.errors import unknown
 
-DATA = ("data", "data_dir", "download", "label_map", "image_size", "validation_share")  # settings that say which images are read
+DATA = ("data", "data_dir", "download", "label_map", "label_set", "image_size", "validation_share")  # settings that say which images are read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Settings:
         download: fetch a TFDS set that is not there.
         label_map: file that tells, for data=folder:DIR, which of a model's columns each class folder is: lines "NAME COLUMN",
             or a JSON object.
+        label_set: class set of the labels, where the data set does not declare it (a folder): imagenet (ILSVRC-2012's 1,000 classes: mCE
+            and flip rates are reported) or imagenet_r (its 200 classes, one folder per WordNet id: the other logits are left out).
         image_size: side in pixels for pictures of varying size.
         validation_share: share of the training set held out when the data set has no validation split.
         train_examples: train on only this many examples, stratified; 0: all.
@@ -61,6 +65,7 @@ class Settings:
     data_dir: str = ""
     download: bool = False
     label_map: str = ""
+    label_set: typing.Literal[("", *LABEL_SETS)] = ""
     image_size: int = 224
     validation_share: float = 0.0
     train_examples: int = 0
@@ -103,6 +108,8 @@ class Settings:
                     raise unknown(name.rstrip("s"), word, known)
         if self.init_from and self.init_from_row:
             raise ValueError("Expected init_from or init_from_row. Received both")
+        if self.label_map and self.label_set == "imagenet_r":
+            raise ValueError("Expected label_map or label_set=imagenet_r, which both map folders to columns. Received both")
         if not self.views:
             raise ValueError("Expected at least one view. Received: none")
         for name in ("epochs", "batch_size", "steps_per_execution", "image_size"):

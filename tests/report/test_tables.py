@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tf_robust.report import tables, wording
+from tf_robust import report
+from tf_robust.report import markdown, tables, wording
 
 PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
 
@@ -178,3 +179,23 @@ def test_over_seeds_both_the_seeds_and_the_images_decide(three_seeds):
         assert tables.is_clear(table, entry) == clear == (entry["difference"]["images"]["p"] < 0.05)
         assert not tables.is_clear(table, tables.cells(table)["fcl", "bal"])  # by the seeds
     assert "the interval over seeds excludes 0 and a paired test" in wording.clear_note(table)
+
+
+def test_flip_rates_are_marked_and_stand_beside_the_printed_ones(evaluate):
+    values = {"flips/mean": 0.1, "flips/mfr": 0.6, "flips/mfr_without_noise": 0.5, "flips/tilt": 0.05, "flips/rate/tilt": 0.7}
+    part = {"verified": False, "source": "recalled"}
+    runs = [{**evaluate(row, 0, values), "card": {"data": {}, "flips": {}, "flip_rates": part}} for row in ("xe", "fcl")]
+    table = tables.aggregate(runs, {"xe": {"flips/mfr": [0.58, None], "flips/rate/tilt": [0.569, None]}})
+    assert table["measures"][:2] == ["flips/mean", "flips/mfr"] and table["details"] == ["flips/tilt", "flips/rate/tilt"]
+    assert table["unverified"] == dict.fromkeys(["flips/mfr", "flips/mfr_without_noise", "flips/rate/tilt"], "recalled")
+    text = markdown.to_markdown(table, "T")
+    assert "| flips/mfr † |" in text and "| flips/rate/tilt † | 0.700 (paper 0.569) | 0.700 |" in text and "| flips/mean |" in text
+    assert "† Divided by a reference network's numbers that were not verified (recalled)." in text
+    assert "flips/mfr †" in markdown.to_text(table) and markdown.to_text(table).endswith("(recalled).")
+    page = report.to_html(table, "t", [], [], {})
+    assert "flips/rate/tilt †</th>" in page and "0.700<small>paper 0.569</small>" in page
+    assert r"flips/mfr \dag{}" in report.to_latex(table, "t")
+    recorded = {(row["row"], row["measure"]): row for row in tables.results(table, "c", "x", {}, "")["rows"]}
+    assert recorded["xe", "flips/mfr"]["unverified_reference"] and "unverified_reference" not in recorded["xe", "flips/mean"]
+    verified = [{**run, "card": {"data": {}, "flips": {}, "flip_rates": {**part, "verified": True}}} for run in runs]
+    assert not tables.aggregate(verified)["unverified"] and "†" not in markdown.to_markdown(tables.aggregate(verified), "T")

@@ -24,6 +24,7 @@ class Source:
         size: number of examples.
         varying_size: pictures come in many sizes and are cropped to `image_shape`.
         positions: int [size], each example's place in the set that this is a subset of.
+        label_set: name of a published set of classes that the labels are of, one of `label_columns.LABEL_SETS`; empty: not declared.
         class_mask: the columns of the logits that count, where labels name a few of a model's many classes; None: all.
     """
     name: str
@@ -33,6 +34,7 @@ class Source:
     size: int
     kept: np.ndarray = dataclasses.field(default=None, kw_only=True)
     class_mask: tuple = dataclasses.field(default=None, kw_only=True)
+    label_set: str = dataclasses.field(default="", kw_only=True)
 
     varying_size = False
 

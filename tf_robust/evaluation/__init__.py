@@ -32,6 +32,7 @@ def evaluate(predict, source, training_source, measuring=Measuring(), say=print,
 
 
 def is_imagenet(source, measuring):
-    """Whether AlexNet's published errors on ImageNet-C may normalize: its 1,000 classes, pictures and constants."""
-    return (source.num_classes == 1000 and source.name.startswith("imagenet2012") and not source.class_mask
-            and measuring.constants(source.image_shape) == "imagenet")
+    """Whether AlexNet's errors on ImageNet-C and flips on ImageNet-P may normalize: all 1,000 classes, declared as ImageNet's, and
+    ImageNet-C's constants."""
+    counted = len(source.class_mask or source.class_names)
+    return source.label_set == "imagenet" and counted == 1000 and measuring.constants(source.image_shape) == "imagenet"

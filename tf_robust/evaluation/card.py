@@ -2,7 +2,7 @@
 
 import os
 
-from tf_robust import corruptions, data
+from tf_robust import corruptions, data, metrics
 from tf_robust.data import toy
 from tf_robust.evaluation import adversarial, boundary
 from tf_robust.evaluation.sets import NOISE_SEED
@@ -11,11 +11,12 @@ LABEL_FRACTION = "label_fraction_"
 _BINS = "100 examples a bin by confidence, the last bin included"
 
 
-def card_of(source, measuring, training_source):
+def card_of(source, measuring, training_source, imagenet=False):
     """The card of a measurement: {family: {field: value}}, for JSON.
 
     Args:
         source: measured on. measuring: a `Measuring`. training_source: gives NUN its deviations.
+        imagenet: AlexNet's flip probabilities normalize flip rates.
 
     Returns:
         `data` holds for all measures; the others (`noise`, `corruptions`, `flips`, ...) for their families.
@@ -32,6 +33,9 @@ def card_of(source, measuring, training_source):
     if "perturbations" in chosen:
         card["flips"] = {"seed": NOISE_SEED, "sequences": measuring.sequences, "constants": made["constants"],
                          "protocol": "cifar_c", "normalizer": "none"}
+        if imagenet and measuring.sequences != "cifar_p":
+            table = metrics.reference_table("alexnet_imagenet_p")
+            card["flip_rates"] = {**card["flips"], "normalizer": table["network"], **{name: table[name] for name in ("verified", "source")}}
     if "calibration" in chosen:
         card["calibration"] = {"bins": _BINS}
     if "boundary" in chosen:
@@ -71,7 +75,9 @@ def plain(measure):
 
 def family(measure):
     """The part of the card that a measure depends on beside `data`."""
-    first = plain(measure).split("/")[0]
+    first, *rest = plain(measure).split("/")
+    if first == "flips" and rest[0] in ("mfr", "mfr_without_noise", "rate"):
+        return "flip_rates"
     return {"un": "noise", "nun": "noise", "aurra": "calibration"}.get(first, first)
 
 

@@ -75,6 +75,8 @@ def _weights(measure, evaluation):
     if first == "flips":
         told = evaluation.get("card", {}).get("flips", {})
         ten = metrics.CIFAR_PERTURBATIONS if told.get("sequences") == "cifar_p" else metrics.PERTURBATIONS
-        names = {"mean": ten, "mean_without_noise": [name for name in ten if "noise" not in name]}.get(rest[0], rest[:1])
-        return {f"flips/{name}": 1 / len(names) for name in names}
+        names = {"mean": ten, "mean_without_noise": [name for name in ten if "noise" not in name]}
+        names = {**names, "mfr": names["mean"], "mfr_without_noise": names["mean_without_noise"]}.get(rest[0], rest[-1:])
+        rates = rest[0] in ("mfr", "mfr_without_noise", "rate")
+        return {f"flips/{name}": (metrics.flip_rate(1.0, name) / 100 if rates else 1.0) / len(names) for name in names}
     return {measure: 1.0}

@@ -17,7 +17,7 @@ CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")
 LEVEL = 0.05  # of p values
 _LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/", "checks/failed")
-_HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr", "mfr_by_unverified_table"), "calibration": ("rms",)}
+_HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
 _MEMBERS = {*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, "shear"}
 
 
@@ -31,7 +31,8 @@ def aggregate(evaluations, paper=None, baseline=None, per_image=None):
         per_image: (evaluation, measure) -> (digest of the images, values [N]) or None, as `evaluation.PerImage`; None: none are at hand.
 
     Returns:
-        {"rows": [entry], "order": [row names], "measures": [names], "headlines": [names], "details": [names], "baseline": name};
+        {"rows": [entry], "order": [row names], "measures": [names], "headlines": [names], "details": [names], "baseline": name,
+        "unverified": {measure: source of the reference table that it is divided by, where that was not compared with its source}};
         rows stand in the order in which they come, measures too, behind the headlines: of a family with many measures those that
         stand for it, what the paper printed, and all others. Details are the measures of one corruption, severity or perturbation,
         where others sum them up. An entry has `row`, `measure`, `values` and `seeds` (sorted by seed), `mean`, `std`
@@ -60,7 +61,23 @@ def aggregate(evaluations, paper=None, baseline=None, per_image=None):
                 "difference": _difference(found, row, measure, baseline, per_image)}
                for row in order for measure in taken if (row, measure) in found]
     details = [measure for measure in taken if measure not in measures]
-    return {"rows": entries, "order": order, "measures": measures, "headlines": headlines, "details": details, "baseline": baseline}
+    return {"rows": entries, "order": order, "measures": measures, "headlines": headlines, "details": details, "baseline": baseline,
+            "unverified": _unverified(evaluations)}
+
+
+def _unverified(evaluations):
+    found = {}
+    for evaluation in evaluations:
+        for measured in evaluation["rows"]:
+            part = (evaluation.get("card") or {}).get(card.family(measured["measure"]), {})
+            if part.get("verified") is False:
+                found[measured["measure"]] = part["source"]
+    return found
+
+
+def members(table):
+    """The details that are of one corruption or perturbation, over its severities."""
+    return [measure for measure in table["details"] if measure.count("/") == 1 or measure_is_rate(measure)]
 
 
 def _headlines(measures, printed):
@@ -80,7 +97,12 @@ def is_detail(measure):
     first, *rest = card.plain(measure).split("/")
     if first == "checks":
         return rest != ["failed"]
-    return first in ("corruptions", "flips") and rest[0] in _MEMBERS
+    return first in ("corruptions", "flips") and rest[0] in _MEMBERS or measure_is_rate(measure)
+
+
+def measure_is_rate(measure):
+    """Whether a measure is the flip rate of one perturbation."""
+    return card.plain(measure).startswith("flips/rate/")
 
 
 def _check_cards(evaluations):
@@ -164,8 +186,10 @@ def _over_images(pairs, measure, per_image):
 
 
 def results(table, command, commit, versions, date):
-    """The table as a recorded result, for `results/**/*.json`; entries gain `min` and `max` over seeds."""
-    rows = [{**entry, "min": min(entry["values"]), "max": max(entry["values"])} for entry in table["rows"]]
+    """The table as a recorded result, for `results/**/*.json`; entries gain `min` and `max` over seeds, and
+    `unverified_reference` where they are divided by a reference network's numbers that were not verified."""
+    rows = [{**entry, "min": min(entry["values"]), "max": max(entry["values"]),
+             **({"unverified_reference": True} if entry["measure"] in table["unverified"] else {})} for entry in table["rows"]]
     return {"command": command, "commit": commit, "versions": versions, "date": date, "rows": rows}
 
 

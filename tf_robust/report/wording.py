@@ -46,6 +46,17 @@ def marked_difference(table, entry):
     return mark + difference_text(entry["difference"])
 
 
+def heading(table, measure):
+    """A measure's name, with a dagger where it rests on a reference table that was not verified."""
+    return f"{measure}{' †' if measure in table['unverified'] else ''}"
+
+
+def unverified_note(table):
+    """What the dagger means; empty if nothing has one."""
+    sources = dict.fromkeys(table["unverified"].values())
+    return f"† Divided by a reference network's numbers that were not verified ({'; '.join(sources)})." if sources else ""
+
+
 def values_caption(table):
     """What the cells hold: deviations over seeds or, with one seed, binomial intervals."""
     seeds = [len(entry["seeds"]) for entry in table["rows"]]
