@@ -29,13 +29,18 @@ def suite(values, names):
     folder, rows, table = suites.table_of(values.suite, HERE)
     overrides = [f"--{name}={text_of(values[name].value)}" for name in names
                  if values[name].present and name not in ("mode", "suite", "workdir")]
-    runs = [run for row in rows
-            for run in runs_of(parsed([f"--flagfile={os.path.join(folder, row)}.flags", *overrides]), names, row,
-                               table.get("shown_as", {}).get(row, ""))]
+    told, shown = {row: [f"--flagfile={os.path.join(folder, row)}.flags", *overrides] for row in rows}, table.get("shown_as", {})
+    workdir = values.workdir or os.path.join("runs", table["name"])
+    if all(parsed(arguments).mode == "evaluate" for arguments in told.values()):
+        if values.dry_run:
+            raise ValueError(f"Expected rows that are trained with --dry_run. Those of {values.suite} measure models that are there")
+        evaluations, failures = suites.measure_all(told, names, workdir, shown)
+        report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]})
+        return
+    runs = [run for row in rows for run in runs_of(parsed(told[row]), names, row, shown.get(row, ""))]
     if values.dry_run:
         return cost(runs, values.hardware)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an unfinished table is balanced
-    workdir = values.workdir or os.path.join("runs", table["name"])
     finish(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table)
 
 

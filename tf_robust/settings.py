@@ -1,14 +1,13 @@
 """What a training is told, beside the hyperparameters of its method and augmentations: the flags without a prefix."""
 
 import dataclasses
+import itertools
 import typing
 
 from tf_robust import devices, methods, models, optimizers
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.data.label_columns import LABEL_SETS
 from tf_robust.errors import unknown
-
-DATA = ("data", "data_dir", "download", "label_map", "label_set", "image_size", "validation_share")  # settings that say which images are read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,3 +114,7 @@ class Settings:
         for name in ("epochs", "batch_size", "steps_per_execution", "image_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Expected {name} >= 1. Received: {getattr(self, name)}")
+
+
+# The settings that say which images are read: the fields in front of train_examples.
+DATA = tuple(itertools.takewhile(lambda name: name != "train_examples", (field.name for field in dataclasses.fields(Settings))))

@@ -77,12 +77,13 @@ class Measuring:
     def used(self):
         """The names of the fields that have an effect with these evaluations."""
         names = {name for evaluation in self.evaluations for name in _OPTIONS.get(evaluation, ())}
+        others = {field.name for field in dataclasses.fields(self)} - {name for group in _OPTIONS.values() for name in group}
         if self.corruptions_from:
             names -= {"corruption_protocol", "frost_dir"}
             names -= set() if "perturbations" in self.evaluations else {"corruption_constants"}
         if self.attack == "pgd":
             names -= {"attack_queries"}
-        return {"evaluations", "evaluation_split", "subset", *names}
+        return names | others
 
     def constants(self, image_shape):
         """The set of constants for pictures (H, W, C)."""

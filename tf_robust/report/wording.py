@@ -168,7 +168,7 @@ def _certainty(chosen):
     if max(pairs) > 1:
         return f"({_range(pairs)} seeds, 95% intervals{f' over seeds and {tested}' if tested else ''})"
     others = {len(chosen): "", 0: "no per-image results, so the two intervals are compared"}
-    means = tested + others.get(len(counts), ", the others by whether the two intervals overlap")
+    means = tested + others.get(len(counts), ", the others by their intervals, where they have any")
     return f"(one seed only: how much seeds differ is unknown; {means})"
 
 
