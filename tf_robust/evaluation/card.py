@@ -42,8 +42,11 @@ def card_of(source, measuring, training_source, imagenet=False):
         card["boundary"] = {"square": [-toy.LIMIT, toy.LIMIT], "grid": boundary.GRID,
                             "gradient": "of class 1's probability"}
     if "adversarial" in chosen:
-        card["robust"] = {"attack": measuring.attack, "seed": adversarial.SEED,
-                          **({"queries": measuring.attack_queries} if measuring.attack == "ensemble" else {})}
+        if "ensemble" in measuring.attack:
+            card["robust"] = {"attack": "ensemble", "seed": adversarial.SEED, "queries": measuring.attack_queries}
+        if "pgd" in measuring.attack:
+            card["robust_pgd"] = {"attack": "pgd", "seed": adversarial.SEED, "steps": adversarial.PGD_STEPS,
+                                  "starts": adversarial.PGD_STARTS}
         card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED}
     if "attack_curves" in chosen:
         card["distance"] = {"seed": adversarial.SEED}
@@ -78,6 +81,8 @@ def family(measure):
     first, *rest = plain(measure).split("/")
     if first == "flips" and rest[0] in ("mfr", "mfr_without_noise", "rate"):
         return "flip_rates"
+    if first == "robust" and rest[0] == "pgd":
+        return "robust_pgd"
     return {"un": "noise", "nun": "noise", "aurra": "calibration"}.get(first, first)
 
 

@@ -36,7 +36,8 @@ class Measuring:
         sequences: which ten perturbation sequences: imagenet_p (with snow), cifar_p (with spatter), or all fourteen.
         attack_radii: radii of robust accuracy, NORM_RADIUS each, of l2 and linf, on the [0, 1] pixel scale; linf's also
             by FGSM.
-        attack: what decides on robust accuracy: ensemble (APGD on two losses, then Square) or pgd (40 steps, 2 starts).
+        attack: attacks of robust accuracy, each a measure of its own: ensemble (APGD on two losses, then Square: robust/NORM_RADIUS),
+            pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS).
         attack_queries: of the model by Square, a picture.
         curves: ATTACK_NORM each: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
     """
@@ -49,7 +50,7 @@ class Measuring:
     frost_dir: str = ""
     sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
     attack_radii: tuple[str, ...] = ("l2_0.0625", "l2_0.5", "linf_4/255", "linf_8/255")
-    attack: typing.Literal["ensemble", "pgd"] = "ensemble"
+    attack: tuple[str, ...] = ("ensemble",)
     attack_queries: int = 5000
     curves: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
 
@@ -61,6 +62,11 @@ class Measuring:
             raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received none")
         if self.subset < 0:
             raise ValueError(f"Expected subset >= 0. Received: {self.subset}")
+        for name in self.attack:
+            if name not in adversarial.ATTACKS:
+                raise unknown("attack", name, adversarial.ATTACKS)
+        if not self.attack:
+            raise ValueError(f"Expected attack, of: {', '.join(adversarial.ATTACKS)}. Received none")
         if self.attack_queries < 1:
             raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
         for text in self.attack_radii:
@@ -81,7 +87,7 @@ class Measuring:
         if self.corruptions_from:
             names -= {"corruption_protocol", "frost_dir"}
             names -= set() if "perturbations" in self.evaluations else {"corruption_constants"}
-        if self.attack == "pgd":
+        if "ensemble" not in self.attack:
             names -= {"attack_queries"}
         return names | others
 
