@@ -51,6 +51,26 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
     return table
 
 
+def write_means(folder, means, evaluations, command):
+    """Writes a report for each suite, below `folder`, and the report of the means over them, and prints the tables.
+
+    Args:
+        means: a `suite_means.SuiteMeans`. evaluations: of runs of its suites.
+    """
+    divided = means.divide(evaluations)
+    for name, members in divided.items():
+        print(f"\n{name}")
+        write_report(os.path.join(folder, name), members, title=means.suites[name]["title"], command=command, suite=means.suites[name])
+    evaluations, notes = means.means(divided)
+    baseline = means.table.get("baseline")
+    table = report.write(folder, evaluations, title=means.table["title"], command=command, paper=means.paper(divided),
+                         commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
+                         baseline=baseline if any(one["row"] == baseline for one in evaluations) else None,
+                         notes=[*means.table.get("notes", ()), *notes], per_image=means.per_image(evaluation.PerImage(_records_in)))
+    print("\n".join([means.table["title"], "", report.to_text(table), "", report.verdict(table), *notes, ""]))
+    print(f"Report:  {os.path.join(folder, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
+
+
 def _records_in(found):
     """The folder of an evaluation's records."""
     return found.get("measured_in", os.path.dirname(found["saved_model"]))

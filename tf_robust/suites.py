@@ -19,6 +19,7 @@ _SCHEMA = {"type": "object", "additionalProperties": False, "properties": {
     "title": {"type": "string"}, "baseline": {"type": "string"}, "rows": _TEXTS, "notes": _TEXTS,
     "shown_as": {"type": "object", "additionalProperties": {"type": "string"}},
     "panels": {"type": "object", "additionalProperties": _TEXTS},
+    "suites": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": {"type": "string"}}},
     "paper": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": _PAIR}}}}
 
 
@@ -30,19 +31,23 @@ def table_of(folder, home):
 
     Returns:
         (path, [row names], {"title", "name", "rows", and what the file has of "baseline", "paper", "notes", "shown_as": {row: its
-        name in tables, where several rows are one method with other shares of the labels} and "panels": {title: [rows whose
-        attack curves one panel compares]}})
+        name in tables, where several rows are one method with other shares of the labels}, "panels": {title: [rows whose
+        attack curves one panel compares]} and "suites": {suite beside it that this table, which has no flagfiles, averages over:
+        {measure of the mean: measure of that suite}}})
 
     Raises:
         FileNotFoundError: there are no flagfiles. ValueError: `suite.json` is damaged.
     """
     here = folder.rstrip("/") if os.path.isdir(folder) else os.path.join(home, folder.rstrip("/"))
     found = sorted(os.path.basename(path).removesuffix(".flags") for path in glob.glob(os.path.join(here, "*.flags")))
-    if not folder or not found:
+    description = os.path.join(here, "suite.json")
+    told = read_json(description, _SCHEMA) if folder and os.path.exists(description) else {}
+    if not folder or not (found or "suites" in told):
         raise FileNotFoundError(f"Expected --suite to name a folder of .flags files. Received: {folder!r}")
     name = os.path.relpath(here, os.path.join(home, "flags")).replace(os.sep, "_").lstrip("._")
-    description = os.path.join(here, "suite.json")
-    table = {"title": name, "rows": [], "name": name, **(read_json(description, _SCHEMA) if os.path.exists(description) else {})}
+    table = {"title": name, "rows": [], "name": name, **told}
+    if "suites" in table:
+        return here, table["rows"], table
     first = [row for row in table["rows"] if row in found]
     return here, [*first, *(row for row in found if row not in first)], table
 

@@ -9,7 +9,7 @@ from tf_robust.evaluation.card import LABEL_FRACTION, card_of, dependencies, dif
 from tf_robust.evaluation.per_image import PerImage
 from tf_robust.evaluation.requirements import requirements, shortfalls
 from tf_robust.evaluation.rows import Row, read_evaluation, rows_of
-from tf_robust.evaluation.scoring import confidences, correctness, masked, read_records, records
+from tf_robust.evaluation.scoring import confidences, correctness, masked, read_records, record_key, records
 from tf_robust.evaluation.sets import NOISE_SEED, EvaluationSet, check, evaluation_sets, first_pictures, noise_probabilities
 from tf_robust.evaluation.settings import EVALUATIONS, USUAL, Measuring
 
