@@ -47,7 +47,7 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
     commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
     table = report.write(folder, evaluations, title=title, command=command, commit=commits, paper=suite.get("paper"),
                          baseline=baseline, figures=drawn, notes=suite.get("notes", ()), per_image=evaluation.PerImage(_records_in))
-    print(f"\n{report.to_text(table)}\n\n{report.verdict(table)}\n")
+    print("\n".join(["", report.to_text(table), "", report.verdict(table), *report.size_notes(evaluations), ""]))
     return table
 
 

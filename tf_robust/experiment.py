@@ -194,7 +194,7 @@ class Run:
         training_source = self.source("train") if self.measuring.needs_training_set else None
         check_fit(predict, source)
         imagenet = evaluation.is_imagenet(source, self.measuring)
-        card = evaluation.card_of(source, self.measuring, training_source, imagenet)
+        card = {**evaluation.card_of(source, self.measuring, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}
         model, told = digest_of_folder(predict.path, but=("card.json",)), dataclasses.asdict(interface)
         masked = evaluation.masked(checked_once(predict), source.class_mask)
         sets = evaluation.evaluation_sets(source, training_source, self.measuring, s.data_dir or None)

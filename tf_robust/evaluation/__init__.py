@@ -5,7 +5,7 @@ they depend on.
 """
 
 from tf_robust.evaluation import adversarial, boundary
-from tf_robust.evaluation.card import LABEL_FRACTION, card_of, dependencies, difference, family
+from tf_robust.evaluation.card import LABEL_FRACTION, card_of, dependencies, difference, family, image_sizes
 from tf_robust.evaluation.per_image import PerImage
 from tf_robust.evaluation.requirements import requirements, shortfalls
 from tf_robust.evaluation.rows import Row, read_evaluation, rows_of

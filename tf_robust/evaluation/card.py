@@ -62,6 +62,25 @@ def _how_corrupted(measuring, made):
     return known or {"prepared_set": os.path.basename(measuring.corruptions_from.rstrip("/"))}
 
 
+def image_sizes(source, predict):
+    """The part `sizes` of a card, on which no comparison depends: where images are resized, before and after corruptions.
+
+    Args:
+        source: measured on; corruptions, noise and attacks are applied at its image size. predict: a `loading.Classifier`.
+
+    Returns:
+        {"corrupted_at": [H, W], "model_input": [H, W], the size that the network sees, "files_resized": whether image files of other
+        sizes were brought to the first one}
+    """
+    height, width = source.image_shape[:2]
+    side = predict.interface.input_size
+    told = predict.card.get("flags")
+    resize = told.get("resize", "0") if isinstance(told, dict) else "0"
+    if not side and str(resize).isdecimal() and int(resize) > max(height, width):  # the network enlarges smaller images itself
+        side = int(resize)
+    return {"corrupted_at": [height, width], "model_input": [side or height, side or width], "files_resized": bool(source.varying_size)}
+
+
 def dependencies(model, interface, card, name):
     """What the record of a set depends on, for JSON.
 

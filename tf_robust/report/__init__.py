@@ -18,10 +18,10 @@ from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
 from tf_robust.report.tables import aggregate, results, to_frame
 from tf_robust.report.vega import Chart
-from tf_robust.report.wording import verdict
+from tf_robust.report.wording import size_notes, verdict
 
 __all__ = ["Chart", "aggregate", "attack_curves", "attacked_pictures", "captioned_pictures", "class_histogram",
-           "decision_boundaries", "noise_samples", "picture_groups", "reliability_diagram", "response_rate_curves", "results",
+           "decision_boundaries", "noise_samples", "picture_groups", "reliability_diagram", "response_rate_curves", "results", "size_notes",
            "to_frame", "to_html", "to_latex", "to_markdown", "to_text", "training_curves", "utility_by_class", "verdict", "write"]
 
 
@@ -43,7 +43,7 @@ def write(folder, evaluations, *, title, command, commit, paper=None, baseline=N
     pictures = [figure for figure in figures if not isinstance(figure, Chart)]
     for chart in drawn:
         chart.save(os.path.join(folder, "figures"))
-    notes = [*notes, *_mixtures(evaluations)]
+    notes = [*notes, *_mixtures(evaluations), *size_notes(evaluations)]
     versions = {name: _distinct(e.get("versions", {}).get(name) for e in evaluations)
                 for name in dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))}
     date = max((e["date"] for e in evaluations if e.get("date")), default=None)

@@ -5,6 +5,8 @@ import numpy as np
 from tf_robust.report.tables import CLEAN, gain, is_clear, lower_is_better
 
 _OTHER_UNITS = ("checks/", "distance/", "boundary/")
+_CHANGED = {"corruptions": "corruptions", "flips": "perturbations", "un": "noise", "nun": "noise", "robust": "attacks",
+            "fgsm": "attacks", "distance": "attacks"}  # families of measures of images that were changed: by what
 _LISTED = 3  # measures that the verdict names of a kind
 
 
@@ -91,6 +93,23 @@ def clear_note(table):
         kinds[kind] = kinds.get(kind, 0) + 1
     counted = [kind if len(kinds) == 1 else f"{kind} ({count} of {len(differences)} cells)" for kind, count in kinds.items()]
     return f"▲ better, ▼ worse: {'; '.join(counted)}. Nothing is corrected for the number of comparisons."
+
+
+def size_notes(evaluations):
+    """Sentences: at which size images were corrupted, noised or attacked and which size the models take, where that is not one size."""
+    rows = {}
+    for evaluation in evaluations:
+        card = evaluation.get("card") or {}
+        sizes, changed = card.get("sizes"), {row["measure"].split("/")[0] for row in evaluation["rows"]} & _CHANGED.keys()
+        fit = card.get("data", {}).get("image_fit") or (sizes or {}).get("files_resized")
+        if sizes and changed and (fit or sizes["corrupted_at"] != sizes["model_input"]):
+            applied, taken = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
+            before = f", to which the image files were brought before{f' ({fit})' if isinstance(fit, str) else ''}" if fit else ""
+            after = ", and the images were resized to that after it" if applied != taken else ""
+            kinds = " and ".join(dict.fromkeys(kind for name, kind in _CHANGED.items() if name in changed))
+            text = f"{kinds} applied at {applied} pixels{before}; the network takes {taken}{after}"
+            rows.setdefault(text, []).append(evaluation["row"])
+    return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
 
 
 def best_cells(table):
