@@ -17,10 +17,10 @@ def test_each_kind_of_resizing_is_stated(evaluate):
     same, enlarged, also = (sized(evaluate(row, 0, measures), 32, side) for row, side in (("a", 32), ("b", 224), ("c", 224)))
     assert report.size_notes([same, evaluate("old", 0, measures)]) == []
     assert report.size_notes([same, enlarged, also]) == [
-        "b, c: corruptions applied at 32x32 pixels; the network takes 224x224, and the images were resized to that after it."]
+        "b, c: corruptions were applied at 32x32 pixels; the network takes 224x224, and the images were resized to that after it."]
     files = sized(evaluate("d", 0, {"un": 0.5, "flips/mean": 0.1}), 224, 224, files_resized=True)
     assert report.size_notes([files]) == [
-        "d: perturbations and noise applied at 224x224 pixels, to which the image files were brought before; the network takes 224x224."]
+        "d: perturbations and noise were applied at 224x224 pixels, to which the image files were brought before; the network takes 224x224."]
     assert report.size_notes([sized(evaluate("e", 0, {"clean": 0.5}), 32, 224)]) == []  # nothing is applied
     fitted = sized(evaluate("f", 0, measures), 224, 224, data={"image_fit": "cropped to 224x224"})
     assert "to which the image files were brought before (cropped to 224x224)" in report.size_notes([fitted])[0]
@@ -30,7 +30,7 @@ def test_a_report_states_it(tmp_path, evaluate):
     run = sized(evaluate("b", 0, {"corruptions/mean15": 0.5}), 32, 224)
     report.write(str(tmp_path), [run], title="t", command="c", commit="x")
     for name in ("report.md", "report.html"):
-        assert "b: corruptions applied at 32x32 pixels; the network takes 224x224" in (tmp_path / name).read_text()
+        assert "b: corruptions were applied at 32x32 pixels; the network takes 224x224" in (tmp_path / name).read_text()
 
 
 @pytest.mark.parametrize("input_size, flags, expected", [

@@ -107,7 +107,7 @@ def size_notes(evaluations):
             before = f", to which the image files were brought before{f' ({fit})' if isinstance(fit, str) else ''}" if fit else ""
             after = ", and the images were resized to that after it" if applied != taken else ""
             kinds = " and ".join(dict.fromkeys(kind for name, kind in _CHANGED.items() if name in changed))
-            text = f"{kinds} applied at {applied} pixels{before}; the network takes {taken}{after}"
+            text = f"{kinds} were applied at {applied} pixels{before}; the network takes {taken}{after}"
             rows.setdefault(text, []).append(evaluation["row"])
     return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
 
