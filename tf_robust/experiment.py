@@ -262,8 +262,8 @@ def check_fit(predict, source):
     predict.check_pictures(source.image_shape)
     if predict.num_classes and not source.class_mask and predict.num_classes != source.num_classes:
         raise ValueError(f"Expected a model for the {source.num_classes} classes of {source.name}. {predict.path} has "
-                         f"{predict.num_classes}. --label_map=FILE maps class folders to a model's columns, --label_set=imagenet_r those of "
-                         f"ImageNet-R")
+                         f"{predict.num_classes}. --label_map=FILE maps class folders to a model's columns, "
+                         f"--label_set=imagenet_r those of ImageNet-R")
     names = predict.card.get("classes")  # another's card may have anything there
     if names and isinstance(names, list) and not source.class_mask and names != list(source.class_names):
         differing = [pair for pair in itertools.zip_longest(names, source.class_names) if pair[0] != pair[1]]
