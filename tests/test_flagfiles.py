@@ -47,7 +47,8 @@ def test_the_rows_of_a_table_are_measured_on_the_same_pictures():
     assert len(folders) > 30
     for folder in sorted(folders):
         _, rows, _ = suites.table_of(folder, run_experiment.HERE)
-        told = ["--data=folder:IMAGENET", "--label_set=imagenet"] if folder.endswith("noisymix/table1_imagenet") else []  # as its flagfiles say
+        imagenet = folder.endswith("noisymix/table1_imagenet")
+        told = ["--data=folder:IMAGENET", "--label_set=imagenet"] if imagenet else []  # as its flagfiles say
         suites.check_pictures([run_experiment.runs_of(run_experiment.parsed([f"--flagfile={folder}/{row}.flags", *told]), names, row)[0]
                                for row in rows])
 

@@ -20,7 +20,8 @@ def test_each_kind_of_resizing_is_stated(evaluate):
         "b, c: corruptions were applied at 32x32 pixels; the network takes 224x224, and the images were resized to that after it."]
     files = sized(evaluate("d", 0, {"un": 0.5, "flips/mean": 0.1}), 224, 224, files_resized=True)
     assert report.size_notes([files]) == [
-        "d: perturbations and noise were applied at 224x224 pixels, to which the image files were brought before; the network takes 224x224."]
+        "d: perturbations and noise were applied at 224x224 pixels, to which the image files were brought before; "
+        "the network takes 224x224."]
     assert report.size_notes([sized(evaluate("e", 0, {"clean": 0.5}), 32, 224)]) == []  # nothing is applied
     fitted = sized(evaluate("f", 0, measures), 224, 224, data={"image_fit": "cropped to 224x224"})
     assert "to which the image files were brought before (cropped to 224x224)" in report.size_notes([fitted])[0]

@@ -20,8 +20,9 @@ def to_latex(table, title):
             papers = [rf"{{\footnotesize {_escaped(wording.paper_text(entry))}}}" if entry and entry["paper"] else "" for entry in entries]
             lines.append(" & ".join(["", *papers]) + r" \\")
     body = "\n".join(lines)
+    caption = _escaped(f"{wording.values_caption(table)} Bold: the best mean. {wording.unverified_note(table)}".rstrip())
     return (f"% \\usepackage{{booktabs}}\n\\begin{{table}}\n\\centering\n\\caption{{{_escaped(title)}. "
-            f"{_escaped(f'{wording.values_caption(table)} Bold: the best mean. {wording.unverified_note(table)}'.rstrip())}}}\n\\begin{{tabular}}{{l{'r' * len(table['measures'])}}}\n"
+            f"{caption}}}\n\\begin{{tabular}}{{l{'r' * len(table['measures'])}}}\n"
             f"\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n")
 
 
