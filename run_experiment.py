@@ -16,7 +16,7 @@ with quiet.importing(sys.argv[1:]):
     import tensorflow as tf
 
 from tf_robust import (catalogue, comparison, devices, dry_run, evaluation, hardware, hyperparameters, loading, prepared, suites,
-                       sweeps, training)
+                       suite_means, sweeps, training)
 from tf_robust import workdir as workdirs
 from tf_robust.command_line import define_flags, parsed, read, runs_of, text_of, warn_of_ignored_flags
 from tf_robust.data import service
@@ -30,16 +30,23 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 def suite(values, names):
     """Every row of a folder of flagfiles, with every seed; flags given on the command line override each row's."""
     folder, rows, table = suites.table_of(values.suite, HERE)
+    if "suites" in table:
+        raise ValueError(f"Expected flagfiles. {values.suite} averages over {', '.join(table['suites'])}. Try: --mode=suite for each of "
+                         f"these, then --mode=report")
     overrides = [f"--{name}={text_of(values[name].value)}" for name in names
                  if values[name].present and name not in ("mode", "suite", "workdir")]
-    runs = [run for row in rows
-            for run in runs_of(parsed([f"--flagfile={os.path.join(folder, row)}.flags", *overrides]), names, row,
-                               table.get("shown_as", {}).get(row, ""))]
+    told, shown = {row: [f"--flagfile={os.path.join(folder, row)}.flags", *overrides] for row in rows}, table.get("shown_as", {})
+    workdir = values.workdir or os.path.join("runs", table["name"])
+    if all(parsed(arguments).mode == "evaluate" for arguments in told.values()):
+        if values.dry_run:
+            raise ValueError(f"Expected rows that are trained with --dry_run. Those of {values.suite} measure models that are there")
+        evaluations, failures = suites.measure_all(told, names, workdir, shown)
+        return report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {})
+    runs = [run for row in rows for run in runs_of(parsed(told[row]), names, row, shown.get(row, ""))]
     warn_of_ignored_flags(runs)
     if values.dry_run:
         return cost(runs, values.hardware)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an unfinished table is balanced
-    workdir = values.workdir or os.path.join("runs", table["name"])
     finish(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table)
 
 
@@ -207,10 +214,11 @@ def serve(values, _):
 
 def compare(values, _):
     """A report over the workdirs that --runs matches, one for each data set; with --suite, beside the paper's numbers."""
-    evaluations = comparison.read_evaluations(values.runs)
-    _, rows, table = suites.table_of(values.suite, HERE) if values.suite else ("", [], {"title": f"Runs {values.runs}"})
+    evaluations, workdir = comparison.read_evaluations(values.runs), values.workdir or os.path.join("runs", "report")
+    folder, rows, table = suites.table_of(values.suite, HERE) if values.suite else ("", [], {"title": f"Runs {values.runs}"})
+    if "suites" in table:
+        return comparison.write_means(workdir, suite_means.SuiteMeans(folder, table, HERE), evaluations, command(*sys.argv[1:]))
     evaluations.sort(key=lambda found: (rows.index(found["row"]) if found["row"] in rows else len(rows), found["seed"]))
-    workdir = values.workdir or os.path.join("runs", "report")
     by_data = {}
     for found in evaluations:
         by_data.setdefault((found["data"], found["split"]), []).append(found)

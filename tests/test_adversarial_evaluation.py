@@ -47,18 +47,35 @@ def known(linear, source, order):
 
 @pytest.mark.parametrize("attack,radii", [("ensemble", RADII[:1]), ("pgd", RADII[1:])])
 def test_robust_accuracy_is_the_share_of_pictures_farther_than_the_radius(linear, source, attack, radii):
-    rows = measured(linear, source, evaluations=("clean", "adversarial"), attack=attack, attack_radii=radii)
+    rows = measured(linear, source, evaluations=("clean", "adversarial"), attack=(attack,), attack_radii=radii)
+    own, other = (("robust/pgd/", "robust/") if attack == "pgd" else ("robust/", "robust/pgd/"))
+    assert not any(f"{other}{text}" in rows for text in radii)
     assert rows["clean"].value == pytest.approx(0.9)
     for text in radii:
         norm, radius = adversarial.threat(text)
         distances = known(linear, source, {"l2": 2, "linf": np.inf}[norm])
         low, high = (np.mean(distances > factor * radius) for factor in (1.0, 0.97))
         missed = {"ensemble": 1, "pgd": 6}[attack]  # pictures: between three classes the cross-entropy points to none of them
-        assert low - 1e-6 <= rows[f"robust/{text}"].value <= high + missed / 60 + 1e-6, text
+        assert low - 1e-6 <= rows[f"{own}{text}"].value <= high + missed / 60 + 1e-6, text
         assert rows[f"checks/{norm}/noise"].value > rows[f"checks/{norm}/ten_steps"].value
     assert rows["checks/failed"].value == 0
     if attack == "pgd":
-        assert rows["fgsm/linf_1/50"].value >= rows["robust/linf_1/50"].value
+        assert rows["fgsm/linf_1/50"].value >= rows["robust/pgd/linf_1/50"].value
+
+
+def test_each_attack_is_a_measure_of_its_own(linear, source):
+    settings = {"evaluations": ("adversarial",), "attack_radii": RADII[:1]}
+    both = measured(linear, source, attack=("ensemble", "pgd"), **settings)
+    for name, measure in (("ensemble", "robust/l2_0.05"), ("pgd", "robust/pgd/l2_0.05")):
+        attack = adversarial.strongest(name, "l2", 0.05, 50)
+        images = source.images / np.float32(255)
+        attacked = attack(linear, images, source.labels, indices=source.positions)
+        assert both[measure].value == np.mean(np.argmax(linear(attacked), axis=1) == source.labels)
+    assert set(both) - {"checks/failed"} == {"robust/l2_0.05", "robust/pgd/l2_0.05", *(m for m in both if m.startswith("checks/l2/"))}
+    cards = [evaluation.card_of(source, evaluation.Measuring(**settings, attack=attack, attack_queries=queries), None)
+             for attack, queries in ((("ensemble", "pgd"), 5), (("pgd",), 7), (("ensemble",), 7))]
+    assert not evaluation.difference("robust/pgd/l2_0.05", cards[0], cards[1])  # PGD asks no queries
+    assert evaluation.difference("robust/l2_0.05", cards[0], cards[2]) == [("robust.queries", 5, 7)]
 
 
 def test_distances_are_those_of_the_boundary(linear, source):
@@ -95,7 +112,7 @@ def test_a_model_whose_gradients_point_elsewhere_fails_the_checks(linear, source
     def masked(images):  # says what the linear model says, with the gradient of another one
         other = tf.reverse(images, [1, 2])
         return tf.stop_gradient(linear(images) - linear(other)) + linear(other)
-    rows = measured(masked, source, evaluations=("adversarial",), attack="pgd", attack_radii=("linf_1/50",))
+    rows = measured(masked, source, evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",))
     assert rows["checks/failed"].value >= 1
 
 
@@ -108,6 +125,9 @@ def test_bad_threats_and_curves_are_refused(source):
             evaluation.Measuring(curves=(text,))
     with pytest.raises(ValueError, match="attack_queries"):
         evaluation.Measuring(attack_queries=0)
+    for attack, said in (((), "Received none"), (("cw",), "Unknown attack")):
+        with pytest.raises(ValueError, match=said):
+            evaluation.Measuring(attack=attack)
     wide = evaluation.Measuring(evaluations=("adversarial",), attack_radii=("linf_1.5",))
     with pytest.raises(ValueError, match="radius in"):
         evaluation.evaluation_sets(source, None, wide)
@@ -115,7 +135,7 @@ def test_bad_threats_and_curves_are_refused(source):
 
 def test_what_was_attacked_otherwise_has_another_card(source):
     cards = [evaluation.card_of(source, dataclasses.replace(evaluation.Measuring(evaluations=("adversarial",)), **change), None)
-             for change in ({}, {"attack": "pgd"}, {"attack_queries": 7})]
+             for change in ({}, {"attack": ("pgd",)}, {"attack_queries": 7})]
     assert evaluation.difference("robust/l2_0.5", cards[0], cards[1])
     assert evaluation.difference("robust/l2_0.5", cards[0], cards[2])
     assert not evaluation.difference("robust/l2_0.5", cards[0], cards[0])

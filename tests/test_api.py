@@ -4,11 +4,13 @@ import ast
 import json
 import os
 
+import keras
 import numpy as np
 import pytest
+import scipy.special
 
 import run_experiment
-from tf_robust import api
+from tf_robust import api, loading, metrics
 
 
 def test_the_notebook_runs(tmp_path, monkeypatch):
@@ -41,3 +43,63 @@ def test_any_callable_is_measured():
     def always_0(images):
         return np.eye(10, dtype=np.float32)[np.zeros(len(images), int)]
     assert api.evaluate(always_0, data="digits", evaluations="clean")["clean"] == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.fixture(scope="module")
+def scaled():
+    """A softmax classifier of digits (28x28x1, ten classes) on the pixel scale 0..255, and the same as logits on [0, 1]."""
+    keras.utils.set_random_seed(0)
+    images = keras.Input([28, 28, 1])
+    scores = keras.layers.Dense(10)(keras.layers.Flatten()(images))
+    logits = keras.Model(images, scores, name="plain")
+    logits.layers[-1].kernel.assign_add(logits.layers[-1].kernel * 4.0)  # far from uniform
+    other = keras.Input([28, 28, 1])
+    scores = logits(keras.layers.Rescaling(1 / 255)(other))
+    return logits, keras.Model(other, keras.layers.Softmax()(scores), name="theirs")
+
+
+INTERFACE = {"input_range": "0,255", "outputs": "probabilities"}
+DIGITS = {"data": "digits", "evaluations": "clean,calibration", "subset": 100}
+
+
+@pytest.mark.parametrize("kind", ["keras", "callable", "file"])
+def test_the_interface_reaches_every_kind_of_model(scaled, kind, tmp_path):
+    plain, theirs = scaled
+    model = {"keras": theirs, "callable": lambda x: theirs(x).numpy(), "file": str(tmp_path / "m.keras")}[kind]
+    if kind == "file":
+        theirs.save(model)
+    images, labels = api.pictures(1000, data="digits", subset=100)
+    expected = scipy.special.softmax(plain(images).numpy().astype(np.float64), axis=1)
+    found = api.evaluate(model, **DIGITS, **INTERFACE)
+    assert found["clean"] == np.mean(expected.argmax(axis=1) == labels)
+    assert found["calibration/ece"] == pytest.approx(metrics.expected_calibration_error(
+        expected.max(axis=1), expected.argmax(axis=1) == labels), abs=1e-4)
+    assert found["calibration/ece"] != pytest.approx(api.evaluate(model, **DIGITS, input_range="0,255")["calibration/ece"], abs=0.05)
+    large = keras.Sequential([keras.Input([14, 14, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
+    with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]. Pass --input_size=14"):
+        api.evaluate(large, **DIGITS)
+    with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]"):
+        api.attack(large, images, labels)
+    assert "clean" in api.evaluate(large, **DIGITS, input_size=14)
+
+
+def test_arguments_without_effect_are_refused(scaled, tmp_path):
+    plain, _ = scaled
+    loaded = loading.classifier_of(plain)
+    for model, told, name in (
+            (plain, {"epochs": 3}, "epochs"), (plain, {"attack": "pgd"}, "attack"), (plain, {"train_examples": 50}, "train_examples"),
+            (plain, {"evaluations": "corruptions", "corruptions_from": "x", "frost_dir": "y"}, "frost_dir"),
+            (plain, {"evaluations": "adversarial", "attack": "pgd", "attack_queries": 9}, "attack_queries"),
+            (plain, {"signature": "other"}, "signature"), (loaded, {"input_range": "0,255"}, "input_range"),
+            (plain, {"seeds": (0, 1)}, "one seed")):
+        with pytest.raises(ValueError, match=f"Expected .*{name}"):
+            api.evaluate(model, **{**DIGITS, **told})
+    with pytest.raises(ValueError, match="fcl_k, input_size"):
+        api.train(str(tmp_path), method="gaussian", fcl_k=3, input_size=9)
+    with pytest.raises(ValueError, match="reading images. Received: epochs"):
+        api.pictures(3, epochs=3)
+
+
+def test_a_softmax_read_as_logits_is_noticed(scaled, capsys):
+    api.evaluate(scaled[1], **{**DIGITS, "evaluations": "clean"}, input_range="0,255")
+    assert "look like probabilities" in capsys.readouterr().out

@@ -137,8 +137,25 @@ def test_flip_rows_name_the_ten_that_they_are_the_mean_of():
             records, Measuring(evaluations=("perturbations",), sequences=sequences))}
         np.testing.assert_allclose(rows["flips/mean"], mean)
         np.testing.assert_allclose(rows["flips/mean_without_noise"], (mean * 10 - 0.01) / 8)
-    assert "flips/mfr_by_unverified_table" in {
-        row.measure for row in evaluation.rows_of(records, Measuring(evaluations=("perturbations",)), imagenet=True)}
+
+
+def test_flip_rates_are_those_of_alexnet_on_imagenet(source):
+    flips = {name: i / 100 for i, name in enumerate(metrics.PERTURBATIONS, 1)}
+    records = [{"set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
+    measuring = Measuring(evaluations=("perturbations",))
+    rows = {row.measure: row.value for row in evaluation.rows_of(records, measuring, imagenet=True)}
+    known = metrics.reference_table("alexnet_imagenet_p")
+    rates = {name: p / known["flip_probabilities"][name] for name, p in flips.items()}
+    for name, rate in rates.items():
+        np.testing.assert_allclose(rows[f"flips/rate/{name}"], rate)
+    np.testing.assert_allclose(rows["flips/mfr"], np.mean(list(rates.values())))
+    np.testing.assert_allclose(rows["flips/mfr_without_noise"], np.mean([r for n, r in rates.items() if "noise" not in n]))
+    card = evaluation.card_of(source(30, split="test"), measuring, None, imagenet=True)
+    assert card["flip_rates"]["verified"] is known["verified"] and card["flip_rates"]["source"] == known["source"]
+    assert evaluation.family("flips/mfr") == evaluation.family("label_fraction_0.1/flips/rate/tilt") == "flip_rates"
+    assert evaluation.family("flips/mean") == "flips"
+    assert not any("mfr" in row.measure or "rate" in row.measure for row in evaluation.rows_of(records, measuring))
+    assert "flip_rates" not in evaluation.card_of(source(30, split="test"), measuring, None)
 
 
 def test_sequences_are_compared_with_their_first_or_previous_frame():

@@ -67,6 +67,20 @@ def test_the_rows_of_a_table_are_measured_on_the_same_pictures():
     assert len(folders) > 30
     for folder in sorted(folders):
         _, rows, _ = suites.table_of(folder, run_experiment.HERE)
-        told = ["--data=folder:IMAGENET"] if folder.endswith("noisymix/table1_imagenet") else []  # as its flagfiles say
+        imagenet = folder.endswith("noisymix/table1_imagenet")
+        told = ["--data=folder:IMAGENET", "--label_set=imagenet"] if imagenet else []  # as its flagfiles say
         suites.check_pictures([run_experiment.runs_of(run_experiment.parsed([f"--flagfile={folder}/{row}.flags", *told]), names, row)[0]
                                for row in rows])
+
+
+def test_printed_robust_accuracies_are_by_pgd_and_are_measured():
+    names = run_experiment.define_flags(run_experiment.flags.FlagValues())
+    checked = 0
+    for path in glob.glob(os.path.join(run_experiment.HERE, "flags", "urrl", "table2_*", "suite.json")):
+        folder, rows, table = suites.table_of(os.path.dirname(path), run_experiment.HERE)
+        for row in rows:
+            measuring = run_experiment.runs_of(run_experiment.parsed([f"--flagfile={folder}/{row}.flags"]), names, row)[0].measuring
+            printed = {measure for measure in table["paper"][row] if measure.startswith("robust")}
+            assert printed == {f"robust/pgd/{radius}" for radius in measuring.attack_radii} and measuring.attack == ("ensemble", "pgd")
+            checked += 1
+    assert checked == 12 * 7

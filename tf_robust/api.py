@@ -14,7 +14,7 @@ import os
 
 from absl import flags
 
-from tf_robust import attacks, command_line, evaluation, loading, report
+from tf_robust import attacks, command_line, evaluation, experiment, hyperparameters, loading, report, settings
 from tf_robust.report import charts as of_tables
 
 
@@ -46,9 +46,10 @@ def train(folder, **told):
         Result
 
     Raises:
-        ValueError: a flag that is not there, or a bad value; the workdir belongs to a run that was told otherwise.
+        ValueError: a flag that does not exist or has no effect here, or a bad value; the workdir belongs to a run with other flags.
     """
     run = _run(told)
+    _refuse(told, {*run.flags, *experiment.PLACES}, f"a training with the method {run.settings.method!r}")
     run.row = run.shown_as = os.path.basename(os.path.abspath(folder))
     return Result(folder, run.complete(folder))
 
@@ -57,30 +58,47 @@ def evaluate(model, **told):
     """Measures a model on the data that the flags name.
 
     Args:
-        model: a SavedModel's folder, or any callable from float32 [N, H, W, C] in [0, 1] to logits [N, C].
-        told: flags by name, say data="cifar10", evaluations="clean,corruptions", subset=1000.
+        model: the path of a model (a SavedModel folder, a `.keras` file, the workdir of a run), a keras.Model, or a callable from
+            images [N, H, W, C] to scores [N, classes]. By default it takes float32 in [0, 1] and returns logits.
+        told: flags by name: data and what is measured, say data="cifar10", evaluations="clean,corruptions", subset=1000; and the
+            interface of the model, where it is another one: input_range="0,255", outputs="probabilities", input_size=224,
+            signature="serving" (of a SavedModel).
 
     Returns:
         {measure: value}
+
+    Raises:
+        ValueError: a flag that does not exist or has no effect here, or a bad value; the model does not fit the images.
     """
     run = _run(told)
-    predict = loading.load_classifier(model) if isinstance(model, str) else model
+    measuring, with_training = run.measuring, run.measuring.needs_training_set
+    used = {*settings.DATA, *measuring.used, *hyperparameters.parameters(loading.Interface)}
+    _refuse(told, {*used, "train_examples", "label_fraction", "seeds"} if with_training else used,
+            f"the evaluations {', '.join(measuring.evaluations)}")
+    interface = loading.Interface(**{name: run.values[name].value for name in hyperparameters.parameters(loading.Interface)})
+    predict = _classifier(model, interface)
     run.model_size = loading.image_size_of(predict)
-    training_source = run.source("train") if run.measuring.needs_training_set else None
-    rows = evaluation.evaluate(predict, run.measured_source(), training_source, run.measuring, say=lambda _: None)
+    source = experiment.declared_by(predict, run.measured_source())
+    experiment.check_fit(predict, source)
+    training_source = run.source("train") if with_training else None
+    with source.reading():
+        rows = evaluation.evaluate(experiment.checked_once(predict), source, training_source, measuring, say=lambda _: None,
+                                   data_dir=run.settings.data_dir or None)
     return {row.measure: row.value for row in rows}
 
 
 def pictures(count, **told):
     """The first pictures of the data that the flags name, of all classes: (float32 [N, H, W, C] in [0, 1], int64 [N]) arrays."""
-    return evaluation.first_pictures(_run(told).measured_source(), count)
+    run = _run(told)
+    _refuse(told, {*settings.DATA, "evaluation_split", "subset"}, "reading images")
+    return evaluation.first_pictures(run.measured_source(), count)
 
 
 def attack(model, images, labels, name="pgd", **settings):
     """What an attack makes of pictures: float32 [N, H, W, C]. name and settings: of `attacks.ATTACKS`, say norm="l2", radius=0.5."""
     if name not in attacks.ATTACKS:
         raise ValueError(f"Expected an attack of: {', '.join(attacks.ATTACKS)}. Received: {name!r}")
-    return attacks.ATTACKS[name](**settings)(model, images, labels)
+    return attacks.ATTACKS[name](**settings)(_classifier(model, loading.Interface()), images, labels)
 
 
 def charts(*results, baseline=None):
@@ -94,6 +112,18 @@ def frame(*results):
     return report.to_frame([result.evaluation for result in results])
 
 
+def _classifier(model, interface):
+    """The `loading.Classifier` of a path, a keras.Model or another callable."""
+    if isinstance(model, (str, os.PathLike)):
+        return loading.load_classifier(model, interface)
+    if not isinstance(model, loading.Classifier):
+        return loading.classifier_of(model, interface)
+    if interface != loading.Interface():
+        raise ValueError(f"Expected no input_range, outputs, signature or input_size for a model that was loaded with them. Received: "
+                         f"{interface}. Try: its path, {model.path}")
+    return model
+
+
 def _run(told):
     known = command_line.define_flags(flags.FlagValues())
     unknown = told.keys() - set(known)
@@ -101,6 +131,14 @@ def _run(told):
         raise ValueError("Expected flags by name, as `python run_experiment.py --helpfull` lists them. "
                          f"Received: {', '.join(sorted(unknown))}")
     values = command_line.parsed([f"--{name}={command_line.text_of(value)}" for name, value in told.items()])
-    runs = command_line.runs_of(values, known, values.method)
-    command_line.warn_of_ignored_flags(runs)
-    return runs[0]
+    if len(values.seeds) > 1:
+        raise ValueError(f"Expected one seed. Received: seeds={command_line.text_of(values.seeds)}. Try: a call for each")
+    run = command_line.runs_of(values, known, values.method)[0]
+    run.values = values
+    return run
+
+
+def _refuse(told, used, where):
+    """Raises ValueError if an argument has no effect."""
+    if without := sorted(told.keys() - used):
+        raise ValueError(f"Expected arguments that have an effect on {where}. Received: {', '.join(without)}. Try: leave them out")

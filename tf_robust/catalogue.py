@@ -69,8 +69,9 @@ def _summaries(registry):
 
 
 def _tables(home):
-    """{folder of flagfiles: its title and number of rows}"""
-    folders = (folder for folder, _, files in sorted(os.walk(os.path.join(home, "flags"))) if any(f.endswith(".flags") for f in files))
+    """{folder of a table: its title and number of rows}"""
+    folders = (folder for folder, _, files in sorted(os.walk(os.path.join(home, "flags")))
+               if any(f.endswith(".flags") or f == "suite.json" for f in files))
     tables = (suites.table_of(folder, home) for folder in folders)
     return {os.path.relpath(folder, home): f"{table['title']} ({len(rows)} rows)" for folder, rows, table in tables}
 

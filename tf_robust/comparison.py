@@ -34,7 +34,7 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
     folders, measured = {}, {}
     for found in evaluations:  # the first seed of each row
         folders.setdefault(found["row"], os.path.dirname(found["saved_model"]))
-        measured.setdefault(found["row"], found.get("measured_in", folders[found["row"]]))
+        measured.setdefault(found["row"], _records_in(found))
     histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
     drawn += [*figures.of_training(histories), *figures.of_models({row: (measured[row], folders[row]) for row in folders})]
     if any(row["measure"] == "aurra" for found in evaluations for row in found["rows"]):
@@ -46,9 +46,34 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
         drawn += figures.of_attacks(measured, suite.get("panels"))
     commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
     table = report.write(folder, evaluations, title=title, command=command, commit=commits, paper=suite.get("paper"),
-                         baseline=baseline, figures=drawn, notes=suite.get("notes", ()))
-    print(f"\n{report.to_text(table)}\n\n{report.verdict(table)}\n")
+                         baseline=baseline, figures=drawn, notes=suite.get("notes", ()), per_image=evaluation.PerImage(_records_in))
+    print("\n".join(["", report.to_text(table), "", report.verdict(table), *report.size_notes(evaluations), ""]))
     return table
+
+
+def write_means(folder, means, evaluations, command):
+    """Writes a report for each suite, below `folder`, and the report of the means over them, and prints the tables.
+
+    Args:
+        means: a `suite_means.SuiteMeans`. evaluations: of runs of its suites.
+    """
+    divided = means.divide(evaluations)
+    for name, members in divided.items():
+        print(f"\n{name}")
+        write_report(os.path.join(folder, name), members, title=means.suites[name]["title"], command=command, suite=means.suites[name])
+    evaluations, notes = means.means(divided)
+    baseline = means.table.get("baseline")
+    table = report.write(folder, evaluations, title=means.table["title"], command=command, paper=means.paper(divided),
+                         commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
+                         baseline=baseline if any(one["row"] == baseline for one in evaluations) else None,
+                         notes=[*means.table.get("notes", ()), *notes], per_image=means.per_image(evaluation.PerImage(_records_in)))
+    print("\n".join([means.table["title"], "", report.to_text(table), "", report.verdict(table), *notes, ""]))
+    print(f"Report:  {os.path.join(folder, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
+
+
+def _records_in(found):
+    """The folder of an evaluation's records."""
+    return found.get("measured_in", os.path.dirname(found["saved_model"]))
 
 
 def _of_data(folder, run):

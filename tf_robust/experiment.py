@@ -16,6 +16,7 @@ from tf_robust import (callbacks, checkpoints, data, devices, evaluation, export
 from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
 from tf_robust.data.fitting import Fit
+from tf_robust.data.label_columns import IMAGENET_CLASSES
 from tf_robust.files import digest_of_folder, read_json, write_json
 from tf_robust.methods.contrastive import ContrastiveMethod
 
@@ -67,7 +68,8 @@ class Run:
                 ". --image_size and --image_fit change that."))
         if split == "train":
             source = data.labelled_share(source, s.label_fraction, self.seed)
-        return data.masked(data.relabelled(source, data.read_label_map(s.label_map)) if s.label_map else source)
+        source = data.relabelled(source, data.read_label_map(s.label_map)) if s.label_map else source
+        return data.masked(data.declared(source, s.label_set))
 
     def training_source(self):
         """What the run trains on: its training split, with the stylized pictures where it has some."""
@@ -152,7 +154,7 @@ class Run:
 
     def card(self, source):
         return {"method": self.settings.method, "model": self.settings.model, "data": self.settings.data,
-                "classes": list(source.class_names), "seed": self.seed, "flags": self.flags,
+                "classes": list(source.class_names), "label_set": source.label_set, "seed": self.seed, "flags": self.flags,
                 "input": {"shape": [None, *source.image_shape], "type": "float32", "range": [0.0, 1.0],
                           "layout": "NHWC", "normalization": "inside the model",
                           "encoded": str(source.fit or Fit(*source.image_shape[:2], "stretch"))},
@@ -198,17 +200,18 @@ class Run:
         """
         predict = loading.load_classifier(saved_model, interface)
         self.model_size = loading.image_size_of(predict)
-        s, source = self.settings, self.measured_source()
+        s, source = self.settings, declared_by(predict, self.measured_source())
         training_source = self.source("train") if self.measuring.needs_training_set else None
         check_fit(predict, source)
-        card = evaluation.card_of(source, self.measuring, training_source)
-        model = {"model": digest_of_folder(predict.path, but=("card.json",)), "interface": dataclasses.asdict(interface)}
+        imagenet = evaluation.is_imagenet(source, self.measuring)
+        card = {**evaluation.card_of(source, self.measuring, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}
+        model, told = digest_of_folder(predict.path, but=("card.json",)), dataclasses.asdict(interface)
         masked = evaluation.masked(checked_once(predict), source.class_mask)
         sets = evaluation.evaluation_sets(source, training_source, self.measuring, s.data_dir or None)
         with source.reading():
             records = evaluation.records(
                 masked, sets, path=os.path.join(folder, "measured.jsonl"),
-                depends=lambda name: {**model, "data": card["data"], "family": evaluation.part_of(card, name)},
+                depends=lambda name: evaluation.dependencies(model, told, card, name),
                 say=lambda line: print(line, flush=True))
         pictures = os.path.join(folder, "figures")
         if "clean" in self.measuring.evaluations and "boundary" not in self.measuring.evaluations:
@@ -217,13 +220,14 @@ class Run:
             figures.worst(pictures, masked, source, sets, records)
         if "adversarial" in self.measuring.evaluations:
             figures.attacked(pictures, predict, source)
-        rows = evaluation.rows_of(records, self.measuring, evaluation.is_imagenet(source, self.measuring))
+        rows = evaluation.rows_of(records, self.measuring, imagenet)
         if s.label_fraction != 1:
             rows = [dataclasses.replace(row, measure=f"{evaluation.LABEL_FRACTION}{s.label_fraction:g}/{row.measure}") for row in rows]
         return {"row": self.shown_as, "seed": self.seed, "method": s.method, "data": s.data, "model": s.model,
                 "split": self.measuring.evaluation_split, "measuring": self._measured(), "card": card,
                 "rows": [dataclasses.asdict(row) for row in rows], "versions": workdir.environment(),
-                "commit": workdir.commit(), "date": datetime.date.today().isoformat(), "saved_model": saved_model}
+                "commit": workdir.commit(), "date": datetime.date.today().isoformat(), "saved_model": saved_model,
+                "model_digest": model, "interface": told}
 
     def _measured(self):
         """What was measured, as it is in a JSON file: without where things are, which the card tells by content."""
@@ -260,12 +264,22 @@ def checked_once(predict):
     return call
 
 
+def declared_by(predict, source):
+    """A source with the label set that the model's card declares, where the source declares none and has as many classes."""
+    label_set = predict.card.get("label_set")
+    if label_set != "imagenet" or source.label_set or source.class_mask or source.num_classes != IMAGENET_CLASSES:
+        return source
+    print(f"  Note: label_set=imagenet, as the card of {predict.path} says.", flush=True)
+    return data.declared(source, label_set)
+
+
 def check_fit(predict, source):
     """Raises ValueError unless a loaded classifier takes a source's pictures and tells its classes apart."""
     predict.check_pictures(source.image_shape)
     if predict.num_classes and not source.class_mask and predict.num_classes != source.num_classes:
         raise ValueError(f"Expected a model for the {source.num_classes} classes of {source.name}. {predict.path} has "
-                         f"{predict.num_classes}. --label_map=FILE maps class folders to a model's columns")
+                         f"{predict.num_classes}. --label_map=FILE maps class folders to a model's columns, "
+                         f"--label_set=imagenet_r those of ImageNet-R")
     names = predict.card.get("classes")  # another's card may have anything there
     if names and isinstance(names, list) and not source.class_mask and names != list(source.class_names):
         differing = [pair for pair in itertools.zip_longest(names, source.class_names) if pair[0] != pair[1]]

@@ -11,14 +11,15 @@ import os
 import re
 import typing
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import model_files
+from tf_robust import model_files, outputs
 from tf_robust.data import image_ops
 from tf_robust.errors import unknown
 from tf_robust.files import read_json
-from tf_robust.model_files import OUTPUTS, described, shape_text
+from tf_robust.model_files import OUTPUTS, Signature, described, shape_text
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones become this before the logarithm
 SUM_TOLERANCE = 1e-3  # of what are taken for probabilities
@@ -102,8 +103,8 @@ class Classifier:
         if not images.dtype.is_floating:
             raise ValueError(f"Expected images as float32 in [0, 1]. Received: {images.dtype.name}")
         self.check_pictures(images.shape[1:])
-        outputs = self._call(**{self._argument: self._prepared(tf.cast(images, tf.float32))})
-        scores = tf.cast(outputs[self._output], tf.float32)
+        found = self._call(**{self._argument: self._prepared(tf.cast(images, tf.float32))})
+        scores = tf.cast(found[self._output], tf.float32)
         if self.interface.outputs == "logits":
             return scores
         return tf.math.log(tf.maximum(scores, SMALLEST_PROBABILITY))
@@ -175,6 +176,32 @@ def image_size_of(model):
     except (TypeError, ValueError):  # several inputs, or of unknown rank
         return ()
     return () if None in size else size
+
+
+def classifier_of(model, interface=Interface()):
+    """Wraps a model in memory as a `Classifier`, in inference mode.
+
+    Args:
+        model: a keras.Model, or a callable from a float32 batch [N, H, W, C] on the pixel scale `interface.input_range` to scores
+            [N, classes]; either may return a dictionary with the entry `interface.outputs`.
+        interface: `Interface`; a model in memory has no signatures.
+
+    Raises:
+        ValueError: the model does not take one batch of images, or does not fit the interface.
+    """
+    if interface.signature != Interface.signature:
+        raise ValueError(f"Expected the path of a SavedModel with signature={interface.signature!r}. Received: a model in memory, "
+                         f"which has none. Try: leave out signature")
+    path = f"the model {getattr(model, 'name', None) or getattr(model, '__name__', None) or type(model).__name__!r}"
+    if isinstance(model, keras.Model) and getattr(model, "inputs", None):
+        signature = model_files.keras_signature(model)
+        if misfit := signature.misfit():
+            raise ValueError(f"Expected a model that takes one batch of images [N, H, W, C], floats or uint8. Received: {path}, which "
+                             f"{misfit}")
+    else:
+        signature = Signature(lambda images: {"scores": outputs.output(model, images, interface.outputs)},
+                              {"images": tf.TensorSpec(None, tf.float32)}, {"scores": tf.TensorSpec(None, tf.float32)})
+    return Classifier(signature, interface, path=path, loaded=model)
 
 
 def _scaling(interface, dtype, channels):

@@ -139,19 +139,23 @@ def _keras_file(path):
     with _readable(path, "Copy it again; or, where it was made, with its custom classes and Lambda layers, let "
                          "model.export(DIR) write a SavedModel, and give that."):
         model = keras.saving.load_model(path, compile=False, safe_mode=True)
-        inputs = getattr(model, "inputs", None)
-        if not inputs:
+        if not getattr(model, "inputs", None):
             raise ValueError("it does not say what it takes (a subclass of keras.Model)")
-        structure = getattr(model, "input", inputs[0])  # as it was built: a tensor, or a dictionary of them
-        specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in inputs}
+        return {"serving_default": keras_signature(model)}, model
 
-        def serve(*tensors):
-            found = model(keras.tree.pack_sequence_as(structure, tensors), training=False)
-            return found if isinstance(found, dict) else {
-                f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(found))}
-        function = tf.function(serve, input_signature=list(specs.values()))
-        outputs = function.get_concrete_function().structured_outputs
-    return {"serving_default": Signature(lambda **named: function(*named.values()), specs, outputs)}, model
+
+def keras_signature(model):
+    """The `Signature` of a built keras.Model in inference mode, as Keras' `export` would make it."""
+    structure = getattr(model, "input", model.inputs[0])  # as it was built: a tensor, or a dictionary of them
+    specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in model.inputs}
+
+    def serve(*tensors):
+        found = model(keras.tree.pack_sequence_as(structure, tensors), training=False)
+        return found if isinstance(found, dict) else {
+            f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(found))}
+    function = tf.function(serve, input_signature=list(specs.values()))
+    outputs = function.get_concrete_function().structured_outputs
+    return Signature(lambda **named: function(*named.values()), specs, outputs)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,12 @@
 """What a training is told, beside the hyperparameters of its method and augmentations: the flags without a prefix."""
 
 import dataclasses
+import itertools
 import typing
 
 from tf_robust import devices, methods, models, optimizers
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
+from tf_robust.data.label_columns import LABEL_SETS
 from tf_robust.errors import unknown
 
 
@@ -18,6 +20,8 @@ class Settings:
         download: fetch a TFDS set that is not there.
         label_map: file that tells, for data=folder:DIR, which of a model's columns each class folder is: lines "NAME COLUMN",
             or a JSON object.
+        label_set: class set of the labels, where the data set does not declare it (a folder): imagenet (ILSVRC-2012's 1,000 classes: mCE
+            and flip rates are reported) or imagenet_r (its 200 classes, one folder per WordNet id: the other logits are left out).
         image_size: side in pixels that images are brought to; 0: for image files and images of varying size the input size of the
             model that is measured, else their own if they all have one, else 224; other data sets are unchanged.
         image_fit: how images of another size are brought to image_size: crop (cover it and cut off the rest; images of varying size
@@ -64,6 +68,7 @@ class Settings:
     data_dir: str = ""
     download: bool = False
     label_map: str = ""
+    label_set: typing.Literal[("", *LABEL_SETS)] = ""
     image_size: int = 0
     image_fit: typing.Literal["crop", "stretch", "pad"] = "crop"
     validation_share: float = 0.0
@@ -107,6 +112,8 @@ class Settings:
                     raise unknown(name.rstrip("s"), word, known)
         if self.init_from and self.init_from_row:
             raise ValueError("Expected init_from or init_from_row. Received both")
+        if self.label_map and self.label_set == "imagenet_r":
+            raise ValueError("Expected label_map or label_set=imagenet_r, which both map folders to columns. Received both")
         if not self.views:
             raise ValueError("Expected at least one view. Received: none")
         for name in ("epochs", "batch_size", "steps_per_execution"):
@@ -114,3 +121,7 @@ class Settings:
                 raise ValueError(f"Expected {name} >= 1. Received: {getattr(self, name)}")
         if self.image_size < 0:
             raise ValueError(f"Expected image_size >= 0 (0: chosen by the data and the model). Received: {self.image_size}")
+
+
+# The settings that say which images are read: the fields in front of train_examples.
+DATA = tuple(itertools.takewhile(lambda name: name != "train_examples", (field.name for field in dataclasses.fields(Settings))))

@@ -7,9 +7,9 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import training, workdir
+from tf_robust import command_line, hyperparameters, loading, training, workdir
 from tf_robust.errors import message_of, unknown
-from tf_robust.files import read_json
+from tf_robust.files import read_json, write_json
 from tf_robust.progress import duration
 
 _AT_ONCE = 2  # seconds: what takes less was done before
@@ -19,6 +19,7 @@ _SCHEMA = {"type": "object", "additionalProperties": False, "properties": {
     "title": {"type": "string"}, "baseline": {"type": "string"}, "rows": _TEXTS, "notes": _TEXTS,
     "shown_as": {"type": "object", "additionalProperties": {"type": "string"}},
     "panels": {"type": "object", "additionalProperties": _TEXTS},
+    "suites": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": {"type": "string"}}},
     "paper": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": _PAIR}}}}
 
 
@@ -30,19 +31,23 @@ def table_of(folder, home):
 
     Returns:
         (path, [row names], {"title", "name", "rows", and what the file has of "baseline", "paper", "notes", "shown_as": {row: its
-        name in tables, where several rows are one method with other shares of the labels} and "panels": {title: [rows whose
-        attack curves one panel compares]}})
+        name in tables, where several rows are one method with other shares of the labels}, "panels": {title: [rows whose
+        attack curves one panel compares]} and "suites": {suite beside it that this table, which has no flagfiles, averages over:
+        {measure of the mean: measure of that suite}}})
 
     Raises:
         FileNotFoundError: there are no flagfiles. ValueError: `suite.json` is damaged.
     """
     here = folder.rstrip("/") if os.path.isdir(folder) else os.path.join(home, folder.rstrip("/"))
     found = sorted(os.path.basename(path).removesuffix(".flags") for path in glob.glob(os.path.join(here, "*.flags")))
-    if not folder or not found:
+    description = os.path.join(here, "suite.json")
+    told = read_json(description, _SCHEMA) if folder and os.path.exists(description) else {}
+    if not folder or not (found or "suites" in told):
         raise FileNotFoundError(f"Expected --suite to name a folder of .flags files. Received: {folder!r}")
     name = os.path.relpath(here, os.path.join(home, "flags")).replace(os.sep, "_").lstrip("._")
-    description = os.path.join(here, "suite.json")
-    table = {"title": name, "rows": [], "name": name, **(read_json(description, _SCHEMA) if os.path.exists(description) else {})}
+    table = {"title": name, "rows": [], "name": name, **told}
+    if "suites" in table:
+        return here, table["rows"], table
     first = [row for row in table["rows"] if row in found]
     return here, [*first, *(row for row in found if row not in first)], table
 
@@ -79,6 +84,40 @@ def check_pictures(runs):
                 raise ValueError(f"Expected rows that are measured on the same pictures. Received {other.row} and {run.row}, which differ "
                                  f"in {', '.join(differing)} and both have the evaluation {evaluation!r}. Give all rows the same on "
                                  f"the command line, or put them in folders of their own")
+
+
+def measure_all(told, names, workdir, shown_as):
+    """Measures the models of a suite whose flagfiles have mode=evaluate; one that is missing or does not fit does not stop the others.
+
+    Args:
+        told: {row: its flags, as a list of arguments}. names: of all flags. workdir: gets a folder per row.
+        shown_as: {row: its name in tables}.
+
+    Returns:
+        (evaluations, sentences about the rows that failed)
+
+    Raises:
+        ValueError: all rows failed.
+    """
+    found, failures = [], []
+    for row, arguments in told.items():
+        values, folder = command_line.parsed(arguments), os.path.join(workdir, row)
+        recorded = os.path.join(values.workdir, "flags.txt")
+        if not values.saved_model and os.path.exists(recorded):  # a run: what it was told, and then what the row says
+            values = command_line.parsed([f"--flagfile={recorded}", *arguments])
+        try:
+            run = command_line.runs_of(values, names, row, shown_as.get(row, ""))[0]
+            interface = loading.Interface(**{name: values[name].value for name in hyperparameters.parameters(loading.Interface)})
+            print(f"{row}: {folder}", flush=True)
+            found.append({**run.measure(values.saved_model or os.path.join(values.workdir, "saved_model"), folder, interface),
+                          "measured_in": folder})
+            write_json(os.path.join(folder, "evaluation.json"), found[-1])
+        except (ValueError, OSError, tf.errors.OpError) as error:
+            failures.append(f"{row} failed: {message_of(error)}")
+            print(f"  FAILED: {message_of(error)}", flush=True)
+    if not found:
+        raise ValueError("\n".join(["All rows failed.", *failures]))
+    return found, failures
 
 
 def run_all(runs, folder_of):

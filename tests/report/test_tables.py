@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tf_robust.report import tables
+from tf_robust import report
+from tf_robust.report import markdown, tables, wording
 
 PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
 
@@ -121,3 +122,80 @@ def test_headlines_come_first(evaluate):
                                   "flips/mean_without_noise", "robust/l2_0.5", "clean", "corruptions/mean19"]
     assert table["measures"] == [*table["headlines"], "calibration/ece", "label_fraction_0.1/corruptions/noise"]
     assert table["details"] == ["flips/tilt"]
+
+
+def per_image(values, digest="same"):
+    """What `evaluation.PerImage` gives, of {(row, seed): {measure: values}}."""
+    return lambda evaluation, measure: (digest, values[evaluation["row"], evaluation["seed"]][measure])
+
+
+def right(count, of, first=0):
+    """bool [of]: `count` of them from `first` on."""
+    values = np.zeros(of, bool)
+    values[first:first + count] = True
+    return values
+
+
+def test_one_seed_is_compared_image_by_image(evaluate):
+    """1,500 images, 0.033 apart: the intervals overlap, McNemar's test does not doubt it."""
+    xe, fcl = right(1100, 1500), right(1100, 1500)
+    fcl[:249], fcl[1100:1299] = False, True  # 249 lost, 199 gained
+    runs = [evaluate(row, 0, {"bal": values.mean()}) for row, values in (("xe", xe), ("fcl", fcl))]
+    for run in runs:
+        run["rows"][0].update(low=run["rows"][0]["value"] - 0.022, high=run["rows"][0]["value"] + 0.022)
+    before = tables.aggregate(runs)
+    entry = tables.cells(before)["fcl", "bal"]
+    assert not tables.is_clear(before, entry) and entry["difference"]["images"] is None
+    table = tables.aggregate(runs, per_image=per_image({("xe", 0): {"bal": xe}, ("fcl", 0): {"bal": fcl}}))
+    entry = tables.cells(table)["fcl", "bal"]
+    assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.binomtest(199, 448).pvalue) and tables.is_clear(table, entry)
+    assert entry["difference"]["images"]["mean"] == pytest.approx(entry["difference"]["mean"]) == pytest.approx(-50 / 1500)
+    assert "fcl worsens bal by -0.033 [-0.061, -0.006], p = 0.021" in wording.verdict(table)
+    assert wording.verdict(table).endswith("(one seed only: how much seeds differ is unknown; paired tests over the same 1500 images).")
+    assert "McNemar" in wording.clear_note(table) and "McNemar" not in wording.clear_note(before)
+    assert "weaker test, where per-image results of the same images are missing" in wording.clear_note(before)
+
+
+def test_other_images_are_not_paired(evaluate):
+    runs = [evaluate("xe", 0, {"un": 0.5}), evaluate("fcl", 0, {"un": 0.6})]
+    values = {"xe": ("these", right(50, 100)), "fcl": ("others", right(60, 100))}
+    assert tables.cells(tables.aggregate(runs, per_image=lambda e, _: values[e["row"]]))["fcl", "un"]["difference"]["images"] is None
+    values = {"xe": ("these", right(50, 100)), "fcl": None}
+    assert tables.cells(tables.aggregate(runs, per_image=lambda e, _: values[e["row"]]))["fcl", "un"]["difference"]["images"] is None
+
+
+def test_over_seeds_both_the_seeds_and_the_images_decide(three_seeds):
+    random = np.random.RandomState(0)
+
+    def of(count):
+        values = {("xe", seed): {"bal": random.rand(count) < 0.91, "un": random.rand(count) < 0.4} for seed in range(3)}
+        return {**values, **{("fcl", seed): {"bal": random.rand(count) < 0.91, "un": random.rand(count) < 0.65} for seed in range(3)}}
+    for count, clear in ((200, True), (5, False)):
+        values = of(count)
+        table = tables.aggregate(three_seeds, per_image=per_image(values))
+        entry = tables.cells(table)["fcl", "un"]
+        means = {row: np.mean([values[row, seed]["un"] for seed in range(3)], axis=0) for row in ("xe", "fcl")}
+        assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.ttest_rel(means["fcl"], means["xe"]).pvalue)
+        assert tables.is_clear(table, entry) == clear == (entry["difference"]["images"]["p"] < 0.05)
+        assert not tables.is_clear(table, tables.cells(table)["fcl", "bal"])  # by the seeds
+    assert "the interval over seeds excludes 0 and a paired test" in wording.clear_note(table)
+
+
+def test_flip_rates_are_marked_and_stand_beside_the_printed_ones(evaluate):
+    values = {"flips/mean": 0.1, "flips/mfr": 0.6, "flips/mfr_without_noise": 0.5, "flips/tilt": 0.05, "flips/rate/tilt": 0.7}
+    part = {"verified": False, "source": "recalled"}
+    runs = [{**evaluate(row, 0, values), "card": {"data": {}, "flips": {}, "flip_rates": part}} for row in ("xe", "fcl")]
+    table = tables.aggregate(runs, {"xe": {"flips/mfr": [0.58, None], "flips/rate/tilt": [0.569, None]}})
+    assert table["measures"][:2] == ["flips/mean", "flips/mfr"] and table["details"] == ["flips/tilt", "flips/rate/tilt"]
+    assert table["unverified"] == dict.fromkeys(["flips/mfr", "flips/mfr_without_noise", "flips/rate/tilt"], "recalled")
+    text = markdown.to_markdown(table, "T")
+    assert "| flips/mfr † |" in text and "| flips/rate/tilt † | 0.700 (paper 0.569) | 0.700 |" in text and "| flips/mean |" in text
+    assert "† Divided by a reference network's numbers that were not verified (recalled)." in text
+    assert "flips/mfr †" in markdown.to_text(table) and markdown.to_text(table).endswith("(recalled).")
+    page = report.to_html(table, "t", [], [], {})
+    assert "flips/rate/tilt †</th>" in page and "0.700<small>paper 0.569</small>" in page
+    assert r"flips/mfr \dag{}" in report.to_latex(table, "t")
+    recorded = {(row["row"], row["measure"]): row for row in tables.results(table, "c", "x", {}, "")["rows"]}
+    assert recorded["xe", "flips/mfr"]["unverified_reference"] and "unverified_reference" not in recorded["xe", "flips/mean"]
+    verified = [{**run, "card": {"data": {}, "flips": {}, "flip_rates": {**part, "verified": True}}} for run in runs]
+    assert not tables.aggregate(verified)["unverified"] and "†" not in markdown.to_markdown(tables.aggregate(verified), "T")

@@ -19,7 +19,7 @@ def test_verdict_names_losses(evaluate):
 def test_verdict_of_one_seed_says_so(three_seeds):
     text = wording.verdict(tables.aggregate(three_seeds[:2]))
     assert text == ("Against xe, fcl improves un by +0.200; shows no clear difference in bal (+0.010) "
-                    "(one seed only: how much seeds differ is unknown).")
+                    "(one seed only: how much seeds differ is unknown; no per-image results, so the two intervals are compared).")
 
 
 def test_verdict_takes_the_largest_mean_gain_outside_clean(three_seeds, evaluate):

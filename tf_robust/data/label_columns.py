@@ -6,7 +6,39 @@ import json
 
 import numpy as np
 
+LABEL_SETS = ("imagenet", "imagenet_r")
+IMAGENET_CLASSES = 1000
 _IMAGENET_A_CLASSES = 200
+
+
+def label_set_of(name):
+    """The label set that a TFDS data set declares by its name, or ""."""
+    if name.startswith("imagenet2012"):
+        return "imagenet"
+    return "imagenet_r" if name.split(":")[0].split("/")[0] == "imagenet_r" else ""
+
+
+def declared(source, label_set):
+    """A source with a declared label set.
+
+    Args:
+        source: a `Source`. label_set: of `LABEL_SETS`, or "" for what the source declares itself. imagenet_r: a source of class folders
+            named by their WordNet ids, whose labels become columns of a classifier of ImageNet's 1,000 classes.
+
+    Raises:
+        ValueError: the classes are not those of the label set.
+    """
+    if not label_set or source.label_set == label_set:
+        return source
+    if label_set == "imagenet_r":
+        known = imagenet_r_classes()
+        if not hasattr(source, "paths"):
+            raise ValueError(f"Expected data=folder:DIR or imagenet_r with label_set=imagenet_r. Received: {source.name}")
+        source = relabelled(source, dict(zip(known["wnids"], known["columns"])), IMAGENET_CLASSES)
+    elif not source.class_mask and source.num_classes != IMAGENET_CLASSES:
+        raise ValueError(f"Expected {IMAGENET_CLASSES} classes with label_set=imagenet. Received: {source.num_classes} in {source.name}. "
+                         f"Try: --label_set= (not ImageNet's classes), or --label_map=FILE for some of them")
+    return dataclasses.replace(source, label_set=label_set)
 
 
 def class_mask(name, labels=None):

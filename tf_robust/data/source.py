@@ -27,6 +27,7 @@ class Source:
         varying_size: images come in many sizes, of which training takes random windows.
         cuts_windows: whether `epoch` can cut views' windows from images in their own size.
         positions: int [size], each example's place in the set that this is a subset of.
+        label_set: name of a published set of classes that the labels are of, one of `label_columns.LABEL_SETS`; empty: not declared.
         class_mask: the columns of the logits that count, where labels name a few of a model's many classes; None: all.
     """
     name: str
@@ -37,6 +38,7 @@ class Source:
     kept: np.ndarray = dataclasses.field(default=None, kw_only=True)
     class_mask: tuple = dataclasses.field(default=None, kw_only=True)
     fit: Fit = dataclasses.field(default=None, kw_only=True)
+    label_set: str = dataclasses.field(default="", kw_only=True)
 
     def __len__(self):
         return self.size

@@ -5,12 +5,14 @@ an order that is a pure function of (seed, epoch). Names: `digits`, `synthetic_d
 image-classification set of TFDS, `folder:DIR`. Splits: train, validation, test.
 """
 
+import dataclasses
 import functools
 
 import numpy as np
 
 from tf_robust.data import corner_digits, folders, tfds_sets, toy
 from tf_robust.data.fitting import FITS
+from tf_robust.data.label_columns import label_set_of
 from tf_robust.data.source import ArraySource, stratified_order
 from tf_robust.errors import unknown
 
@@ -55,6 +57,7 @@ def open_source(name, split, data_dir=None, *, image_size=0, image_fit="crop", d
     else:
         source = tfds_sets.open_tfds(name, split, data_dir, size=size, fit=image_fit, default_size=tuple(default_size),
                                      validation_share=validation_share, download=download)
+        source = dataclasses.replace(source, label_set=label_set_of(name))
     if not 0 <= examples <= source.size:
         raise ValueError(f"Expected examples >= 0 and at most {source.size} examples, the size of {name} ({split}). Received: {examples}")
     if examples and not hasattr(source, "subset"):

@@ -19,6 +19,8 @@ from tf_robust.evaluation.scoring import decoded, encoded
 from tf_robust.outputs import checked_logits
 
 SEED = 15  # of all attacks, so that every model meets the same starts
+ATTACKS = {"ensemble": "robust/", "pgd": "robust/pgd/"}  # of robust accuracy, and what their measures begin with
+PGD_STEPS, PGD_STARTS = 40, 2
 CURVES = {"pgd": attacks.BisectedDescent, "plb": attacks.ProximalLogBarrier}
 CHECKED = 200  # pictures that the attacks are checked on
 _CHECK_QUERIES = 1000
@@ -50,9 +52,9 @@ def curve(text):
 
 
 def strongest(name, norm, radius, queries):
-    """The attack that decides on robust accuracy."""
+    """The attack of a robust accuracy, one of `ATTACKS`."""
     if name == "pgd":
-        return attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=40, restarts=2, seed=SEED)
+        return attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=PGD_STEPS, restarts=PGD_STARTS, seed=SEED)
     return attacks.Ensemble(norm=norm, radius=radius, queries=queries, seed=SEED)
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-from tf_robust import corruptions, data
+from tf_robust import corruptions, data, metrics
 from tf_robust.data import toy
 from tf_robust.evaluation import adversarial, boundary
 from tf_robust.evaluation.sets import NOISE_SEED, training_deviation
@@ -11,11 +11,12 @@ LABEL_FRACTION = "label_fraction_"
 _BINS = "100 examples a bin by confidence, the last bin included"
 
 
-def card_of(source, measuring, training_source):
+def card_of(source, measuring, training_source, imagenet=False):
     """The card of a measurement: {family: {field: value}}, for JSON.
 
     Args:
         source: measured on. measuring: a `Measuring`. training_source: gives NUN its deviations.
+        imagenet: AlexNet's flip probabilities normalize flip rates.
 
     Returns:
         `data` holds for all measures; the others (`noise`, `corruptions`, `flips`, ...) for their families.
@@ -36,14 +37,20 @@ def card_of(source, measuring, training_source):
     if "perturbations" in chosen:
         card["flips"] = {"seed": NOISE_SEED, "sequences": measuring.sequences, "constants": made["constants"],
                          "protocol": "cifar_c", "normalizer": "none"}
+        if imagenet and measuring.sequences != "cifar_p":
+            table = metrics.reference_table("alexnet_imagenet_p")
+            card["flip_rates"] = {**card["flips"], "normalizer": table["network"], **{name: table[name] for name in ("verified", "source")}}
     if "calibration" in chosen:
         card["calibration"] = {"bins": _BINS}
     if "boundary" in chosen:
         card["boundary"] = {"square": [-toy.LIMIT, toy.LIMIT], "grid": boundary.GRID,
                             "gradient": "of class 1's probability"}
     if "adversarial" in chosen:
-        card["robust"] = {"attack": measuring.attack, "seed": adversarial.SEED,
-                          **({"queries": measuring.attack_queries} if measuring.attack == "ensemble" else {})}
+        if "ensemble" in measuring.attack:
+            card["robust"] = {"attack": "ensemble", "seed": adversarial.SEED, "queries": measuring.attack_queries}
+        if "pgd" in measuring.attack:
+            card["robust_pgd"] = {"attack": "pgd", "seed": adversarial.SEED, "steps": adversarial.PGD_STEPS,
+                                  "starts": adversarial.PGD_STARTS}
         card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED}
     if "attack_curves" in chosen:
         card["distance"] = {"seed": adversarial.SEED}
@@ -59,6 +66,33 @@ def _how_corrupted(measuring, made):
     return known or {"prepared_set": os.path.basename(measuring.corruptions_from.rstrip("/"))}
 
 
+def image_sizes(source, predict):
+    """The part `sizes` of a card, on which no comparison depends: where images are resized, before and after corruptions.
+
+    Args:
+        source: measured on; corruptions, noise and attacks are applied at its image size. predict: a `loading.Classifier`.
+
+    Returns:
+        {"corrupted_at": [H, W], "model_input": [H, W], the size that the network sees}
+    """
+    height, width = source.image_shape[:2]
+    side = predict.interface.input_size
+    told = predict.card.get("flags")
+    resize = told.get("resize", "0") if isinstance(told, dict) else "0"
+    if not side and str(resize).isdecimal():  # the network resizes images itself
+        side = int(resize)
+    return {"corrupted_at": [height, width], "model_input": [side or height, side or width]}
+
+
+def dependencies(model, interface, card, name):
+    """What the record of a set depends on, for JSON.
+
+    Args:
+        model: digest of the model's files. interface: a `loading.Interface` as a dictionary. card: as `card_of`. name: of the set.
+    """
+    return {"model": model, "interface": interface, "data": card["data"], "family": part_of(card, name)}
+
+
 def plain(measure):
     """A measure's name without the share of the labels that its row was trained with: `label_fraction_0.1/clean` -> `clean`."""
     return measure.split("/", 1)[1] if measure.startswith(LABEL_FRACTION) else measure
@@ -66,7 +100,11 @@ def plain(measure):
 
 def family(measure):
     """The part of the card that a measure depends on beside `data`."""
-    first = plain(measure).split("/")[0]
+    first, *rest = plain(measure).split("/")
+    if first == "flips" and rest[0] in ("mfr", "mfr_without_noise", "rate"):
+        return "flip_rates"
+    if first == "robust" and rest[0] == "pgd":
+        return "robust_pgd"
     return {"un": "noise", "nun": "noise", "aurra": "calibration"}.get(first, first)
 
 

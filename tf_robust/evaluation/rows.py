@@ -49,7 +49,7 @@ def rows_of(records, measuring, imagenet=False):
     Args:
         records: as `scoring.records` yields. measuring: says which evaluations and which ten sequences.
         imagenet: the corrupted pictures are ImageNet's with ImageNet-C's constants: AlexNet's errors and flip
-            probabilities normalize them (`corruptions/mce`, `flips/mfr...`).
+            probabilities normalize them (`corruptions/mce`, `flips/mfr`, `flips/rate/NAME`).
     """
     evaluations = measuring.evaluations
     plain = [r for r in records if "correct" in r and not r["set"].startswith("corruptions/")]
@@ -116,8 +116,8 @@ def _flip_rows(records, sequences, imagenet):
                 Row("flips/mean_without_noise", float(np.mean(quiet)), count)]
         if imagenet and sequences != "cifar_p":
             rate = metrics.mean_flip_rate({name: found[name] for name in ten})
-            measure = "flips/mfr" if rate["verified"] else "flips/mfr_by_unverified_table"
-            rows.append(Row(measure, rate["mean"] / 100, count))
+            rows += [Row("flips/mfr", rate["mean"] / 100, count), Row("flips/mfr_without_noise", rate["mean_without_noise"] / 100, count)]
+            rows += [Row(f"flips/rate/{name}", percent / 100, count) for name, percent in rate["rates"].items()]
     return rows + [Row(f"flips/{name}", value, count) for name, value in found.items()]
 
 

@@ -38,7 +38,7 @@ def records(predict, sets, path=None, depends=None, say=print):
         ValueError: pictures that are not finite or not in [0, 1], logits of the wrong shape or not finite, labels that
             the logits have no column for, an empty set.
     """
-    keys = {one.name: digest(json.dumps(depends(one.name) if depends else None, sort_keys=True)) for one in sets}
+    keys = {one.name: record_key(depends(one.name) if depends else None) for one in sets}
     taking = claims.Claims(f"{path}.lock") if path else None
     found, waited, began, done = {}, False, time.monotonic(), 0
 
@@ -63,6 +63,11 @@ def records(predict, sets, path=None, depends=None, say=print):
             time.sleep(_PATIENCE)
             read_again()
     return [found[one.name] for one in sets]
+
+
+def record_key(dependencies):
+    """The digest, in a record's field `depends`, of what the record depends on: anything JSON takes."""
+    return digest(json.dumps(dependencies, sort_keys=True))
 
 
 def _said(record):
@@ -164,8 +169,10 @@ def flips(predict, one):
     if not predictions:
         raise ValueError(f"Expected pictures to evaluate {one.name!r} on. Received none")
     predictions = np.concatenate(predictions)
-    flips = metrics.flip_probability(predictions, noise="noise" in one.name)
-    return {"count": len(predictions), "frames": predictions.shape[1], "flip_probability": flips}
+    noise = "noise" in one.name
+    each = [metrics.flip_probability(sequence[None], noise) * (len(sequence) - 1) for sequence in predictions]
+    return {"count": len(predictions), "frames": predictions.shape[1], "flip_probability": metrics.flip_probability(predictions, noise),
+            "flips": encoded(np.round(each).astype(np.uint16))}
 
 
 def drawn_boundary(predict, one):

@@ -28,7 +28,8 @@ class EvaluationSet:
 
     Attributes:
         name: `clean`, `bal`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME`,
-            `boundary`, `bal/rare`, `utility`, `robust/NORM_RADIUS`, `fgsm/NORM_RADIUS`, `checks/NORM` or `distance/ATTACK_NORM`.
+            `boundary`, `bal/rare`, `utility`, `robust/NORM_RADIUS`, `robust/pgd/NORM_RADIUS`, `fgsm/NORM_RADIUS`, `checks/NORM` or
+            `distance/ATTACK_NORM`.
         open: () -> Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. Made when it
             is needed: a set that was measured before costs nothing.
         measure: (predict, this set) -> its record, a dictionary for JSON.
@@ -186,9 +187,9 @@ def _attacks(source, measuring, clean):
     threats = {text: adversarial.threat(text) for text in measuring.attack_radii}
     for norm, radius in threats.values():
         norms.check_radius(radius, norms.norm(norm), source.image_shape)
-    found = [EvaluationSet(f"robust/{text}", clean, adversarial.accuracy(
-        adversarial.strongest(measuring.attack, norm, radius, measuring.attack_queries), source.positions))
-        for text, (norm, radius) in threats.items()]
+    found = [EvaluationSet(f"{adversarial.ATTACKS[name]}{text}", clean, adversarial.accuracy(
+        adversarial.strongest(name, norm, radius, measuring.attack_queries), source.positions))
+        for name in measuring.attack for text, (norm, radius) in threats.items()]
     found += [EvaluationSet(f"fgsm/{text}", clean, adversarial.accuracy(
         attacks.FastGradient(norm=norm, radius=radius), source.positions))
         for text, (norm, radius) in threats.items() if norm == "linf"]

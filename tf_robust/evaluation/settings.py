@@ -11,6 +11,9 @@ from tf_robust.evaluation import adversarial
 EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", "calibration", "boundary",
                "utility", "adversarial", "attack_curves")
 USUAL = ("clean", "noise")
+_OPTIONS = {"noise": ("nun_floor",), "corruptions": ("corruption_constants", "corruption_protocol", "corruptions_from", "frost_dir"),
+            "perturbations": ("corruption_constants", "sequences"), "adversarial": ("attack_radii", "attack", "attack_queries"),
+            "attack_curves": ("curves",)}  # fields that only these evaluations depend on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +38,8 @@ class Measuring:
         sequences: which ten perturbation sequences: imagenet_p (with snow), cifar_p (with spatter), or all fourteen.
         attack_radii: radii of robust accuracy, NORM_RADIUS each, of l2 and linf, on the [0, 1] pixel scale; linf's also
             by FGSM.
-        attack: what decides on robust accuracy: ensemble (APGD on two losses, then Square) or pgd (40 steps, 2 starts).
+        attack: attacks of robust accuracy, each a measure of its own: ensemble (APGD on two losses, then Square: robust/NORM_RADIUS),
+            pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS).
         attack_queries: of the model by Square, a picture.
         curves: ATTACK_NORM each: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
     """
@@ -49,7 +53,7 @@ class Measuring:
     frost_dir: str = ""
     sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
     attack_radii: tuple[str, ...] = ("l2_0.0625", "l2_0.5", "linf_4/255", "linf_8/255")
-    attack: typing.Literal["ensemble", "pgd"] = "ensemble"
+    attack: tuple[str, ...] = ("ensemble",)
     attack_queries: int = 5000
     curves: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
 
@@ -63,6 +67,11 @@ class Measuring:
             raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
         if self.subset < 0:
             raise ValueError(f"Expected subset >= 0. Received: {self.subset}")
+        for name in self.attack:
+            if name not in adversarial.ATTACKS:
+                raise unknown("attack", name, adversarial.ATTACKS)
+        if not self.attack:
+            raise ValueError(f"Expected attack, of: {', '.join(adversarial.ATTACKS)}. Received none")
         if self.attack_queries < 1:
             raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
         for text in self.attack_radii:
@@ -78,6 +87,18 @@ class Measuring:
     def floor(self, deviation):
         """NUN's floor for these standard deviations of the locations [H, W]."""
         return corruptions.default_floor(deviation) if self.nun_floor == "auto" else float(self.nun_floor)
+
+    @property
+    def used(self):
+        """The names of the fields that have an effect with these evaluations."""
+        names = {name for evaluation in self.evaluations for name in _OPTIONS.get(evaluation, ())}
+        others = {field.name for field in dataclasses.fields(self)} - {name for group in _OPTIONS.values() for name in group}
+        if self.corruptions_from:
+            names -= {"corruption_protocol", "frost_dir"}
+            names -= set() if "perturbations" in self.evaluations else {"corruption_constants"}
+        if "ensemble" not in self.attack:
+            names -= {"attack_queries"}
+        return names | others
 
     def constants(self, image_shape):
         """The set of constants for pictures (H, W, C)."""

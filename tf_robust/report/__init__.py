@@ -18,18 +18,19 @@ from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
 from tf_robust.report.tables import aggregate, results, to_frame
 from tf_robust.report.vega import Chart
-from tf_robust.report.wording import verdict
+from tf_robust.report.wording import size_notes, verdict
 
 __all__ = ["Chart", "aggregate", "attack_curves", "attacked_pictures", "captioned_pictures", "class_histogram",
-           "decision_boundaries", "noise_samples", "picture_groups", "reliability_diagram", "response_rate_curves", "results",
+           "decision_boundaries", "noise_samples", "picture_groups", "reliability_diagram", "response_rate_curves", "results", "size_notes",
            "to_frame", "to_html", "to_latex", "to_markdown", "to_text", "training_curves", "utility_by_class", "verdict", "write"]
 
 
-def write(folder, evaluations, *, title, command, commit, paper=None, baseline=None, figures=(), notes=()):
+def write(folder, evaluations, *, title, command, commit, paper=None, baseline=None, figures=(), notes=(),
+          per_image=None):
     """Writes `report.html`, `report.md`, `report.tex`, `results.json` and every chart as `figures/NAME.png` into a folder.
 
     Args:
-        folder: made if it is missing. evaluations, paper, baseline: as for `aggregate`.
+        folder: made if it is missing. evaluations, paper, baseline, per_image: as for `aggregate`.
         command, commit: what made the runs. notes: sentences.
         figures: what is shown besides: `Chart`s, and pictures as (path of a PNG file, caption).
 
@@ -37,12 +38,12 @@ def write(folder, evaluations, *, title, command, commit, paper=None, baseline=N
         The table, as `aggregate` gives.
     """
     evaluations = list(evaluations)
-    table = aggregate(evaluations, paper, baseline)
+    table = aggregate(evaluations, paper, baseline, per_image)
     drawn = [*charts.of_table(table, evaluations), *(figure for figure in figures if isinstance(figure, Chart))]
     pictures = [figure for figure in figures if not isinstance(figure, Chart)]
     for chart in drawn:
         chart.save(os.path.join(folder, "figures"))
-    notes = [*notes, *_mixtures(evaluations)]
+    notes = [*notes, *_mixtures(evaluations), *size_notes(evaluations)]
     versions = {name: _distinct(e.get("versions", {}).get(name) for e in evaluations)
                 for name in dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))}
     date = max((e["date"] for e in evaluations if e.get("date")), default=None)

@@ -153,7 +153,8 @@ def corruption_heat_map(table):
 def flips(table):
     """Flip probabilities: perturbations down, rows across."""
     values = [{"row": entry["row"], "perturbation": entry["measure"].split("/")[1].replace("_", " "), "flips": entry["mean"]}
-              for entry in table["rows"] if entry["measure"].startswith("flips/") and entry["measure"] in table["details"]]
+              for entry in table["rows"] if entry["measure"].startswith("flips/") and entry["measure"].count("/") == 1
+              and entry["measure"] in table["details"]]
     if not values:
         return None
     return Chart("flips", {"data": {"values": values}, "width": {"step": 44}, "height": {"step": 18}, "encoding": {

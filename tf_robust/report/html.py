@@ -6,7 +6,7 @@ import importlib.resources
 import pathlib
 
 from tf_robust.report import vega, wording
-from tf_robust.report.tables import cells
+from tf_robust.report.tables import cells, members
 
 
 def to_html(table, title, charts, pictures, details, notes=()):
@@ -53,9 +53,8 @@ def _section(heading, body):
 def _values(table):
     best, texts = wording.best_cells(table), {}
     for key, entry in cells(table).items():
-        paper = f"<small>{html.escape(wording.paper_text(entry))}</small>" if entry["paper"] else ""
-        texts[key] = _emphasize(wording.value_text(entry), key in best) + paper
-    caption = f"{wording.values_caption(table)} Bold: the best mean."
+        texts[key] = _emphasize(wording.value_text(entry), key in best) + _paper(entry)
+    caption = f"{wording.values_caption(table)} Bold: the best mean. {wording.unverified_note(table)}".rstrip()
     means = {key: entry["mean"] for key, entry in cells(table).items()}
     return _section("Results", _grid(table, table["order"], texts, caption, means))
 
@@ -65,21 +64,27 @@ def _differences(table):
     if not texts:
         return ""
     rows = [row for row in table["order"] if row != table["baseline"]]
-    caption = f"{wording.difference_caption(table)} {wording.CLEAR_NOTE}"
+    caption = f"{wording.difference_caption(table)} {wording.clear_note(table)}"
     means = {key: entry["difference"]["mean"] for key, entry in cells(table).items() if entry["difference"]}
     return _section(f"Against {table['baseline']}", _grid(table, rows, texts, caption, means))
 
 
 def _by_corruption(table):
     """A line a corruption or perturbation, a column a row of the table."""
-    details = [measure for measure in table["details"] if measure.count("/") == 1]
+    details = members(table)
     if not details:
         return ""
-    texts = {(measure, row): html.escape(wording.spread(entry["mean"], entry["std"]))
+    texts = {(wording.heading(table, measure), row): html.escape(wording.spread(entry["mean"], entry["std"])) + _paper(entry)
              for (row, measure), entry in cells(table).items()}
     caption = "Accuracy, mean over 5 severities; for flips the flip probability (lower is better)."
-    means = {(measure, row): entry["mean"] for (row, measure), entry in cells(table).items()}
-    return _section("By corruption and perturbation", _grid({"measures": table["order"]}, details, texts, caption, means))
+    means = {(wording.heading(table, measure), row): entry["mean"] for (row, measure), entry in cells(table).items()}
+    columns = {"measures": table["order"], "unverified": {}}
+    return _section("By corruption and perturbation",
+                    _grid(columns, [wording.heading(table, measure) for measure in details], texts, caption, means))
+
+
+def _paper(entry):
+    return f"<small>{html.escape(wording.paper_text(entry))}</small>" if entry["paper"] else ""
 
 
 def _emphasize(text, strong):
@@ -92,7 +97,8 @@ def _grid(table, rows, texts, caption, values=None):
     Args:
         texts: {(row, measure): HTML}. values: {(row, measure): the number to sort by}.
     """
-    head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>' for name in ("row", *table["measures"]))
+    head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>'
+                   for name in ("row", *(wording.heading(table, measure) for measure in table["measures"])))
 
     def cell(key):
         value = (values or {}).get(key)

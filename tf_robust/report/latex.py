@@ -4,13 +4,13 @@ from tf_robust.report import wording
 from tf_robust.report.tables import cells
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", **{c: f"\\{c}" for c in "&%$#_{}"},
-            "±": r"$\pm$", "–": "--", "<": r"\textless{}", ">": r"\textgreater{}"}
+            "±": r"$\pm$", "†": r"\dag{}", "–": "--", "<": r"\textless{}", ">": r"\textgreater{}"}
 
 
 def to_latex(table, title):
     """Mean and deviation of every row and measure, the best in bold, the paper's in small type beneath: a `table` environment."""
     best, found = wording.best_cells(table), cells(table)
-    lines = [" & ".join(["", *map(_escaped, table["measures"])]) + r" \\", r"\midrule"]
+    lines = [" & ".join(["", *(_escaped(wording.heading(table, measure)) for measure in table["measures"])]) + r" \\", r"\midrule"]
     for row in table["order"]:
         entries = [found.get((row, measure)) for measure in table["measures"]]
         texts = [_escaped(wording.spread(entry["mean"], entry["std"])) if entry else "--" for entry in entries]
@@ -20,8 +20,9 @@ def to_latex(table, title):
             papers = [rf"{{\footnotesize {_escaped(wording.paper_text(entry))}}}" if entry and entry["paper"] else "" for entry in entries]
             lines.append(" & ".join(["", *papers]) + r" \\")
     body = "\n".join(lines)
+    caption = _escaped(f"{wording.values_caption(table)} Bold: the best mean. {wording.unverified_note(table)}".rstrip())
     return (f"% \\usepackage{{booktabs}}\n\\begin{{table}}\n\\centering\n\\caption{{{_escaped(title)}. "
-            f"{_escaped(wording.values_caption(table))} Bold: the best mean.}}\n\\begin{{tabular}}{{l{'r' * len(table['measures'])}}}\n"
+            f"{caption}}}\n\\begin{{tabular}}{{l{'r' * len(table['measures'])}}}\n"
             f"\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n")
 
 

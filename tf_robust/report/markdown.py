@@ -1,7 +1,7 @@
 """The table as Markdown for a file, and as plain text for the terminal."""
 
 from tf_robust.report import wording
-from tf_robust.report.tables import cells
+from tf_robust.report.tables import cells, members
 
 _TERMINAL_MEASURES = 5
 
@@ -12,15 +12,15 @@ def to_markdown(table, title, command=None, notes=()):
     if command:
         parts.append(f"```\n{command}\n```")
     parts += [_grid(table, table["order"], _value_cells(table)),
-              f"{wording.values_caption(table)} Bold: the best mean."]
-    details = [measure for measure in table["details"] if measure.count("/") == 1]
+              f"{wording.values_caption(table)} Bold: the best mean. {wording.unverified_note(table)}".rstrip()]
+    details = members(table)
     if details:
         parts += ["## By corruption and perturbation", _transposed(table, details)]
     differences = _difference_cells(table)
     if differences:
         rows = [row for row in table["order"] if row != table["baseline"]]
         parts += [f"## Against {table['baseline']}", _grid(table, rows, differences),
-                  f"{wording.difference_caption(table)} {wording.CLEAR_NOTE}"]
+                  f"{wording.difference_caption(table)} {wording.clear_note(table)}"]
     if notes:
         parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     return "\n\n".join(parts) + "\n"
@@ -41,22 +41,23 @@ def _difference_cells(table):
 
 def _grid(table, rows, texts):
     """A Markdown table; a cell that was not measured holds a dash."""
-    lines = [["row", *table["measures"]], ["---"] * (1 + len(table["measures"]))]
+    lines = [["row", *(wording.heading(table, measure) for measure in table["measures"])], ["---"] * (1 + len(table["measures"]))]
     lines += [[row, *(texts.get((row, measure), "–") for measure in table["measures"])] for row in rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def _transposed(table, measures):
     """A line a measure, a column a row of the table."""
-    texts = {key: wording.spread(entry["mean"], entry["std"]) for key, entry in cells(table).items()}
+    texts = {key: wording.spread(entry["mean"], entry["std"]) + (f" ({wording.paper_text(entry)})" if entry["paper"] else "")
+             for key, entry in cells(table).items()}
     lines = [["measure", *table["order"]], ["---"] * (1 + len(table["order"]))]
-    lines += [[measure, *(texts.get((row, measure), "–") for row in table["order"])] for measure in measures]
+    lines += [[wording.heading(table, measure), *(texts.get((row, measure), "–") for row in table["order"])] for measure in measures]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def to_text(table):
     """A compact aligned table, without details; the paper's numbers in a line of their own. Many measures stand one a line."""
-    lines = [["", *table["measures"]]]
+    lines = [["", *(wording.heading(table, measure) for measure in table["measures"])]]
     found = cells(table)
     for row in table["order"]:
         entries = [found.get((row, measure)) for measure in table["measures"]]
@@ -66,4 +67,5 @@ def to_text(table):
     if len(table["measures"]) > _TERMINAL_MEASURES:
         lines = list(zip(*lines))
     widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+    texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+    return "\n".join([*texts, *filter(None, [wording.unverified_note(table)])])

@@ -1,7 +1,8 @@
 """Evaluations of many runs -> one table of rows x measures, and what it says in words.
 
 A *row* is a method with its settings, named as its flagfile; a *measure* is `bal`, `un`, `clean`, ...; runs of one row
-differ by seed. Intervals over seeds are Student's t: they hold the luck of the seed, on one fixed test set.
+differ by seed. Intervals over seeds are Student's t: they hold the variation over seeds, on one fixed test set. Where per-image results
+are at hand, differences are also tested over the images, which both rows share.
 """
 
 import numpy as np
@@ -14,27 +15,31 @@ from tf_robust.evaluation import card
 
 CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")
+LEVEL = 0.05  # of p values
 _LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/", "utility/corner_uninformative", "checks/failed")
-_HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr", "mfr_by_unverified_table"), "calibration": ("rms",)}
+_HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
 _MEMBERS = {*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, "shear"}
 
 
-def aggregate(evaluations, paper=None, baseline=None):
+def aggregate(evaluations, paper=None, baseline=None, per_image=None):
     """Joins the evaluations of runs to one table.
 
     Args:
         evaluations: dicts as in `evaluation.json`, of one or more rows and seeds.
         paper: {row: {measure: [mean, std or None]}}, or None.
         baseline: the row that the others are compared with; by default `xe`, `cross_entropy`, or the first.
+        per_image: (evaluation, measure) -> (digest of the images, values [N]) or None, as `evaluation.PerImage`; None: none are at hand.
 
     Returns:
-        {"rows": [entry], "order": [row names], "measures": [names], "headlines": [names], "details": [names], "baseline": name};
+        {"rows": [entry], "order": [row names], "measures": [names], "headlines": [names], "details": [names], "baseline": name,
+        "unverified": {measure: source of the reference table that it is divided by, where that was not compared with its source}};
         rows stand in the order in which they come, measures too, behind the headlines: of a family with many measures those that
         stand for it, what the paper printed, and all others. Details are the measures of one corruption, severity or perturbation,
         where others sum them up. An entry has `row`, `measure`, `values` and `seeds` (sorted by seed), `mean`, `std`
         (sample deviation; None with one seed), `paper`, `low` and `high` (95 %: of the mean over seeds; with one seed
-        binomial), `difference`: None or {"baseline", "mean", "low", "high", "pairs"}, paired over common seeds (`low`
-        and `high` are None with one pair).
+        binomial), `difference`: None or {"baseline", "mean", "low", "high", "pairs", "images"}, paired over common seeds (`low`
+        and `high` are None with one pair); `images`: `metrics.paired_difference` over the images, of the means over common seeds, or
+        None where per-image results of the same images are not at hand.
 
     Raises:
         ValueError: no evaluations, a missing field, a row and seed twice, an unknown baseline, bad numbers in `paper`;
@@ -53,10 +58,26 @@ def aggregate(evaluations, paper=None, baseline=None):
     if baseline not in order:
         raise unknown("baseline row", baseline, order)
     entries = [{**_entry(row, measure, found[row, measure]), "paper": _paper(paper or {}, row, measure),
-                "difference": _difference(found, row, measure, baseline)}
+                "difference": _difference(found, row, measure, baseline, per_image)}
                for row in order for measure in taken if (row, measure) in found]
     details = [measure for measure in taken if measure not in measures]
-    return {"rows": entries, "order": order, "measures": measures, "headlines": headlines, "details": details, "baseline": baseline}
+    return {"rows": entries, "order": order, "measures": measures, "headlines": headlines, "details": details, "baseline": baseline,
+            "unverified": _unverified(evaluations)}
+
+
+def _unverified(evaluations):
+    found = {}
+    for evaluation in evaluations:
+        for measured in evaluation["rows"]:
+            part = (evaluation.get("card") or {}).get(card.family(measured["measure"]), {})
+            if part.get("verified") is False:
+                found[measured["measure"]] = part["source"]
+    return found
+
+
+def members(table):
+    """The details that are of one corruption or perturbation, over its severities."""
+    return [measure for measure in table["details"] if measure.count("/") == 1 or measure_is_rate(measure)]
 
 
 def _headlines(measures, printed):
@@ -76,7 +97,12 @@ def is_detail(measure):
     first, *rest = card.plain(measure).split("/")
     if first == "checks":
         return rest != ["failed"]
-    return first in ("corruptions", "flips") and rest[0] in _MEMBERS
+    return first in ("corruptions", "flips") and rest[0] in _MEMBERS or measure_is_rate(measure)
+
+
+def measure_is_rate(measure):
+    """Whether a measure is the flip rate of one perturbation."""
+    return card.plain(measure).startswith("flips/rate/")
 
 
 def _check_cards(evaluations):
@@ -106,7 +132,7 @@ def _by_cell(evaluations):
             if seed in by_seed:
                 raise ValueError(f"Expected one evaluation a row and seed. Received two of {measured['measure']!r}: row {row!r}, "
                                  f"seed {seed}")
-            by_seed[seed] = measured
+            by_seed[seed] = {**measured, "evaluation": evaluation}
     if not found:
         raise ValueError(f"Expected evaluations with measures. Received: {len(evaluations)} evaluations without any")
     return found
@@ -137,19 +163,33 @@ def _paper(paper, row, measure):
     return printed and list(printed)
 
 
-def _difference(found, row, measure, baseline):
+def _difference(found, row, measure, baseline, per_image):
     ours, theirs = found[row, measure], found.get((baseline, measure), {})
     common = sorted(ours.keys() & theirs.keys())
     if row == baseline or not common:
         return None
     pairs = [ours[seed]["value"] - theirs[seed]["value"] for seed in common]
     low, high = t_interval(pairs)
-    return {"baseline": baseline, "mean": float(np.mean(pairs)), "low": low, "high": high, "pairs": len(pairs)}
+    images = per_image and _over_images([(ours[seed]["evaluation"], theirs[seed]["evaluation"]) for seed in common], measure, per_image)
+    return {"baseline": baseline, "mean": float(np.mean(pairs)), "low": low, "high": high, "pairs": len(pairs), "images": images or None}
+
+
+def _over_images(pairs, measure, per_image):
+    """`metrics.paired_difference` over the images that all these pairs of evaluations share, or None."""
+    results = [per_image(evaluation, measure) for pair in pairs for evaluation in pair]
+    if any(result is None for result in results) or len({(images, len(values)) for images, values in results}) > 1:
+        return None
+    values = [values for _, values in results]
+    if len(pairs) == 1:
+        return metrics.paired_difference(*values)
+    return metrics.paired_difference(np.mean(values[::2], axis=0), np.mean(values[1::2], axis=0))
 
 
 def results(table, command, commit, versions, date):
-    """The table as a recorded result, for `results/**/*.json`; entries gain `min` and `max` over seeds."""
-    rows = [{**entry, "min": min(entry["values"]), "max": max(entry["values"])} for entry in table["rows"]]
+    """The table as a recorded result, for `results/**/*.json`; entries gain `min` and `max` over seeds, and
+    `unverified_reference` where they are divided by a reference network's numbers that were not verified."""
+    rows = [{**entry, "min": min(entry["values"]), "max": max(entry["values"]),
+             **({"unverified_reference": True} if entry["measure"] in table["unverified"] else {})} for entry in table["rows"]]
     return {"command": command, "commit": commit, "versions": versions, "date": date, "rows": rows}
 
 
@@ -179,13 +219,17 @@ def gain(entry):
 
 
 def is_clear(table, entry):
-    """Whether the difference to the baseline is outside chance.
+    """Whether the difference to the baseline is outside chance, at the level of 5 %.
 
-    Over seeds: its interval excludes 0. With one pair: the two values' own intervals do not overlap.
+    Over seeds: its interval over seeds excludes 0 and, where per-image results are at hand, so does the test over the images. With one
+    pair: by the test over the images or, without per-image results, if the two values' own intervals do not overlap.
     """
     difference, reference = entry["difference"], cells(table)[table["baseline"], entry["measure"]]
+    over_images = difference["images"] is None or difference["images"]["p"] < LEVEL
     if difference["low"] is not None:
-        return not difference["low"] <= 0 <= difference["high"]
+        return over_images and not difference["low"] <= 0 <= difference["high"]
+    if difference["images"]:
+        return over_images
     if entry["low"] is None or reference["low"] is None:
         return False
     return entry["low"] > reference["high"] or entry["high"] < reference["low"]

@@ -5,10 +5,9 @@ import numpy as np
 from tf_robust.report.tables import CLEAN, gain, is_clear, lower_is_better
 
 _OTHER_UNITS = ("checks/", "distance/", "boundary/", "utility/")
+_CHANGED = {"corruptions": "corruptions", "flips": "perturbations", "un": "noise", "nun": "noise", "robust": "attacks",
+            "fgsm": "attacks", "distance": "attacks"}  # families of measures of images that were changed: by what
 _LISTED = 3  # measures that the verdict names of a kind
-
-CLEAR_NOTE = ("▲ better, ▼ worse: the interval excludes 0 or, with one pair, the intervals of the two values do not overlap. "
-              "Intervals are not corrected for the number of comparisons.")
 
 
 def spread(mean, deviation):
@@ -32,13 +31,32 @@ def paper_text(entry):
 
 
 def difference_text(difference):
-    return f"{difference['mean']:+z.3f} {interval(difference['low'], difference['high'], '+')}".rstrip()
+    """`mean [low, high]` over seeds; with one pair `mean [low, high], p = ...` over the images, or the mean alone."""
+    images = difference["images"] if difference["pairs"] == 1 else None
+    low, high = ((images or difference)[side] for side in ("low", "high"))
+    p = f", p {_p_text(images['p'])}" if images else ""
+    return f"{difference['mean']:+z.3f} {interval(low, high, '+')}".rstrip() + p
+
+
+def _p_text(p):
+    return "< 0.001" if p < 0.001 else f"= {p:.2g}" if p < 0.1 else f"= {p:.2f}"
 
 
 def marked_difference(table, entry):
     """The difference to the baseline; where it is outside chance, behind a mark that says whether it is for the better."""
     mark = ("▲ " if gain(entry) > 0 else "▼ ") if is_clear(table, entry) else ""
     return mark + difference_text(entry["difference"])
+
+
+def heading(table, measure):
+    """A measure's name, with a dagger where it rests on a reference table that was not verified."""
+    return f"{measure}{' †' if measure in table['unverified'] else ''}"
+
+
+def unverified_note(table):
+    """What the dagger means; empty if nothing has one."""
+    sources = dict.fromkeys(table["unverified"].values())
+    return f"† Divided by a reference network's numbers that were not verified ({'; '.join(sources)})." if sources else ""
 
 
 def values_caption(table):
@@ -54,8 +72,44 @@ def difference_caption(table):
     """What the table of differences holds: baseline and number of pairs."""
     pairs = [entry["difference"]["pairs"] for entry in table["rows"] if entry["difference"]]
     if max(pairs) == 1:
-        return f"Difference to {table['baseline']}, one seed: there is no interval over seeds."
+        tested = any(entry["difference"]["images"] for entry in table["rows"] if entry["difference"])
+        over = "mean, 95% interval and p value over the images" if tested else "there is no interval over seeds"
+        return f"Difference to {table['baseline']}, one seed: {over}."
     return f"Paired difference to {table['baseline']} over {_range(pairs)} common seeds, mean and 95% t interval."
+
+
+def clear_note(table):
+    """What the marks of differences mean, by the tests that the table has."""
+    differences = [entry["difference"] for entry in table["rows"] if entry["difference"]]
+    over_images = ("a paired test over the images gives p < 0.05 (McNemar's exact test for an accuracy on one set, the paired t-test for "
+                   "means over sets)")
+    kinds = {}
+    for difference in differences:
+        if difference["pairs"] > 1:
+            kind = f"the interval over seeds excludes 0{f' and {over_images}' if difference['images'] else ''}"
+        else:
+            kind = over_images if difference["images"] else ("the intervals of the two values do not overlap: a weaker test, where "
+                                                             "per-image results of the same images are missing")
+        kinds[kind] = kinds.get(kind, 0) + 1
+    counted = [kind if len(kinds) == 1 else f"{kind} ({count} of {len(differences)} cells)" for kind, count in kinds.items()]
+    return f"▲ better, ▼ worse: {'; '.join(counted)}. Nothing is corrected for the number of comparisons."
+
+
+def size_notes(evaluations):
+    """Sentences: at which size images were corrupted, noised or attacked and which size the models take, where that is not one size."""
+    rows = {}
+    for evaluation in evaluations:
+        card = evaluation.get("card") or {}
+        sizes, changed = card.get("sizes"), {row["measure"].split("/")[0] for row in evaluation["rows"]} & _CHANGED.keys()
+        fit = card.get("data", {}).get("image_fit")
+        if sizes and changed and (fit or sizes["corrupted_at"] != sizes["model_input"]):
+            applied, taken = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
+            before = f", to which the image files were brought before ({fit})" if fit else ""
+            after = ", and the images were resized to that after it" if applied != taken else ""
+            kinds = " and ".join(dict.fromkeys(kind for name, kind in _CHANGED.items() if name in changed))
+            text = f"{kinds} were applied at {applied} pixels{before}; the network takes {taken}{after}"
+            rows.setdefault(text, []).append(evaluation["row"])
+    return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
 
 
 def best_cells(table):
@@ -127,9 +181,14 @@ def _join(texts):
 
 def _certainty(chosen):
     pairs = [entry["difference"]["pairs"] for entry in chosen]
-    if max(pairs) == 1:
-        return "(one seed only: how much seeds differ is unknown)"
-    return f"({_range(pairs)} seeds, 95% intervals)"
+    counts = [entry["difference"]["images"]["count"] for entry in chosen if entry["difference"]["images"]]
+    tested = f"paired tests over the same {_range(counts)} images" if counts else ""
+    tested += f" for {len(counts)} of {len(chosen)} measures" if counts and len(counts) < len(chosen) else ""
+    if max(pairs) > 1:
+        return f"({_range(pairs)} seeds, 95% intervals{f' over seeds and {tested}' if tested else ''})"
+    others = {len(chosen): "", 0: "no per-image results, so the two intervals are compared"}
+    means = tested + others.get(len(counts), ", the others by their intervals, where they have any")
+    return f"(one seed only: how much seeds differ is unknown; {means})"
 
 
 def _range(counts):
