@@ -76,7 +76,7 @@ def test_the_interface_reaches_every_kind_of_model(scaled, kind, tmp_path):
         expected.max(axis=1), expected.argmax(axis=1) == labels), abs=1e-4)
     assert found["calibration/ece"] != pytest.approx(api.evaluate(model, **DIGITS, input_range="0,255")["calibration/ece"], abs=0.05)
     large = keras.Sequential([keras.Input([14, 14, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
-    with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]. Pass --input_size=14"):
+    with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]. Try: --image_size=14"):
         api.evaluate(large, **DIGITS)
     with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]"):
         api.attack(large, images, labels)
