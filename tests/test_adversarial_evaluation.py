@@ -139,3 +139,20 @@ def test_what_was_attacked_otherwise_has_another_card(source):
     assert evaluation.difference("robust/l2_0.5", cards[0], cards[1])
     assert evaluation.difference("robust/l2_0.5", cards[0], cards[2])
     assert not evaluation.difference("robust/l2_0.5", cards[0], cards[0])
+
+
+def test_attack_subset_attacks_some_of_the_images_and_measures_the_rest_on_all(linear, source):
+    options = {"evaluations": ("clean", "adversarial", "attack_curves"), "attack": ("pgd",), "attack_radii": RADII[1:],
+               "curves": ("pgd_l2",)}
+    rows = measured(linear, source, attack_subset=20, **options)
+    smaller = data.source.stratified_subset(source, 20)
+    assert sorted(smaller.labels) == sorted(source.labels[smaller.positions])
+    alone = measured(linear, smaller, **options)
+    assert (rows["clean"].count, rows["robust/pgd/linf_1/50"].count) == (60, 20)
+    for measure in ("robust/pgd/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):
+        assert rows[measure].value == alone[measure].value
+    with_subset, without = (evaluation.card_of(source, evaluation.Measuring(
+        evaluations=options["evaluations"], attack_subset=count), source) for count in (20, 0))
+    assert evaluation.difference("clean", with_subset, without) == []
+    for measure in ("robust/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):
+        assert [change[1:] for change in evaluation.difference(measure, with_subset, without)] == [(20, None)]

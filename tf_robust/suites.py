@@ -76,8 +76,10 @@ def check_pictures(runs):
     """Raises ValueError where two runs measure one thing on different pictures: no table could have both."""
     first = {}
     for run in runs:
-        told = {"data": run.settings.data, "evaluation_split": run.measuring.evaluation_split, "subset": run.measuring.subset}
         for evaluation in run.measuring.evaluations:
+            told = {"data": run.settings.data, "evaluation_split": run.measuring.evaluation_split, "subset": run.measuring.subset}
+            if evaluation in ("adversarial", "attack_curves"):
+                told["attack_subset"] = run.measuring.attack_subset
             other, before = first.setdefault(evaluation, (run, told))
             differing = [f"{name} ({before[name]} and {told[name]})" for name in told if before[name] != told[name]]
             if differing:

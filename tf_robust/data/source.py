@@ -166,6 +166,17 @@ def stratified_order(labels, seed=0):
     return np.argsort(position, kind="stable")
 
 
+def stratified_subset(source, count):
+    """Returns `count` examples of a source in its order; subsets of it are stratified and nested.
+
+    Raises:
+        ValueError: the source is read as a stream.
+    """
+    if not hasattr(source, "subset"):
+        raise ValueError(f"Expected a data set that can be subset. Received: {source.name}, which is read as a stream, for {count} examples")
+    return source.subset(np.sort(stratified_order(np.asarray(source.labels))[:count]))
+
+
 def labelled_share(source, fraction, seed):
     """The part of a training set whose labels are known: stratified, and nested in that of a larger fraction.
 

@@ -13,7 +13,7 @@ import numpy as np
 from tf_robust.data import corner_digits, folders, tfds_sets, toy
 from tf_robust.data.fitting import FITS
 from tf_robust.data.label_columns import label_set_of
-from tf_robust.data.source import ArraySource, stratified_order
+from tf_robust.data.source import ArraySource, stratified_subset
 from tf_robust.errors import unknown
 
 SPLITS = ("train", "validation", "test")
@@ -60,9 +60,7 @@ def open_source(name, split, data_dir=None, *, image_size=0, image_fit="crop", d
         source = dataclasses.replace(source, label_set=label_set_of(name))
     if not 0 <= examples <= source.size:
         raise ValueError(f"Expected examples >= 0 and at most {source.size} examples, the size of {name} ({split}). Received: {examples}")
-    if examples and not hasattr(source, "subset"):
-        raise ValueError(f"{name} is read as a stream, which has no subsets. Received examples={examples}; use 0")
-    return source.subset(np.sort(stratified_order(np.asarray(source.labels))[:examples])) if examples else source
+    return stratified_subset(source, examples) if examples else source
 
 
 def load(name, split, data_dir=None, **options):

@@ -45,15 +45,18 @@ def card_of(source, measuring, training_source, imagenet=False):
     if "boundary" in chosen:
         card["boundary"] = {"square": [-toy.LIMIT, toy.LIMIT], "grid": boundary.GRID,
                             "gradient": "of class 1's probability"}
+    attacked = {"images": measuring.attack_subset} if measuring.attack_subset else {}
     if "adversarial" in chosen:
         if "ensemble" in measuring.attack:
-            card["robust"] = {"attack": "ensemble", "seed": adversarial.SEED, "queries": measuring.attack_queries}
+            card["robust"] = {"attack": "ensemble", "seed": adversarial.SEED, "queries": measuring.attack_queries, **attacked}
         if "pgd" in measuring.attack:
             card["robust_pgd"] = {"attack": "pgd", "seed": adversarial.SEED, "steps": adversarial.PGD_STEPS,
-                                  "starts": adversarial.PGD_STARTS}
+                                  "starts": adversarial.PGD_STARTS, **attacked}
+        if attacked:
+            card["fgsm"] = attacked
         card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED}
     if "attack_curves" in chosen:
-        card["distance"] = {"seed": adversarial.SEED}
+        card["distance"] = {"seed": adversarial.SEED, **attacked}
     return card
 
 

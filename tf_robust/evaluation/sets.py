@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_robust import attacks, corruptions, data
 from tf_robust.attacks import norms
 from tf_robust.data.pipeline import AT_ONCE
-from tf_robust.data.source import stratified_order
+from tf_robust.data.source import stratified_order, stratified_subset
 from tf_robust.evaluation import adversarial, boundary, scoring, utility
 
 NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)
@@ -61,8 +61,7 @@ def evaluation_sets(source, training_source, measuring, data_dir=None):
     """
     check(source, measuring)
 
-    def clean():
-        return data.evaluation_batches(source, batch_of(source.image_shape))
+    clean = functools.partial(_clean, source)
     deviation = functools.partial(training_deviation, training_source)  # of all noise sets; read when the first is opened
     found = []
     chosen = measuring.evaluations
@@ -88,11 +87,15 @@ def evaluation_sets(source, training_source, measuring, data_dir=None):
         found.append(EvaluationSet("bal/rare", lambda: _of_classes(clean(), utility.RARE)))
         found.append(EvaluationSet("utility", clean, utility.measure))
     if "adversarial" in chosen:
-        found += _attacks(source, measuring, clean)
+        found += _attacks(_attacked(source, measuring), measuring)
     if "attack_curves" in chosen:
-        found += [EvaluationSet(f"distance/{text}", clean, adversarial.distances(
-            adversarial.minimal(*adversarial.curve(text)), source.positions)) for text in measuring.curves]
+        found += _curves(_attacked(source, measuring), measuring)
     return found
+
+
+def _attacked(source, measuring):
+    """The part of a source that is attacked."""
+    return stratified_subset(source, measuring.attack_subset) if 0 < measuring.attack_subset < len(source) else source
 
 
 def _of_classes(batches, classes):
@@ -101,6 +104,10 @@ def _of_classes(batches, classes):
         kept = tf.reduce_any(labels[:, None] == tf.constant(list(classes), labels.dtype), axis=1)
         return tf.boolean_mask(images, kept), tf.boolean_mask(labels, kept)
     return batches.map(chosen).filter(lambda images, labels: tf.size(labels) > 0)
+
+
+def _clean(source):
+    return data.evaluation_batches(source, batch_of(source.image_shape))
 
 
 def clean_name(source):
@@ -182,8 +189,15 @@ def _sequences(source, measuring):
             for name in corruptions.sequence_names(measuring.sequences)]
 
 
-def _attacks(source, measuring, clean):
+def _curves(source, measuring):
+    """Sizes of the smallest perturbations that are misclassified."""
+    return [EvaluationSet(f"distance/{text}", functools.partial(_clean, source), adversarial.distances(
+        adversarial.minimal(*adversarial.curve(text)), source.positions)) for text in measuring.curves]
+
+
+def _attacks(source, measuring):
     """Robust accuracies, FGSM in linf, and the checks of the attacks at each norm's largest radius."""
+    clean = functools.partial(_clean, source)
     threats = {text: adversarial.threat(text) for text in measuring.attack_radii}
     for norm, radius in threats.values():
         norms.check_radius(radius, norms.norm(norm), source.image_shape)

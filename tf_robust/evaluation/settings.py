@@ -12,8 +12,8 @@ EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", 
                "utility", "adversarial", "attack_curves")
 USUAL = ("clean", "noise")
 _OPTIONS = {"noise": ("nun_floor",), "corruptions": ("corruption_constants", "corruption_protocol", "corruptions_from", "frost_dir"),
-            "perturbations": ("corruption_constants", "sequences"), "adversarial": ("attack_radii", "attack", "attack_queries"),
-            "attack_curves": ("curves",)}  # fields that only these evaluations depend on
+            "perturbations": ("corruption_constants", "sequences"), "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries"),
+            "attack_curves": ("curves", "attack_subset")}  # fields that only these evaluations depend on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Measuring:
             by FGSM.
         attack: attacks of robust accuracy, each a measure of its own: ensemble (APGD on two losses, then Square: robust/NORM_RADIUS),
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS).
+        attack_subset: attack only this many of the images, stratified, always the same; 0: all.
         attack_queries: of the model by Square, a picture.
         curves: ATTACK_NORM each: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
     """
@@ -54,6 +55,7 @@ class Measuring:
     sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
     attack_radii: tuple[str, ...] = ("l2_0.0625", "l2_0.5", "linf_4/255", "linf_8/255")
     attack: tuple[str, ...] = ("ensemble",)
+    attack_subset: int = 0
     attack_queries: int = 5000
     curves: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
 
@@ -65,8 +67,9 @@ class Measuring:
             raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received none")
         if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
             raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
-        if self.subset < 0:
-            raise ValueError(f"Expected subset >= 0. Received: {self.subset}")
+        for name in ("subset", "attack_subset"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
         for name in self.attack:
             if name not in adversarial.ATTACKS:
                 raise unknown("attack", name, adversarial.ATTACKS)
