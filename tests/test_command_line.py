@@ -1,7 +1,11 @@
 """Flags that have no effect are named."""
 
+import contextlib
+
 import pytest
 
+import run_experiment
+from tests.test_run_experiment import main
 from tf_robust import api, command_line
 from tf_robust.command_line import parsed, runs_of, warn_of_ignored_flags
 
@@ -37,6 +41,17 @@ def test_a_flag_for_a_table_counts_if_one_row_uses_it(caplog):
     rows = runs("--method=fcl", "--fcl_k=5", "--gaussian_weight=2"), runs("--fcl_k=5", "--gaussian_weight=2", "--seeds=0,1")
     message, = warnings(caplog, *rows)
     assert message.startswith("--gaussian_weight has no effect")
+
+
+@pytest.mark.parametrize("mode", [["--mode=run"], ["--mode=train"], ["--mode=suite"], ["--sweep=epochs=1"]])
+def test_every_mode_that_trains_warns(mode, tmp_path, caplog, monkeypatch):
+    (tmp_path / "row.flags").write_text("--data=digits")
+    monkeypatch.setattr(run_experiment, "finish", lambda *_: None)
+    monkeypatch.setattr(command_line.experiment.Run, "train", lambda *_: None)
+    monkeypatch.setattr(run_experiment.suites, "run_all", lambda *_: ([], ["failed"]))
+    with pytest.raises(ValueError, match="All runs failed") if "sweep" in mode[0] else contextlib.nullcontext():
+        main(*mode, f"--suite={tmp_path}", "--fcl_k=5", f"--workdir={tmp_path}/out")
+    assert caplog.text.count("--fcl_k has no effect: it belongs to --method=fcl") == 1
 
 
 def test_the_notebook_interface_warns_too(caplog, monkeypatch):

@@ -15,7 +15,8 @@ def test_every_module_is_imported_and_a_run_says_that_it_is_not_locked(tmp_path)
     done = run("""
 import importlib, logging, pkgutil
 import tf_robust
-names = [module.name for module in pkgutil.walk_packages(tf_robust.__path__, "tf_robust.") if not module.name.endswith(("__main__", ".beam"))]  # Beam is optional
+names = [module.name for module in pkgutil.walk_packages(tf_robust.__path__, "tf_robust.")]
+names = [name for name in names if not name.endswith(("__main__", ".beam"))]  # Beam is optional
 for name in names:
     importlib.import_module(name)
 from tf_robust import dry_run, files, workdir

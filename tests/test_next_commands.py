@@ -84,7 +84,8 @@ def test_where_the_data_are_is_carried(tmp_path, capsys):
     """A data set that is found by --data_dir alone."""
     import tensorflow as tf
     import tensorflow_datasets as tfds
-    features = tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(16, 16, 1)), "label": tfds.features.ClassLabel(num_classes=2)})
+    features = tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(16, 16, 1)),
+                                           "label": tfds.features.ClassLabel(num_classes=2)})
     images = tf.data.Dataset.from_tensor_slices({"image": np.zeros([16, 16, 16, 1], np.uint8), "label": np.arange(16) % 2})
     tfds.dataset_builders.store_as_tfds_dataset(name="there", version="1.0.0", features=features, data_dir=str(tmp_path / "some where"),
                                                 split_datasets={"train": images, "test": images})

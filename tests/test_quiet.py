@@ -34,8 +34,8 @@ def test_a_bad_flag_alone_is_on_standard_error():
 
 
 def test_log_lines_are_held_back_and_nothing_else_is():
-    done = run("-c", BLOCK)
-    assert done.stderr.splitlines() == ["F0000 00:00:1795415495.290581    5823 cpu.cc:52] fatal", "from a library", "from Python", "after 3"]
+    fatal = "F0000 00:00:1795415495.290581    5823 cpu.cc:52] fatal"
+    assert run("-c", BLOCK).stderr.splitlines() == [fatal, "from a library", "from Python", "after 3"]
 
 
 def test_an_error_inside_the_block_has_its_traceback():

@@ -55,7 +55,8 @@ def test_the_seconds_of_interrupted_processes_are_counted(network, source, tmp_p
             now[0] += 10.0
 
     def fit(**options):
-        return training.fit(build(network()), source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path), callbacks=[Slow()], **options)
+        return training.fit(build(network()), source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path), callbacks=[Slow()],
+                            **options)
     with pytest.raises(training.Interrupted):
         fit(stop_after=3)
     with monkeypatch.context() as killed, pytest.raises(SystemExit):  # after the first epoch's checkpoint and two steps

@@ -36,8 +36,9 @@ def estimate(run, report=lambda text: None):
 
     Returns:
         {"row", "parameters": weights that are trained, "flops": of a step's convolutions and matrix products, "pictures": trained on
-        a second, "memory": bytes of this process at most, or None where the system does not say, "training", "measuring": seconds, "disk": bytes}. "training" is None for
-        methods that take no steps. "measuring" is what the forward passes take: without making corrupted pictures, without attacks.
+        a second, "memory": bytes of this process at most (None: the system does not say), "training", "measuring": seconds, "disk":
+        bytes}. "training" is None for methods that take no steps. "measuring" is what the forward passes take: without making
+        corrupted pictures, without attacks.
     """
     report("building the model")
     s, source = run.settings, run.training_source()
