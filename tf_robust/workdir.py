@@ -58,15 +58,39 @@ def claimed(folder, flags, defaults=None, free=()):
             raise
 
 
+def recorded_flags(path):
+    """Returns {name: text} from a `flags.txt`, translated where an earlier version wrote it.
+
+    Raises:
+        ValueError: a line is not --NAME=VALUE.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            flags = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
+    except ValueError as error:
+        raise ValueError(f"Expected lines --NAME=VALUE in {path}. Received a damaged file ({error}). Put back a whole one, or "
+                         f"take another --workdir") from error
+    return _translated(flags)
+
+
+def _translated(flags):
+    """Flags of earlier versions under their present names, with the values that had the same effect."""
+    flags, method = dict(flags), flags.get("method")
+    if "image_size" in flags and "image_fit" not in flags and flags["image_size"] == "224" and not flags.get("data", "").startswith("folder:"):
+        del flags["image_size"]  # applied to images of varying size only, as the present default does
+    if flags.get("fcl_update_statistics") == "False":
+        del flags["fcl_update_statistics"]
+    if method in ("fcl", "gaussian", "contrastive_gaussian"):
+        flags.setdefault(f"{method}_batch_norm", "own")
+    if method == "augmax":
+        flags.setdefault("augmax_dual_batch_norm", "False")
+    return flags
+
+
 def _bind(folder, flags, defaults, free):
     path, here = os.path.join(folder, "flags.txt"), environment()
     if os.path.exists(path):
-        try:
-            with open(path, encoding="utf-8") as file:
-                before = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
-        except ValueError as error:
-            raise ValueError(f"Expected lines --NAME=VALUE in {path}. Received a damaged file ({error}). Put back a whole one, or "
-                             f"take another --workdir") from error
+        before = recorded_flags(path)
         then, now = ({**defaults, **texts} for texts in (before, flags))
         differing = [f"  --{name}: {then.get(name)} there, {now.get(name)} now" for name in sorted({*before, *flags} - {*free})
                      if then.get(name) != now.get(name)]
