@@ -6,8 +6,8 @@ from tf_robust import experiment
 from tf_robust.command_line import text_of
 
 # flags on which the images and labels that a model is measured on depend
-MEASURED_ON = ("data", "data_dir", "download", "label_map", "image_size", "image_fit", "validation_share", "evaluation_split", "subset",
-               "corruption_constants", "corruption_protocol", "frost_dir")
+MEASURED_ON = ("data", "data_dir", "download", "label_map", "label_set", "image_size", "image_fit", "validation_share", "evaluation_split",
+               "subset", "corruption_constants", "corruption_protocol", "frost_dir")
 WHERE = tuple(name for name in experiment.PLACES if name != "data_service")  # flags that a workdir's flags.txt leaves out
 
 
