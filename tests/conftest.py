@@ -2,14 +2,17 @@
 
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from tf_robust import quiet
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of two processes: a core each
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
-import keras
+with quiet.importing([]):
+    import keras
+    import tensorflow as tf
+
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.models import heads

@@ -6,7 +6,7 @@ import pytest
 
 import run_experiment
 from tests.test_run_experiment import main
-from tf_robust import api, command_line
+from tf_robust import command_line
 from tf_robust.command_line import parsed, runs_of, warn_of_ignored_flags
 
 
@@ -52,9 +52,3 @@ def test_every_mode_that_trains_warns(mode, tmp_path, caplog, monkeypatch):
     with pytest.raises(ValueError, match="All runs failed") if "sweep" in mode[0] else contextlib.nullcontext():
         main(*mode, f"--suite={tmp_path}", "--fcl_k=5", f"--workdir={tmp_path}/out")
     assert caplog.text.count("--fcl_k has no effect: it belongs to --method=fcl") == 1
-
-
-def test_the_notebook_interface_warns_too(caplog, monkeypatch):
-    monkeypatch.setattr(command_line.experiment.Run, "complete", lambda run, folder: {"rows": []})
-    api.train("nowhere", fcl_k=5)
-    assert "--fcl_k has no effect" in caplog.text
