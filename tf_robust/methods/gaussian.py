@@ -32,6 +32,7 @@ class Gaussian(GaussianMethod):
     """XE+Gaussian: L_xe(x) + lambda L_xe(x + noise)."""
 
     term_names = ("cross_entropy", "noised_cross_entropy")
+    auto_batch_norm = "own"
 
     def loss_terms(self, batch, training):
         clean, noised = (view["logits"] for view in self.encode_clean_and_noised(batch, training))
