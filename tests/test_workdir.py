@@ -15,7 +15,6 @@ def written(folder, flags):
 
 @pytest.mark.parametrize("earlier, present", [
     (EARLIER_FCL, {"data": "cifar10", "method": "fcl", "fcl_k": "20", "fcl_batch_norm": "own"}),
-    ({"method": "contrastive_gaussian"}, {"method": "contrastive_gaussian", "contrastive_gaussian_batch_norm": "own"}),
     ({"method": "gaussian"}, {"method": "gaussian"}),
     ({"method": "augmax"}, {"method": "augmax", "augmax_dual_batch_norm": "False"}),
     ({"data": "folder:x", "image_size": "224"}, {"data": "folder:x", "image_size": "224"}),

@@ -80,8 +80,8 @@ def _translated(flags):
         del flags["image_size"]  # applied to images of varying size only, as the present default does
     if flags.get("fcl_update_statistics") == "False":
         del flags["fcl_update_statistics"]
-    if method in ("fcl", "contrastive_gaussian"):
-        flags.setdefault(f"{method}_batch_norm", "own")
+    if method == "fcl":
+        flags.setdefault("fcl_batch_norm", "own")
     if method == "augmax":
         flags.setdefault("augmax_dual_batch_norm", "False")
     return flags

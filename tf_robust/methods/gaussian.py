@@ -18,6 +18,8 @@ class GaussianMethod(AuxiliaryTermMethod):
         sigma: deviation of the noise on the [0, 1] scale; the pictures are not clipped.
     """
 
+    auto_batch_norm = "own"
+
     def __init__(self, classifier, *, sigma: float = 0.3, **kwargs):
         super().__init__(classifier, **kwargs)
         self.sigma = positive("sigma", sigma)
@@ -32,7 +34,6 @@ class Gaussian(GaussianMethod):
     """XE+Gaussian: L_xe(x) + lambda L_xe(x + noise)."""
 
     term_names = ("cross_entropy", "noised_cross_entropy")
-    auto_batch_norm = "own"
 
     def loss_terms(self, batch, training):
         clean, noised = (view["logits"] for view in self.encode_clean_and_noised(batch, training))
