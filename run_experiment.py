@@ -164,7 +164,7 @@ def evaluate(values, names):
         if not values.workdir or not os.path.exists(recorded):
             raise ValueError("Expected --saved_model=DIR, or --workdir=DIR of a trained run. Received neither")
         path, workdir = os.path.join(values.workdir, "saved_model"), os.path.join(values.workdir, "measured")
-        values = parsed([*(f"--{name}={text}" for name, text in workdirs.recorded_flags(recorded).items()), *sys.argv[1:]])
+        values = parsed([*workdirs.recorded_arguments(recorded), *sys.argv[1:]])
     first = runs_of(values, names, row_of(path))[0]
     requirements = evaluation.requirements(values.require)
     interface = loading.Interface(**{name: values[name].value for name in hyperparameters.parameters(loading.Interface)})

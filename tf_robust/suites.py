@@ -11,7 +11,7 @@ from tf_robust import command_line, hyperparameters, loading, training, workdir
 from tf_robust.errors import message_of, unknown
 from tf_robust.files import read_json, write_json
 from tf_robust.progress import duration
-from tf_robust.workdir import recorded_flags
+from tf_robust.workdir import recorded_arguments
 
 _AT_ONCE = 2  # seconds: what takes less was done before
 _TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -107,7 +107,7 @@ def measure_all(told, names, workdir, shown_as):
         values, folder = command_line.parsed(arguments), os.path.join(workdir, row)
         recorded = os.path.join(values.workdir, "flags.txt")
         if not values.saved_model and os.path.exists(recorded):  # a run: what it was told, and then what the row says
-            values = command_line.parsed([*(f"--{name}={text}" for name, text in recorded_flags(recorded).items()), *arguments])
+            values = command_line.parsed([*recorded_arguments(recorded), *arguments])
         try:
             run = command_line.runs_of(values, names, row, shown_as.get(row, ""))[0]
             interface = loading.Interface(**{name: values[name].value for name in hyperparameters.parameters(loading.Interface)})

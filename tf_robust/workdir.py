@@ -73,10 +73,22 @@ def recorded_flags(path):
     return _translated(flags)
 
 
+def recorded_arguments(path):
+    """Returns the arguments that repeat a `flags.txt`: its flagfile, or its flags translated where an earlier version wrote it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            flags = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
+    except ValueError:  # damaged: the flags' own reader names the line
+        return [f"--flagfile={path}"]
+    translated = _translated(flags)
+    return [f"--flagfile={path}"] if translated == flags else [f"--{name}={text}" for name, text in translated.items()]
+
+
 def _translated(flags):
     """Flags of earlier versions under their present names, with the values that had the same effect."""
     flags, method = dict(flags), flags.get("method")
-    if "image_size" in flags and "image_fit" not in flags and flags["image_size"] == "224" and not flags.get("data", "").startswith("folder:"):
+    folder = flags.get("data", "").startswith("folder:")
+    if flags.get("image_size") == "224" and "image_fit" not in flags and not folder:
         del flags["image_size"]  # applied to images of varying size only, as the present default does
     if flags.get("fcl_update_statistics") == "False":
         del flags["fcl_update_statistics"]

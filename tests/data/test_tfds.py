@@ -198,7 +198,7 @@ def test_validation_without_a_share_is_refused(root):
 def test_a_stream_has_neither_shares_nor_subsets(stream):
     with pytest.raises(ValueError, match="Expected validation_share=0. Received: 0.25"):
         stream("two_splits", "train", validation_share=0.25)
-    with pytest.raises(ValueError, match="Received examples=5; use 0"):
+    with pytest.raises(ValueError, match="read as a stream, for 5 examples"):
         stream("two_splits", "train", examples=5)
 
 

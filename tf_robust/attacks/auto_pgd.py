@@ -60,7 +60,7 @@ class AutoProjectedGradientDescent(BallAttack):
     def __init__(self, *, steps=100, early_stop=True, **kwargs):
         super().__init__(**kwargs)
         if steps < 1:
-            raise ValueError(f"Expected steps >= 1. Received: {steps}")
+            raise ValueError(f"Expected steps >= 1 for {type(self).__name__}, the number of its steps. Received: {steps}")
         self.steps, self.early_stop = steps, early_stop
 
     def attacked(self, predict, images, goal, seed, indices):

@@ -32,7 +32,7 @@ class Square(BallAttack):
     def __init__(self, *, steps=5000, **kwargs):
         super().__init__(loss="margin", **kwargs)
         if steps < 1:
-            raise ValueError(f"Expected steps >= 1. Received: {steps}")
+            raise ValueError(f"Expected steps >= 1 for {type(self).__name__}, the number of its steps. Received: {steps}")
         self.steps = steps
 
     def attacked(self, predict, images, goal, seed, indices):

@@ -38,7 +38,7 @@ class AugMax(Method):
                  dual_batch_norm: bool = True, **kwargs):
         super().__init__(classifier, **kwargs)
         if steps < 1:
-            raise ValueError(f"Expected steps >= 1. Received: {steps}")
+            raise ValueError(f"Expected steps >= 1 for {type(self).__name__}, the number of its steps. Received: {steps}")
         self.jsd_weight, self.step_size = positive("jsd_weight", jsd_weight), positive("step_size", step_size)
         self.steps, self.friendly = steps, friendly
         self.auxiliary = with_own_batch_norm(classifier) if dual_batch_norm else None
