@@ -227,6 +227,6 @@ def test_a_flat_model_and_a_ball_without_room_change_nothing_that_matters():
 
 
 def test_settings_that_make_no_sense_are_said():
-    for settings, said in (({"steps": 0}, "steps >= 1. Received: 0"), ({"loss": "hinge"}, "Unknown loss")):
+    for settings, said in (({"steps": 0}, "steps >= 1 .*Received: 0"), ({"loss": "hinge"}, "Unknown loss")):
         with pytest.raises(ValueError, match=said):
             AutoProjectedGradientDescent(**settings)
