@@ -112,7 +112,7 @@ def recorded_ratios(path, model):
 def record(path, model, ratios):
     """Writes a CPU model's ratios, with their provenance, beside those of other models."""
     from benchmarks.timing import provenance
-    from tf_robust.files import write_json
+    from tf_robust.utils.files import write_json
     records = json.loads(path.read_text("utf-8")) if path.exists() else {}
     records[model] = {**provenance(), "command": "python -m benchmarks --quick --record", "ratios": ratios}
     write_json(str(path), records)
@@ -158,7 +158,7 @@ def table(rows):
 
 def everything():
     """Runs all benchmarks, and writes the table."""
-    from tf_robust.files import whole_file
+    from tf_robust.utils.files import whole_file
     for command in COMMANDS:
         wrong = run(command, RESULTS.relative_to(ROOT))
         if wrong:

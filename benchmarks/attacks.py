@@ -34,10 +34,11 @@ except ImportError as error:
              f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_attacks.txt")
 
 from benchmarks.timing import provenance
-from tf_robust import attacks, data, methods, models, training
+from tf_robust import attacks, data, methods, models
 from tf_robust.attacks.norms import NORMS
-from tf_robust.data import image_ops
-from tf_robust.files import whole_file, write_json
+from tf_robust.ops import image_ops
+from tf_robust.training import loop
+from tf_robust.utils.files import whole_file, write_json
 
 RADII = {"l2": 0.5, "linf": 8 / 255}
 STEPS = 10
@@ -67,7 +68,7 @@ def trained(name, seed=0):
     order = np.random.RandomState(seed).permutation(len(test))
     method = methods.METHODS["cross_entropy"](models.build(name, (32, 32, 3), 10, seed=seed), seed=seed)
     method.compile(optimizer=keras.optimizers.SGD(0.05, momentum=0.9))
-    training.fit(method, source, epochs=FLAGS.epochs, batch_size=128)
+    loop.fit(method, source, epochs=FLAGS.epochs, batch_size=128)
     inputs = method.classifier.inputs
     model = keras.Model(inputs, method.classifier(inputs, training=False)["logits"])
     return model, (test.images[order] / np.float32(255)).astype(np.float32), test.labels[order]

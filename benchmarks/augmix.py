@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.timing import calls_needed, provenance, seconds
 from tests.corruptions import oracles
 from tf_robust.data.augmix import augmix
-from tf_robust.files import whole_file, write_json
+from tf_robust.utils.files import whole_file, write_json
 
 PACKAGES = ("pillow", "scipy")
 GOALS = {"32": 2.5}

@@ -20,9 +20,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.corruptions import oracles
-from tf_robust import corruptions, workdir
+from tf_robust import corruptions
 from tf_robust.corruptions import severities
-from tf_robust.files import whole_file
+from tf_robust.utils import environment
+from tf_robust.utils.files import whole_file
 
 PACKAGES = ("tensorflow", "numpy", "scipy", "pillow")
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"  # what stands between them is written here
@@ -53,7 +54,7 @@ def renew(path, lines):
         before, rest = file.read().split(BEGIN)
     after = rest.split(END)[1]
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
-    made = f"Pictures: {', '.join(FLAGS.pictures)}. Made at {workdir.commit()}, with {versions}."
+    made = f"Pictures: {', '.join(FLAGS.pictures)}. Made at {environment.commit()}, with {versions}."
     with whole_file(path) as file:
         file.write(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{made}\n\n{END}{after}")
 

@@ -44,8 +44,8 @@ from benchmarks.timing import calls_needed, provenance, seconds
 from tests.corruptions import oracles
 from tf_robust import corruptions
 from tf_robust.corruptions import suite
-from tf_robust.errors import unknown
-from tf_robust.files import whole_file, write_json
+from tf_robust.utils.errors import unknown
+from tf_robust.utils.files import whole_file, write_json
 
 SEVERITY = 3
 RELEASED = "glass_blur_released"  # the peer's loop as it is released, in Python; beside the list, in a mean of its own

@@ -53,14 +53,15 @@ def our_steps(model, only_input=False):
     """A function that takes a number of training steps, or only makes their batches."""
     import tensorflow as tf
 
-    from tf_robust import command_line, data, devices, training
-    run = first_run(command_line, f"--model={model}", "--augmentations=crop_flip", "--optimizer=sgd", "--learning_rate=0.1",
+    from tf_robust import data
+    from tf_robust.training import distribution, loop
+    run = first_run(f"--model={model}", "--augmentations=crop_flip", "--optimizer=sgd", "--learning_rate=0.1",
                     f"--batch_size={FLAGS.batch_size}")
     source = data.ArraySource.of("random", "train", *random_pictures(), map(str, range(10)))
     method = run.method(source)
     method.optimizer.build(method.trainable_variables)
     batches = data.training_batches(source, FLAGS.batch_size, seed=0, **run.pipeline())
-    iterator, run_steps = iter(devices.distributed(method.distribute_strategy, batches, FLAGS.batch_size)), training.steps_function(method)
+    iterator, run_steps = iter(distribution.distributed(method.distribute_strategy, batches, FLAGS.batch_size)), loop.steps_function(method)
     return (lambda count: [next(iterator) for _ in range(count)]) if only_input else lambda count: run_steps(iterator, tf.constant(count))
 
 
@@ -206,38 +207,39 @@ def started():
 
 def take_first_step():
     """Does what the quick start does until its first step is taken, and says when that was."""
-    import run_experiment
-    from tf_robust import training
+    from tf_robust import cli
+    from tf_robust.training import loop
 
     def stop(run_steps, iterator, count, method):
-        run_steps(iterator, training.tf.constant(1))
+        run_steps(iterator, loop.tf.constant(1))
         print(time.time(), flush=True)
         os._exit(0)
-    training.checked_run = stop
+    loop.checked_run = stop
     with tempfile.TemporaryDirectory() as folder:
-        values = run_experiment.parsed(["--mode=suite", "--suite=flags/quickstart", f"--workdir={folder}"])
-        run_experiment.suite(values, run_experiment.define_flags(flags.FlagValues()))
+        values = cli.parsed(["--mode=suite", "--suite=flags/quickstart", f"--workdir={folder}"])
+        cli.suite(values, cli.define_flags(flags.FlagValues()))
 
 
-def first_run(command_line, *arguments):
+def first_run(*arguments):
     """The run that a command line describes."""
-    values = command_line.parsed(arguments)
-    return command_line.runs_of(values, command_line.define_flags(flags.FlagValues()), "row")[0]
+    from tf_robust.experiments.flags import define_flags, parsed, runs_of
+    values = parsed(arguments)
+    return runs_of(values, define_flags(flags.FlagValues()), "row")[0]
 
 
 def watch_memory():
     """Trains, and says how many MiB were resident after the second and the last epoch."""
     import keras
 
-    from tf_robust import command_line, training
-    run = first_run(command_line, "--data=digits", "--model=resnet8", "--method=noisymix", "--views=clean,augmix,augmix")
+    from tf_robust.training import loop
+    run = first_run("--data=digits", "--model=resnet8", "--method=noisymix", "--views=clean,augmix,augmix")
     source, found = run.source("train"), []
 
     class Watch(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             with open("/proc/self/status", encoding="utf-8") as file:
                 found.append(int(next(line for line in file if line.startswith("VmRSS")).split()[1]) / 1024)
-    training.fit(run.method(source), source, epochs=FLAGS.epochs, batch_size=run.settings.batch_size, callbacks=[Watch()],
+    loop.fit(run.method(source), source, epochs=FLAGS.epochs, batch_size=run.settings.batch_size, callbacks=[Watch()],
                  **run.pipeline())
     print(found[1], found[-1])
 
@@ -258,7 +260,7 @@ def line(found):
 def write(rows):
     """Puts rows into end_to_end.json and end_to_end.md; what another command measured stays there, with its own commit."""
     from benchmarks.timing import provenance
-    from tf_robust.files import read_json, whole_file, write_json
+    from tf_robust.utils.files import read_json, whole_file, write_json
     path = os.path.join(FLAGS.output, "end_to_end.json")
     there = {found["row"]: found for found in read_json(path)["rows"]} if os.path.exists(path) else {}
     source = provenance("torch")

@@ -28,10 +28,11 @@ from absl import app, flags
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tf_robust import command_line, dry_run, hardware, suites, workdir
 from tf_robust.data.source import Source
-from tf_robust.files import whole_file
-from tf_robust.progress import duration
+from tf_robust.experiments import dry_run, flags as experiment_flags, hardware, suites
+from tf_robust.utils import environment
+from tf_robust.utils.files import whole_file
+from tf_robust.utils.progress import duration
 
 FITTED = "resnet20 cross_entropy"
 ROWS = (FITTED, "resnet8 cross_entropy", "preact_resnet18 cross_entropy", "wide_resnet28_2 cross_entropy", "resnet20 fcl",
@@ -72,8 +73,8 @@ def stand_in(name, split, times=1):
 
 def runs_of(*arguments, row="row"):
     """The runs that a command line describes, on a stand-in of their data."""
-    values = command_line.parsed(arguments)
-    found = command_line.runs_of(values, command_line.define_flags(flags.FlagValues()), row)
+    values = experiment_flags.parsed(arguments)
+    found = experiment_flags.runs_of(values, experiment_flags.define_flags(flags.FlagValues()), row)
     for run in found:
         run.source = lambda split, examples=0, name=run.settings.data: stand_in(name, split)
         run.training_source = lambda run=run: stand_in(run.settings.data, "train", 2 if run.settings.stylized_dir else 1)
@@ -178,7 +179,7 @@ def main(_):
         text = pathlib.Path(FLAGS.output).read_text("utf-8")
         for part, lines in found.items():
             start, end = f"<!-- {part} -->\n", f"<!-- end of {part} -->"
-            head = f"`python benchmarks/scale.py --parts={part}`, commit {workdir.commit()}:\n\n"
+            head = f"`python benchmarks/scale.py --parts={part}`, commit {environment.commit()}:\n\n"
             text = text[:text.index(start) + len(start)] + head + "\n".join(lines) + "\n" + text[text.index(end):]
         with whole_file(FLAGS.output) as file:
             file.write(text)

@@ -1,3 +1,4 @@
+from tf_robust.utils import environment
 """How long calls take, on the CPU's clock and on the wall's, and where: command, commit, machine, versions."""
 
 import contextlib
@@ -10,16 +11,15 @@ import time
 
 import numpy as np
 
-from tf_robust import workdir
 
 
 def provenance(*packages):
     """What a measurement's file begins with: {"command", "commit", "machine", "versions"}, of these packages too where they are there."""
-    versions = {"python": platform.python_version(), **workdir.environment()}
+    versions = {"python": platform.python_version(), **environment.describe()}
     for name in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-    return {"command": "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]]), "commit": workdir.commit(),
+    return {"command": "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]]), "commit": environment.commit(),
             "machine": machine(), "versions": versions}
 
 

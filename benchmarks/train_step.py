@@ -30,7 +30,7 @@ from timing import provenance
 
 from tf_robust import data, methods, models
 from tf_robust.data import augment
-from tf_robust.files import whole_file, write_json
+from tf_robust.utils.files import whole_file, write_json
 
 CASES = {"lenet": (28, 28, 1), "resnet20": (32, 32, 3)}
 LIMITS = {"lenet": {"fcl": 4.0},

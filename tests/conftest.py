@@ -2,7 +2,7 @@
 
 import os
 
-from tf_robust import quiet
+from tf_robust.utils import quiet
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of two processes: a core each
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")

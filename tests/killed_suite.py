@@ -21,9 +21,11 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import numpy as np
 
-import run_experiment
-from tf_robust import experiment, figures, report, training
+from tf_robust import cli, report
 from tf_robust.evaluation import scoring
+from tf_robust.experiments import figures
+from tf_robust.experiments.run import Run
+from tf_robust.training import loop
 
 COMMON = ["--data=digits", "--train_examples=40", "--validation_share=0.1", "--model=lenet", "--batch_size=12",
           "--epochs=3", "--steps_per_execution=1", "--optimizer=sgd", "--momentum=0.9", "--schedule=cosine",
@@ -43,9 +45,9 @@ class Events:
 
     def __init__(self, row=None, number=None):
         self.at, self.counts, self.row = (row, number), collections.Counter(), None
-        for module, name in ((os, "fsync"), (os, "replace"), (os, "rename"), (training, "checked_run")):
-            setattr(module, name, self.counted(getattr(module, name), training is module))
-        complete = experiment.Run.complete
+        for module, name in ((os, "fsync"), (os, "replace"), (os, "rename"), (loop, "checked_run")):
+            setattr(module, name, self.counted(getattr(module, name), loop is module))
+        complete = Run.complete
 
         def named(run, folder):
             self.row = run.row
@@ -53,7 +55,7 @@ class Events:
             if run.row == row:
                 os._exit(0)  # the others' turns come
             return found
-        experiment.Run.complete = named
+        Run.complete = named
 
     def counted(self, function, after_only):
         def call(*arguments):
@@ -92,7 +94,7 @@ def fork(work):
 def quiet():
     """Nothing is said or drawn in this process, and training saves after every step."""
     sys.stdout = open(os.devnull, "w")
-    training.CHECKPOINT_SECONDS = -1.0
+    loop.CHECKPOINT_SECONDS = -1.0
     report.charts.of_table = figures.of_training = figures.of_data = figures.of_calibration = lambda *_: []
     figures.maps = lambda *_: None
 
@@ -104,9 +106,9 @@ def json_of(path):
 
 def suite(folder, workdir, row=None, number=None):
     quiet()
-    names = run_experiment.define_flags(run_experiment.flags.FlagValues())
+    names = cli.define_flags(cli.flags.FlagValues())
     events = Events(row, number)
-    run_experiment.suite(run_experiment.parsed(["--mode=suite", f"--suite={folder}/table", f"--workdir={workdir}"]), names)
+    cli.suite(cli.parsed(["--mode=suite", f"--suite={folder}/table", f"--workdir={workdir}"]), names)
     with open(f"{workdir}/events.json", "w") as file:
         json.dump(events.counts, file)
 

@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tests.killed_suite import COMMON, Events, fork, json_of, quiet
 
-import run_experiment
+from tf_robust import cli
 from tf_robust.evaluation import scoring
 
 COMMANDS = {
@@ -60,7 +60,7 @@ def trained(folder):
 
 def run(mode, arguments):
     sys.argv = ["run_experiment.py", *arguments]
-    getattr(run_experiment, mode)(run_experiment.parsed(arguments), run_experiment.define_flags(run_experiment.flags.FlagValues()))
+    getattr(cli, mode)(cli.parsed(arguments), cli.define_flags(cli.flags.FlagValues()))
 
 
 def left_behind(workdir):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import scipy.special
 
-import run_experiment
-from tf_robust import api, loading, metrics
+from tf_robust import api, cli, metrics
+from tf_robust.saved_models import loading
 
 
 def test_the_notebook_runs(tmp_path, monkeypatch):
-    with open(os.path.join(run_experiment.HERE, "docs", "notebook.ipynb"), encoding="utf-8") as file:
+    with open(os.path.join(cli.ROOT, "docs", "notebook.ipynb"), encoding="utf-8") as file:
         cells = ["".join(cell["source"]) for cell in json.load(file)["cells"] if cell["cell_type"] == "code"]
     monkeypatch.chdir(tmp_path)
     names, shown = {}, []

@@ -8,8 +8,8 @@ import pytest
 from benchmarks import __main__ as benchmarks
 from benchmarks import scale, timing
 from benchmarks.timing import provenance
-from tests.test_hardware import NEED
-from tf_robust.hardware import Hardware
+from tests.experiments.test_hardware import NEED
+from tf_robust.experiments.hardware import Hardware
 
 RECORDED = {"step": 2.0, "speed": 2.0}
 

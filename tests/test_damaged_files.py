@@ -8,8 +8,11 @@ import zlib
 import pytest
 
 from tests.conftest import tiny_network
-from tf_robust import callbacks, checkpoints, data, evaluation, models, suites, workdir
+from tf_robust import evaluation, models
+from tf_robust.corrupted_datasets import reader
 from tf_robust.evaluation import read_records
+from tf_robust.experiments import suites, workdir
+from tf_robust.training import callbacks, checkpoints
 
 EVALUATION = {"row": "xe", "seed": 0, "method": "cross_entropy", "data": "digits", "model": "lenet", "split": "test", "commit": "c",
               "saved_model": "m", "rows": [{"measure": "clean", "value": 0.5, "count": 10, "low": 0.4, "high": 0.6}]}
@@ -25,7 +28,7 @@ def suite(path):
 
 
 READERS = {"evaluation.json": (EVALUATION, evaluation.read_evaluation), "suite.json": (TABLE, suite),
-           "card.json": (CARD, lambda path: data.card_of(os.path.dirname(path))),
+           "card.json": (CARD, lambda path: reader.card_of(os.path.dirname(path))),
            "history.json": ([{"epoch": 0, "total": 1.5}, {"epoch": 1, "total": 1.0}], callbacks.read_history)}
 
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import run_experiment
-from tf_robust import corruptions, methods
+from tf_robust import cli, corruptions, methods
 
-DOCS = os.path.join(run_experiment.HERE, "docs")
+DOCS = os.path.join(cli.ROOT, "docs")
 
 
 def read(path):
@@ -64,5 +63,5 @@ def test_extending_works_as_the_page_says():
 def test_commands_for_several_machines_can_be_parsed():
     """Those of other pages run in test_docs_commands.py."""
     lines = re.findall(r"python run_experiment\.py([^\n`]*(?:\n +--[^\n`]*)*)", read(os.path.join(DOCS, "devices.md")))
-    parsed = [run_experiment.parsed(shlex.split(line)) for line in lines]
+    parsed = [cli.parsed(shlex.split(line)) for line in lines]
     assert {(values.mode, values.strategy) for values in parsed} >= {("run", "multi_worker"), ("serve", "auto")}

@@ -16,13 +16,13 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from PIL import Image
 
-import run_experiment
-from tests.test_run_experiment import little_drawn, main  # noqa: F401
-from tf_robust import corruptions, suites
+from tests.test_cli import little_drawn, main  # noqa: F401
+from tf_robust import cli, corruptions
+from tf_robust.experiments import suites
 from tf_robust.models import heads
 
-DOCS = os.path.join(run_experiment.HERE, "docs")
-PAGES = [page for page in sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(run_experiment.HERE, "README.md")])
+DOCS = os.path.join(cli.ROOT, "docs")
+PAGES = [page for page in sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(cli.ROOT, "README.md")])
          if os.path.basename(page) != "devices.md"]
 TINY = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=30", "--subset=15", "--attack_queries=30"]
 
@@ -65,7 +65,7 @@ def places(tmp_path_factory):
 @pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
 def test_the_commands_of_a_page_run(page, places, tmp_path, monkeypatch):
     for folder in ("docs", "flags", "results"):
-        os.symlink(os.path.join(run_experiment.HERE, folder), tmp_path / folder)
+        os.symlink(os.path.join(cli.ROOT, folder), tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})
     whole = suites.table_of

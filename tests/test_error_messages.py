@@ -8,10 +8,12 @@ import sys
 
 import pytest
 
-import run_experiment
-from tests.test_run_experiment import main
-from tf_robust import errors, experiment, figures, files, report
+from tests.test_cli import main
+from tf_robust import cli, report
 from tf_robust.evaluation import scoring
+from tf_robust.experiments import figures
+from tf_robust.experiments.run import Run
+from tf_robust.utils import errors, files
 
 SMALL = ["--data=digits", "--train_examples=60", "--subset=60", "--epochs=1", "--batch_size=12", "--evaluations=clean"]
 
@@ -29,7 +31,7 @@ def evaluated(tmp_path_factory):
 
 def said(*arguments):
     """The message that the command line ends with."""
-    with pytest.raises(SystemExit) as ended, run_experiment.in_words():
+    with pytest.raises(SystemExit) as ended, cli.in_words():
         main(*arguments)
     return str(ended.value)
 
@@ -53,7 +55,7 @@ def test_values_of_a_sweep_that_a_flag_does_not_take_are_refused():
 
 def test_a_flagfile_that_is_no_text_is_refused_before_main(tmp_path):
     (tmp_path / "row.flags").write_bytes(b"\xff\xfe--epochs=3")
-    done = subprocess.run([sys.executable, os.path.join(run_experiment.HERE, "run_experiment.py"), f"--flagfile={tmp_path}/row.flags"],
+    done = subprocess.run([sys.executable, os.path.join(cli.ROOT, "run_experiment.py"), f"--flagfile={tmp_path}/row.flags"],
                           stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "Error: Expected flags" in done.stderr and "row.flags: 'utf-8' codec" in done.stderr
     assert "Traceback" not in done.stderr
@@ -68,7 +70,7 @@ def test_measuring_another_model_does_not_overwrite_what_a_run_measured(tmp_path
 def test_what_was_measured_of_another_model_does_not_count_as_a_run_that_is_done(evaluated, tmp_path, monkeypatch):
     found = files.read_json(f"{evaluated}/evaluation.json")
     files.write_json(f"{tmp_path}/evaluation.json", {name: found[name] for name in found if name != "training"})
-    monkeypatch.setattr(experiment.Run, "train", lambda *_: sys.exit("training began"))
+    monkeypatch.setattr(Run, "train", lambda *_: sys.exit("training began"))
     assert said(*SMALL, f"--workdir={tmp_path}") == "training began"
 
 

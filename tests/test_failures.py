@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import files, methods, training
+from tf_robust import methods
+from tf_robust.training import loop
+from tf_robust.utils import files
 
 OPTIONS = {"epochs": 3, "batch_size": 12}
 
@@ -38,11 +40,11 @@ def test_a_full_disk_ends_it_with_the_last_checkpoint_whole_and_it_goes_on(netwo
         flush(number)
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="The disk is full.*make room, and the same command goes on.*step_000000008.npz"):
-        training.fit(build(network()), source(), checkpoint_folder=folder, **OPTIONS)
+        loop.fit(build(network()), source(), checkpoint_folder=folder, **OPTIONS)
     assert os.listdir(folder) == ["step_000000004.npz"]
     whole, gone_on = build(network()), build(network(seed=1))
-    training.fit(whole, source(), **OPTIONS)
-    training.fit(gone_on, source(), checkpoint_folder=folder, **OPTIONS)
+    loop.fit(whole, source(), **OPTIONS)
+    loop.fit(gone_on, source(), checkpoint_folder=folder, **OPTIONS)
     for a, b in zip(weights(whole), weights(gone_on)):
         np.testing.assert_array_equal(a, b)
 
@@ -62,15 +64,15 @@ def test_an_export_that_finds_the_disk_full_leaves_the_one_before(tmp_path):
 
 def test_checkpoints_that_vanish_and_a_clock_that_runs_backwards_do_no_harm(network, source, tmp_path, monkeypatch):
     folder, clock = str(tmp_path / "checkpoints"), itertools.count(0, -1000)
-    monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(clock)))
     whole, disturbed = build(network()), build(network())
 
     class Delete(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             for path in glob.glob(f"{folder}/*"):
                 os.remove(path)
-    training.fit(whole, source(), **OPTIONS)
-    training.fit(disturbed, source(), checkpoint_folder=folder, callbacks=[Delete()], **OPTIONS)
+    loop.fit(whole, source(), **OPTIONS)
+    loop.fit(disturbed, source(), checkpoint_folder=folder, callbacks=[Delete()], **OPTIONS)
     for a, b in zip(weights(whole), weights(disturbed)):
         np.testing.assert_array_equal(a, b)
     assert os.listdir(folder) == ["step_000000012.npz"]
@@ -107,7 +109,7 @@ def test_a_name_that_its_writer_took_anew_is_not_cleared(tmp_path, monkeypatch):
 
 def test_two_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):
     path = str(tmp_path / "a.json")
-    loop = "import sys; from tf_robust import files\nfor number in range(300): files.write_json(sys.argv[1], {'number': number})"
+    loop = "import sys; from tf_robust.utils import files\nfor number in range(300): files.write_json(sys.argv[1], {'number': number})"
     both = [subprocess.Popen([sys.executable, "-c", loop, path], stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [one.communicate(timeout=120)[1] for one in both]
     assert [one.returncode for one in both] == [0, 0], said

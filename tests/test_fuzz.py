@@ -8,13 +8,15 @@ import shutil
 
 import pytest
 
-import run_experiment
 from tests import test_error_messages
-from tests.data import corrupted_pictures
+from tests.corrupted_datasets import corrupted_images as corrupted_pictures
 from tests.test_error_messages import SMALL
-from tests.test_run_experiment import main
-from tf_robust import data, figures, methods, report, training
+from tests.test_cli import main
+from tf_robust import cli, methods, report
+from tf_robust.corrupted_datasets import reader
 from tf_robust.data.augment import VIEWS
+from tf_robust.experiments import figures
+from tf_robust.training import loop
 
 VALUES = ("", "-1", "0", "nan", "inf", "1e400", "9" * 20, "../../etc/passwd", "a,b", "\u2603", "x" * 3000, "true", "[1]", "0.5,",
           "{}", "%s", "1,1")
@@ -37,7 +39,7 @@ def began(*_, **__):
 def in_words(work, *arguments):
     """Does some work; it may end in a message. Nothing else is expected."""
     try:
-        with run_experiment.in_words():
+        with cli.in_words():
             work(*arguments)
     except Began:
         pass
@@ -84,14 +86,14 @@ def spoiled(content, draw):
 @pytest.fixture(autouse=True)
 def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(training, "fit", began)  # after the first batch
+    monkeypatch.setattr(loop, "fit", began)  # after the first batch
     for module, name in ((report.charts, "of_table"), (figures, "of_training"), (figures, "of_data"), (figures, "maps")):
         monkeypatch.setattr(module, name, lambda *_: [])
 
 
 def drawn_flag(draw):
     """The name of a flag, a value, and what makes it count."""
-    names = set(run_experiment.define_flags(run_experiment.flags.FlagValues())) - {"download", "workdir"}
+    names = set(cli.define_flags(cli.flags.FlagValues())) - {"download", "workdir"}
     name, value = draw.choice(sorted(names)), draw.choice(VALUES)
     owner = [f"--method={method}" for method in methods.METHODS if name.startswith(f"{method}_")]
     return [*owner, *(f"--views={view}" for view in VIEWS if name.startswith(f"{view}_")), f"--{name}={value}"]
@@ -141,7 +143,7 @@ def test_no_damaged_corrupted_set_ends_in_a_traceback(arrays):
     whole = {name: (arrays / name).read_bytes() for name in ("card.json", "fog.npy", "labels.npy")}
 
     def read():
-        list(data.open_corrupted(str(arrays), source, "fog", 2).ordered(4))
+        list(reader.open_corrupted(str(arrays), source, "fog", 2).ordered(4))
     for number in range(150):
         draw = random.Random(number)
         name = draw.choice(sorted(whole))

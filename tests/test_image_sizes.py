@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.test_run_experiment import SMALL, little_drawn, main, pictures  # noqa: F401
-from tf_robust import api, loading
+from tests.test_cli import SMALL, little_drawn, main, pictures  # noqa: F401
+from tf_robust import api
+from tf_robust.saved_models import loading
 
 
 @pytest.fixture(scope="module")

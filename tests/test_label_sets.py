@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import run_experiment
-from tests.test_run_experiment import little_drawn, main, read  # noqa: F401
-from tf_robust import api, data, evaluation, experiment
-from tf_robust.data.label_columns import imagenet_r_classes, label_set_of
+from tests.test_cli import little_drawn, main, read  # noqa: F401
+from tf_robust import api, cli, data, evaluation
+from tf_robust.data.class_mask import imagenet_r_classes, label_set_of
 from tf_robust.evaluation import Measuring
+from tf_robust.experiments.run import Run, declared_by
 
 IMAGENET = Measuring(corruption_constants="imagenet")
 
@@ -68,10 +68,10 @@ def test_a_run_declares_and_its_models_card_is_read_back(tmp_path, thousand, mon
     main(*measure)
     main(*measure, "--label_set=imagenet")
     source = data.open_source(folder.removeprefix("--data="), "test", image_size=8)
-    run = experiment.Run(types.SimpleNamespace(method="m", model="m", data="d", init_from=""), IMAGENET, {}, {}, {}, "row", 0)
+    run = Run(types.SimpleNamespace(method="m", model="m", data="d", init_from=""), IMAGENET, {}, {}, {}, "row", 0)
     assert run.card(source)["label_set"] == "" and run.card(data.declared(source, "imagenet"))["label_set"] == "imagenet"
     card = {"label_set": "imagenet"}
-    assert experiment.declared_by(types.SimpleNamespace(card=card, path="p"), source).label_set == "imagenet"
+    assert declared_by(types.SimpleNamespace(card=card, path="p"), source).label_set == "imagenet"
     with open(os.path.join(thousand[0], "card.json"), "w") as file:
         json.dump(card, file)
     main(*measure)
@@ -112,7 +112,7 @@ def test_imagenet_r_from_files_is_measured_as_its_suite_says(tmp_path, thousand,
 def test_the_flagfiles_of_both_suites_name_the_same_numbers():
     printed = {}
     for table in ("table1_imagenet", "table11_imagenet_r"):
-        folder = os.path.join(run_experiment.HERE, "flags", "noisymix", table)
+        folder = os.path.join(cli.ROOT, "flags", "noisymix", table)
         printed[table] = {name: open(os.path.join(folder, name)).read() for name in os.listdir(folder) if name.endswith(".flags")}
     paper = read(os.path.join(folder, "suite.json"))["paper"]
     assert printed["table1_imagenet"].keys() == printed["table11_imagenet_r"].keys() == {f"{row}.flags" for row in paper}

@@ -14,8 +14,13 @@ import os
 
 from absl import flags
 
-from tf_robust import attacks, command_line, evaluation, experiment, hyperparameters, loading, report, settings
+from tf_robust import attacks, evaluation, report
+from tf_robust.experiments import config
+from tf_robust.experiments.flags import define_flags, parsed, runs_of, text_of, values_of
+from tf_robust.experiments.run import PLACES, check_fit, checked_once, declared_by
 from tf_robust.report import charts as of_tables
+from tf_robust.saved_models import loading
+from tf_robust.utils import hyperparameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +54,7 @@ def train(folder, **told):
         ValueError: a flag that does not exist or has no effect here, or a bad value; the workdir belongs to a run with other flags.
     """
     run = _run(told)
-    _refuse(told, {*run.flags, *experiment.PLACES}, f"a training with the method {run.settings.method!r}")
+    _refuse(told, {*run.flags, *PLACES}, f"a training with the method {run.settings.method!r}")
     run.row = run.shown_as = os.path.basename(os.path.abspath(folder))
     return Result(folder, run.complete(folder))
 
@@ -72,17 +77,17 @@ def evaluate(model, **told):
     """
     run = _run(told)
     measuring, with_training = run.measuring, run.measuring.needs_training_set
-    used = {*settings.DATA, *measuring.used, *hyperparameters.parameters(loading.Interface)}
+    used = {*config.DATA, *measuring.used, *hyperparameters.parameters(loading.Interface)}
     _refuse(told, {*used, "train_examples", "label_fraction", "seeds"} if with_training else used,
             f"the evaluations {', '.join(measuring.evaluations)}")
-    interface = loading.Interface(**{name: run.values[name].value for name in hyperparameters.parameters(loading.Interface)})
+    interface = loading.Interface(**values_of(run.values, loading.Interface))
     predict = _classifier(model, interface)
     run.model_size = loading.image_size_of(predict)
-    source = experiment.declared_by(predict, run.measured_source())
-    experiment.check_fit(predict, source)
+    source = declared_by(predict, run.measured_source())
+    check_fit(predict, source)
     training_source = run.source("train") if with_training else None
     with source.reading():
-        rows = evaluation.evaluate(experiment.checked_once(predict), source, training_source, measuring, say=lambda _: None,
+        rows = evaluation.evaluate(checked_once(predict), source, training_source, measuring, say=lambda _: None,
                                    data_dir=run.settings.data_dir or None)
     return {row.measure: row.value for row in rows}
 
@@ -90,7 +95,7 @@ def evaluate(model, **told):
 def pictures(count, **told):
     """The first pictures of the data that the flags name, of all classes: (float32 [N, H, W, C] in [0, 1], int64 [N]) arrays."""
     run = _run(told)
-    _refuse(told, {*settings.DATA, "evaluation_split", "subset"}, "reading images")
+    _refuse(told, {*config.DATA, "evaluation_split", "subset"}, "reading images")
     return evaluation.first_pictures(run.measured_source(), count)
 
 
@@ -125,15 +130,15 @@ def _classifier(model, interface):
 
 
 def _run(told):
-    known = command_line.define_flags(flags.FlagValues())
+    known = define_flags(flags.FlagValues())
     unknown = told.keys() - set(known)
     if unknown:
         raise ValueError("Expected flags by name, as `python run_experiment.py --helpfull` lists them. "
                          f"Received: {', '.join(sorted(unknown))}")
-    values = command_line.parsed([f"--{name}={command_line.text_of(value)}" for name, value in told.items()])
+    values = parsed([f"--{name}={text_of(value)}" for name, value in told.items()])
     if len(values.seeds) > 1:
-        raise ValueError(f"Expected one seed. Received: seeds={command_line.text_of(values.seeds)}. Try: a call for each")
-    run = command_line.runs_of(values, known, values.method)[0]
+        raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: a call for each")
+    run = runs_of(values, known, values.method)[0]
     run.values = values
     return run
 

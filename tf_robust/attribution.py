@@ -7,9 +7,9 @@ A model is a callable from float32 [N, H, W, C] in [0, 1] to logits or embedding
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import losses, philox
-from tf_robust.data import image_ops
-from tf_robust.outputs import output
+from tf_robust import losses
+from tf_robust.models.outputs import output
+from tf_robust.ops import image_ops, philox
 
 
 class WithoutGradient(ValueError):

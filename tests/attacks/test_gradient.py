@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 from tests.attacks.oracles import ORDERS, Linear, pictures, sizes, wrong
-from tf_robust import attacks, export, loading
+from tf_robust import attacks
 from tf_robust.attacks.attack import loss_and_gradient
 from tf_robust.attacks.goal import LOSSES, Goal
+from tf_robust.saved_models import export, loading
 
 KINDS = {"fast_gradient": attacks.FastGradient,
          "pgd": functools.partial(attacks.ProjectedGradientDescent, steps=40, step_size=0.25)}

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_robust.attacks import initial
 from tf_robust.attacks.goal import Goal
-from tf_robust.data.draws import Draws
+from tf_robust.ops.draws import Draws
 
 SHAPE = (6, 6, 1)
 N = 8

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.attacks.oracles import ORDERS, SHAPE, Linear, pictures, sizes, wrong
 from tf_robust.attacks.goal import Goal
 from tf_robust.attacks.square import Square, sides, two_bumps
-from tf_robust.data.draws import Draws
+from tf_robust.ops.draws import Draws
 
 RADII = {"linf": 0.1, "l2": 0.6}
 

@@ -5,7 +5,7 @@ import scipy.stats
 import tensorflow as tf
 
 from tf_robust.corruptions import blur, severities
-from tf_robust.data import image_ops
+from tf_robust.ops import image_ops
 
 RANDOM = np.random.RandomState(0)
 BLURS = {corruption.name: corruption for corruption in (blur.defocus_blur, blur.glass_blur, blur.motion_blur,

@@ -11,10 +11,10 @@ import scipy.stats
 import tensorflow as tf
 
 from tests.corruptions.weather_draws import COLOUR, LUMA, RANDOM, both, check_uniform, drawn, in_channels
-from tf_robust.corruptions import frost_pictures, ice, weather
+from tf_robust.corruptions import frost_images, frost_textures, weather
 
 
-def write_photographs(folder, names=frost_pictures.FILES):
+def write_photographs(folder, names=frost_images.FILES):
     """Made-up pictures, [rows, columns, 3] each, lossless whatever the name says."""
     pictures = [RANDOM.randint(0, 256, (60 + 7 * i, 90 - 5 * i, 3), dtype=np.uint8) for i in range(len(names))]
     for name, picture in zip(names, pictures):
@@ -47,7 +47,7 @@ def test_frost_lays_a_window_of_a_photograph_over_the_image(images, tmp_path):
 @pytest.mark.parametrize("size, scale", [((20, 30), 0.2), ((60, 60), 0.3), ((224, 200), 1.0), ((300, 500), 1.0)])
 def test_photographs_shrink_with_the_image_as_in_the_benchmark_and_are_mirrored_where_too_small(size, scale, tmp_path):
     photographs = write_photographs(tmp_path)
-    for photograph, found in zip(photographs, frost_pictures.scaled_textures(tmp_path, *size)):
+    for photograph, found in zip(photographs, frost_images.scaled_textures(tmp_path, *size)):
         shrunk = np.clip(zoomed_by_centres(photograph.astype(float), scale), 0, 255)
         inside = tuple(slice(side) for side in shrunk.shape[:2])
         np.testing.assert_allclose(found[inside], shrunk, atol=0.5 + 1e-6)
@@ -64,7 +64,7 @@ def test_frost_textures_are_the_five_photographs_of_the_folder(tmp_path):
     for texture, photograph in zip(textures, photographs):
         assert texture.dtype == np.float32
         np.testing.assert_allclose(texture, photograph / 255, atol=1e-7)
-    digest = hashlib.sha256(b"".join((tmp_path / name).read_bytes() for name in frost_pictures.FILES)).hexdigest()
+    digest = hashlib.sha256(b"".join((tmp_path / name).read_bytes() for name in frost_images.FILES)).hexdigest()
     assert weather.frost_source(tmp_path) == f"photographs sha256:{digest[:12]}"
     assert weather.frost_source() == weather.frost_source(None) == "procedural"
 
@@ -118,7 +118,7 @@ def test_procedural_ice_has_the_brightness_and_the_spectrum_of_the_photographs(n
     assert gray.mean() == pytest.approx(mean, abs=0.01)
     assert gray.std() == pytest.approx(deviation, rel=0.1)
     assert spectrum_slope(gray) == pytest.approx(slope, abs=0.15)
-    np.testing.assert_allclose(texture.mean(axis=(0, 1)), ice.ICES[number].mean, atol=0.01)
+    np.testing.assert_allclose(texture.mean(axis=(0, 1)), frost_textures.ICES[number].mean, atol=0.01)
 
 
 def test_procedural_ice_is_crystals_and_not_noise():
@@ -129,8 +129,8 @@ def test_procedural_ice_is_crystals_and_not_noise():
 
 
 def test_procedural_ice_is_always_the_same():
-    ice.grown.cache_clear()
-    first = ice.grown()
-    ice.grown.cache_clear()
-    for one, other in zip(first, ice.grown()):
+    frost_textures.grown.cache_clear()
+    first = frost_textures.grown()
+    frost_textures.grown.cache_clear()
+    for one, other in zip(first, frost_textures.grown()):
         np.testing.assert_array_equal(one, other)

@@ -10,7 +10,7 @@ import scipy.ndimage
 import tensorflow as tf
 
 from tests.corruptions.weather_draws import COLOUR, RANDOM, both, check_normal, drawn, in_channels
-from tf_robust.corruptions import liquid, weather
+from tf_robust.corruptions import spatter, weather
 
 
 def speckled(seed):
@@ -30,9 +30,9 @@ OPENCV = [(950685966, 16958.1146, 75612.248, 2905795445), (4079019766, 12439.297
 
 def test_edges_distances_and_equalization_are_those_of_opencv():
     planes = np.stack([speckled(seed) for seed in range(3)]).astype(np.float32)
-    edges = liquid.edges(planes)
-    distances = liquid.edge_distance(edges).numpy().astype(float)
-    equalized = liquid.equalized(planes, 256)
+    edges = spatter.edges(planes)
+    distances = spatter.edge_distance(edges).numpy().astype(float)
+    equalized = spatter.equalized(planes, 256)
     for i, (edges_crc, total, squares, equalized_crc) in enumerate(OPENCV):
         assert zlib.crc32(edges[i].numpy().astype(np.uint8).tobytes()) == edges_crc
         assert zlib.crc32(equalized[i].numpy().astype(np.uint8).tobytes()) == equalized_crc
@@ -69,7 +69,7 @@ def test_edges():
     stairs = np.tile(np.arange(31) // 3 * 14, (2, 20, 1))  # candidates without a strong pixel; and with one
     stairs[1, 3, 5:] = 255
     planes = np.concatenate([rough, smooth, stairs, stairs[..., ::-1], np.zeros([1, 20, 31])]).astype(np.float32)
-    found = liquid.edges(planes).numpy()
+    found = spatter.edges(planes).numpy()
     for plane, ours in zip(planes, found):
         np.testing.assert_array_equal(ours, slow_canny(plane))
     assert found[6:12].any() and not found[12].any() and found[13].any() and not found[-1].any()
@@ -79,7 +79,7 @@ def test_a_long_chain_of_candidates_is_followed_to_its_end():
     plane = np.zeros([1, 12, 400], np.float32)
     plane[:, 6:] = 30  # a step of 120 in the gradient, all along: candidates
     plane[0, 6:, :3] = 60
-    assert liquid.edges(plane).numpy().any(axis=1).all()
+    assert spatter.edges(plane).numpy().any(axis=1).all()
 
 
 def slow_distance(edges):
@@ -100,7 +100,7 @@ def test_distance_to_edges(size, count):
     for plane in edges[1:]:
         plane[RANDOM.randint(0, size[0], count), RANDOM.randint(0, size[1], count)] = True
     edges[4, -1, -1] = edges[4, 0, 0] = True  # nothing may leak over a border into the next row or the next plane
-    found = liquid.edge_distance(tf.constant(edges)).numpy()
+    found = spatter.edge_distance(tf.constant(edges)).numpy()
     for plane, ours in zip(edges, found):
         np.testing.assert_allclose(ours, slow_distance(plane), atol=2e-4)
     assert (found[0] == 20).all()
@@ -119,7 +119,7 @@ def slow_equalized(plane, count):
 def test_equalization():
     planes = np.minimum(RANDOM.poisson(4, (4, 9, 13)), 20)
     planes[2], planes[3] = 7, np.where(planes[3] > 4, 20, 3)
-    found = liquid.equalized(tf.constant(planes, tf.float32), 21)
+    found = spatter.equalized(tf.constant(planes, tf.float32), 21)
     for plane, ours in zip(planes, found):
         np.testing.assert_array_equal(ours, slow_equalized(plane, 21))
 
@@ -153,7 +153,7 @@ def test_water(images, severity, which):
 def test_a_picture_without_water_stays_as_it_is():
     layer = np.zeros([2, 12, 12], np.float32)
     layer[1, 4:8, 4:8] = 0.8
-    light = liquid.water(tf.constant(layer)).numpy()
+    light = spatter.water(tf.constant(layer)).numpy()
     assert not light[0].any() and light[1].max() == 1 and not light[1, :4].any()
     np.testing.assert_array_equal(weather.spatter.apply(
         tf.constant(COLOUR), .5, .1, 1, .9, .5, 0, normal=np.zeros(COLOUR.shape[:3], np.float32)), COLOUR)
@@ -162,7 +162,7 @@ def test_a_picture_without_water_stays_as_it_is():
 def test_an_overflow_of_8_bits_wraps_around():
     layer = np.full([1, 16, 16], 0.9, np.float32)
     layer[0, 6:10, 6:10] = 1.2
-    np.testing.assert_allclose(liquid.water(tf.constant(layer))[0], slow_water(layer[0].astype(float)), atol=1e-6)
+    np.testing.assert_allclose(spatter.water(tf.constant(layer))[0], slow_water(layer[0].astype(float)), atol=1e-6)
 
 
 @both

@@ -6,7 +6,7 @@ import scipy.stats
 import tensorflow as tf
 
 from tf_robust.data.augment import VIEWS, crop_flip, patch_gaussian
-from tf_robust.hyperparameters import parameters
+from tf_robust.utils.hyperparameters import parameters
 
 SEED = tf.constant([3, 4], tf.int64)
 CHANGING = {name: view for name, view in VIEWS.items() if name != "clean"}

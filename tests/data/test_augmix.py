@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from tests.data.test_pillow_ops import ENHANCERS, TABLES, by_pillow, pictures
+from tests.ops.test_pillow_ops import ENHANCERS, TABLES, by_pillow, pictures
 from tf_robust.data.augmix import NAMES, augmix, draw
 
 SIGNED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")

@@ -5,9 +5,9 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from tests.data.test_pillow_ops import by_pillow
+from tests.ops.test_pillow_ops import by_pillow
 from tf_robust.data.autoaugment import POLICIES, SIGNED, amount, autoaugment, draw, operations
-from tf_robust.data.pillow_ops import OPERATIONS
+from tf_robust.ops.pillow_ops import OPERATIONS
 
 SEED = tf.constant([3, 4], tf.int64)
 policies = pytest.mark.parametrize("policy", POLICIES)

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import run_experiment
-from tests.test_run_experiment import main
-from tf_robust import data
+from tests.test_cli import main
+from tf_robust import cli, data
 from tf_robust.data import augment, service
 
-COMMAND = [sys.executable, os.path.join(run_experiment.HERE, "run_experiment.py"), "--mode=serve"]
+COMMAND = [sys.executable, os.path.join(cli.ROOT, "run_experiment.py"), "--mode=serve"]
 
 
 @pytest.fixture(scope="module")

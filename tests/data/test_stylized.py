@@ -7,10 +7,11 @@ import pytest
 from PIL import Image, ImageOps
 
 from tests.data.test_folders import SIDE, examples, write
-from tests.test_experiment import run_of
-from tf_robust import data, training
+from tests.experiments.test_run import run_of
+from tf_robust import data
 from tf_robust.data.source import Source
 from tf_robust.data.stylized import with_stylized
+from tf_robust.training import loop
 
 
 def stylize(folder, target, suffix=".png"):
@@ -167,7 +168,7 @@ def test_a_run_trains_on_both_and_measures_on_natural_pictures(tmp_path, monkeyp
     def fit(method, source, *, validation, **_):
         seen.update(train=source, validation=validation)
         raise StopIteration
-    monkeypatch.setattr(training, "fit", fit)
+    monkeypatch.setattr(loop, "fit", fit)
     for label in range(10):
         (tmp_path / "stylized" / str(label)).mkdir(parents=True)
         Image.new("L", (8, 8), 20 * label).save(tmp_path / "stylized" / str(label) / "a.png")

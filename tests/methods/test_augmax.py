@@ -7,8 +7,9 @@ import scipy.special
 import scipy.stats
 import tensorflow as tf
 
-from tf_robust import data, losses, training
+from tf_robust import data, losses
 from tf_robust.methods.augmax import AugMax, mixture, started
+from tf_robust.training import loop
 
 CHAINS = 3
 SEED = tf.constant([5, 6], tf.int64)
@@ -43,7 +44,7 @@ def trained(network, source):
     """A method whose classifier has learned the tiny set, and a batch."""
     method = build(network(), jsd_weight=1.0)
     if not LEARNED:
-        training.fit(method, source(), epochs=6, batch_size=12, views=[data.augment.clean, *[shifted] * (CHAINS + 1)])
+        loop.fit(method, source(), epochs=6, batch_size=12, views=[data.augment.clean, *[shifted] * (CHAINS + 1)])
         LEARNED.extend(network.get_weights() for network in (method.classifier, method.auxiliary))
     method.classifier.set_weights(LEARNED[0])
     method.auxiliary.set_weights(LEARNED[1])
@@ -232,7 +233,7 @@ def test_two_replicas_keep_the_branches_apart(network, source, two_replicas):
     """Each replica's mixtures move the averages of the second branch, and the exported one has none of them."""
     with two_replicas.scope():
         method = build(network())
-    training.fit(method, source(), epochs=1, batch_size=12, views=[data.augment.clean, *[shifted] * (CHAINS + 1)])
+    loop.fit(method, source(), epochs=1, batch_size=12, views=[data.augment.clean, *[shifted] * (CHAINS + 1)])
     (mean, _), (own, _) = (net.non_trainable_variables[-2:] for net in (method.classifier, method.auxiliary))
     assert np.isfinite(mean.numpy()).all() and np.isfinite(own.numpy()).all() and np.abs(mean.numpy() - own.numpy()).max() > 1e-4
 

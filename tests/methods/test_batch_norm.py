@@ -6,10 +6,11 @@ import pytest
 import tensorflow as tf
 
 from tests.methods.test_methods import batches, build, weights
-from tf_robust import data, methods, training
+from tf_robust import data, methods
 from tf_robust.corruptions import noise_sets
 from tf_robust.methods.base import FurtherViewsMethod
 from tf_robust.models import heads
+from tf_robust.training import loop
 
 EPSILON, MOMENTUM = 1e-3, 0.9
 MEAN, VARIANCE = 0.2, 0.5  # the moving averages before the step
@@ -126,7 +127,7 @@ def test_with_batch_norm_fcl_is_more_robust_to_uniform_noise_than_cross_entropy(
     def accuracy(name, **options):
         method = methods.METHODS[name](lenet_with_batch_norm(seed), seed=seed, **options)
         method.compile(optimizer=keras.optimizers.Adam(0.003))
-        training.fit(method, train, epochs=4, batch_size=128)
+        loop.fit(method, train, epochs=4, batch_size=128)
         return np.mean(np.argmax(method.classifier.predict(noised, verbose=0)["logits"], axis=1) == labels)
     options = {"k": 256, "sigma": 0.5, "temperature": 0.1, "weight": 0.01, "start_epoch": 1.0}
     cross_entropy, fcl = accuracy("cross_entropy"), accuracy("fcl", **options)

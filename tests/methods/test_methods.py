@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import checkpoints, data, devices, export, loading, losses, methods, training
+from tf_robust import data, losses, methods
 from tf_robust.data.augment import clean
 from tf_robust.methods.base import AuxiliaryTermMethod
+from tf_robust.saved_models import export, loading
+from tf_robust.training import checkpoints, distribution, loop
 
 OPTIONS = {"fcl": {"k": 20}, "moco": {"queue": 30}, "instdis": {"examples": 48}, "pirl": {"examples": 48}}
 DETERMINISTIC = ("cross_entropy", "input_gradient", "simclr", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
@@ -46,7 +48,7 @@ def weights(method):
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_it_trains_restores_and_exports(name, network, source, tmp_path):
     method = build(name, network())
-    training.fit(method, source(), epochs=1, batch_size=12, views=views(name))
+    loop.fit(method, source(), epochs=1, batch_size=12, views=views(name))
     logs = {term: float(value) for term, value in method.get_metrics_result().items()}
     assert set(logs) == {"total", "accuracy", *method.term_names} and np.isfinite(list(logs.values())).all()
     assert logs["total"] == pytest.approx(sum(logs[t] for t in method.term_names), rel=1e-5)
@@ -66,7 +68,7 @@ def test_it_trains_restores_and_exports(name, network, source, tmp_path):
 def test_keras_fit_does_what_our_loop_does(name, network, source, float64):
     by_keras, ours = build(name, network()), build(name, network())
     by_keras.fit(data.training_batches(source(), 12, seed=0, views=views(name)).take(4), verbose=0, shuffle=False)
-    training.fit(ours, source(), epochs=1, batch_size=12, views=views(name))
+    loop.fit(ours, source(), epochs=1, batch_size=12, views=views(name))
     for a, b in zip(weights(by_keras), weights(ours)):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-8)
 
@@ -108,11 +110,11 @@ def test_perturbed_pictures_do_not_move_batch_statistics(name, network, source):
 def test_fcl_runs_on_two_replicas_after_a_late_start(source, network, two_replicas):
     with two_replicas.scope():
         method = build("fcl", network(), start_step=2, weight=0.1)
-    training.fit(method, source(), epochs=2, batch_size=12)
+    loop.fit(method, source(), epochs=2, batch_size=12)
     assert float(method.get_metrics_result()["feature_contrastive"]) > 0
-    devices.synchronize_batch_norm(method)
+    distribution.synchronize_batch_norm(method)
     with pytest.raises(ValueError, match="Expected the term 'feature_contrastive' from the first step on, with synchronized"):
-        training.fit(method, source(), epochs=2, batch_size=12)
+        loop.fit(method, source(), epochs=2, batch_size=12)
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
@@ -148,7 +150,7 @@ def test_a_step_that_xla_compiles_is_the_same(name, network, source, float64):
     trained, options = [], {"stages": (1,)} if name == "noisymix" else {}  # each stage takes ten seconds to compile
     for jit_compile in (False, True):
         method = build(name, network(), jit_compile, **options)
-        run_steps = training.steps_function(method)
+        run_steps = loop.steps_function(method)
         seen = [in_float64(clean)] if name == "input_gradient" else views(name)  # its penalty has the type of the images
         run_steps(iter(data.training_batches(source(), 12, seed=0, views=seen).take(3)), tf.constant(3))
         trained.append([v.numpy() for v in method.variables])
@@ -161,14 +163,14 @@ def test_what_xla_compiles_trains_on_two_replicas_but_gathers_nothing(network, s
     for jit_compile in (False, True):
         with two_replicas.scope():
             method = build("cross_entropy", network(batch_norm=False), jit_compile)
-        training.fit(method, source(), epochs=1, batch_size=12, views=[in_float64(clean)])
+        loop.fit(method, source(), epochs=1, batch_size=12, views=[in_float64(clean)])
         trained.append(weights(method))
     for plain, compiled in zip(*trained):
         np.testing.assert_allclose(compiled, plain, rtol=0, atol=1e-8)
     with two_replicas.scope():
         method = build("simclr", network(batch_norm=False), jit_compile=True)
     with pytest.raises(ValueError, match="Expected jit_compile=false for SimCLR on several devices"):
-        training.fit(method, source(), epochs=1, batch_size=12, views=views("simclr"))
+        loop.fit(method, source(), epochs=1, batch_size=12, views=views("simclr"))
 
 
 def test_ramp_rises_linearly_from_the_start(network):

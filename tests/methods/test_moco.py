@@ -7,8 +7,9 @@ import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
 from tests.methods.test_methods import batches, build
-from tf_robust import checkpoints, data
+from tf_robust import data
 from tf_robust.methods import mixing
+from tf_robust.training import checkpoints
 
 SHAPE = (8, 8, 1)
 

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import data
-from tf_robust.hyperparameters import parameters
 from tf_robust.methods import mixing, puzzlemix
+from tf_robust.utils.hyperparameters import parameters
 
 
 def build(network, **options):

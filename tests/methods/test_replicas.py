@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
 from tests.methods import test_methods
-from tf_robust import data, devices, losses, methods, training
+from tf_robust import data, losses, methods
+from tf_robust.training import distribution, loop
 
 OPTIONS = {**test_methods.OPTIONS, "fcl": {"k": 20, "weight": 0.5}, "contrastive_gaussian": {"weight": 0.5}, "gaussian": {"weight": 0.5},
            "simclr": {"gradient_weight": 0.5}, "moco": {"queue": 30, "momentum": 0.5}, "linear_probe": {"solver": "sgd"},
@@ -28,7 +29,7 @@ def turned(images, seed):
 def build(name):
     """A method with synchronized batch norm where one device takes the whole batch, and without any where it takes groups."""
     method = methods.METHODS[name](tiny_network(batch_norm=name in WHOLE), weight_decay=0.1, seed=3, **OPTIONS.get(name, {}))
-    devices.synchronize_batch_norm(method)
+    distribution.synchronize_batch_norm(method)
     method.compile(optimizer=keras.optimizers.SGD(0.125))  # exact in float32
     return method
 
@@ -38,7 +39,7 @@ def trained(name, strategy):
     with strategy.scope():
         method = build(name)
     views = (exact, turned)[:test_methods.VIEWS.get(name, 1)] if name in WHOLE else test_methods.views(name)
-    training.fit(method, tiny_source(), epochs=5, batch_size=12, views=views)
+    loop.fit(method, tiny_source(), epochs=5, batch_size=12, views=views)
     return method
 
 
@@ -99,7 +100,7 @@ def test_batch_norm_takes_the_statistics_of_each_replica_or_of_all(synchronized,
     with two_replicas.scope():
         method = methods.METHODS["cross_entropy"](tiny_network(), seed=3)
         if synchronized:
-            devices.synchronize_batch_norm(method)
+            distribution.synchronize_batch_norm(method)
         method.compile(optimizer=keras.optimizers.SGD(0.125))
     source, network = tiny_source(12), tiny_network()
     batch = next(iter(data.training_batches(source, 12, seed=3, views=(exact,))))
@@ -108,8 +109,8 @@ def test_batch_norm_takes_the_statistics_of_each_replica_or_of_all(synchronized,
     for group in groups:
         logits = network(tf.gather(batch.views[0], group), training=True)["logits"]
         parts.append(losses.cross_entropy(tf.gather(batch.labels, group), logits).numpy().mean())
-    training.fit(method, source, epochs=1, batch_size=12, views=(exact,))
-    norm, = devices.batch_norms(method.classifier)
+    loop.fit(method, source, epochs=1, batch_size=12, views=(exact,))
+    norm, = distribution.batch_norms(method.classifier)
     kept = features[groups[0]]  # what is kept is the first replica's
     np.testing.assert_allclose(norm.moving_mean.numpy(), 0.1 * kept.mean((0, 1, 2)), atol=1e-8)
     np.testing.assert_allclose(norm.moving_variance.numpy(), 0.9 + 0.1 * kept.var((0, 1, 2)), atol=1e-8)

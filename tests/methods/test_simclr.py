@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
 from tests.methods.test_methods import batches, build
-from tf_robust import callbacks, data, metrics, models, training
+from tf_robust import data, metrics, models
 from tf_robust.data import augment
 from tf_robust.models import heads
+from tf_robust.training import callbacks, loop
 
 SHAPE = (8, 8, 1)
 
@@ -207,7 +208,7 @@ def test_what_makes_no_sense_is_refused():
 
 def test_validation_watches_neighbours_alignment_and_uniformity(tmp_path):
     method, source, path = build("simclr", tiny_network()), tiny_source(), str(tmp_path / "history.json")
-    training.fit(method, source, epochs=2, batch_size=12, views=(augment.clean, mirrored), validation=tiny_source(30),
+    loop.fit(method, source, epochs=2, batch_size=12, views=(augment.clean, mirrored), validation=tiny_source(30),
                  callbacks=[callbacks.History(path)])
     with open(path) as file:
         logs = json.load(file)[-1]

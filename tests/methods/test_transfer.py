@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
 from tests.methods.test_methods import batches, build, weights
-from tf_robust import checkpoints, export, losses, models, training
+from tf_robust import losses, models
+from tf_robust.saved_models import export
+from tf_robust.training import checkpoints, loop
 
 SHAPE = (16, 16, 1)
 
@@ -54,7 +56,7 @@ def test_lbfgs_finds_the_minimum_of_the_regularized_cross_entropy():
     source = tiny_source(48)
     method = build("linear_probe", tiny_network(), solver="lbfgs", weight_decay=0.01)
     encoder = [v.numpy() for v in method.non_trainable_variables]
-    result = training.fit(method, source, epochs=1, batch_size=12)
+    result = loop.fit(method, source, epochs=1, batch_size=12)
     features = method.classifier(source.images / np.float32(255))["embedding"].numpy().astype(np.float64)
 
     def objective(flat):

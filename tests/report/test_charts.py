@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.report.conftest import is_picture
-from tf_robust import figures, report
+from tf_robust import report
+from tf_robust.experiments import figures
 from tf_robust.report import charts, tables, vega
 
 SEVERITIES = {f"corruptions/{name}/{s}": (place + s) / 10 for place, name in enumerate(("fog", "snow")) for s in range(1, 6)}

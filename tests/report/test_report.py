@@ -3,8 +3,8 @@ import re
 import pytest
 
 from tf_robust import report
-from tf_robust.files import read_json
 from tf_robust.report import charts, vega
+from tf_robust.utils.files import read_json
 
 SETTINGS = {"title": "A <b>title</b>", "command": "python x --a='<&>'", "commit": "abc"}
 

@@ -3,7 +3,7 @@ import pytest
 import scipy.stats
 
 from tf_robust import report
-from tf_robust.report import markdown, tables, wording
+from tf_robust.report import formatting, markdown, tables
 
 PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
 
@@ -150,10 +150,10 @@ def test_one_seed_is_compared_image_by_image(evaluate):
     entry = tables.cells(table)["fcl", "bal"]
     assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.binomtest(199, 448).pvalue) and tables.is_clear(table, entry)
     assert entry["difference"]["images"]["mean"] == pytest.approx(entry["difference"]["mean"]) == pytest.approx(-50 / 1500)
-    assert "fcl worsens bal by -0.033 [-0.061, -0.006], p = 0.021" in wording.verdict(table)
-    assert wording.verdict(table).endswith("(one seed only: how much seeds differ is unknown; paired tests over the same 1500 images).")
-    assert "McNemar" in wording.clear_note(table) and "McNemar" not in wording.clear_note(before)
-    assert "weaker test, where per-image results of the same images are missing" in wording.clear_note(before)
+    assert "fcl worsens bal by -0.033 [-0.061, -0.006], p = 0.021" in formatting.verdict(table)
+    assert formatting.verdict(table).endswith("(one seed only: how much seeds differ is unknown; paired tests over the same 1500 images).")
+    assert "McNemar" in formatting.clear_note(table) and "McNemar" not in formatting.clear_note(before)
+    assert "weaker test, where per-image results of the same images are missing" in formatting.clear_note(before)
 
 
 def test_other_images_are_not_paired(evaluate):
@@ -178,7 +178,7 @@ def test_over_seeds_both_the_seeds_and_the_images_decide(three_seeds):
         assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.ttest_rel(means["fcl"], means["xe"]).pvalue)
         assert tables.is_clear(table, entry) == clear == (entry["difference"]["images"]["p"] < 0.05)
         assert not tables.is_clear(table, tables.cells(table)["fcl", "bal"])  # by the seeds
-    assert "the interval over seeds excludes 0 and a paired test" in wording.clear_note(table)
+    assert "the interval over seeds excludes 0 and a paired test" in formatting.clear_note(table)
 
 
 def test_flip_rates_are_marked_and_stand_beside_the_printed_ones(evaluate):

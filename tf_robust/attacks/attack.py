@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.attacks.goal import Goal
-from tf_robust.data import image_ops
-from tf_robust.outputs import checked_logits, output
+from tf_robust.models.outputs import checked_logits, output
+from tf_robust.ops import image_ops
 
 
 class Attack:

@@ -11,7 +11,7 @@ from tf_robust.attacks.attack import Attack
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent
 from tf_robust.attacks.goal import Goal
 from tf_robust.attacks.square import Square
-from tf_robust.outputs import output
+from tf_robust.models.outputs import output
 
 
 class Ensemble(Attack):

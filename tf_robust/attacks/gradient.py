@@ -5,8 +5,8 @@ import tensorflow as tf
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Attack, loss_and_gradient
 from tf_robust.attacks.goal import LOSSES
-from tf_robust.data.draws import Draws
-from tf_robust.errors import unknown
+from tf_robust.ops.draws import Draws
+from tf_robust.utils.errors import unknown
 
 _SMALLEST = -16.0  # of a bisection: power of 2 of the largest radius
 

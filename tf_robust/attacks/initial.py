@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import loss_and_gradient
-from tf_robust.data import filters
-from tf_robust.data.draws import Draws
+from tf_robust.ops import filters
+from tf_robust.ops.draws import Draws
 
 _FIRST, _GROWTH = 0.01, 1.01  # scale of the first try; its growth a try
 _STRIDE = 10  # tries of the published code that are one here

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.errors import unknown
+from tf_robust.utils.errors import unknown
 
 _AXES = [1, 2, 3]
 _TINY = 1e-12

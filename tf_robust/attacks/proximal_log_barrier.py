@@ -28,11 +28,10 @@ its dual norm and d = margin / |g|* the distance to the boundary to first order:
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.attacks import norms, proximal
-from tf_robust.attacks import initial as begin
+from tf_robust.attacks import initial as begin, norms, proximal
 from tf_robust.attacks.attack import Attack, finite, loss_and_gradient
-from tf_robust.data import image_ops
-from tf_robust.errors import unknown
+from tf_robust.ops import image_ops
+from tf_robust.utils.errors import unknown
 
 _AXES = [1, 2, 3]
 _TINY = 1e-30

@@ -9,11 +9,11 @@ import bisect
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import philox
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import finite
 from tf_robust.attacks.gradient import BallAttack
-from tf_robust.data.draws import Draws
+from tf_robust.ops import philox
+from tf_robust.ops.draws import Draws
 
 _FIRST_SHARE = 0.8  # of the picture, of the square that is changed: what the authors' ensemble uses
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of that share, after these of 10,000 queries

@@ -11,7 +11,7 @@ import scipy.ndimage
 import tensorflow as tf
 
 from tf_robust.corruptions.corruption import Corruption
-from tf_robust.data import filters, image_ops
+from tf_robust.ops import filters, image_ops
 
 
 def _defocus(images, radius, alias):

@@ -6,8 +6,8 @@ import typing
 import tensorflow as tf
 
 from tf_robust.corruptions import severities
-from tf_robust.data.draws import Draws
-from tf_robust.errors import unknown
+from tf_robust.ops.draws import Draws
+from tf_robust.utils.errors import unknown
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.corruptions.corruption import Corruption
-from tf_robust.data import colour, warps
-from tf_robust.data.filters import gaussian_blur
+from tf_robust.ops import color, warps
+from tf_robust.ops.filters import gaussian_blur
 
 _SWAPPED = [0, 2, 1, 3]  # rows and columns
 _LEVEL = 1 / 255  # as a factor: graphs would make one of a divisor, and give other last bits than eager execution
@@ -146,4 +146,4 @@ contrast = Corruption("contrast", _contrast)
 elastic_transform = Corruption("elastic_transform", _elastic, _draw_elastic)
 pixelate = Corruption("pixelate", _pixelate)
 jpeg_compression = Corruption("jpeg_compression", _jpeg)
-saturate = Corruption("saturate", colour.saturate)
+saturate = Corruption("saturate", color.saturate)

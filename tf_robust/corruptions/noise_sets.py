@@ -8,7 +8,7 @@ import numpy as np
 import scipy.optimize
 import tensorflow as tf
 
-from tf_robust import philox
+from tf_robust.ops import philox
 
 RATE = 0.15
 FLOOR = 0.1  # on the [0, 1] scale, where a location is constant; see `nonuniform_probabilities`

@@ -13,9 +13,9 @@ from tf_robust import metrics
 from tf_robust.corruptions import severities, weather
 from tf_robust.corruptions.corruption import static_shape
 from tf_robust.corruptions.noise import poisson
-from tf_robust.data import filters, image_ops
-from tf_robust.data.draws import Draws
-from tf_robust.errors import unknown
+from tf_robust.ops import filters, image_ops
+from tf_robust.ops.draws import Draws
+from tf_robust.utils.errors import unknown
 
 _FRAMES = 31
 

@@ -9,8 +9,8 @@ from tf_robust.corruptions.corruption import static_shape
 from tf_robust.corruptions.digital import contrast, elastic_transform, jpeg_compression, jpeg_round_trip, pixelate, saturate
 from tf_robust.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from tf_robust.corruptions.weather import brightness, fog, frost, frost_from, frost_source, snow, spatter
-from tf_robust.data import image_ops
-from tf_robust.errors import unknown
+from tf_robust.ops import image_ops
+from tf_robust.utils.errors import unknown
 
 BENCHMARK = (gaussian_noise, shot_noise, impulse_noise, defocus_blur, glass_blur, motion_blur, zoom_blur, snow, frost, fog,
              brightness, contrast, elastic_transform, pixelate, jpeg_compression)

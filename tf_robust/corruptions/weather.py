@@ -7,11 +7,12 @@ import functools
 
 import tensorflow as tf
 
-from tf_robust.corruptions import frost_pictures, liquid
+from tf_robust.corruptions import frost_images
 from tf_robust.corruptions.corruption import Corruption
-from tf_robust.corruptions.frost_pictures import frost_source, frost_textures  # noqa: F401 (for users of this module)
-from tf_robust.data import filters, image_ops
-from tf_robust.data.colour import luma
+from tf_robust.corruptions.frost_images import frost_source, frost_textures  # noqa: F401 (for users of this module)
+from tf_robust.corruptions.spatter import water
+from tf_robust.ops import filters, image_ops
+from tf_robust.ops.color import luma
 
 _WATER = (175 / 255, 238 / 255, 238 / 255)
 _MUD = (63 / 255, 42 / 255, 20 / 255)
@@ -59,7 +60,7 @@ def snowed(images, layer, mix):
 # Frost
 
 def _draw_frost(draws, *_):
-    return {"texture": draws.integers((), 0, len(frost_pictures.FILES)), "corner": draws.uniform((2,))}
+    return {"texture": draws.integers((), 0, len(frost_images.FILES)), "corner": draws.uniform((2,))}
 
 
 @functools.lru_cache(maxsize=4)
@@ -68,7 +69,7 @@ def frost_from(frost_dir):
 
     def apply(images, image_weight, frost_weight, *, texture, corner):
         height, width, _ = images.shape[1:]
-        windows = frost_pictures.windows(frost_dir, height, width, texture, corner)
+        windows = frost_images.windows(frost_dir, height, width, texture, corner)
         return _one_or_three(images, lambda rgb: image_weight * rgb + frost_weight / 255 * windows)
 
     return Corruption("frost", apply, _draw_frost)
@@ -160,7 +161,7 @@ def drops(normal, mean, deviation, sigma, threshold):
 
 def wetted(images, layer, strength):
     """Pictures under a layer [N, H, W, 1] of water, whose brightest light has the share `strength`."""
-    light = _coloured(liquid.water(layer[..., 0]), [strength * value for value in _WATER])
+    light = _coloured(water(layer[..., 0]), [strength * value for value in _WATER])
     return _one_or_three(images, lambda rgb: rgb + light)
 
 

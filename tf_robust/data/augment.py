@@ -7,11 +7,10 @@ made of the augmented picture, a view each: `clean,augmix,augmix`.
 
 import tensorflow as tf
 
-from tf_robust import philox
-from tf_robust.data import image_ops
 from tf_robust.data.augmix import augmix, augmix_chain
 from tf_robust.data.autoaugment import autoaugment
-from tf_robust.data.contrast_views import FAMILIES
+from tf_robust.data.contrastive_views import FAMILIES
+from tf_robust.ops import image_ops, philox
 
 
 def crop_flip(images, seed, *, padding: int = 4):

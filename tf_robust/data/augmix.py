@@ -8,8 +8,8 @@ index) alone.
 
 import tensorflow as tf
 
-from tf_robust.data import pillow_ops
-from tf_robust.data.draws import Draws
+from tf_robust.ops import pillow_ops
+from tf_robust.ops.draws import Draws
 
 LONGEST = 3  # operations in a chain
 NINE = ("autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x", "translate_y")

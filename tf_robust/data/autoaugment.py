@@ -11,8 +11,7 @@ import typing
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import philox
-from tf_robust.data import pillow_ops
+from tf_robust.ops import philox, pillow_ops
 
 # ((operation, probability, level), (operation, probability, level)), a row a sub-policy
 POLICIES = {

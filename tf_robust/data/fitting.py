@@ -4,8 +4,8 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_robust.data import image_ops
-from tf_robust.errors import unknown
+from tf_robust.ops import image_ops
+from tf_robust.utils.errors import unknown
 
 FITS = ("crop", "stretch", "pad")
 USUAL_SIZE = (224, 224)  # of images of many sizes, where no other is asked for

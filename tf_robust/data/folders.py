@@ -8,9 +8,9 @@ import numpy as np
 import PIL.Image
 import tensorflow as tf
 
-from tf_robust.data import image_ops
 from tf_robust.data.fitting import USUAL_SIZE, Fit
 from tf_robust.data.source import READ_AT_ONCE, Source, digest, epoch_order, example_seed, stratified_order, training_share
+from tf_robust.ops import image_ops
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 

@@ -6,10 +6,10 @@ import typing
 
 import tensorflow as tf
 
-from tf_robust import philox
-from tf_robust.data import image_ops, service
+from tf_robust.data import service
 from tf_robust.data.augment import clean
-from tf_robust.data.contrast_views import smallest_windows
+from tf_robust.data.contrastive_views import smallest_windows
+from tf_robust.ops import image_ops, philox
 
 AT_ONCE = max(2, min(8, os.cpu_count() or 2))  # batches that are being made
 

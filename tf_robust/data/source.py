@@ -8,8 +8,8 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import philox
 from tf_robust.data.fitting import Fit
+from tf_robust.ops import philox
 
 READ_AT_ONCE = max(2, os.cpu_count() or 2)  # pictures
 _SUBSET_SEED = 20210101  # a fixed draw: every method sees the same subset

@@ -8,13 +8,12 @@ image-classification set of TFDS, `folder:DIR`. Splits: train, validation, test.
 import dataclasses
 import functools
 
-import numpy as np
 
 from tf_robust.data import corner_digits, folders, tfds_sets, toy
+from tf_robust.data.class_mask import label_set_of
 from tf_robust.data.fitting import FITS
-from tf_robust.data.label_columns import label_set_of
 from tf_robust.data.source import ArraySource, stratified_subset
-from tf_robust.errors import unknown
+from tf_robust.utils.errors import unknown
 
 SPLITS = ("train", "validation", "test")
 EMBEDDED = {"digits": 10, "synthetic_digits": 15, "toy": 2, "toy_band": 2}  # classes

@@ -10,10 +10,10 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.data import image_ops
 from tf_robust.data.fitting import Fit
 from tf_robust.data.folders import SUFFIXES, FileSource
 from tf_robust.data.source import ArraySource
+from tf_robust.ops import image_ops
 
 
 def with_stylized(source, directory):

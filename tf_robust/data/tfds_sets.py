@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format
 
-from tf_robust.data import image_ops
 from tf_robust.data.fitting import USUAL_SIZE, Fit
 from tf_robust.data.source import READ_AT_ONCE, ArraySource, Source, digest, epoch_order, example_seed, training_share
-from tf_robust.errors import unknown
+from tf_robust.ops import image_ops
+from tf_robust.utils.errors import unknown
 
 IN_MEMORY_BYTES = 2**31
 WINDOW = 10_000  # records shuffled at a time in a stream

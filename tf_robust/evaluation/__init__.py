@@ -6,12 +6,12 @@ they depend on.
 
 from tf_robust.evaluation import adversarial, boundary, utility
 from tf_robust.evaluation.card import LABEL_FRACTION, card_of, dependencies, difference, family, image_sizes
+from tf_robust.evaluation.config import EVALUATIONS, USUAL, Measuring
 from tf_robust.evaluation.per_image import PerImage
 from tf_robust.evaluation.requirements import requirements, shortfalls
 from tf_robust.evaluation.rows import Row, read_evaluation, rows_of
 from tf_robust.evaluation.scoring import confidences, correctness, masked, read_records, record_key, records
 from tf_robust.evaluation.sets import NOISE_SEED, EvaluationSet, check, evaluation_sets, first_pictures, noise_probabilities
-from tf_robust.evaluation.settings import EVALUATIONS, USUAL, Measuring
 
 
 def evaluate(predict, source, training_source, measuring=Measuring(), say=print, data_dir=None):

@@ -10,13 +10,14 @@ import numpy as np
 import scipy.stats
 import tensorflow as tf
 
-from tf_robust import attacks, progress
+from tf_robust import attacks
 from tf_robust.attacks import norms
-from tf_robust.data import image_ops
-from tf_robust.data.draws import Draws
-from tf_robust.errors import unknown
 from tf_robust.evaluation.scoring import decoded, encoded
-from tf_robust.outputs import checked_logits
+from tf_robust.models.outputs import checked_logits
+from tf_robust.ops import image_ops
+from tf_robust.ops.draws import Draws
+from tf_robust.utils import progress
+from tf_robust.utils.errors import unknown
 
 SEED = 15  # of all attacks, so that every model meets the same starts
 ATTACKS = {"ensemble": "robust/", "pgd": "robust/pgd/"}  # of robust accuracy, and what their measures begin with

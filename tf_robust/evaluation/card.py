@@ -2,7 +2,8 @@
 
 import os
 
-from tf_robust import corruptions, data, metrics
+from tf_robust import corruptions, metrics
+from tf_robust.corrupted_datasets import reader
 from tf_robust.data import toy
 from tf_robust.evaluation import adversarial, boundary
 from tf_robust.evaluation.sets import NOISE_SEED, training_deviation
@@ -64,7 +65,7 @@ def _how_corrupted(measuring, made):
     """On the fly, or as the card of a prepared set says; of a set that others made, only its name is known."""
     if not measuring.corruptions_from:
         return {"seed": NOISE_SEED, **made}
-    noted = data.card_of(measuring.corruptions_from) if os.path.isdir(measuring.corruptions_from) else {}
+    noted = reader.card_of(measuring.corruptions_from) if os.path.isdir(measuring.corruptions_from) else {}
     known = {field: noted[field] for field in ("seed", *made) if field in noted}
     return known or {"prepared_set": os.path.basename(measuring.corruptions_from.rstrip("/"))}
 

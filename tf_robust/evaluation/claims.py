@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from tf_robust.data.source import digest
-from tf_robust.locks import Unavailable, fcntl
+from tf_robust.utils.locks import Unavailable, fcntl
 
 _WRITING = "writing"  # what a process takes while it writes
 

@@ -2,7 +2,7 @@
 
 import re
 
-from tf_robust.errors import unknown
+from tf_robust.utils.errors import unknown
 
 
 def requirements(text):

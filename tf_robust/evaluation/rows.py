@@ -10,7 +10,7 @@ import scipy.stats
 from tf_robust import metrics
 from tf_robust.evaluation import adversarial, utility
 from tf_robust.evaluation.scoring import correctness
-from tf_robust.files import read_json
+from tf_robust.utils.files import read_json
 
 _CALIBRATION = {"calibration/rms": "rms_calibration_error", "calibration/ece": "expected_calibration_error",
                 "calibration/brier": "brier_score", "calibration/nll": "negative_log_likelihood", "aurra": "aurra"}

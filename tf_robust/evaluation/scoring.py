@@ -13,11 +13,12 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import metrics, progress
-from tf_robust.data import image_ops
+from tf_robust import metrics
 from tf_robust.data.source import digest
 from tf_robust.evaluation import boundary, claims, utility
-from tf_robust.outputs import checked_logits
+from tf_robust.models.outputs import checked_logits
+from tf_robust.ops import image_ops
+from tf_robust.utils import progress
 
 _PATIENCE = 1.0  # seconds between two looks at what other processes have measured
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_robust import attacks, corruptions, data
 from tf_robust.attacks import norms
+from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import AT_ONCE
 from tf_robust.data.source import stratified_order, stratified_subset
 from tf_robust.evaluation import adversarial, boundary, scoring, utility
@@ -166,9 +167,9 @@ def _corrupted(source, name, severity, measuring, clean):
 def _prepared(source, where, data_dir):
     """What a corrupted set that is already there holds, in the order of the benchmark."""
     def opened(name, severity):
-        there = data.open_corrupted(where, source, name, severity, data_dir=data_dir)
+        there = reader.open_corrupted(where, source, name, severity, data_dir=data_dir)
         return data.evaluation_batches(there, batch_of(source.image_shape))
-    there = set(data.available(where, data_dir))
+    there = set(reader.available(where, data_dir))
     chosen = [(name, severity) for name in corruptions.CORRUPTIONS for severity in SEVERITIES if (name, severity) in there]
     if not chosen:
         raise FileNotFoundError(f"Expected corruptions ({', '.join(corruptions.CORRUPTIONS)}) in {where}. Found: "

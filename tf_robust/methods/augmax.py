@@ -12,11 +12,11 @@ keeps the others. Its instance norm is in the network: the models `preact_resnet
 
 import tensorflow as tf
 
-from tf_robust import losses, philox
-from tf_robust.data import image_ops
+from tf_robust import losses
 from tf_robust.methods.base import Method
 from tf_robust.methods.checks import positive
 from tf_robust.models.batch_norms import with_own_batch_norm
+from tf_robust.ops import image_ops, philox
 
 
 class AugMax(Method):

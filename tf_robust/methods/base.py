@@ -6,7 +6,9 @@ import typing
 import keras
 import tensorflow as tf
 
-from tf_robust import devices, losses, philox
+from tf_robust import losses
+from tf_robust.ops import philox
+from tf_robust.training import distribution
 
 
 class Method(keras.Model):
@@ -251,7 +253,7 @@ class AuxiliaryTermMethod(FurtherViewsMethod):
     def schedule(self, steps_per_epoch, total_steps):
         self.start = round(self.start_epoch * steps_per_epoch) + self.start_step
         self.warmup = round(self.warmup_epochs * steps_per_epoch) + self.warmup_steps
-        if self.start and self.distribute_strategy.num_replicas_in_sync > 1 and any(b.synchronized for b in devices.batch_norms(self)):
+        if self.start and self.distribute_strategy.num_replicas_in_sync > 1 and any(b.synchronized for b in distribution.batch_norms(self)):
             raise ValueError(f"Expected the term {self.term_names[-1]!r} from the first step on, with synchronized batch norm on several "
                              f"devices: what begins later cannot be gathered. Received: a start at step {self.start}")
         if total_steps and self.start >= total_steps:

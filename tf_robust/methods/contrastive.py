@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, losses, metrics
-from tf_robust.data import image_ops
 from tf_robust.data.source import stratified_order
 from tf_robust.methods.base import Method
+from tf_robust.ops import image_ops
 
 MONITORED = 2000  # pictures of each set, at most
 

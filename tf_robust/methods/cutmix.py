@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from tf_robust import philox
 from tf_robust.methods import mixing
 from tf_robust.methods.base import Method
 from tf_robust.methods.checks import positive
+from tf_robust.ops import philox
 
 
 class CutMix(Method):

@@ -13,9 +13,10 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import losses, philox
+from tf_robust import losses
 from tf_robust.methods.base import AuxiliaryTermMethod
 from tf_robust.methods.checks import positive
+from tf_robust.ops import philox
 
 
 def lowest(scores, k, compiled=False):

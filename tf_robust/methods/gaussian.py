@@ -6,9 +6,10 @@ is the positive, the batch's other pictures are the negatives.
 
 import tensorflow as tf
 
-from tf_robust import losses, philox
+from tf_robust import losses
 from tf_robust.methods.base import AuxiliaryTermMethod
 from tf_robust.methods.checks import positive
+from tf_robust.ops import philox
 
 
 class GaussianMethod(AuxiliaryTermMethod):

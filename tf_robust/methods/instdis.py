@@ -8,9 +8,9 @@ approximate this softmax by noise-contrastive estimation; here, as in later code
 import keras
 import tensorflow as tf
 
-from tf_robust import philox
 from tf_robust.methods.memory import MemoryMethod
 from tf_robust.models import heads
+from tf_robust.ops import philox
 
 
 class InstDis(MemoryMethod):

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from tf_robust import philox
 from tf_robust.methods.checks import positive
 from tf_robust.methods.contrastive import ContrastiveMethod
+from tf_robust.ops import philox
 
 
 class MemoryMethod(ContrastiveMethod):

@@ -7,8 +7,9 @@ happens to it, but that Puzzle Mix may move its blocks.
 
 import tensorflow as tf
 
-from tf_robust import losses, philox
-from tf_robust.data.draws import Draws
+from tf_robust import losses
+from tf_robust.ops import philox
+from tf_robust.ops.draws import Draws
 
 
 def beta(seed, first, second):

@@ -11,12 +11,12 @@ import typing
 
 import tensorflow as tf
 
-from tf_robust import losses, models, philox
-from tf_robust.data import image_ops
-from tf_robust.data.draws import Draws
+from tf_robust import losses, models
 from tf_robust.methods import mixing
 from tf_robust.methods.base import FurtherViewsMethod
 from tf_robust.methods.checks import positive
+from tf_robust.ops import image_ops, philox
+from tf_robust.ops.draws import Draws
 
 LAST_STAGE = 3  # of those that are drawn unless `stages` says otherwise
 

@@ -5,7 +5,7 @@ Images are float32 in [0, 1]. The paper gives the idea; the numbers are those of
 
 import tensorflow as tf
 
-from tf_robust import philox
+from tf_robust.ops import philox
 
 OVERSHOOT = 2 / 255  # the step is longer than the radius by it
 

@@ -19,10 +19,11 @@ import typing
 import keras
 import tensorflow as tf
 
-from tf_robust import losses, philox
+from tf_robust import losses
 from tf_robust.methods import mixing, puzzle_masks, puzzle_noise
 from tf_robust.methods.base import Method
 from tf_robust.methods.checks import positive
+from tf_robust.ops import philox
 
 _LONGEST_ROW = 16  # moving blocks
 

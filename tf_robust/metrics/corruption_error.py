@@ -7,8 +7,8 @@ from statistics import fmean
 
 import numpy as np
 
-from tf_robust.errors import unknown
 from tf_robust.metrics import checks, references
+from tf_robust.utils.errors import unknown
 
 GROUPS = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),

@@ -9,8 +9,8 @@ from statistics import fmean
 
 import numpy as np
 
-from tf_robust.errors import unknown
 from tf_robust.metrics import checks, references
+from tf_robust.utils.errors import unknown
 
 PERTURBATIONS = ("gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "brightness", "translate",
                  "rotate", "tilt", "scale")  # the ten of ImageNet-P

@@ -3,7 +3,7 @@
 import importlib.resources
 import json
 
-from tf_robust.errors import unknown
+from tf_robust.utils.errors import unknown
 
 
 def reference_table(name):

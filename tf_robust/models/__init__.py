@@ -4,15 +4,15 @@ import inspect
 
 import keras
 
-from tf_robust.errors import unknown
 from tf_robust.models.heads import HEAD_LAYERS, around, stages, with_hidden_layer
 from tf_robust.models.lenet import lenet
 from tf_robust.models.mlp import mlp
 from tf_robust.models.preact_resnet import preact_resnet18, preact_resnet18_ibn
-from tf_robust.models.resnet import resnet8, resnet20, resnet20_ibn, resnet50_v2, resnet56
+from tf_robust.models.resnet import resnet20, resnet20_ibn, resnet50_v2, resnet56, resnet8
 from tf_robust.models.resnet50 import resnet50, resnet50_cifar
 from tf_robust.models.start import start, write_weights
 from tf_robust.models.wide_resnet import wide_resnet28_2, wide_resnet28_4
+from tf_robust.utils.errors import unknown
 
 MODELS = {"lenet": lenet, "resnet8": resnet8, "resnet20": resnet20, "resnet56": resnet56, "resnet50_v2": resnet50_v2,
           "resnet50": resnet50, "resnet50_cifar": resnet50_cifar, "preact_resnet18": preact_resnet18,

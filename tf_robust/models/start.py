@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 
-from tf_robust.files import DAMAGED
 from tf_robust.models.heads import HEAD_LAYERS
+from tf_robust.utils.files import DAMAGED
 
 FILE = "weights.npz"
 

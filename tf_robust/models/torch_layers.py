@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tf_robust import philox
+from tf_robust.ops import philox
 
 
 def convolution(x, filters, size, stride=1, use_bias=False, initializer=None):

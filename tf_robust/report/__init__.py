@@ -6,19 +6,19 @@ leaves a folder with all of it.
 
 import os
 
-from tf_robust.files import whole_file, write_json
 from tf_robust.report import charts
 from tf_robust.report.attacks import attack_curves, attacked_pictures
 from tf_robust.report.boundaries import decision_boundaries
 from tf_robust.report.calibration import reliability_diagram, response_rate_curves
 from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.figures import captioned_pictures, noise_samples, picture_groups, utility_by_class
+from tf_robust.report.formatting import size_notes, verdict
 from tf_robust.report.html import to_html
 from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
 from tf_robust.report.tables import aggregate, results, to_frame
 from tf_robust.report.vega import Chart
-from tf_robust.report.wording import size_notes, verdict
+from tf_robust.utils.files import whole_file, write_json
 
 __all__ = ["Chart", "aggregate", "attack_curves", "attacked_pictures", "captioned_pictures", "class_histogram",
            "decision_boundaries", "noise_samples", "picture_groups", "reliability_diagram", "response_rate_curves", "results", "size_notes",

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from tf_robust.report.figures import save
+from tf_robust.utils.plotting import save
 
 _POINTS = ("#0072B2", "#D55E00")  # of the two classes
 _SIDES = ListedColormap(["#cfe3f1", "#f8dccb"])

@@ -7,16 +7,9 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from tf_robust.files import whole_file
+from tf_robust.utils.plotting import save
 
 _HEAT = "magma"
-
-
-def save(figure, path):
-    """Writes a figure as PNG, whole or not at all."""
-    with whole_file(path, "wb") as file:
-        figure.savefig(file, format="png", dpi=120, bbox_inches="tight", facecolor="white")
-    return path
 
 
 def picture_groups(path, groups, title):

@@ -5,7 +5,7 @@ import html
 import importlib.resources
 import pathlib
 
-from tf_robust.report import vega, wording
+from tf_robust.report import formatting, vega
 from tf_robust.report.tables import cells, members
 
 
@@ -35,7 +35,7 @@ def to_html(table, title, charts, pictures, details, notes=()):
 </head>
 <body>
 <h1>{html.escape(title)}</h1>
-<p class="verdict">{html.escape(wording.verdict(table))}</p>
+<p class="verdict">{html.escape(formatting.verdict(table))}</p>
 {"".join(sections)}<script>
 {vega.library()}
 </script>
@@ -51,20 +51,20 @@ def _section(heading, body):
 
 
 def _values(table):
-    best, texts = wording.best_cells(table), {}
+    best, texts = formatting.best_cells(table), {}
     for key, entry in cells(table).items():
-        texts[key] = _emphasize(wording.value_text(entry), key in best) + _paper(entry)
-    caption = f"{wording.values_caption(table)} Bold: the best mean. {wording.unverified_note(table)}".rstrip()
+        texts[key] = _emphasize(formatting.value_text(entry), key in best) + _paper(entry)
+    caption = f"{formatting.values_caption(table)} Bold: the best mean. {formatting.unverified_note(table)}".rstrip()
     means = {key: entry["mean"] for key, entry in cells(table).items()}
     return _section("Results", _grid(table, table["order"], texts, caption, means))
 
 
 def _differences(table):
-    texts = {key: html.escape(wording.marked_difference(table, entry)) for key, entry in cells(table).items() if entry["difference"]}
+    texts = {key: html.escape(formatting.marked_difference(table, entry)) for key, entry in cells(table).items() if entry["difference"]}
     if not texts:
         return ""
     rows = [row for row in table["order"] if row != table["baseline"]]
-    caption = f"{wording.difference_caption(table)} {wording.clear_note(table)}"
+    caption = f"{formatting.difference_caption(table)} {formatting.clear_note(table)}"
     means = {key: entry["difference"]["mean"] for key, entry in cells(table).items() if entry["difference"]}
     return _section(f"Against {table['baseline']}", _grid(table, rows, texts, caption, means))
 
@@ -74,17 +74,17 @@ def _by_corruption(table):
     details = members(table)
     if not details:
         return ""
-    texts = {(wording.heading(table, measure), row): html.escape(wording.spread(entry["mean"], entry["std"])) + _paper(entry)
+    texts = {(formatting.heading(table, measure), row): html.escape(formatting.spread(entry["mean"], entry["std"])) + _paper(entry)
              for (row, measure), entry in cells(table).items()}
     caption = "Accuracy, mean over 5 severities; for flips the flip probability (lower is better)."
-    means = {(wording.heading(table, measure), row): entry["mean"] for (row, measure), entry in cells(table).items()}
+    means = {(formatting.heading(table, measure), row): entry["mean"] for (row, measure), entry in cells(table).items()}
     columns = {"measures": table["order"], "unverified": {}}
     return _section("By corruption and perturbation",
-                    _grid(columns, [wording.heading(table, measure) for measure in details], texts, caption, means))
+                    _grid(columns, [formatting.heading(table, measure) for measure in details], texts, caption, means))
 
 
 def _paper(entry):
-    return f"<small>{html.escape(wording.paper_text(entry))}</small>" if entry["paper"] else ""
+    return f"<small>{html.escape(formatting.paper_text(entry))}</small>" if entry["paper"] else ""
 
 
 def _emphasize(text, strong):
@@ -98,7 +98,7 @@ def _grid(table, rows, texts, caption, values=None):
         texts: {(row, measure): HTML}. values: {(row, measure): the number to sort by}.
     """
     head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>'
-                   for name in ("row", *(wording.heading(table, measure) for measure in table["measures"])))
+                   for name in ("row", *(formatting.heading(table, measure) for measure in table["measures"])))
 
     def cell(key):
         value = (values or {}).get(key)

@@ -10,8 +10,8 @@ import pandas
 import scipy.stats
 
 from tf_robust import metrics
-from tf_robust.errors import unknown
 from tf_robust.evaluation import card
+from tf_robust.utils.errors import unknown
 
 CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")

@@ -8,7 +8,7 @@ import functools
 import json
 import os
 
-from tf_robust.files import whole_file
+from tf_robust.utils.files import whole_file
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")  # after Okabe and Ito
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])

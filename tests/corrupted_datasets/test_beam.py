@@ -1,0 +1,62 @@
+"""The Beam pipeline, on Beam's local runner; needs the extra `[beam]`."""
+
+import errno
+import functools
+import os
+
+import pytest
+
+from tests.corrupted_datasets.sets import NAMES, clean, content, quick, write
+from tf_robust import corrupted_datasets
+
+pytest.importorskip("apache_beam")
+
+
+def pipeline(folder, layout="tfds", names=NAMES):
+    options = corrupted_datasets.Writing(layout=layout, corruptions=names, block=4, engine="beam")
+    return corrupted_datasets.write(functools.partial(clean), folder, options, corrupted_datasets.Recipe(seed=5))
+
+
+def test_a_pipeline_writes_what_this_process_would(source, tmp_path):
+    there, here = str(tmp_path / "beam"), str(tmp_path / "here")
+    assert pipeline(there, names=NAMES[:1]) == []
+    write(source, here, "tfds", NAMES[:1])
+    assert content(there) == content(here)
+
+
+def test_a_pipeline_writes_arrays_too(source, tmp_path, monkeypatch):
+    quick(monkeypatch)
+    there, here = str(tmp_path / "beam"), str(tmp_path / "here")
+    assert pipeline(there, "npy") == []
+    write(source, here)
+    assert content(there) == content(here)
+
+
+def test_a_pipeline_that_fails_says_why_and_goes_on_later(source, tmp_path, monkeypatch):
+    quick(monkeypatch)
+    folder, fsync = str(tmp_path / "set"), os.fsync
+
+    def full(file):
+        if os.path.exists(os.path.join(folder, ".writing", "gaussian_noise_4")):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return fsync(file)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="Beam pipeline failed; what it wrote stays valid.*The disk is full"):
+        pipeline(folder)
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert pipeline(folder) == []
+    write(source, str(tmp_path / "here"), "tfds")
+    assert content(folder) == content(tmp_path / "here")
+
+
+def test_a_pipeline_goes_on_where_this_process_stopped(source, tmp_path, monkeypatch):
+    quick(monkeypatch)
+    folder = str(tmp_path / "set")
+    write(source, folder, "tfds", shard="1/2")
+    before = {path: os.stat(os.path.join(folder, path)).st_mtime_ns for path in content(folder) if "tfrecord" in path}
+    assert pipeline(folder) == []
+    write(source, str(tmp_path / "here"), "tfds")
+    assert content(folder) == content(tmp_path / "here")
+    for path, time in before.items():
+        final = path.replace(".writing/", "").replace(os.path.basename(path), f"1.0.0/{os.path.basename(path)}")
+        assert os.stat(os.path.join(folder, final)).st_mtime_ns == time

@@ -1,0 +1,83 @@
+import errno
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.corrupted_datasets.sets import NAMES, content, quick, write
+from tf_robust.corrupted_datasets import disk_space, tfrecord
+
+
+@pytest.fixture(autouse=True)
+def quick_corruptions(monkeypatch):
+    quick(monkeypatch)
+
+
+def test_arrays_that_do_not_fit_are_refused_before_they_are_made(source, folder, monkeypatch):
+    usage = shutil.disk_usage("/")
+    needed = 3 * 5 * 11 * 9 * 7 * 3  # two corruptions in blocks, and one of them once more as a file
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed - 1))
+    with pytest.raises(OSError, match="Expected 31.2 kB free for what is still to be written. Received: 31") as full:
+        write(source, folder)
+    assert full.value.errno == errno.ENOSPC
+    assert set(content(folder)) == {"card.json", ".writing/lock", ".writing/lock-1-of-1"}
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed))
+    assert write(source, folder) == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0))
+    assert write(source, folder) == []
+
+
+def full(after):
+    """A stand-in for os.fsync that finds the disk full from the `after`-th call on."""
+    calls = []
+
+    def fsync(_):
+        calls.append(1)
+        if len(calls) > after:
+            raise OSError(errno.ENOSPC, "No space left on device")
+    return fsync
+
+
+@pytest.mark.parametrize("layout, done, needed", [("npy", 6, "27 kB"), ("tfds", 6, "16.6 kB")])
+def test_a_disk_that_fills_up_leaves_what_is_written(source, folder, tmp_path, monkeypatch, layout, done, needed):
+    # arrays: the card, labels and pictures of three blocks, three more; records: the card, twice three, metadata
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", full(after=10))
+    with pytest.raises(OSError, match=f"The disk is full. {done} of 30 blocks are written and stay valid; the rest "
+                       f"needs at most about {needed}.*same command goes on") as caught:
+        write(source, folder, layout)
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert caught.value.errno == errno.ENOSPC and caught.value.filename == folder
+    assert not [path for path in content(folder) if "writing-" in path]
+    write(source, folder, layout)
+    write(source, str(tmp_path / "other"), layout)
+    assert content(folder) == content(tmp_path / "other")
+
+
+def test_tensorflow_says_it_otherwise(source, folder, monkeypatch):
+    def refuse(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "file; No space left on device")
+    monkeypatch.setattr(tfrecord.tf.io, "TFRecordWriter", refuse)
+    with pytest.raises(OSError, match="The disk is full. 0 of 30 blocks .* about 20.8 kB"):
+        write(source, folder, "tfds")
+
+
+def test_memory_that_runs_out_is_no_full_disk(source, folder, monkeypatch):
+    def refuse(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+    monkeypatch.setattr(tfrecord.tf.io, "TFRecordWriter", refuse)
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="OOM"):
+        write(source, folder, "tfds")
+
+
+@pytest.mark.parametrize("count, text", [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (153_600_000, "154 MB"),
+                                         (2.9e9, "2.9 GB"), (7e15, "7e+03 TB")])
+def test_bytes_are_readable(count, text):
+    assert disk_space._bytes(count) == text
+
+
+def test_room_is_what_is_written(source, folder):
+    write(source, folder, names=NAMES[:1])
+    assert len(np.load(os.path.join(folder, "gaussian_noise.npy")).tobytes()) == 5 * 11 * 9 * 7 * 3

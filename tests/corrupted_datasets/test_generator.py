@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from tests.corrupted_datasets import sets
+from tf_robust import data
+from tf_robust.corrupted_datasets import generator
+from tf_robust.data import tfds_sets
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return sets.clean(count=23, shape=(8, 8, 3))
+
+
+@pytest.fixture
+def files(clean, tmp_path):
+    """The clean pictures as a folder of class folders."""
+    for i, (image, label) in enumerate(zip(clean.images, clean.labels)):
+        path = tmp_path / "test" / str(label) / f"{i:03d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tf.io.encode_png(image).numpy())
+        (tmp_path / "train" / str(label)).mkdir(parents=True, exist_ok=True)
+    return data.open_source(f"folder:{tmp_path}", "test", image_size=8)
+
+
+@pytest.fixture
+def stream(clean, tmp_path, monkeypatch):
+    """The clean pictures as TFDS keeps them, in four files of unequal length, too large for memory."""
+    monkeypatch.setattr(tfds_sets, "IN_MEMORY_BYTES", 0)
+    features = tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(8, 8, 3)),
+                                           "label": tfds.features.ClassLabel(num_classes=4)})
+    folder, ends = tmp_path / "streamed" / "1.0.0", (0, 5, 6, 16, 23)
+    folder.mkdir(parents=True)
+    for file, (first, last) in enumerate(zip(ends, ends[1:])):
+        with tf.io.TFRecordWriter(str(folder / f"streamed-test.tfrecord-{file:05d}-of-00004")) as writer:
+            for image, label in zip(clean.images[first:last], clean.labels[first:last]):
+                writer.write(features.serialize_example({"image": image, "label": label}))
+    tfds.folder_dataset.write_metadata(data_dir=str(folder), features=features, check_data=False, split_infos=[
+        tfds.core.SplitInfo(name="test", shard_lengths=list(np.diff(ends)), num_bytes=1)])
+    return data.open_source("streamed", "test", str(tmp_path))
+
+
+@pytest.mark.parametrize("first, last", [(0, 23), (0, 1), (4, 7), (5, 6), (6, 16), (15, 17), (20, 23), (22, 23)])
+def test_a_block_of_a_stream_is_found_in_its_files(clean, stream, first, last):
+    assert isinstance(stream, data.tfds_sets.RecordSource)
+    images, labels = generator.read_block(stream, first, last)
+    np.testing.assert_array_equal(images, clean.images[first:last])
+    np.testing.assert_array_equal(labels, clean.labels[first:last])
+
+
+@pytest.mark.parametrize("first, last", [(0, 23), (7, 12), (22, 23)])
+def test_a_block_of_files_is_the_same_as_in_their_order(files, first, last):
+    every = [np.concatenate(parts) for parts in zip(*files.ordered(5).as_numpy_iterator())]
+    for found, all_of_them in zip(generator.read_block(files, first, last), every):
+        np.testing.assert_array_equal(found, all_of_them[first:last])
+
+
+def test_a_block_of_an_unknown_kind_of_source_is_read_in_its_order(clean):
+    class Other(data.source.Source):
+        def ordered(self, batch_size):
+            return clean.ordered(batch_size)
+    other = Other("other", "test", clean.class_names, clean.image_shape, len(clean))
+    for found, all_of_them in zip(generator.read_block(other, 3, 9), (clean.images, clean.labels)):
+        np.testing.assert_array_equal(found, all_of_them[3:9])
+
+
+def test_a_stream_is_corrupted_as_the_same_pictures_in_memory(clean, stream, tmp_path):
+    make = generator.Maker(stream, generator.Recipe(seed=5))
+    images, labels = make("gaussian_noise", 2, 4, 9)
+    np.testing.assert_array_equal(images, sets.expected(clean, "gaussian_noise", 2)[4:9])
+    np.testing.assert_array_equal(labels, clean.labels[4:9])
+
+
+def test_a_block_is_corrupted_in_batches_and_its_pictures_are_the_same(clean, monkeypatch):
+    monkeypatch.setattr(generator, "_BATCH_VALUES", 2 * 8 * 8 * 3)
+    images, _ = generator.Maker(clean, generator.Recipe(seed=5))("gaussian_noise", 2, 4, 9)
+    np.testing.assert_array_equal(images, sets.expected(clean, "gaussian_noise", 2)[4:9])
+
+
+def test_constants_and_seed_are_the_recipe(clean):
+    from tf_robust import corruptions
+    for recipe in (generator.Recipe(seed=5, constants="imagenet"), generator.Recipe(seed=6, constants="cifar")):
+        images, _ = generator.Maker(clean, recipe)("gaussian_noise", 2, 0, 23)
+        wanted = corruptions.corrupt(clean.images / np.float32(255), "gaussian_noise", 2, recipe.seed,
+                                     constants=recipe.constants, protocol="cifar_c")
+        np.testing.assert_array_equal(images, np.round(255 * wanted.numpy()))
+
+
+def test_a_block_is_read_once_for_all_that_is_made_of_it(clean, monkeypatch):
+    reads = []
+    monkeypatch.setattr(generator, "read_block", lambda source, *block: reads.append(block) or (
+        source.images[slice(*block)], source.labels[slice(*block)]))
+    sets.quick(monkeypatch)
+    make = generator.Maker(clean, generator.Recipe())
+    for severity in (1, 2, 3):
+        make("gaussian_noise", severity, 0, 4)
+    make("gaussian_noise", 1, 4, 8)
+    assert reads == [(0, 4), (4, 8)]

@@ -1,0 +1,148 @@
+"""Arrays like CIFAR-10-C's: their severities, labels and subsets; what is cut or of other pictures is refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.corrupted_datasets import corrupted_images as corrupted_pictures
+from tests.corrupted_datasets.corrupted_images import SHAPE, SIZE, assert_is, clean, corrupted
+from tf_robust import data
+from tf_robust.corrupted_datasets.reader import open_corrupted
+
+arrays = corrupted_pictures.arrays  # the fixture
+
+
+@pytest.mark.parametrize("severity", [1, 3, 5])
+def test_a_severity_of_an_array(arrays, severity):
+    source = clean()
+    there = open_corrupted(str(arrays), source, "glass_blur", severity)
+    assert_is(there, corrupted(source, severity), source.labels)
+    assert there.class_names == source.class_names
+
+
+def test_an_array_without_its_clean_pictures(arrays):
+    there = open_corrupted(str(arrays), None, "fog", 2)
+    assert_is(there, corrupted(clean(), 2), clean().labels)
+
+
+def test_an_array_is_batched_as_evaluation_wants_it(arrays):
+    batches = list(data.evaluation_batches(open_corrupted(str(arrays), clean(), "fog", 1), 4))
+    assert [images.shape[0] for images, _ in batches] == [4, 4, 1] and batches[0][0].dtype == tf.float32
+    np.testing.assert_allclose(batches[2][0], np.full((1, *SHAPE), (20 + 8) / 255), rtol=1e-6)
+
+
+def test_an_array_is_read_twice_the_same(arrays):
+    dataset = open_corrupted(str(arrays), clean(), "fog", 1).ordered(4)
+    first, second = ([images.numpy().tolist() for images, _ in dataset] for _ in range(2))
+    assert first == second
+
+
+def test_a_half_written_array_is_found_by_its_size(arrays):
+    path = arrays / "fog.npy"
+    whole = path.read_bytes()
+    for cut in (len(whole) - 1, len(whole) // 2, 200):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(ValueError, match=rf"Expected {len(whole):,} bytes in .*fog.npy .*Received {cut:,}"):
+            open_corrupted(str(arrays), clean(), "fog", 1)
+    for content in (whole[:50], b"", b"\x00" * 500):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="Expected a .npy file. Received .*fog.npy"):
+            open_corrupted(str(arrays), clean(), "fog", 1)
+    path.write_bytes(whole + b"x")
+    with pytest.raises(ValueError, match="bytes in .*fog.npy"):
+        open_corrupted(str(arrays), clean(), "fog", 1)
+
+
+@pytest.mark.parametrize("old, new", [
+    (b"}", b"("), (b"'shape'", b"b'hape'"), (b"'shape': (", b"'shape': 1("), (b"|u1", b"|uu"), (b"\x01\x00v", b"\x09\x09v")])
+def test_an_array_whose_header_is_damaged_is_named(arrays, old, new):
+    for path in (arrays / "fog.npy", arrays / "labels.npy"):
+        whole = path.read_bytes()
+        path.write_bytes(whole.replace(b"<i8", b"|u1", 1).replace(old, new, 1))
+        with pytest.raises(ValueError, match=f"Expected a .npy file. Received {path}: .*make or fetch it again"):
+            open_corrupted(str(arrays), clean(), "fog", 1)
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("shape, message", [("(-45,-32,32,3,)", "rows of numbers"), ("(2**32,2**32,3,4)", "a .npy file"),
+                                            ("(4294967296,4294967296,3,3)", "bytes in")])
+def test_an_array_of_an_impossible_shape_is_refused(arrays, shape, message):
+    header = f"{{'descr':'|u1','fortran_order':False,'shape':{shape},}}".ljust(117).encode() + b"\n"
+    (arrays / "fog.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00" + header + (b"" if "4294" in shape else bytes(45 * 32 * 32 * 3)))
+    with pytest.raises(ValueError, match=f"Expected .*{message}.*fog.npy"):
+        open_corrupted(str(arrays), clean(), "fog", 1)
+
+
+@pytest.mark.parametrize("array", [
+    np.zeros((10, *SHAPE), np.float32), np.zeros((11, *SHAPE), np.uint8), np.zeros((10, 32, 32), np.uint8),
+    np.zeros((0, *SHAPE), np.uint8), np.zeros((10, 3, 32, 32), np.uint8), np.zeros((10, *SHAPE), np.int64)])
+def test_an_array_of_another_kind_is_refused(arrays, array):
+    np.save(arrays / "fog.npy", array)
+    with pytest.raises(ValueError, match=r"Expected uint8 pictures \[5 \* N, H, W, 1 or 3\] in .*fog.npy. Received: "):
+        open_corrupted(str(arrays), clean(), "fog", 1)
+
+
+def test_pickled_objects_are_never_loaded(arrays):
+    np.save(arrays / "fog.npy", np.array([{"a": 1}] * 5), allow_pickle=True)
+    with pytest.raises(ValueError, match="Expected rows of numbers. Received .*fog.npy"):
+        open_corrupted(str(arrays), clean(), "fog", 1)
+
+
+def test_labels_that_do_not_fit_are_refused(arrays):
+    path, labels = arrays / "labels.npy", np.tile(clean().labels, 5)
+    for wrong in (labels[:-1], labels.astype(np.float32), labels[:SIZE]):
+        np.save(path, wrong)
+        with pytest.raises(ValueError, match="Expected 45 integer labels in .*labels.npy.* Received: "):
+            open_corrupted(str(arrays), clean(), "fog", 1)
+    np.save(path, np.where(np.arange(45) == 3, -1, labels))
+    with pytest.raises(ValueError, match="Received -1 at index 3"):
+        open_corrupted(str(arrays), clean(), "fog", 1)
+    np.save(path, np.where(np.arange(45) == 3, 10, labels))
+    with pytest.raises(ValueError, match="Expected at most the 10 classes of clean in .*Received: 11"):
+        open_corrupted(str(arrays), clean(), "fog", 1)
+    np.save(path, np.roll(labels, 1) * 0)
+    with pytest.raises(ValueError, match="Expected the labels of clean .test. in .* at index"):
+        open_corrupted(str(arrays), clean(), "fog", 1)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="Not found: .*labels.npy"):
+        open_corrupted(str(arrays), clean(), "fog", 1)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int32, np.int64])
+def test_labels_of_any_integer_type(arrays, kind):
+    np.save(arrays / "labels.npy", np.tile(clean().labels, 5).astype(kind)[:, None])
+    assert_is(open_corrupted(str(arrays), clean(), "fog", 1), corrupted(clean(), 1), clean().labels)
+
+
+def test_other_pictures_are_refused(arrays):
+    with pytest.raises(ValueError, match=r"Expected 8 pictures, of clean \(test\), in .*. Received: 9"):
+        open_corrupted(str(arrays), clean(8), "fog", 1)
+    small = data.ArraySource.of("small", "test", clean().images[:, :28], clean().labels, clean().class_names)
+    with pytest.raises(ValueError, match=r"Expected pictures \(28, 32, 3\) in .* of small. Received: \(32, 32, 3\)"):
+        open_corrupted(str(arrays), small, "fog", 1)
+
+
+def test_a_subset_shows_the_same_pictures(arrays):
+    subset = clean().subset(np.array([1, 4, 8]))
+    assert_is(open_corrupted(str(arrays), subset, "fog", 2), corrupted(subset, 2), subset.labels)
+    larger = clean(20).subset(np.array([1, 15]))
+    with pytest.raises(ValueError, match="Expected at least 16 pictures"):
+        open_corrupted(str(arrays), larger, "fog", 2)
+
+
+def test_a_subset_of_a_subset_of_files(arrays):
+    there = open_corrupted(str(arrays), clean(), "fog", 2).subset(np.array([2, 5, 7])).subset(np.array([0, 2]))
+    assert_is(there, corrupted(clean(), 2)[[2, 7]], clean().labels[[2, 7]])
+
+
+def test_the_class_mask_is_the_clean_pictures(arrays):
+    masked = dataclasses.replace(clean(), class_mask=(1, 2))
+    assert open_corrupted(str(arrays), masked, "fog", 1).class_mask == (1, 2)
+
+
+def test_fingerprints_tell_sets_apart(arrays):
+    found = [open_corrupted(str(arrays), clean(), "fog", severity) for severity in (1, 2, 1)]
+    prints = [source.fingerprint() for source in (*found, found[0].subset(np.arange(3)))]
+    assert prints[0] == prints[2] and len(set(prints)) == 3

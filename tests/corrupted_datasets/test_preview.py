@@ -1,0 +1,40 @@
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tf_robust.corrupted_datasets import preview
+
+
+@pytest.fixture(params=[(16, 24, 3), (8, 8, 1)])
+def folder(request, tmp_path):
+    """Two corruptions of two pictures: the first picture of severity s has the value 10 * s, or 100 + 10 * s."""
+    for name, base in (("fog", 0), ("snow", 100)):
+        values = np.repeat(np.arange(1, 6) * 10 + base, 2).astype(np.uint8)
+        values[1::2] = 255
+        np.save(tmp_path / f"{name}.npy", np.zeros((10, *request.param), np.uint8) + values[:, None, None, None])
+    np.save(tmp_path / "labels.npy", np.zeros(10, np.int64))
+    return tmp_path
+
+
+def test_a_sheet_shows_the_first_picture_of_every_corruption_and_severity(folder, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(preview, "save", lambda figure, path: drawn.append(figure))
+    shape = np.load(folder / "fog.npy").shape[1:]
+    preview.draw("path", str(folder), ["snow", "fog"], np.full(shape, 5, np.uint8), "a title")
+    axes, = drawn[0].axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["clean", "1", "2", "3", "4", "5"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["snow", "fog"]
+    mosaic = np.asarray(axes.images[0].get_array())
+    centres = mosaic[np.round(axes.get_yticks()).astype(int)][:, np.round(axes.get_xticks()).astype(int)]
+    assert centres[..., 0].tolist() == [[5, 110, 120, 130, 140, 150], [5, 10, 20, 30, 40, 50]]
+    assert (mosaic == 255).any() and drawn[0].get_suptitle() == "a title"
+
+
+def test_a_sheet_is_a_picture_file(folder, tmp_path):
+    shape = np.load(folder / "fog.npy").shape[1:]
+    path = preview.draw(str(tmp_path / "new" / "sheet.png"), str(folder), ["fog"], np.zeros(shape, np.uint8), "a title")
+    with Image.open(path) as picture:
+        assert picture.format == "PNG" and picture.width > 300
+    assert os.listdir(tmp_path / "new") == ["sheet.png"]

@@ -1,0 +1,127 @@
+import functools
+import os
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from tests.corrupted_datasets.sets import NAMES, clean, expected, quick, write
+from tf_robust import corrupted_datasets
+from tf_robust.corrupted_datasets.job import LAYOUTS
+from tf_robust.corrupted_datasets.layout import Layout
+from tf_robust.utils import hyperparameters
+from tf_robust.utils.files import read_json
+
+
+def test_arrays_hold_five_severities_one_after_another(source, folder):
+    assert write(source, folder) == []
+    arrays = ["gaussian_noise.npy", "impulse_noise.npy", "labels.npy"]
+    assert sorted(os.listdir(folder)) == ["card.json", *arrays, "sheet.png"]
+    for name in NAMES:
+        found = np.load(os.path.join(folder, f"{name}.npy"))
+        assert found.dtype == np.uint8 and found.shape == (5 * 11, 9, 7, 3)
+        for severity in range(1, 6):
+            np.testing.assert_array_equal(found[(severity - 1) * 11:severity * 11], expected(source, name, severity))
+    labels = np.load(os.path.join(folder, "labels.npy"))
+    assert labels.dtype == np.int64
+    np.testing.assert_array_equal(labels, list(source.labels) * 5)
+
+
+@pytest.mark.parametrize("protocol, kind", [("cifar_c", "png"), ("imagenet_c", "jpeg")])
+def test_records_hold_the_same_pictures_in_the_same_order(source, folder, protocol, kind):
+    assert write(source, folder, "tfds", NAMES[:1], protocol) == []
+    for severity in (1, 5):
+        builder = tfds.builder_from_directory(os.path.join(folder, f"gaussian_noise_{severity}", "1.0.0"))
+        split = builder.info.splits["test"]
+        assert split.shard_lengths == [4, 4, 3] and builder.info.features["image"].encoding_format == kind
+        assert builder.info.features["label"].names == list(source.class_names)
+        records = tf.data.TFRecordDataset([str(path) for path in split.filepaths])
+        examples = [tf.train.Example.FromString(record).features.feature for record in records.as_numpy_iterator()]
+        assert [example["label"].int64_list.value[0] for example in examples] == source.labels.tolist()
+        exact = functools.partial(tf.io.decode_jpeg, dct_method="INTEGER_ACCURATE")
+        decode = exact if kind == "jpeg" else tf.io.decode_png
+        pictures = [decode(example["image"].bytes_list.value[0]) for example in examples]
+        np.testing.assert_array_equal(pictures, expected(source, "gaussian_noise", severity, protocol))
+
+
+def test_tfds_reads_the_records_by_name(source, folder):
+    write(source, folder, "tfds", NAMES[:1])
+    dataset = tfds.load("gaussian_noise_2", data_dir=folder, split="test", batch_size=-1,
+                        read_config=tfds.ReadConfig(interleave_cycle_length=1))
+    np.testing.assert_array_equal(dataset["image"], expected(source, "gaussian_noise", 2))
+    np.testing.assert_array_equal(dataset["label"], source.labels)
+
+
+def test_arrays_of_the_imagenet_protocol_went_through_jpeg(source, folder):
+    write(source, folder, names=NAMES[:1], protocol="imagenet_c")
+    found = np.load(os.path.join(folder, "gaussian_noise.npy"))
+    np.testing.assert_array_equal(found[22:33], expected(source, "gaussian_noise", 3, "imagenet_c"))
+    assert (found[22:33] != expected(source, "gaussian_noise", 3)).any()
+
+
+def test_the_float_protocol_is_no_file(source, folder):
+    with pytest.raises(ValueError, match="Unknown protocol for files: 'float'.*cifar_c, imagenet_c"):
+        write(source, folder, protocol="float")
+
+
+def test_the_card_says_what_the_set_is(source, folder, monkeypatch):
+    quick(monkeypatch)
+    write(source, folder)
+    card = read_json(os.path.join(folder, "card.json"))
+    assert card["data"] == {"name": "clean", "split": "test", "pictures": 11, "fingerprint": source.fingerprint(),
+                            "picture_shape": [9, 7, 3]}
+    assert card["corruptions"] == list(NAMES) and card["seed"] == 5 and card["protocol"] == "cifar_c"
+    assert card["constants"].startswith("cifar") and card["frost"] and card["versions"]["tensorflow"] == tf.__version__
+
+
+def test_a_subset_gets_what_the_same_pictures_get_in_the_whole_set(source, folder):
+    write(source.subset(np.array([1, 4, 8])), folder, names=NAMES[:1])
+    found = np.load(os.path.join(folder, "gaussian_noise.npy"))
+    np.testing.assert_array_equal(found[3:6], expected(source, "gaussian_noise", 2)[[1, 4, 8]])
+
+
+def test_no_pictures_are_refused(source, folder):
+    with pytest.raises(ValueError, match="Expected pictures to corrupt in clean"):
+        write(source.subset(np.zeros(0, int)), folder)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"corruptions": ("gausian_noise",)}, "Unknown corruption: 'gausian_noise'. Did you mean 'gaussian_noise'"),
+    ({"layout": "zip"}, "Unknown layout: 'zip'"), ({"block": 0}, "Expected block >= 1. Received: 0"),
+    ({"shard": "0/3"}, "the first is 1"), ({"engine": "spark"}, "Unknown engine"),
+    ({"engine": "beam", "shard": "1/2"}, "Expected shard=1/1 with Beam")])
+def test_impossible_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        corrupted_datasets.Writing(**options)
+
+
+def test_every_option_has_a_flag_with_help():
+    found = hyperparameters.parameters(corrupted_datasets.Writing)
+    assert list(found) == ["layout", "corruptions", "shard", "block", "engine", "beam_options"]
+    assert all(parameter.help for parameter in found.values())
+    assert found["layout"].choices == ("npy", "tfds")
+
+
+def test_beam_that_is_not_installed_is_named(source, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    monkeypatch.delitem(sys.modules, "tf_robust.corrupted_datasets.beam", raising=False)
+    with pytest.raises(ValueError, match=r"pip install 'tf_robust\[beam\]'"):
+        write(source, folder, engine="beam")
+
+
+def test_one_channel(folder):
+    grey = clean(shape=(8, 8, 1))
+    write(grey, folder, "tfds", NAMES[:1])
+    dataset = tfds.load("gaussian_noise_1", data_dir=folder, split="test", batch_size=-1,
+                        read_config=tfds.ReadConfig(interleave_cycle_length=1))
+    np.testing.assert_array_equal(dataset["image"], expected(grey, "gaussian_noise", 1))
+
+
+def test_every_layout_says_everything():
+    hooks = [name for name, value in vars(Layout).items() if "NotImplementedError" in getattr(
+        getattr(value, "__code__", None), "co_names", ())]
+    assert len(hooks) == 6
+    for kind in LAYOUTS.values():
+        assert all(getattr(kind, hook) is not getattr(Layout, hook) for hook in hooks)

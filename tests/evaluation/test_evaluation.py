@@ -1,0 +1,290 @@
+"""Accuracies and their intervals, records that survive an interruption, cards, and models that do not fit."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+import tensorflow as tf
+
+from tf_robust import corrupted_datasets, corruptions, evaluation, metrics
+from tf_robust.evaluation import scoring
+
+Measuring = evaluation.Measuring
+
+
+def a_set(labels, name="clean", batch=4):
+    images = np.zeros((len(labels), 8, 8, 1), np.float32)
+    images[:, 0, 0, 0] = np.arange(len(labels)) / 100
+    batches = tf.data.Dataset.from_tensor_slices((images, np.asarray(labels, np.int64))).batch(batch)
+    return evaluation.EvaluationSet(name, lambda: batches)
+
+
+def always(column, classes=3):
+    return lambda images: tf.one_hot(tf.fill([len(images)], column), classes)
+
+
+def brightness(images):
+    """A model of three classes whose logits differ from picture to picture."""
+    mean = tf.reduce_mean(images, axis=[1, 2, 3])
+    return tf.stack([1.0 - mean, mean, 2.0 * mean - 0.5], axis=1) * 9.0
+
+
+def of(predict, sets, measuring=Measuring(evaluations=("clean",))):
+    return evaluation.rows_of(evaluation.records(predict, sets, say=lambda _: None), measuring)
+
+
+def test_accuracy_and_wilson_interval():
+    row, _ = of(always(1), [a_set([1, 1, 0, 2, 1, 0, 1, 1, 2, 0])])
+    assert (row.measure, row.value, row.count) == ("clean", 0.5, 10)
+    z = scipy.stats.norm.ppf(0.975)
+    centre, half = (0.5 + z * z / 20) / (1 + z * z / 10), z * np.sqrt(0.025 + z * z / 400) / (1 + z * z / 10)
+    np.testing.assert_allclose([row.low, row.high], [centre - half, centre + half], rtol=1e-9)
+
+
+def test_where_classes_are_unequal_their_accuracies_are_averaged_too():
+    labels = np.array([1, 1, 0, 2, 1, 0, 1, 1, 2, 0, 1, 0])
+    logits = np.random.RandomState(0).normal(size=(12, 3))
+    _, row = of(lambda images: tf.gather(logits, tf.cast(tf.round(images[:, 0, 0, 0] * 100), tf.int32)), [a_set(labels)])
+    expected = sklearn.metrics.balanced_accuracy_score(labels, logits.argmax(axis=1))
+    assert row.measure == "clean/per_class" and row.value == pytest.approx(expected) != np.mean(logits.argmax(axis=1) == labels)
+    assert [row.measure for row in of(always(1), [a_set([0, 1, 2, 2, 1, 0])])] == ["clean"]
+
+
+def test_sets_do_not_depend_on_the_batch_and_noise_replaces_the_named_share(source, monkeypatch):
+    test, train = source(30, split="test"), source(90)
+    measuring = Measuring(evaluations=("clean", "noise", "corruptions"))
+    chosen = ("clean", "un", "nun", "corruptions/gaussian_noise/5", "corruptions/shot_noise/1")
+
+    def pictures():
+        return {one.name: np.concatenate([x for x, _ in one.open().as_numpy_iterator()])
+                for one in evaluation.evaluation_sets(test, train, measuring) if one.name in chosen}
+    found = pictures()
+    monkeypatch.setattr(evaluation.sets, "BATCH", 7)
+    for name, images in pictures().items():
+        np.testing.assert_array_equal(images, found[name])
+    assert set(found) == set(chosen)
+    for name in ("un", "nun"):
+        assert abs((found[name] != found["clean"]).mean() - 0.15) < 4 * np.sqrt(0.15 * 0.85 / found[name].size)
+
+
+def test_a_picture_of_a_subset_is_corrupted_as_in_the_whole_set(source):
+    whole, measuring = source(30, split="test"), Measuring(evaluations=("noise", "corruptions"))
+    part = whole.subset(np.array([3, 4, 17, 29])).subset(np.array([0, 2, 3]))
+    for one, other in zip(evaluation.evaluation_sets(whole, whole, measuring),
+                          evaluation.evaluation_sets(part, whole, measuring)):
+        if one.name in ("un", "nun", "corruptions/impulse_noise/4"):
+            expected, found = (np.concatenate([x for x, _ in s.open().as_numpy_iterator()]) for s in (one, other))
+            np.testing.assert_array_equal(found, expected[[3, 17, 29]])
+
+
+def test_calibration_is_taken_on_clean_pictures(source):
+    test = source(600, split="test")
+    rows = {row.measure: row for row in evaluation.evaluate(
+        brightness, test, test, Measuring(evaluations=("calibration",)), say=lambda _: None)}
+    logits = brightness(test.images / np.float32(255)).numpy().astype(np.float64)
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    correct = shares.argmax(axis=1) == test.labels
+    assert set(rows) == {"calibration/rms", "calibration/ece", "calibration/brier", "calibration/nll", "aurra"}
+    np.testing.assert_allclose(rows["calibration/nll"].value, -np.log(shares[np.arange(600), test.labels]).mean(), rtol=1e-5)
+    np.testing.assert_allclose(rows["calibration/rms"].value,
+                               metrics.rms_calibration_error(shares.max(axis=1), correct), rtol=1e-5)
+    np.testing.assert_allclose(rows["aurra"].value, metrics.aurra(shares.max(axis=1), correct), rtol=1e-5)
+
+
+def corrupted_records(random, count=50):
+    which = {(name, s): random.rand(count) < 0.9 - 0.1 * s for name in metrics.BENCHMARK + metrics.EXTRA for s in range(1, 6)}
+    records = [{"set": f"corruptions/{name}/{s}", "count": count, "correct": int(bits.sum()), "rms_calibration_error": s / 10,
+                "which": scoring.encoded(np.packbits(bits))} for (name, s), bits in which.items()]
+    return which, records
+
+
+def test_corruption_means_and_their_intervals_over_pictures():
+    which, records = corrupted_records(np.random.RandomState(0))
+    rows = {row.measure: row for row in evaluation.rows_of(records, Measuring(evaluations=("corruptions",)))}
+    fog = np.array([which["fog", s] for s in range(1, 6)])
+    all15 = np.array([which[name, s] for name in metrics.BENCHMARK for s in range(1, 6)])
+    np.testing.assert_allclose(rows["corruptions/fog"].value, fog.mean())
+    np.testing.assert_allclose(rows["corruptions/fog/3"].value, fog[2].mean())
+    np.testing.assert_allclose(rows["corruptions/mean15"].value, all15.mean())
+    np.testing.assert_allclose(rows["corruptions/mean19"].value, np.mean(list(which.values())))
+    np.testing.assert_allclose(rows["corruptions/calibration_rms"].value, 0.3)
+    shares = all15.mean(axis=0)  # the standard error of a mean over 50 independent pictures
+    half = 1.959964 * shares.std(ddof=1) / np.sqrt(50)
+    np.testing.assert_allclose([rows["corruptions/mean15"].low, rows["corruptions/mean15"].high],
+                               [shares.mean() - half, shares.mean() + half], rtol=1e-6)
+    assert not any("mce" in measure for measure in rows)  # never without the reference network's own data set
+
+
+def test_mean_corruption_error_needs_imagenet():
+    which, records = corrupted_records(np.random.RandomState(1))
+    clean = {"set": "clean", "count": 50, "correct": 45}
+    rows = {row.measure: row for row in evaluation.rows_of(
+        [clean, *records], Measuring(evaluations=("corruptions",)), imagenet=True)}
+    errors = {name: [1 - which[name, s].mean() for s in range(1, 6)] for name in metrics.BENCHMARK}
+    np.testing.assert_allclose(rows["corruptions/mce"].value, metrics.mean_corruption_error(errors) / 100)
+    np.testing.assert_allclose(rows["corruptions/relative_mce"].value,
+                               metrics.relative_mean_corruption_error(errors, 0.1) / 100)
+
+
+def test_flip_rows_name_the_ten_that_they_are_the_mean_of():
+    flips = {name: i / 100 for i, name in enumerate((*metrics.PERTURBATIONS, "spatter"))}
+    records = [{"set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
+    for sequences, mean in (("imagenet_p", 0.045), ("cifar_p", 0.051)):
+        rows = {row.measure: row.value for row in evaluation.rows_of(
+            records, Measuring(evaluations=("perturbations",), sequences=sequences))}
+        np.testing.assert_allclose(rows["flips/mean"], mean)
+        np.testing.assert_allclose(rows["flips/mean_without_noise"], (mean * 10 - 0.01) / 8)
+
+
+def test_flip_rates_are_those_of_alexnet_on_imagenet(source):
+    flips = {name: i / 100 for i, name in enumerate(metrics.PERTURBATIONS, 1)}
+    records = [{"set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
+    measuring = Measuring(evaluations=("perturbations",))
+    rows = {row.measure: row.value for row in evaluation.rows_of(records, measuring, imagenet=True)}
+    known = metrics.reference_table("alexnet_imagenet_p")
+    rates = {name: p / known["flip_probabilities"][name] for name, p in flips.items()}
+    for name, rate in rates.items():
+        np.testing.assert_allclose(rows[f"flips/rate/{name}"], rate)
+    np.testing.assert_allclose(rows["flips/mfr"], np.mean(list(rates.values())))
+    np.testing.assert_allclose(rows["flips/mfr_without_noise"], np.mean([r for n, r in rates.items() if "noise" not in n]))
+    card = evaluation.card_of(source(30, split="test"), measuring, None, imagenet=True)
+    assert card["flip_rates"]["verified"] is known["verified"] and card["flip_rates"]["source"] == known["source"]
+    assert evaluation.family("flips/mfr") == evaluation.family("label_fraction_0.1/flips/rate/tilt") == "flip_rates"
+    assert evaluation.family("flips/mean") == "flips"
+    assert not any("mfr" in row.measure or "rate" in row.measure for row in evaluation.rows_of(records, measuring))
+    assert "flip_rates" not in evaluation.card_of(source(30, split="test"), measuring, None)
+
+
+def test_sequences_are_compared_with_their_first_or_previous_frame():
+    frames = np.array([[0, 1, 1, 0], [2, 2, 2, 2]])
+    pictures = (frames[..., None, None, None] * np.ones([8, 8, 1]) / 10).astype(np.float32)
+    batches = tf.data.Dataset.from_tensor_slices((pictures, np.zeros(2, np.int64))).batch(1)
+
+    def predict(images):
+        return tf.one_hot(tf.cast(tf.round(images[:, 0, 0, 0] * 10), tf.int32), 3)
+    sets = [evaluation.EvaluationSet(f"flips/{name}", lambda: batches, evaluation.scoring.flips) for name in ("tilt", "shot_noise")]
+    tilt, shot = evaluation.records(predict, sets, say=lambda _: None)
+    assert (tilt["flip_probability"], shot["flip_probability"]) == (2 / 6, 2 / 6)
+    assert (tilt["count"], tilt["frames"]) == (2, 4)
+
+
+def test_an_interrupted_measurement_goes_on_where_it_stopped(tmp_path):
+    path, calls = str(tmp_path / "m" / "measured.jsonl"), []
+
+    def predict(images):
+        calls.append(len(images))
+        if len(calls) > most:
+            raise KeyboardInterrupt
+        return always(1)(images)
+    sets = [a_set([1, 0, 1], name) for name in ("clean", "un", "nun")]
+
+    def measure(depends=None):
+        calls.clear()
+        return evaluation.records(predict, sets, path, depends, say=lambda _: None), len(calls)
+    most = 2
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    first = evaluation.read_records(path)
+    with open(path, "a") as file:
+        file.write('{"set": "nun", "cou')  # the process was killed while it wrote
+    most = 9
+    whole, done = measure()
+    assert whole[:2] == first and done == 1
+    assert measure() == (whole, 0)
+    assert measure(depends=lambda name: "another model")[1] == 3
+    assert measure(depends=lambda name: "another model")[1] == measure()[1] == 0
+
+
+def test_a_mask_leaves_only_the_classes_that_occur():
+    masked = evaluation.masked(lambda images: tf.constant([[3.0, 1.0, 2.0, 0.0]] * 4), (1, 2))
+    found = scoring.score(masked(np.zeros([4, 8, 8, 1])).numpy(), np.array([2, 2, 1, 2]), keep=True)
+    assert found["correct"] == 3
+    np.testing.assert_allclose(evaluation.confidences(found), 1 / (1 + np.exp(-1)), rtol=1e-6)
+    np.testing.assert_array_equal(evaluation.correctness(found), [True, True, False, True])
+
+
+@pytest.mark.parametrize("predict, message", [
+    (lambda x: tf.zeros([len(x)]), "Expected logits"), (lambda x: tf.fill([len(x), 3], np.nan), "finite"),
+    (always(0, classes=2), "labels in 0..1")])
+def test_models_that_do_not_fit_are_refused(predict, message):
+    with pytest.raises(ValueError, match=message):
+        of(predict, [a_set([0, 1, 2])])
+
+
+def test_an_empty_set_and_unknown_words_are_refused():
+    empty = dataclasses.replace(a_set([0]), open=lambda: a_set([0]).open().take(0))
+    with pytest.raises(ValueError, match="Received none"):
+        of(always(0), [empty])
+    with pytest.raises(ValueError, match="Did you mean 'noise'"):
+        Measuring(evaluations=("noises",))
+    with pytest.raises(ValueError, match="subset >= 0"):
+        Measuring(subset=-1)
+    for floor in ("-0.1", "nan", "none"):
+        with pytest.raises(ValueError, match="Expected nun_floor to be auto or a number >= 0"):
+            Measuring(nun_floor=floor)
+
+
+def test_cards_tell_what_a_number_depends_on(source):
+    test, other, train = source(30, split="test"), source(31, split="test"), source(90)
+    every = Measuring(evaluations=("clean", "noise", "corruptions", "calibration"))
+    card = evaluation.card_of(test, every, train)
+    assert json.loads(json.dumps(card)) == card
+    assert card["corruptions"]["protocol"] == "cifar_c" and "16x16" in card["corruptions"]["constants"]
+    rounded = evaluation.card_of(test, dataclasses.replace(every, corruption_protocol="float"), train)
+    assert evaluation.difference("clean", card, rounded) == []
+    assert evaluation.difference("corruptions/mean15", card, rounded) == [("corruptions.protocol", "cifar_c", "float")]
+    assert ("data.pictures", 30, 31) in evaluation.difference("clean", card, evaluation.card_of(other, every, train))
+    assert evaluation.difference("nun", card, evaluation.card_of(test, every, other))[0][0] == "noise.deviations_of"
+    assert evaluation.difference("clean", None, card) == []
+
+
+def test_the_floor_of_nun_is_a_setting_that_the_card_names(source):
+    """A constant location gives the default of 0.1, which cards do not name: those before the setting have it too."""
+    varying, test = source(90), source(30, split="test")
+    constant = dataclasses.replace(varying, images=np.concatenate([np.zeros_like(varying.images[:, :1]), varying.images[:, 1:]], axis=1))
+    for train, text, floor in ((varying, "auto", 0.0), (varying, "0.1", 0.1), (constant, "auto", 0.1), (constant, "0.02", 0.02)):
+        measuring = Measuring(evaluations=("noise",), nun_floor=text)
+        deviation = (train.images / 255.0).std(axis=0).mean(axis=-1)
+        expected = corruptions.nonuniform_probabilities(deviation, floor=floor)
+        np.testing.assert_allclose(evaluation.noise_probabilities(train, measuring), expected, rtol=1e-5)
+        card = evaluation.card_of(test, measuring, train)
+        assert card.get("nun", {"floor": 0.1})["floor"] == floor
+        usual = {name: part for name, part in card.items() if name != "nun"}
+        assert evaluation.difference("un", card, usual) == evaluation.difference("nun/floor_0.5", card, usual) == []
+        assert evaluation.difference("nun", card, usual) == ([("noise.floor", floor, None)] if floor != 0.1 else [])
+        images = np.stack([image for image, _ in evaluation.evaluation_sets(test, train, measuring)[1].open().unbatch().as_numpy_iterator()])
+        noised = corruptions.nonuniform_noise(test.images / np.float32(255), expected, seed=evaluation.NOISE_SEED, indices=test.positions)
+        np.testing.assert_allclose(images, noised, atol=1e-6)
+
+
+def test_requirements():
+    required = evaluation.requirements("corruptions/mean15>=0.7, flips/mean <= 0.1")
+    rows = [{"measure": "corruptions/mean15", "value": 0.65}, {"measure": "flips/mean", "value": 0.05}]
+    assert evaluation.shortfalls(rows, required) == ["  corruptions/mean15 is 0.6500, required >= 0.7"]
+    assert evaluation.shortfalls(rows, evaluation.requirements("corruptions/mean15>=.65,")) == []
+    for bad in ("clean", "clean>0.5", "clean>=half", "clean>=0.5;nun>=1"):
+        with pytest.raises(ValueError, match="Expected --require"):
+            evaluation.requirements(bad)
+    with pytest.raises(ValueError, match="Did you mean 'flips/mean'"):
+        evaluation.shortfalls(rows, evaluation.requirements("flip/mean<=1"))
+
+
+def test_a_set_written_to_disk_is_the_one_that_is_made_on_the_fly(source, tmp_path):
+    whole = source(20, split="test")
+    test, measuring = whole.subset(np.arange(1, 20, 2)), Measuring(evaluations=("corruptions",))
+    chosen = ("shot_noise", "fog", "pixelate")
+    recipe = corrupted_datasets.Recipe(evaluation.NOISE_SEED, protocol=measuring.protocol(test.image_shape))
+    corrupted_datasets.write(lambda: test, str(tmp_path), corrupted_datasets.Writing(corruptions=chosen, block=4), recipe)
+    stored = dataclasses.replace(measuring, corruptions_from=str(tmp_path))
+    on_the_fly = {one.name: one for one in evaluation.evaluation_sets(test, None, measuring)}
+    from_disk = evaluation.evaluation_sets(test, None, stored)
+    assert [one.name for one in from_disk] == [f"corruptions/{name}/{s}" for name in chosen for s in range(1, 6)]
+    for one in from_disk[::2]:
+        for (images, labels), (expected, truth) in zip(one.open(), on_the_fly[one.name].open()):
+            np.testing.assert_allclose(images, expected, atol=1e-6)
+            np.testing.assert_array_equal(labels, truth)
+    cards = [evaluation.card_of(test, how, None)["corruptions"] for how in (measuring, stored)]
+    assert cards[0] == cards[1] and cards[0]["seed"] == evaluation.NOISE_SEED

@@ -1,0 +1,86 @@
+"""Per-image results are found in the records of an evaluation, and only in its own."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import corruptions, evaluation, metrics
+from tf_robust.experiments import comparison
+from tf_robust.utils.files import write_json
+
+
+def model(threshold):
+    """Three classes, by the brightness of the thirds of an image."""
+    def predict(images):
+        thirds = tf.reduce_mean(tf.reshape(images[:, :15], [-1, 3, 5 * 16]), axis=2)
+        return thirds + tf.constant([0.0, 0.0, threshold])
+    return predict
+
+
+@pytest.fixture
+def measured(source, tmp_path, monkeypatch):
+    """(row, threshold, count=60) -> an evaluation of such a model, its records below tmp_path/row."""
+    monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("contrast", "pixelate")})
+    measuring = evaluation.Measuring(evaluations=("clean", "corruptions", "perturbations"), sequences="cifar_p")
+
+    def measure(row, threshold, count=60):
+        test, digest, told = source(count, split="test"), f"digest {threshold}", {"input_range": "0,1"}
+        card = evaluation.card_of(test, measuring, None)
+        sets = [one for one in evaluation.evaluation_sets(test, None, measuring) if not one.name.startswith("flips/")
+                or one.name == "flips/gaussian_noise"]
+        records = evaluation.records(model(threshold), sets, str(tmp_path / row / "measured.jsonl"),
+                                     lambda name: evaluation.dependencies(digest, told, card, name), say=lambda _: None)
+        rows = evaluation.rows_of(records, measuring)
+        return {"row": row, "seed": 0, "method": "m", "data": "tiny", "model": "m", "split": "test", "card": card, "commit": "c",
+                "rows": [vars(one) for one in rows], "saved_model": str(tmp_path / row / "saved_model"), "model_digest": digest,
+                "interface": told}
+    return measure
+
+
+def test_means_over_images_are_the_measures(measured, tmp_path):
+    found = measured("xe", 0.45)
+    reader = evaluation.PerImage(lambda _: str(tmp_path / "xe"))
+    kinds = {}
+    for row in found["rows"]:
+        result = reader(found, row["measure"])
+        kinds[row["measure"]] = result and result[1].dtype.name
+        if result:
+            assert len(result[1]) == 60 and result[1].mean() == pytest.approx(row["value"]), row["measure"]
+    assert kinds.pop("clean") == "bool" and kinds.pop("flips/gaussian_noise") == "float64"
+    assert kinds == {f"corruptions/{name}{end}": "bool" if end else "float64" for name in ("contrast", "pixelate")
+                     for end in ("", *(f"/{s}" for s in range(1, 6)))}
+    others = [{**r, "set": f"flips/{name}", "depends": r["depends"]} for name in metrics.PERTURBATIONS
+              for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl")) if r["set"] == "flips/gaussian_noise"]
+    rates = {row.measure: row.value for row in evaluation.rows_of(others, evaluation.Measuring(evaluations=("perturbations",)), True)}
+    reader._records = lambda _: {record["set"]: record for record in others}
+    for measure, value in rates.items():
+        assert reader({**found, "card": {**found["card"], "flips": {}}}, measure)[1].mean() == pytest.approx(value), measure
+    del reader._records
+    labelled = {**found, "rows": []}
+    assert reader(labelled, "label_fraction_0.1/clean")[1].tolist() == reader(found, "clean")[1].tolist()
+    for old in ({"model_digest": "another"}, {"card": None}, {"interface": {}}):
+        assert reader({**found, **old}, "clean") is None
+    assert reader({name: value for name, value in found.items() if name != "model_digest"}, "clean") is None
+    assert evaluation.PerImage(lambda _: str(tmp_path))(found, "clean") is None  # no records there
+
+
+def test_a_report_tests_what_was_measured_on_the_same_images(measured, tmp_path, capsys):
+    runs = [measured("xe", 0.45), measured("fcl", 0.5)]
+    table = comparison.write_report(str(tmp_path / "report"), runs, title="T", command="c")
+    reader = evaluation.PerImage(lambda one: str(tmp_path / one["row"]))
+    for entry in (e for e in table["rows"] if e["row"] == "fcl"):
+        results = [reader(one, entry["measure"]) for one in runs[::-1]]
+        assert entry["difference"]["images"] == (metrics.paired_difference(*(values for _, values in results)) if results[0] else None)
+    assert "paired tests over the same 60 images" in capsys.readouterr().out
+    assert "McNemar" in (tmp_path / "report" / "report.md").read_text()
+    digests = {reader(one, "clean")[0] for one in (*runs, {**runs[0], "row": "xe"})}
+    assert len(digests) == 1 and reader(measured("more", 0.45, 90), "clean")[0] not in digests
+
+
+def test_an_evaluation_with_them_is_as_the_schema_says(measured, tmp_path):
+    path = str(tmp_path / "evaluation.json")
+    write_json(path, measured("xe", 0.45))
+    assert evaluation.read_evaluation(path)["model_digest"] == "digest 0.45"
+    flips = next(r for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl")) if r["set"] == "flips/gaussian_noise")
+    each = evaluation.scoring.decoded(flips["flips"], np.uint16)
+    assert each.sum() == pytest.approx(flips["flip_probability"] * 60 * (flips["frames"] - 1)) and each.any()

@@ -1,0 +1,67 @@
+"""Several processes with one command share what is to be measured; where one is killed the other does the rest."""
+
+import json
+import subprocess
+import sys
+import time
+
+from tf_robust import cli
+from tf_robust.evaluation import read_records
+from tf_robust.evaluation.claims import Claims
+
+
+MEASURE = """
+import json, sys, time
+import numpy as np
+import tensorflow as tf
+from tf_robust import evaluation
+def predict(images):
+    time.sleep(0.05)
+    return tf.one_hot(tf.cast(images[:, 0, 0, 0] * 10, tf.int32), 10)
+def a_set(number):
+    images = np.random.RandomState(number).rand(20, 2, 2, 1).astype(np.float32)
+    return evaluation.EvaluationSet(f"set_{number}", lambda: tf.data.Dataset.from_tensors((images, tf.zeros([20], tf.int64))))
+found = evaluation.records(predict, [a_set(number) for number in range(60)], sys.argv[1], say=lambda line: print(line, flush=True))
+print(json.dumps(found))
+"""
+
+
+def measuring(path, output):
+    with open(output, "w") as file:
+        return subprocess.Popen([sys.executable, "-c", MEASURE, path], stdout=file, stderr=subprocess.DEVNULL, cwd=cli.ROOT)
+
+
+def test_processes_share_the_sets_also_those_of_one_that_is_killed(tmp_path):
+    path, outputs = str(tmp_path / "measured.jsonl"), [tmp_path / f"output_{worker}" for worker in range(3)]
+    workers = [measuring(path, output) for output in outputs]
+    while not all(output.read_text() for output in outputs):  # until all are at it
+        assert all(worker.poll() is None for worker in workers)
+        time.sleep(0.02)
+    workers[0].kill()
+    assert [worker.wait(300) for worker in workers][1:] == [0, 0]
+    names = [found["set"] for found in read_records(path)]
+    assert sorted(names) == sorted(f"set_{number}" for number in range(60))  # each once
+    said = [output.read_text().splitlines() for output in outputs]
+    measured = [sum("20 pictures" in line for line in lines) for lines in said]
+    assert min(measured) > 0 and sum(measured) in (59, 60)  # one may have been killed between writing a line and saying so
+    first, second = (json.loads(lines[-1]) for lines in said[1:])
+    assert first == second and [record["set"] for record in first] == [f"set_{number}" for number in range(60)]
+    alone = measuring(str(tmp_path / "alone.jsonl"), tmp_path / "output_alone")
+    assert alone.wait(300) == 0 and json.loads((tmp_path / "output_alone").read_text().splitlines()[-1]) == first
+
+
+def test_a_name_is_taken_by_one_process_until_it_is_given_back_or_the_process_ends(tmp_path):
+    path = str(tmp_path / "new" / "lock")
+    ours = Claims(path)
+    code = ("import sys; from tf_robust.evaluation.claims import Claims; claims = Claims(sys.argv[1])\n"
+            "with claims.taken('a') as a, claims.taken('b') as b: print(a, b, flush=True); sys.stdin.read()")
+    with ours.taken("a") as first:
+        other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                 cwd=cli.ROOT)
+        assert first and other.stdout.readline().split() == ["False", "True"]
+    with ours.taken("a") as again, ours.taken("b") as theirs:
+        assert again and not theirs
+    other.kill()
+    other.wait()
+    with ours.taken("b") as freed:
+        assert freed

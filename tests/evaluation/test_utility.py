@@ -1,0 +1,81 @@
+"""The evaluation `utility` against NumPy: a softmax regression, whose contextual utility is known."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+
+from tf_robust import data, evaluation, report
+from tf_robust.data.corner_digits import CANVAS, CORNER_SIZE
+from tf_robust.experiments import figures
+
+MEASURING = evaluation.Measuring(evaluations=("clean", "utility"))
+WEIGHTS = np.random.RandomState(0).normal(size=(CANVAS * CANVAS, 15)) * np.linspace(0.1, 2, 15)
+
+
+def predict(images):
+    return tf.reshape(images, [-1, CANVAS * CANVAS]) @ tf.constant(WEIGHTS, tf.float32)
+
+
+def expected_utilities(images, labels):
+    """|sum over classes of (p_c - y_c) W_c|: [N, 28, 28]."""
+    probabilities = scipy.special.softmax(images.reshape(-1, CANVAS * CANVAS) @ WEIGHTS, axis=1)
+    return np.abs((probabilities - np.eye(15)[labels]) @ WEIGHTS.T).reshape(-1, CANVAS, CANVAS)
+
+
+def in_corners(utilities):
+    size = CORNER_SIZE
+    return np.mean([utilities[:, top:top + size, left:left + size] for top in (0, CANVAS - size) for left in (0, CANVAS - size)])
+
+
+def in_center(utilities):
+    kept = np.ones((CANVAS, CANVAS), bool)
+    for rows in (slice(CORNER_SIZE), slice(-CORNER_SIZE, None)):
+        for columns in (slice(CORNER_SIZE), slice(-CORNER_SIZE, None)):
+            kept[rows, columns] = False
+    return utilities[:, kept].mean()
+
+
+def test_measures_are_those_of_numpy():
+    source = data.open_source("synthetic_digits", "test")
+    found = {row.measure: row for row in evaluation.evaluate(predict, source, None, MEASURING, say=lambda _: None)}
+    images, labels = source.images / 255.0, source.labels
+    guesses = np.argmax(images.reshape(len(images), -1) @ WEIGHTS, axis=1)
+    rare = labels >= 10
+    assert found["bal/rare"].count == rare.sum() == 500
+    assert found["bal/rare"].value == pytest.approx(np.mean(guesses[rare] == labels[rare]), abs=2e-3)
+    assert found["bal"].value == pytest.approx(np.mean(guesses == labels), abs=2e-3)
+    utilities = expected_utilities(images, labels)
+    for name, digits in (("informative", range(5)), ("uninformative", range(5, 10))):
+        parts = [utilities[labels % 10 == digit] for digit in digits]
+        expected = np.mean([in_corners(part) for part in parts]) / np.mean([in_center(part) for part in parts])
+        assert found[f"utility/corner_{name}"].value == pytest.approx(expected, rel=1e-4)
+    assert report.tables.lower_is_better("utility/corner_uninformative") and not report.tables.lower_is_better("utility/corner_informative")
+
+
+def test_digits_without_images_or_utility_are_left_out():
+    source = data.open_source("synthetic_digits", "test")
+    alone = dataclasses.replace(source, images=source.images[source.labels == 3], labels=source.labels[source.labels == 3])
+    record = evaluation.utility.measure(predict, evaluation.EvaluationSet("utility", lambda: data.evaluation_batches(alone)))
+    assert record["count"] == 100 and [value is not None for value in record["corner"]] == [digit == 3 for digit in range(10)]
+    expected = expected_utilities(alone.images / 255.0, alone.labels)
+    assert evaluation.utility.ratios(record) == {"corner_informative": pytest.approx(in_corners(expected) / in_center(expected), rel=1e-4)}
+    assert evaluation.utility.ratios({"corner": [0.0] * 10, "center": [0.0] * 10}) == {}
+
+
+def test_figure_4_has_the_numbers_of_the_measure(monkeypatch):
+    source, drawn = data.open_source("synthetic_digits", "test"), []
+    monkeypatch.setattr(report, "utility_by_class", lambda path, images, utilities, captions: drawn.append(captions))
+    figures.utility("folder", predict, source)
+    images, labels = evaluation.first_pictures(source, figures.UTILITY_PICTURES)
+    utilities = expected_utilities(images.astype(np.float64), labels)
+    for digit, caption in enumerate(drawn[0]):
+        chosen = utilities[labels % 10 == digit]
+        assert caption == f"class {digit}: corners {in_corners(chosen) / in_center(chosen):.2f}"
+
+
+def test_other_images_are_refused(source):
+    with pytest.raises(ValueError, match="Expected corner digits .* Received: tiny with 3 classes"):
+        evaluation.evaluation_sets(source(), None, MEASURING)

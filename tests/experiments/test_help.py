@@ -1,0 +1,24 @@
+import itertools
+
+from tf_robust import attacks, cli, corruptions, methods, models
+from tf_robust.data.augment import VIEWS
+from tf_robust.experiments.help import _GROUPS, help_text, listing
+
+
+def test_the_list_names_everything_there_is_with_a_word_on_it():
+    lines = listing(cli.ROOT).splitlines()
+    said = {line.split()[0].rstrip("*"): line.split()[1:] for line in lines if line.startswith("  ")}
+    known = (methods.METHODS, models.MODELS, attacks.ATTACKS, VIEWS, corruptions.CORRUPTIONS, ("synthetic_digits", "flags/fcl/table1"))
+    for name in itertools.chain(*known):
+        assert said[name], name
+    assert said["flags/fcl/table1"][-2:] == ["(8", "rows)"] and max(map(len, lines)) <= 118
+
+
+def test_help_is_short_and_names_flags_that_exist():
+    values = cli.flags.FlagValues()
+    names = cli.define_flags(values)
+    text = help_text(values)
+    assert len(text.splitlines()) < 70 and max(map(len, text.splitlines())) <= 118
+    told = {word.lstrip("-").split("=")[0] for line in text.splitlines() if line.startswith("  --") for word in line.split()[:1]}
+    assert told == {name for group in _GROUPS.values() for name in group} <= set(names)
+    assert "--epochs=10 " in text and "--list " in text and "--attack_queries" in text and "fcl (1" in text

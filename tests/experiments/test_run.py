@@ -1,0 +1,117 @@
+"""Runs as the command line makes them, without the command line."""
+
+import contextlib
+import json
+import subprocess
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import evaluation, models
+from tf_robust.experiments import workdir
+from tf_robust.experiments.config import Settings
+from tf_robust.experiments.run import Run, check_fit
+from tf_robust.saved_models import export, loading
+from tf_robust.training import loop
+from tf_robust.utils import environment
+
+HYPERPARAMETERS = {"cross_entropy": {}, "fcl": {"k": 100, "weight": 0.5}}
+
+
+def run_of(method, **settings):
+    """LeNet on 64 digits in one batch: a step is an epoch, so that the history holds every step."""
+    settings = Settings(data="digits", train_examples=64, batch_size=64, epochs=4, method=method, **settings)
+    return Run(settings, evaluation.Measuring(), {"method": HYPERPARAMETERS[method], "augmentations": {}},
+                          flags={}, defaults={}, row=method, seed=0)
+
+
+def test_mixed_precision_is_that_of_a_run():
+    for mixed in (False, True):
+        run = run_of("cross_entropy", mixed_precision=mixed)
+        method = run.method(run.source("train"))
+        assert keras.config.dtype_policy().name == "float32"  # as before
+        assert {layer.compute_dtype for layer in method.classifier.layers[1:-2]} == {"bfloat16" if mixed else "float32"}
+        assert {weight.dtype for weight in method.classifier.variables} == {"float32"}
+
+
+def test_a_run_begins_with_the_encoder_of_its_own_seed(tmp_path):
+    shape = run_of("cross_entropy").source("train").image_shape
+    encoders = {seed: models.build("lenet", shape, 10, seed=seed + 7) for seed in (0, 1)}
+    for seed, encoder in encoders.items():
+        export.export(encoder, str(tmp_path / "encoder" / f"seed_{seed}" / "saved_model"), {})
+    run = run_of("cross_entropy", init_from=f"{tmp_path}/encoder/seed_{{seed}}")
+    for seed, encoder in encoders.items():
+        begun = Run(run.settings, run.measuring, run.hyperparameters, {}, {}, "row", seed).method(run.source("train")).classifier
+        for ours, theirs in zip(begun.variables[:-2], encoder.variables):
+            np.testing.assert_array_equal(ours, theirs)
+    absent = Run(run.settings, run.measuring, run.hyperparameters, {}, {}, "row", 2)
+    with pytest.raises(FileNotFoundError, match=f"Received: {tmp_path}/encoder/seed_2, .* Try: .*--mode=train "
+                                                f"--flagfile=TABLE/encoder.flags --seeds=2 --workdir={tmp_path}/encoder/seed_2"):
+        absent.method(run.source("train"))
+
+
+def test_what_xla_compiles_trains_and_gathers_no_statistics(tmp_path):
+    run = run_of("fcl", jit_compile=True)
+    run.train(str(tmp_path))
+    plain = run_of("fcl")
+    plain.train(str(tmp_path / "plain"))
+    compiled, uncompiled = (json.loads((folder / "history.json").read_text()) for folder in (tmp_path, tmp_path / "plain"))
+    assert [entry["total"] for entry in compiled] == [pytest.approx(entry["total"], rel=1e-3) for entry in uncompiled]
+    run = run_of("fcl", jit_compile=True, synchronize_batch_norm=True)
+    with pytest.raises(ValueError, match="Expected jit_compile=false with synchronize_batch_norm"):
+        run.method(run.source("train"))
+
+
+def test_what_is_trained_in_one_go_has_no_batches_and_is_trained_once(tmp_path, monkeypatch):
+    settings = Settings(data="digits", train_examples=50, batch_size=128, method="linear_probe")
+    run = Run(settings, evaluation.Measuring(), {"method": {"solver": "lbfgs", "weight_decay": 0.001}, "augmentations": {}},
+                         flags={}, defaults={}, row="probe", seed=0)
+    with contextlib.suppress(OSError), workdir.claimed(str(tmp_path), {"seed": "0"}):
+        first = run.train(str(tmp_path))
+        raise OSError("measuring failed")
+    with pytest.raises(ValueError, match="seed: 0 there, 1 now"), workdir.claimed(str(tmp_path), {"seed": "1"}):
+        pass
+    monkeypatch.setattr(loop, "fit", lambda *_, **__: pytest.fail("what was exported was trained again"))
+    assert first.steps == 1 and run.train(str(tmp_path)) == first
+
+
+@pytest.mark.parametrize("classes, said", [
+    (5, ""), ({"a": 1}, ""), (list("012"), "7 differ, the first None and '3'"), ([*range(10)], "10 differ, the first 0 and '0'"),
+    (list("0123456789"), "")])
+def test_what_the_card_of_a_model_has_as_classes_is_compared_where_it_can_be(classes, said, capsys):
+    source = run_of("cross_entropy").source("test")
+    predict = types.SimpleNamespace(check_pictures=lambda _: None, num_classes=None, path="model", card={"classes": classes})
+    check_fit(predict, source)
+    out = capsys.readouterr().out
+    assert said in out and bool(said) == bool(out)
+
+
+def test_a_run_in_mixed_precision_leaves_float32_weights_and_logits(tmp_path):
+    run = run_of("fcl", mixed_precision=True)
+    source = run.source("train")
+    run.train(str(tmp_path))
+    losses = [entry["total"] for entry in json.loads((tmp_path / "history.json").read_text())]
+    assert len(losses) == 4 and np.isfinite(losses).all() and losses[-1] < losses[0]
+    classify = loading.load_classifier(str(tmp_path / "saved_model"))
+    weights = classify.loaded.signatures["serving_default"].variables
+    assert len(weights) == 10 and {weight.dtype for weight in weights} == {tf.float32}
+    outputs = classify.loaded.signatures["serving_default"](images=tf.constant(source.images / np.float32(255)))
+    assert {outputs[name].dtype for name in export.OUTPUTS} == {tf.float32}
+    assert np.mean(classify(source.images / np.float32(255)).numpy().argmax(axis=1) == source.labels) > 0.3
+
+
+def test_the_commit_says_of_changes_but_not_of_renewed_results(tmp_path, monkeypatch):
+    for name in ("tf_robust/utils/environment.py", "results/all.md"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("before")
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", "m"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True)
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "tf_robust" / "utils" / "environment.py"))
+    (tmp_path / "results/all.md").write_text("after")
+    head = environment.commit()
+    assert len(head) == 12
+    (tmp_path / "tf_robust/utils/environment.py").write_text("after")
+    assert environment.commit() == head + "+changes"

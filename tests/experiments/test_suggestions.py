@@ -1,0 +1,95 @@
+"""The commands that are printed at the end of a run can be copied: they carry every flag that they need."""
+
+import json
+import os
+import re
+import shlex
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.test_cli import little_drawn, main  # noqa: F401
+
+SMALL = ["--model=lenet", "--epochs=1", "--batch_size=8", "--evaluations=clean", "--attack_radii=linf_8/255", "--attack=pgd"]
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory):
+    """Data whose images and labels depend on many flags, in a folder whose name has to be quoted."""
+    root = tmp_path_factory.mktemp("some data")
+    for label, gray in (("dark", 40), ("light", 200)):
+        os.makedirs(root / "images" / label)
+        for i in range(20):
+            Image.fromarray(np.full((20 + i % 3, 18, 3), gray + i, np.uint8)).save(root / "images" / label / f"{i}.png")
+    (root / "label map.txt").write_text("dark 1\nlight 0\n")
+    return [f"--data=folder:{root}/images", "--image_size=16", "--image_fit=pad", f"--label_map={root}/label map.txt",
+            "--validation_share=0.2", "--subset=6", "--evaluation_split=validation"]
+
+
+def printed(capsys, purpose):
+    """The words of the command for a purpose, without `python run_experiment.py`."""
+    text = capsys.readouterr().out
+    command, = re.findall(rf"^(?:Next:|) +{purpose}:\n +(.*)$", text, re.MULTILINE)
+    words = shlex.split(command)
+    assert words[:2] == ["python", "run_experiment.py"], text
+    return words[2:]
+
+
+def read(*path):
+    with open(os.path.join(*path)) as file:
+        return json.load(file)
+
+
+@pytest.fixture
+def run(flags, tmp_path, capsys):
+    folder = str(tmp_path / "a run")
+    main(*flags, *SMALL, f"--workdir={folder}")
+    return folder
+
+
+def test_after_a_run(run, flags, capsys):
+    main(*printed(capsys, "measure more of a model"), "--evaluations=clean,noise")  # attacks take long
+    measured, before = read(run, "measured", "evaluation.json"), read(run, "evaluation.json")
+    assert measured["rows"][0] == before["rows"][0] and measured["card"]["data"] == before["card"]["data"]
+    assert measured["rows"][0]["count"] == 6 and {row["measure"] for row in measured["rows"]} == {"clean", "un", "nun"}
+    main(*printed(capsys, "compare it with the runs beside it"), f"--workdir={run}/compared")
+    assert os.path.exists(os.path.join(run, "compared", "report.html"))
+
+
+def test_after_a_corrupted_set_is_written(run, flags, tmp_path, capsys):
+    capsys.readouterr()
+    main("--mode=corrupt", *flags, "--corruptions=contrast", f"--workdir={tmp_path}/corrupted set")
+    words = printed(capsys, "measure a model on it")
+    main(*[f"--saved_model={run}" if word == "--saved_model=DIR" else word for word in words], f"--workdir={tmp_path}/measured")
+    found = read(tmp_path, "measured", "evaluation.json")
+    assert {"clean", "corruptions/contrast"} <= {row["measure"] for row in found["rows"]} and found["rows"][0]["count"] == 6
+
+
+def test_after_training_alone(flags, tmp_path, capsys):
+    main("--mode=train", *flags, *SMALL, f"--workdir={tmp_path}/a run")
+    main(*printed(capsys, "measure it"))
+    assert read(tmp_path, "a run", "measured", "evaluation.json")["rows"][0]["count"] == 6
+
+
+def test_after_a_sweep(flags, tmp_path, capsys):
+    main(*flags, *SMALL, "--sweep=learning_rate=0.003", f"--workdir={tmp_path}/a sweep")
+    words = printed(capsys, "train it with more seeds")
+    assert "--learning_rate=0.003" in words and "--seeds=0,1,2" in words
+    main(*words, "--seeds=4")
+    assert "--learning_rate=0.003\n" in (tmp_path / "a sweep" / "chosen" / "flags.txt").read_text()
+
+
+def test_where_the_data_are_is_carried(tmp_path, capsys):
+    """A data set that is found by --data_dir alone."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+    features = tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(16, 16, 1)),
+                                           "label": tfds.features.ClassLabel(num_classes=2)})
+    images = tf.data.Dataset.from_tensor_slices({"image": np.zeros([16, 16, 16, 1], np.uint8), "label": np.arange(16) % 2})
+    tfds.dataset_builders.store_as_tfds_dataset(name="there", version="1.0.0", features=features, data_dir=str(tmp_path / "some where"),
+                                                split_datasets={"train": images, "test": images})
+    main("--mode=train", "--data=there", f"--data_dir={tmp_path}/some where", *SMALL, f"--workdir={tmp_path}/run")
+    words = printed(capsys, "measure it")
+    assert f"--data_dir={tmp_path}/some where" in words
+    main(*words)

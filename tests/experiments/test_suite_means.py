@@ -1,0 +1,123 @@
+"""Means over the data sets of several suites, beside what the paper prints as its Average."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from tests.test_cli import little_drawn, main, read  # noqa: F401
+from tf_robust import cli, evaluation, metrics
+from tf_robust.evaluation import scoring
+from tf_robust.experiments import suite_means, suites
+
+FOLDER = "flags/urrl/table2"
+
+
+def means_of(folder=FOLDER, home=cli.ROOT):
+    here, rows, table = suites.table_of(folder, home)
+    assert rows == table["rows"]
+    return suite_means.SuiteMeans(here, table, home)
+
+
+def test_the_printed_average_is_the_mean_of_the_twelve():
+    means = means_of()
+    assert len(means.suites) == 12
+    printed, twelve = means.paper(means.suites), {}
+    for row in means.table["rows"]:
+        for measure in ("clean", "robust/pgd"):
+            twelve[row, measure] = np.mean([means.suites[name]["paper"][row][chosen[measure]][0]
+                                            for name, chosen in means.table["suites"].items()])
+    odd = {key for key, value in twelve.items() if abs(value - printed[key[0]][key[1]][0]) > 0.00006}
+    assert odd == {("moco_v2_sr", "clean")} and twelve["moco_v2_sr", "clean"] == pytest.approx(0.7790, abs=1e-4)  # as the notes say
+    two = {"table2_cars": [], "table2_cifar10": []}
+    assert means.paper(two)["urrl"] == {"clean": [pytest.approx((0.8991 + 0.9734) / 2), None],
+                                        "robust/pgd": [pytest.approx((0.2283 + 0.3985) / 2), None]}
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two suites of two data sets, three rows and two seeds; (folder of their table, {(suite, row, seed): [correct, attacked]})."""
+    home, values = tmp_path / "flags", {}
+    random = np.random.RandomState(0)
+    for suite, dataset, count in (("a", "digits", 60), ("b", "folder:birds", 90)):
+        os.makedirs(home / suite)
+        for number, row in enumerate(("plain", "better", "half")):
+            (home / suite / f"{row}.flags").write_text(f"--data={dataset}\n")
+            for seed in range(2):
+                if (suite, row, seed) == ("b", "half", 1):
+                    continue
+                folder = tmp_path / "runs" / suite / row / f"seed_{seed}"
+                os.makedirs(folder)
+                right = values[suite, row, seed] = [random.rand(count) < chance + 0.2 * number for chance in (0.7, 0.3)]
+                card = {"data": {"name": dataset, "split": "test", "pictures": count, "fingerprint": suite, "picture_shape": [8, 8, 1]},
+                        "robust_pgd": {"seed": 15}}
+                sets = dict(zip(("clean", f"robust/pgd/l2_{number_of(suite)}"), right))
+                records = [{"set": name, "depends": evaluation.record_key(evaluation.dependencies("m", {}, card, name)), "count": count,
+                            "which": scoring.encoded(np.packbits(bits))} for name, bits in sets.items()]
+                (folder / "measured.jsonl").write_text(
+                    "".join(json.dumps({**r, "crc32": scoring._crc32(r)}) + "\n" for r in records))
+                rows = [vars(evaluation.Row.of(name, int(bits.sum()), count)) for name, bits in sets.items()]
+                (folder / "evaluation.json").write_text(json.dumps({
+                    "row": row, "seed": seed, "method": "m", "data": dataset.replace("folder:", "folder:/somewhere/"), "model": "m",
+                    "split": "test", "card": card, "rows": rows, "commit": "c", "model_digest": "m", "interface": {},
+                    "saved_model": str(folder / "saved_model")}))
+        paper = {"plain": {"clean": [0.8, None]}, "better": {"clean": [0.9 if suite == "a" else 0.7, None]}}
+        (home / suite / "suite.json").write_text(json.dumps({"paper": paper}))
+    os.makedirs(home / "mean")
+    (home / "mean" / "suite.json").write_text(json.dumps({
+        "title": "Mean of two", "baseline": "plain", "rows": ["plain", "better", "half"], "paper": {"better": {"clean": [0.81, None]}},
+        "suites": {suite: {"clean": "clean/per_class", "robust/pgd": f"robust/pgd/l2_{number_of(suite)}"} for suite in ("a", "b")}}))
+    return home / "mean", values
+
+
+def number_of(suite):
+    return {"a": "0.5", "b": "0.0625"}[suite]
+
+
+def test_a_report_over_suites_has_the_means_and_the_papers_beside_them(runs, tmp_path, capsys):
+    folder, values = runs
+    main("--mode=report", f"--suite={folder}", f"--runs={tmp_path}/runs/*/*/*", f"--workdir={tmp_path}/out")
+    entries = {(e["row"], e["measure"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
+    for (row, measure), entry in entries.items():
+        place = ("clean", "robust/pgd").index(measure)
+        expected = [np.mean([values[suite, row, seed][place].mean() for suite in "ab"]) for seed in entry["seeds"]]
+        np.testing.assert_allclose(entry["values"], expected)
+        assert entry["seeds"] == ([0] if row == "half" else [0, 1])
+    assert set(entries) == {(row, measure) for row in ("plain", "better", "half") for measure in ("clean", "robust/pgd")}
+    assert entries["better", "clean"]["paper"] == [0.81, None] and entries["plain", "clean"]["paper"] is None
+    said = capsys.readouterr().out
+    assert "half, seed 1, is left out: it was not measured in b." in said and "Mean of two" in said
+    own = {(e["row"], e["measure"]): e["paper"] for e in read(tmp_path / "out" / "b" / "results.json")["rows"]}
+    assert own["better", "clean"] == [0.7, None] and own["plain", "clean"] == [0.8, None]
+    half = entries["half", "clean"]["difference"]  # one seed: the means of two independent suites
+    errors = [np.var(values[s, "half", 0][0].astype(int) - values[s, "plain", 0][0].astype(int)) / n for s, n in (("a", 60), ("b", 90))]
+    assert half["images"]["count"] == 150 and half["images"]["mean"] == pytest.approx(half["mean"])
+    assert (half["images"]["high"] - half["images"]["low"]) / 2 == pytest.approx(1.96 * np.sqrt(sum(errors)) / 2, rel=0.03)
+
+
+def test_fewer_suites_have_the_papers_mean_over_those(runs, tmp_path, capsys):
+    folder, _ = runs
+    main("--mode=report", f"--suite={folder}", f"--runs={tmp_path}/runs/a/*/*", f"--workdir={tmp_path}/out")
+    entries = {(e["row"], e["measure"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
+    assert entries["better", "clean"]["paper"] is None  # the suite prints `clean`, the mean takes `clean/per_class`
+    assert "The mean is over 1 of 2 data sets" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="averages over a, b. Try: --mode=suite"):
+        main("--mode=suite", f"--suite={folder}", f"--workdir={tmp_path}/out")
+    for path in (tmp_path / "runs" / "a").rglob("evaluation.json"):
+        path.write_text(path.read_text().replace('"digits"', '"letters"'))
+    with pytest.raises(ValueError, match="Expected runs on the data of these suites: digits, folder:birds. Received: letters"):
+        main("--mode=report", f"--suite={folder}", f"--runs={tmp_path}/runs/a/*/*", f"--workdir={tmp_path}/out")
+
+
+def test_means_of_independent_suites_have_the_error_of_their_sum():
+    random = np.random.RandomState(3)
+    parts = {"a": random.rand(40), "b": random.rand(90) / 3}
+    means = suite_means.SuiteMeans.__new__(suite_means.SuiteMeans)
+    means.table = {"suites": {name: {"m": "m"} for name in parts}}
+    one = {"parts": {name: {"rows": [{"measure": "m"}], "name": name} for name in parts}}
+    _, values = means.per_image(lambda part, _: ("digest", parts[part["name"]]))(one, "m")
+    found = metrics.paired_difference(values, np.zeros(130))
+    expected = np.sqrt(sum(part.var() / len(part) for part in parts.values())) / 2
+    assert found["mean"] == pytest.approx(np.mean([part.mean() for part in parts.values()]))
+    assert np.std(values, ddof=1) / np.sqrt(130) == pytest.approx(expected, rel=0.01)

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+import scipy.ndimage
+import tensorflow as tf
+
+from tf_robust.ops import filters
+
+RANDOM = np.random.RandomState(0)
+SHAPES = {"wide": (13, 20, 3), "gray": (9, 7, 1), "long": (70, 37, 3), "line": (1, 40, 1)}  # long: in several blocks
+shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+
+
+def pictures(shape, count=2):
+    """float32 [count, H, W, C] in [-1, 2): filters take any range."""
+    return RANDOM.uniform(-1, 2, size=(count, *shape)).astype(np.float32)
+
+
+def assert_near(ours, expected, tolerance=3e-6):
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=tolerance)
+
+
+def scipy_gaussian(images, sigma, **options):
+    return scipy.ndimage.gaussian_filter(images.astype(float), (0, sigma, sigma, 0), **options)
+
+
+@shapes
+@pytest.mark.parametrize("mode", ["nearest", "reflect"])
+@pytest.mark.parametrize("sigma", [0.24, 0.4, 1, 2.5, 6])  # 0.24: the radius is 1 by rounding only
+def test_gaussian_blur_equals_scipy(shape, sigma, mode):
+    images = pictures(shape)
+    assert_near(filters.gaussian_blur(images, sigma, mode=mode), scipy_gaussian(images, sigma, mode=mode, truncate=4))
+
+
+@pytest.mark.parametrize("truncate", [3, 6.0, 7])
+def test_gaussian_blur_ends_where_it_is_told(truncate):
+    images = pictures((40, 30, 1))
+    for sigma in (0.9, np.full(2, 0.9)):
+        ours = filters.gaussian_blur(images, sigma, truncate=truncate)
+        assert_near(ours, scipy_gaussian(images, 0.9, mode="nearest", truncate=truncate))
+
+
+@shapes
+@pytest.mark.parametrize("mode", ["nearest", "reflect"])
+def test_gaussian_blur_with_a_deviation_for_each_picture(shape, mode):
+    sigmas = np.array([0.0, 0.05, 0.4, 1.7, 5.0], np.float32)
+    images = pictures(shape, 5)
+    expected = [image if sigma == 0 else scipy_gaussian(image[None], sigma, mode=mode)[0]
+                for image, sigma in zip(images, sigmas)]
+    for given in (sigmas, list(sigmas), tf.constant(sigmas)):
+        assert_near(filters.gaussian_blur(images, given, mode=mode), expected)
+    assert_near(filters.gaussian_blur(images, tf.constant(1.7), mode=mode), scipy_gaussian(images, 1.7, mode=mode))
+
+
+def test_gaussian_blur_of_deviation_0_is_the_picture():
+    images = pictures((6, 5, 3))
+    for sigma in (0, 0.0, 0.1, [0.0, 0.1]):  # 0.1: a radius of 0
+        np.testing.assert_array_equal(filters.gaussian_blur(images, sigma), images)
+
+
+def test_gaussian_blur_refuses_other_borders():
+    with pytest.raises(ValueError, match="Expected mode 'nearest' or 'reflect'. Received: 'mirror'"):
+        filters.gaussian_blur(pictures((6, 5, 3)), 1.0, mode="mirror")
+
+
+@shapes
+def test_separable_multiplies_both_sides(shape):
+    rows, columns = (RANDOM.randn(side, side) * (abs(np.subtract.outer(range(side), range(side)) - 2) < 5)
+                     for side in shape[:2])
+    rows[3:4] = 0
+    images = pictures(shape)
+    assert_near(filters.separable(images, rows, columns), np.einsum("ih,nhwc,jw->nijc", rows, images, columns), 3e-5)
+
+
+@shapes
+@pytest.mark.parametrize("sides", [(3, 3), (1, 5), (7, 5), (9, 9), (3, 21), (15, 15)], ids=str)
+def test_correlate_equals_scipy(shape, sides):
+    images, kernel = pictures(shape), RANDOM.uniform(-1, 1, size=sides) / 10  # no symmetry that would hide a flip
+    expected = scipy.ndimage.correlate(images.astype(float), kernel[None, :, :, None], mode="mirror")
+    assert_near(filters.correlate(images, kernel), expected, 3e-5)
+
+
+def each_pixel_by_itself(image, radius, sigma, angle):
+    """Motion blur by its definition: ImageMagick's kernel of 2 ceil(radius) + 1 taps, coordinates clamped."""
+    height, width, _ = image.shape
+    count = 2 * int(np.ceil(radius)) + 1
+    x, y = count * np.sin(np.deg2rad(angle)), count * np.cos(np.deg2rad(angle))
+    weights = np.array([np.exp(-i**2 / (2 * sigma**2)) for i in range(count)])
+    blurred = np.zeros(image.shape)
+    for i in range(count):
+        right, down = (int(np.ceil(i * part / np.hypot(x, y) - 0.5)) for part in (y, x))
+        for h in range(height):
+            for w in range(width):
+                source = image[min(max(h + down, 0), height - 1), min(max(w + right, 0), width - 1)]
+                blurred[h, w] += weights[i] / weights.sum() * source
+    return blurred
+
+
+@pytest.mark.parametrize("shape", [(13, 20, 3), (9, 7, 1)], ids=str)
+@pytest.mark.parametrize("radius, sigma", [(6, 1), (4.5, 2.5), (15, 8), (0, 1)])
+def test_motion_blur_equals_each_pixel_by_itself(shape, radius, sigma):
+    angles = np.array([0, 17.3, 45, 80.1, 90, 133, 180, 200.5, -12.25, -45, -90, -100.7, -133, 271], np.float32)
+    images = pictures(shape, len(angles))
+    expected = [each_pixel_by_itself(image, radius, sigma, angle) for image, angle in zip(images, angles)]
+    assert_near(filters.motion_blur(images, radius, sigma, angles), expected, 5e-5)
+
+
+def test_motion_blur_looks_to_the_right_at_0_degrees_and_down_at_90():
+    point = np.zeros([4, 9, 11, 1], np.float32)
+    point[:, 4, 5] = 1
+    blurred = np.array(filters.motion_blur(point, 1, 2.0, tf.constant([0.0, 90.0, 180.0, -90.0])))[..., 0]
+    weights = np.exp(-np.arange(3)**2 / 8) / np.exp(-np.arange(3)**2 / 8).sum()
+    for image, line in zip(blurred, (blurred[0, 4, 5::-1], blurred[1, 4::-1, 5], blurred[2, 4, 5:], blurred[3, 4:, 5])):
+        assert_near(line[:3], weights, 1e-6)
+        assert_near(abs(image).sum(), 1, 1e-5)
+
+
+@pytest.mark.parametrize("radius, sigma, taps", [(6, 2, 9), (6, 1, 5), (15, 8, 31), (20, 15, 41)])
+def test_only_taps_that_weigh_nothing_are_left_out(radius, sigma, taps):
+    weights = np.exp(-np.arange(2 * radius + 1)**2 / (2 * sigma**2))
+    ours = filters.half_gaussian(radius, sigma)
+    assert len(ours) == taps and weights[taps:].sum() < 2e-5 * weights.sum()
+    np.testing.assert_allclose(ours, weights[:taps] / weights.sum(), rtol=2e-5)
+    np.testing.assert_allclose(ours.sum(), 1, rtol=1e-12)
+
+
+FILTERS = {
+    "gaussian": lambda images, i: filters.gaussian_blur(images, 1.5),
+    "gaussians": lambda images, i: filters.gaussian_blur(images, 0.45 * tf.cast(i, tf.float32)),
+    "motion": lambda images, i: filters.motion_blur(images, 6, 2, 30 * tf.cast(i, tf.float32)),
+    "direct": lambda images, i: filters.correlate(images, np.ones([5, 3]) / 14),
+    "frequencies": lambda images, i: filters.correlate(images, np.ones([11, 9]) / 98),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("shape", [(32, 32, 3), (45, 40, 1), (100, 70, 3)], ids=str)
+def test_a_picture_is_filtered_alike_alone_and_in_a_batch(name, shape):
+    images, indices = tf.constant(pictures(shape, 21)), tf.range(21)
+    together = FILTERS[name](images, indices)
+    specs = [tf.TensorSpec([None, *shape]), tf.TensorSpec([None], tf.int32)]
+    traced = tf.function(FILTERS[name], input_signature=specs)
+    assert traced.get_concrete_function().structured_outputs.shape[1:] == shape
+    for begin, end in ((0, 1), (20, 21), (0, 21), (3, 12)):
+        np.testing.assert_array_equal(FILTERS[name](images[begin:end], indices[begin:end]), together[begin:end])
+        np.testing.assert_array_equal(traced(images[begin:end], indices[begin:end]), together[begin:end])

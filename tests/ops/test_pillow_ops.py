@@ -1,0 +1,203 @@
+"""Every operation against Pillow itself. `by_pillow` is the oracle of tests/data/test_augmix.py too."""
+
+import PIL.Image
+import numpy as np
+import pytest
+import scipy.ndimage
+import tensorflow as tf
+from PIL import ImageEnhance, ImageOps
+
+from tf_robust.ops.pillow_ops import OPERATIONS
+
+
+def affine(coefficients):
+    """(picture, amount) -> Pillow's affine transform with `coefficients(amount)`."""
+    return lambda picture, amount: picture.transform(
+        picture.size, PIL.Image.Transform.AFFINE, coefficients(amount), resample=PIL.Image.Resampling.BILINEAR)
+
+
+PILLOW = {
+    "autocontrast": lambda picture, _: ImageOps.autocontrast(picture),
+    "equalize": lambda picture, _: ImageOps.equalize(picture),
+    "posterize": lambda picture, bits: ImageOps.posterize(picture, int(bits)),
+    "rotate": lambda picture, degrees: picture.rotate(degrees, resample=PIL.Image.Resampling.BILINEAR),
+    "solarize": lambda picture, threshold: ImageOps.solarize(picture, int(threshold)),
+    "shear_x": affine(lambda slope: (1, slope, 0, 0, 1, 0)),
+    "shear_y": affine(lambda slope: (1, 0, 0, slope, 1, 0)),
+    "translate_x": affine(lambda pixels: (1, 0, pixels, 0, 1, 0)),
+    "translate_y": affine(lambda pixels: (1, 0, 0, 0, 1, pixels)),
+    "color": lambda picture, factor: ImageEnhance.Color(picture).enhance(factor),
+    "contrast": lambda picture, factor: ImageEnhance.Contrast(picture).enhance(factor),
+    "brightness": lambda picture, factor: ImageEnhance.Brightness(picture).enhance(factor),
+    "sharpness": lambda picture, factor: ImageEnhance.Sharpness(picture).enhance(factor),
+    "invert": lambda picture, _: ImageOps.invert(picture),
+}
+TABLES = ("autocontrast", "equalize", "posterize", "solarize", "invert")  # integer look-ups: exact
+ENHANCERS = ("color", "contrast", "brightness", "sharpness")
+SHAPES = ((32, 32, 3), (32, 32, 1), (17, 23, 3), (23, 17, 1), (6, 41, 3))
+TINY = ((1, 1, 3), (1, 5, 1), (5, 1, 3), (2, 3, 3), (2, 2, 1), (3, 3, 3))
+operations = pytest.mark.parametrize("name", PILLOW)
+shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+
+def by_pillow(name, image, amount):
+    """[H, W, C] of whole numbers 0..255, C = 1 or 3, and Pillow's argument -> the same."""
+    levels = np.asarray(image).astype(np.uint8)
+    picture = PIL.Image.fromarray(levels[..., 0] if levels.shape[-1] == 1 else levels)
+    return np.asarray(PILLOW[name](picture, float(amount)), np.float32).reshape(levels.shape)
+
+
+def all_by_pillow(name, images, amounts):
+    return np.stack([by_pillow(name, image, amount) for image, amount in zip(images, amounts)])
+
+
+def pictures(shape, seed=0):
+    """Noise, smooth, dark, pale, flat, of two and of five levels, black and white: float32 [12, *shape]."""
+    random = np.random.RandomState(seed)
+    noise = random.randint(0, 256, size=(3, *shape))
+    width = (0, shape[0] / 8, shape[1] / 8, 0)
+    smooth = scipy.ndimage.gaussian_filter(random.randn(3, *shape), width, mode="nearest")
+    smooth = np.clip(128 + 60 * smooth / max(smooth.std(), 1e-9), 0, 255)
+    dark, pale = random.randint(0, 40, size=shape), random.randint(190, 251, size=shape)
+    flat = np.broadcast_to(random.randint(0, 256, size=shape[-1]), shape)
+    two, five = random.choice([90, 91], size=shape), random.choice([0, 3, 100, 200, 255], size=shape)
+    extremes = random.choice([0, 255], size=shape)
+    return np.round([*noise, *smooth, dark, pale, flat, two, five, extremes]).astype(np.float32)
+
+
+def amounts_of(name, shape):
+    """What AugMix (severities to 10) and AutoAugment use, with both ends and what does nothing."""
+    random, side = np.random.RandomState(1), shape[1] if name == "translate_x" else shape[0]
+    far = 150 / 331 * side
+    return np.float32({
+        "posterize": np.arange(1, 9),
+        "solarize": np.arange(0, 257, 4),
+        "rotate": [*np.arange(-30, 31), *random.uniform(-30, 30, size=20)],
+        "shear_x": np.linspace(-0.3, 0.3, 41), "shear_y": np.linspace(-0.3, 0.3, 41),
+        **{axis: [*np.arange(-np.floor(far), far), *random.uniform(-far, far, size=20), -far, far]
+           for axis in ("translate_x", "translate_y")},
+        **{enhancer: [*np.linspace(0.1, 1.9, 37), 0, *random.uniform(0.1, 1.9, size=20)] for enhancer in ENHANCERS},
+    }.get(name, [0.0]))
+
+
+def cases(name, shape):
+    """Every picture with every amount: images [M, *shape], amounts [M]."""
+    images, amounts = pictures(shape), amounts_of(name, shape)
+    return np.repeat(images, len(amounts), axis=0), np.tile(amounts, len(images))
+
+
+def apply(name, images, amounts):
+    result = OPERATIONS[name](tf.constant(images), tf.constant(amounts, tf.float32))
+    assert result.dtype == tf.float32 and result.shape == images.shape
+    return result.numpy()
+
+
+def test_the_names_are_these():
+    assert set(OPERATIONS) == set(PILLOW)
+
+
+@operations
+@shapes
+def test_equals_pillow(name, shape):
+    images, amounts = cases(name, shape)
+    found, expected = apply(name, images, amounts), all_by_pillow(name, images, amounts)
+    assert (found == np.round(found)).all() and found.min() >= 0 and found.max() <= 255
+    if name in TABLES:
+        np.testing.assert_array_equal(found, expected)
+        return
+    apart = np.abs(found - expected)
+    assert (apart <= 1).mean() >= 0.999
+    if name in ENHANCERS:
+        assert apart.max() <= 1 and (apart == 0).mean() >= 0.99
+    else:  # rounding may decide otherwise only where a pixel comes from the very border
+        assert ((apart <= 1).mean(axis=(1, 2, 3)) >= 0.98).all() and (apart == 0).mean() >= 0.99
+
+
+@operations
+@pytest.mark.parametrize("shape", TINY, ids=str)
+def test_equals_pillow_on_tiny_pictures(name, shape):
+    images, amounts = cases(name, shape)
+    apart = np.abs(apply(name, images, amounts) - all_by_pillow(name, images, amounts))
+    assert (apart <= (name not in TABLES)).mean() >= (1 if name in TABLES + ENHANCERS else 0.99)
+
+
+@pytest.mark.parametrize("name", ["translate_x", "translate_y"])
+@shapes
+def test_translation_by_whole_pixels_is_exact(name, shape):
+    pixels = np.arange(-max(shape) - 1, max(shape) + 2)
+    images = pictures(shape)[pixels % 12]
+    np.testing.assert_array_equal(apply(name, images, pixels), all_by_pillow(name, images, pixels))
+
+
+@pytest.mark.parametrize("name, nothing", [
+    ("posterize", 8), ("rotate", 0), ("rotate", -0.0), ("solarize", 256), ("shear_x", 0), ("shear_y", 0),
+    ("translate_x", 0), ("translate_y", 0), *((enhancer, 1) for enhancer in ENHANCERS)])
+@shapes
+def test_some_amounts_do_nothing(name, nothing, shape):
+    images = pictures(shape)
+    np.testing.assert_array_equal(apply(name, images, np.full(len(images), nothing)), images)
+
+
+def test_signs_and_directions():
+    dot = np.zeros([1, 9, 9, 1], np.float32)
+    dot[0, 4, 6] = 200  # right of the centre
+    turned = apply("rotate", dot, [30.0])[0]  # counter-clockwise: up
+    assert turned[:4].sum() > 0 and turned[5:].sum() == 0
+    assert apply("translate_x", dot, [2.0])[0, 4, 4] == 200 and apply("translate_y", dot, [-2.0])[0, 6, 6] == 200
+
+
+@pytest.mark.parametrize("ignored", [-3.0, 0.0, 7.5])
+@pytest.mark.parametrize("name", ["autocontrast", "equalize", "invert"])
+def test_amounts_without_meaning_are_ignored(name, ignored):
+    images = pictures((17, 23, 3))
+    amounts = np.full(len(images), ignored)
+    np.testing.assert_array_equal(apply(name, images, amounts), all_by_pillow(name, images, amounts))
+
+
+@pytest.mark.parametrize("name", ["autocontrast", "equalize"])
+def test_stretching_is_exact_for_many_ranges_of_levels(name):
+    random = np.random.RandomState(2)
+    low, high = np.sort(random.randint(0, 256, size=(2, 1500)), axis=0)[:, :, None]
+    images = np.clip(np.arange(512) // 2, low, high).reshape(-1, 16, 32, 1).astype(np.float32)
+    nothing = np.zeros(len(images))
+    np.testing.assert_array_equal(apply(name, images, nothing), all_by_pillow(name, images, nothing))
+
+
+def test_equalize_is_exact_for_uneven_histograms():
+    random = np.random.RandomState(3)
+    a, b = random.uniform(0.2, 3, size=(2, 200, 1, 1, 1))
+    levels = 255 * random.rand(200, 1, 1, 3)**2 * random.beta(a, b, (200, 31, 37, 3))
+    images, nothing = np.round(levels).astype(np.float32), np.zeros(200)
+    np.testing.assert_array_equal(apply("equalize", images, nothing), all_by_pillow("equalize", images, nothing))
+
+
+def shuffled(name, shape, count=24):
+    """Some of the cases, so that each picture has an amount of its own."""
+    images, amounts = cases(name, shape)
+    chosen = np.random.RandomState(4).choice(len(images), min(count, len(images)), replace=False)
+    return images[chosen], amounts[chosen]
+
+
+@operations
+def test_a_picture_in_a_batch_is_the_picture_alone(name):
+    images, amounts = shuffled(name, (17, 23, 3))
+    alone = [apply(name, image[None], amount[None])[0] for image, amount in zip(images, amounts)]
+    np.testing.assert_array_equal(apply(name, images, amounts), alone)
+
+
+@operations
+@pytest.mark.parametrize("shape", [(32, 32, 3), (17, 23, 1)], ids=str)
+def test_a_graph_does_what_eager_code_does_with_any_number_of_pictures(name, shape):
+    images, amounts = shuffled(name, shape)
+    traced = tf.function(OPERATIONS[name], input_signature=[tf.TensorSpec([None, *shape]), tf.TensorSpec([None])])
+    for count in (0, 1, len(images)):
+        some = images[:count], amounts[:count]
+        np.testing.assert_array_equal(traced(*some), apply(name, *some))
+
+
+def test_numpy_arrays_are_taken_and_left_alone():
+    images, amounts = shuffled("rotate", (17, 23, 3))
+    before = images.copy()
+    for operation in OPERATIONS.values():
+        operation(images, np.ones_like(amounts))
+    np.testing.assert_array_equal(images, before)

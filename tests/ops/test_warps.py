@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+import scipy.ndimage
+import tensorflow as tf
+
+from tf_robust.ops import warps
+
+modes = pytest.mark.parametrize("mode", warps.MODES)
+
+
+def pictures(*shape):
+    return np.random.RandomState(0).rand(*shape).astype(np.float32)
+
+
+def places(count, shape, height, width, reach=3.0):
+    """Rows and columns in and around a picture: between pixels, on pixels, on borders and up to `reach` sides away."""
+    random = np.random.RandomState(1)
+    found = []
+    for side in (height, width):
+        anywhere = random.uniform(-reach * side, (reach + 1) * side, size=(count, *shape))
+        choice = random.randint(0, 4, size=anywhere.shape)
+        near = random.uniform(-1.5, side + 0.5, size=anywhere.shape)
+        border = random.choice([-1, -0.5, 0, side - 1, side - 0.5, side], size=anywhere.shape)
+        found.append(np.choose(choice, [anywhere, np.round(anywhere), near, border]).astype(np.float32))
+    return found
+
+
+def sampled(images, rows, columns, mode):
+    return np.stack([np.stack([scipy.ndimage.map_coordinates(channel.astype(float), [r, c], order=1, mode=mode)
+                               for channel in np.moveaxis(image, -1, 0)], axis=-1)
+                     for image, r, c in zip(images, rows, columns)])
+
+
+@modes
+@pytest.mark.parametrize("shape", [(2, 7, 7, 3), (3, 9, 5, 1), (2, 4, 30, 2), (2, 1, 6, 3), (2, 5, 1, 3), (1, 2, 2, 1),
+                                   (1, 1, 1, 3)], ids=str)
+def test_bilinear_equals_scipy(shape, mode):
+    images = pictures(*shape)
+    rows, columns = places(shape[0], (11, 13), *shape[1:3])
+    result = warps.bilinear(images, rows, columns, mode)
+    assert result.dtype == tf.float32 and result.shape == (shape[0], 11, 13, shape[3])
+    np.testing.assert_allclose(result, sampled(images, rows, columns, mode), atol=5e-5)
+
+
+@modes
+def test_bilinear_at_the_pixels_is_the_picture(mode):
+    images = pictures(4, 6, 9, 3)
+    rows, columns = (np.broadcast_to(place, [4, 6, 9]).astype(np.float32) for place in np.mgrid[:6, :9])
+    np.testing.assert_allclose(warps.bilinear(images, rows, columns, mode), images, atol=1e-7)
+
+
+@modes
+def test_bilinear_takes_any_number_of_pictures_in_a_graph(mode):
+    images, (rows, columns) = pictures(3, 5, 8, 3), places(3, (4, 4), 5, 8)
+    traced = tf.function(lambda *inputs: warps.bilinear(*inputs, mode), input_signature=[
+        tf.TensorSpec([None, 5, 8, 3]), tf.TensorSpec([None, 4, 4]), tf.TensorSpec([None, 4, 4])])
+    for count in (0, 1, 3):
+        inputs = images[:count], rows[:count], columns[:count]
+        np.testing.assert_array_equal(traced(*inputs), warps.bilinear(*inputs, mode))
+
+
+def test_bilinear_refuses_an_unknown_mode():
+    with pytest.raises(ValueError, match="Expected mode in .*mirror.* Received: 'wrap'"):
+        warps.bilinear(pictures(1, 2, 2, 1), np.zeros([1, 1, 1]), np.zeros([1, 1, 1]), "wrap")
+
+
+def test_affine_places_are_the_matrix_times_column_row_and_one():
+    maps = np.random.RandomState(2).randn(3, 2, 3).astype(np.float32)
+    rows, columns = warps.affine_places(maps, 4, 6)
+    expected = np.array([[[matrix @ [x, y, 1] for x in range(6)] for y in range(4)] for matrix in maps])
+    np.testing.assert_allclose(columns, expected[..., 0], atol=1e-5)
+    np.testing.assert_allclose(rows, expected[..., 1], atol=1e-5)

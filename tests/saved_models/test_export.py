@@ -1,0 +1,81 @@
+"""The exported model: the same predictions, without this package, differentiable, from arrays and from files."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tf_robust import attribution
+from tf_robust.saved_models import export, loading
+from tf_robust.utils.files import read_json
+
+SCRIPT = """
+import sys
+sys.modules["tf_robust"] = None  # importing it fails
+import numpy as np, tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+images = tf.constant(np.load(sys.argv[2]))
+with tf.GradientTape() as tape:
+    tape.watch(images)
+    outputs = model.signatures["serving_default"](images=images)
+    loss = tf.reduce_sum(outputs["logits"][:, 0])
+np.savez(sys.argv[3], gradient=tape.gradient(loss, images), **outputs)
+"""
+
+
+def pictures(count=5, seed=0):
+    return np.random.RandomState(seed).rand(count, 16, 16, 1).astype(np.float32)
+
+
+@pytest.fixture
+def exported(network, tmp_path):
+    model, path = network(), str(tmp_path / "saved_model")
+    export.export(model, path, {"method": "test"})
+    return model, path
+
+
+def test_without_this_package_it_predicts_and_differentiates_alike(exported, tmp_path):
+    model, path = exported
+    np.save(tmp_path / "in.npy", pictures())
+    subprocess.run([sys.executable, "-c", SCRIPT, path, tmp_path / "in.npy", tmp_path / "out.npz"], check=True)
+    found, expected = np.load(tmp_path / "out.npz"), model(pictures())
+    np.testing.assert_allclose(found["logits"], expected["logits"], atol=1e-5)
+    np.testing.assert_allclose(found["embedding"], expected["embedding"], atol=1e-5)
+    np.testing.assert_allclose(found["probabilities"].sum(axis=1), 1, atol=1e-6)
+    images = tf.constant(pictures())
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        loss = tf.reduce_sum(model(images)["logits"][:, 0])
+    np.testing.assert_allclose(found["gradient"], tape.gradient(loss, images), atol=1e-5)
+
+
+def test_encoded_files_of_any_size(exported):
+    model, path = exported
+    exact = (pictures(1)[0, :, :, 0] * 255).round().astype(np.uint8)
+    large = np.kron(exact, np.ones((3, 3), np.uint8))
+    encoded = []
+    for picture, kind in ((exact, "PNG"), (large, "PNG"), (exact, "JPEG")):
+        file = io.BytesIO()
+        Image.fromarray(picture).save(file, kind)
+        encoded.append(file.getvalue())
+    found = loading.load_classifier(path).loaded.signatures["serving_bytes"](encoded=tf.constant(encoded))["logits"].numpy()
+    expected = model(exact[None, :, :, None] / np.float32(255))["logits"].numpy()[0]
+    np.testing.assert_allclose(found[0], expected, atol=1e-4)
+    assert found.shape == (3, 3) and np.abs(found[1:] - expected).max() < 1.0
+
+
+def test_attribution_of_a_loaded_model_is_that_of_the_model(exported):
+    model, path = exported
+    labels = np.arange(5) % 3
+    np.testing.assert_allclose(attribution.contextual_utility(loading.load_classifier(path), pictures(), labels),
+                               attribution.contextual_utility(model, pictures(), labels), atol=1e-5)
+
+
+def test_card_is_kept_and_extended(exported):
+    _, path = exported
+    export.update_card(path, rows=[1])
+    assert read_json(f"{path}/card.json") == {"method": "test", "rows": [1]}

@@ -1,0 +1,52 @@
+"""The house: imports point down one list of packages, and nothing above `experiments` knows of flags."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+# from the top; a package imports from itself and from those after it
+ORDER = ("cli", "api", "experiments", "hardening", "report", "evaluation", "saved_models", "methods", "training", "attribution", "attacks",
+         "models", "layers", "losses", "corrupted_datasets", "data", "corruptions", "metrics", "ops", "utils")
+WITH_FLAGS = {"cli", "experiments", "api"}
+MODULES = sorted(path for path in (ROOT / "tf_robust").rglob("*.py") if path != ROOT / "tf_robust" / "__init__.py")
+
+
+def package_of(path):
+    return path.relative_to(ROOT / "tf_robust").parts[0].removesuffix(".py")
+
+
+def imports_of(path):
+    """(line, dotted name) of every import, also those inside functions."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def violations(path):
+    here = package_of(path)
+    for line, name in imports_of(path):
+        parts = name.split(".")
+        if parts[0] == "tf_robust" and len(parts) > 1 and ORDER.index(parts[1]) < ORDER.index(here):
+            yield f"{path.relative_to(ROOT)}:{line} imports {name}"
+        if name.startswith("absl.flags") and here not in WITH_FLAGS:
+            yield f"{path.relative_to(ROOT)}:{line} imports absl's flags"
+        if parts[0] in ("tests", "benchmarks", "research"):
+            yield f"{path.relative_to(ROOT)}:{line} imports {name}"
+
+
+def test_every_package_has_its_place():
+    assert {package_of(path) for path in MODULES} <= set(ORDER)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path):
+    assert not list(violations(path))
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if package_of(path) == "evaluation"], ids=lambda path: path.name)
+def test_evaluation_knows_no_training_methods(path):
+    assert not [name for _, name in imports_of(path) if name.startswith("tf_robust.methods")]

@@ -1,0 +1,32 @@
+"""What TensorBoard is given."""
+
+import glob
+
+import keras
+import tensorflow as tf
+from tensorboard.plugins.hparams import plugin_data_pb2
+
+from tf_robust import methods
+from tf_robust.training import callbacks, loop
+
+
+def events(folder):
+    for path in glob.glob(f"{folder}/events*"):
+        for event in tf.compat.v1.train.summary_iterator(path):
+            yield from event.summary.value
+
+
+def test_runs_can_be_compared_by_what_they_were_told_and_what_was_measured(tmp_path):
+    callbacks.TensorBoard(str(tmp_path)).compare({"learning_rate": "0.01", "views": "clean,augmix"}, [{"measure": "un", "value": 0.5}])
+    found = {value.tag: value for value in events(tmp_path)}
+    assert tf.make_ndarray(found["measured/un"].tensor) == 0.5
+    started = plugin_data_pb2.HParamsPluginData.FromString(found["_hparams_/session_start_info"].metadata.plugin_data.content)
+    told = started.session_start_info.hparams
+    assert told["learning_rate"].number_value == 0.01 and told["views"].string_value == "clean,augmix"
+
+
+def test_a_profile_is_of_a_few_steps(tmp_path, network, source):
+    method = methods.METHODS["cross_entropy"](network())
+    method.compile(optimizer=keras.optimizers.SGD(0.1))
+    loop.fit(method, source(), epochs=2, batch_size=12, callbacks=[callbacks.TensorBoard(str(tmp_path), profile=True)])
+    assert glob.glob(f"{tmp_path}/plugins/profile/*/*")

@@ -1,0 +1,108 @@
+"""Several workers train as one process does, and end with a word where one of them is gone."""
+
+import glob
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.methods import test_replicas
+from tests.test_cli import main
+from tf_robust import cli, methods
+from tf_robust.experiments import suites
+from tf_robust.training import distribution
+
+ARGUMENTS = ["--mode=train", "--data=digits", "--train_examples=60", "--model=lenet", "--batch_size=12", "--epochs=40",
+             "--optimizer=sgd", "--learning_rate=0.05", "--steps_per_execution=2"]
+
+
+def two_workers(*command):
+    """Two processes of one command on this machine: list of Popen."""
+    sockets = [socket.socket() for _ in range(2)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    configs = [json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}) for index in range(2)]
+    return [subprocess.Popen([sys.executable, *command], env={**os.environ, "TF_CONFIG": config}, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True) for config in configs]
+
+
+def ended(workers):
+    """What two workers have said, who ended well."""
+    said = [worker.communicate(timeout=600)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], said
+    return said
+
+
+def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float64):
+    """To the last queue, key encoder and statistic; methods that mix examples take those of two devices.
+
+    Four methods; all: METHODS=all python -m pytest tests/training/test_distribution.py -k take_the_steps
+    """
+    names = [*methods.METHODS] if os.environ.get("METHODS") == "all" else ["input_gradient", "moco", "instdis", "noisymix"]
+    workers = two_workers(os.path.join(os.path.dirname(__file__), "worker_steps.py"), str(tmp_path), ",".join(names))
+    expected = {name: test_replicas.trained(name, tf.distribute.get_strategy() if name in test_replicas.WHOLE else two_replicas)
+                for name in names}
+    ended(workers)
+    for name, method in expected.items():
+        found = np.load(tmp_path / f"{name}.npz")
+        for one, two in zip(test_replicas.state(method), found.values(), strict=True):
+            assert two.dtype == np.float64
+            np.testing.assert_allclose(two, one, rtol=0, atol=1e-8)
+
+
+def test_where_a_worker_is_gone_the_other_ends_and_started_again_they_train_as_one_process(tmp_path):
+    """The first alone writes."""
+    command = [os.path.join(cli.ROOT, "run_experiment.py"), *ARGUMENTS, f"--workdir={tmp_path}/two", "--strategy=multi_worker"]
+    first, second = two_workers(*command)
+    while not glob.glob(f"{tmp_path}/two/checkpoints/*.npz"):
+        assert first.poll() is None and second.poll() is None
+        time.sleep(0.02)
+    second.send_signal(signal.SIGKILL)
+    said = first.communicate(timeout=120)[0]
+    second.communicate()
+    assert first.returncode == 1 and "Another worker has ended. Start all workers again with the same command" in said
+    workers = two_workers(*command)
+    main(*ARGUMENTS, f"--workdir={tmp_path}/one")
+    said = ended(workers)
+    assert all(0 < int(re.search(r"Resumed at step (\d+) of 200", text)[1]) < 200 for text in said), said
+    assert "Model:" in said[0] and "Model:" not in said[1]
+    for files in ("saved_model/weights.npz", "checkpoints/step_000000200.npz"):
+        one, two = (np.load(f"{tmp_path}/{name}/{files}") for name in ("one", "two"))
+        for name, other in zip(sorted(one.files), sorted(two.files), strict=True):  # layers' names differ between processes
+            if one[name].ndim:  # metrics are sums over replicas
+                rounding = 200 * 2**-23 * max(1.0, np.abs(one[name]).max())  # float32, a unit in each of the 200 steps
+                np.testing.assert_allclose(two[other], one[name], rtol=0, atol=rounding)
+    histories = [json.load(open(f"{tmp_path}/{name}/history.json"))[-1] for name in ("one", "two")]
+    assert histories[1] == pytest.approx(histories[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"cluster": {"worker": ["a:1", "b:2"]}}',
+                                  '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}',
+                                  '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 2}}'])
+def test_a_cluster_that_is_not_told_is_asked_for(text):
+    with pytest.raises(ValueError, match="Expected for strategy=multi_worker, in every worker, .*TF_CONFIG"):
+        distribution.check_cluster(text)
+
+
+def test_one_device_cannot_be_mirrored(monkeypatch):
+    one = tf.config.list_logical_devices("CPU")[:1]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: one if kind == "CPU" else [])
+    with pytest.raises(ValueError, match="Expected several devices for strategy=mirrored. Received .*CPU:0 alone"):
+        distribution.strategy("mirrored")
+
+
+def test_workers_take_one_run_at_a_time():
+    runs = [type("Run", (), {"settings": type("Settings", (), {"strategy": "multi_worker"})})] * 2
+    with pytest.raises(ValueError, match="Expected one run at a time with strategy=multi_worker"):
+        suites.run_all(runs, None)

@@ -1,0 +1,210 @@
+"""Exact resume, clean stops, divergence that is named, and the loop's own promises."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tf_robust import data, methods
+from tf_robust.data.augment import crop_flip, patch_gaussian
+from tf_robust.training import callbacks, checkpoints, loop
+from tf_robust.utils import errors
+
+checked_run = loop.checked_run
+
+
+def build(network, name="fcl", rate=0.05, **options):
+    options = {"k": 20, "start_step": 5, "warmup_steps": 3, "weight": 0.5, **options} if name == "fcl" else options
+    method = methods.METHODS[name](network, **options)
+    method.compile(optimizer=keras.optimizers.Adam(rate))
+    return method
+
+
+def state(method):
+    return [v.numpy() for v in (*method.classifier.variables, *method.optimizer.variables)]
+
+
+@pytest.mark.parametrize("stop", [1, 4, 9])
+def test_a_stopped_and_resumed_run_ends_bit_for_bit_as_an_uninterrupted_one(stop, network, source, tmp_path):
+    options = {"epochs": 3, "batch_size": 12, "steps_per_execution": 3}
+    whole = build(network())
+    loop.fit(whole, source(), **options)
+    folder, history = str(tmp_path / "checkpoints"), callbacks.History(str(tmp_path / "history.json"))
+    with pytest.raises(loop.Interrupted, match=f"step {stop} of 12"):
+        loop.fit(build(network()), source(), checkpoint_folder=folder, stop_after=stop, callbacks=[history], **options)
+    resumed = build(network(seed=9))
+    loop.fit(resumed, source(), checkpoint_folder=folder, callbacks=[history], **options)
+    for a, b in zip(state(whole), state(resumed)):
+        np.testing.assert_array_equal(a, b)
+    assert whole.get_metrics_result() == resumed.get_metrics_result()  # metrics of the epoch in which it was stopped
+    assert [entry["epoch"] for entry in json.load(open(tmp_path / "history.json"))] == [0, 1, 2]
+
+
+def test_the_seconds_of_interrupted_processes_are_counted(network, source, tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
+
+    class Slow(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            now[0] += 10.0
+
+    def fit(**options):
+        return loop.fit(build(network()), source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path), callbacks=[Slow()],
+                            **options)
+    with pytest.raises(loop.Interrupted):
+        fit(stop_after=3)
+    with monkeypatch.context() as killed, pytest.raises(SystemExit):  # after the first epoch's checkpoint and two steps
+        killed.setattr(loop, "checked_run", lambda run, batches, count, method: (
+            sys.exit() if int(method.optimizer.iterations.numpy()) == 6 else checked_run(run, batches, count, method)))
+        fit()
+    now[0] += 5000.0  # the machine is off
+    assert fit().seconds == 80.0
+    assert fit().seconds == 80.0  # nothing was left to do
+
+
+def test_a_checkpoint_without_seconds_is_restored(network, tmp_path):
+    checkpoints.save(build_ready(network), str(tmp_path), 3)
+    path = tmp_path / "step_000000003.npz"
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files if name != "seconds"}
+    np.savez(path, **arrays)
+    assert checkpoints.restore(build_ready(network), str(tmp_path)) == (3, 0.0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """`folder:DIR` of 48 pictures of two sizes, whose class is a colour under noise."""
+    random = np.random.RandomState(0)
+    for i in range(48):
+        label = ("red", "green", "blue")[i % 3]
+        pixels = random.randint(0, 120, size=(20 + i % 2, 24, 3))
+        pixels[..., i % 3] += 120
+        os.makedirs(tmp_path / "pictures" / "train" / label, exist_ok=True)
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "pictures" / "train" / label / f"{i}.png")
+    return f"folder:{tmp_path / 'pictures'}"
+
+
+def test_resuming_on_cropped_and_augmented_files_changes_nothing(network, folder, tmp_path):
+    def fit(seed, **more):
+        method = build(network(shape=(16, 16, 3), seed=seed), "cross_entropy")
+        loop.fit(method, data.open_source(folder, "train", image_size=16), epochs=2, batch_size=12,
+                     augmentations=(crop_flip, patch_gaussian), steps_per_execution=3, **more)
+        return method
+    whole, saved = fit(0), str(tmp_path / "checkpoints")
+    for stop in (2, 7):  # inside the first and inside the second epoch
+        with pytest.raises(loop.Interrupted, match=f"step {stop} of 8"):
+            fit(0, checkpoint_folder=saved, stop_after=stop)
+    for a, b in zip(state(whole), state(fit(9, checkpoint_folder=saved))):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_steps_per_execution_changes_nothing(network, source):
+    ended = []
+    for steps in (1, 3, 100):
+        method = build(network())
+        result = loop.fit(method, source(50), epochs=2, batch_size=12, steps_per_execution=steps)
+        assert result.steps == 8
+        ended.append(state(method))
+    for other in ended[1:]:
+        for a, b in zip(ended[0], other):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_ctrl_c_stops_cleanly_and_the_state_is_saved(network, source, tmp_path):
+    class Press(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+    assert threading.current_thread() is threading.main_thread()
+    with pytest.raises(loop.Interrupted, match="same command goes on"):
+        loop.fit(build(network()), source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path),
+                     callbacks=[Press()])
+    assert os.listdir(tmp_path) == ["step_000000002.npz"]
+
+
+def test_divergence_names_the_term_and_the_step_and_keeps_the_last_good_checkpoint(network, source, tmp_path):
+    method = build(network(), "gaussian", weight=1.0, start_step=6)
+    clean_term = method.weighted
+    method.weighted = lambda term, step: clean_term(term, step) * tf.where(step >= 6, np.float32("nan"), 1.0)
+    with pytest.raises(loop.TrainingDiverged, match=r"step 6: .*noised_cross_entropy"):
+        loop.fit(method, source(), epochs=3, batch_size=12, checkpoint_folder=str(tmp_path), steps_per_execution=2)
+    assert os.listdir(tmp_path) == ["step_000000004.npz"]
+    assert all(np.isfinite(v).all() for v in state(method))
+
+
+def test_a_gradient_that_is_not_finite_is_named(network, source):
+    method = build(network(), "cross_entropy")
+    method.loss_terms = lambda batch, training: (
+        {"cross_entropy": tf.sqrt(tf.reduce_sum(method.encode(batch.views[0], training)["embedding"] * 0.0))[None]},
+        tf.zeros([12, 3]))
+    with pytest.raises(loop.TrainingDiverged, match="step 0: gradient"):
+        loop.fit(method, source(), epochs=1, batch_size=12)
+
+
+def test_it_learns_and_validates(network, source, tmp_path):
+    path = str(tmp_path / "history.json")
+    loop.fit(build(network(), "cross_entropy"), source(96), epochs=4, batch_size=12, validation=source(30),
+                 callbacks=[callbacks.History(path)])
+    history = json.load(open(path))
+    assert [entry["epoch"] for entry in history] == [0, 1, 2, 3]
+    assert history[-1]["accuracy"] > 0.9 and history[-1]["val_accuracy"] > 0.9
+
+
+def test_a_truncated_checkpoint_is_named_and_the_one_before_is_used(network, source, tmp_path, caplog):
+    method = build(network())
+    loop.fit(method, source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == ["step_000000004.npz", "step_000000008.npz"]
+    newest = tmp_path / "step_000000008.npz"
+    newest.write_bytes(newest.read_bytes()[:-2000])
+    assert checkpoints.restore(build_ready(network), str(tmp_path))[0] == 4
+    assert "step_000000008.npz is truncated" in caplog.text
+    (tmp_path / "step_000000004.npz").write_bytes(b"")
+    with pytest.raises(ValueError, match="All 1 are damaged"):
+        checkpoints.restore(build_ready(network), str(tmp_path))
+
+
+def test_an_older_checkpoint_that_a_kill_left_behind_goes_when_training_goes_on(network, tmp_path):
+    """Killed after the newest had its name and before the oldest was removed."""
+    for step in (1, 2, 3):
+        checkpoints.save(build_ready(network), str(tmp_path), step)
+    shutil.copy(tmp_path / "step_000000002.npz", tmp_path / "step_000000001.npz")
+    assert checkpoints.restore(build_ready(network), str(tmp_path))[0] == 3
+    assert sorted(os.listdir(tmp_path)) == ["step_000000002.npz", "step_000000003.npz"]
+
+
+def build_ready(network, **shape):
+    method = build(network(**shape))
+    method.optimizer.build(method.classifier.trainable_variables)
+    return method
+
+
+def test_a_checkpoint_of_another_model_is_refused(network, tmp_path):
+    checkpoints.save(build_ready(network), str(tmp_path), 1)
+    with pytest.raises(ValueError, match="checkpoint of this model"):
+        checkpoints.restore(build_ready(network, classes=5), str(tmp_path))
+
+
+def test_bad_lengths_are_refused(network, source):
+    with pytest.raises(ValueError, match="batch no larger than the data"):
+        loop.fit(build(network()), source(), epochs=1, batch_size=49)
+    with pytest.raises(ValueError, match="epochs and steps_per_execution >= 1"):
+        loop.fit(build(network()), source(), epochs=0, batch_size=12)
+
+
+def test_what_a_check_says_inside_a_step_comes_without_the_graph_around_it():
+    @tf.function
+    def step(_):
+        raise ValueError("Expected a batch. Received: none")
+    with pytest.raises(ValueError) as raised:
+        step(1)
+    assert str(raised.value).startswith("in user code:")
+    assert errors.message_of(raised.value) == "Expected a batch. Received: none"
+    assert errors.message_of(ValueError("Expected x")) == "Expected x"

@@ -1,0 +1,28 @@
+"""A worker of two, whom TF_CONFIG names: methods take 20 steps in float64, and the first worker keeps what became of them.
+
+    python tests/training/worker_steps.py FOLDER METHOD,METHOD,...
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import keras
+import numpy as np
+
+from tests.methods import test_replicas
+from tf_robust.training import distribution
+
+
+def main(folder, names):
+    strategy = distribution.strategy("multi_worker")
+    keras.config.set_dtype_policy("float64")
+    for name in names:
+        found = test_replicas.state(test_replicas.trained(name, strategy))
+        if distribution.is_chief(strategy):
+            np.savez(f"{folder}/{name}.npz", *found)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2].split(","))

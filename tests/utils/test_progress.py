@@ -1,0 +1,61 @@
+import io
+import sys
+
+import pytest
+import tensorflow as tf
+
+from tf_robust.utils import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A list whose only element is the time, in seconds."""
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_line_says_how_far_how_fast_and_how_long(clock):
+    out = io.StringIO()
+    bar = progress.Progress(1000, "pictures", out)
+    clock[0] += 2.0
+    bar.step(100, "fog 1")
+    assert out.getvalue() == "   10 %  fog 1  50 pictures/s  18 s left\n"
+
+
+def test_what_is_no_terminal_gets_few_lines_and_the_last(clock):
+    out = io.StringIO()
+    bar = progress.Progress(100, "pictures", out)
+    for step in range(100):
+        clock[0] += 1.0
+        bar.step(1, f"step {step}")
+    lines = out.getvalue().splitlines()
+    assert [line.split("step ")[1].split()[0] for line in lines] == ["0", "30", "60", "90", "99"]
+    assert lines[-1] == "  100 %  step 99  1 pictures/s  took 2 min" and "\r" not in out.getvalue()
+
+
+def test_a_terminal_gets_one_line_that_moves(clock):
+    out = Terminal()
+    bar = progress.Progress(3, "pictures", out)
+    for _ in range(3):
+        clock[0] += 1.0
+        bar.step(1, "fog 1")
+    assert out.getvalue().count("\r") == 3 and out.getvalue().count("\n") == 1 and out.getvalue().endswith("\n")
+
+
+def test_batches_come_as_they_are_and_a_bar_only_on_a_terminal(monkeypatch, capsys):
+    dataset = tf.data.Dataset.range(10).batch(4)
+    assert [batch.numpy().tolist() for batch in progress.batches(dataset, "clean")] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    list(progress.batches(dataset, "clean"))
+    assert "clean" in (said := capsys.readouterr().err) and "/3" in said
+
+
+def test_durations_are_in_fitting_units():
+    assert [progress.duration(s) for s in (3.4, 99, 600, 5999, 7200)] == ["3 s", "99 s", "10 min", "100 min", "2.0 h"]

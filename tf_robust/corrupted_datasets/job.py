@@ -1,0 +1,125 @@
+"""The writing of one corrupted set, whoever does which part of it."""
+
+import os
+
+from tf_robust import corruptions
+from tf_robust.corrupted_datasets import preview
+from tf_robust.corrupted_datasets.generator import Maker
+from tf_robust.corrupted_datasets.npy import ArrayLayout
+from tf_robust.corrupted_datasets.plan import SEVERITIES, Plan
+from tf_robust.corrupted_datasets.tfrecord import RecordLayout
+from tf_robust.data import ArraySource
+from tf_robust.utils import environment
+from tf_robust.utils.files import read_json, write_json
+from tf_robust.utils.locks import held
+
+LAYOUTS = {"npy": ArrayLayout, "tfds": RecordLayout}
+_FREE = ("versions", "corruptions")  # parts of a card that may change while a set is written
+
+
+class Job:
+    """What belongs to a corrupted set, what of it is there, and how the rest is made.
+
+    Args:
+        source: the clean pictures. folder: of the set. writing: a `Writing`. recipe: a `Recipe`.
+    """
+
+    def __init__(self, source, folder, writing, recipe):
+        if not len(source):
+            raise ValueError(f"Expected pictures to corrupt in {source.name} ({source.split}). Received none")
+        self.source, self.folder = source, folder
+        chosen = writing.corruptions or corruptions.CORRUPTIONS
+        as_files = writing.layout == "tfds" and recipe.protocol == "imagenet_c"
+        self.plan = Plan(tuple(name for name in corruptions.CORRUPTIONS if name in chosen), len(source), writing.block,
+                         tuple(source.image_shape), source.class_names, source.split, as_files)
+        self.layout = LAYOUTS[writing.layout](folder, self.plan)
+        self._in_memory = isinstance(source, ArraySource)
+        self._make = Maker(source, recipe, as_files=as_files, keep=1 if self._in_memory else 128)
+        self.card = _card(source, writing, recipe)
+
+    def begin(self):
+        """Claims the folder for this set, or checks that it is this set's.
+
+        Raises:
+            ValueError: it holds something else.
+        """
+        try:
+            with held(self.layout.unfinished("lock")):
+                self._claim(os.path.join(self.folder, "card.json"))
+        except ValueError:
+            self.layout.tidy()
+            raise
+
+    def _claim(self, card):
+        others = sorted(name for name in os.listdir(self.folder) if not name.startswith("."))
+        if os.path.exists(card):
+            self._compare(read_json(card))
+        elif others:
+            raise ValueError(f"Expected a folder that is empty, or that --mode=corrupt began. {self.folder} holds "
+                             f"{', '.join(others[:5])}{', ...' if len(others) > 5 else ''} and no card.json")
+        else:
+            write_json(card, self.card)
+
+    def _compare(self, before):
+        differing = [f"  {name}: {before.get(name)} there, {self.card.get(name)} now"
+                     for name in sorted({*before, *self.card} - {*_FREE}) if before.get(name) != self.card.get(name)]
+        if differing:
+            raise ValueError(f"{self.folder} holds a set that was made otherwise:\n" + "\n".join(differing) +
+                             "\nUse the same flags to go on, or another folder.")
+        if before.get("versions") != self.card["versions"]:
+            print(f"  Note: {self.folder} was begun with {before.get('versions')}, now it is {self.card['versions']}: "
+                  "pixels may differ by rounding.", flush=True)
+
+    def order(self, units):
+        """Units in the order of the work: corruption after corruption, or, where reading is dear, block after block."""
+        if not self._in_memory:
+            return units
+        return sorted(units, key=lambda unit: (self.plan.names.index(unit.name), unit.severity, unit.block))
+
+    def write(self, unit):
+        """Makes and writes one unit. Returns the number of its pictures."""
+        first, last = self.plan.range_of(unit.block)
+        self.layout.write(unit, *self._make(unit.name, unit.severity, first, last))
+        return last - first
+
+    def conclude(self, written):
+        """Finishes what can be: files and folders, the card, the picture sheet. Prints it.
+
+        Args:
+            written: how many units were written.
+
+        Returns:
+            the groups that are not finished
+        """
+        groups = self.layout.groups()
+        waiting = [group for group in groups if not self.layout.finish(group)]
+        with held(self.layout.unfinished("lock")):
+            complete = [name for name in corruptions.CORRUPTIONS
+                        if all(self.layout.is_finished(self.layout.group(name, severity)) for severity in SEVERITIES)]
+            path = os.path.join(self.folder, "card.json")
+            write_json(path, {**read_json(path), "corruptions": complete})
+            if not waiting:
+                self._draw(complete)
+        print(f"  {len(groups) - len(waiting)} of {len(groups)} complete in {self.folder}"
+              + ("" if written else ", done before"), flush=True)
+        if waiting:
+            print(f"  waiting for other parts: {', '.join(waiting[:4])}{', ...' if len(waiting) > 4 else ''}; the part "
+                  "that ends last finishes them", flush=True)
+        else:
+            self.layout.tidy()
+        return waiting
+
+    def _draw(self, names):
+        card, (clean, _) = self.card, self._make.block(0, 1)
+        title = (f"{card['data']['name']}: constants {card['constants']}, protocol {card['protocol']}, "
+                 f"frost {card['frost']}")
+        preview.draw(os.path.join(self.folder, "sheet.png"), self.folder, names, clean[0], title)
+
+
+def _card(source, writing, recipe):
+    """What a set is, beside the corruptions that it holds."""
+    made = corruptions.describe(source.image_shape, recipe.constants, recipe.protocol, recipe.frost_dir)
+    data = {"name": source.name.rstrip("/").split("/")[-1], "split": source.split, "pictures": len(source),
+            "fingerprint": source.fingerprint(), "picture_shape": list(source.image_shape)}
+    return {"layout": writing.layout, "data": data, "seed": recipe.seed, **made, "block": writing.block,
+            "versions": environment.describe(), "corruptions": []}

@@ -1,0 +1,67 @@
+"""The layout of CIFAR-10-C: NAME.npy, uint8 [5 * N, H, W, C], severity 1 first, and labels.npy, int64 [5 * N].
+
+The original's labels are repeated for each severity, and its readers hand them to a 64-bit label tensor as they are.
+"""
+
+import os
+import shutil
+
+import numpy as np
+
+from tf_robust.corrupted_datasets.layout import Layout
+from tf_robust.corrupted_datasets.npy_files import array_header
+from tf_robust.corrupted_datasets.plan import SEVERITIES
+from tf_robust.utils.files import whole_file
+
+_LABELS = "labels.npy"
+
+
+class ArrayLayout(Layout):
+
+    def group(self, name, severity):
+        return f"{name}.npy"
+
+    def path(self, unit):
+        return self.unfinished(f"{unit.name}.npy", f"{unit.severity}-{unit.block:05d}.npy")
+
+    def is_finished(self, group):
+        return all(os.path.exists(os.path.join(self.folder, name)) for name in (group, _LABELS))
+
+    def write(self, unit, levels, labels):
+        if not any(map(os.path.exists, (os.path.join(self.folder, _LABELS), self._labels_path(unit.block)))):
+            _save(self._labels_path(unit.block), labels)
+        _save(self.path(unit), levels)
+
+    def _finish(self, group, paths):
+        if not os.path.exists(os.path.join(self.folder, _LABELS)):
+            parts = [np.load(self._labels_path(block)) for block in range(self.plan.blocks)]
+            _save(os.path.join(self.folder, _LABELS), np.tile(np.concatenate(parts), len(SEVERITIES)))
+        _join(os.path.join(self.folder, group), paths)
+        shutil.rmtree(self.unfinished("labels"), ignore_errors=True)
+
+    def room(self, units):
+        """The blocks, and one final file beside its blocks."""
+        final = len(SEVERITIES) * self.plan.size * int(np.prod(self.plan.image_shape))
+        return self.plan.values(units) + (0 if all(map(self.is_finished, self.groups())) else final)
+
+    def _labels_path(self, block):
+        return self.unfinished("labels", f"{block:05d}.npy")
+
+
+def _save(path, array):
+    with whole_file(path, "wb") as file:
+        np.save(file, array)
+
+
+def _join(path, parts):
+    """One .npy file of the rows of many, copied without being held in memory."""
+    headers = [array_header(part) for part in parts]
+    rows = sum(header.shape[0] for header in headers)
+    with whole_file(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {
+            "descr": np.lib.format.dtype_to_descr(headers[0].dtype), "fortran_order": False,
+            "shape": (rows, *headers[0].shape[1:])})
+        for part, header in zip(parts, headers):
+            with open(part, "rb") as block:
+                block.seek(header.offset)
+                shutil.copyfileobj(block, file, 2**20)

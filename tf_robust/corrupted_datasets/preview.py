@@ -1,0 +1,41 @@
+"""One picture under every corruption at every severity, as a PNG."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from tf_robust.corrupted_datasets.plan import SEVERITIES
+from tf_robust.corrupted_datasets.reader import open_corrupted
+from tf_robust.utils.plotting import save
+
+_INCHES = 0.9  # the side of a picture
+
+
+def draw(path, folder, names, clean, title):
+    """A line a corruption: the clean picture, then severity 1 to 5, as they are stored in `folder`.
+
+    Args:
+        path: of the PNG. folder: of a corrupted set. names: of corruptions that it holds.
+        clean: uint8 [H, W, C], the first picture of the clean set.
+    """
+    lines = [[clean, *(_first(folder, name, severity) for severity in SEVERITIES)] for name in names]
+    height, width = clean.shape[:2]
+    gap = 1 + width // 16
+    cells = np.pad(np.array(lines), [(0, 0), (0, 0), (0, gap), (0, gap), (0, 0)], constant_values=255)
+    count, columns, row, column, channels = cells.shape
+    mosaic = cells.transpose(0, 2, 1, 3, 4).reshape(count * row, columns * column, channels)
+    figure = Figure(figsize=(_INCHES * columns + 2.0, _INCHES * count * height / width + 0.8), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    axes = figure.subplots()
+    axes.imshow(np.broadcast_to(mosaic, (*mosaic.shape[:2], 3)), interpolation="nearest")
+    axes.set_xticks(np.arange(columns) * column + width / 2, ["clean", *map(str, SEVERITIES)])
+    axes.set_yticks(np.arange(count) * row + height / 2, [name.replace("_", " ") for name in names])
+    axes.set_xlabel("severity")
+    axes.xaxis.set_label_position("top")
+    axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    return save(figure, path)
+
+
+def _first(folder, name, severity):
+    images, _ = next(open_corrupted(folder, None, name, severity).ordered(1).take(1).as_numpy_iterator())
+    return images[0]

@@ -1,0 +1,76 @@
+"""One corruption at one severity, read from files as it is needed: of a CIFAR-C array, or of TFDS's records."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust.corrupted_datasets.npy_files import rows
+from tf_robust.data.source import READ_AT_ONCE, Source, digest
+from tf_robust.data.tfds_sets import RecordSource
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayFileSource(Source):
+    """One severity of a CIFAR-C .npy file: rows `first`..`first` + N - 1, read as they are needed."""
+    path: str = ""
+    first: int = 0
+    labels: np.ndarray = None
+
+    def ordered(self, batch_size):
+        def batches():
+            for start in range(0, self.size, batch_size):
+                cut = slice(start, start + batch_size)
+                yield rows(self.path, self.first + self.positions[cut]), self.labels[cut]
+        return tf.data.Dataset.from_generator(batches, output_signature=(
+            tf.TensorSpec([None, *self.image_shape], tf.uint8), tf.TensorSpec([None], tf.int64)))
+
+    def subset(self, indices):
+        return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], labels=self.labels[indices])
+
+    def fingerprint(self):
+        return digest(rows(self.path, self.first + self.positions), self.labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFileSource(RecordSource):
+    """TFRecord files as TFDS keeps them. JPEG is decoded exactly, as by Pillow, which is not TensorFlow's default."""
+
+    @functools.cached_property
+    def labels(self):
+        """int64 [N], without decoding a picture."""
+        read = self._records().map(lambda _, record: tf.cast(self._fields(record)["label"], tf.int64)).batch(4096)
+        return np.concatenate([np.zeros(0, np.int64), *read.as_numpy_iterator()])
+
+    def ordered(self, batch_size):
+        def example(_, record):
+            fields = self._fields(record)
+            return tf.ensure_shape(self._decode(fields["image"]), self.image_shape), tf.cast(fields["label"], tf.int64)
+        return self._records().map(example, READ_AT_ONCE, deterministic=True).batch(batch_size)
+
+    def subset(self, indices):
+        return dataclasses.replace(self, size=len(indices), kept=self.positions[indices])
+
+    def fingerprint(self):
+        return super().fingerprint() if self.kept is None else digest(super().fingerprint(), self.kept)
+
+    def _records(self):
+        """Dataset of (position, record) of the kept examples."""
+        records = tf.data.TFRecordDataset(self._files).enumerate()
+        if self.kept is None:
+            return records
+        wanted = np.zeros(self.builder.info.splits[self.tfds_split].num_examples, bool)
+        wanted[self.kept] = True
+        wanted = tf.constant(wanted)
+        return records.filter(lambda position, _: wanted[position])
+
+    def _fields(self, record):
+        import tensorflow_datasets as tfds
+        return self.builder.info.features.deserialize_example(record, decoders={"image": tfds.decode.SkipDecoding()})
+
+    def _decode(self, image):
+        channels = self.image_shape[-1]
+        if self.builder.info.features["image"].encoding_format == "jpeg":
+            return tf.io.decode_jpeg(image, channels=channels, dct_method="INTEGER_ACCURATE")
+        return tf.io.decode_image(image, channels=channels, expand_animations=False)

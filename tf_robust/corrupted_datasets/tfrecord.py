@@ -1,0 +1,79 @@
+"""The layout of TFDS: a set of TFRecord files for each corruption and severity, NAME_SEVERITY/1.0.0/.
+
+Pictures are PNG, or JPEG of quality 85 where the storage protocol is ImageNet-C's: then the file is that protocol.
+"""
+
+import functools
+import glob
+import os
+
+import tensorflow as tf
+
+from tf_robust.corrupted_datasets.layout import Layout
+from tf_robust.utils.files import whole_file
+
+VERSION = "1.0.0"
+QUALITY = 85
+_FRAME = 16  # bytes of a TFRecord around each example
+
+
+class RecordLayout(Layout):
+
+    def group(self, name, severity):
+        return f"{name}_{severity}"
+
+    def path(self, unit):
+        group = self.group(unit.name, unit.severity)
+        return self.unfinished(group, f"{group}-{self.plan.split}.tfrecord-{unit.block:05d}-of-{self.plan.blocks:05d}")
+
+    def is_finished(self, group):
+        return os.path.isdir(self._final(group))
+
+    def write(self, unit, levels, labels):
+        pictures = _encoder(self.plan.jpeg)(levels).numpy()
+        with whole_file(self.path(unit), "wb") as file, tf.io.TFRecordWriter(file.name) as writer:
+            for picture, label in zip(pictures, labels):
+                writer.write(_example(picture, int(label)))
+
+    def _finish(self, group, paths):
+        import tensorflow_datasets as tfds
+        folder = self.unfinished(group)
+        lengths = list(map(self.plan.pictures, range(self.plan.blocks)))
+        split = tfds.core.SplitInfo(name=self.plan.split, shard_lengths=lengths,
+                                    num_bytes=sum(map(os.path.getsize, paths)) - _FRAME * self.plan.size)
+        kind = "jpeg" if self.plan.jpeg else "png"
+        features = tfds.features.FeaturesDict({
+            "image": tfds.features.Image(shape=self.plan.image_shape, encoding_format=kind),
+            "label": tfds.features.ClassLabel(names=self.plan.class_names)})
+        tfds.folder_dataset.write_metadata(data_dir=folder, features=features, split_infos=[split], version=VERSION,
+                                           supervised_keys=("image", "label"), check_data=False)
+        for left in glob.glob(os.path.join(glob.escape(folder), "*.writing-*")):  # of processes that were killed
+            os.remove(left)
+        for path in set(glob.glob(os.path.join(glob.escape(folder), "*"))) - set(paths):
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+        os.makedirs(os.path.dirname(self._final(group)), exist_ok=True)
+        os.rename(folder, self._final(group))
+
+    def room(self, units):
+        return 0
+
+    def _final(self, group):
+        return os.path.join(self.folder, group, VERSION)
+
+
+@functools.cache
+def _encoder(jpeg):
+    """uint8 [N, H, W, C] -> bytes [N]."""
+    encode = functools.partial(tf.io.encode_jpeg, quality=QUALITY) if jpeg else tf.io.encode_png
+
+    @tf.function(reduce_retracing=True)
+    def encoded(levels):
+        return tf.map_fn(encode, levels, fn_output_signature=tf.string)
+    return encoded
+
+
+def _example(picture, label):
+    features = {"image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[picture])),
+                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))}
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)

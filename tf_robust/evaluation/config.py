@@ -1,0 +1,122 @@
+"""What to measure, and how: `Measuring`, from which the command line's flags are derived."""
+
+import dataclasses
+import typing
+
+from tf_robust import corruptions
+from tf_robust.corruptions import severities
+from tf_robust.evaluation import adversarial
+from tf_robust.utils.errors import unknown
+
+EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", "calibration", "boundary",
+               "utility", "adversarial", "attack_curves")
+USUAL = ("clean", "noise")
+_OPTIONS = {"noise": ("nun_floor",), "corruptions": ("corruption_constants", "corruption_protocol", "corruptions_from", "frost_dir"),
+            "perturbations": ("corruption_constants", "sequences"), "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries"),
+            "attack_curves": ("curves", "attack_subset")}  # fields that only these evaluations depend on
+
+
+@dataclasses.dataclass(frozen=True)
+class Measuring:
+    """What is measured of a model. No trained weight depends on it.
+
+    Args:
+        evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at 5
+            severities); perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: how long,
+            how steep); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
+            (robust accuracy, FGSM, checks of the attacks); attack_curves (how large the smallest perturbations are).
+        nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
+            scale; auto: 0.1 where a location is constant over the training images, else 0.
+        evaluation_split: split to measure on; choose settings on validation, never on test.
+        subset: measure on this many pictures only, stratified, always the same; 0: all.
+        corruption_constants: published set of constants; auto: the one made for pictures nearest in size.
+        corruption_protocol: how corrupted pictures are stored before they are read: float (not at all), cifar_c (256
+            levels), imagenet_c (JPEG of quality 85); auto: imagenet_c with ImageNet's constants, else cifar_c.
+        corruptions_from: a prepared set instead of corrupting on the fly: a folder of CIFAR-C's .npy files, a folder
+            that --mode=corrupt wrote, or cifar10_corrupted or imagenet2012_corrupted of TFDS.
+        frost_dir: folder of the original frost photographs; empty: procedural ice.
+        sequences: which ten perturbation sequences: imagenet_p (with snow), cifar_p (with spatter), or all fourteen.
+        attack_radii: radii of robust accuracy, NORM_RADIUS each, of l2 and linf, on the [0, 1] pixel scale; linf's also
+            by FGSM.
+        attack: attacks of robust accuracy, each a measure of its own: ensemble (APGD on two losses, then Square: robust/NORM_RADIUS),
+            pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS).
+        attack_subset: attack only this many of the images, stratified, always the same; 0: all.
+        attack_queries: of the model by Square, a picture.
+        curves: ATTACK_NORM each: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
+    """
+    evaluations: tuple[str, ...] = USUAL
+    nun_floor: str = "auto"
+    evaluation_split: typing.Literal["validation", "test"] = "test"
+    subset: int = 0
+    corruption_constants: typing.Literal[("auto", *severities.SETS)] = "auto"
+    corruption_protocol: typing.Literal[("auto", *corruptions.PROTOCOLS)] = "auto"
+    corruptions_from: str = ""
+    frost_dir: str = ""
+    sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
+    attack_radii: tuple[str, ...] = ("l2_0.0625", "l2_0.5", "linf_4/255", "linf_8/255")
+    attack: tuple[str, ...] = ("ensemble",)
+    attack_subset: int = 0
+    attack_queries: int = 5000
+    curves: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
+
+    def __post_init__(self):
+        for name in self.evaluations:
+            if name not in EVALUATIONS:
+                raise unknown("evaluation", name, EVALUATIONS)
+        if not self.evaluations:
+            raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received none")
+        if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
+            raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
+        for name in ("subset", "attack_subset"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
+        for name in self.attack:
+            if name not in adversarial.ATTACKS:
+                raise unknown("attack", name, adversarial.ATTACKS)
+        if not self.attack:
+            raise ValueError(f"Expected attack, of: {', '.join(adversarial.ATTACKS)}. Received none")
+        if self.attack_queries < 1:
+            raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
+        for text in self.attack_radii:
+            adversarial.threat(text)
+        for text in self.curves:
+            adversarial.curve(text)
+
+    @property
+    def needs_training_set(self):
+        """NUN's noise falls where training pictures vary little."""
+        return bool({"noise", "noise_floor"} & set(self.evaluations))
+
+    def floor(self, deviation):
+        """NUN's floor for these standard deviations of the locations [H, W]."""
+        return corruptions.default_floor(deviation) if self.nun_floor == "auto" else float(self.nun_floor)
+
+    @property
+    def used(self):
+        """The names of the fields that have an effect with these evaluations."""
+        names = {name for evaluation in self.evaluations for name in _OPTIONS.get(evaluation, ())}
+        others = {field.name for field in dataclasses.fields(self)} - {name for group in _OPTIONS.values() for name in group}
+        if self.corruptions_from:
+            names -= {"corruption_protocol", "frost_dir"}
+            names -= set() if "perturbations" in self.evaluations else {"corruption_constants"}
+        if "ensemble" not in self.attack:
+            names -= {"attack_queries"}
+        return names | others
+
+    def constants(self, image_shape):
+        """The set of constants for pictures (H, W, C)."""
+        chosen = self.corruption_constants
+        return severities.nearest_set(*image_shape[:2]) if chosen == "auto" else chosen
+
+    def protocol(self, image_shape):
+        """The storage protocol for pictures (H, W, C)."""
+        if self.corruption_protocol != "auto":
+            return self.corruption_protocol
+        return "imagenet_c" if self.constants(image_shape) == "imagenet" else "cifar_c"
+
+
+def _is_floor(text):
+    try:
+        return 0 <= float(text) < float("inf")
+    except ValueError:
+        return False

@@ -1,0 +1,110 @@
+"""The folder of one run: claimed by one process, bound to its flags, never half written.
+
+It holds `flags.txt`, `environment.json`, `checkpoints/`, `history.json`, `tensorboard/`, `saved_model/`,
+`evaluation.json`, `figures/`, `report.html` and `report.md`.
+"""
+
+import contextlib
+import logging
+import os
+
+from tf_robust.utils import environment
+from tf_robust.utils.files import clear_unfinished, read_json, whole_file, write_json
+from tf_robust.utils.locks import Unavailable, WorkdirLocked, fcntl
+
+@contextlib.contextmanager
+def claimed(folder, flags, defaults=None, free=()):
+    """Holds `folder` for one run with these flags.
+
+    Args:
+        folder: made if it is missing. flags: {name: text}, what the run depends on. defaults: {name: text}, what a flag
+            counts as where it is not written down. free: names that may differ.
+
+    Raises:
+        PermissionError: it cannot be written. ValueError: it was started with other flags; shows the difference.
+        WorkdirLocked: another process is at it.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+        lock = open(os.path.join(folder, "lock"), "w")
+    except OSError as error:
+        raise PermissionError(f"Expected a workdir that can be written. Received: {folder} ({error.strerror})") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system when the process ends, however it ends
+        except Unavailable as error:
+            logging.warning("%s: only one process may work in %s.", error.strerror, folder)
+        except OSError as error:
+            raise WorkdirLocked(f"Another process is working in {folder}") from error
+        # not below: another run's workdir may be there
+        clear_unfinished(folder, *(os.path.join(folder, name) for name in ("checkpoints", "saved_model", "figures")))
+        _bind(folder, flags, defaults or {}, free)
+        try:
+            yield folder
+        except BaseException:
+            if not any(os.path.isdir(os.path.join(folder, name)) for name in ("checkpoints", "saved_model")):
+                # nothing came of it: the flags do not bind
+                os.remove(os.path.join(folder, "flags.txt"))
+            raise
+
+
+def recorded_flags(path):
+    """Returns {name: text} from a `flags.txt`, translated where an earlier version wrote it.
+
+    Raises:
+        ValueError: a line is not --NAME=VALUE.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            flags = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
+    except ValueError as error:
+        raise ValueError(f"Expected lines --NAME=VALUE in {path}. Received a damaged file ({error}). Put back a whole one, or "
+                         f"take another --workdir") from error
+    return _translated(flags)
+
+
+def recorded_arguments(path):
+    """Returns the arguments that repeat a `flags.txt`: its flagfile, or its flags translated where an earlier version wrote it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            flags = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
+    except ValueError:  # damaged: the flags' own reader names the line
+        return [f"--flagfile={path}"]
+    translated = _translated(flags)
+    return [f"--flagfile={path}"] if translated == flags else [f"--{name}={text}" for name, text in translated.items()]
+
+
+def _translated(flags):
+    """Flags of earlier versions under their present names, with the values that had the same effect."""
+    flags, method = dict(flags), flags.get("method")
+    folder = flags.get("data", "").startswith("folder:")
+    if flags.get("image_size") == "224" and "image_fit" not in flags and not folder:
+        del flags["image_size"]  # applied to images of varying size only, as the present default does
+    if flags.get("fcl_update_statistics") == "False":
+        del flags["fcl_update_statistics"]
+    if method == "fcl":
+        flags.setdefault("fcl_batch_norm", "own")
+    if method == "augmax":
+        flags.setdefault("augmax_dual_batch_norm", "False")
+    return flags
+
+
+def _bind(folder, flags, defaults, free):
+    path, here = os.path.join(folder, "flags.txt"), environment.describe()
+    if os.path.exists(path):
+        before = recorded_flags(path)
+        then, now = ({**defaults, **texts} for texts in (before, flags))
+        differing = [f"  --{name}: {then.get(name)} there, {now.get(name)} now" for name in sorted({*before, *flags} - {*free})
+                     if then.get(name) != now.get(name)]
+        if differing:
+            raise ValueError(f"{folder} was started with other flags:\n" + "\n".join(differing) +
+                             "\nUse the same flags to go on, or another --workdir.")
+        then = read_json(os.path.join(folder, "environment.json"))
+        for key in here:
+            if then.get(key) != here[key]:
+                logging.warning("%s was started with %s = %s, now it is %s: a resumed run will not be bit-identical.",
+                                folder, key, then.get(key), here[key])
+        return
+    write_json(os.path.join(folder, "environment.json"), here)
+    with whole_file(path) as file:
+        file.writelines(f"--{name}={value}\n" for name, value in sorted(flags.items()))

@@ -1,0 +1,65 @@
+"""The classifier, and only it, as a SavedModel: reloadable without this package, differentiable, with its card.
+
+    model = tf.saved_model.load("saved_model")
+    model.signatures["serving_default"](images=pictures)   # float32 [N, H, W, C] in [0, 1]
+    model.signatures["serving_bytes"](encoded=strings)     # PNG or JPEG files of any size
+
+Both give `logits` [N, classes], `probabilities` [N, classes] and `embedding` [N, E].
+"""
+
+import os
+
+import tensorflow as tf
+
+from tf_robust import models
+from tf_robust.data.fitting import Fit
+from tf_robust.ops import image_ops
+from tf_robust.utils.files import read_json, whole_folder, write_json
+
+OUTPUTS = ("logits", "probabilities", "embedding")
+
+
+class Servable(tf.Module):
+    """A Keras classifier behind the two signatures."""
+
+    def __init__(self, classifier, fit):
+        super().__init__()
+        self.classifier = classifier
+        self.shape = tuple(classifier.input_shape[1:])
+        self.fit = fit or Fit(*self.shape[:2], "stretch")
+        self.serve = tf.function(self._serve, input_signature=[tf.TensorSpec([None, *self.shape], tf.float32, "images")])
+        self.serve_bytes = tf.function(self._serve_bytes, input_signature=[tf.TensorSpec([None], tf.string, "encoded")])
+
+    def _serve(self, images):
+        outputs = self.classifier(images, training=False)
+        return {"logits": outputs["logits"], "probabilities": tf.nn.softmax(outputs["logits"]),
+                "embedding": outputs["embedding"]}
+
+    def _serve_bytes(self, encoded):
+        return self._serve(tf.map_fn(self._decode, encoded, fn_output_signature=tf.TensorSpec(self.shape, tf.float32)))
+
+    def _decode(self, encoded):
+        image = tf.io.decode_image(encoded, channels=self.shape[-1], expand_animations=False)
+        image.set_shape([None, None, self.shape[-1]])
+        return tf.clip_by_value(self.fit(image_ops.to_float(image)), 0.0, 1.0)
+
+
+def export(classifier, path, card, fit=None):
+    """Writes the SavedModel folder `path`, whole or not at all, with `card.json` and the weights for `models.start` inside.
+
+    Args:
+        classifier: Keras model, [0, 1] pictures -> {"logits", "embedding"}. card: a dictionary for JSON.
+        fit: how encoded images are brought to the model's height and width, a `data.fitting.Fit`; None: they are stretched.
+    """
+    servable = Servable(classifier, fit)
+    with whole_folder(path) as temporary:
+        tf.saved_model.save(servable, temporary, signatures={
+            "serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
+        models.write_weights(classifier, temporary)
+        write_json(os.path.join(temporary, "card.json"), card)
+
+
+def update_card(path, **entries):
+    """Adds entries to the card of an exported model."""
+    file = os.path.join(path, "card.json")
+    write_json(file, {**read_json(file), **entries})

@@ -1,0 +1,238 @@
+"""A classifier, whoever made it, as one callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes].
+
+    classify = load_classifier("runs/.../saved_model")
+    classify = load_classifier("theirs.keras", Interface(input_range="-1,1", outputs="probabilities", input_size=96))
+
+A SavedModel is a program that runs with its user's rights: load only those you trust.
+"""
+
+import dataclasses
+import os
+import re
+import typing
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_robust.models import outputs
+from tf_robust.ops import image_ops
+from tf_robust.saved_models import signatures
+from tf_robust.saved_models.signatures import OUTPUTS, Signature, described, shape_text
+from tf_robust.utils.errors import unknown
+from tf_robust.utils.files import read_json
+
+SMALLEST_PROBABILITY = 1e-12  # smaller ones become this before the logarithm
+SUM_TOLERANCE = 1e-3  # of what are taken for probabilities
+
+
+@dataclasses.dataclass(frozen=True)
+class Interface:
+    """What a model takes and gives.
+
+    Args:
+        input_range: pixel scale that the model takes: LOW,HIGH (0,1 or -1,1 or 0,255), or a normalization of [0, 1] by
+            one number or one a channel: "mean=0.485,0.456,0.406 std=0.229,0.224,0.225".
+        outputs: what the model gives; its output of that name is taken, else its only one.
+        signature: which signature of a SavedModel to call.
+        input_size: side in pixels that pictures are resized to for the model (bilinear, antialiased); 0: as they are.
+    """
+    input_range: str = "0,1"
+    outputs: typing.Literal["logits", "probabilities"] = "logits"
+    signature: str = "serving_default"
+    input_size: int = 0
+
+    def __post_init__(self):
+        self.affine()
+        if self.outputs not in OUTPUTS:
+            raise unknown("outputs", self.outputs, OUTPUTS)
+        if self.input_size < 0:
+            raise ValueError(f"Expected input_size >= 0 (0: pictures as they are). Received: {self.input_size}")
+
+    def affine(self):
+        """(scale, offset), tuples of 1 or C numbers: the model takes scale * picture + offset."""
+        normalization = re.fullmatch(r"\s*mean=(\S+)\s+std=(\S+)\s*", self.input_range)
+        try:
+            if normalization:
+                mean, std = np.broadcast_arrays(*(np.array(part.split(","), float) for part in normalization.groups()))
+                if ((0 <= mean) & (mean <= 1) & (0 < std) & (std < np.inf)).all():
+                    return tuple(1 / std), tuple(-mean / std)
+            else:
+                low, high = np.array(self.input_range.split(","), float)
+                if -np.inf < low < high < np.inf:
+                    return (high - low,), (low,)
+        except ValueError:  # not numbers, or another count of them
+            pass
+        raise ValueError("Expected input_range as LOW,HIGH (0,1 or -1,1 or 0,255), or 'mean=M,M,M std=S,S,S' with M in "
+                         "[0, 1] and S > 0 (divide what is meant for 0..255 by 255). "
+                         f"Received: {self.input_range!r}")
+
+
+class Classifier:
+    """A loaded model as a callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes], a tf.Tensor.
+
+    Works in `tf.function` and `tf.GradientTape`. With outputs="probabilities" the logits are log(max(p, 1e-12)), whose
+    softmax gives p back. A model that takes uint8 is fed round(255 x), through which no gradient flows.
+
+    Attributes:
+        input_shape: TensorShape [None, H, W, C] that is accepted; None: any.
+        num_classes: None if the model does not say.
+        card: the content of the `card.json` beside it, or {}.
+        description: what was loaded and how it is called, in one line.
+        path: of the SavedModel folder or the `.keras` file itself.
+        loaded: the object that holds the variables.
+
+    Raises:
+        ValueError: the signature and the interface do not fit each other.
+    """
+
+    def __init__(self, signature, interface, *, path, loaded):
+        self.path, self.loaded, self.card, self.interface = path, loaded, _card(path), interface
+        self._call, ((self._argument, spec),) = signature.call, signature.inputs.items()
+        self._type, self._output = spec.dtype, signature.output(interface.outputs)
+        taken, given = spec.shape.with_rank(4), signature.outputs[self._output]
+        self._scale, self._offset = _scaling(interface, spec.dtype, taken[3])
+        self.input_shape = _accepted(taken, interface.input_size, len(self._scale))
+        self.num_classes = given.shape[1] if given.shape.rank else None
+        scale = "0,255 as uint8 (no gradients)" if spec.dtype == tf.uint8 else interface.input_range
+        size = f", input_size {interface.input_size}" if interface.input_size else ""
+        self.description = (f"{path}, signature {interface.signature!r}: {described(signature.inputs)}, "
+                            f"input_range {scale}{size} -> {described({self._output: given})}, {interface.outputs}")
+
+    def __call__(self, images):
+        images = tf.convert_to_tensor(images)
+        if not images.dtype.is_floating:
+            raise ValueError(f"Expected images as float32 in [0, 1]. Received: {images.dtype.name}")
+        self.check_pictures(images.shape[1:])
+        found = self._call(**{self._argument: self._prepared(tf.cast(images, tf.float32))})
+        scores = tf.cast(found[self._output], tf.float32)
+        if self.interface.outputs == "logits":
+            return scores
+        return tf.math.log(tf.maximum(scores, SMALLEST_PROBABILITY))
+
+    def _prepared(self, images):
+        if self.interface.input_size:
+            images = image_ops.resize(images, self.interface.input_size, self.interface.input_size)
+        values = images * self._scale + self._offset
+        return tf.saturate_cast(tf.round(values), tf.uint8) if self._type == tf.uint8 else tf.cast(values, self._type)
+
+    def check_pictures(self, shape):
+        """Raises a ValueError that says what to do if pictures of `shape` [H, W, C] do not fit the model."""
+        shape, expected = tf.TensorShape(shape), self.input_shape[1:]
+        if expected.is_compatible_with(shape):
+            return
+        advice = "Convert the pictures, or take other data."
+        if shape.rank == 3 and not expected[2:].is_compatible_with(shape[2:]):
+            advice = f"Channels are neither repeated nor averaged here. {advice}"
+        elif shape.rank == 3 and expected[0] and expected[0] == expected[1]:
+            advice = (f"Try: --image_size={expected[0]}, which loads the data at the model's size. (--input_size={expected[0]} resizes "
+                      "in front of the model instead, after corruptions and attacks.)")
+        raise ValueError(f"Expected pictures [height, width, channels] {shape_text(expected)} for {self.path}. "
+                         f"Received: {shape_text(shape)}. {advice}")
+
+    def check(self, logits):
+        """A sentence if [N, classes] values that this gave do not look like what `interface.outputs` says, else ""."""
+        scores = np.asarray(logits, np.float64)
+        sums = (np.exp(scores) if self.interface.outputs == "probabilities" else scores).sum(axis=1)
+        summing = np.abs(sums - 1) <= SUM_TOLERANCE
+        if self.interface.outputs == "probabilities" and not summing.all():
+            return (f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
+                    f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass --outputs=logits.")
+        if self.interface.outputs == "logits" and len(scores) and summing.all() and (scores >= 0).all():
+            return (f"The outputs of {self.path} look like probabilities, and were read as logits: accuracies are the "
+                    "same, calibration is not. If they are probabilities, pass --outputs=probabilities.")
+        return ""
+
+
+def load_classifier(path, interface=Interface()):
+    """Loads a model as a `Classifier`.
+
+    Args:
+        path: a SavedModel folder (of this package, `tf.saved_model.save`, Keras' `export`, tf.keras), a `.keras` file,
+            or the workdir of a run. interface: `Interface`.
+
+    Raises:
+        FileNotFoundError: no model there.
+        ValueError: it cannot be loaded, or does not fit the interface; the message lists the model's signatures.
+    """
+    path, available, loaded = signatures.read(path)
+    chosen = available.get(interface.signature)
+    misfit = chosen.misfit() if chosen else "is not there"
+    if misfit:
+        fitting = [f"--signature={name}" for name, signature in available.items() if not signature.misfit()]
+        advice = f"\nPass {' or '.join(fitting)}." if fitting else ""
+        raise ValueError("Expected a signature that takes one batch of pictures [N, H, W, C], floats or uint8. "
+                         f"Received: {interface.signature!r} of {path} {misfit}. "
+                         f"{signatures.listed(available)}{advice}")
+    try:
+        return Classifier(chosen, interface, path=path, loaded=loaded)
+    except ValueError as error:
+        raise ValueError(f"{error}\n{path}: {signatures.listed(available)}") from error
+
+
+def image_size_of(model):
+    """(height, width) that the images of a `Classifier` or a Keras model must have; () where it does not say, or takes several sizes."""
+    try:
+        size = tuple(tf.TensorShape(getattr(model, "input_shape", None)).with_rank(4).as_list()[1:3])
+    except (TypeError, ValueError):  # several inputs, or of unknown rank
+        return ()
+    return () if None in size else size
+
+
+def classifier_of(model, interface=Interface()):
+    """Wraps a model in memory as a `Classifier`, in inference mode.
+
+    Args:
+        model: a keras.Model, or a callable from a float32 batch [N, H, W, C] on the pixel scale `interface.input_range` to scores
+            [N, classes]; either may return a dictionary with the entry `interface.outputs`.
+        interface: `Interface`; a model in memory has no signatures.
+
+    Raises:
+        ValueError: the model does not take one batch of images, or does not fit the interface.
+    """
+    if interface.signature != Interface.signature:
+        raise ValueError(f"Expected the path of a SavedModel with signature={interface.signature!r}. Received: a model in memory, "
+                         f"which has none. Try: leave out signature")
+    path = f"the model {getattr(model, 'name', None) or getattr(model, '__name__', None) or type(model).__name__!r}"
+    if isinstance(model, keras.Model) and getattr(model, "inputs", None):
+        signature = signatures.keras_signature(model)
+        if misfit := signature.misfit():
+            raise ValueError(f"Expected a model that takes one batch of images [N, H, W, C], floats or uint8. Received: {path}, which "
+                             f"{misfit}")
+    else:
+        signature = Signature(lambda images: {"scores": outputs.output(model, images, interface.outputs)},
+                              {"images": tf.TensorSpec(None, tf.float32)}, {"scores": tf.TensorSpec(None, tf.float32)})
+    return Classifier(signature, interface, path=path, loaded=model)
+
+
+def _scaling(interface, dtype, channels):
+    """(scale, offset), float32 [1] or [C] each, for a model that takes `channels` (None: any) of type `dtype`."""
+    scale, offset = interface.affine()
+    if dtype == tf.uint8:
+        if (scale, offset) not in (((1,), (0,)), ((255,), (0,))):
+            raise ValueError("Expected input_range 0,255 for a model that takes uint8. "
+                             f"Received: {interface.input_range!r}")
+        scale = (255,)
+    if channels and len(scale) not in (1, channels):
+        raise ValueError(f"Expected one number, or {channels}, in mean and std: the model takes {channels} channels. "
+                         f"Received: {interface.input_range!r}")
+    return np.array(scale, np.float32), np.array(offset, np.float32)
+
+
+def _accepted(taken, size, numbers):
+    """[None, H, W, C] of pictures that become what the model takes, [N, H, W, C]. numbers: how many in mean and std."""
+    height, width, channels = taken[1:]
+    channels = channels or (numbers if numbers > 1 else None)
+    if not size:
+        return tf.TensorShape([None, height, width, channels])
+    if not taken[1:3].is_compatible_with([size, size]):
+        advice = (f"Try: --image_size={height} in its place, which loads the data at that size" if height == width else
+                  "Leave it out, and resize the images before")
+        raise ValueError(f"Expected input_size as the model takes it, {height}x{width}. Received: {size}. {advice}")
+    return tf.TensorShape([None, None, None, channels])
+
+
+def _card(path):
+    file = os.path.join(path, "card.json")
+    card = read_json(file, True) if os.path.exists(file) else {}
+    return card if isinstance(card, dict) else {}  # of another format
