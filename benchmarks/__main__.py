@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "benchmarks"
 WORSE = 1.25
 COMMANDS = (("train_step.py", "--repeats=5", "--steps=4"), ("augmix.py",), ("corruptions.py",), ("attacks.py", "--parts=speed"),
-            ("end_to_end.py", "--pictures=10000"))
+            ("end_to_end.py", "--images=10000"))
 QUICK = (("train_step.py", "--models=lenet", "--rows=cross_entropy,fcl,noisymix,cutmix,simclr,moco", "--repeats=9", "--steps=8",
           "--memory=false"), ("augmix.py", "--sizes=32", "--repeats=7", "--seconds=0.5"))
 # file -> how a row of it is read: (name, ratio, goal, which ratio is better), or None: it has none
@@ -158,13 +158,13 @@ def table(rows):
 
 def everything():
     """Runs all benchmarks, and writes the table."""
-    from tf_robust.utils.files import whole_file
+    from tf_robust.utils.files import atomic_file
     for command in COMMANDS:
         wrong = run(command, RESULTS.relative_to(ROOT))
         if wrong:
             print(f"{command[0]} did not run: {wrong}")
     lines = table(rows_in(RESULTS))
-    with whole_file(str(RESULTS / "all.md")) as file:
+    with atomic_file(str(RESULTS / "all.md")) as file:
         file.write("\n".join(lines) + "\n")
     print("\n".join(lines))
 

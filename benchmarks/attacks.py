@@ -1,14 +1,14 @@
-"""PGD's pictures a second and PLB's distances against foolbox, on the same Keras model, in one process, interleaved.
+"""PGD's images a second and PLB's distances against foolbox, on the same Keras model, in one process, interleaved.
 
     python benchmarks/attacks.py --parts=speed,distances  # needs benchmarks/requirements_attacks.txt
 
 The model is trained here, on scikit-learn's digits enlarged to 32 pixels and three channels (no download), and attacked on
 digits that it has not seen. PGD: ten steps, a random start, steps of a quarter of the radius, on both sides. Ours leaves a
-picture alone once it is misclassified, which foolbox cannot; the rows "all steps" are without that. A ratio is the
+image alone once it is misclassified, which foolbox cannot; the rows "all steps" are without that. A ratio is the
 median over repeats of foolbox's time over ours, each pair one after the other.
 
-Distances: medians over pictures that the model gets right, with about 900 gradients a picture on each side; for each seed another
-model and other pictures.
+Distances: medians over images that the model gets right, with about 900 gradients an image on each side; for each seed another
+model and other images.
 """
 
 import os
@@ -38,18 +38,18 @@ from tf_robust import attacks, data, methods, models
 from tf_robust.attacks.norms import NORMS
 from tf_robust.ops import image_ops
 from tf_robust.training import loop
-from tf_robust.utils.files import whole_file, write_json
+from tf_robust.utils.files import atomic_file, write_json
 
 RADII = {"l2": 0.5, "linf": 8 / 255}
 STEPS = 10
 GOALS = {"speed": 2.2, "accuracy": 0.005, "l2": 1.05, "linf": 1.05, "l1": 1.10, "l0": 1.10}
 flags.DEFINE_string("model", "resnet20", "the network that is attacked for speed; distances are on resnet8.")
-flags.DEFINE_integer("batch_size", 256, "pictures at once.")
+flags.DEFINE_integer("batch_size", 256, "images at once.")
 flags.DEFINE_integer("repeats", 7, "interleaved repeats; medians are reported.")
 flags.DEFINE_integer("epochs", 12, "of training the model.")
 flags.DEFINE_list("parts", ["speed", "distances"], "what is measured: speed takes five minutes, distances an hour.")
-flags.DEFINE_integer("pictures", 48, "for the distances, for each seed.")
-flags.DEFINE_list("seeds", ["1", "2"], "of the distances' models and pictures.")
+flags.DEFINE_integer("images", 48, "for the distances, for each seed.")
+flags.DEFINE_list("seeds", ["1", "2"], "of the distances' models and images.")
 flags.DEFINE_list("norms", ["l2", "linf", "l1", "l0"], "of the distances.")
 flags.DEFINE_string("output", "", "folder for attack_speed.json, .md and attack_distances.json, .md; empty: print only.")
 FLAGS = flags.FLAGS
@@ -63,7 +63,7 @@ def enlarged(split):
 
 
 def trained(name, seed=0):
-    """(a Keras model images -> logits, trained on digits; pictures and labels that it has not seen, in the seed's order)"""
+    """(a Keras model images -> logits, trained on digits; images and labels that it has not seen, in the seed's order)"""
     source, test = enlarged("train"), enlarged("test")
     order = np.random.RandomState(seed).permutation(len(test))
     method = methods.METHODS["cross_entropy"](models.build(name, (32, 32, 3), 10, seed=seed), seed=seed)
@@ -86,7 +86,7 @@ def speed(model, images, labels):
         kind = {"l2": foolbox.attacks.L2PGD, "linf": foolbox.attacks.LinfPGD}[norm]
         theirs = kind(steps=STEPS, rel_stepsize=2.5 / STEPS, random_start=True)
         ours = {early: attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=STEPS, early_stop=early,
-                                                        spare_wrong=early, batch_size=FLAGS.batch_size)
+                                                        skip_misclassified=early, batch_size=FLAGS.batch_size)
                 for early in (True, False)}
         calls = {"foolbox": lambda theirs=theirs, radius=radius: theirs(peer, *tensors, epsilons=radius)[1].numpy(),
                  "ours": lambda attack=ours[True]: attack(model, images, labels).numpy(),
@@ -107,7 +107,7 @@ def speed(model, images, labels):
 
 
 def peers(norm):
-    """{name: foolbox's minimal attack} with about 900 gradients a picture."""
+    """{name: foolbox's minimal attack} with about 900 gradients an image."""
     found = foolbox.attacks
     return {"l2": {"DDN": found.DDNAttack(steps=900), "FMN": found.L2FMNAttack(steps=900),
                    "Carlini-Wagner": found.L2CarliniWagnerAttack(binary_search_steps=9, steps=100)},
@@ -118,8 +118,8 @@ def peers(norm):
 
 
 def distances(seed, model, images, labels):
-    """Rows of {"seed", "norm", "row", "median", "found"} on pictures that the model gets right."""
-    right = np.flatnonzero(correct(model, images, labels))[:FLAGS.pictures]
+    """Rows of {"seed", "norm", "row", "median", "found"} on images that the model gets right."""
+    right = np.flatnonzero(correct(model, images, labels))[:FLAGS.images]
     images, labels, peer = images[right], labels[right], foolbox.TensorFlowModel(model, bounds=(0, 1))
     rows = []
     for norm in FLAGS.norms:
@@ -142,7 +142,7 @@ def distances(seed, model, images, labels):
 def speed_table():
     """(rows, lines of the table)"""
     found = speed(*trained(FLAGS.model))
-    lines = ["| norm | attack | times foolbox's speed: median [quartiles] | pictures a second | accuracy left |",
+    lines = ["| norm | attack | times foolbox's speed: median [quartiles] | images a second | accuracy left |",
              "| --- | --- | --- | --- | --- |"]
     for row in found:
         lines.append(f"| {row['norm']} | {row['row']} | {row['ratio']:.2f} [{row['quartiles'][0]:.2f}, {row['quartiles'][1]:.2f}] "
@@ -175,7 +175,7 @@ def distance_table():
 def main(_):
     how = {"speed": f"{FLAGS.model}, batch {FLAGS.batch_size}, {STEPS} steps, l2 {RADII['l2']}, linf 8/255, {FLAGS.repeats} "
                     f"interleaved repeats",
-           "distances": f"resnet8, {FLAGS.pictures} pictures a seed, about 900 gradients a picture on each side"}
+           "distances": f"resnet8, {FLAGS.images} images a seed, about 900 gradients an image on each side"}
     for part in FLAGS.parts:
         rows, lines = {"speed": speed_table, "distances": distance_table}[part]()
         print("\n".join(lines), flush=True)
@@ -183,7 +183,7 @@ def main(_):
             head = provenance("foolbox", "torch")
             path = os.path.join(FLAGS.output, f"attack_{part}")
             write_json(f"{path}.json", {**head, "goals": GOALS, "rows": rows})
-            with whole_file(f"{path}.md") as file:
+            with atomic_file(f"{path}.md") as file:
                 file.write(f"# Attacks beside foolbox {foolbox.__version__}: {part}\n\n`{head['command']}`, commit {head['commit']}; "
                            f"{how[part]}\n\n" + "\n".join(lines) + "\n")
 

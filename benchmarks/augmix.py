@@ -1,10 +1,10 @@
-"""Pictures a second of AugMix, ours against one picture at a time by Pillow and NumPy: on one core, interleaved.
+"""Images a second of AugMix, ours against one image at a time by Pillow and NumPy: on one core, interleaved.
 
     python benchmarks/augmix.py                           # 3 minutes; Pillow comes with the package
 
-Ours mixes float32 batches in a tf.function whose arguments are pictures, seed and indices, as a map of an input
-pipeline calls it, so nothing is folded away. The peer is the algorithm box of the AugMix paper: uint8 picture ->
-float32 picture. Every call of either has new draws. Both go through the same pictures, windows of photographs.
+Ours mixes float32 batches in a tf.function whose arguments are images, seed and indices, as a map of an input
+pipeline calls it, so nothing is folded away. The peer is the algorithm box of the AugMix paper: uint8 image ->
+float32 image. Every call of either has new draws. Both go through the same images, windows of photographs.
 Times are the process's CPU time, since other programs may run; wall time stands beside it. A ratio is the median over
 pairs of repeats, and repeats take turns at going first. Linux only: the process is pinned to one core.
 """
@@ -33,25 +33,25 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.timing import calls_needed, provenance, seconds
 from tests.corruptions import oracles
 from tf_robust.data.augmix import augmix
-from tf_robust.utils.files import whole_file, write_json
+from tf_robust.utils.files import atomic_file, write_json
 
 PACKAGES = ("pillow", "scipy")
 GOALS = {"32": 2.5}
-flags.DEFINE_list("sizes", ["32", "224"], "sides of the pictures.")
-flags.DEFINE_integer("batch_size", 128, "pictures that a call of ours takes.", lower_bound=1)
+flags.DEFINE_list("sizes", ["32", "224"], "sides of the images.")
+flags.DEFINE_integer("batch_size", 128, "images that a call of ours takes.", lower_bound=1)
 flags.DEFINE_integer("repeats", 11, "interleaved repeats; medians are reported.", lower_bound=1)
 flags.DEFINE_float("seconds", 2.0, "CPU time that a repeat takes, at least.", lower_bound=0.001)
 flags.DEFINE_float("severity", 3.0, "levels are drawn from 0.1 to this.", lower_bound=0.2, upper_bound=10.0)
-flags.DEFINE_integer("width", 3, "chains a picture.", lower_bound=1)
-flags.DEFINE_boolean("all_ops", False, "colour, contrast, brightness and sharpness too.")
+flags.DEFINE_integer("width", 3, "chains an image.", lower_bound=1)
+flags.DEFINE_boolean("all_ops", False, "color, contrast, brightness and sharpness too.")
 flags.DEFINE_string("output", "", "folder for augmix.json and augmix.md; empty: print only.")
 FLAGS = flags.FLAGS
 
 
-# The peer: an operation is (picture, level, sign) -> picture, with level in 0.1..10 and sign -1 or 1
+# The peer: an operation is (image, level, sign) -> image, with level in 0.1..10 and sign -1 or 1
 
-def affine(picture, *coefficients):
-    return picture.transform(picture.size, PIL.Image.Transform.AFFINE, coefficients, PIL.Image.Resampling.BILINEAR)
+def affine(sample_image, *coefficients):
+    return sample_image.transform(sample_image.size, PIL.Image.Transform.AFFINE, coefficients, PIL.Image.Resampling.BILINEAR)
 
 
 def pixels(side, level, sign):
@@ -59,32 +59,32 @@ def pixels(side, level, sign):
 
 
 def enhanced(enhancer):
-    return lambda picture, level, sign: enhancer(picture).enhance(0.18 * level + 0.1)
+    return lambda sample_image, level, sign: enhancer(sample_image).enhance(0.18 * level + 0.1)
 
 
 OPERATIONS = (
-    lambda picture, level, sign: ImageOps.autocontrast(picture),
-    lambda picture, level, sign: ImageOps.equalize(picture),
-    lambda picture, level, sign: ImageOps.posterize(picture, 4 - int(0.4 * level)),
-    lambda picture, level, sign: picture.rotate(sign * int(3 * level), PIL.Image.Resampling.BILINEAR),
-    lambda picture, level, sign: ImageOps.solarize(picture, 256 - int(25.6 * level)),
-    lambda picture, level, sign: affine(picture, 1, 0.03 * level * sign, 0, 0, 1, 0),
-    lambda picture, level, sign: affine(picture, 1, 0, 0, 0.03 * level * sign, 1, 0),
-    lambda picture, level, sign: affine(picture, 1, 0, pixels(picture.width, level, sign), 0, 1, 0),
-    lambda picture, level, sign: affine(picture, 1, 0, 0, 0, 1, pixels(picture.height, level, sign)),
+    lambda sample_image, level, sign: ImageOps.autocontrast(sample_image),
+    lambda sample_image, level, sign: ImageOps.equalize(sample_image),
+    lambda sample_image, level, sign: ImageOps.posterize(sample_image, 4 - int(0.4 * level)),
+    lambda sample_image, level, sign: sample_image.rotate(sign * int(3 * level), PIL.Image.Resampling.BILINEAR),
+    lambda sample_image, level, sign: ImageOps.solarize(sample_image, 256 - int(25.6 * level)),
+    lambda sample_image, level, sign: affine(sample_image, 1, 0.03 * level * sign, 0, 0, 1, 0),
+    lambda sample_image, level, sign: affine(sample_image, 1, 0, 0, 0.03 * level * sign, 1, 0),
+    lambda sample_image, level, sign: affine(sample_image, 1, 0, pixels(sample_image.width, level, sign), 0, 1, 0),
+    lambda sample_image, level, sign: affine(sample_image, 1, 0, 0, 0, 1, pixels(sample_image.height, level, sign)),
     *map(enhanced, (ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Brightness, ImageEnhance.Sharpness)))
 
 
 def pillow_augmix(levels, random, severity, width, number):
-    """uint8 [H, W, 3] -> float32 in [0, 1]. All numbers of a picture are drawn at once: quicker than one by one."""
+    """uint8 [H, W, 3] -> float32 in [0, 1]. All numbers of an image are drawn at once: quicker than one by one."""
     weights, share = random.dirichlet(np.ones(width)).tolist(), random.beta(1.0, 1.0)
     depths = random.integers(1, 4, width).tolist()
     operations = random.integers(number, size=(width, 3)).tolist()
     draws = random.uniform(0.1, severity, (width, 3)).tolist()
     signs = (2 * random.integers(2, size=(width, 3)) - 1).tolist()
-    picture, mix = PIL.Image.fromarray(levels), np.zeros(levels.shape, np.float32)
+    sample_image, mix = PIL.Image.fromarray(levels), np.zeros(levels.shape, np.float32)
     for chain in range(width):
-        changed = picture
+        changed = sample_image
         for step in range(depths[chain]):
             changed = OPERATIONS[operations[chain][step]](changed, draws[chain][step], signs[chain][step])
         mix += np.float32(weights[chain] * share / 255) * np.asarray(changed)
@@ -107,22 +107,22 @@ def our_call(images):
 
 
 def peer_call(images):
-    """A function that mixes one picture, the next one each time."""
-    pictures = itertools.cycle(np.round(255 * images).astype(np.uint8))
+    """A function that mixes one image, the next one each time."""
+    sample_images = itertools.cycle(np.round(255 * images).astype(np.uint8))
     random, number = np.random.default_rng(0), 13 if FLAGS.all_ops else 9
-    return lambda: pillow_augmix(next(pictures), random, FLAGS.severity, FLAGS.width, number)
+    return lambda: pillow_augmix(next(sample_images), random, FLAGS.severity, FLAGS.width, number)
 
 
 def timed(size):
     """The row of one size."""
-    images = oracles.pictures(size, size, 3, FLAGS.batch_size)
+    images = oracles.images(size, size, 3, FLAGS.batch_size)
     calls = our_call(images), peer_call(images)
     counts = [calls_needed(call, FLAGS.seconds) for call in calls]
-    pictures = FLAGS.batch_size * counts[0], counts[1]
+    sample_images = FLAGS.batch_size * counts[0], counts[1]
     rates = np.empty([FLAGS.repeats, 2, 2])  # ours or peer, CPU or wall
     for repeat in range(FLAGS.repeats):
         for which in ((0, 1), (1, 0))[repeat % 2]:
-            rates[repeat, which] = pictures[which] / seconds(calls[which], counts[which])
+            rates[repeat, which] = sample_images[which] / seconds(calls[which], counts[which])
     low, ratio, high = np.percentile(rates[:, 0, 0] / rates[:, 1, 0], [25, 50, 75])
     (ours, ours_wall), (peer, peer_wall) = np.median(rates, axis=0).tolist()
     return {"size": size, "batch": FLAGS.batch_size, "ratio": ratio, "quartiles": [low, high],
@@ -164,12 +164,12 @@ def write(lines, rows):
     head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": GOALS}
     write_json(os.path.join(FLAGS.output, "augmix.json"), {**head, "rows": rows})
     paragraphs = [
-        f"# Pictures a second and core of AugMix, severity {FLAGS.severity:g}, {FLAGS.width} chains",
+        f"# Images a second and core of AugMix, severity {FLAGS.severity:g}, {FLAGS.width} chains",
         f"`{head['command']}`, commit {head['commit']}, {head['date']}, {FLAGS.repeats} interleaved repeats of "
         f"{FLAGS.seconds:g} s. Ours in batches of {FLAGS.batch_size}, Pillow one at a time. By CPU time; wall time "
         "beside it.",
         "\n".join(lines), "Versions: " + ", ".join(f"{name} {version}" for name, version in head["versions"].items()) + "."]
-    with whole_file(os.path.join(FLAGS.output, "augmix.md")) as file:
+    with atomic_file(os.path.join(FLAGS.output, "augmix.md")) as file:
         file.write("\n\n".join(paragraphs) + "\n")
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/corruption_parity.py                # a few minutes; renews the table of docs/corruption_parity.md
 
-The oracles, one picture at a time in NumPy, SciPy and Pillow, are those of tests/corruptions.
+The oracles, one image at a time in NumPy, SciPy and Pillow, are those of tests/corruptions.
 """
 
 import os
@@ -23,12 +23,12 @@ from tests.corruptions import oracles
 from tf_robust import corruptions
 from tf_robust.corruptions import severities
 from tf_robust.utils import environment
-from tf_robust.utils.files import whole_file
+from tf_robust.utils.files import atomic_file
 
 PACKAGES = ("tensorflow", "numpy", "scipy", "pillow")
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"  # what stands between them is written here
 flags.DEFINE_list("names", list(oracles.ORACLES), "corruptions to compare.")
-flags.DEFINE_list("pictures", ["24", "12", "4"], "pictures of the sets cifar, tiny_imagenet, imagenet.")
+flags.DEFINE_list("images", ["24", "12", "4"], "images of the sets cifar, tiny_imagenet, imagenet.")
 flags.DEFINE_string("output", str(ROOT / "docs" / "corruption_parity.md"),
                     "Markdown file whose table is renewed; empty: print only.")
 FLAGS = flags.FLAGS
@@ -37,7 +37,7 @@ FLAGS = flags.FLAGS
 def worst(name, which, count):
     """(lowest share within 1, highest mean, largest difference) over the five severities of a set, at its own size."""
     side = severities.SETS[which]
-    images = oracles.pictures(side, side, 3, count)
+    images = oracles.images(side, side, 3, count)
     rows = [oracles.summary(oracles.differences(corruptions.CORRUPTIONS[name], images, severity, which))
             for severity in range(1, 6)]
     shares, means, largest = zip(*rows)
@@ -54,13 +54,13 @@ def renew(path, lines):
         before, rest = file.read().split(BEGIN)
     after = rest.split(END)[1]
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
-    made = f"Pictures: {', '.join(FLAGS.pictures)}. Made at {environment.commit()}, with {versions}."
-    with whole_file(path) as file:
+    made = f"Images: {', '.join(FLAGS.images)}. Made at {environment.commit()}, with {versions}."
+    with atomic_file(path) as file:
         file.write(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{made}\n\n{END}{after}")
 
 
 def main(_):
-    counts = dict(zip(severities.SETS, map(int, FLAGS.pictures)))
+    counts = dict(zip(severities.SETS, map(int, FLAGS.images)))
     lines = ["| corruption | " + " | ".join(f"{which}, {side} px" for which, side in severities.SETS.items()) + " |",
              "|" + " --- |" * (1 + len(counts))]
     for name in FLAGS.names:

@@ -1,12 +1,12 @@
-"""Pictures a second of each corruption, ours against `imagecorruptions`: on one core, in one process, interleaved.
+"""Images a second of each corruption, ours against `imagecorruptions`: on one core, in one process, interleaved.
 
     python benchmarks/corruptions.py                      # 10 minutes; needs benchmarks/requirements_corruptions.txt
 
-Ours takes and gives float32 batches in a tf.function, the peer uint8 pictures one by one: what the users of each have.
+Ours takes and gives float32 batches in a tf.function, the peer uint8 images one by one: what the users of each have.
 Both use ImageNet-C's constants, the only ones that the peer has, at every size, and severity 3. Times are the process's
 CPU time, since other programs may run; wall time stands beside it. A ratio is the median over pairs of repeats.
 Both keep the frost photographs in memory; frost is left out of the mean, for ours has scaled them before, while the
-peer enlarges a whole one for each picture. Linux only: the process is pinned to one core.
+peer enlarges a whole one for each image. Linux only: the process is pinned to one core.
 """
 
 import os
@@ -45,13 +45,13 @@ from tests.corruptions import oracles
 from tf_robust import corruptions
 from tf_robust.corruptions import suite
 from tf_robust.utils.errors import unknown
-from tf_robust.utils.files import whole_file, write_json
+from tf_robust.utils.files import atomic_file, write_json
 
 SEVERITY = 3
 RELEASED = "glass_blur_released"  # the peer's loop as it is released, in Python; beside the list, in a mean of its own
 PACKAGES = ("imagecorruptions", "opencv-python-headless", "scikit-image", "scipy", "pillow", "numba")
 GOALS = {"mean": 3.0, "smallest": 0.8}
-flags.DEFINE_list("sizes", ["32", "224"], "sides of the pictures; the peer takes 32 and more.")
+flags.DEFINE_list("sizes", ["32", "224"], "sides of the images; the peer takes 32 and more.")
 flags.DEFINE_integer("repeats", 5, "interleaved repeats; medians are reported.", lower_bound=1)
 flags.DEFINE_float("seconds", 0.3, "CPU time that a repeat takes, at least.", lower_bound=0.001)
 flags.DEFINE_list("corruptions", [*corruptions.CORRUPTIONS, RELEASED], "what to time.")
@@ -59,13 +59,13 @@ flags.DEFINE_string("output", "", "folder for corruptions.json and corruptions.m
 FLAGS = flags.FLAGS
 
 
-def crashes(pictures):
-    """{name: what the peer, as it is installed, says when it fails on one of these pictures}."""
+def crashes(sample_images):
+    """{name: what the peer, as it is installed, says when it fails on one of these images}."""
     found = {}
     for name in imagecorruptions.get_corruption_names("all"):
-        for picture, severity in itertools.product(pictures, range(1, 6)):
+        for sample_image, severity in itertools.product(sample_images, range(1, 6)):
             try:
-                imagecorruptions.corrupt(picture, corruption_name=name, severity=severity)
+                imagecorruptions.corrupt(sample_image, corruption_name=name, severity=severity)
             except Exception as error:  # whatever it is, users see it
                 found[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
                 break
@@ -85,15 +85,15 @@ def repair():
     peer.gaussian = gaussian
 
     # glass_blur: no failure, but a loop over pixels in Python; the peer's repository has compiled it with Numba since
-    def compiled_glass(picture, severity):
+    def compiled_glass(sample_image, severity):
         deviation, reach, times = ((.7, 1, 2), (.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
-        levels = np.uint8(gaussian(np.array(picture) / 255., deviation, multichannel=True) * 255)
+        levels = np.uint8(gaussian(np.array(sample_image) / 255., deviation, multichannel=True) * 255)
         mix_pixels(levels, reach, times)
         return np.clip(gaussian(levels / 255., deviation, multichannel=True), 0, 1) * 255
     imagecorruptions.corruption_dict["glass_blur"] = compiled_glass
     imagecorruptions.corruption_dict[RELEASED] = python_glass
 
-    # frost: no failure, but it reads a photograph from the disk for each picture
+    # frost: no failure, but it reads a photograph from the disk for each image
     cv2.imread = functools.lru_cache(cv2.imread)
 
 
@@ -118,19 +118,19 @@ def our_call(name, images):
     return lambda: corrupt(images, tf.constant(next(firsts), tf.int64))
 
 
-def peer_call(name, pictures):
-    """A function that corrupts one picture, the next one each time."""
-    pictures = itertools.cycle(pictures)
-    return lambda: imagecorruptions.corrupt(next(pictures), corruption_name=name, severity=SEVERITY)
+def peer_call(name, sample_images):
+    """A function that corrupts one image, the next one each time."""
+    sample_images = itertools.cycle(sample_images)
+    return lambda: imagecorruptions.corrupt(next(sample_images), corruption_name=name, severity=SEVERITY)
 
 
 def timed(name, size):
     """The row of one corruption at one size."""
-    images = oracles.pictures(size, size, 3, max(16, 500 * 32**2 // size**2))
+    images = oracles.images(size, size, 3, max(16, 500 * 32**2 // size**2))
     calls = our_call(name, images), peer_call(name, list(np.round(255 * images).astype(np.uint8)))
     counts = [calls_needed(call, FLAGS.seconds) for call in calls]
-    pictures = len(images) * counts[0], counts[1]
-    rates = np.array([[number / seconds(call, count) for call, count, number in zip(calls, counts, pictures)]
+    sample_images = len(images) * counts[0], counts[1]
+    rates = np.array([[number / seconds(call, count) for call, count, number in zip(calls, counts, sample_images)]
                       for _ in range(FLAGS.repeats)])  # [repeats, ours or peer, CPU or wall]
     low, ratio, high = np.percentile(rates[:, 0, 0] / rates[:, 1, 0], [25, 50, 75])
     (ours, ours_wall), (peers, peers_wall) = np.median(rates, axis=0).tolist()
@@ -191,7 +191,7 @@ def main(_):
     cv2.setNumThreads(1)
     np.random.seed(0)
     sizes = list(map(int, FLAGS.sizes))
-    failed = {size: crashes(np.round(255 * oracles.pictures(size, size, 3, 2)).astype(np.uint8)) for size in sizes}
+    failed = {size: crashes(np.round(255 * oracles.images(size, size, 3, 2)).astype(np.uint8)) for size in sizes}
     repair()
     lines, rows = ["| corruption | px | ours | peer | ours over peer: median [quartiles] | ours, wall | peer, wall | "
                    "ours over peer, wall |", "|" + " --- |" * 8], []
@@ -211,12 +211,12 @@ def write(lines, notes, results):
     head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": GOALS}
     write_json(os.path.join(FLAGS.output, "corruptions.json"), {**head, **results})
     paragraphs = [
-        f"# Pictures a second and core of each corruption, severity {SEVERITY}",
+        f"# Images a second and core of each corruption, severity {SEVERITY}",
         f"`{head['command']}`, commit {head['commit']}, {head['date']}, {FLAGS.repeats} interleaved repeats of "
         f"{FLAGS.seconds:g} s. By CPU time; wall time beside it. {RELEASED}: the peer's loop in Python; in "
         f"glass_blur it is compiled, as in its repository.", "\n".join(lines), "\n".join(f"* {note}" for note in notes),
         "Versions: " + ", ".join(f"{name} {version}" for name, version in head["versions"].items()) + "."]
-    with whole_file(os.path.join(FLAGS.output, "corruptions.md")) as file:
+    with atomic_file(os.path.join(FLAGS.output, "corruptions.md")) as file:
         file.write("\n\n".join(paragraphs) + "\n")
 
 

@@ -2,12 +2,12 @@
 
     python benchmarks/end_to_end.py                       # ten minutes or more; training needs benchmarks/requirements_torch.txt
 
-Training: pictures a second of what `run_experiment.py` does in a step, cross-entropy on pictures of 32 pixels that are
+Training: images a second of what `run_experiment.py` does in a step, cross-entropy on images of 32 pixels that are
 cropped and flipped, against the same network and batch in PyTorch, with its DataLoader. Each runs in a process of its own,
 on the same cores, and they take turns; PyTorch with both layouts of its tensors, and the number of loading processes that is best
 for it. Input: what a step's batch takes by itself; in training it is made beside the step before.
 
-Evaluation: the 15 x 5 suite on ResNet-20, corrupted as it is measured, against the forward passes alone on as many pictures.
+Evaluation: the 15 x 5 suite on ResNet-20, corrupted as it is measured, against the forward passes alone on as many images.
 Set by set, taking turns, once. A ratio of training is the median over the repeats. A row that is not measured again stays in
 the output's files as it is.
 
@@ -36,10 +36,10 @@ GOALS = {"training/resnet20": 1.0, "training/preact_resnet18": 0.95, "evaluation
 LAYOUTS = {"first": "", "last": ", channels last"}  # of PyTorch's tensors: its default, and what is quicker on some machines
 flags.DEFINE_list("parts", ["training", "evaluation", "start"], "what is measured.")
 flags.DEFINE_list("models", ["resnet20", "preact_resnet18"], "networks that are trained.")
-flags.DEFINE_integer("batch_size", 128, "pictures a step.")
+flags.DEFINE_integer("batch_size", 128, "images a step.")
 flags.DEFINE_integer("repeats", 7, "interleaved repeats; medians are reported.")
 flags.DEFINE_float("seconds", 10.0, "that a repeat of training takes, about.")
-flags.DEFINE_integer("pictures", 2000, "of the evaluation.")
+flags.DEFINE_integer("images", 2000, "of the evaluation.")
 flags.DEFINE_list("severities", ["1", "2", "3", "4", "5"], "of the evaluation's corruptions.")
 flags.DEFINE_integer("epochs", 20, "of the training whose memory is measured.")
 flags.DEFINE_string("output", "", "folder for end_to_end.json and end_to_end.md; empty: print only.")
@@ -57,7 +57,7 @@ def our_steps(model, only_input=False):
     from tf_robust.training import distribution, loop
     run = first_run(f"--model={model}", "--augmentations=crop_flip", "--optimizer=sgd", "--learning_rate=0.1",
                     f"--batch_size={FLAGS.batch_size}")
-    source = data.ArraySource.of("random", "train", *random_pictures(), map(str, range(10)))
+    source = data.ArraySource.of("random", "train", *random_images(), map(str, range(10)))
     method = run.method(source)
     method.optimizer.build(method.trainable_variables)
     batches = data.training_batches(source, FLAGS.batch_size, seed=0, **run.pipeline())
@@ -71,7 +71,7 @@ def torch_steps(model, layout, workers):
 
     import torch_networks
 
-    class Pictures(torch.utils.data.Dataset):
+    class Images(torch.utils.data.Dataset):
         def __init__(self, images, labels):
             self.images, self.labels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels)
 
@@ -81,12 +81,12 @@ def torch_steps(model, layout, workers):
         def __getitem__(self, index):
             padded = torch.nn.functional.pad(self.images[index], (4, 4, 4, 4))
             row, column, mirrored = torch.randint(9, (3,)).tolist()
-            picture = padded[:, row:row + 32, column:column + 32]
-            return (picture.flip(2) if mirrored < 4 else picture) / 255.0, self.labels[index]
+            sample_image = padded[:, row:row + 32, column:column + 32]
+            return (sample_image.flip(2) if mirrored < 4 else sample_image) / 255.0, self.labels[index]
     layout = {"first": torch.contiguous_format, "last": torch.channels_last}[layout]
     network = torch_networks.NETWORKS[model](10).to(memory_format=layout)
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
-    loader = torch.utils.data.DataLoader(Pictures(*random_pictures()), FLAGS.batch_size, shuffle=True, drop_last=True,
+    loader = torch.utils.data.DataLoader(Images(*random_images()), FLAGS.batch_size, shuffle=True, drop_last=True,
                                          num_workers=int(workers), persistent_workers=int(workers) > 0)
 
     def endless():
@@ -103,7 +103,7 @@ def torch_steps(model, layout, workers):
     return take
 
 
-def random_pictures():
+def random_images():
     """uint8 [N, 32, 32, 3] and int64 [N]."""
     random = np.random.RandomState(0)
     return random.randint(256, size=(10_000, 32, 32, 3)).astype(np.uint8), random.randint(10, size=10_000)
@@ -139,7 +139,7 @@ class Stepper:
 
 
 def trained(model):
-    """Rows: pictures a second of ours over PyTorch's, for both of its layouts, with the better number of loading processes."""
+    """Rows: images a second of ours over PyTorch's, for both of its layouts, with the better number of loading processes."""
     steppers = {"ours": Stepper(f"ours {model}"), "input": Stepper(f"input {model}"), **{
         (layout, workers): Stepper(f"torch {model} {layout} {workers}") for layout in LAYOUTS for workers in (0, 2)}}
     rates = {name: [] for name in steppers}
@@ -148,13 +148,13 @@ def trained(model):
             rates[name].append(stepper.pictures_a_second())
     for stepper in steppers.values():
         stepper.process.stdin.close()
-    print(f"{model}: " + ", ".join(f"{name} {np.median(rate):.0f} pictures/s" for name, rate in rates.items()), flush=True)
+    print(f"{model}: " + ", ".join(f"{name} {np.median(rate):.0f} images/s" for name, rate in rates.items()), flush=True)
     shares = np.array(rates["ours"]) / rates["input"]
     rows = [row(f"input/{model}", "time of making a batch, and nothing else, over that of a training step", shares)]
     for layout, words in LAYOUTS.items():
         best = max(((layout, workers) for workers in (0, 2)), key=lambda name: np.median(rates[name]))
         ratios = np.array(rates["ours"]) / rates[best]
-        rows.append(row(f"training/{model}{words}", f"pictures a second over PyTorch's{words}", ratios))
+        rows.append(row(f"training/{model}{words}", f"images a second over PyTorch's{words}", ratios))
     return rows
 
 
@@ -165,8 +165,8 @@ def evaluated():
     from tests.corruptions import oracles
     from tf_robust import data, evaluation, metrics, models
     from tf_robust.evaluation.sets import BATCH
-    pictures = np.round(255 * oracles.pictures(32, 32, 3, FLAGS.pictures)).astype(np.uint8)
-    source = data.ArraySource.of("windows", "test", pictures, np.arange(FLAGS.pictures) % 10, map(str, range(10)))
+    sample_images = np.round(255 * oracles.images(32, 32, 3, FLAGS.images)).astype(np.uint8)
+    source = data.ArraySource.of("windows", "test", sample_images, np.arange(FLAGS.images) % 10, map(str, range(10)))
     classifier = models.build("resnet20", source.image_shape, 10)
     predict = tf.function(lambda images: classifier(images, training=False)["logits"],
                           input_signature=[tf.TensorSpec([None, 32, 32, 3])])
@@ -176,18 +176,18 @@ def evaluated():
         for images in batches:
             predict(images).numpy()
     forward()
-    measuring = evaluation.Measuring(evaluations=("corruptions",))
-    sets = [one for one in evaluation.evaluation_sets(source, None, measuring)
+    eval_config = evaluation.EvalConfig(evaluations=("corruptions",))
+    sets = [one for one in evaluation.evaluation_sets(source, None, eval_config)
             if one.name.split("/")[1] in metrics.BENCHMARK and one.name.split("/")[2] in FLAGS.severities]
     times = np.zeros([len(sets), 2])
     for number, one in enumerate(sets):
-        calls = (lambda one=one: evaluation.records(predict, [one], say=str)), forward
+        calls = (lambda one=one: evaluation.records(predict, [one], log=str)), forward
         for which in ((0, 1), (1, 0))[number % 2]:
             began = time.perf_counter()
             calls[which]()
             times[number, which] = time.perf_counter() - began
     whole = times[:, 0].sum() / times[:, 1].sum()
-    told = f"{FLAGS.pictures:,} pictures, {len(sets)} sets; quartiles of sets"
+    told = f"{FLAGS.images:,} images, {len(sets)} sets; quartiles of sets"
     return row("evaluation/resnet20", f"time of the suite over its forward passes, {told}", times[:, 0] / times[:, 1], whole)
 
 
@@ -217,14 +217,13 @@ def take_first_step():
     loop.checked_run = stop
     with tempfile.TemporaryDirectory() as folder:
         values = cli.parsed(["--mode=suite", "--suite=flags/quickstart", f"--workdir={folder}"])
-        cli.suite(values, cli.define_flags(flags.FlagValues()))
+        cli.suite(values, [])
 
 
 def first_run(*arguments):
     """The run that a command line describes."""
-    from tf_robust.experiments.flags import define_flags, parsed, runs_of
-    values = parsed(arguments)
-    return runs_of(values, define_flags(flags.FlagValues()), "row")[0]
+    from tf_robust.experiments.flags import parsed, runs_of
+    return runs_of(parsed(arguments), "row")[0]
 
 
 def watch_memory():
@@ -239,7 +238,7 @@ def watch_memory():
         def on_epoch_end(self, epoch, logs=None):
             with open("/proc/self/status", encoding="utf-8") as file:
                 found.append(int(next(line for line in file if line.startswith("VmRSS")).split()[1]) / 1024)
-    loop.fit(run.method(source), source, epochs=FLAGS.epochs, batch_size=run.settings.batch_size, callbacks=[Watch()],
+    loop.fit(run.method(source), source, epochs=FLAGS.epochs, batch_size=run.config.batch_size, callbacks=[Watch()],
                  **run.pipeline())
     print(found[1], found[-1])
 
@@ -260,13 +259,13 @@ def line(found):
 def write(rows):
     """Puts rows into end_to_end.json and end_to_end.md; what another command measured stays there, with its own commit."""
     from benchmarks.timing import provenance
-    from tf_robust.utils.files import read_json, whole_file, write_json
+    from tf_robust.utils.files import read_json, atomic_file, write_json
     path = os.path.join(FLAGS.output, "end_to_end.json")
     there = {found["row"]: found for found in read_json(path)["rows"]} if os.path.exists(path) else {}
     source = provenance("torch")
     there.update({found["row"]: {**found, **source} for found in rows})
     write_json(path, {"rows": list(there.values())})
-    with whole_file(os.path.join(FLAGS.output, "end_to_end.md")) as file:
+    with atomic_file(os.path.join(FLAGS.output, "end_to_end.md")) as file:
         file.write("# Whole works\n\n| row | what | median [quartiles] | goal |\n| --- | --- | --- | --- |\n"
                    + "\n".join(map(line, there.values())) + "\n\n")
         for command, commit in dict.fromkeys((found["command"], found["commit"]) for found in there.values()):

@@ -6,7 +6,7 @@ Check: each row trains a few steps in a process of its own, as --dry_run does. O
 share of the machine's peak (its largest matrix product) that training reaches; with it the others' times are predicted. What
 memory grows by is compared with what the model says.
 
-Tables: the flagfiles as they are, on stand-ins of CIFAR-10 and ImageNet: random pictures, as many and as large.
+Tables: the flagfiles as they are, on stand-ins of CIFAR-10 and ImageNet: random images, as many and as large.
 """
 
 import os
@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from tf_robust.data.source import Source
 from tf_robust.experiments import dry_run, flags as experiment_flags, hardware, suites
 from tf_robust.utils import environment
-from tf_robust.utils.files import whole_file
+from tf_robust.utils.files import atomic_file
 from tf_robust.utils.progress import duration
 
 FITTED = "resnet20 cross_entropy"
@@ -53,7 +53,7 @@ FLAGS = flags.FLAGS
 
 @dataclasses.dataclass(frozen=True)
 class StandIn(Source):
-    """Random pictures, the same few again and again, as many as a data set has."""
+    """Random images, the same few again and again, as many as a data set has."""
 
     def ordered(self, batch_size):
         random = np.random.RandomState(0)
@@ -66,7 +66,7 @@ class StandIn(Source):
 
 
 def stand_in(name, split, times=1):
-    """times: as many pictures; with stylized ones there are twice as many."""
+    """times: as many images; with stylized ones there are twice as many."""
     (training, test), shape, classes = SIZES[name]
     return StandIn(name, split, tuple(map(str, range(classes))), shape, times * (training if split == "train" else test))
 
@@ -74,12 +74,12 @@ def stand_in(name, split, times=1):
 def runs_of(*arguments, row="row"):
     """The runs that a command line describes, on a stand-in of their data."""
     values = experiment_flags.parsed(arguments)
-    found = experiment_flags.runs_of(values, experiment_flags.define_flags(flags.FlagValues()), row)
+    found = experiment_flags.runs_of(values, row)
     for run in found:
-        run.source = lambda split, examples=0, name=run.settings.data: stand_in(name, split)
-        run.training_source = lambda run=run: stand_in(run.settings.data, "train", 2 if run.settings.stylized_dir else 1)
+        run.source = lambda split, examples=0, name=run.config.data: stand_in(name, split)
+        run.training_source = lambda run=run: stand_in(run.config.data, "train", 2 if run.config.stylized_dir else 1)
         run.measured_source = lambda run=run: run.source("test")
-        run.start, run.settings = "", dataclasses.replace(run.settings, init_from_row="")
+        run.start, run.config = "", dataclasses.replace(run.config, init_from_row="")
     return found
 
 
@@ -124,7 +124,7 @@ def measured(row):
     with open("/proc/self/status", encoding="utf-8") as file:
         before = 1024 * int(next(line for line in file if line.startswith("VmRSS")).split()[1])
     said = dry_run.estimate(run)
-    print(json.dumps({**need, "step": run.settings.batch_size / said["pictures"], "grown": said["memory"] - before}))
+    print(json.dumps({**need, "step": run.config.batch_size / said["images"], "grown": said["memory"] - before}))
 
 
 # The tables
@@ -163,7 +163,7 @@ def line(table, found, one, seeds):
 
 
 def several(machine, count):
-    """So many of a file's devices: a part of one machine, or several, which are joined by BETWEEN and each make all pictures."""
+    """So many of a file's devices: a part of one machine, or several, which are joined by BETWEEN and each make all images."""
     joined = min(machine.network, BETWEEN) if count > machine.devices else machine.network
     return dataclasses.replace(machine, devices=count, network=joined)
 
@@ -181,7 +181,7 @@ def main(_):
             start, end = f"<!-- {part} -->\n", f"<!-- end of {part} -->"
             head = f"`python benchmarks/scale.py --parts={part}`, commit {environment.commit()}:\n\n"
             text = text[:text.index(start) + len(start)] + head + "\n".join(lines) + "\n" + text[text.index(end):]
-        with whole_file(FLAGS.output) as file:
+        with atomic_file(FLAGS.output) as file:
             file.write(text)
 
 

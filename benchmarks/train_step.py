@@ -5,8 +5,8 @@
 
 FCL's arithmetic is 10/3 of cross-entropy's: three forward passes, one backward pass to the pixels, three to the weights.
 AugMix with its stability loss and NoisyMix train on three views. A step of theirs is one network's on three times the
-pictures; NoisyMix draws another stage at each step, so its steps take unequal times. The views are given; the row "views of
-noisymix" is the time of making them: crop, flip and two AugMix of each picture. Seeds come from a step that changes, so that
+images; NoisyMix draws another stage at each step, so its steps take unequal times. The views are given; the row "views of
+noisymix" is the time of making them: crop, flip and two AugMix of each image. Seeds come from a step that changes, so that
 nothing is folded away. The input gradient's penalty is 7/3 of cross-entropy's arithmetic as a finite difference; adversarial
 training takes seven steps to the pixels, 17/3; SimCLR trains on two views, MoCo on one, with one more forward pass, 4/3. Before
 its start, a method's step is a plain one (rows "before start").
@@ -30,7 +30,7 @@ from timing import provenance
 
 from tf_robust import data, methods, models
 from tf_robust.data import augment
-from tf_robust.utils.files import whole_file, write_json
+from tf_robust.utils.files import atomic_file, write_json
 
 CASES = {"lenet": (28, 28, 1), "resnet20": (32, 32, 3)}
 LIMITS = {"lenet": {"fcl": 4.0},
@@ -56,7 +56,7 @@ flags.DEFINE_list("models", list(CASES), "models to time.")
 flags.DEFINE_list("rows", [], "rows to time, cross_entropy among them; empty: all.")
 flags.DEFINE_bool("memory", True, "measure peak memory too.")
 flags.DEFINE_integer("size", 0, "side of the images in pixels; 0: 28 for LeNet, else 32.")
-flags.DEFINE_integer("batch_size", 128, "pictures a step.")
+flags.DEFINE_integer("batch_size", 128, "images a step.")
 flags.DEFINE_integer("repeats", 15, "interleaved repeats; medians are reported.")
 flags.DEFINE_integer("steps", 8, "steps a repeat.")
 flags.DEFINE_string("output", "", "folder for train_step.json and train_step.md; empty: print only.")
@@ -102,9 +102,9 @@ def view_maker(shape):
     def make(count):
         for _ in tf.range(count):
             counter.assign_add(4)
-            picture = augment.crop_flip(images, tf.stack([tf.constant(0, tf.int64), counter]))
+            sample_image = augment.crop_flip(images, tf.stack([tf.constant(0, tf.int64), counter]))
             for view in (1, 2):
-                made = augment.augmix(picture, tf.stack([tf.constant(0, tf.int64), counter + view]))
+                made = augment.augmix(sample_image, tf.stack([tf.constant(0, tf.int64), counter + view]))
                 tf.debugging.assert_all_finite(made, "a view")  # so that it is not left out
         return counter.read_value()
     return lambda: make(tf.constant(FLAGS.steps)).numpy()
@@ -170,7 +170,7 @@ def main(_):
     if FLAGS.output:
         head = provenance()
         write_json(os.path.join(FLAGS.output, "train_step.json"), {**head, "limits": LIMITS, "rows": rows})
-        with whole_file(os.path.join(FLAGS.output, "train_step.md")) as file:
+        with atomic_file(os.path.join(FLAGS.output, "train_step.md")) as file:
             file.write(f"# Time of a training step\n\n`{head['command']}`, commit {head['commit']}, batch {FLAGS.batch_size}, "
                        f"{FLAGS.repeats} interleaved repeats of {FLAGS.steps} steps\n\n" + "\n".join(lines) + "\n")
 

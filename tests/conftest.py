@@ -33,7 +33,7 @@ def tiny_network(shape=(16, 16, 1), classes=3, batch_norm=True, seed=0):
 
 
 def tiny_source(count=48, shape=(16, 16, 1), classes=3, split="train"):
-    """Pictures whose class is the brightest third, under noise."""
+    """Images whose class is the brightest third, under noise."""
     random = np.random.RandomState(count)
     labels = np.arange(count) % classes
     images = random.randint(0, 120, size=(count, *shape))

@@ -27,7 +27,7 @@ from tf_robust.experiments import figures
 from tf_robust.experiments.run import Run
 from tf_robust.training import loop
 
-COMMON = ["--data=digits", "--train_examples=40", "--validation_share=0.1", "--model=lenet", "--batch_size=12",
+COMMON = ["--data=digits", "--train_examples=40", "--validation_fraction=0.1", "--model=lenet", "--batch_size=12",
           "--epochs=3", "--steps_per_execution=1", "--optimizer=sgd", "--momentum=0.9", "--schedule=cosine",
           "--evaluations=clean,noise", "--subset=20"]
 ROWS = {
@@ -106,9 +106,8 @@ def json_of(path):
 
 def suite(folder, workdir, row=None, number=None):
     quiet()
-    names = cli.define_flags(cli.flags.FlagValues())
     events = Events(row, number)
-    cli.suite(cli.parsed(["--mode=suite", f"--suite={folder}/table", f"--workdir={workdir}"]), names)
+    cli.suite(cli.parsed(["--mode=suite", f"--suite={folder}/table", f"--workdir={workdir}"]), [])
     with open(f"{workdir}/events.json", "w") as file:
         json.dump(events.counts, file)
 

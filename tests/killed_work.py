@@ -24,7 +24,7 @@ COMMANDS = {
     "sweep": lambda folder: ["--sweep=learning_rate=0.05,0.2", *COMMON],
     "evaluate": lambda folder: ["--mode=evaluate", f"--saved_model={folder}/model/saved_model", "--data=digits", "--subset=30",
                                 "--evaluations=clean,noise,noise_floor,calibration"],
-    "corrupt": lambda folder: ["--mode=corrupt", "--data=digits", "--subset=30", "--corruptions=contrast,gaussian_noise", "--block=10"]}
+    "corrupt": lambda folder: ["--mode=corrupt", "--data=digits", "--subset=30", "--corruptions=contrast,gaussian_noise", "--chunk_size=10"]}
 
 
 class AnyEvent(Events):
@@ -60,7 +60,7 @@ def trained(folder):
 
 def run(mode, arguments):
     sys.argv = ["run_experiment.py", *arguments]
-    getattr(cli, mode)(cli.parsed(arguments), cli.define_flags(cli.flags.FlagValues()))
+    getattr(cli, mode)(cli.parsed(arguments), arguments)
 
 
 def left_behind(workdir):

@@ -68,7 +68,7 @@ def test_the_interface_reaches_every_kind_of_model(scaled, kind, tmp_path):
     model = {"keras": theirs, "callable": lambda x: theirs(x).numpy(), "file": str(tmp_path / "m.keras")}[kind]
     if kind == "file":
         theirs.save(model)
-    images, labels = api.pictures(1000, data="digits", subset=100)
+    images, labels = api.images(1000, data="digits", subset=100)
     expected = scipy.special.softmax(plain(images).numpy().astype(np.float64), axis=1)
     found = api.evaluate(model, **DIGITS, **INTERFACE)
     assert found["clean"] == np.mean(expected.argmax(axis=1) == labels)
@@ -88,7 +88,7 @@ def test_arguments_without_effect_are_refused(scaled, tmp_path):
     loaded = loading.classifier_of(plain)
     for model, told, name in (
             (plain, {"epochs": 3}, "epochs"), (plain, {"attack": "pgd"}, "attack"), (plain, {"train_examples": 50}, "train_examples"),
-            (plain, {"evaluations": "corruptions", "corruptions_from": "x", "frost_dir": "y"}, "frost_dir"),
+            (plain, {"evaluations": "corruptions", "corrupted_dir": "x", "frost_dir": "y"}, "frost_dir"),
             (plain, {"evaluations": "adversarial", "attack": "pgd", "attack_queries": 9}, "attack_queries"),
             (plain, {"signature": "other"}, "signature"), (loaded, {"input_range": "0,255"}, "input_range"),
             (plain, {"seeds": (0, 1)}, "one seed")):
@@ -97,7 +97,7 @@ def test_arguments_without_effect_are_refused(scaled, tmp_path):
     with pytest.raises(ValueError, match="fcl_k, input_size"):
         api.train(str(tmp_path), method="gaussian", fcl_k=3, input_size=9)
     with pytest.raises(ValueError, match="reading images. Received: epochs"):
-        api.pictures(3, epochs=3)
+        api.images(3, epochs=3)
 
 
 def test_a_softmax_read_as_logits_is_noticed(scaled, capsys):

@@ -82,7 +82,7 @@ def test_the_memory_limit_bounds_the_batch():
     def encoder(images):
         tf.debugging.assert_less_equal(tf.shape(images)[0], 2)
         return tf.tanh(tf.reduce_sum(images, axis=(1, 2)))
-    guess = 100 * 4 * int(np.prod(SHAPE))  # bytes a picture where the layers cannot be seen
+    guess = 100 * 4 * int(np.prod(SHAPE))  # bytes an image where the layers cannot be seen
     attribution.contextual_sensitivity(encoder, IMAGES, memory_limit=2 * guess)
 
 

@@ -40,7 +40,7 @@ def test_a_line_of_scale_tells_memory_and_network_of_each_number_of_devices_and_
     cells = scale.line("fcl/x", [NEED, {**NEED, "kept": 0, "making": 0.0}], machine, 2).split(" | ")
     assert cells[1] == "4" and [cell.endswith(", not all fit") for cell in cells[2:5]] == [True, False, False]
     # 16 MB of weights and state, 1.5 times 6 GB of features; 0, 7 / 4 and 63 / 32 of 4 MB of gradients
-    assert cells[5:8] == ["pictures 1, products 1", "8.4 / 1.1 / 0.1 GiB", "0 / 7 / 8 MiB"]
+    assert cells[5:8] == ["images 1, products 1", "8.4 / 1.1 / 0.1 GiB", "0 / 7 / 8 MiB"]
 
 
 def test_quick_ratios_are_compared_only_with_those_of_the_same_cpu_model(tmp_path, monkeypatch, capsys):

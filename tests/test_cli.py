@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from unittest import mock
 
 import jsonschema
 import numpy as np
@@ -20,8 +19,8 @@ SMALL = ["--model=lenet", "--image_size=16", "--epochs=1", "--batch_size=8", "--
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    root = tmp_path_factory.mktemp("pictures")
+def sample_images(tmp_path_factory):
+    root = tmp_path_factory.mktemp("images")
     for split in ("train", "test"):
         for label, gray in (("dark", 40), ("light", 200)):
             os.makedirs(root / split / label)
@@ -31,10 +30,10 @@ def pictures(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(pictures, tmp_path_factory):
+def trained(sample_images, tmp_path_factory):
     """The workdir of a finished run, for tests that only read it."""
     folder = str(tmp_path_factory.mktemp("trained") / "run")
-    main(pictures, *SMALL, f"--workdir={folder}")
+    main(sample_images, *SMALL, f"--workdir={folder}")
     return folder
 
 
@@ -59,9 +58,7 @@ drawn = pytest.mark.drawn
 
 def main(*arguments):
     values = cli.parsed(arguments)
-    names = cli.define_flags(cli.flags.FlagValues())
-    with mock.patch.object(sys, "argv", ["run_experiment.py", *arguments]):
-        getattr(cli, "sweep" if values.sweep else {"report": "compare"}.get(values.mode, values.mode))(values, names)
+    getattr(cli, "sweep" if values.sweep else {"report": "compare"}.get(values.mode, values.mode))(values, list(arguments))
 
 
 def read(path):
@@ -70,9 +67,9 @@ def read(path):
 
 
 @drawn
-def test_one_row_leaves_a_whole_workdir_and_flags_that_repeat_it(pictures, tmp_path):
+def test_one_row_leaves_a_whole_workdir_and_flags_that_repeat_it(sample_images, tmp_path):
     folder = str(tmp_path / "row")
-    main(pictures, *SMALL, "--seeds=3", f"--workdir={folder}")
+    main(sample_images, *SMALL, "--seeds=3", f"--workdir={folder}")
     expected = {"flags.txt", "environment.json", "checkpoints", "history.json", "tensorboard", "saved_model",
                 "evaluation.json", "figures", "report.html", "report.md", "results.json"}
     assert expected <= set(os.listdir(folder))
@@ -86,11 +83,11 @@ def test_one_row_leaves_a_whole_workdir_and_flags_that_repeat_it(pictures, tmp_p
         assert one.read() == other.read()
 
 
-def test_a_suite_runs_every_row_and_seed_skips_what_is_done_and_reports_once(pictures, tmp_path, monkeypatch, capsys):
+def test_a_suite_runs_every_row_and_seed_skips_what_is_done_and_reports_once(sample_images, tmp_path, monkeypatch, capsys):
     suite = tmp_path / "table"
     os.makedirs(suite)
     for row, method in (("xe", "cross_entropy"), ("noisy", "gaussian")):
-        (suite / f"{row}.flags").write_text("\n".join([f"# {row}", pictures, *SMALL, f"--method={method}"]))
+        (suite / f"{row}.flags").write_text("\n".join([f"# {row}", sample_images, *SMALL, f"--method={method}"]))
     (suite / "suite.json").write_text(json.dumps({"baseline": "xe", "rows": ["xe"], "paper": {"xe": {"clean": [0.9, 0.01]}}}))
     command = ["--mode=suite", f"--suite={suite}", "--seeds=0,1", f"--workdir={tmp_path}/out", "--batch_size=6"]
     main(*command)
@@ -103,9 +100,9 @@ def test_a_suite_runs_every_row_and_seed_skips_what_is_done_and_reports_once(pic
     assert "done before" in capsys.readouterr().out
 
 
-def test_one_row_of_a_table_by_itself_has_its_name_and_paper_numbers_but_no_baseline(pictures, tmp_path):
+def test_one_row_of_a_table_by_itself_has_its_name_and_paper_numbers_but_no_baseline(sample_images, tmp_path):
     (tmp_path / "xe.flags").write_text("")
-    (tmp_path / "noisy.flags").write_text("\n".join([pictures, *SMALL, "--method=gaussian"]))
+    (tmp_path / "noisy.flags").write_text("\n".join([sample_images, *SMALL, "--method=gaussian"]))
     (tmp_path / "suite.json").write_text(json.dumps({"baseline": "xe", "paper": {"noisy": {"clean": [0.8, None]}}}))
     main(f"--flagfile={tmp_path}/noisy.flags", f"--workdir={tmp_path}/out")
     row, = read(tmp_path / "out" / "results.json")["rows"]
@@ -113,10 +110,10 @@ def test_one_row_of_a_table_by_itself_has_its_name_and_paper_numbers_but_no_base
 
 
 @drawn
-def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, trained, tmp_path):
+def test_any_saved_model_can_be_measured_and_many_runs_compared(sample_images, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "runs" / "0")
-    main(pictures, *SMALL, f"--workdir={tmp_path}/runs/1", "--seeds=1")
-    main("--mode=evaluate", pictures, *SMALL, f"--saved_model={tmp_path}/runs/0/saved_model", f"--workdir={tmp_path}/measured",
+    main(sample_images, *SMALL, f"--workdir={tmp_path}/runs/1", "--seeds=1")
+    main("--mode=evaluate", sample_images, *SMALL, f"--saved_model={tmp_path}/runs/0/saved_model", f"--workdir={tmp_path}/measured",
          "--evaluations=clean,calibration")
     assert read(tmp_path / "measured" / "results.json")["rows"][0]["values"] == \
         [read(tmp_path / "runs" / "0" / "evaluation.json")["rows"][0]["value"]]
@@ -136,12 +133,12 @@ def test_any_saved_model_can_be_measured_and_many_runs_compared(pictures, traine
         - {"samples.png", "maps.png"}  # made with the model
 
 
-def test_a_corrupted_set_is_written_and_measured(pictures, trained, tmp_path):
-    main("--mode=corrupt", pictures, "--image_size=16", "--corruptions=pixelate,fog", f"--workdir={tmp_path}/c")
+def test_a_corrupted_set_is_written_and_measured(sample_images, trained, tmp_path):
+    main("--mode=corrupt", sample_images, "--image_size=16", "--corruptions=pixelate,fog", f"--workdir={tmp_path}/c")
     assert {"pixelate.npy", "fog.npy", "labels.npy", "card.json", "sheet.png"} <= set(os.listdir(tmp_path / "c"))
     assert np.load(tmp_path / "c" / "fog.npy").shape == (5 * 24, 16, 16, 3)
-    measure = ["--mode=evaluate", pictures, *SMALL[:-1], f"--saved_model={trained}/saved_model",
-               "--evaluations=corruptions", f"--corruptions_from={tmp_path}/c", f"--workdir={tmp_path}/m"]
+    measure = ["--mode=evaluate", sample_images, *SMALL[:-1], f"--saved_model={trained}/saved_model",
+               "--evaluations=corruptions", f"--corrupted_dir={tmp_path}/c", f"--workdir={tmp_path}/m"]
     main(*measure, "--require=corruptions/fog>=0")
     taken = {row["measure"] for row in read(tmp_path / "m" / "evaluation.json")["rows"]}
     assert taken == {f"corruptions/{name}{s}" for name in ("pixelate", "fog") for s in ("", "/1", "/2", "/3", "/4", "/5")}
@@ -149,45 +146,45 @@ def test_a_corrupted_set_is_written_and_measured(pictures, trained, tmp_path):
         main(*measure, "--require=corruptions/fog>=1.5")
 
 
-def test_a_sweep_tests_the_best_on_validation_and_leaves_out_what_diverges(pictures, tmp_path, monkeypatch, capsys):
-    command = [pictures, *SMALL, "--epochs=2", "--validation_share=0.3", "--sweep=learning_rate=0.003,1e30", f"--workdir={tmp_path}"]
+def test_a_sweep_tests_the_best_on_validation_and_leaves_out_what_diverges(sample_images, tmp_path, monkeypatch, capsys):
+    command = [sample_images, *SMALL, "--epochs=2", "--validation_fraction=0.3", "--sweep=learning_rate=0.003,1e30", f"--workdir={tmp_path}"]
     main(*command, "--dry_run")
     assert not os.listdir(tmp_path) and "learning_rate=0.003" in capsys.readouterr().out
     main(*command)
     monkeypatch.setattr(run.Run, "train", lambda *_: pytest.fail("a finished point was trained again"))
     monkeypatch.setattr(cli.suites, "run_all", lambda runs, folder_of: ([runs[0].complete(folder_of(runs[0]))], []))
     main(*command)
-    assert "Chosen of 1 by clean on validation pictures" in capsys.readouterr().out
+    assert "Chosen of 1 by clean on validation images" in capsys.readouterr().out
     tested = read(tmp_path / "test" / "seed_0" / "evaluation.json")
     assert (tested["row"], tested["split"]) == ("learning_rate=0.003", "test") and tested["rows"][0]["count"] == 24
     assert read(tmp_path / "learning_rate=0.003" / "seed_0" / "evaluation.json")["split"] == "validation"
 
 
-def test_measuring_anew_does_not_train_again(pictures, copied, monkeypatch):
+def test_measuring_anew_does_not_train_again(sample_images, copied, monkeypatch):
     monkeypatch.setattr(run.Run, "train", lambda *_: pytest.fail("trained again"))
-    main(pictures, *SMALL, f"--workdir={copied}", "--evaluations=clean,noise")
+    main(sample_images, *SMALL, f"--workdir={copied}", "--evaluations=clean,noise")
     assert [row["measure"] for row in read(copied / "evaluation.json")["rows"]] == ["clean", "un", "nun"]
 
 
-def test_one_failing_run_does_not_stop_a_suite(pictures, tmp_path):
+def test_one_failing_run_does_not_stop_a_suite(sample_images, tmp_path):
     suite = tmp_path / "table"
     os.makedirs(suite)
     for row, rate in (("bad", "1e30"), ("good", "0.01")):
-        (suite / f"{row}.flags").write_text("\n".join([pictures, *SMALL, f"--learning_rate={rate}", "--epochs=2"]))
+        (suite / f"{row}.flags").write_text("\n".join([sample_images, *SMALL, f"--learning_rate={rate}", "--epochs=2"]))
     with pytest.raises(ValueError, match="1 of 2 runs failed.\nbad, seed 0, failed: Not finite at step"):
         main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out")
     assert [r["row"] for r in read(tmp_path / "out" / "results.json")["rows"]] == ["good"]
 
 
-def test_other_flags_in_a_workdir_are_refused_with_the_difference(pictures, copied):
+def test_other_flags_in_a_workdir_are_refused_with_the_difference(sample_images, copied):
     with pytest.raises(ValueError, match="--batch_size: 8 there, 4 now"):
-        main("--mode=train", pictures, *SMALL, "--batch_size=4", f"--workdir={copied}")
+        main("--mode=train", sample_images, *SMALL, "--batch_size=4", f"--workdir={copied}")
 
 
-def test_a_run_that_failed_before_training_does_not_bind_its_workdir(pictures, tmp_path):
+def test_a_run_that_failed_before_training_does_not_bind_its_workdir(sample_images, tmp_path):
     with pytest.raises(FileNotFoundError):
         main("--mode=train", "--data=folder:/nowhere", *SMALL, f"--workdir={tmp_path}")
-    main("--mode=train", pictures, *SMALL, f"--workdir={tmp_path}")
+    main("--mode=train", sample_images, *SMALL, f"--workdir={tmp_path}")
 
 
 def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
@@ -218,7 +215,7 @@ def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
     ("--runs=nowhere --mode=report", "Found none"), ("--seeds=0,0", "each once"), ("--evaluations=", "Received none"),
     ("--schedule=steps", "decay_epochs > 0"), ("--optimizer=sgd --momentum=1", "momentum in"),
     ("--learning_rate=-1", "learning_rate > 0"), ("--data=tiny_no_such:9.9", "Unknown data set"),
-    ("--evaluations=boundary", "points in the plane"), ("--stylized_dir=/nowhere", "Expected stylized pictures in /nowhere"),
+    ("--evaluations=boundary", "points in the plane"), ("--stylized_dir=/nowhere", "Expected stylized images in /nowhere"),
     ("--method=noisymix --views=clean,clean --noisymix_stages=0,3", "stages in 0..2, which lenet has"),
     ("--method=noisymix", "at least 2 views, say clean,augmix,augmix"), ("--views=augmix --augmix_severity=0", "severity in"),
     ("--method=finetune --finetune_head_width=8 --init_from=x --init_head", "init_head or finetune_head_width"),
@@ -229,14 +226,14 @@ def test_bad_flags_are_refused_before_training(flag, message, tmp_path, monkeypa
         main(*flag.split(), f"--workdir={tmp_path}/w")
 
 
-def test_rows_begin_with_another_row_of_their_suite(pictures, tmp_path, capsys):
+def test_rows_begin_with_another_row_of_their_suite(sample_images, tmp_path, capsys):
     suite = tmp_path / "table"
     os.makedirs(suite)
     rows = {"a_probe": ["--init_from_row=start", "--method=linear_probe", "--linear_probe_solver=lbfgs"],
             "b_similar": ["--init_from_row=a_probe", "--init_head", "--method=similarity", "--label_fraction=0.5"],
             "start": ["--method=simclr", "--views=simclr,simclr"]}
     for row, flags in rows.items():
-        (suite / f"{row}.flags").write_text("\n".join([pictures, *SMALL, *flags]))
+        (suite / f"{row}.flags").write_text("\n".join([sample_images, *SMALL, *flags]))
     (suite / "suite.json").write_text(json.dumps({"baseline": "a_probe", "shown_as": {"b_similar": "shown"}}))
     main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out", "--seeds=3")
     start, probe, similar = ([array for _, array in sorted(np.load(f"{tmp_path}/out/{row}/seed_3/saved_model/weights.npz").items())]
@@ -246,7 +243,7 @@ def test_rows_begin_with_another_row_of_their_suite(pictures, tmp_path, capsys):
     board = tmp_path / "out" / "start" / "seed_3" / "tensorboard"
     assert "sprite" in (board / "projector_config.pbtxt").read_text()
     assert len(np.loadtxt(board / "embeddings" / "vectors.tsv")) == 24
-    sheet, classes = Image.open(board / "embeddings" / "pictures.png"), (board / "embeddings" / "classes.tsv").read_text().split()
+    sheet, classes = Image.open(board / "embeddings" / "images.png"), (board / "embeddings" / "classes.tsv").read_text().split()
     assert sorted(classes) == ["dark"] * 12 + ["light"] * 12 and sheet.size == (160, 160)
     for number, name in enumerate(classes):
         row, column = divmod(number, 5)
@@ -258,22 +255,22 @@ def test_rows_begin_with_another_row_of_their_suite(pictures, tmp_path, capsys):
     main(f"--flagfile={suite}/a_probe.flags", "--init_from_row=", f"--init_from={tmp_path}/out/start/seed_3", f"--workdir={tmp_path}/alone",
          "--seeds=3")
     assert read(tmp_path / "alone" / "results.json")["rows"][0]["values"] == read(tmp_path / "out" / "results.json")["rows"][0]["values"]
-    (suite / "other.flags").write_text("\n".join([pictures, *SMALL, "--subset=3"]))
-    with pytest.raises(ValueError, match=r"same pictures. Received a_probe and other, which differ in subset \(0 and 3\)"):
+    (suite / "other.flags").write_text("\n".join([sample_images, *SMALL, "--subset=3"]))
+    with pytest.raises(ValueError, match=r"same images. Received a_probe and other, which differ in subset \(0 and 3\)"):
         main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/other")
     os.remove(suite / "other.flags")
-    (suite / "start.flags").write_text("\n".join([pictures, *SMALL, "--init_from_row=b_similar"]))
+    (suite / "start.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=b_similar"]))
     with pytest.raises(ValueError, match="in a circle"):
         main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/circle")
-    (suite / "start.flags").write_text("\n".join([pictures, *SMALL, "--init_from_row=b_similer"]))
+    (suite / "start.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=b_similer"]))
     with pytest.raises(ValueError, match="Did you mean 'b_similar'"):
         main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/unknown")
 
 
-def test_rows_whose_start_failed_are_named(pictures, tmp_path):
+def test_rows_whose_start_failed_are_named(sample_images, tmp_path):
     suite = tmp_path / "table"
     os.makedirs(suite)
-    (suite / "after.flags").write_text("\n".join([pictures, *SMALL, "--init_from_row=before"]))
-    (suite / "before.flags").write_text("\n".join([pictures, *SMALL, "--learning_rate=1e30", "--epochs=2"]))
+    (suite / "after.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=before"]))
+    (suite / "before.flags").write_text("\n".join([sample_images, *SMALL, "--learning_rate=1e30", "--epochs=2"]))
     with pytest.raises(ValueError, match="2 of 2 runs failed.\nafter, seed 0: the row that it begins with, before, failed\nbefore"):
         main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out")

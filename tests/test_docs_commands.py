@@ -1,6 +1,6 @@
 """Every command line of the README and of the documents runs, page by page and in order, at a tiny size.
 
-What is made tiny: the data sets, the epochs, the rows of a suite (the first one alone, on clean pictures), the corruptions
+What is made tiny: the data sets, the epochs, the rows of a suite (the first one alone, on clean images), the corruptions
 (two of 19). The commands for several machines (devices.md) run in test_devices.py and data/test_service.py.
 """
 
@@ -49,15 +49,15 @@ def places(tmp_path_factory):
         tfds.dataset_builders.store_as_tfds_dataset(name=name, version=version, features=features, data_dir=str(root / "tfds"),
                                                     split_datasets={"train": examples, "test": examples})
     for label in ("dark", "light"):
-        os.makedirs(root / "pictures" / "train" / label)
-        os.makedirs(root / "pictures" / "validation" / label)
+        os.makedirs(root / "images" / "train" / label)
+        os.makedirs(root / "images" / "validation" / label)
         for i in range(15):
             for split in ("train", "validation"):
-                Image.fromarray(random.randint(0, 256, (32, 32, 3)).astype(np.uint8)).save(root / "pictures" / split / label / f"{i}.png")
+                Image.fromarray(random.randint(0, 256, (32, 32, 3)).astype(np.uint8)).save(root / "images" / split / label / f"{i}.png")
     images = keras.Input((32, 32, 3))
     model = heads.classifier(images, keras.layers.GlobalAveragePooling2D()(images), 10, "theirs")
     model.export(str(root / "model"), verbose=False)
-    return {"--data=folder:DIR": f"--data=folder:{root}/pictures", "--data_dir=DIR": f"--data_dir={root}/tfds",
+    return {"--data=folder:DIR": f"--data=folder:{root}/images", "--data_dir=DIR": f"--data_dir={root}/tfds",
             "--saved_model=DIR": f"--saved_model={root}/model", "--saved_model=YOUR_MODEL": f"--saved_model={root}/model",
             "--data=NAME": "--data=cifar10", "TFDS": f"--data_dir={root}/tfds"}
 

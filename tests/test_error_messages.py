@@ -31,13 +31,13 @@ def evaluated(tmp_path_factory):
 
 def said(*arguments):
     """The message that the command line ends with."""
-    with pytest.raises(SystemExit) as ended, cli.in_words():
+    with pytest.raises(SystemExit) as ended, cli.friendly_errors():
         main(*arguments)
     return str(ended.value)
 
 
 @pytest.mark.parametrize("line, message", [
-    ("--epoks=3", "Did you mean: epochs"), ("--epochs=x", "flag --epochs=x: invalid literal"), ("--layout=x", "value should be one of"),
+    ("--epoks=3", "Did you mean: epochs"), ("--epochs=x", "flag --epochs=x: invalid literal"), ("--dataset_format=x", "value should be one of"),
     ("--flagfile=nowhere", "No such file"), ("--nonsense", "Unknown command line flag"),
     ("--flagfile=a\0", "null byte"), ("data=digits", "'data=digits' is no --NAME=VALUE")])
 def test_flagfiles_that_are_none_are_named(line, message, tmp_path):

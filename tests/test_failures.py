@@ -53,7 +53,7 @@ def test_an_export_that_finds_the_disk_full_leaves_the_one_before(tmp_path):
     path = tmp_path / "model"
     for text in ("first", "second"):
         with pytest.raises(OSError, match="The disk is full") if text == "second" else contextlib.nullcontext():
-            with files.whole_folder(str(path)) as folder:
+            with files.atomic_folder(str(path)) as folder:
                 os.makedirs(folder)
                 with open(os.path.join(folder, "file"), "w") as file:
                     file.write(text)
@@ -85,7 +85,7 @@ def test_what_a_killed_process_was_writing_is_cleared_and_what_another_writes_st
         assert other.stdout.readline() == "held\n"
         for name in ("a.json.writing-2", "ab.json.writing-3"):
             (tmp_path / name).write_text("{")
-        with files.whole_file(path) as file:
+        with files.atomic_file(path) as file:
             file.write("{}")
             assert sorted(os.listdir(tmp_path)) == ["a.json.writing-1", f"a.json.writing-{os.getpid()}", "ab.json.writing-3"]
         other.kill()

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from tests import test_error_messages
-from tests.corrupted_datasets import corrupted_images as corrupted_pictures
+from tests.corrupted_datasets import corrupted_images as corrupted_images
 from tests.test_error_messages import SMALL
 from tests.test_cli import main
 from tf_robust import cli, methods, report
@@ -25,7 +25,7 @@ DRAWS = 40
 JUNK = (None, True, -1, 5, 1e400, "", "x", "\u2603", [], [5], [[]], {}, {"a": 1})
 FILES = ("flags.txt", "environment.json", "evaluation.json", "history.json", "measured.jsonl", "saved_model/card.json")
 
-evaluated, arrays = test_error_messages.evaluated, corrupted_pictures.arrays  # the fixtures
+evaluated, arrays = test_error_messages.evaluated, corrupted_images.arrays  # the fixtures
 
 
 class Began(Exception):
@@ -36,10 +36,10 @@ def began(*_, **__):
     raise Began
 
 
-def in_words(work, *arguments):
+def friendly_errors(work, *arguments):
     """Does some work; it may end in a message. Nothing else is expected."""
     try:
-        with cli.in_words():
+        with cli.friendly_errors():
             work(*arguments)
     except Began:
         pass
@@ -93,7 +93,7 @@ def quick(tmp_path, monkeypatch):
 
 def drawn_flag(draw):
     """The name of a flag, a value, and what makes it count."""
-    names = set(cli.define_flags(cli.flags.FlagValues())) - {"download", "workdir"}
+    names = set(cli.flag_names()) - {"download", "workdir"}
     name, value = draw.choice(sorted(names)), draw.choice(VALUES)
     owner = [f"--method={method}" for method in methods.METHODS if name.startswith(f"{method}_")]
     return [*owner, *(f"--views={view}" for view in VIEWS if name.startswith(f"{view}_")), f"--{name}={value}"]
@@ -101,7 +101,7 @@ def drawn_flag(draw):
 
 @pytest.mark.parametrize("number", range(DRAWS))
 def test_no_value_of_a_flag_ends_in_a_traceback(number, tmp_path):
-    in_words(main, *BASE, *drawn_flag(random.Random(number)), f"--workdir={tmp_path}/run")
+    friendly_errors(main, *BASE, *drawn_flag(random.Random(number)), f"--workdir={tmp_path}/run")
     assert set(os.listdir(tmp_path)) <= {"run"}
 
 
@@ -119,7 +119,7 @@ def test_no_flagfile_ends_in_a_traceback(number, tmp_path):
     shutil.copy(suite / "b.flags", tmp_path / "run" / "flags.txt")
     before = beside(tmp_path / "run")
     for arguments in (["--flagfile=suite/a.flags"], ["--mode=suite", "--suite=suite"], ["--mode=evaluate"], ["--mode=train", *BASE]):
-        in_words(main, *arguments, "--workdir=run")
+        friendly_errors(main, *arguments, "--workdir=run")
     assert beside(tmp_path / "run") == before
 
 
@@ -131,13 +131,13 @@ def test_no_damaged_file_of_a_run_ends_in_a_traceback(number, evaluated, tmp_pat
         (run / name).write_bytes(spoiled((evaluated / name).read_bytes(), draw))
         before = beside(run)
         how = draw.choice([SMALL, ["--mode=evaluate"], ["--mode=report", "--runs=run"], ["--mode=train", *SMALL]])
-        in_words(main, *how, "--workdir=run")
+        friendly_errors(main, *how, "--workdir=run")
         assert beside(run) == before
         (run / name).write_bytes((evaluated / name).read_bytes())
 
 
 def test_no_damaged_corrupted_set_ends_in_a_traceback(arrays):
-    source = corrupted_pictures.clean()
+    source = corrupted_images.clean()
     card = {"layout": "npy", "data": {"name": "clean", "fingerprint": source.fingerprint()}, "seed": 0, "corruptions": ["fog"]}
     (arrays / "card.json").write_text(json.dumps(card))
     whole = {name: (arrays / name).read_bytes() for name in ("card.json", "fog.npy", "labels.npy")}
@@ -151,5 +151,5 @@ def test_no_damaged_corrupted_set_ends_in_a_traceback(arrays):
         for _ in range(3):  # a .npy file's header has 128 bytes
             content[draw.randrange(min(128, len(content)))] = draw.choice([draw.randrange(256), *b"()[]{}'\",:0123456789LOuf|<>\n"])
         (arrays / name).write_bytes(spoiled(whole[name], draw) if name == "card.json" else content)
-        in_words(read)
+        friendly_errors(read)
         (arrays / name).write_bytes(whole[name])

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.test_cli import SMALL, little_drawn, main, pictures  # noqa: F401
+from tests.test_cli import SMALL, little_drawn, main, sample_images  # noqa: F401
 from tf_robust import api
 from tf_robust.saved_models import loading
 
@@ -74,8 +74,8 @@ def test_other_data_are_refused_with_advice_to_load_them_at_the_models_size(tmp_
 
 
 @pytest.mark.parametrize("how", ["crop", "stretch"])
-def test_an_exported_model_records_the_fit_and_applies_it_to_encoded_images(pictures, tmp_path, how):
-    main("--mode=train", pictures, *SMALL, f"--image_fit={how}", f"--workdir={tmp_path}")
+def test_an_exported_model_records_the_fit_and_applies_it_to_encoded_images(sample_images, tmp_path, how):
+    main("--mode=train", sample_images, *SMALL, f"--image_fit={how}", f"--workdir={tmp_path}")
     with open(tmp_path / "saved_model" / "card.json") as file:
         text = json.load(file)["input"]["encoded"]
     assert text == {"crop": "resized to cover 16x16, center-cropped", "stretch": "resized to 16x16, whatever the aspect ratio"}[how]

@@ -12,10 +12,10 @@ from PIL import Image
 from tests.test_cli import little_drawn, main, read  # noqa: F401
 from tf_robust import api, cli, data, evaluation
 from tf_robust.data.class_mask import imagenet_r_classes, label_set_of
-from tf_robust.evaluation import Measuring
+from tf_robust.evaluation import EvalConfig
 from tf_robust.experiments.run import Run, declared_by
 
-IMAGENET = Measuring(corruption_constants="imagenet")
+IMAGENET = EvalConfig(corruption_constants="imagenet")
 
 
 def write_images(root, names, seed=0):
@@ -46,7 +46,7 @@ def thousand(tmp_path_factory):
 def test_what_is_declared_is_imagenet(source, classes, declared, name, expected):
     one = data.declared(data.masked(source(1000, shape=(8, 8, 1), classes=classes)), declared)
     assert evaluation.is_imagenet(one, IMAGENET) is expected
-    assert not evaluation.is_imagenet(one, Measuring(corruption_constants="cifar10"))
+    assert not evaluation.is_imagenet(one, EvalConfig(corruption_constants="cifar10"))
 
 
 def test_other_classes_are_not_imagenets(source):
@@ -55,13 +55,13 @@ def test_other_classes_are_not_imagenets(source):
     with pytest.raises(ValueError, match="Expected data=folder:DIR or imagenet_r with label_set=imagenet_r"):
         data.declared(source(), "imagenet_r")
     with pytest.raises(ValueError, match="Received both"):
-        api.pictures(1, data="digits", label_map="x", label_set="imagenet_r")
+        api.images(1, data="digits", label_map="x", label_set="imagenet_r")
 
 
 def test_a_run_declares_and_its_models_card_is_read_back(tmp_path, thousand, monkeypatch):
     folder = write_images(tmp_path / "imagenet", [f"n{number:08d}" for number in range(1000)])
-    asked, rows_of = [], evaluation.rows_of
-    monkeypatch.setattr(evaluation, "rows_of", lambda records, measuring, imagenet: asked.append(imagenet) or rows_of(records, measuring))
+    asked, measures_of = [], evaluation.measures_of
+    monkeypatch.setattr(evaluation, "measures_of", lambda records, eval_config, imagenet: asked.append(imagenet) or measures_of(records, eval_config))
     measure = ["--mode=evaluate", f"--saved_model={tmp_path}/model", folder, "--image_size=8", "--evaluations=clean", "--subset=1000",
                "--corruption_constants=imagenet", f"--workdir={tmp_path}/measured"]
     os.symlink(thousand[0], tmp_path / "model")

@@ -79,7 +79,7 @@ def test_identical_embeddings_have_a_closed_form():
     np.testing.assert_allclose(losses.feature_contrastive_margin(same, same, None, 0.5), 0.5**2 * (N - 1), rtol=1e-5)
 
 
-def test_one_picture_has_no_other_anchors():
+def test_one_image_has_no_other_anchors():
     assert losses.feature_contrastive(np.ones([1, E]), -np.ones([1, E])).numpy() == [0.0]
 
 
@@ -135,7 +135,7 @@ def test_extreme_similarities_at_a_low_temperature():
 
 def test_nt_xent_is_eq_1_of_the_contrastive_paper():
     a, b, temperature = *np.random.RandomState(0).randn(2, 5, 7), 0.5
-    z = np.stack([a, b], axis=1).reshape(10, 7)  # x_1, x_1', x_2, x_2', ...: 2k - 1 and 2k are the views of picture k
+    z = np.stack([a, b], axis=1).reshape(10, 7)  # x_1, x_1', x_2, x_2', ...: 2k - 1 and 2k are the views of image k
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     s = z @ z.T
 

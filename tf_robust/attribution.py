@@ -13,7 +13,7 @@ from tf_robust.ops import image_ops, philox
 
 
 class WithoutGradient(ValueError):
-    """The outputs of a model have no derivative to its pictures."""
+    """The outputs of a model have no derivative to its images."""
 
 
 def contextual_utility(model, images, labels):
@@ -39,24 +39,24 @@ def contextual_sensitivity(encoder, images, *, memory_limit=2**29):
     """The norm of the embedding's Jacobian per input value, |d phi / d x_j| (Definition 2, eq. 2); exact.
 
     Every embedding dimension takes one backward pass; several dimensions are differentiated at once on copies of the
-    pictures, as many as the memory limit allows.
+    images, as many as the memory limit allows.
 
     Args:
         encoder: images -> [N, E], or a dictionary with "embedding". images: float32 [N, H, W, C] in [0, 1].
-        memory_limit: bytes that the copies and their activations may take; one picture and one dimension always fit.
+        memory_limit: bytes that the copies and their activations may take; one image and one dimension always fit.
 
     Returns:
         tf.Tensor [N, H, W, C], >= 0.
     """
     images = tf.constant(image_ops.check_images(images))
     dimensions = output(encoder, images[:1], "embedding").shape[-1]
-    at_once = max(1, memory_limit // _bytes_per_picture(encoder, images.shape[1:]))
-    pictures, copies = min(at_once, len(images)), max(1, min(dimensions, at_once // len(images)))
+    at_once = max(1, memory_limit // _bytes_per_image(encoder, images.shape[1:]))
+    rows, copies = min(at_once, len(images)), max(1, min(dimensions, at_once // len(images)))
 
     @tf.function(reduce_retracing=True)
     def squares(part, chosen):  # [P, H, W, C], one-hot rows [K, E] -> [P, H, W, C]
         count = tf.shape(chosen)[0]
-        repeated = tf.repeat(part, count, axis=0)  # picture-major [P * K, ...]
+        repeated = tf.repeat(part, count, axis=0)  # image-major [P * K, ...]
         with tf.GradientTape() as tape:
             tape.watch(repeated)
             selected = tf.reduce_sum(output(encoder, repeated, "embedding") * tf.tile(chosen, [tf.shape(part)[0], 1]))
@@ -64,8 +64,8 @@ def contextual_sensitivity(encoder, images, *, memory_limit=2**29):
         return tf.reduce_sum(tf.reshape(gradient, tf.concat([[-1, count], tf.shape(part)[1:]], 0)) ** 2, axis=1)
 
     eye, parts = tf.eye(dimensions), []
-    for start in range(0, len(images), pictures):
-        part = images[start:start + pictures]
+    for start in range(0, len(images), rows):
+        part = images[start:start + rows]
         parts.append(sum(squares(part, eye[d:d + copies]) for d in range(0, dimensions, copies)))
     return tf.sqrt(tf.concat(parts, axis=0))
 
@@ -103,12 +103,12 @@ def _gradient(tape, target, images):
     except LookupError:  # of an operation that has none
         gradient = None
     if gradient is None:
-        raise WithoutGradient("Expected a model that can be differentiated. Received one without a gradient to its pictures")
+        raise WithoutGradient("Expected a model that can be differentiated. Received one without a gradient to its images")
     return gradient
 
 
-def _bytes_per_picture(encoder, shape):
-    """Activations and their gradients of one picture; a guess of 100 pictures where the layers cannot be seen."""
+def _bytes_per_image(encoder, shape):
+    """Activations and their gradients of one image; a guess of 100 images where the layers cannot be seen."""
     layers = list(_leaves(encoder))
     if not layers or not all(hasattr(layer, "output") for layer in layers):
         return 100 * 4 * int(np.prod(shape))

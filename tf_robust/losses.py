@@ -90,7 +90,7 @@ def nt_xent(view_a, view_b, temperature):
     embedding with itself, which eq. 1 prints in the denominator, is excluded as everywhere in practice.
 
     Args:
-        view_a, view_b: embeddings of two views of the same pictures [N, E]. temperature: > 0.
+        view_a, view_b: embeddings of two views of the same images [N, E]. temperature: > 0.
 
     Returns:
         [N]; where all embeddings are equal, log(2N - 1).
@@ -112,7 +112,7 @@ def nt_xent(view_a, view_b, temperature):
 
 
 def similarity(features, frozen_features, mean_squared=False):
-    """How far the similarities between pictures have moved: |S - S*|, S = f f^T (URRL, eq. 4), the Frobenius norm.
+    """How far the similarities between images have moved: |S - S*|, S = f f^T (URRL, eq. 4), the Frobenius norm.
 
     Args:
         features, frozen_features: [N, E], of the encoder and of the one that it began as.

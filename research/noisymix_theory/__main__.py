@@ -14,9 +14,9 @@ import numpy as np
 from absl import app, flags
 from matplotlib.figure import Figure
 
-from tf_robust.report.vega import COLOURS
+from tf_robust.report.vega import COLORS
 from tf_robust.utils import environment
-from tf_robust.utils.files import whole_file, write_json
+from tf_robust.utils.files import atomic_file, write_json
 from tf_robust.utils.plotting import save
 from research.noisymix_theory import demonstration
 from research.noisymix_theory.demonstration import EPSILONS
@@ -46,7 +46,7 @@ def drawn(path, rows):
         for number, row in enumerate(chosen):
             printed = row["row"].endswith("as_printed")
             axes.plot(row["epsilons"], row["values"], "--" if printed else "-", label=NAMES[row["row"]],
-                      marker=MARKERS[number], markersize=4, color="#666666" if printed else COLOURS[number])
+                      marker=MARKERS[number], markersize=4, color="#666666" if printed else COLORS[number])
         top = 100 * max(value for row in chosen for value in row["values"])  # room for the legend
         axes.set_xscale("log", base=2)
         axes.set(xlabel="epsilon", yscale="log", ylim=(None, top))
@@ -85,7 +85,7 @@ def main(_):
         write_json(os.path.join(folder, "theory.json"), {
             "command": command, "commit": environment.commit(), "versions": environment.describe(),
             "date": datetime.date.today().isoformat(), "rows": rows})
-        with whole_file(os.path.join(folder, "theory.md"), "wb") as file:
+        with atomic_file(os.path.join(folder, "theory.md"), "wb") as file:
             file.write(text.encode("utf-8"))
         drawn(os.path.join(folder, "theory.png"), rows)
 

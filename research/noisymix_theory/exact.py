@@ -1,6 +1,6 @@
 """The losses of NoisyMix's appendix, exact: finite sums over partners and noise, Gauss quadrature over shares.
 
-Points are [n, d], their augmented forms A(x) too; models take [..., d]. h(z) = log(1 + e^z), and a picture's loss is
+Points are [n, d], their augmented forms A(x) too; models take [..., d]. h(z) = log(1 + e^z), and an image's loss is
 h(p(x)) - y p(x) with labels y in {0, 1}: binary cross-entropy.
 """
 

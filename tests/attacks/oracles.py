@@ -8,31 +8,31 @@ ORDERS = {"linf": np.inf, "l2": 2}
 
 
 class Linear:
-    """Two classes or more, logits W x + b on pictures near grey, so that the cube's faces are far away."""
+    """Two classes or more, logits W x + b on images near gray, so that the cube's faces are far away."""
 
     def __init__(self, classes=2, seed=0, scale=1.0):
         random = np.random.RandomState(seed)
         self.weights = (scale * random.randn(int(np.prod(SHAPE)), classes)).astype(np.float32)
-        self.offset = (-0.5 * self.weights.sum(axis=0)).astype(np.float32)  # grey lies on every boundary
+        self.offset = (-0.5 * self.weights.sum(axis=0)).astype(np.float32)  # gray lies on every boundary
 
     def __call__(self, images):
         return tf.reshape(images, [-1, int(np.prod(SHAPE))]) @ self.weights + self.offset
 
     def distances(self, images, labels, order):
-        """The size of the least perturbation that changes each picture's class, by the norm of `order` (1, 2, inf)."""
+        """The size of the least perturbation that changes each image's class, by the norm of `order` (1, 2, inf)."""
         logits = self(images).numpy().astype(np.float64)
         dual = {1: np.inf, 2: 2, np.inf: 1}[order]
         found = np.full(len(labels), np.inf)
         for other in range(self.weights.shape[1]):
-            for picture, label in enumerate(labels):
+            for sample_image, label in enumerate(labels):
                 if other != label:
                     slope = np.linalg.norm(self.weights[:, label] - self.weights[:, other], dual)
-                    found[picture] = min(found[picture], (logits[picture, label] - logits[picture, other]) / slope)
+                    found[sample_image] = min(found[sample_image], (logits[sample_image, label] - logits[sample_image, other]) / slope)
         return found
 
 
-def pictures(model, count=24, seed=1, spread=0.05):
-    """(float32 [N, *SHAPE] near grey, int64 [N] what the model says of them)"""
+def sample_images(model, count=24, seed=1, spread=0.05):
+    """(float32 [N, *SHAPE] near gray, int64 [N] what the model says of them)"""
     images = (0.5 + spread * np.random.RandomState(seed).randn(count, *SHAPE)).clip(0.2, 0.8).astype(np.float32)
     return images, np.argmax(model(images).numpy(), axis=1)
 

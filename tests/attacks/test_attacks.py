@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.oracles import ORDERS, SHAPE, Linear, pictures, sizes, wrong
+from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
 from tests.conftest import tiny_network
 from tf_robust.attacks import ATTACKS
 from tf_robust.attacks.norms import NORMS
@@ -40,7 +40,7 @@ def test_points_stay_in_ball_and_cube_and_depend_on_seed_and_index_alone(name, n
 @pytest.mark.parametrize("name", ATTACKS)
 def test_targets_are_reached_and_what_is_wrong_already_is_left_alone(name):
     model = Linear(classes=2 if name == "fast_gradient" else 4)
-    images, labels = pictures(model, count=8)
+    images, labels = sample_images(model, count=8)
     targets = (labels + 1) % model.weights.shape[1]
     attack = build(name, radius=1.0, **{"square": {"steps": 300}, "pgd_distance": {"rounds": 4, "steps": 10}}.get(name, {}))
     found = attack(model, images, labels, targets=targets).numpy()
@@ -54,14 +54,14 @@ def test_targets_are_reached_and_what_is_wrong_already_is_left_alone(name):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_what_cannot_be_attacked_is_said(name):
     model, attack = Linear(), build(name)
-    images, labels = pictures(model, count=4)
+    images, labels = sample_images(model, count=4)
     for arguments, said in (((images * 255, labels), r"\[0, 1\]"), ((images, [0, 1, 2, 0]), "labels in 0..1"),
                             ((images, labels[:2]), "as many labels")):
         with pytest.raises(ValueError, match=said):
             attack(model, *arguments)
     with pytest.raises(ValueError, match="labels in 0..1 in the targets"):
         attack(model, images, labels, targets=[0, 1, 5, 0])
-    with pytest.raises(ValueError, match="finite logits in the pictures to attack"):
+    with pytest.raises(ValueError, match="finite logits in the images to attack"):
         attack(lambda x: model(x) * np.nan, images, labels)
     if name != "square":
         with pytest.raises(ValueError, match="differentiable"):

@@ -1,4 +1,4 @@
-"""APGD against the paper's algorithm box written for one picture in NumPy, and closed forms on linear classifiers."""
+"""APGD against the paper's algorithm box written for one image in NumPy, and closed forms on linear classifiers."""
 
 import fractions
 import math
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.oracles import ORDERS, SHAPE, Linear, pictures, sizes, wrong
+from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
 from tf_robust.attacks import auto_pgd
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, checkpoints
-from tf_robust.attacks.goal import LOSSES, Goal
+from tf_robust.attacks.criterion import LOSSES, Criterion
 from tf_robust.attacks.gradient import ProjectedGradientDescent
 
 CASES = [(norm, loss) for norm in ORDERS for loss in LOSSES]
@@ -36,7 +36,7 @@ class Waves:
         return tf.sin(tf.reshape(images, [-1, len(self.w)]) @ w + b) @ v + c
 
     def loss(self, kind, x, label):
-        """(loss, its derivative by x) of one picture"""
+        """(loss, its derivative by x) of one image"""
         inner = x.reshape(-1) @ self.w + self.b
         z = np.sin(inner) @ self.v + self.c
         by_z = np.zeros_like(z)
@@ -58,7 +58,7 @@ class Waves:
 
 
 def algorithm_box(loss, image, seen, norm, radius, steps):
-    """Algorithm 1 of the paper for one picture: (points x(1)..x(N), the best one, which conditions held at the checks).
+    """Algorithm 1 of the paper for one image: (points x(1)..x(N), the best one, which conditions held at the checks).
 
     Each point follows from those `seen` before it, x(0)..x(N) of the attack, so that rounding errors do not add up.
     """
@@ -110,11 +110,11 @@ def test_every_point_is_that_of_the_algorithm_box(norm, loss):
     found = attack(model, images, labels).numpy()
     points = np.stack(model.queries[-steps - 1:], axis=1)  # [N, steps + 1, ...]
     assert points.shape == (5, steps + 1, *SHAPE)
-    for picture, (image, label) in enumerate(zip(images.astype(np.float64), labels)):
+    for sample_image, (image, label) in enumerate(zip(images.astype(np.float64), labels)):
         computed, best, conditions = algorithm_box(lambda x: model.loss(loss, x, label), image,
-                                                   points[picture].astype(np.float64), norm, RADII[norm], steps)
-        np.testing.assert_allclose(points[picture, 1:], computed, atol=1e-4)
-        np.testing.assert_allclose(found[picture], best, atol=1e-7)
+                                                   points[sample_image].astype(np.float64), norm, RADII[norm], steps)
+        np.testing.assert_allclose(points[sample_image, 1:], computed, atol=1e-4)
+        np.testing.assert_allclose(found[sample_image], best, atol=1e-7)
         held += conditions
     assert 0.5 < np.mean([few for few, _ in held]) < 0.95  # sizes were halved, and kept
 
@@ -126,18 +126,18 @@ def test_every_point_is_that_of_the_algorithm_box(norm, loss):
 ])
 def test_each_condition_halves_the_step_by_itself(rises, period, best_stayed, halved, expected):
     here, best, gradients = (np.full([1, *SHAPE], value, np.float32) for value in (0.3, 0.6, 2.0))
-    climb = auto_pgd._Climb(
+    state = auto_pgd._ApgdState(
         place=tf.zeros([1], tf.int32), here=tf.constant(here), before=tf.constant(here), best=tf.constant(best),
         best_gradient=tf.constant(gradients), best_loss=tf.ones([1]), checked_loss=tf.fill([1], float(best_stayed)),
         last_loss=tf.fill([1], 0.5), size=tf.fill([1], 0.2), rises=tf.fill([1], float(rises)),
         halved=tf.constant([halved]))
-    after, gradient = auto_pgd._checked(climb, tf.fill([1], 0.25), tf.zeros([1, *SHAPE]), float(period))
+    after, gradient = auto_pgd._checked(state, tf.fill([1], 0.25), tf.zeros([1, *SHAPE]), float(period))
     np.testing.assert_allclose(after.size, 0.1 if expected else 0.2)
     np.testing.assert_allclose(after.here, best if expected else here)
     np.testing.assert_allclose(gradient, gradients if expected else 0.0)
     # going back to the best counts as a rise, the first after the checkpoint
     assert after.rises == (rises if period < 0 else 0) + expected and after.last_loss == (1.0 if expected else 0.25)
-    assert after.halved == (halved if period < 0 else expected) and after.checked_loss == climb.checked_loss + (
+    assert after.halved == (halved if period < 0 else expected) and after.checked_loss == state.checked_loss + (
         period >= 0 and not best_stayed)
 
 
@@ -146,7 +146,7 @@ def test_on_a_linear_classifier_it_succeeds_where_that_is_possible_and_nowhere_e
     """Two of the classes are never near, so that all losses have one maximum in a ball."""
     model = Linear(classes=4)
     model.offset[2:] -= 30
-    images, labels = pictures(model, count=64)
+    images, labels = sample_images(model, count=64)
     distances = model.distances(images, labels, ORDERS[norm])
     radius = float(np.median(distances))
     certain = np.abs(distances / radius - 1) > 0.01
@@ -160,7 +160,7 @@ def test_on_a_linear_classifier_it_succeeds_where_that_is_possible_and_nowhere_e
 @pytest.mark.parametrize("norm", ORDERS)
 def test_of_four_classes_the_margins_find_the_nearest_and_none_is_nearer_than_possible(norm):
     model = Linear(classes=4)
-    images, labels = pictures(model, count=48)
+    images, labels = sample_images(model, count=48)
     distances = model.distances(images, labels, ORDERS[norm])
     radius = float(np.median(distances))
     for loss in ("margin", "difference_of_logits_ratio"):
@@ -170,7 +170,7 @@ def test_of_four_classes_the_margins_find_the_nearest_and_none_is_nearer_than_po
         assert found[distances < 0.9 * radius].mean() > 0.9, loss
 
 
-def test_only_pictures_that_still_stand_are_worked_on():
+def test_only_images_that_still_stand_are_worked_on():
     model = Waves()
     images = np.random.RandomState(1).uniform(0.2, 0.8, (40, *SHAPE)).astype(np.float32)
     labels = np.argmax(model(images), axis=1)
@@ -190,7 +190,7 @@ def test_only_pictures_that_still_stand_are_worked_on():
 
 
 def test_a_misclassified_point_is_returned_even_if_the_loss_was_higher_before():
-    """Near grey all classes are about as likely; where class 1 is the likeliest, most of the others are unlikely."""
+    """Near gray all classes are about as likely; where class 1 is the likeliest, most of the others are unlikely."""
     def model(images):
         brighter = tf.reduce_mean(images, axis=[1, 2]) - 0.5  # [N, 1]
         rest = tf.tile(-0.01 - 30.0 * tf.nn.relu(brighter - 0.05), [1, 9])
@@ -199,7 +199,7 @@ def test_a_misclassified_point_is_returned_even_if_the_loss_was_higher_before():
     found = AutoProjectedGradientDescent(radius=0.1, steps=20)(model, images, labels).numpy()
     start = AutoProjectedGradientDescent(radius=0.1).start(images, [0, 0], np.arange(20), 0.1)
     assert wrong(model, found, labels).all()
-    before, after = (Goal(tf.constant(labels)).cross_entropy(model(points)).numpy() for points in (start, found))
+    before, after = (Criterion(tf.constant(labels)).cross_entropy(model(points)).numpy() for points in (start, found))
     standing = ~wrong(model, start, labels)
     assert standing.sum() > 5 and (after < before)[standing].all()
 
@@ -211,7 +211,7 @@ def test_more_steps_are_not_weaker_and_apgd_is_not_weaker_than_pgd_of_as_many():
 
     def reached(kind, steps):
         attack = kind(norm="l2", radius=0.2, steps=steps, loss="margin", early_stop=False)
-        return Goal(labels).margin(model(attack(model, images, labels))).numpy().mean()
+        return Criterion(labels).margin(model(attack(model, images, labels))).numpy().mean()
     few, many = (reached(AutoProjectedGradientDescent, steps) for steps in (5, 50))
     assert many > few and many > reached(ProjectedGradientDescent, 50) - 0.01
 
@@ -219,10 +219,10 @@ def test_more_steps_are_not_weaker_and_apgd_is_not_weaker_than_pgd_of_as_many():
 def test_a_flat_model_and_a_ball_without_room_change_nothing_that_matters():
     images, labels = np.full([2, *SHAPE], 0.5, np.float32), np.array([0, 1])
     for norm in ORDERS:
-        attack = AutoProjectedGradientDescent(norm=norm, radius=0.1, steps=5, spare_wrong=False)
+        attack = AutoProjectedGradientDescent(norm=norm, radius=0.1, steps=5, skip_misclassified=False)
         found = attack(lambda x: x[:, :2, 0, 0] * 0.0 + [[1.0, 0.0]], images, labels).numpy()
         assert np.isfinite(found).all() and sizes(found - images, norm).max() <= 0.1 + 1e-6
-        attack = AutoProjectedGradientDescent(norm=norm, radius=0.0, steps=5, spare_wrong=False)
+        attack = AutoProjectedGradientDescent(norm=norm, radius=0.0, steps=5, skip_misclassified=False)
         np.testing.assert_array_equal(attack(Linear(), images, labels), images)
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.oracles import ORDERS, SHAPE, Linear, pictures, sizes, wrong
+from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent
 from tf_robust.attacks.ensemble import Ensemble
-from tf_robust.attacks.goal import Goal
+from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.square import Square
 
 
@@ -36,7 +36,7 @@ def test_it_is_the_worst_of_its_members_each_on_what_was_left(norm, classes, sec
     expected, best = images.copy(), np.full(80, -np.inf)
     for member in members:
         found = member(model, images[left], labels[left], indices=indices[left]).numpy()
-        margins = Goal(tf.constant(labels[left])).margin(model(found)).numpy()
+        margins = Criterion(tf.constant(labels[left])).margin(model(found)).numpy()
         better = margins > best[left]
         expected[left[better]], best[left] = found[better], np.maximum(margins, best[left])
         points.append(len(left))
@@ -51,7 +51,7 @@ def test_it_is_the_worst_of_its_members_each_on_what_was_left(norm, classes, sec
 @pytest.mark.parametrize("classes", [2, 4])
 def test_on_a_linear_classifier_it_finds_what_there_is_and_no_more(norm, classes):
     model = Linear(classes=classes)
-    images, labels = pictures(model, count=48)
+    images, labels = sample_images(model, count=48)
     distances = model.distances(images, labels, ORDERS[norm])
     radius = float(np.median(distances))
     found = Ensemble(norm=norm, radius=radius, queries=200)(model, images, labels).numpy()
@@ -64,7 +64,7 @@ def test_on_a_linear_classifier_it_finds_what_there_is_and_no_more(norm, classes
 def test_targets_are_reached_where_there_is_room():
     for classes in (2, 3, 4):
         model = Linear(classes=classes)
-        images, labels = pictures(model, count=8)
+        images, labels = sample_images(model, count=8)
         targets = (labels + 1) % classes
         found = Ensemble(norm="l2", radius=1.5, queries=20)(model, images, labels, targets=targets)
         np.testing.assert_array_equal(np.argmax(model(found), axis=1), targets)
@@ -72,7 +72,7 @@ def test_targets_are_reached_where_there_is_room():
 
 def test_square_breaks_a_model_whose_gradient_points_the_wrong_way():
     model = Linear()
-    images, labels = pictures(model, count=20)
+    images, labels = sample_images(model, count=20)
     radius = float(2 * model.distances(images, labels, np.inf).max())
 
     def masked(x):

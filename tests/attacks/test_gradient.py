@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.oracles import ORDERS, Linear, pictures, sizes, wrong
+from tests.attacks.oracles import ORDERS, Linear, sample_images, sizes, wrong
 from tf_robust import attacks
 from tf_robust.attacks.attack import loss_and_gradient
-from tf_robust.attacks.goal import LOSSES, Goal
+from tf_robust.attacks.criterion import LOSSES, Criterion
 from tf_robust.saved_models import export, loading
 
 KINDS = {"fast_gradient": attacks.FastGradient,
          "pgd": functools.partial(attacks.ProjectedGradientDescent, steps=40, step_size=0.25)}
 
 
-def tiny_pictures(count=12, seed=0):
+def tiny_images(count=12, seed=0):
     return np.random.RandomState(seed).uniform(0.1, 0.9, (count, 16, 16, 1)).astype(np.float32)
 
 
@@ -25,7 +25,7 @@ def tiny_pictures(count=12, seed=0):
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_a_linear_classifier_every_radius_above_the_distance_succeeds_and_none_below(norm, kind):
     model = Linear()
-    images, labels = pictures(model, count=5)
+    images, labels = sample_images(model, count=5)
     distances = model.distances(images, labels, ORDERS[norm])
     for image, label, distance in zip(images, labels, distances):
         for factor, expected in ((0.98, False), (1.02, True)):
@@ -38,7 +38,7 @@ def test_on_a_linear_classifier_every_radius_above_the_distance_succeeds_and_non
 @pytest.mark.parametrize("loss", LOSSES)
 def test_pgd_finds_the_nearest_of_four_classes_on_every_loss(norm, loss):
     model = Linear(classes=4)
-    images, labels = pictures(model)
+    images, labels = sample_images(model)
     distances = model.distances(images, labels, ORDERS[norm])
     radius = float(np.median(distances))
     attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=40, loss=loss, restarts=3)
@@ -48,12 +48,12 @@ def test_pgd_finds_the_nearest_of_four_classes_on_every_loss(norm, loss):
 
 
 def test_the_gradient_is_that_of_finite_differences(network):
-    model, images = network(), tiny_pictures(3)
+    model, images = network(), tiny_images(3)
     labels = tf.constant([0, 1, 2], tf.int64)
     for loss in LOSSES:
         def value(x):
-            return getattr(Goal(labels), loss)(model(x)["logits"])
-        values, gradient, _ = loss_and_gradient(lambda x: model(x)["logits"], tf.constant(images), getattr(Goal(labels), loss))
+            return getattr(Criterion(labels), loss)(model(x)["logits"])
+        values, gradient, _ = loss_and_gradient(lambda x: model(x)["logits"], tf.constant(images), getattr(Criterion(labels), loss))
         np.testing.assert_allclose(values, value(images), atol=1e-6)
         direction = np.random.RandomState(1).randn(*images.shape).astype(np.float32)
         step = 1e-3
@@ -63,10 +63,10 @@ def test_the_gradient_is_that_of_finite_differences(network):
 
 @pytest.mark.parametrize("norm", ORDERS)
 def test_pgd_is_the_loop_written_in_numpy(norm, network):
-    model, images, labels = network(), tiny_pictures(), np.arange(12) % 3
+    model, images, labels = network(), tiny_images(), np.arange(12) % 3
     radius, steps, share = {"linf": 0.03, "l2": 0.4}[norm], 5, 0.3
     attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=steps, step_size=share, random_start=False,
-                                              early_stop=False, spare_wrong=False)
+                                              early_stop=False, skip_misclassified=False)
     points = images.astype(np.float64)
     for _ in range(steps):
         x = tf.Variable(points.astype(np.float32))
@@ -102,7 +102,7 @@ def test_restarts_draw_anew_and_keep_what_succeeded():
 
     def model(x):  # rough: where a step leads depends on where it starts
         return linear(x) + tf.sin(200.0 * tf.reshape(x, [-1, 16])[:, :2])
-    images, labels = pictures(model, count=60)
+    images, labels = sample_images(model, count=60)
 
     def broken(restarts):
         attack = attacks.ProjectedGradientDescent(norm="l2", radius=0.15, steps=1, restarts=restarts)
@@ -113,8 +113,8 @@ def test_restarts_draw_anew_and_keep_what_succeeded():
 @pytest.mark.parametrize("norm", ORDERS)
 def test_bisection_finds_the_distance_of_a_linear_classifier(norm):
     model = Linear(classes=3)
-    images, labels = pictures(model)
-    found = attacks.BisectedDescent(norm=norm, rounds=12, steps=40)(model, images, labels).numpy()
+    images, labels = sample_images(model)
+    found = attacks.MinimalPGD(norm=norm, rounds=12, steps=40)(model, images, labels).numpy()
     assert wrong(model, found, labels).all()
     ratios = sizes(found - images, norm) / model.distances(images, labels, ORDERS[norm])
     assert ratios.min() > 0.999 and np.quantile(ratios, 0.9) < 1.01, ratios
@@ -122,7 +122,7 @@ def test_bisection_finds_the_distance_of_a_linear_classifier(norm):
 
 def test_a_target_is_reached():
     model = Linear(classes=4)
-    images, labels = pictures(model)
+    images, labels = sample_images(model)
     targets = (labels + 1) % 4
     for loss in LOSSES:
         attack = attacks.ProjectedGradientDescent(norm="l2", radius=0.5, steps=20, loss=loss)
@@ -132,19 +132,19 @@ def test_a_target_is_reached():
 
 def test_what_the_model_gets_wrong_is_left_alone_and_early_stopping_takes_the_first_success():
     model = Linear(classes=4)
-    images, labels = pictures(model)
+    images, labels = sample_images(model)
     others = (labels + 1) % 4
     for attack in (attacks.FastGradient(radius=0.1), attacks.ProjectedGradientDescent(radius=0.1)):
         np.testing.assert_array_equal(attack(model, images, others), images)
     early, whole = (attacks.ProjectedGradientDescent(radius=0.1, early_stop=early)(model, images, labels).numpy()
                     for early in (True, False))
-    margins = [Goal(tf.constant(labels)).margin(model(found)).numpy() for found in (early, whole)]
+    margins = [Criterion(tf.constant(labels)).margin(model(found)).numpy() for found in (early, whole)]
     assert wrong(model, early, labels).all() and wrong(model, whole, labels).all()
     assert margins[1].mean() > margins[0].mean()
 
 
 def test_a_reloaded_savedmodel_is_attacked_like_the_model(tmp_path, network):
-    model, images = network(), tiny_pictures()
+    model, images = network(), tiny_images()
     labels = np.argmax(model(images)["logits"], axis=1)
     export.export(model, str(tmp_path / "saved_model"), {})
     reloaded = loading.load_classifier(str(tmp_path / "saved_model"))
@@ -160,14 +160,14 @@ def test_settings_that_make_no_sense_are_said():
         with pytest.raises(ValueError, match=said):
             attacks.ProjectedGradientDescent(**settings)
     with pytest.raises(ValueError, match="at least 3 classes"):
-        attacks.ProjectedGradientDescent(loss="difference_of_logits_ratio")(model, *pictures(model, count=4))
+        attacks.ProjectedGradientDescent(loss="difference_of_logits_ratio")(model, *sample_images(model, count=4))
 
 
 def test_a_model_that_breaks_down_ends_the_attack_with_its_name():
     model = Linear()
-    images, labels = pictures(model, count=4)
+    images, labels = sample_images(model, count=4)
 
-    def breaks(x):  # only away from the pictures as they are
+    def breaks(x):  # only away from the images as they are
         moved = tf.reduce_any(tf.abs(x - images) > 0.01)
         return tf.where(moved, np.float32(np.nan), 1.0) * model(x)
     with pytest.raises(ValueError, match="ProjectedGradientDescent attacks it"):

@@ -1,4 +1,4 @@
-"""Starting points: misclassified, close, a picture's own, against linear models whose boundary is known."""
+"""Starting points: misclassified, close, an image's own, against linear models whose boundary is known."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import scipy.ndimage
 import tensorflow as tf
 
 from tf_robust.attacks import initial
-from tf_robust.attacks.goal import Goal
+from tf_robust.attacks.criterion import Criterion
 from tf_robust.ops.draws import Draws
 
 SHAPE = (6, 6, 1)
@@ -27,7 +27,7 @@ LABELS = linear(IMAGES).numpy().argmax(axis=1)
 def started(kind, images=IMAGES, classes=LABELS, targeted=False, seed=0, indices=None, candidates=EMPTY, model=linear):
     indices = np.arange(len(images)) if indices is None else indices
     graph = tf.function(lambda images, classes, indices: initial.start(
-        kind, model, images, Goal(classes, targeted), [seed, 0], indices, candidates), autograph=False,
+        kind, model, images, Criterion(classes, targeted), [seed, 0], indices, candidates), autograph=False,
         input_signature=[tf.TensorSpec([None, *SHAPE], tf.float32)] + 2 * [tf.TensorSpec([None], tf.int64)])
     points, found = graph(tf.constant(images), tf.constant(classes, tf.int64), tf.constant(indices, tf.int64))
     return points.numpy(), found.numpy()
@@ -61,7 +61,7 @@ def test_a_climb_on_a_linear_model_starts_near_the_least_distance():
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])
 def test_growing_noise_stops_at_the_first_scale_that_is_misclassified(kind):
-    points, found = initial.grown(initial.GROWING[kind], linear, tf.constant(IMAGES), Goal(tf.constant(LABELS)), [0, 0],
+    points, found = initial.grown(initial.GROWING[kind], linear, tf.constant(IMAGES), Criterion(tf.constant(LABELS)), [0, 0],
                                   tf.range(N, dtype=tf.int64))
     draws = Draws([0, 0], tf.range(N, dtype=tf.int64), "initial")
     noise = (draws.normal(SHAPE) if kind == "gaussian" else draws.uniform(SHAPE, -1.0, 1.0)).numpy()
@@ -101,13 +101,13 @@ def test_neighbours_are_the_nearest_of_the_candidates_that_are_as_wanted():
     for wanted, targeted in ((LABELS, False), ((LABELS + 1) % 3, True)):
         allowed = (classes == wanted[:, None]) == targeted
         nearest = np.where(allowed, distances, np.inf).argmin(axis=1)
-        points, found = initial.neighbours(linear, tf.constant(IMAGES), Goal(tf.constant(wanted), targeted),
+        points, found = initial.neighbours(linear, tf.constant(IMAGES), Criterion(tf.constant(wanted), targeted),
                                            tf.constant(candidates))
         np.testing.assert_array_equal(points, candidates[nearest])
         assert found.numpy().all()
 
 
-def test_without_a_fitting_candidate_the_picture_comes_back():
+def test_without_a_fitting_candidate_the_image_comes_back():
     same = IMAGES[LABELS == LABELS[0]]
     points, found = started("neighbour", same, LABELS[LABELS == LABELS[0]], candidates=tf.constant(same))
     assert not found.any()
@@ -119,14 +119,14 @@ def always_first(images):
 
 
 @pytest.mark.parametrize("kind", initial.INITIAL)
-def test_where_no_start_exists_it_ends_and_the_picture_comes_back(kind):
+def test_where_no_start_exists_it_ends_and_the_image_comes_back(kind):
     points, found = started(kind, classes=np.zeros(N, np.int64), model=always_first, candidates=tf.constant(IMAGES))
     assert not found.any()
     np.testing.assert_array_equal(points, IMAGES)
 
 
 def test_candidates_help_where_noise_finds_nothing():
-    def bright(images):  # only an almost white picture is of class 1, which noise does not make
+    def bright(images):  # only an almost white image is of class 1, which noise does not make
         return tf.stack([tf.fill([tf.shape(images)[0]], 0.9), tf.reduce_mean(images, axis=[1, 2, 3])], axis=1)
     zeros, white = np.zeros(N, np.int64), tf.ones([1, *SHAPE])
     assert not started("gaussian", classes=zeros, model=bright)[1].any()
@@ -159,7 +159,7 @@ def test_nearer_finds_the_boundary_on_the_line():
     has = classes_of(points) != LABELS
     images, points, labels = IMAGES[has], points[has], LABELS[has]
     assert len(images) > 2
-    found = initial.nearer(linear, tf.constant(images), tf.constant(points), Goal(tf.constant(labels))).numpy()
+    found = initial.nearer(linear, tf.constant(images), tf.constant(points), Criterion(tf.constant(labels))).numpy()
     assert (classes_of(found) != labels).all()
     shares = np.linspace(0, 1, 5001)
     for image, point, label, result in zip(images, points, labels, found):

@@ -120,7 +120,7 @@ def test_a_point_inside_the_l1_ball_stays():
 
 
 @pytest.mark.parametrize("name", proximal.PROXIMAL)
-def test_pictures_have_strengths_of_their_own_and_0_changes_nothing(name):
+def test_images_have_strengths_of_their_own_and_0_changes_nothing(name):
     values = perturbations()
     strengths = np.array([0.0, 0.1, 0.5, 3.0], np.float32)
     together = called(name, values, tf.constant(strengths))
@@ -131,7 +131,7 @@ def test_pictures_have_strengths_of_their_own_and_0_changes_nothing(name):
 
 
 @pytest.mark.parametrize("name", proximal.PROXIMAL)
-def test_as_graph_code_for_any_number_of_pictures(name):
+def test_as_graph_code_for_any_number_of_images(name):
     compiled = tf.function(proximal.PROXIMAL[name], input_signature=[
         tf.TensorSpec([None, *SHAPE], tf.float32), tf.TensorSpec([], tf.float32)])
     for count in (0, 1, 3):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tf_robust import attacks  # noqa: F401  (the package must import whole)
 from tf_robust.attacks import norms
-from tf_robust.attacks.goal import Goal
+from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.proximal_log_barrier import ProximalLogBarrier
 
 SHAPE, VALUES, N = (5, 5, 2), 50, 5
@@ -83,7 +83,7 @@ def test_the_closest_point_is_kept_when_the_steps_lead_away():
     least = (distances / np.abs(WEIGHTS).sum()).astype(np.float32)
     best = IMAGES + 1.001 * least[:, None, None, None] * np.sign(WEIGHTS).reshape(SHAPE)
     attack = ProximalLogBarrier(norm="linf", barrier_weight=3.0, barrier_decay=1.0, outer_steps=1, inner_steps=5)
-    found = attack.approached(model, tf.constant(IMAGES), tf.constant(best), Goal(tf.zeros(N, tf.int64)))
+    found = attack.approached(model, tf.constant(IMAGES), tf.constant(best), Criterion(tf.zeros(N, tf.int64)))
     assert (sizes("linf", found) <= 1.0015 * least).all()
 
 
@@ -139,16 +139,16 @@ def test_one_start_stays_with_the_strongest_rival_and_more_find_a_nearer_one():
 
 
 @pytest.mark.parametrize("norm", ["l0", "l1"])
-def test_pictures_that_are_wrong_already_come_back(norm):
+def test_images_that_are_wrong_already_come_back(norm):
     model, _ = two_classes(0.1)
-    attack = ProximalLogBarrier(norm=norm, outer_steps=2, inner_steps=3, spare_wrong=False)
+    attack = ProximalLogBarrier(norm=norm, outer_steps=2, inner_steps=3, skip_misclassified=False)
     labels = np.array([1, 0, 1, 0, 1])
     found = attack(model, IMAGES, labels).numpy()
     np.testing.assert_array_equal(found[::2], IMAGES[::2])
     np.testing.assert_array_equal(model(found).numpy().argmax(axis=1), 1 - labels)
 
 
-def test_a_model_that_cannot_be_misled_gives_the_pictures_back():
+def test_a_model_that_cannot_be_misled_gives_the_images_back():
     def model(images):
         mean = tf.reduce_mean(images, axis=[1, 2, 3])
         return tf.stack([tf.ones_like(mean), 1e-3 * mean], axis=1)
@@ -171,7 +171,7 @@ def test_a_model_without_slope_ends():
 def test_nan_ends_it_with_its_name(norm):
     model, _ = two_classes(0.3)
 
-    def breaks(images):  # off the pictures themselves
+    def breaks(images):  # off the images themselves
         logits = model(images)
         away = tf.reduce_max(tf.abs(images - 0.5), axis=[1, 2, 3]) > 0.12
         return tf.where(away[:, None], np.float32(np.nan), logits)
@@ -206,7 +206,7 @@ def test_arguments_are_checked(arguments, message):
         ProximalLogBarrier(**arguments)
 
 
-def test_candidates_have_the_pictures_shape():
-    with pytest.raises(ValueError, match="Expected candidates of the pictures' shape"):
+def test_candidates_have_the_images_shape():
+    with pytest.raises(ValueError, match="Expected candidates of the images' shape"):
         attack = ProximalLogBarrier(candidates=np.zeros((2, 3, 3, 1), np.float32))
         attack(two_classes(0.1)[0], IMAGES, np.zeros(N, int))

@@ -1,11 +1,11 @@
-"""Square against the paper's algorithms written for one picture in NumPy, and closed forms on linear classifiers."""
+"""Square against the paper's algorithms written for one image in NumPy, and closed forms on linear classifiers."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.oracles import ORDERS, SHAPE, Linear, pictures, sizes, wrong
-from tf_robust.attacks.goal import Goal
+from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
+from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.square import Square, sides, two_bumps
 from tf_robust.ops.draws import Draws
 
@@ -13,7 +13,7 @@ RADII = {"linf": 0.1, "l2": 0.6}
 
 
 class Recorded:
-    """Waves over pictures of any shape, in NumPy, through which no gradient flows; it records what it is asked."""
+    """Waves over images of any shape, in NumPy, through which no gradient flows; it records what it is asked."""
 
     def __init__(self, shape, classes=3, seed=0, ahead=0.0):
         random = np.random.RandomState(seed)
@@ -51,7 +51,7 @@ def share(step, steps):
 
 
 def algorithm(model, image, norm, radius, steps, index, seed):
-    """Algorithm 1 with 2 or 3 for one picture of label 0, on the attack's draws: all points asked, the last kept."""
+    """Algorithm 1 with 2 or 3 for one image of label 0, on the attack's draws: all points asked, the last kept."""
     height, width, channels = image.shape
     sign = lambda u: -1.0 if u < 0.5 else 1.0  # noqa: E731
 
@@ -141,7 +141,7 @@ def test_every_query_is_that_of_the_papers_algorithm(norm, shape):
         asked, last = algorithm(model, image, norm, RADII[norm], steps, indices[place], [3, 0])
         np.testing.assert_allclose(queries[place], asked, atol=1e-4)
         np.testing.assert_allclose(found[place], last, atol=1e-4)
-        margins = Goal(tf.zeros([steps + 1], tf.int64)).margin(tf.constant(model.logits(queries[place]))).numpy()
+        margins = Criterion(tf.zeros([steps + 1], tf.int64)).margin(tf.constant(model.logits(queries[place]))).numpy()
         assert margins.argmax() > 0  # and what is returned is the query of the highest margin
         np.testing.assert_array_equal(found[place], queries[place, margins.argmax()])
 
@@ -150,7 +150,7 @@ def test_every_query_is_that_of_the_papers_algorithm(norm, shape):
 @pytest.mark.parametrize("classes", [2, 4])
 def test_on_a_linear_classifier_it_breaks_what_is_near_and_nothing_that_is_far(norm, classes):
     model = Linear(classes=classes)
-    images, labels = pictures(model, count=40)
+    images, labels = sample_images(model, count=40)
     distances = model.distances(images, labels, ORDERS[norm])
     radius = float(np.median(distances))
     found = Square(norm=norm, radius=radius, steps=300)(lambda x: tf.stop_gradient(model(x)), images, labels).numpy()
@@ -167,7 +167,7 @@ def test_all_of_the_l2_radius_is_used_away_from_the_faces():
     np.testing.assert_allclose([sizes(asked - images, "l2") for asked in model.queries[1:]], 0.6, rtol=1e-4)
 
 
-def test_only_pictures_that_still_stand_are_asked_about_and_the_first_success_is_returned():
+def test_only_images_that_still_stand_are_asked_about_and_the_first_success_is_returned():
     model = Recorded(SHAPE)
     images = np.random.RandomState(1).uniform(0.2, 0.8, (40, *SHAPE)).astype(np.float32)
     labels = np.argmax(model.logits(images), axis=1)
@@ -185,7 +185,7 @@ def test_only_pictures_that_still_stand_are_asked_about_and_the_first_success_is
 
 @pytest.mark.parametrize("norm", ORDERS)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 5, 3), (5, 2, 1)])
-def test_tiny_pictures_and_a_ball_without_room(norm, shape):
+def test_tiny_images_and_a_ball_without_room(norm, shape):
     model, images = Recorded(shape, ahead=20.0), np.full([2, *shape], 0.5, np.float32)
     found = Square(norm=norm, radius=0.3, steps=12)(model, images, [0, 0]).numpy()
     assert np.isfinite(found).all() and sizes(found - images, norm).max() <= 0.3 * (1 + 1e-5)
@@ -194,7 +194,7 @@ def test_tiny_pictures_and_a_ball_without_room(norm, shape):
 
 def test_what_cannot_be_attacked_is_said():
     model = Linear()
-    images, labels = pictures(model, count=4)
+    images, labels = sample_images(model, count=4)
     with pytest.raises(ValueError, match="steps >= 1 .*Received: 0"):
         Square(steps=0)
 

@@ -1,4 +1,4 @@
-"""What the tests of corrupted sets share: clean pictures, what a severity makes of them, a folder like CIFAR-10-C."""
+"""What the tests of corrupted sets share: clean images, what a severity makes of them, a folder like CIFAR-10-C."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ SIZE, SHAPE, CLASSES = 9, (32, 32, 3), 10
 
 
 def clean(size=SIZE, order=None):
-    """Picture i has the value i all over; labels in no order, of few classes."""
+    """Image i has the value i all over; labels in no order, of few classes."""
     order = np.arange(size) if order is None else order
     images = np.zeros((size, *SHAPE), np.uint8) + np.arange(size)[order][:, None, None, None].astype(np.uint8)
     labels = np.random.RandomState(0).randint(0, CLASSES, size)[order]
@@ -17,7 +17,7 @@ def clean(size=SIZE, order=None):
 
 
 def corrupted(source, severity):
-    """What severity s stands for here: picture i has the value 20 * s + i."""
+    """What severity s stands for here: image i has the value 20 * s + i."""
     return source.images + np.uint8(20 * severity)
 
 

@@ -13,8 +13,8 @@ pytest.importorskip("apache_beam")
 
 
 def pipeline(folder, layout="tfds", names=NAMES):
-    options = corrupted_datasets.Writing(layout=layout, corruptions=names, block=4, engine="beam")
-    return corrupted_datasets.write(functools.partial(clean), folder, options, corrupted_datasets.Recipe(seed=5))
+    options = corrupted_datasets.WriterConfig(dataset_format=layout, corruptions=names, chunk_size=4, engine="beam")
+    return corrupted_datasets.write(functools.partial(clean), folder, options, corrupted_datasets.CorruptionConfig(seed=5))
 
 
 def test_a_pipeline_writes_what_this_process_would(source, tmp_path):

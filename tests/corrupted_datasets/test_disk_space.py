@@ -17,7 +17,7 @@ def quick_corruptions(monkeypatch):
 
 def test_arrays_that_do_not_fit_are_refused_before_they_are_made(source, folder, monkeypatch):
     usage = shutil.disk_usage("/")
-    needed = 3 * 5 * 11 * 9 * 7 * 3  # two corruptions in blocks, and one of them once more as a file
+    needed = 3 * 5 * 11 * 9 * 7 * 3  # two corruptions in chunks, and one of them once more as a file
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed - 1))
     with pytest.raises(OSError, match="Expected 31.2 kB free for what is still to be written. Received: 31") as full:
         write(source, folder)
@@ -42,10 +42,10 @@ def full(after):
 
 @pytest.mark.parametrize("layout, done, needed", [("npy", 6, "27 kB"), ("tfds", 6, "16.6 kB")])
 def test_a_disk_that_fills_up_leaves_what_is_written(source, folder, tmp_path, monkeypatch, layout, done, needed):
-    # arrays: the card, labels and pictures of three blocks, three more; records: the card, twice three, metadata
+    # arrays: the card, labels and images of three chunks, three more; records: the card, twice three, metadata
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", full(after=10))
-    with pytest.raises(OSError, match=f"The disk is full. {done} of 30 blocks are written and stay valid; the rest "
+    with pytest.raises(OSError, match=f"The disk is full. {done} of 30 chunks are written and stay valid; the rest "
                        f"needs at most about {needed}.*same command goes on") as caught:
         write(source, folder, layout)
     monkeypatch.setattr(os, "fsync", fsync)
@@ -60,7 +60,7 @@ def test_tensorflow_says_it_otherwise(source, folder, monkeypatch):
     def refuse(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "file; No space left on device")
     monkeypatch.setattr(tfrecord.tf.io, "TFRecordWriter", refuse)
-    with pytest.raises(OSError, match="The disk is full. 0 of 30 blocks .* about 20.8 kB"):
+    with pytest.raises(OSError, match="The disk is full. 0 of 30 chunks .* about 20.8 kB"):
         write(source, folder, "tfds")
 
 

@@ -1,4 +1,4 @@
-"""Arrays like CIFAR-10-C's: their severities, labels and subsets; what is cut or of other pictures is refused."""
+"""Arrays like CIFAR-10-C's: their severities, labels and subsets; what is cut or of other images is refused."""
 
 import dataclasses
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.corrupted_datasets import corrupted_images as corrupted_pictures
+from tests.corrupted_datasets import corrupted_images as corrupted_images
 from tests.corrupted_datasets.corrupted_images import SHAPE, SIZE, assert_is, clean, corrupted
 from tf_robust import data
 from tf_robust.corrupted_datasets.reader import open_corrupted
 
-arrays = corrupted_pictures.arrays  # the fixture
+arrays = corrupted_images.arrays  # the fixture
 
 
 @pytest.mark.parametrize("severity", [1, 3, 5])
@@ -22,7 +22,7 @@ def test_a_severity_of_an_array(arrays, severity):
     assert there.class_names == source.class_names
 
 
-def test_an_array_without_its_clean_pictures(arrays):
+def test_an_array_without_its_clean_images(arrays):
     there = open_corrupted(str(arrays), None, "fog", 2)
     assert_is(there, corrupted(clean(), 2), clean().labels)
 
@@ -80,7 +80,7 @@ def test_an_array_of_an_impossible_shape_is_refused(arrays, shape, message):
     np.zeros((0, *SHAPE), np.uint8), np.zeros((10, 3, 32, 32), np.uint8), np.zeros((10, *SHAPE), np.int64)])
 def test_an_array_of_another_kind_is_refused(arrays, array):
     np.save(arrays / "fog.npy", array)
-    with pytest.raises(ValueError, match=r"Expected uint8 pictures \[5 \* N, H, W, 1 or 3\] in .*fog.npy. Received: "):
+    with pytest.raises(ValueError, match=r"Expected uint8 images \[5 \* N, H, W, 1 or 3\] in .*fog.npy. Received: "):
         open_corrupted(str(arrays), clean(), "fog", 1)
 
 
@@ -116,19 +116,19 @@ def test_labels_of_any_integer_type(arrays, kind):
     assert_is(open_corrupted(str(arrays), clean(), "fog", 1), corrupted(clean(), 1), clean().labels)
 
 
-def test_other_pictures_are_refused(arrays):
-    with pytest.raises(ValueError, match=r"Expected 8 pictures, of clean \(test\), in .*. Received: 9"):
+def test_other_images_are_refused(arrays):
+    with pytest.raises(ValueError, match=r"Expected 8 images, of clean \(test\), in .*. Received: 9"):
         open_corrupted(str(arrays), clean(8), "fog", 1)
     small = data.ArraySource.of("small", "test", clean().images[:, :28], clean().labels, clean().class_names)
-    with pytest.raises(ValueError, match=r"Expected pictures \(28, 32, 3\) in .* of small. Received: \(32, 32, 3\)"):
+    with pytest.raises(ValueError, match=r"Expected images \(28, 32, 3\) in .* of small. Received: \(32, 32, 3\)"):
         open_corrupted(str(arrays), small, "fog", 1)
 
 
-def test_a_subset_shows_the_same_pictures(arrays):
+def test_a_subset_shows_the_same_images(arrays):
     subset = clean().subset(np.array([1, 4, 8]))
     assert_is(open_corrupted(str(arrays), subset, "fog", 2), corrupted(subset, 2), subset.labels)
     larger = clean(20).subset(np.array([1, 15]))
-    with pytest.raises(ValueError, match="Expected at least 16 pictures"):
+    with pytest.raises(ValueError, match="Expected at least 16 images"):
         open_corrupted(str(arrays), larger, "fog", 2)
 
 
@@ -137,7 +137,7 @@ def test_a_subset_of_a_subset_of_files(arrays):
     assert_is(there, corrupted(clean(), 2)[[2, 7]], clean().labels[[2, 7]])
 
 
-def test_the_class_mask_is_the_clean_pictures(arrays):
+def test_the_class_mask_is_the_clean_images(arrays):
     masked = dataclasses.replace(clean(), class_mask=(1, 2))
     assert open_corrupted(str(arrays), masked, "fog", 1).class_mask == (1, 2)
 

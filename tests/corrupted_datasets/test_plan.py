@@ -3,20 +3,20 @@ import pytest
 from tf_robust.corrupted_datasets.plan import Plan, Unit, part_of
 
 
-def plan(names=("a", "b", "c"), size=25, block=10):
-    return Plan(names, size, block, (2, 3, 1), ("x",), "test", False)
+def plan(names=("a", "b", "c"), size=25, chunk=10):
+    return Plan(names, size, chunk, (2, 3, 1), ("x",), "test", False)
 
 
 def test_a_set_is_every_block_of_every_corruption_and_severity():
     units = plan().units()
     assert len(units) == len(set(units)) == 3 * 5 * 3
-    assert set(units) == {Unit(name, severity, block)
-                          for name in "abc" for severity in (1, 2, 3, 4, 5) for block in (0, 1, 2)}
+    assert set(units) == {Unit(name, severity, chunk)
+                          for name in "abc" for severity in (1, 2, 3, 4, 5) for chunk in (0, 1, 2)}
 
 
-def test_blocks_cover_the_pictures():
-    assert [plan().range_of(block) for block in range(plan().blocks)] == [(0, 10), (10, 20), (20, 25)]
-    assert plan(size=20).blocks == 2 and plan(size=21).blocks == 3
+def test_blocks_cover_the_images():
+    assert [plan().range_of(chunk) for chunk in range(plan().chunks)] == [(0, 10), (10, 20), (20, 25)]
+    assert plan(size=20).chunks == 2 and plan(size=21).chunks == 3
     assert plan().values([Unit("a", 1, 0), Unit("a", 1, 2)]) == (10 + 5) * 2 * 3
 
 
@@ -28,7 +28,7 @@ def test_parts_are_disjoint_and_together_everything(parts):
 
 
 def test_a_part_reads_few_blocks():
-    assert {unit.block for unit in plan().share(2, 3)} == {1}
+    assert {unit.chunk for unit in plan().share(2, 3)} == {1}
 
 
 def test_a_shard_is_a_part_of_many_and_the_first_is_one():

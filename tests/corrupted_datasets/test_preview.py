@@ -9,7 +9,7 @@ from tf_robust.corrupted_datasets import preview
 
 @pytest.fixture(params=[(16, 24, 3), (8, 8, 1)])
 def folder(request, tmp_path):
-    """Two corruptions of two pictures: the first picture of severity s has the value 10 * s, or 100 + 10 * s."""
+    """Two corruptions of two images: the first image of severity s has the value 10 * s, or 100 + 10 * s."""
     for name, base in (("fog", 0), ("snow", 100)):
         values = np.repeat(np.arange(1, 6) * 10 + base, 2).astype(np.uint8)
         values[1::2] = 255
@@ -18,7 +18,7 @@ def folder(request, tmp_path):
     return tmp_path
 
 
-def test_a_sheet_shows_the_first_picture_of_every_corruption_and_severity(folder, monkeypatch):
+def test_a_sheet_shows_the_first_image_of_every_corruption_and_severity(folder, monkeypatch):
     drawn = []
     monkeypatch.setattr(preview, "save", lambda figure, path: drawn.append(figure))
     shape = np.load(folder / "fog.npy").shape[1:]
@@ -32,9 +32,9 @@ def test_a_sheet_shows_the_first_picture_of_every_corruption_and_severity(folder
     assert (mosaic == 255).any() and drawn[0].get_suptitle() == "a title"
 
 
-def test_a_sheet_is_a_picture_file(folder, tmp_path):
+def test_a_sheet_is_a_image_file(folder, tmp_path):
     shape = np.load(folder / "fog.npy").shape[1:]
     path = preview.draw(str(tmp_path / "new" / "sheet.png"), str(folder), ["fog"], np.zeros(shape, np.uint8), "a title")
-    with Image.open(path) as picture:
-        assert picture.format == "PNG" and picture.width > 300
+    with Image.open(path) as sample_image:
+        assert sample_image.format == "PNG" and sample_image.width > 300
     assert os.listdir(tmp_path / "new") == ["sheet.png"]

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from tensorflow_datasets.image_classification import cifar10_corrupted
 
-from tests.corrupted_datasets import corrupted_images as corrupted_pictures
+from tests.corrupted_datasets import corrupted_images as corrupted_images
 from tests.corrupted_datasets.corrupted_images import CLASSES, SIZE, assert_is, clean, corrupted, read
 from tests.corrupted_datasets.sets import expected
 from tf_robust import corrupted_datasets, corruptions, data
@@ -17,7 +17,7 @@ from tf_robust.corrupted_datasets import reader
 from tf_robust.corrupted_datasets.reader import available, card_of, open_corrupted
 from tf_robust.data import tfds_sets
 
-arrays = corrupted_pictures.arrays  # the fixture
+arrays = corrupted_images.arrays  # the fixture
 
 
 def store(root, name, config, source, severity, split="test", version="1.0.0", more=None, encoding="png"):
@@ -46,15 +46,15 @@ def records(tmp_path):
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory):
-    """Two layouts of one set that --mode=corrupt wrote, of pictures with some content."""
+    """Two layouts of one set that --mode=corrupt wrote, of images with some content."""
     random = np.random.RandomState(2)
     source = data.ArraySource.of("ours", "test", random.randint(0, 256, (SIZE, 8, 6, 3)).astype(np.uint8),
                                  clean().labels, clean().class_names)
     root = tmp_path_factory.mktemp("ours")
     for layout, protocol in (("npy", "cifar_c"), ("tfds", "cifar_c"), ("tfds", "imagenet_c")):
-        options = corrupted_datasets.Writing(layout=layout, corruptions=("impulse_noise",), block=4)
-        recipe = corrupted_datasets.Recipe(seed=7, protocol=protocol)
-        corrupted_datasets.write(lambda: source, str(root / f"{layout}_{protocol}"), options, recipe)
+        options = corrupted_datasets.WriterConfig(dataset_format=layout, corruptions=("impulse_noise",), chunk_size=4)
+        corruption_config = corrupted_datasets.CorruptionConfig(seed=7, protocol=protocol)
+        corrupted_datasets.write(lambda: source, str(root / f"{layout}_{protocol}"), options, corruption_config)
     return root, source
 
 
@@ -161,7 +161,7 @@ def test_subsets_of_our_own_sets(ours, layout):
     assert_is(there, expected(source, "impulse_noise", 1, seed=7)[[0, 3, 8]], source.labels[[0, 3, 8]])
 
 
-def test_our_own_set_of_other_pictures_is_refused_even_in_another_order(ours):
+def test_our_own_set_of_other_images_is_refused_even_in_another_order(ours):
     root, source = ours
     other = data.ArraySource.of("other", "test", source.images, source.labels[::-1], source.class_names)
     for layout in ("npy", "tfds"):
@@ -206,8 +206,8 @@ def test_a_set_of_tfds_with_damaged_metadata_is_named(records, content):
 
 def test_a_set_written_of_a_subset_is_read_with_that_subset(tmp_path):
     subset = clean().subset(np.array([2, 6, 8]))
-    options = corrupted_datasets.Writing(corruptions=("impulse_noise",))
-    corrupted_datasets.write(lambda: subset, str(tmp_path / "set"), options, corrupted_datasets.Recipe())
+    options = corrupted_datasets.WriterConfig(corruptions=("impulse_noise",))
+    corrupted_datasets.write(lambda: subset, str(tmp_path / "set"), options, corrupted_datasets.CorruptionConfig())
     there = open_corrupted(str(tmp_path / "set"), subset, "impulse_noise", 1)
     assert len(there) == 3 and read(there)[1].tolist() == subset.labels.tolist()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.corrupted_datasets.sets import NAMES, content, quick, write
-from tf_robust.corrupted_datasets.generator import Maker
+from tf_robust.corrupted_datasets.generator import Generator
 from tf_robust.corrupted_datasets.npy import ArrayLayout
 from tf_robust.corrupted_datasets.tfrecord import RecordLayout
 from tf_robust.utils.files import read_json
@@ -58,7 +58,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("layout", ["npy", "tfds"])
 @pytest.mark.parametrize("moment", [0, 1, 7, 15, 29])
 def test_a_killed_writing_goes_on_where_it_stopped(source, folder, whole, monkeypatch, layout, moment):
-    made, killed, make = [], [], Maker.__call__
+    made, killed, make = [], [], Generator.__call__
 
     def kill(self, *unit):
         made.append(unit)
@@ -71,7 +71,7 @@ def test_a_killed_writing_goes_on_where_it_stopped(source, folder, whole, monkey
                 half.write(b"half of it")
             raise Killed
         return make(self, *unit)
-    monkeypatch.setattr(Maker, "__call__", kill)
+    monkeypatch.setattr(Generator, "__call__", kill)
     with pytest.raises(Killed):
         write(source, folder, layout)
     before = set(made[:-1])
@@ -99,7 +99,7 @@ def test_a_set_that_was_killed_while_being_finished_is_finished_later(source, fo
 @pytest.mark.parametrize("layout", ["npy", "tfds"])
 def test_what_is_complete_is_not_made_again(source, folder, monkeypatch, capsys, layout):
     write(source, folder, layout)
-    monkeypatch.setattr(Maker, "__call__", None)
+    monkeypatch.setattr(Generator, "__call__", None)
     assert write(source, folder, layout) == []
     assert "done before" in capsys.readouterr().out
 
@@ -130,7 +130,7 @@ def test_a_folder_of_another_set_is_refused(source, folder):
     with pytest.raises(ValueError, match="made otherwise:\n  seed: 5 there, 6 now"):
         write(source, folder, names=NAMES[:1], seed=6)
     with pytest.raises(ValueError, match="block: 4 there, 5 now"):
-        write(source, folder, names=NAMES[:1], block=5)
+        write(source, folder, names=NAMES[:1], chunk_size=5)
     with pytest.raises(ValueError, match="layout: npy there, tfds now"):
         write(source, folder, "tfds", names=NAMES[:1])
     with pytest.raises(ValueError, match="data: "):

@@ -30,7 +30,7 @@ def test_arrays_hold_five_severities_one_after_another(source, folder):
 
 
 @pytest.mark.parametrize("protocol, kind", [("cifar_c", "png"), ("imagenet_c", "jpeg")])
-def test_records_hold_the_same_pictures_in_the_same_order(source, folder, protocol, kind):
+def test_records_hold_the_same_images_in_the_same_order(source, folder, protocol, kind):
     assert write(source, folder, "tfds", NAMES[:1], protocol) == []
     for severity in (1, 5):
         builder = tfds.builder_from_directory(os.path.join(folder, f"gaussian_noise_{severity}", "1.0.0"))
@@ -42,8 +42,8 @@ def test_records_hold_the_same_pictures_in_the_same_order(source, folder, protoc
         assert [example["label"].int64_list.value[0] for example in examples] == source.labels.tolist()
         exact = functools.partial(tf.io.decode_jpeg, dct_method="INTEGER_ACCURATE")
         decode = exact if kind == "jpeg" else tf.io.decode_png
-        pictures = [decode(example["image"].bytes_list.value[0]) for example in examples]
-        np.testing.assert_array_equal(pictures, expected(source, "gaussian_noise", severity, protocol))
+        sample_images = [decode(example["image"].bytes_list.value[0]) for example in examples]
+        np.testing.assert_array_equal(sample_images, expected(source, "gaussian_noise", severity, protocol))
 
 
 def test_tfds_reads_the_records_by_name(source, folder):
@@ -76,32 +76,32 @@ def test_the_card_says_what_the_set_is(source, folder, monkeypatch):
     assert card["constants"].startswith("cifar") and card["frost"] and card["versions"]["tensorflow"] == tf.__version__
 
 
-def test_a_subset_gets_what_the_same_pictures_get_in_the_whole_set(source, folder):
+def test_a_subset_gets_what_the_same_images_get_in_the_whole_set(source, folder):
     write(source.subset(np.array([1, 4, 8])), folder, names=NAMES[:1])
     found = np.load(os.path.join(folder, "gaussian_noise.npy"))
     np.testing.assert_array_equal(found[3:6], expected(source, "gaussian_noise", 2)[[1, 4, 8]])
 
 
-def test_no_pictures_are_refused(source, folder):
-    with pytest.raises(ValueError, match="Expected pictures to corrupt in clean"):
+def test_no_images_are_refused(source, folder):
+    with pytest.raises(ValueError, match="Expected images to corrupt in clean"):
         write(source.subset(np.zeros(0, int)), folder)
 
 
 @pytest.mark.parametrize("options, message", [
     ({"corruptions": ("gausian_noise",)}, "Unknown corruption: 'gausian_noise'. Did you mean 'gaussian_noise'"),
-    ({"layout": "zip"}, "Unknown layout: 'zip'"), ({"block": 0}, "Expected block >= 1. Received: 0"),
+    ({"dataset_format": "zip"}, "Unknown dataset_format: 'zip'"), ({"block": 0}, "Expected chunk >= 1. Received: 0"),
     ({"shard": "0/3"}, "the first is 1"), ({"engine": "spark"}, "Unknown engine"),
     ({"engine": "beam", "shard": "1/2"}, "Expected shard=1/1 with Beam")])
 def test_impossible_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        corrupted_datasets.Writing(**options)
+        corrupted_datasets.WriterConfig(**options)
 
 
 def test_every_option_has_a_flag_with_help():
-    found = hyperparameters.parameters(corrupted_datasets.Writing)
-    assert list(found) == ["layout", "corruptions", "shard", "block", "engine", "beam_options"]
+    found = hyperparameters.parameters(corrupted_datasets.WriterConfig)
+    assert list(found) == ["dataset_format", "corruptions", "shard", "chunk_size", "engine", "beam_options"]
     assert all(parameter.help for parameter in found.values())
-    assert found["layout"].choices == ("npy", "tfds")
+    assert found["dataset_format"].choices == ("npy", "tfds")
 
 
 def test_beam_that_is_not_installed_is_named(source, folder, monkeypatch):
@@ -112,11 +112,11 @@ def test_beam_that_is_not_installed_is_named(source, folder, monkeypatch):
 
 
 def test_one_channel(folder):
-    grey = clean(shape=(8, 8, 1))
-    write(grey, folder, "tfds", NAMES[:1])
+    gray = clean(shape=(8, 8, 1))
+    write(gray, folder, "tfds", NAMES[:1])
     dataset = tfds.load("gaussian_noise_1", data_dir=folder, split="test", batch_size=-1,
                         read_config=tfds.ReadConfig(interleave_cycle_length=1))
-    np.testing.assert_array_equal(dataset["image"], expected(grey, "gaussian_noise", 1))
+    np.testing.assert_array_equal(dataset["image"], expected(gray, "gaussian_noise", 1))
 
 
 def test_every_layout_says_everything():

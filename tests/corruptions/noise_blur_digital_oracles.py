@@ -103,7 +103,7 @@ def zoomed(image, factor):
 
 
 def zoom_blur(image, constants):
-    """The mean of the picture and its magnifications, among which is the factor 1."""
+    """The mean of the image and its magnifications, among which is the factor 1."""
     factors = np.arange(1, *constants)
     return (image + sum(zoomed(image, factor) for factor in factors)) / (len(factors) + 1)
 
@@ -145,8 +145,8 @@ def to_pillow(image):
     return PIL.Image.fromarray(levels[..., 0] if image.shape[-1] == 1 else levels)
 
 
-def from_pillow(picture, shape):
-    return np.asarray(picture).reshape(shape) / 255
+def from_pillow(sample_image, shape):
+    return np.asarray(sample_image).reshape(shape) / 255
 
 
 def pixelate(image, constants):
@@ -162,7 +162,7 @@ def jpeg_compression(image, constants):
 
 
 def with_hsv(image, change):
-    """The picture after `change` of hue, saturation and value, pixel by pixel."""
+    """The image after `change` of hue, saturation and value, pixel by pixel."""
     pixels = [colorsys.hsv_to_rgb(*change(*colorsys.rgb_to_hsv(*pixel))) for pixel in image.reshape(-1, 3)]
     return np.array(pixels).reshape(image.shape)
 

@@ -1,8 +1,8 @@
-"""What the public generator of the common corruptions computes, one picture at a time, in NumPy, SciPy and Pillow.
+"""What the public generator of the common corruptions computes, one image at a time, in NumPy, SciPy and Pillow.
 
 Written for the tests alone and from the construction of the originals, not from `tf_robust.corruptions`. An oracle is
 (image, constants, **drawn) -> image: float64 [H, W, C] in [0, 1], C = 1 or 3, the numbers of one severity as a tuple,
-and what was drawn for this picture, without its first axis. The result is not clipped. The originals' truncation to
+and what was drawn for this image, without its first axis. The result is not clipped. The originals' truncation to
 uint8 between steps is left out, except inside spatter's water, where whole gray levels are part of the construction.
 
 Here are the list of them and the comparison of a corruption with its oracle; they themselves are in
@@ -27,33 +27,33 @@ ORACLES = {oracle.__name__: oracle for oracle in (
     speckle_noise, gaussian_blur, spatter, saturate)}
 
 
-def pictures(height, width, channels, count):
-    """float32 [count, height, width, channels], whole gray levels: one drawn picture, and windows of photographs."""
+def sample_images(height, width, channels, count):
+    """float32 [count, height, width, channels], whole gray levels: one drawn image, and windows of photographs."""
     random = np.random.RandomState(height + width)
     photographs = [PIL.Image.fromarray(image) for image in sklearn.datasets.load_sample_images().images]
-    found = [drawn_picture(height, width)]
+    found = [drawn_image(height, width)]
     while len(found) < count:
         photograph = photographs[len(found) % 2]
         side = random.uniform(0.4, 1) * min(photograph.width / width, photograph.height / height)
         left, top = random.rand(2) * (photograph.width - side * width, photograph.height - side * height)
         found.append(photograph.resize((width, height), PIL.Image.Resampling.BOX,
                                        (left, top, left + side * width, top + side * height)))
-    return np.stack([np.asarray(picture.convert("L" if channels == 1 else "RGB"), np.float32).reshape(
-        height, width, channels) / 255 for picture in found])
+    return np.stack([np.asarray(sample_image.convert("L" if channels == 1 else "RGB"), np.float32).reshape(
+        height, width, channels) / 255 for sample_image in found])
 
 
-def drawn_picture(height, width):
-    """Ramps of colour with a black square, a white disk and stripes: what photographs rarely have, flat and sharp."""
+def drawn_image(height, width):
+    """Ramps of color with a black square, a white disk and stripes: what photographs rarely have, flat and sharp."""
     row, column = np.mgrid[:height, :width] / np.array([height, width])[:, None, None]
-    picture = np.stack([row, column, 1 - row], axis=-1)
-    picture[(abs(row - 0.25) < 0.15) & (abs(column - 0.25) < 0.15)] = 0
-    picture[(row - 0.7)**2 + (column - 0.3)**2 < 0.03] = 1
-    picture[(column > 0.6) & (row > 0.5) & (np.arange(width) % 2 == 0)] = 0.5
-    return PIL.Image.fromarray(np.round(255 * picture).astype(np.uint8))
+    sample_image = np.stack([row, column, 1 - row], axis=-1)
+    sample_image[(abs(row - 0.25) < 0.15) & (abs(column - 0.25) < 0.15)] = 0
+    sample_image[(row - 0.7)**2 + (column - 0.3)**2 < 0.03] = 1
+    sample_image[(column > 0.6) & (row > 0.5) & (np.arange(width) % 2 == 0)] = 0.5
+    return PIL.Image.fromarray(np.round(255 * sample_image).astype(np.uint8))
 
 
 def differences(corruption, images, severity, which, seed=0):
-    """What a `Corruption` makes of the pictures less what its oracle does, both clipped: gray levels [N, H, W, C]."""
+    """What a `Corruption` makes of the images less what its oracle does, both clipped: gray levels [N, H, W, C]."""
     numbers = corruption.constants(severity, images.shape[1:], which)
     drawn = corruption.drawn(images, severity, seed, None, numbers)
     ours = np.clip(corruption.apply(tf.constant(images), *numbers, **drawn), 0, 1)

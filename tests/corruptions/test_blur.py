@@ -15,7 +15,7 @@ settings = pytest.mark.parametrize("which, severity", SETTINGS, ids=lambda value
 shapes = pytest.mark.parametrize("shape", [(26, 40, 3), (40, 26, 1)], ids=str)
 
 
-def pictures(shape, count=2):
+def sample_images(shape, count=2):
     return RANDOM.rand(count, *shape).astype(np.float32)
 
 
@@ -62,7 +62,7 @@ def test_small_defocus_kernels():
 @shapes
 @settings
 def test_defocus_blur_is_a_correlation_mirrored_at_the_border(shape, which, severity):
-    images, numbers = pictures(shape), severities.constants_of("defocus_blur", severity, which)
+    images, numbers = sample_images(shape), severities.constants_of("defocus_blur", severity, which)
     expected = scipy.ndimage.correlate(images.astype(float), published_kernel(*numbers)[None, ..., None], mode="mirror")
     assert_near(blur.defocus_blur.apply(images, *numbers), expected)
 
@@ -84,7 +84,7 @@ def glass_in_turn(images, sigma, reach, iterations, offsets):
 @shapes
 @settings
 def test_glass_blur_equals_the_visits_in_turn(shape, which, severity):
-    images, numbers = pictures(shape), severities.constants_of("glass_blur", severity, which)
+    images, numbers = sample_images(shape), severities.constants_of("glass_blur", severity, which)
     offsets = blur.glass_blur.drawn(images, severity, 7, None, numbers)["offsets"]
     expected = glass_in_turn(images, *numbers, np.array(offsets))
     assert_near(blur.glass_blur.apply(images, *numbers, offsets=offsets), expected)
@@ -92,7 +92,7 @@ def test_glass_blur_equals_the_visits_in_turn(shape, which, severity):
 
 @pytest.mark.parametrize("offset", [(0, 1), (1, 0), (1, 1), (1, -2), (-2, -2)], ids=str)
 def test_glass_blur_follows_chains_of_any_length(offset):
-    images = pictures((30, 20, 1))
+    images = sample_images((30, 20, 1))
     offsets = np.tile(np.array(offset, np.int32), [2, 2, 26 * 16, 1])
     moved = np.array(blur.glass_blur.apply(images, 0.01, 2, 2, offsets=offsets))
     assert_near(moved, glass_in_turn(images, 0.01, 2, 2, offsets))
@@ -101,7 +101,7 @@ def test_glass_blur_follows_chains_of_any_length(offset):
 
 
 def test_glass_blur_with_nothing_to_visit_is_two_gaussians():
-    images = pictures((8, 20, 3))
+    images = sample_images((8, 20, 3))
     offsets = blur.glass_blur.drawn(images, 5, 0, None, (1.5, 4, 2))["offsets"]
     assert offsets.shape == [2, 2, 0, 2]
     assert_near(blur.glass_blur.apply(images, 1.5, 4, 2, offsets=offsets), gaussian(gaussian(images, 1.5), 1.5))
@@ -126,7 +126,7 @@ def test_angles_of_motion_blur_are_uniform():
     np.testing.assert_allclose(angles.std(), 90 / np.sqrt(12), rtol=0.03)
 
 
-def test_motion_blur_takes_the_angle_of_each_picture():
+def test_motion_blur_takes_the_angle_of_each_image():
     step = np.zeros([2, 20, 20, 1], np.float32)
     step[:, 10:, 10:] = 1
     ours = np.array(blur.motion_blur.apply(step, 6, 2, angle=tf.constant([-45.0, 45.0])))[..., 0]
@@ -151,7 +151,7 @@ def zoom_by_scipy(images, factor):
 @pytest.mark.parametrize("shape", [(32, 32, 3), (26, 41, 3), (41, 26, 1), (5, 7, 1), (224, 224, 1)], ids=str)
 @pytest.mark.parametrize("factor", [1, 1.01, 1.06, 1.1500000000000001, 1.25, 1.75, 2.25, 4.5])
 def test_clipped_zoom_equals_scipy(shape, factor):
-    images = pictures(shape, 1) * 3 - 1
+    images = sample_images(shape, 1) * 3 - 1
     ours = image_ops.clipped_zoom(images, factor)
     assert ours.shape == images.shape
     assert_near(ours, zoom_by_scipy(images, factor), 1e-4 if shape[0] == 224 else 1e-5)
@@ -159,7 +159,7 @@ def test_clipped_zoom_equals_scipy(shape, factor):
 
 def test_clipped_zoom_does_not_shrink():
     with pytest.raises(ValueError, match="Expected a zoom factor of at least 1. Received: 0.9"):
-        image_ops.clipped_zoom(pictures((8, 8, 1)), 0.9)
+        image_ops.clipped_zoom(sample_images((8, 8, 1)), 0.9)
 
 
 LENGTHS = {"cifar": (7, 12, 16, 21, 26), "tiny_imagenet": (7, 12, 16, 21, 26), "imagenet": (12, 16, 11, 13, 11)}
@@ -168,7 +168,7 @@ LENGTHS = {"cifar": (7, 12, 16, 21, 26), "tiny_imagenet": (7, 12, 16, 21, 26), "
 @pytest.mark.parametrize("shape", [(32, 32, 1), (26, 40, 3), (64, 50, 1)], ids=str)
 @settings
 def test_zoom_blur_is_the_mean_over_as_many_zooms_as_in_the_originals(shape, which, severity):
-    images, numbers = pictures(shape, 1), severities.constants_of("zoom_blur", severity, which)
+    images, numbers = sample_images(shape, 1), severities.constants_of("zoom_blur", severity, which)
     factors = 1 + numbers[1] * np.arange(LENGTHS[which][severity - 1])
     expected = (images + sum(zoom_by_scipy(images, factor) for factor in np.arange(1, *numbers))) / (len(factors) + 1)
     np.testing.assert_allclose(np.arange(1, *numbers), factors)
@@ -178,5 +178,5 @@ def test_zoom_blur_is_the_mean_over_as_many_zooms_as_in_the_originals(shape, whi
 @shapes
 @settings
 def test_gaussian_blur_equals_scipy(shape, which, severity):
-    images, numbers = pictures(shape), severities.constants_of("gaussian_blur", severity, which)
+    images, numbers = sample_images(shape), severities.constants_of("gaussian_blur", severity, which)
     assert_near(blur.gaussian_blur.apply(images, *numbers), gaussian(images, *numbers))

@@ -17,8 +17,8 @@ NAME = operator.attrgetter("name")
 BOX = PIL.Image.Resampling.BOX
 
 
-def pictures(count, height, width, channels, seed=0):
-    """float32 in [0, 1], whole gray levels: smooth colours, fine noise on one half."""
+def sample_images(count, height, width, channels, seed=0):
+    """float32 in [0, 1], whole gray levels: smooth colors, fine noise on one half."""
     random = np.random.RandomState(seed)
     smooth = scipy.ndimage.gaussian_filter(random.rand(count, height, width, channels), (0, 2, 2, 0), mode="wrap")
     smooth = (smooth - smooth.min()) / (smooth.max() - smooth.min())
@@ -34,18 +34,18 @@ def levels(images):
 
 
 def by_pillow(images, change):
-    """Gray levels [N, H, W, C] of what `change` makes of each picture as a PIL.Image."""
+    """Gray levels [N, H, W, C] of what `change` makes of each image as a PIL.Image."""
     scaled = np.round(255 * np.asarray(images)).astype(np.uint8)
-    changed = [np.asarray(change(PIL.Image.fromarray(picture.squeeze(-1) if picture.shape[-1] == 1 else picture)))
-               for picture in scaled]
+    changed = [np.asarray(change(PIL.Image.fromarray(sample_image.squeeze(-1) if sample_image.shape[-1] == 1 else sample_image)))
+               for sample_image in scaled]
     return np.reshape(changed, scaled.shape).astype(int)
 
 
 # Contrast
 
 @pytest.mark.parametrize("shape", [(3, 32, 32, 3), (2, 9, 14, 3), (2, 14, 9, 1)], ids=str)
-def test_contrast_scales_about_each_pictures_and_channels_mean(shape):
-    images = pictures(*shape)
+def test_contrast_scales_about_each_images_and_channels_mean(shape):
+    images = sample_images(*shape)
     mean = images.mean(axis=(1, 2), keepdims=True, dtype=float)
     np.testing.assert_allclose(digital.contrast.apply(images, 0.3), (images - mean) * 0.3 + mean, atol=1e-6)
 
@@ -91,15 +91,15 @@ def draws_for(images, seed=0):
     ((3, 31, 45, 1), (9.0, 1.5, 2.5)), ((3, 45, 31, 3), (9.0, 1.5, 2.5)), ((3, 32, 32, 3), (0.0, 0.0, 2.0)),
     ((3, 32, 32, 3), (6.0, 0.0, 2.0))], ids=str)
 def test_elastic_equals_scipy(shape, constants):
-    images = pictures(*shape)
+    images = sample_images(*shape)
     drawn = draws_for(images)
     result = digital.elastic_transform.apply(images, *constants, **drawn)
     expected = [elastic(image, *constants, *draw) for image, *draw in zip(images, *drawn.values())]
     np.testing.assert_allclose(result, expected, atol=2e-4)  # a twentieth of a gray level
 
 
-def test_equal_corners_move_the_picture():
-    images = pictures(2, 30, 40, 3)
+def test_equal_corners_move_the_image():
+    images = sample_images(2, 30, 40, 3)
     corners = np.tile(np.float32([0.75, -0.5]), [2, 3, 1])  # 3 pixels to the right, 2 up
     moved = digital.elastic_transform.apply(images, 0.0, 0.0, 4.0, corners=corners, displacement=None)
     expected = np.pad(images, [(0, 0), (0, 2), (3, 0), (0, 0)], mode="reflect")[:, 2:, :-3]
@@ -107,7 +107,7 @@ def test_equal_corners_move_the_picture():
 
 
 def test_a_constant_displacement_samples_beside_and_below():
-    images = pictures(1, 20, 24, 3)
+    images = sample_images(1, 20, 24, 3)
     displacement = np.stack([np.full([20, 24], 0.5), np.full([20, 24], -0.25)])[None].astype(np.float32)
     corners = np.zeros([1, 3, 2], np.float32)
     moved = digital.elastic_transform.apply(images, 8.0, 1.0, 0.0, corners=corners, displacement=displacement)
@@ -134,9 +134,9 @@ def test_elastic_draws_are_uniform_and_independent():
 # Pixelation
 
 def shrunk(share):
-    def change(picture):
-        small = picture.resize((int(share * picture.width), int(share * picture.height)), BOX)
-        return small.resize(picture.size, BOX)
+    def change(sample_image):
+        small = sample_image.resize((int(share * sample_image.width), int(share * sample_image.height)), BOX)
+        return small.resize(sample_image.size, BOX)
     return change
 
 
@@ -146,27 +146,27 @@ SHARES = sorted({share for shares in severities.CONSTANTS["pixelate"].values() f
 @pytest.mark.parametrize("height, width", [(32, 32), (64, 64), (224, 224), (45, 37), (29, 50), (41, 41)])
 @pytest.mark.parametrize("share", SHARES)
 def test_pixelate_equals_pillow_on_every_pixel(share, height, width):
-    images = pictures(2, height, width, 3)
+    images = sample_images(2, height, width, 3)
     images[1] = np.round(images[1] * 3) / 255  # few dark levels: many means half-way between two
     np.testing.assert_array_equal(levels(digital.pixelate.apply(images, share)), by_pillow(images, shrunk(share)))
 
 
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.17, 0.99, 1.0])
 def test_pixelate_takes_any_share(share):
-    images = pictures(2, 50, 70, 1)
+    images = sample_images(2, 50, 70, 1)
     np.testing.assert_array_equal(levels(digital.pixelate.apply(images, share)), by_pillow(images, shrunk(share)))
 
 
 def test_pixelate_at_every_size():
     """Pillow leaves a pixel out, or counts it twice, at some sizes."""
     for side in range(4, 60):
-        images = pictures(1, side, side, 1)
+        images = sample_images(1, side, side, 1)
         for share in (0.85, 0.6, 0.3):
             expected = by_pillow(images, shrunk(share))
             np.testing.assert_array_equal(levels(digital.pixelate.apply(images, share)), expected, f"{side}, {share}")
 
 
-def test_pixelate_keeps_one_pixel_of_the_smallest_picture():
+def test_pixelate_keeps_one_pixel_of_the_smallest_image():
     images = np.full([1, 1, 3, 1], 0.2, np.float32)
     np.testing.assert_allclose(digital.pixelate.apply(images, 0.25), images)
 
@@ -174,9 +174,9 @@ def test_pixelate_keeps_one_pixel_of_the_smallest_picture():
 # JPEG compression
 
 def coded(quality):
-    def change(picture):
+    def change(sample_image):
         stream = io.BytesIO()
-        picture.save(stream, "JPEG", quality=quality)
+        sample_image.save(stream, "JPEG", quality=quality)
         return PIL.Image.open(stream)
     return change
 
@@ -185,7 +185,7 @@ def coded(quality):
     (32, 32, 3), (64, 64, 3), (224, 224, 3), (45, 37, 3), (17, 50, 1), (32, 32, 1), (3, 5, 3)])
 @pytest.mark.parametrize("quality", [7, 25, 58, 80, 100])
 def test_jpeg_equals_pillow_on_every_pixel(quality, height, width, channels):
-    images = pictures(2, height, width, channels)
+    images = sample_images(2, height, width, channels)
     result = levels(digital.jpeg_compression.apply(images, quality))
     np.testing.assert_array_equal(result, by_pillow(images, coded(quality)))
 
@@ -194,7 +194,7 @@ def test_jpeg_equals_pillow_on_every_pixel(quality, height, width, channels):
 
 @pytest.mark.parametrize("severity", [1, 5])
 def test_saturate_scales_and_shifts_saturation_in_hsv(severity):
-    images = pictures(1, 8, 9, 3)
+    images = sample_images(1, 8, 9, 3)
     scale, shift = {1: (0.3, 0), 5: (2.5, 0.2)}[severity]
     pixels = [colorsys.rgb_to_hsv(*pixel) for pixel in images.reshape(-1, 3).astype(float)]
     expected = [colorsys.hsv_to_rgb(hue, min(part * scale + shift, 1), value) for hue, part, value in pixels]
@@ -205,7 +205,7 @@ def test_saturate_scales_and_shifts_saturation_in_hsv(severity):
 
 @pytest.mark.parametrize("corruption", (digital.pixelate, digital.jpeg_compression), ids=NAME)
 def test_pillows_operations_round_to_the_nearest_gray_level_first(corruption):
-    images = pictures(2, 32, 32, 3)
+    images = sample_images(2, 32, 32, 3)
     between = images + np.random.RandomState(1).uniform(-0.49, 0.49, size=images.shape).astype(np.float32) / 255
     between = between.clip(0, 1)
     number = corruption.constants(3, (32, 32, 3))

@@ -10,23 +10,23 @@ import scipy.ndimage
 import scipy.stats
 import tensorflow as tf
 
-from tests.corruptions.weather_draws import COLOUR, LUMA, RANDOM, both, check_uniform, drawn, in_channels
+from tests.corruptions.weather_draws import COLOR, LUMA, RANDOM, both, check_uniform, drawn, in_channels
 from tf_robust.corruptions import frost_images, frost_textures, weather
 
 
 def write_photographs(folder, names=frost_images.FILES):
-    """Made-up pictures, [rows, columns, 3] each, lossless whatever the name says."""
-    pictures = [RANDOM.randint(0, 256, (60 + 7 * i, 90 - 5 * i, 3), dtype=np.uint8) for i in range(len(names))]
-    for name, picture in zip(names, pictures):
-        PIL.Image.fromarray(picture).save(folder / name, format="PNG")
-    return pictures
+    """Made-up images, [rows, columns, 3] each, lossless whatever the name says."""
+    sample_images = [RANDOM.randint(0, 256, (60 + 7 * i, 90 - 5 * i, 3), dtype=np.uint8) for i in range(len(names))]
+    for name, sample_image in zip(names, sample_images):
+        PIL.Image.fromarray(sample_image).save(folder / name, format="PNG")
+    return sample_images
 
 
-def zoomed_by_centres(picture, scale):
+def zoomed_by_centres(sample_image, scale):
     """Bilinear at the centres of the new pixels, without smoothing."""
-    centres = [np.clip((np.arange(round(side * scale)) + 0.5) / scale - 0.5, 0, side - 1) for side in picture.shape[:2]]
+    centres = [np.clip((np.arange(round(side * scale)) + 0.5) / scale - 0.5, 0, side - 1) for side in sample_image.shape[:2]]
     where = np.stack(np.meshgrid(*centres, indexing="ij"))
-    return np.stack([scipy.ndimage.map_coordinates(picture[..., i], where, order=1) for i in range(3)], axis=-1)
+    return np.stack([scipy.ndimage.map_coordinates(sample_image[..., i], where, order=1) for i in range(3)], axis=-1)
 
 
 @both
@@ -75,11 +75,11 @@ def test_a_folder_without_the_photographs_is_refused(tmp_path):
     write_photographs(tmp_path, ["frost1.png", "frost2.png", "frost4.jpg"])
     with pytest.raises(FileNotFoundError, match="Missing: frost3.png, frost5.jpg. Found: frost1.png, frost2.png, fr"):
         weather.frost_source(tmp_path)
-    (tmp_path / "frost3.png").write_text("no picture")
+    (tmp_path / "frost3.png").write_text("no image")
     (tmp_path / "frost5.jpg").write_bytes(b"")
     frost = weather.frost_from(tmp_path)
     with pytest.raises(ValueError, match="Expected a frost photograph in .*frost3.png"):
-        frost(tf.constant(COLOUR), 1)
+        frost(tf.constant(COLOR), 1)
 
 
 def test_frost_is_bound_to_its_folder_once():
@@ -104,7 +104,7 @@ def spectrum_slope(gray):
     return np.polyfit(np.log(edges[:-1] * edges[1:]) / 2, np.log(rings), 1)[0]
 
 
-# Of the benchmark's photographs: size, mean and deviation of the gray picture, slope of its spectrum
+# Of the benchmark's photographs: size, mean and deviation of the gray image, slope of its spectrum
 PHOTOGRAPHS = [((600, 900), .508, .072, -1.70), ((315, 560), .804, .086, -1.69), ((315, 560), .804, .086, -1.69),
                ((350, 527), .587, .112, -1.24), ((495, 660), .476, .170, -1.81)]
 

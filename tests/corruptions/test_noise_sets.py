@@ -7,7 +7,7 @@ from tf_robust import corruptions
 from tf_robust.corruptions import noise_sets
 
 GRAY = np.full([200, 12, 10, 3], 0.5, np.float32)
-PICTURES = np.random.RandomState(0).rand(8, 12, 10, 3).astype(np.float32)
+IMAGES = np.random.RandomState(0).rand(8, 12, 10, 3).astype(np.float32)
 UNEVEN = np.random.RandomState(1).uniform(0.0, 0.6, size=(12, 10))  # chances that tell rows from columns
 
 NOISES = {
@@ -19,12 +19,12 @@ noises = pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 
 def test_what_is_drawn_decides_and_nothing_else():
     random = np.random.RandomState(3)
-    choice, gray = random.rand(2, *PICTURES.shape[:3]).astype(np.float32)
-    expected = np.array(PICTURES)
+    choice, gray = random.rand(2, *IMAGES.shape[:3]).astype(np.float32)
+    expected = np.array(IMAGES)
     for place in np.ndindex(*choice.shape):
         if choice[place] < UNEVEN[place[1:]]:
             expected[place] = gray[place]
-    np.testing.assert_array_equal(noise_sets.apply(PICTURES, UNEVEN, choice, gray), expected)
+    np.testing.assert_array_equal(noise_sets.apply(IMAGES, UNEVEN, choice, gray), expected)
 
 
 def replaced(before, after):
@@ -41,8 +41,8 @@ def test_each_location_has_its_chance(name, chances):
 
 
 def test_the_rate_is_an_argument():
-    assert not replaced(PICTURES, corruptions.uniform_noise(PICTURES, seed=0, rate=0.0)).any()
-    assert replaced(PICTURES, corruptions.uniform_noise(PICTURES, seed=0, rate=1.0)).all()
+    assert not replaced(IMAGES, corruptions.uniform_noise(IMAGES, seed=0, rate=0.0)).any()
+    assert replaced(IMAGES, corruptions.uniform_noise(IMAGES, seed=0, rate=1.0)).all()
 
 
 @noises
@@ -56,25 +56,25 @@ def test_a_location_becomes_one_uniform_gray_in_all_channels(noise):
 @noises
 def test_the_noise_depends_on_seed_and_index_alone(noise):
     indices = np.array([5, 0, 7, 3, 1, 2, 6, 4])
-    together = noise(PICTURES, seed=3, indices=indices)
-    alone = [noise(PICTURES[i:i + 1], seed=3, indices=indices[i:i + 1])[0] for i in range(8)]
-    batches = tf.data.Dataset.from_tensor_slices((PICTURES, indices)).batch(3)
+    together = noise(IMAGES, seed=3, indices=indices)
+    alone = [noise(IMAGES[i:i + 1], seed=3, indices=indices[i:i + 1])[0] for i in range(8)]
+    batches = tf.data.Dataset.from_tensor_slices((IMAGES, indices)).batch(3)
     mapped = batches.map(lambda images, i: noise(images, seed=3, indices=i)).unbatch()
     np.testing.assert_array_equal(together, alone)
     np.testing.assert_array_equal(together, list(mapped))
-    np.testing.assert_array_equal(together, tf.function(noise)(PICTURES, seed=3, indices=indices))
+    np.testing.assert_array_equal(together, tf.function(noise)(IMAGES, seed=3, indices=indices))
 
 
 @noises
 def test_indices_count_from_zero(noise):
-    expected = noise(PICTURES, seed=3, indices=np.arange(8))
-    np.testing.assert_array_equal(noise(PICTURES, seed=3), expected)
-    np.testing.assert_array_equal(noise(PICTURES, seed=3, indices=list(range(8))), expected)
+    expected = noise(IMAGES, seed=3, indices=np.arange(8))
+    np.testing.assert_array_equal(noise(IMAGES, seed=3), expected)
+    np.testing.assert_array_equal(noise(IMAGES, seed=3, indices=list(range(8))), expected)
 
 
 @noises
 def test_another_seed_or_index_gives_other_noise(noise):
-    same = np.repeat(PICTURES[:1], 2, axis=0)
+    same = np.repeat(IMAGES[:1], 2, axis=0)
     first = noise(same, seed=4)
     assert (replaced(same, first)[0] != replaced(same, first)[1]).any()
     assert (replaced(same, first) != replaced(same, noise(same, seed=5))).any()
@@ -123,6 +123,6 @@ def test_impossible_probabilities_are_refused(options):
 
 
 def test_location_deviation_equals_numpy():
-    batches = [PICTURES[:3], PICTURES[3:7], PICTURES[7:]]
-    np.testing.assert_allclose(corruptions.location_deviation(batches), PICTURES.std(axis=0, dtype=float).mean(axis=-1))
-    np.testing.assert_allclose(corruptions.location_deviation([GRAY]), 0.0, atol=1e-7)
+    batches = [IMAGES[:3], IMAGES[3:7], IMAGES[7:]]
+    np.testing.assert_allclose(corruptions.location_std(batches), IMAGES.std(axis=0, dtype=float).mean(axis=-1))
+    np.testing.assert_allclose(corruptions.location_std([GRAY]), 0.0, atol=1e-7)

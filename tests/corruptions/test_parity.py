@@ -6,7 +6,7 @@ import pytest
 from tests.corruptions import oracles
 from tf_robust import corruptions
 
-# (height, width, channels): set of constants, severities, number of pictures
+# (height, width, channels): set of constants, severities, number of images
 CASES = {
     (32, 32, 3): ("cifar", (1, 2, 3, 4, 5), 8),
     (64, 64, 3): ("tiny_imagenet", (3,), 4),
@@ -26,22 +26,22 @@ def test_every_corruption_has_an_oracle():
 @pytest.mark.parametrize("name", oracles.ORACLES)
 def test_pixels(name, height, width, channels, severity):
     which, _, count = CASES[height, width, channels]
-    images = oracles.pictures(height, width, channels, count)
+    images = oracles.images(height, width, channels, count)
     share, mean, _ = oracles.summary(oracles.differences(corruptions.CORRUPTIONS[name], images, severity, which))
     assert share >= SHARES.get(name, 0.995)
     assert mean < 0.5
 
 
 @pytest.mark.parametrize("name", oracles.ORACLES)
-def test_the_pictures_given_stay_as_they_are(name):
-    images = oracles.pictures(20, 28, 3, 2)
+def test_the_images_given_stay_as_they_are(name):
+    images = oracles.images(20, 28, 3, 2)
     corruptions.CORRUPTIONS[name](images, 3)
-    np.testing.assert_array_equal(images, oracles.pictures(20, 28, 3, 2))
+    np.testing.assert_array_equal(images, oracles.images(20, 28, 3, 2))
 
 
 SIDE = 16
 PIXELS, PLANE = (SIDE, SIDE, 3), (SIDE, SIDE)
-# What is drawn for a picture of 16x16x3: {name: (shape, low, high)}; low and high are None for the normal distribution
+# What is drawn for an image of 16x16x3: {name: (shape, low, high)}; low and high are None for the normal distribution
 DRAWS = {
     "gaussian_noise": {"normal": (PIXELS, None, None)},
     "speckle_noise": {"normal": (PIXELS, None, None)},
@@ -58,10 +58,10 @@ WHOLE_NUMBERS = {"frost", "glass_blur"}
 
 
 def drawn(name, count, severity=3, which="cifar"):
-    """What is drawn for pictures 0 to count - 1, of which only the shape matters."""
-    corruption, picture = corruptions.CORRUPTIONS[name], np.zeros([1, *PIXELS], np.float32)
+    """What is drawn for images 0 to count - 1, of which only the shape matters."""
+    corruption, sample_image = corruptions.CORRUPTIONS[name], np.zeros([1, *PIXELS], np.float32)
     numbers = corruption.constants(severity, PIXELS, which)
-    values = corruption.drawn(picture, severity, 0, np.arange(count), numbers)
+    values = corruption.drawn(sample_image, severity, 0, np.arange(count), numbers)
     return {key: np.asarray(value) for key, value in values.items()}
 
 
@@ -83,7 +83,7 @@ def test_draws_by_their_moments(name, key):
     if low is not None:
         assert low <= values.min() < low + 0.03 * (high - low)
         assert high - 0.03 * (high - low) < values.max() < high
-    assert abs(np.corrcoef(rows[:-1].ravel(), rows[1:].ravel())[0, 1]) < 0.03  # one picture and the next
+    assert abs(np.corrcoef(rows[:-1].ravel(), rows[1:].ravel())[0, 1]) < 0.03  # one image and the next
 
 
 @pytest.mark.parametrize("severity, which", [(3, "cifar"), (2, "imagenet"), (5, "imagenet")])
@@ -95,7 +95,7 @@ def test_offsets_of_glass_blur_are_equally_frequent(severity, which):
     check_frequencies(offsets[..., 1], range(-reach, reach))
 
 
-def test_five_ice_pictures_are_equally_frequent():
+def test_five_ice_images_are_equally_frequent():
     check_frequencies(drawn("frost", 100000)["texture"], range(5))
 
 

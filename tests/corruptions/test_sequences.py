@@ -15,7 +15,7 @@ EVERY = pytest.mark.parametrize("name", corruptions.SEQUENCES)
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def sample_images():
     china, flower = (image[::6, ::6] for image in sklearn.datasets.load_sample_images().images)
     return np.stack([china[5:37, 10:42], flower[20:52, 40:72]]).astype(np.float32) / 255
 
@@ -27,20 +27,20 @@ def test_the_tens_and_the_fourteen():
 
 
 @EVERY
-def test_frames_range_and_dependence_on_seed_and_index_alone(name, pictures):
-    found = corruptions.perturb(pictures, name, seed=1, indices=[5, 9]).numpy()
+def test_frames_range_and_dependence_on_seed_and_index_alone(name, sample_images):
+    found = corruptions.perturb(sample_images, name, seed=1, indices=[5, 9]).numpy()
     assert found.shape == (2, FRAMES[name], 32, 32, 3) and found.dtype == np.float32
     assert found.min() >= 0 and found.max() <= 1
-    np.testing.assert_array_equal(corruptions.perturb(pictures[1:], name, seed=1, indices=[9])[0], found[1])
+    np.testing.assert_array_equal(corruptions.perturb(sample_images[1:], name, seed=1, indices=[9])[0], found[1])
     if name != "spatter":  # 31 times water: the graph takes long to build
         graph = tf.function(lambda x, i: corruptions.perturb(x, name, seed=1, indices=i))
-        np.testing.assert_array_equal(graph(pictures, tf.constant([5, 9])), found)
+        np.testing.assert_array_equal(graph(sample_images, tf.constant([5, 9])), found)
     assert np.abs(np.diff(found, axis=1)).max(axis=(2, 3, 4)).min() > 0  # every frame differs from the one before
 
 
 @EVERY
-def test_neighbouring_frames_are_nearer_than_the_ends(name, pictures):
-    found = corruptions.perturb(pictures, name).numpy()
+def test_neighbouring_frames_are_nearer_than_the_ends(name, sample_images):
+    found = corruptions.perturb(sample_images, name).numpy()
     if "noise" not in name:
         step = np.abs(np.diff(found, axis=1)).mean()
         assert step < np.abs(found[:, -1] - found[:, 0]).mean() / 2
@@ -68,45 +68,45 @@ def inside(images, margin):
     return images[..., margin:-margin, margin:-margin, :]
 
 
-def pillow(picture, method, data):
-    image = PIL.Image.fromarray(np.round(picture * 255).astype(np.uint8))
+def pillow(sample_image, method, data):
+    image = PIL.Image.fromarray(np.round(sample_image * 255).astype(np.uint8))
     return np.asarray(image.transform(image.size, method, data, PIL.Image.BILINEAR), np.float32) / 255
 
 
-def test_rotation_is_pillows(pictures):
-    found = corruptions.perturb(pictures, "rotate").numpy()
+def test_rotation_is_pillows(sample_images):
+    found = corruptions.perturb(sample_images, "rotate").numpy()
     for frame in (0, 10, 15, 30):
-        image = PIL.Image.fromarray(np.round(pictures[0] * 255).astype(np.uint8))
+        image = PIL.Image.fromarray(np.round(sample_images[0] * 255).astype(np.uint8))
         ours, theirs = found[0, frame], np.asarray(image.rotate(frame - 15, PIL.Image.BILINEAR), np.float32) / 255
         np.testing.assert_allclose(inside(ours, 6), inside(theirs, 6), atol=1.5 / 255)
-    np.testing.assert_allclose(found[:, 15], pictures, atol=1e-6)
+    np.testing.assert_allclose(found[:, 15], sample_images, atol=1e-6)
 
 
-def test_shear_and_scale_are_pillows_affine_maps_about_the_middle(pictures):
-    shear, scale = (corruptions.perturb(pictures, name).numpy() for name in ("shear", "scale"))
+def test_shear_and_scale_are_pillows_affine_maps_about_the_middle(sample_images):
+    shear, scale = (corruptions.perturb(sample_images, name).numpy() for name in ("shear", "scale"))
     for frame in (3, 15, 28):
         tangent, size = np.tan(np.radians(frame - 15)), (70 + 2 * frame) / 100
-        expected = pillow(pictures[1], PIL.Image.AFFINE, (1, tangent, -16 * tangent, 0, 1, 0))
+        expected = pillow(sample_images[1], PIL.Image.AFFINE, (1, tangent, -16 * tangent, 0, 1, 0))
         np.testing.assert_allclose(inside(shear[1, frame], 8), inside(expected, 8), atol=1.5 / 255)
-        expected = pillow(pictures[1], PIL.Image.AFFINE, (1 / size, 0, 16 - 16 / size, 0, 1 / size, 16 - 16 / size))
+        expected = pillow(sample_images[1], PIL.Image.AFFINE, (1 / size, 0, 16 - 16 / size, 0, 1 / size, 16 - 16 / size))
         np.testing.assert_allclose(inside(scale[1, frame], 8), inside(expected, 8), atol=1.5 / 255)
 
 
-def test_translation_moves_whole_pixels(pictures):
-    found = corruptions.perturb(pictures, "translate").numpy()
+def test_translation_moves_whole_pixels(sample_images):
+    found = corruptions.perturb(sample_images, "translate").numpy()
     for frame in range(16):
-        expected = scipy.ndimage.shift(pictures, (0, 0, 7 - frame, 0), order=0)
+        expected = scipy.ndimage.shift(sample_images, (0, 0, 7 - frame, 0), order=0)
         np.testing.assert_allclose(found[:, frame], expected, atol=1e-6)
-    wide = corruptions.perturb(pictures, "translate", constants="imagenet").numpy()
+    wide = corruptions.perturb(sample_images, "translate", constants="imagenet").numpy()
     assert wide.shape[1] == 41
-    np.testing.assert_allclose(wide[:, 20], pictures, atol=1e-6)
-    np.testing.assert_allclose(wide[:, 25, :, :-5], pictures[:, :, 5:], atol=1e-6)
+    np.testing.assert_allclose(wide[:, 20], sample_images, atol=1e-6)
+    np.testing.assert_allclose(wide[:, 25, :, :-5], sample_images[:, :, 5:], atol=1e-6)
 
 
-def test_tilt_is_a_rotation_in_space_seen_in_perspective(pictures):
-    """Points of the picture are carried to the frame by the camera model itself; there the frame must show them."""
-    found = corruptions.perturb(pictures, "tilt").numpy()
-    np.testing.assert_allclose(found[:, 15], pictures, atol=1e-5)
+def test_tilt_is_a_rotation_in_space_seen_in_perspective(sample_images):
+    """Points of the image are carried to the frame by the camera model itself; there the frame must show them."""
+    found = corruptions.perturb(sample_images, "tilt").numpy()
+    np.testing.assert_allclose(found[:, 15], sample_images, atol=1e-5)
     for frame in (0, 30):
         angle, distance = np.radians(0.75 * (frame - 15)), np.hypot(32, 32)
         cos, sin = np.cos(angle), np.sin(angle)
@@ -116,34 +116,34 @@ def test_tilt_is_a_rotation_in_space_seen_in_perspective(pictures):
         y, z = y * cos - z * sin, y * sin + z * cos  # about the horizontal axis
         seen = np.stack([y, x]) * distance / (distance + z) + 15.5
         shown = np.stack([scipy.ndimage.map_coordinates(found[0, frame, ..., c], seen, order=1) for c in range(3)], -1)
-        truth = pictures[0, 8:24, 8:24].reshape(-1, 3)
+        truth = sample_images[0, 8:24, 8:24].reshape(-1, 3)
         assert np.corrcoef(shown.ravel(), truth.ravel())[0, 1] > 0.97  # interpolated twice
-        shifted = pictures[0, 7:23, 8:24].reshape(-1, 3)
+        shifted = sample_images[0, 7:23, 8:24].reshape(-1, 3)
         assert np.corrcoef(shown.ravel(), truth.ravel())[0, 1] > np.corrcoef(shown.ravel(), shifted.ravel())[0, 1]
 
 
-def test_blurs_are_scipys(pictures):
-    blurred = corruptions.perturb(pictures, "gaussian_blur").numpy()
+def test_blurs_are_scipys(sample_images):
+    blurred = corruptions.perturb(sample_images, "gaussian_blur").numpy()
     for frame in (0, 30):
-        expected = scipy.ndimage.gaussian_filter(pictures, (0, 0.3 + 0.015 * frame, 0.3 + 0.015 * frame, 0), truncate=7,
+        expected = scipy.ndimage.gaussian_filter(sample_images, (0, 0.3 + 0.015 * frame, 0.3 + 0.015 * frame, 0), truncate=7,
                                                  mode="nearest")
         np.testing.assert_allclose(blurred[:, frame], expected, atol=1e-5)
 
 
-def test_zoom_blur_is_the_running_mean_of_zooms(pictures):
-    found = corruptions.perturb(pictures, "zoom_blur").numpy()
-    np.testing.assert_allclose(found[:, 0], pictures, atol=1e-6)
+def test_zoom_blur_is_the_running_mean_of_zooms(sample_images):
+    found = corruptions.perturb(sample_images, "zoom_blur").numpy()
+    np.testing.assert_allclose(found[:, 0], sample_images, atol=1e-6)
     for i in (1, 30):
         zoom = found[0, i] * (i + 1) - found[0, i - 1] * i  # what this frame adds
         place = (np.mgrid[:32, :32] - 15.5) / (1 + 0.004 * i) + 15.5
-        expected = np.stack([scipy.ndimage.map_coordinates(pictures[0, ..., c], place, order=1) for c in range(3)], -1)
+        expected = np.stack([scipy.ndimage.map_coordinates(sample_images[0, ..., c], place, order=1) for c in range(3)], -1)
         np.testing.assert_allclose(zoom, expected, atol=1e-4)
 
 
-def test_brightness_goes_from_darker_to_lighter_by_hsv_value(pictures):
-    found = corruptions.perturb(pictures, "brightness").numpy()
+def test_brightness_goes_from_darker_to_lighter_by_hsv_value(sample_images):
+    found = corruptions.perturb(sample_images, "brightness").numpy()
     for frame in (0, 15, 30):
-        expected = np.clip(pictures.max(axis=-1) + 0.015 * (frame - 15), 0, 1)
+        expected = np.clip(sample_images.max(axis=-1) + 0.015 * (frame - 15), 0, 1)
         np.testing.assert_allclose(found[:, frame].max(axis=-1), expected, atol=1e-5)
 
 
@@ -155,10 +155,10 @@ def test_drops_run_down():
     assert (smear @ layer)[3, 0] > (smear @ layer)[2, 0] > 0
 
 
-def test_unknown_words_are_refused(pictures):
+def test_unknown_words_are_refused(sample_images):
     with pytest.raises(ValueError, match="Did you mean 'rotate'"):
-        corruptions.perturb(pictures, "rotation")
+        corruptions.perturb(sample_images, "rotation")
     with pytest.raises(ValueError, match="set of constants"):
-        corruptions.perturb(pictures, "rotate", constants="cifar_p")
+        corruptions.perturb(sample_images, "rotate", constants="cifar_p")
     with pytest.raises(ValueError, match="divide uint8"):
-        corruptions.perturb((pictures * 255).astype(np.uint8), "rotate")
+        corruptions.perturb((sample_images * 255).astype(np.uint8), "rotate")

@@ -9,7 +9,7 @@ import pytest
 import scipy.ndimage
 import tensorflow as tf
 
-from tests.corruptions.weather_draws import COLOUR, RANDOM, both, check_normal, drawn, in_channels
+from tests.corruptions.weather_draws import COLOR, RANDOM, both, check_normal, drawn, in_channels
 from tf_robust.corruptions import spatter, weather
 
 
@@ -150,13 +150,13 @@ def test_water(images, severity, which):
     assert abs(found - images).max() > 0.3
 
 
-def test_a_picture_without_water_stays_as_it_is():
+def test_a_image_without_water_stays_as_it_is():
     layer = np.zeros([2, 12, 12], np.float32)
     layer[1, 4:8, 4:8] = 0.8
     light = spatter.water(tf.constant(layer)).numpy()
     assert not light[0].any() and light[1].max() == 1 and not light[1, :4].any()
     np.testing.assert_array_equal(weather.spatter.apply(
-        tf.constant(COLOUR), .5, .1, 1, .9, .5, 0, normal=np.zeros(COLOUR.shape[:3], np.float32)), COLOUR)
+        tf.constant(COLOR), .5, .1, 1, .9, .5, 0, normal=np.zeros(COLOR.shape[:3], np.float32)), COLOR)
 
 
 def test_an_overflow_of_8_bits_wraps_around():

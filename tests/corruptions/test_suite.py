@@ -17,7 +17,7 @@ INDICES = np.array([7, 8, 9, 3])  # in one piece, and not
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def sample_images():
     """Four pieces of photographs, 24 x 20 pixels, multiples of 1 / 255."""
     china, flower = (image[::6, ::6] for image in sklearn.datasets.load_sample_images().images)
     pieces = [china[5:29, 10:30], china[30:54, 60:80], flower[20:44, 40:60], flower[40:64, 10:30]]
@@ -31,19 +31,19 @@ def test_the_names_are_the_papers_and_the_functions_keep_one_signature():
 
 
 @EVERY
-def test_shape_type_range_and_severity(name, pictures):
-    mild, severe = (corruptions.corrupt(pictures, name, severity, seed=1) for severity in (1, 5))
-    assert mild.shape == severe.shape == pictures.shape and mild.dtype == severe.dtype == tf.float32
+def test_shape_type_range_and_severity(name, sample_images):
+    mild, severe = (corruptions.corrupt(sample_images, name, severity, seed=1) for severity in (1, 5))
+    assert mild.shape == severe.shape == sample_images.shape and mild.dtype == severe.dtype == tf.float32
     for found in (mild, severe):
         assert np.isfinite(found).all() and tf.reduce_min(found) >= 0 and tf.reduce_max(found) <= 1
-        assert 0.5 / 255 < np.abs(found - pictures).mean() < 0.5
+        assert 0.5 / 255 < np.abs(found - sample_images).mean() < 0.5
     uneven = ("elastic_transform", "saturate", "spatter")  # later severities are of another kind
-    assert name in uneven or np.abs(severe - pictures).mean() > np.abs(mild - pictures).mean()
+    assert name in uneven or np.abs(severe - sample_images).mean() > np.abs(mild - sample_images).mean()
 
 
 @EVERY
-def test_a_picture_alone_in_a_batch_in_a_graph_and_in_a_data_set(name, pictures):
-    for severity, images in ((2, pictures[:, :22]), (5, pictures[..., :1])):
+def test_a_image_alone_in_a_batch_in_a_graph_and_in_a_data_set(name, sample_images):
+    for severity, images in ((2, sample_images[:, :22]), (5, sample_images[..., :1])):
         def corrupt(images, indices):
             return corruptions.corrupt(images, name, severity, seed=2, indices=indices)
         together = corrupt(images, INDICES).numpy()
@@ -55,15 +55,15 @@ def test_a_picture_alone_in_a_batch_in_a_graph_and_in_a_data_set(name, pictures)
 
 
 @RANDOM
-def test_another_seed_or_index_gives_other_pixels(name, pictures):
-    same = np.repeat(pictures[:1], 2, axis=0)
+def test_another_seed_or_index_gives_other_pixels(name, sample_images):
+    same = np.repeat(sample_images[:1], 2, axis=0)
     first = corruptions.corrupt(same, name, 5, seed=3).numpy()
     assert (first[0] != first[1]).any() and (first != corruptions.corrupt(same, name, 5, seed=4)).numpy().any()
 
 
 @EVERY
-def test_one_channel(name, pictures):
-    gray = pictures[..., 1:2]
+def test_one_channel(name, sample_images):
+    gray = sample_images[..., 1:2]
     found = corruptions.corrupt(gray, name, 3, seed=1).numpy()
     assert found.shape == gray.shape
     if name in ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "jpeg_compression", "elastic_transform",
@@ -74,30 +74,30 @@ def test_one_channel(name, pictures):
     np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
-def test_the_noise_sets_are_of_the_family(pictures):
-    chances = np.linspace(0.0, 1.0, pictures[0, ..., 0].size).reshape(pictures.shape[1:3])
+def test_the_noise_sets_are_of_the_family(sample_images):
+    chances = np.linspace(0.0, 1.0, sample_images[0, ..., 0].size).reshape(sample_images.shape[1:3])
     for name, options, expected in (
-            ("uniform_noise", {}, corruptions.uniform_noise(pictures, seed=1, indices=INDICES)),
+            ("uniform_noise", {}, corruptions.uniform_noise(sample_images, seed=1, indices=INDICES)),
             ("nonuniform_noise", {"probabilities": chances},
-             corruptions.nonuniform_noise(pictures, chances, seed=1, indices=INDICES))):
-        found = corruptions.corrupt(pictures, name, seed=1, indices=INDICES, **options)
+             corruptions.nonuniform_noise(sample_images, chances, seed=1, indices=INDICES))):
+        found = corruptions.corrupt(sample_images, name, seed=1, indices=INDICES, **options)
         np.testing.assert_array_equal(found, expected)
-        np.testing.assert_array_equal(found[3], corruptions.corrupt(pictures[3], name, seed=1, indices=3, **options))
+        np.testing.assert_array_equal(found[3], corruptions.corrupt(sample_images[3], name, seed=1, indices=3, **options))
     with pytest.raises(ValueError, match="Expected probabilities"):
-        corruptions.corrupt(pictures, "nonuniform_noise")
+        corruptions.corrupt(sample_images, "nonuniform_noise")
     with pytest.raises(ValueError, match="Expected probabilities"):
-        corruptions.corrupt(pictures, "nonuniform_noise", probabilities=chances[:-1])
+        corruptions.corrupt(sample_images, "nonuniform_noise", probabilities=chances[:-1])
 
 
-def test_protocols_round_as_the_originals_stored(pictures):
-    as_is = corruptions.corrupt(pictures, "gaussian_noise", 2).numpy()
-    truncated = corruptions.corrupt(pictures, "gaussian_noise", 2, protocol="cifar_c").numpy()
+def test_protocols_round_as_the_originals_stored(sample_images):
+    as_is = corruptions.corrupt(sample_images, "gaussian_noise", 2).numpy()
+    truncated = corruptions.corrupt(sample_images, "gaussian_noise", 2, protocol="cifar_c").numpy()
     np.testing.assert_allclose(truncated * 255, np.floor(as_is * 255 + 1e-3), atol=1e-4)
-    np.testing.assert_array_equal(corruptions.store(tf.constant(pictures), "cifar_c"), pictures)
-    compressed = corruptions.corrupt(pictures, "gaussian_noise", 2, protocol="imagenet_c").numpy()
-    for picture, found in zip(truncated, compressed):
+    np.testing.assert_array_equal(corruptions.store(tf.constant(sample_images), "cifar_c"), sample_images)
+    compressed = corruptions.corrupt(sample_images, "gaussian_noise", 2, protocol="imagenet_c").numpy()
+    for sample_image, found in zip(truncated, compressed):
         file = io.BytesIO()
-        PIL.Image.fromarray(np.round(picture * 255).astype(np.uint8)).save(file, "JPEG", quality=85)
+        PIL.Image.fromarray(np.round(sample_image * 255).astype(np.uint8)).save(file, "JPEG", quality=85)
         np.testing.assert_array_equal(np.round(found * 255), np.asarray(PIL.Image.open(file)))
 
 
@@ -111,10 +111,10 @@ def test_constants_are_those_of_the_nearest_size_and_it_is_said(shape, expected)
     assert corruptions.describe(shape, "imagenet")["constants"].startswith("imagenet")
 
 
-def test_constants_can_be_chosen(pictures):
-    own = corruptions.corrupt(pictures, "contrast", 1, constants="imagenet")
-    means = pictures.mean(axis=(1, 2), keepdims=True)
-    np.testing.assert_allclose(own, np.clip((pictures - means) * 0.4 + means, 0, 1), atol=1e-6)
+def test_constants_can_be_chosen(sample_images):
+    own = corruptions.corrupt(sample_images, "contrast", 1, constants="imagenet")
+    means = sample_images.mean(axis=(1, 2), keepdims=True)
+    np.testing.assert_allclose(own, np.clip((sample_images - means) * 0.4 + means, 0, 1), atol=1e-6)
 
 
 @pytest.mark.parametrize("change, message", [
@@ -124,16 +124,16 @@ def test_constants_can_be_chosen(pictures):
     ({"images": np.full([2, 8, 8, 3], 2.0, np.float32)}, r"images in \[0, 1\]"),
     ({"images": np.full([2, 8, 8, 3], np.nan, np.float32)}, "finite"), ({"images": np.zeros([2, 8, 8, 4], np.float32)}, "C = 1 or 3"),
     ({"images": np.zeros([8, 8], np.float32)}, "shape")])
-def test_what_cannot_be_corrupted_is_refused(change, message, pictures):
+def test_what_cannot_be_corrupted_is_refused(change, message, sample_images):
     with pytest.raises(ValueError, match=message):
-        corruptions.corrupt(**{"images": pictures, "name": "fog", **change})
+        corruptions.corrupt(**{"images": sample_images, "name": "fog", **change})
 
 
-def test_unknown_sizes_in_a_graph_are_refused_with_the_remedy(pictures):
-    anywhere = tf.data.Dataset.from_generator(lambda: iter(pictures), output_signature=tf.TensorSpec([None, None, 3]))
+def test_unknown_sizes_in_a_graph_are_refused_with_the_remedy(sample_images):
+    anywhere = tf.data.Dataset.from_generator(lambda: iter(sample_images), output_signature=tf.TensorSpec([None, None, 3]))
     with pytest.raises(ValueError, match="tf.ensure_shape"):
         anywhere.batch(2).map(lambda x: corruptions.corrupt(x, "fog"))
 
 
-def test_no_pictures_give_no_pictures():
+def test_no_images_give_no_images():
     assert corruptions.corrupt(np.zeros([0, 32, 32, 3], np.float32), "gaussian_noise").shape == (0, 32, 32, 3)

@@ -9,7 +9,7 @@ import pytest
 import scipy.ndimage
 import tensorflow as tf
 
-from tests.corruptions.weather_draws import COLOUR, GRAY, LUMA, RANDOM, both, check_normal, check_uniform, drawn, every
+from tests.corruptions.weather_draws import COLOR, GRAY, LUMA, RANDOM, both, check_normal, check_uniform, drawn, every
 from tf_robust.corruptions import severities, weather
 
 # All five
@@ -133,7 +133,7 @@ def test_draws_of_fog():
 
 @pytest.mark.parametrize("amount", [0.1, 0.5, -0.2])
 def test_brightness_is_hsv_value(amount):
-    images = COLOUR.copy()
+    images = COLOR.copy()
     images[0, 0, :5] = [[0, 0, 0], [1, 1, 1], [1, 0, 0], [0, 1e-3, 0], [0.2, 0.2, 0.2]]
     found = weather.brightness.apply(tf.constant(images), amount).numpy()
     for pixel, ours in zip(images.reshape(-1, 3)[::3], found.reshape(-1, 3)[::3]):

@@ -1,4 +1,4 @@
-"""What the tests of the weather share: pictures, what a corruption draws for them, and tests of draws."""
+"""What the tests of the weather share: images, what a corruption draws for them, and tests of draws."""
 
 import numpy as np
 import pytest
@@ -7,12 +7,12 @@ import tensorflow as tf
 from tf_robust.corruptions import weather
 
 RANDOM = np.random.RandomState(0)
-COLOUR = RANDOM.rand(4, 18, 26, 3).astype(np.float32)
+COLOR = RANDOM.rand(4, 18, 26, 3).astype(np.float32)
 GRAY = RANDOM.rand(4, 26, 18, 1).astype(np.float32)
 LUMA = [0.299, 0.587, 0.114]
 CORRUPTIONS = {name: getattr(weather, name) for name in ("snow", "frost", "fog", "spatter", "brightness")}
 every = pytest.mark.parametrize("corruption", CORRUPTIONS.values(), ids=CORRUPTIONS)
-both = pytest.mark.parametrize("images", [COLOUR, GRAY], ids=["colour", "gray"])
+both = pytest.mark.parametrize("images", [COLOR, GRAY], ids=["color", "gray"])
 
 
 def drawn(corruption, images, severity, which="cifar", seed=5):
@@ -23,7 +23,7 @@ def drawn(corruption, images, severity, which="cifar", seed=5):
 
 
 def in_channels(image, channels):
-    """A corrupted picture of three channels as it is seen, or of that the luma."""
+    """A corrupted image of three channels as it is seen, or of that the luma."""
     image = np.clip(image, 0, 1)
     return image if channels == 3 else (image @ LUMA)[..., None]
 
@@ -32,7 +32,7 @@ def check_normal(values):
     values = values.astype(float)
     assert abs(values.mean()) < 0.03 and abs(values.std() - 1) < 0.03
     assert abs((values**3).mean()) < 0.1 and abs((values**4).mean() - 3) < 0.2
-    assert abs((values[1:] * values[:-1]).mean()) < 0.03  # pictures next to each other
+    assert abs((values[1:] * values[:-1]).mean()) < 0.03  # images next to each other
 
 
 def check_uniform(values, low, high):

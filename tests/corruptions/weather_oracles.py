@@ -11,7 +11,7 @@ LUMA = np.array([0.299, 0.587, 0.114])  # Rec. 601
 
 
 def three_channels(oracle):
-    """Lets a colour operation take one channel: as three equal ones, of whose result the luma is kept."""
+    """Lets a color operation take one channel: as three equal ones, of whose result the luma is kept."""
     @functools.wraps(oracle)
     def wrapped(image, constants, **drawn):
         if image.shape[-1] == 3:
@@ -30,16 +30,16 @@ def snow(image, constants, normal, angle):
     return mix * image + (1 - mix) * whitened + flakes + flakes[::-1, ::-1]
 
 
-def shrunk(picture, factor):
+def shrunk(sample_image, factor):
     """Bilinear without antialiasing, as OpenCV resizes: positions at centres of pixels, sides rounded half to even."""
     positions = [np.clip((np.arange(round(side * factor)) + 0.5) / factor - 0.5, 0, side - 1)
-                 for side in picture.shape[:2]]
-    return sampled(picture, *np.meshgrid(*positions, indexing="ij"), "nearest")
+                 for side in sample_image.shape[:2]]
+    return sampled(sample_image, *np.meshgrid(*positions, indexing="ij"), "nearest")
 
 
 @three_channels
 def frost(image, constants, texture, corner, textures):
-    """A window of one of the first five ice pictures, laid over the image; small images get a smaller ice picture."""
+    """A window of one of the first five ice images, laid over the image; small images get a smaller ice image."""
     height, width = image.shape[:2]
     factors = {32: 0.2, 64: 0.3, 224: 1.0}  # the side of the images that each was published for
     factor = factors[min(factors, key=lambda side: abs(np.log(np.sqrt(height * width) / side)))]

@@ -13,7 +13,7 @@ CHANGING = {name: view for name, view in VIEWS.items() if name != "clean"}
 augmentations = pytest.mark.parametrize("augment", CHANGING.values(), ids=CHANGING)
 
 
-def pictures(count, height, width, channels=3):
+def sample_images(count, height, width, channels=3):
     return tf.constant(np.random.RandomState(0).uniform(0.01, 0.99, (count, height, width, channels)), tf.float32)
 
 
@@ -23,7 +23,7 @@ def assert_uniform(counts):
 
 @augmentations
 def test_shape_type_and_range_are_kept(augment):
-    images = pictures(5, 12, 10)
+    images = sample_images(5, 12, 10)
     found = augment(images, SEED)
     assert found.shape == images.shape and found.dtype == tf.float32
     assert 0 <= found.numpy().min() and found.numpy().max() <= 1 and (found != images).numpy().any()
@@ -31,14 +31,14 @@ def test_shape_type_and_range_are_kept(augment):
 
 @augmentations
 def test_the_seed_decides(augment):
-    images = pictures(20, 12, 10)
+    images = sample_images(20, 12, 10)
     np.testing.assert_array_equal(augment(images, SEED), augment(images, SEED))
     assert (augment(images, SEED) != augment(images, SEED + 7)).numpy().any()
 
 
 @augmentations
 def test_a_dataset_sees_what_eager_code_sees(augment):
-    images = pictures(6, 12, 10)
+    images = sample_images(6, 12, 10)
     mapped = tf.data.Dataset.from_tensors((images, SEED)).map(augment)
     np.testing.assert_allclose(next(iter(mapped)), augment(images, SEED), rtol=0, atol=1e-6)  # graphs reorder sums
 
@@ -50,10 +50,10 @@ def test_hyperparameters_are_annotated_and_documented(augment):
         assert option.help and (option.kind is type(option.default) or option.default in option.choices)
 
 
-def windows(picture, padding):
-    """Every window of the zero-padded picture, as it is and mirrored: bytes -> (top, left, mirrored)."""
-    height, width = picture.shape[:2]
-    padded = np.pad(picture, [(padding, padding), (padding, padding), (0, 0)])
+def windows(sample_image, padding):
+    """Every window of the zero-padded image, as it is and mirrored: bytes -> (top, left, mirrored)."""
+    height, width = sample_image.shape[:2]
+    padded = np.pad(sample_image, [(padding, padding), (padding, padding), (0, 0)])
     found = {}
     for top, left in np.ndindex(2 * padding + 1, 2 * padding + 1):
         window = padded[top:top + height, left:left + width]
@@ -64,10 +64,10 @@ def windows(picture, padding):
 
 @pytest.mark.parametrize("padding", [0, 2])
 def test_crop_flip_takes_every_window_equally_often(padding):
-    picture = pictures(1, 3, 4, 2)[0].numpy()
-    possible = windows(picture, padding)
+    sample_image = sample_images(1, 3, 4, 2)[0].numpy()
+    possible = windows(sample_image, padding)
     assert len(possible) == 2 * (2 * padding + 1)**2
-    crops = crop_flip(tf.constant(np.repeat(picture[None], 2000, axis=0)), SEED, padding=padding).numpy()
+    crops = crop_flip(tf.constant(np.repeat(sample_image[None], 2000, axis=0)), SEED, padding=padding).numpy()
     drawn = [possible[crop.tobytes()] for crop in crops]
     assert_uniform([drawn.count(window) for window in possible.values()])
 
@@ -92,12 +92,12 @@ def noised(images, **options):
 def test_patch_centres_are_uniform_over_all_pixels(size):
     places = patches(9, 7, size)
     assert len(places) == 9 * 7
-    drawn = [places[mask.tobytes()] for mask in noised(pictures(2000, 9, 7), size=size, sigma=10.0)]
+    drawn = [places[mask.tobytes()] for mask in noised(sample_images(2000, 9, 7), size=size, sigma=10.0)]
     assert_uniform([drawn.count(place) for place in places.values()])
 
 
 def test_random_size_is_uniform_up_to_the_size():
-    images, inner = pictures(3000, 12, 12), range(2, 10)  # around these centres no patch sticks out
+    images, inner = sample_images(3000, 12, 12), range(2, 10)  # around these centres no patch sticks out
     whole = {mask: (side, *centre) for side in range(1, 5) for mask, centre in patches(12, 12, side).items()
              if centre[0] in inner and centre[1] in inner}
     drawn = [whole.get(mask.tobytes()) for mask in noised(images, size=4, sigma=10.0, random_size=True)]
@@ -119,5 +119,5 @@ def test_random_sigma_is_uniform_up_to_sigma():
 
 
 def test_strong_noise_is_clipped():
-    found = patch_gaussian(pictures(20, 8, 8), SEED, size=16, sigma=10.0).numpy()
+    found = patch_gaussian(sample_images(20, 8, 8), SEED, size=16, sigma=10.0).numpy()
     assert found.min() == 0 and found.max() == 1 and np.isin(found, [0, 1]).mean() > 0.9

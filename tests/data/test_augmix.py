@@ -1,4 +1,4 @@
-"""AugMix against a mix of one picture at a time by Pillow, and its draws against the distributions of the paper."""
+"""AugMix against a mix of one image at a time by Pillow, and its draws against the distributions of the paper."""
 
 import functools
 import itertools
@@ -8,12 +8,12 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from tests.ops.test_pillow_ops import ENHANCERS, TABLES, by_pillow, pictures
+from tests.ops.test_pillow_ops import ENHANCERS, TABLES, by_pillow, sample_images
 from tf_robust.data.augmix import NAMES, augmix, draw
 
 SIGNED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 NINE = {"autocontrast", "equalize", "posterize", "solarize", *SIGNED}
-COUNT = 4000  # pictures whose draws are looked at: nine times as many operations
+COUNT = 4000  # images whose draws are looked at: nine times as many operations
 SIDES = (32, 48, 3)  # rows and columns move by different amounts
 severities = pytest.mark.parametrize("severity", [1, 3, 10])
 
@@ -25,14 +25,14 @@ def drawn(count=COUNT, seed=5, shape=SIDES, **options):
 
 
 def images_of(shape, count=36):
-    """Pictures between the levels of 255 too."""
+    """Images between the levels of 255 too."""
     random = np.random.RandomState(6)
-    levels = np.concatenate([pictures(shape, seed) for seed in range(-(-count // 12))])[:count]
+    levels = np.concatenate([sample_images(shape, seed) for seed in range(-(-count // 12))])[:count]
     return np.clip((levels + random.uniform(-0.45, 0.45, size=levels.shape)) / 255, 0, 1).astype(np.float32)
 
 
 def mixed_by_pillow(image, operation, amount, depth, weights, share):
-    """Algorithm of the paper for one picture, float64, with what was drawn for it."""
+    """Algorithm of the paper for one image, float64, with what was drawn for it."""
     mix = np.zeros(image.shape)
     for chain in range(len(weights)):
         levels = np.round(255 * image)
@@ -71,7 +71,7 @@ def test_equals_a_mix_by_pillow(shape, options):
 
 @pytest.mark.parametrize("shape", [(32, 32, 3), (17, 23, 1)], ids=str)
 def test_look_ups_are_mixed_without_rounding(shape):
-    """Where operations are exact, no tolerance hides a rounding of the mix, or of the picture in it."""
+    """Where operations are exact, no tolerance hides a rounding of the mix, or of the image in it."""
     images, options = images_of(shape, 60), {"width": 2, "depth": 1}
     draws = {name: values.numpy() for name, values in draw(0, np.arange(60), shape, **options).items()}
     exact = np.isin(np.array(NAMES)[draws["operation"][:, :, 0]], TABLES).all(axis=1)
@@ -89,7 +89,7 @@ def test_tf_range_indices_are_the_default():
 
 
 @pytest.mark.parametrize("options", [{}, {"width": 2, "all_ops": True, "severity": 10}], ids=str)
-def test_a_picture_depends_on_the_seed_and_its_index_alone(options):
+def test_a_image_depends_on_the_seed_and_its_index_alone(options):
     images, indices = images_of((16, 20, 3), 12), np.array([2**40, 3, 7, 8, 9, 0, 1, 50, 51, 20, 19, 18])
     together = augmix(images, seed=4, indices=indices, **options).numpy()
     backwards = augmix(images[::-1], seed=4, indices=indices[::-1], **options).numpy()[::-1]
@@ -111,7 +111,7 @@ def test_graphs_and_datasets_do_what_eager_code_does():
     np.testing.assert_array_equal(traced(images[:0], tf.constant(9, tf.int64), indices[:0]), images[:0])
 
 
-def test_another_seed_or_index_gives_another_picture():
+def test_another_seed_or_index_gives_another_image():
     image = np.repeat(images_of((32, 32, 3), 1), 20, axis=0)
     here, there = augmix(image, seed=0).numpy(), augmix(image, seed=1).numpy()
     found = np.concatenate([here, there]).reshape(40, -1)
@@ -149,7 +149,7 @@ def test_operations_are_equally_likely_and_independent(all_ops, number):
     columns = operation.reshape(COUNT, 9)
     for first, second in itertools.combinations(range(9), 2):
         assert_uniform(columns[:, first] * number + columns[:, second], 0, number**2)
-    assert_uniform(columns[1:] * number + columns[:-1], 0, number**2)  # neighbouring pictures
+    assert_uniform(columns[1:] * number + columns[:-1], 0, number**2)  # neighbouring images
 
 
 def amounts(name, **options):
@@ -212,7 +212,7 @@ def test_what_the_paper_s_severity_means():
 
 @severities
 def test_levels_are_as_likely_in_every_place(severity):
-    """One level an operation call: not one for a chain or for a picture."""
+    """One level an operation call: not one for a chain or for an image."""
     draws = drawn(severity=severity)
     for chain, step in np.ndindex(3, 3):
         sheared = draws["operation"][:, chain, step] == NAMES.index("shear_x")
@@ -288,7 +288,7 @@ def test_bad_arguments_are_refused(options):
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 3), (16, 16), (1, 2, 16, 16, 3)], ids=str)
-def test_one_picture_without_a_batch_is_refused(shape):
+def test_one_image_without_a_batch_is_refused(shape):
     with pytest.raises(ValueError, match="Expected (.|\n)*Received"):
         augmix(np.zeros(shape, np.float32))
 

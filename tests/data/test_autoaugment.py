@@ -1,4 +1,4 @@
-"""AutoAugment against Pillow, one picture and one operation at a time, from the same draws."""
+"""AutoAugment against Pillow, one image and one operation at a time, from the same draws."""
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ policies = pytest.mark.parametrize("policy", POLICIES)
 readings = pytest.mark.parametrize("magnitudes", ["paper", "official"])
 
 
-def pictures(count, shape, seed=0):
-    """Smooth pictures under some noise: whole numbers 0..255 as float32 [count, *shape]."""
+def sample_images(count, shape, seed=0):
+    """Smooth images under some noise: whole numbers 0..255 as float32 [count, *shape]."""
     random = np.random.RandomState(seed)
     y, x = np.mgrid[:shape[0], :shape[1]] / 6
     waves = np.sin(x * random.uniform(0.5, 2, (count, 1, 1)) + y * random.uniform(-1, 1, (count, 1, 1)))[..., None]
@@ -26,8 +26,8 @@ def pictures(count, shape, seed=0):
 @policies
 @readings
 @pytest.mark.parametrize("shape", [(32, 32, 3), (21, 34, 3), (30, 20, 1)], ids=str)
-def test_pictures_are_pillows(policy, magnitudes, shape):
-    levels = pictures(150, shape)
+def test_images_are_pillows(policy, magnitudes, shape):
+    levels = sample_images(150, shape)
     found = np.round(255 * autoaugment(tf.constant(levels / 255), SEED, policy=policy, magnitudes=magnitudes).numpy())
     chosen, amounts = (x.numpy() for x in draw(SEED, 150, policy, shape[:2], magnitudes))
     expected = levels.copy()
@@ -82,7 +82,7 @@ def test_geometric_operations_turn_either_way_and_others_do_not(policy):
             assert (told >= 0).all()
 
 
-def test_both_operations_of_a_picture_turn_independently():
+def test_both_operations_of_a_image_turn_independently():
     chosen, amounts = (x.numpy() for x in draw(SEED, 60000, "cifar10", (32, 32)))
     both = amounts[(chosen == operations("cifar10").index("translate_y")).all(axis=1)]
     assert len(both) > 1000 and abs(np.corrcoef(np.sign(both).T)[0, 1]) < 0.1
@@ -118,7 +118,7 @@ def test_official_magnitudes_are_those_of_the_authors_code():
 
 @policies
 def test_draws_depend_on_the_seed_alone_and_a_dataset_sees_what_eager_code_sees(policy):
-    images = tf.constant(pictures(40, (16, 20, 3)) / 255)
+    images = tf.constant(sample_images(40, (16, 20, 3)) / 255)
     first = autoaugment(images, SEED, policy=policy)
     np.testing.assert_array_equal(first, autoaugment(images, SEED, policy=policy))
     assert (first != autoaugment(images, SEED + 7, policy=policy)).numpy().any()

@@ -44,7 +44,7 @@ def test_a_source_takes_the_mask_of_its_name(source):
     assert masked(other) is other
 
 
-def test_labels_of_a_stream_are_read_without_its_pictures(tmp_path, monkeypatch):
+def test_labels_of_a_stream_are_read_without_its_images(tmp_path, monkeypatch):
     write(str(tmp_path), "streamed", {"train": 4, "test": 7})
     in_memory = data.open_source("streamed", "test", str(tmp_path))
     monkeypatch.setattr(tfds_sets, "IN_MEMORY_BYTES", 0)
@@ -79,7 +79,7 @@ def test_a_label_map_that_is_not_there(tmp_path):
 
 @pytest.fixture
 def folders(tmp_path):
-    """Class folders `cat` (two pictures of 10) and `dog` (one of 20)."""
+    """Class folders `cat` (two images of 10) and `dog` (one of 20)."""
     for name, value in (("cat/1", 10), ("cat/2", 10), ("dog/1", 20)):
         for split in ("train", "test"):
             path = tmp_path / split / f"{name}.png"

@@ -16,10 +16,10 @@ SEED = tf.constant([3, 4], tf.int64)
 FLAT = 600
 
 
-def flat(colours):
-    """Pictures [N, 8, 8, C] of one colour each: a window or a blur of one is the picture itself."""
-    colours = np.asarray(colours, np.float32)
-    return np.zeros([len(colours), 8, 8, colours.shape[1]], np.float32) + colours[:, None, None]
+def flat(colors):
+    """Images [N, 8, 8, C] of one color each: a window or a blur of one is the image itself."""
+    colors = np.asarray(colors, np.float32)
+    return np.zeros([len(colors), 8, 8, colors.shape[1]], np.float32) + colors[:, None, None]
 
 
 def test_resized_windows_are_pillows():
@@ -34,23 +34,23 @@ def test_resized_windows_are_pillows():
             np.testing.assert_allclose(resized[..., channel], np.asarray(window.resize((9, 13), Image.BILINEAR)), atol=1e-6)
 
 
-@pytest.mark.parametrize("smallest", [0.08, 0.5])
-def test_windows_have_the_shares_and_aspects_of_the_paper(smallest):
-    corners, sides = (x.numpy() for x in image_ops.random_windows(4000, tf.constant([200.0, 200.0]), SEED, smallest))
+@pytest.mark.parametrize("min_crop_area", [0.08, 0.5])
+def test_windows_have_the_shares_and_aspects_of_the_paper(min_crop_area):
+    corners, sides = (x.numpy() for x in image_ops.random_windows(4000, tf.constant([200.0, 200.0]), SEED, min_crop_area))
     assert (corners >= 0).all() and (corners + sides <= 200).all() and (sides % 1 == 0).all() and (corners % 1 == 0).all()
     shares, aspects = sides.prod(axis=1) / 200**2, sides[:, 1] / sides[:, 0]
-    assert smallest - 0.01 <= shares.min() < smallest + 0.02 and shares.max() > 0.95
+    assert min_crop_area - 0.01 <= shares.min() < min_crop_area + 0.02 and shares.max() > 0.95
     assert 0.73 < aspects.min() < 0.77 and 1.3 < aspects.max() < 1.36
     small = shares < 0.5625  # of these every aspect fits, and none is drawn again
     if small.any():
-        assert scipy.stats.kstest(shares[small], "uniform", args=(smallest, 0.5625 - smallest)).pvalue > 0.01
+        assert scipy.stats.kstest(shares[small], "uniform", args=(min_crop_area, 0.5625 - min_crop_area)).pvalue > 0.01
         assert scipy.stats.kstest(np.log(aspects[small]), "uniform", args=(np.log(0.75), 2 * np.log(4 / 3))).pvalue > 0.01
     room = 200 - sides[:, 0]
     assert scipy.stats.kstest(corners[room > 50, 0] / room[room > 50], "uniform").pvalue > 0.01
 
 
 def jittered_by_hand(image, order, amounts):
-    """One picture [H, W, 3] by colorsys, pixel by pixel."""
+    """One image [H, W, 3] by colorsys, pixel by pixel."""
     image = image.astype(np.float64)
     for which in order:
         gray = image @ [0.299, 0.587, 0.114]
@@ -65,7 +65,7 @@ def jittered_by_hand(image, order, amounts):
     return image
 
 
-def test_colours_are_jittered_in_each_pictures_own_order():
+def test_colors_are_jittered_in_each_images_own_order():
     random, orders = np.random.RandomState(0), np.array(list(itertools.permutations(range(4))))
     images = random.rand(len(orders), 5, 6, 3).astype(np.float32)
     amounts = np.concatenate([random.uniform(0.2, 1.8, (len(orders), 3)), random.uniform(-0.5, 0.5, (len(orders), 1))], axis=1)
@@ -85,8 +85,8 @@ def test_one_channel_has_brightness_and_contrast_only():
 @pytest.mark.parametrize("family, share, strength", [(contrastive_views.simclr, 0.8, 0.8), (contrastive_views.moco_v1, 1.0, 0.4),
                                                      (contrastive_views.moco_v2, 0.8, 0.4)])
 def test_brightness_is_drawn_as_the_papers_say(family, share, strength):
-    pictures = flat(np.full([FLAT, 1], 0.5))  # to which nothing else can happen
-    values = family(tf.constant(pictures), SEED).numpy()
+    sample_images = flat(np.full([FLAT, 1], 0.5))  # to which nothing else can happen
+    values = family(tf.constant(sample_images), SEED).numpy()
     assert np.ptp(values, axis=(1, 2, 3)).max() < 1e-5
     factors = values[:, 0, 0, 0] / 0.5
     changed = factors[np.abs(factors - 1) > 1e-4]
@@ -107,8 +107,8 @@ def test_a_fifth_is_gray_and_hues_turn_as_far_as_the_papers_say(family, hue):
 def test_half_is_mirrored_and_half_is_blurred(monkeypatch):
     steps = np.zeros([FLAT, 8, 8, 1], np.float32)
     steps[:, :, 4:] = 1.0
-    monkeypatch.setattr(image_ops, "random_windows", lambda count, shape, seed, smallest: (
-        tf.zeros([count, 2]), tf.zeros([count, 2]) + shape))  # all of each picture
+    monkeypatch.setattr(image_ops, "random_windows", lambda count, shape, seed, min_crop_area: (
+        tf.zeros([count, 2]), tf.zeros([count, 2]) + shape))  # all of each image
     views = contrastive_views.simclr(tf.constant(steps), SEED, strength=0.0).numpy()[:, 0, :, 0]
     assert scipy.stats.binomtest(int((views[:, 0] > views[:, -1]).sum()), FLAT, 0.5).pvalue > 0.01
     blurred = np.abs(views - np.round(views)).max(axis=1) > 1e-3  # a deviation below 0.25 pixels is not seen
@@ -118,18 +118,18 @@ def test_half_is_mirrored_and_half_is_blurred(monkeypatch):
 
 
 @pytest.mark.parametrize("other", ["moco_v2", "moco_v1"])
-def test_urrl_draws_each_pictures_family(other, monkeypatch):
-    monkeypatch.setattr(contrastive_views, f"_{other}_colours", lambda images, *_: tf.zeros_like(images))
-    pictures = tf.constant(np.random.RandomState(0).uniform(0.3, 1.0, (FLAT, 8, 8, 3)), tf.float32)
+def test_urrl_draws_each_images_family(other, monkeypatch):
+    monkeypatch.setattr(contrastive_views, f"_{other}_colors", lambda images, *_: tf.zeros_like(images))
+    sample_images = tf.constant(np.random.RandomState(0).uniform(0.3, 1.0, (FLAT, 8, 8, 3)), tf.float32)
     for share in (0.0, 0.3, 1.0):
-        views = contrastive_views.urrl(pictures, SEED, share=share, other=other).numpy()
+        views = contrastive_views.urrl(sample_images, SEED, share=share, other=other).numpy()
         robust = int((views.max(axis=(1, 2, 3)) > 0).sum())
         assert scipy.stats.binomtest(robust, FLAT, share).pvalue > 0.01
 
 
 def test_augmix_with_moco_mixes_what_moco_makes(monkeypatch):
     """Where MoCo's part gives white and AugMix's operations do nothing, only the share of the chains is left."""
-    monkeypatch.setattr(contrastive_views, "_moco_v2_colours", lambda images, seed, blur: tf.ones_like(images))
+    monkeypatch.setattr(contrastive_views, "_moco_v2_colors", lambda images, seed, blur: tf.ones_like(images))
     monkeypatch.setattr(contrastive_views.augmix, "augmix_chain", lambda images, seed, severity: images)
     values = contrastive_views.window_augmix_moco(tf.constant(flat(np.zeros([FLAT, 3]))), SEED).numpy()
     assert np.ptp(values, axis=(1, 2, 3)).max() < 1e-6
@@ -137,9 +137,9 @@ def test_augmix_with_moco_mixes_what_moco_makes(monkeypatch):
 
 
 def test_settings_out_of_range_are_refused():
-    pictures = tf.constant(flat([[0.5]]))
+    sample_images = tf.constant(flat([[0.5]]))
     for family, settings in ((contrastive_views.simclr, {"strength": -1.0}), (contrastive_views.simclr, {"strength": 3.0}),
-                             (contrastive_views.moco_v1, {"smallest": 0.0}), (contrastive_views.urrl, {"share": 1.5}),
+                             (contrastive_views.moco_v1, {"min_crop_area": 0.0}), (contrastive_views.urrl, {"share": 1.5}),
                              (contrastive_views.urrl, {"other": "augmix"})):
         with pytest.raises(ValueError, match=f"Expected {next(iter(settings))} in"):
-            family(pictures, SEED, **settings)
+            family(sample_images, SEED, **settings)

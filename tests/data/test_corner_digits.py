@@ -7,7 +7,7 @@ SHARES = {"train": 3, "validation": 1, "test": 2}
 
 
 def pool(count, seed=0):
-    """`count` different pictures of each digit: 20x20 random pixels inside a margin of 4, as on MNIST's canvas."""
+    """`count` different images of each digit: 20x20 random pixels inside a margin of 4, as on MNIST's canvas."""
     images = np.zeros([10 * count, 28, 28, 1], np.uint8)
     images[:, 4:24, 4:24] = np.random.RandomState(seed).randint(1, 256, size=(10 * count, 20, 20, 1))
     return images, np.tile(np.arange(10), count)
@@ -17,7 +17,7 @@ def keys(images):
     return [image.tobytes() for image in images]
 
 
-def corner_pictures(images):
+def corner_images(images):
     """[N * 4, 28, 28, 1]: the inner 20x20, every 2x2 averaged, put into each corner of an empty canvas."""
     small = images[:, 4:24, 4:24].reshape(-1, 10, 2, 10, 2, 1).mean(axis=(2, 4)).round().astype(np.uint8)
     corners = np.zeros([len(images), 4, 28, 28, 1], np.uint8)
@@ -28,7 +28,7 @@ def corner_pictures(images):
 
 @pytest.fixture(scope="module")
 def built():
-    """A pool of 3 pictures a digit, and 6 pictures of each class 0-9 and 2 of each class 10-14 made from it."""
+    """A pool of 3 images a digit, and 6 images of each class 0-9 and 2 of each class 10-14 made from it."""
     images, labels = pool(3)
     return images, labels, *corner_digits.build(images, labels, 6, 2, salt=0)
 
@@ -63,32 +63,32 @@ def test_the_embedded_pools_are_disjoint_and_whole():
 
 
 def test_each_class_has_its_quota(built):
-    *_, pictures, classes = built
-    assert pictures.shape == (70, 28, 28, 1) and pictures.dtype == np.uint8 and classes.dtype == np.int64
+    *_, sample_images, classes = built
+    assert sample_images.shape == (70, 28, 28, 1) and sample_images.dtype == np.uint8 and classes.dtype == np.int64
     np.testing.assert_array_equal(np.bincount(classes), [6] * 10 + [2] * 5)
     assert classes.tolist() != sorted(classes)
 
 
 def test_classes_below_5_carry_no_corner_digit(built):
-    images, labels, pictures, classes = built
+    images, labels, sample_images, classes = built
     label_of = dict(zip(keys(images), labels))
-    assert [label_of[key] for key in keys(pictures[classes < 5])] == classes[classes < 5].tolist()
+    assert [label_of[key] for key in keys(sample_images[classes < 5])] == classes[classes < 5].tolist()
 
 
 def test_the_other_classes_are_the_maximum_of_a_centre_and_a_corner_digit(built):
-    images, labels, pictures, classes = built
-    corners = corner_pictures(images)
+    images, labels, sample_images, classes = built
+    corners = corner_images(images)
     for label in range(5, 15):
         possible = np.maximum(images[labels == label % 10][:, None], corners[None]).reshape(-1, 28, 28, 1)
-        assert set(keys(pictures[classes == label])) <= set(keys(possible))
-        assert not set(keys(pictures[classes == label])) & set(keys(images))
+        assert set(keys(sample_images[classes == label])) <= set(keys(possible))
+        assert not set(keys(sample_images[classes == label])) & set(keys(images))
 
 
 def test_all_digits_and_corners_serve():
     images, labels = pool(1)
-    pictures, classes = corner_digits.build(images, labels, 100, 0, salt=0)
-    combinations = np.maximum(images[5], corner_pictures(images))
-    counts = [keys(pictures[classes == 5]).count(key) for key in keys(combinations)]
+    sample_images, classes = corner_digits.build(images, labels, 100, 0, salt=0)
+    combinations = np.maximum(images[5], corner_images(images))
+    counts = [keys(sample_images[classes == 5]).count(key) for key in keys(combinations)]
     assert sum(counts) == 100 and np.count_nonzero(counts) > 30
     assert np.reshape(counts, [10, 4]).sum(axis=0).min() > 10 and np.reshape(counts, [10, 4]).sum(axis=1).min() > 0
 
@@ -96,8 +96,8 @@ def test_all_digits_and_corners_serve():
 def test_centres_repeat_only_where_the_pool_is_too_small():
     images, labels = pool(3)
     for common, times in ((2, 1), (3, 1), (4, 2), (6, 2)):
-        pictures, classes = corner_digits.build(images, labels, common, 0, salt=0)
-        counts = np.unique(keys(pictures[classes == 3]), return_counts=True)[1]
+        sample_images, classes = corner_digits.build(images, labels, common, 0, salt=0)
+        counts = np.unique(keys(sample_images[classes == 3]), return_counts=True)[1]
         assert counts.max() == times and counts.sum() == common and len(counts) == min(common, 3)
 
 
@@ -105,11 +105,11 @@ def test_centres_repeat_only_where_the_pool_is_too_small():
 def test_shifted_centres_move_by_up_to_so_many_pixels(shift):
     images, labels = pool(3)
     digits = {image[4:24, 4:24].tobytes(): label for image, label in zip(images, labels)}
-    pictures, classes = corner_digits.build(images, labels, 200, 0, salt=0, shift=shift)
+    sample_images, classes = corner_digits.build(images, labels, 200, 0, salt=0, shift=shift)
     places = set()
-    for picture, label in zip(pictures[classes < 5], classes[classes < 5]):
-        top, left = (int(np.flatnonzero(picture.any(axis=axes))[0]) for axes in ((1, 2), (0, 2)))
-        assert digits[picture[top:top + 20, left:left + 20].tobytes()] == label
+    for sample_image, label in zip(sample_images[classes < 5], classes[classes < 5]):
+        top, left = (int(np.flatnonzero(sample_image.any(axis=axes))[0]) for axes in ((1, 2), (0, 2)))
+        assert digits[sample_image[top:top + 20, left:left + 20].tobytes()] == label
         places.add((top - 4 + shift, left - 4 + shift))
     assert places == set(np.ndindex(2 * shift + 1, 2 * shift + 1))
 

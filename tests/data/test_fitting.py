@@ -7,7 +7,7 @@ from PIL import Image, ImageOps
 
 from tf_robust import data
 from tf_robust.data.fitting import Fit
-from tests.data.test_folders import picture, write
+from tests.data.test_folders import sample_image, write
 
 HEIGHT, WIDTH = 24, 30
 BILINEAR = Image.Resampling.BILINEAR
@@ -27,7 +27,7 @@ def by_pillow(image, how):
 @pytest.mark.parametrize("how", ["crop", "stretch", "pad"])
 @pytest.mark.parametrize("number", range(4))
 def test_an_image_is_brought_to_a_size_as_pillow_does_it(how, number):
-    original = picture(number)
+    original = sample_image(number)
     found = Fit(HEIGHT, WIDTH, how).levels(tf.constant(np.asarray(original))).numpy().astype(int)
     wanted = np.asarray(by_pillow(original, how), int)
     assert found.shape == wanted.shape

@@ -15,8 +15,8 @@ SIZES = [(40, 40), (31, 57), (64, 33), (24, 90)]  # width, height
 SIDE = 16
 
 
-def picture(number, channels=3):
-    """A smooth RGB picture, another size and colour for every number."""
+def sample_image(number, channels=3):
+    """A smooth RGB image, another size and color for every number."""
     width, height = SIZES[number % len(SIZES)]
     random = np.random.RandomState(number)
     coarse = Image.fromarray(random.randint(256, size=(6, 6, channels), dtype=np.uint8))
@@ -24,11 +24,11 @@ def picture(number, channels=3):
 
 
 def write(root, counts, first=0):
-    """{class name: how many pictures} as PNG files in a folder a class."""
+    """{class name: how many images} as PNG files in a folder a class."""
     for name, count in counts.items():
         (root / name).mkdir(parents=True)
         for _ in range(count):
-            picture(first).save(root / name / f"{first:03}.png")
+            sample_image(first).save(root / name / f"{first:03}.png")
             first += 1
 
 
@@ -72,7 +72,7 @@ def test_a_class_missing_in_the_test_set_keeps_the_labels_of_training(divided):
 def test_evaluation_takes_the_centre_as_pillow_does(divided):
     images, _ = next(open_folder(divided, "train").ordered(100).as_numpy_iterator())
     for found, number in zip(images, [*range(8, 20), *range(8)]):  # cats, then dogs
-        original = picture(number)
+        original = sample_image(number)
         factor = SIDE * 256 / 224 / min(original.size)
         width, height = (round(side * factor) for side in original.size)
         left, top = (width - SIDE) // 2, (height - SIDE) // 2
@@ -86,7 +86,7 @@ def test_an_epoch_is_a_function_of_seed_and_epoch(divided):
     first = examples(source.epoch(0, 0, 5))
     assert examples(source.epoch(0, 0, 5)) == first
     assert sorted(label for _, label in first) == sorted(source.labels)
-    for seed, epoch in ((1, 0), (0, 1)):  # no picture is cropped as it was
+    for seed, epoch in ((1, 0), (0, 1)):  # no image is cropped as it was
         assert not set(first) & set(examples(source.epoch(seed, epoch, 5)))
 
 
@@ -108,7 +108,7 @@ def test_augmented_batches_go_on_where_the_epoch_was_left(divided):
 
 
 def test_a_share_of_training_becomes_validation(divided):
-    train, validation = (open_folder(divided, split, validation_share=0.25) for split in ("train", "validation"))
+    train, validation = (open_folder(divided, split, validation_fraction=0.25) for split in ("train", "validation"))
     assert len(train) == 15 and sorted(validation.labels) == [0, 0, 0, 1, 1]
     whole = open_folder(divided, "train")
     assert sorted(train.paths + validation.paths) == sorted(whole.paths)
@@ -117,17 +117,17 @@ def test_a_share_of_training_becomes_validation(divided):
 def test_a_validation_folder_is_used_as_it_is(divided):
     write(divided / "validation", {"cat": 1, "dog": 1}, 70)
     assert data.has_validation(f"folder:{divided}")
-    assert len(open_folder(divided, "validation", validation_share=0.5)) == 2
-    assert len(open_folder(divided, "train", validation_share=0.5)) == 20
+    assert len(open_folder(divided, "validation", validation_fraction=0.5)) == 2
+    assert len(open_folder(divided, "train", validation_fraction=0.5)) == 20
 
 
 def test_validation_without_a_share_is_refused(divided):
     assert not data.has_validation(f"folder:{divided}")
-    with pytest.raises(ValueError, match="has no validation split. Expected validation_share > 0"):
+    with pytest.raises(ValueError, match="has no validation split. Expected validation_fraction > 0"):
         open_folder(divided, "validation")
 
 
-@pytest.mark.parametrize("options, held", [({}, 6), ({"validation_share": 0.2}, 12)])
+@pytest.mark.parametrize("options, held", [({}, 6), ({"validation_fraction": 0.2}, 12)])
 def test_a_folder_without_splits_is_divided_in_three(undivided, options, held):
     parts = {split: open_folder(undivided, split, **options) for split in ("train", "validation", "test")}
     paths = sum((part.paths for part in parts.values()), ())
@@ -141,8 +141,8 @@ def test_a_folder_without_splits_has_validation(undivided):
 
 
 def test_a_share_that_leaves_nothing_to_train_on_is_refused(undivided):
-    with pytest.raises(ValueError, match="validation_share"):
-        open_folder(undivided, "train", validation_share=0.5)
+    with pytest.raises(ValueError, match="validation_fraction"):
+        open_folder(undivided, "train", validation_fraction=0.5)
 
 
 def test_subsets_and_too_many_examples(undivided):
@@ -183,12 +183,12 @@ def test_a_folder_around_the_class_folders_is_refused_with_advice(divided):
 
 def cut_jpeg():
     file = io.BytesIO()
-    picture(0).save(file, "JPEG")
+    sample_image(0).save(file, "JPEG")
     return file.getvalue()[:len(file.getvalue()) // 2]
 
 
 @pytest.mark.parametrize("name, content", [
-    ("empty.png", b""), ("text.png", b"no picture\n" * 50), ("cut.jpg", cut_jpeg())])
+    ("empty.png", b""), ("text.png", b"no image\n" * 50), ("cut.jpg", cut_jpeg())])
 def test_a_file_that_cannot_be_decoded_is_named(divided, name, content):
     path = divided / "train" / "cat" / name
     path.write_bytes(content)
@@ -216,14 +216,14 @@ def test_the_number_of_batches_is_known(divided):
     assert len(source.ordered(6)) == 4 and len(source.epoch(0, 0, 6)) == 3 and len(source.epoch(0, 0, 6, 2)) == 1
 
 
-def test_an_epochs_pictures_know_their_place(divided):
+def test_an_epochs_images_know_their_place(divided):
     source = open_folder(divided, "train")
     labels, positions = zip(*[(label, position) for _, label, position in source.epoch(3, 1, 5).unbatch().as_numpy_iterator()])
     assert sorted(positions) == list(range(20)) and [source.labels[p] for p in positions] == list(labels)
 
 
 @pytest.mark.parametrize("views", [("simclr", "simclr"), ("simclr", "clean")])
-def test_views_that_cut_windows_cut_them_from_the_whole_picture(views, tmp_path):
+def test_views_that_cut_windows_cut_them_from_the_whole_image(views, tmp_path):
     rows, columns = np.mgrid[:120, :200]
     (tmp_path / "train" / "a").mkdir(parents=True)
     for number in range(12):
@@ -231,7 +231,7 @@ def test_views_that_cut_windows_cut_them_from_the_whole_picture(views, tmp_path)
         Image.fromarray(places).save(tmp_path / "train" / "a" / f"{number}.png")
     if views[1] == "clean":  # of many sizes, of which training takes random windows
         Image.fromarray(places[1:]).save(tmp_path / "train" / "a" / "0.png")
-    uncoloured = functools.partial(VIEWS["simclr"], strength=0.0, blur=False, smallest=0.5)
+    uncoloured = functools.partial(VIEWS["simclr"], strength=0.0, blur=False, min_crop_area=0.5)
     batches = data.training_batches(open_folder(tmp_path, "train"), 12, seed=1, views=[
         uncoloured if name == "simclr" else VIEWS[name] for name in views]).take(6)
     areas = []

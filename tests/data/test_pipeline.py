@@ -12,7 +12,7 @@ AUGMENTATIONS = (crop_flip, patch_gaussian)
 
 @pytest.fixture
 def source():
-    """Pictures of random pixels; picture i has label i."""
+    """Images of random pixels; image i has label i."""
     images = np.random.RandomState(0).randint(256, size=(SIZE, 6, 5, 3), dtype=np.uint8)
     return ArraySource.of("made-up", "train", images, np.arange(SIZE), map(str, range(SIZE)))
 
@@ -80,7 +80,7 @@ def test_augmentations_apply_in_the_given_order(source):
     np.testing.assert_allclose(squared_first, pixels**2 / 2, rtol=1e-6)
 
 
-def test_views_are_made_of_the_augmented_picture_each_with_draws_of_its_own(source):
+def test_views_are_made_of_the_augmented_image_each_with_draws_of_its_own(source):
     def noise(images, seed):
         return tf.random.stateless_uniform(tf.shape(images), seed)
     plain = epoch_of(source, augmentations=[noise])[0].views[0]

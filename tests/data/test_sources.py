@@ -17,7 +17,7 @@ def arrays(dataset):
 
 
 def numbered(size, num_classes=1):
-    """Picture i is the pixel i."""
+    """Image i is the pixel i."""
     numbers, class_names = np.arange(size), map(str, range(num_classes))
     images = numbers.astype(np.uint8).reshape(size, 1, 1, 1)
     return data.ArraySource.of("made-up", "train", images, numbers % num_classes, class_names)
@@ -96,18 +96,18 @@ def test_labelled_shares_are_stratified_nested_and_each_seeds_own():
     place = {image.tobytes(): i for i, image in enumerate(source.images)}
 
     def places(fraction, seed):
-        return {place[image.tobytes()] for image in data.labelled_share(source, fraction, seed).images}
+        return {place[image.tobytes()] for image in data.labelled_fraction(source, fraction, seed).images}
     tenth, hundredth = places(0.1, 0), places(0.02, 0)
     assert len(tenth) == round(0.1 * len(source)) and hundredth < tenth
     shares = np.bincount(source.labels[sorted(tenth)]) / np.bincount(source.labels)
     np.testing.assert_allclose(shares, 0.1, atol=0.02)
     assert places(0.1, 0) == tenth and len(places(0.1, 1) & tenth) < 0.3 * len(tenth)
-    assert data.labelled_share(source, 1.0, 3) is source
+    assert data.labelled_fraction(source, 1.0, 3) is source
     with pytest.raises(ValueError, match="leaves examples of every class. Received: 0.005, 6 examples, none of"):
-        data.labelled_share(source, 0.005, 0)
+        data.labelled_fraction(source, 0.005, 0)
     for fraction in (0.0, 1.1):
         with pytest.raises(ValueError, match="label_fraction in"):
-            data.labelled_share(source, fraction, 0)
+            data.labelled_fraction(source, fraction, 0)
 
 
 @pytest.mark.parametrize("name, near", [("synthetic_digit", "synthetic_digits"), ("Digits", "digits"),
@@ -139,8 +139,8 @@ def test_labels_out_of_range_are_refused(bad):
 @pytest.mark.parametrize("options, message", [
     ({"examples": 10_000}, r"at most \d+ examples, the size of digits \(train\). Received: 10000"),
     ({"examples": -5}, "examples.* Received: -5"),
-    ({"validation_share": 1.0}, r"validation_share in \[0, 1\). Received: 1.0"),
-    ({"validation_share": -0.1}, r"validation_share in \[0, 1\). Received: -0.1"),
+    ({"validation_fraction": 1.0}, r"validation_fraction in \[0, 1\). Received: 1.0"),
+    ({"validation_fraction": -0.1}, r"validation_fraction in \[0, 1\). Received: -0.1"),
 ])
 def test_impossible_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,4 @@
-"""Stylized pictures join a training set, each where it belongs, and no other set."""
+"""Stylized images join a training set, each where it belongs, and no other set."""
 
 import shutil
 
@@ -15,7 +15,7 @@ from tf_robust.training import loop
 
 
 def stylize(folder, target, suffix=".png"):
-    """An inverted copy of every picture in the class folders."""
+    """An inverted copy of every image in the class folders."""
     for path in folder.glob("*/*.png"):
         (target / path.parent.name).mkdir(parents=True, exist_ok=True)
         ImageOps.invert(Image.open(path)).save((target / path.parent.name / path.name).with_suffix(suffix))
@@ -23,7 +23,7 @@ def stylize(folder, target, suffix=".png"):
 
 @pytest.fixture
 def folders(tmp_path):
-    """Natural pictures, divided, and stylized ones of the training set."""
+    """Natural images, divided, and stylized ones of the training set."""
     write(tmp_path / "natural/train", {"dog": 8, "cat": 12})
     write(tmp_path / "natural/test", {"dog": 3, "cat": 2}, 50)
     stylize(tmp_path / "natural/train", tmp_path / "stylized/train")
@@ -36,7 +36,7 @@ def open_folder(root, split="train", **options):
 
 @pytest.mark.parametrize("suffix", [".png", ".bmp"])
 @pytest.mark.parametrize("below_train", [True, False])
-def test_every_picture_of_a_folder_gets_its_stylized_one(folders, suffix, below_train):
+def test_every_image_of_a_folder_gets_its_stylized_one(folders, suffix, below_train):
     root, there = folders
     shutil.rmtree(there)
     stylize(root / "train", there / "train" if below_train else there, suffix)
@@ -61,8 +61,8 @@ def test_an_epoch_goes_over_both_in_an_order_of_its_own(folders):
     assert epoch(1) != first and epoch(0, seed=2) != first and set(epoch(1)) != set(first)  # crops are drawn anew
 
 
-def test_a_subset_brings_only_its_own_stylized_pictures(folders):
-    for options, count in (({"examples": 5}, 5), ({"validation_share": 0.25}, 15)):
+def test_a_subset_brings_only_its_own_stylized_images(folders):
+    for options, count in (({"examples": 5}, 5), ({"validation_fraction": 0.25}, 15)):
         natural = open_folder(folders[0], **options)
         both = with_stylized(natural, str(folders[1]))
         names = [[path.rsplit("/", 2)[1:] for path in paths] for paths in (both.paths[:count], both.paths[count:])]
@@ -87,7 +87,7 @@ def test_labels_that_are_a_models_columns_are_kept(folders):
 
 @pytest.fixture
 def arrays(source, tmp_path):
-    """A data set in memory, 16x16x1 with classes 0 to 2, and stylized pictures: 2, 3 and 4, some of another size."""
+    """A data set in memory, 16x16x1 with classes 0 to 2, and stylized images: 2, 3 and 4, some of another size."""
     random, there = np.random.RandomState(0), tmp_path / "arrays"
     for label in range(3):
         (there / str(label)).mkdir(parents=True)
@@ -113,7 +113,7 @@ def test_arrays_take_labels_from_folders_and_sizes_from_the_data(arrays):
     assert both.fingerprint() != natural.fingerprint() and len(both.subset(np.arange(4))) == 4
 
 
-def test_colour_becomes_gray_where_the_data_are_gray(arrays):
+def test_color_becomes_gray_where_the_data_are_gray(arrays):
     natural, there = arrays
     Image.new("RGB", (16, 16), (200, 10, 10)).save(there / "0/any1.png")
     red = with_stylized(natural, str(there)).images[31]
@@ -124,12 +124,12 @@ def test_what_is_missing_is_said(folders, arrays):
     root, there = folders
     natural = open_folder(root)
     (there / "train/cat/008.png").unlink()
-    with pytest.raises(FileNotFoundError, match="each of the 20 pictures of folder:.* Missing: 1, the first .*cat/008.png"):
+    with pytest.raises(FileNotFoundError, match="each of the 20 images of folder:.* Missing: 1, the first .*cat/008.png"):
         with_stylized(natural, str(there))
     shutil.rmtree(there / "train/dog")
-    with pytest.raises(FileNotFoundError, match=r"folder of stylized pictures for each class in .* Missing: dog \(1\)"):
+    with pytest.raises(FileNotFoundError, match=r"folder of stylized images for each class in .* Missing: dog \(1\)"):
         with_stylized(natural, str(there))
-    with pytest.raises(FileNotFoundError, match="Expected stylized pictures in .*nowhere, one subfolder a class. Not found"):
+    with pytest.raises(FileNotFoundError, match="Expected stylized images in .*nowhere, one subfolder a class. Not found"):
         with_stylized(natural, str(there / "nowhere"))
     natural, there = arrays
     for path in (there / "1").glob("*"):
@@ -150,9 +150,9 @@ def test_what_does_not_belong_is_said(folders, arrays):
         (there / "bird").rmdir()
         with_stylized(natural, str(there))
     natural, there = arrays
-    for content in (b"no picture", b""):
+    for content in (b"no image", b""):
         (there / "2/any1.png").write_bytes(content)
-        with pytest.raises(ValueError, match="Expected a picture that can be decoded. Received: .*2/any1.png"):
+        with pytest.raises(ValueError, match="Expected an image that can be decoded. Received: .*2/any1.png"):
             with_stylized(natural, str(there))
 
 
@@ -162,7 +162,7 @@ def test_streams_are_refused(arrays):
         with_stylized(stream, str(arrays[1]))
 
 
-def test_a_run_trains_on_both_and_measures_on_natural_pictures(tmp_path, monkeypatch):
+def test_a_run_trains_on_both_and_measures_on_natural_images(tmp_path, monkeypatch):
     seen = {}
 
     def fit(method, source, *, validation, **_):

@@ -12,11 +12,11 @@ from tf_robust.data import tfds_sets
 from tf_robust.data.augment import crop_flip, patch_gaussian
 from tf_robust.data.fitting import Fit
 
-FIRST = {"train": 0, "validation": 100, "test": 200}  # the number of the first picture
+FIRST = {"train": 0, "validation": 100, "test": 200}  # the number of the first image
 
 
 def write(root, name, sizes, *, label="label", ramp=0):
-    """A TFDS set of 8x8 pictures: picture i has the value i, rising by `ramp` a pixel, and label i % 2."""
+    """A TFDS set of 8x8 images: image i has the value i, rising by `ramp` a pixel, and label i % 2."""
     features = tfds.features.FeaturesDict({
         "image": tfds.features.Image(shape=(8, 8, 3)), label: tfds.features.ClassLabel(names=["even", "odd"])})
 
@@ -47,7 +47,7 @@ def stream(root, monkeypatch):
 
 
 def examples(dataset):
-    """[(number of the picture, label)]; a picture without ramp is its number all over, however it is cropped."""
+    """[(number of the image, label)]; an image without ramp is its number all over, however it is cropped."""
     images, labels, *_ = (np.concatenate(parts) for parts in zip(*dataset.as_numpy_iterator()))
     assert images.dtype == np.uint8 and labels.dtype == np.int64 and images.shape[1:] == (8, 8, 3)
     assert (images == images[:, :1, :1, :1]).all()
@@ -109,7 +109,7 @@ def test_skipping_batches_of_a_stream_drops_the_first(stream):
 
 @pytest.fixture
 def three_files(stream, tmp_path, monkeypatch):
-    """A stream of 24 pictures of many sizes in three files, shuffled seven at a time."""
+    """A stream of 24 images of many sizes in three files, shuffled seven at a time."""
     records = list(tf.data.TFRecordDataset(stream("ramps", "train")._files))
     files = [str(tmp_path / f"{part}.tfrecord") for part in range(3)]
     for path, part in zip(files, (records[:5], records[5:15], records[15:])):
@@ -157,16 +157,16 @@ def test_a_streams_examples_know_their_place_in_the_fixed_order(three_files):
         assert whole[position] == image.tobytes()
 
 
-def test_a_stream_of_pictures_of_one_size_keeps_them(root, stream):
+def test_a_stream_of_images_of_one_size_keeps_them(root, stream):
     in_memory = np.stack([image for image, _ in data.load("ramps", "train", root).as_numpy_iterator()])
     streamed = np.concatenate([images for images, _ in stream("ramps", "train").ordered(5)])
     np.testing.assert_array_equal(streamed, in_memory)
 
 
-def test_a_stream_of_pictures_of_many_sizes_crops_anew_in_every_epoch(stream):
+def test_a_stream_of_images_of_many_sizes_crops_anew_in_every_epoch(stream):
     source = dataclasses.replace(stream("ramps", "train"), fit=Fit(8, 8, varying=True))
 
-    def windows(seed, epoch):  # what is left of the ramp, whichever picture it is in
+    def windows(seed, epoch):  # what is left of the ramp, whichever image it is in
         images = np.concatenate([images for images, *_ in source.epoch(seed, epoch, 4)])
         return images - images[:, :1, :1].astype(int)
     for other in (windows(0, 1), windows(1, 0)):
@@ -174,7 +174,7 @@ def test_a_stream_of_pictures_of_many_sizes_crops_anew_in_every_epoch(stream):
 
 
 def test_a_share_of_training_becomes_validation(root):
-    parts = [examples(data.open_source("two_splits", split, root, validation_share=0.25).ordered(50))
+    parts = [examples(data.open_source("two_splits", split, root, validation_fraction=0.25).ordered(50))
              for split in ("train", "validation")]
     assert sorted(sum(parts, [])) == expected("train", 24)
     assert [label for _, label in parts[1]].count(0) == 3 and len(parts[1]) == 6
@@ -184,20 +184,20 @@ def test_a_share_of_training_becomes_validation(root):
 def test_an_own_validation_split_is_used(root):
     assert data.has_validation("three_splits", root)
     for share in (0.0, 0.5):
-        source = data.open_source("three_splits", "validation", root, validation_share=share)
+        source = data.open_source("three_splits", "validation", root, validation_fraction=share)
         assert sorted(examples(source.ordered(50))) == expected("validation", 4)
-        assert len(data.open_source("three_splits", "train", root, validation_share=share)) == 8
+        assert len(data.open_source("three_splits", "train", root, validation_fraction=share)) == 8
 
 
 def test_validation_without_a_share_is_refused(root):
     assert not data.has_validation("two_splits", root)
-    with pytest.raises(ValueError, match="two_splits has no validation split. Expected validation_share > 0"):
+    with pytest.raises(ValueError, match="two_splits has no validation split. Expected validation_fraction > 0"):
         data.open_source("two_splits", "validation", root)
 
 
 def test_a_stream_has_neither_shares_nor_subsets(stream):
-    with pytest.raises(ValueError, match="Expected validation_share=0. Received: 0.25"):
-        stream("two_splits", "train", validation_share=0.25)
+    with pytest.raises(ValueError, match="Expected validation_fraction=0. Received: 0.25"):
+        stream("two_splits", "train", validation_fraction=0.25)
     with pytest.raises(ValueError, match="read as a stream, for 5 examples"):
         stream("two_splits", "train", examples=5)
 

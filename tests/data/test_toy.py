@@ -1,4 +1,4 @@
-"""The 2-D data set: its shapes, its noise, how points become pictures."""
+"""The 2-D data set: its shapes, its noise, how points become images."""
 
 import matplotlib.path
 import numpy as np
@@ -50,9 +50,9 @@ def test_splits_are_different_draws():
 
 def test_a_point_is_kept_to_half_a_level():
     points = np.random.RandomState(0).uniform(-toy.LIMIT, toy.LIMIT, size=(100, 2))
-    kept = toy.to_points(toy.to_pictures(points) / 255.0)
+    kept = toy.to_points(toy.to_images(points) / 255.0)
     assert np.abs(kept - points).max() <= toy.LIMIT / 255 + 1e-9
-    np.testing.assert_allclose(toy.to_points(toy.to_pictures(np.array([[9.0, -9.0]])) / 255.0), [[3.0, -3.0]])
+    np.testing.assert_allclose(toy.to_points(toy.to_images(np.array([[9.0, -9.0]])) / 255.0), [[3.0, -3.0]])
 
 
 def test_the_outline_is_a_closed_star_that_is_not_convex():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.attacks.oracles import Linear, pictures
+from tests.attacks.oracles import Linear, sample_images
 from tf_robust import data, evaluation
 from tf_robust.evaluation import adversarial
 
@@ -25,8 +25,8 @@ def linear():
 
 @pytest.fixture(scope="module")
 def source(linear):
-    """60 pictures of 256 levels; every tenth has another label than the model gives."""
-    images, _ = pictures(linear, count=60)
+    """60 images of 256 levels; every tenth has another label than the model gives."""
+    images, _ = sample_images(linear, count=60)
     levels = np.round(images * 255).astype(np.uint8)
     labels = np.argmax(linear(levels / np.float32(255)), axis=1)
     labels[::10] = (labels[::10] + 1) % 3
@@ -34,19 +34,19 @@ def source(linear):
 
 
 def measured(linear, source, **settings):
-    measuring = evaluation.Measuring(**{"attack_queries": 50, "attack_radii": RADII, **settings})
-    return {row.measure: row for row in evaluation.evaluate(linear, source, source, measuring, say=lambda line: None)}
+    eval_config = evaluation.EvalConfig(**{"attack_queries": 50, "attack_radii": RADII, **settings})
+    return {row.measure: row for row in evaluation.evaluate(linear, source, source, eval_config, log=lambda line: None)}
 
 
 def known(linear, source, order):
-    """Each picture's distance to another class; 0 of what is wrong anyway."""
+    """Each image's distance to another class; 0 of what is wrong anyway."""
     images = source.images / np.float32(255)
     distances = linear.distances(images, source.labels, order)
     return np.where(np.argmax(linear(images), axis=1) == source.labels, distances, 0.0)
 
 
 @pytest.mark.parametrize("attack,radii", [("ensemble", RADII[:1]), ("pgd", RADII[1:])])
-def test_robust_accuracy_is_the_share_of_pictures_farther_than_the_radius(linear, source, attack, radii):
+def test_robust_accuracy_is_the_share_of_images_farther_than_the_radius(linear, source, attack, radii):
     rows = measured(linear, source, evaluations=("clean", "adversarial"), attack=(attack,), attack_radii=radii)
     own, other = (("robust/pgd/", "robust/") if attack == "pgd" else ("robust/", "robust/pgd/"))
     assert not any(f"{other}{text}" in rows for text in radii)
@@ -55,7 +55,7 @@ def test_robust_accuracy_is_the_share_of_pictures_farther_than_the_radius(linear
         norm, radius = adversarial.threat(text)
         distances = known(linear, source, {"l2": 2, "linf": np.inf}[norm])
         low, high = (np.mean(distances > factor * radius) for factor in (1.0, 0.97))
-        missed = {"ensemble": 1, "pgd": 6}[attack]  # pictures: between three classes the cross-entropy points to none of them
+        missed = {"ensemble": 1, "pgd": 6}[attack]  # images: between three classes the cross-entropy points to none of them
         assert low - 1e-6 <= rows[f"{own}{text}"].value <= high + missed / 60 + 1e-6, text
         assert rows[f"checks/{norm}/noise"].value > rows[f"checks/{norm}/ten_steps"].value
     assert rows["checks/failed"].value == 0
@@ -72,7 +72,7 @@ def test_each_attack_is_a_measure_of_its_own(linear, source):
         attacked = attack(linear, images, source.labels, indices=source.positions)
         assert both[measure].value == np.mean(np.argmax(linear(attacked), axis=1) == source.labels)
     assert set(both) - {"checks/failed"} == {"robust/l2_0.05", "robust/pgd/l2_0.05", *(m for m in both if m.startswith("checks/l2/"))}
-    cards = [evaluation.card_of(source, evaluation.Measuring(**settings, attack=attack, attack_queries=queries), None)
+    cards = [evaluation.card_of(source, evaluation.EvalConfig(**settings, attack=attack, attack_queries=queries), None)
              for attack, queries in ((("ensemble", "pgd"), 5), (("pgd",), 7), (("ensemble",), 7))]
     assert not evaluation.difference("robust/pgd/l2_0.05", cards[0], cards[1])  # PGD asks no queries
     assert evaluation.difference("robust/l2_0.05", cards[0], cards[2]) == [("robust.queries", 5, 7)]
@@ -80,7 +80,7 @@ def test_each_attack_is_a_measure_of_its_own(linear, source):
 
 def test_distances_are_those_of_the_boundary(linear, source):
     curves = ("pgd_linf", "plb_l2")
-    rows = measured(linear, source, evaluations=("attack_curves",), curves=curves)
+    rows = measured(linear, source, evaluations=("attack_curves",), curve_attacks=curves)
     for text in curves:
         distances = known(linear, source, {"l2": 2, "linf": np.inf}[adversarial.curve(text)[1]])
         row = rows[f"distance/{text}"]
@@ -119,22 +119,22 @@ def test_a_model_whose_gradients_point_elsewhere_fails_the_checks(linear, source
 def test_bad_threats_and_curves_are_refused(source):
     for text in ("l2", "l2_x", "l2_1/0", "l1_0.5", "0.5", "l3_1"):
         with pytest.raises(ValueError, match="norm|threat"):
-            evaluation.Measuring(attack_radii=(text,))
+            evaluation.EvalConfig(attack_radii=(text,))
     for text, said in (("pgd_l1", "norm"), ("cw_l2", "attack of a curve"), ("plb", "norm")):
         with pytest.raises(ValueError, match=said):
-            evaluation.Measuring(curves=(text,))
+            evaluation.EvalConfig(curve_attacks=(text,))
     with pytest.raises(ValueError, match="attack_queries"):
-        evaluation.Measuring(attack_queries=0)
+        evaluation.EvalConfig(attack_queries=0)
     for attack, said in (((), "Received none"), (("cw",), "Unknown attack")):
         with pytest.raises(ValueError, match=said):
-            evaluation.Measuring(attack=attack)
-    wide = evaluation.Measuring(evaluations=("adversarial",), attack_radii=("linf_1.5",))
+            evaluation.EvalConfig(attack=attack)
+    wide = evaluation.EvalConfig(evaluations=("adversarial",), attack_radii=("linf_1.5",))
     with pytest.raises(ValueError, match="radius in"):
         evaluation.evaluation_sets(source, None, wide)
 
 
 def test_what_was_attacked_otherwise_has_another_card(source):
-    cards = [evaluation.card_of(source, dataclasses.replace(evaluation.Measuring(evaluations=("adversarial",)), **change), None)
+    cards = [evaluation.card_of(source, dataclasses.replace(evaluation.EvalConfig(evaluations=("adversarial",)), **change), None)
              for change in ({}, {"attack": ("pgd",)}, {"attack_queries": 7})]
     assert evaluation.difference("robust/l2_0.5", cards[0], cards[1])
     assert evaluation.difference("robust/l2_0.5", cards[0], cards[2])
@@ -143,7 +143,7 @@ def test_what_was_attacked_otherwise_has_another_card(source):
 
 def test_attack_subset_attacks_some_of_the_images_and_measures_the_rest_on_all(linear, source):
     options = {"evaluations": ("clean", "adversarial", "attack_curves"), "attack": ("pgd",), "attack_radii": RADII[1:],
-               "curves": ("pgd_l2",)}
+               "curve_attacks": ("pgd_l2",)}
     rows = measured(linear, source, attack_subset=20, **options)
     smaller = data.source.stratified_subset(source, 20)
     assert sorted(smaller.labels) == sorted(source.labels[smaller.positions])
@@ -151,7 +151,7 @@ def test_attack_subset_attacks_some_of_the_images_and_measures_the_rest_on_all(l
     assert (rows["clean"].count, rows["robust/pgd/linf_1/50"].count) == (60, 20)
     for measure in ("robust/pgd/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):
         assert rows[measure].value == alone[measure].value
-    with_subset, without = (evaluation.card_of(source, evaluation.Measuring(
+    with_subset, without = (evaluation.card_of(source, evaluation.EvalConfig(
         evaluations=options["evaluations"], attack_subset=count), source) for count in (20, 0))
     assert evaluation.difference("clean", with_subset, without) == []
     for measure in ("robust/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):

@@ -12,7 +12,7 @@ from tf_robust.experiments import figures
 
 
 def logits_of(function):
-    """(0, function(x, y)) for pictures of points, as a classifier gives them."""
+    """(0, function(x, y)) for images of points, as a classifier gives them."""
     def predict(images):
         x, y = toy.to_points(np.asarray(images, np.float64)).T
         return np.stack([np.zeros_like(x), function(x, y)], axis=1)
@@ -90,13 +90,13 @@ def test_sides_and_lines_come_back_from_the_record():
 
 
 def test_measuring_gives_rows_and_the_figure_its_data(tmp_path):
-    source, asked = data.open_source("toy", "test"), evaluation.Measuring(evaluations=("clean", "boundary"))
+    source, asked = data.open_source("toy", "test"), evaluation.EvalConfig(evaluations=("clean", "boundary"))
     sets = evaluation.evaluation_sets(source, None, asked)
     predict = logits_of(lambda x, y: 2 * (1.1 - np.hypot(x, y)))
     (tmp_path / "row").mkdir()
     path = str(tmp_path / "row" / "measured.jsonl")
-    records = evaluation.records(predict, sets, path=path, say=lambda line: None)
-    rows = {row.measure: row.value for row in evaluation.rows_of(records, asked)}
+    records = evaluation.records(predict, sets, path=path, log=lambda line: None)
+    rows = {row.measure: row.value for row in evaluation.measures_of(records, asked)}
     assert list(rows) == ["clean", "boundary/length", "boundary/gradient"]
     assert rows["boundary/length"] == pytest.approx(2.2 * np.pi, rel=1e-3)
     assert 0.7 < rows["clean"] < 1
@@ -107,7 +107,7 @@ def test_measuring_gives_rows_and_the_figure_its_data(tmp_path):
 
 
 def test_other_data_are_refused(source):
-    asked = evaluation.Measuring(evaluations=("boundary",))
+    asked = evaluation.EvalConfig(evaluations=("boundary",))
     with pytest.raises(ValueError, match="Expected points in the plane.*Received: tiny, 16x16x1, 3 classes"):
         evaluation.evaluation_sets(source(), None, asked)
     points = data.open_source("toy", "test")

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_robust import corrupted_datasets, corruptions, evaluation, metrics
 from tf_robust.evaluation import scoring
 
-Measuring = evaluation.Measuring
+EvalConfig = evaluation.EvalConfig
 
 
 def a_set(labels, name="clean", batch=4):
@@ -27,13 +27,13 @@ def always(column, classes=3):
 
 
 def brightness(images):
-    """A model of three classes whose logits differ from picture to picture."""
+    """A model of three classes whose logits differ from image to image."""
     mean = tf.reduce_mean(images, axis=[1, 2, 3])
     return tf.stack([1.0 - mean, mean, 2.0 * mean - 0.5], axis=1) * 9.0
 
 
-def of(predict, sets, measuring=Measuring(evaluations=("clean",))):
-    return evaluation.rows_of(evaluation.records(predict, sets, say=lambda _: None), measuring)
+def of(predict, sets, eval_config=EvalConfig(evaluations=("clean",))):
+    return evaluation.measures_of(evaluation.records(predict, sets, log=lambda _: None), eval_config)
 
 
 def test_accuracy_and_wilson_interval():
@@ -55,35 +55,35 @@ def test_where_classes_are_unequal_their_accuracies_are_averaged_too():
 
 def test_sets_do_not_depend_on_the_batch_and_noise_replaces_the_named_share(source, monkeypatch):
     test, train = source(30, split="test"), source(90)
-    measuring = Measuring(evaluations=("clean", "noise", "corruptions"))
+    eval_config = EvalConfig(evaluations=("clean", "noise", "corruptions"))
     chosen = ("clean", "un", "nun", "corruptions/gaussian_noise/5", "corruptions/shot_noise/1")
 
-    def pictures():
+    def sample_images():
         return {one.name: np.concatenate([x for x, _ in one.open().as_numpy_iterator()])
-                for one in evaluation.evaluation_sets(test, train, measuring) if one.name in chosen}
-    found = pictures()
+                for one in evaluation.evaluation_sets(test, train, eval_config) if one.name in chosen}
+    found = sample_images()
     monkeypatch.setattr(evaluation.sets, "BATCH", 7)
-    for name, images in pictures().items():
+    for name, images in sample_images().items():
         np.testing.assert_array_equal(images, found[name])
     assert set(found) == set(chosen)
     for name in ("un", "nun"):
         assert abs((found[name] != found["clean"]).mean() - 0.15) < 4 * np.sqrt(0.15 * 0.85 / found[name].size)
 
 
-def test_a_picture_of_a_subset_is_corrupted_as_in_the_whole_set(source):
-    whole, measuring = source(30, split="test"), Measuring(evaluations=("noise", "corruptions"))
+def test_a_image_of_a_subset_is_corrupted_as_in_the_whole_set(source):
+    whole, eval_config = source(30, split="test"), EvalConfig(evaluations=("noise", "corruptions"))
     part = whole.subset(np.array([3, 4, 17, 29])).subset(np.array([0, 2, 3]))
-    for one, other in zip(evaluation.evaluation_sets(whole, whole, measuring),
-                          evaluation.evaluation_sets(part, whole, measuring)):
+    for one, other in zip(evaluation.evaluation_sets(whole, whole, eval_config),
+                          evaluation.evaluation_sets(part, whole, eval_config)):
         if one.name in ("un", "nun", "corruptions/impulse_noise/4"):
             expected, found = (np.concatenate([x for x, _ in s.open().as_numpy_iterator()]) for s in (one, other))
             np.testing.assert_array_equal(found, expected[[3, 17, 29]])
 
 
-def test_calibration_is_taken_on_clean_pictures(source):
+def test_calibration_is_taken_on_clean_images(source):
     test = source(600, split="test")
     rows = {row.measure: row for row in evaluation.evaluate(
-        brightness, test, test, Measuring(evaluations=("calibration",)), say=lambda _: None)}
+        brightness, test, test, EvalConfig(evaluations=("calibration",)), log=lambda _: None)}
     logits = brightness(test.images / np.float32(255)).numpy().astype(np.float64)
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     correct = shares.argmax(axis=1) == test.labels
@@ -96,14 +96,14 @@ def test_calibration_is_taken_on_clean_pictures(source):
 
 def corrupted_records(random, count=50):
     which = {(name, s): random.rand(count) < 0.9 - 0.1 * s for name in metrics.BENCHMARK + metrics.EXTRA for s in range(1, 6)}
-    records = [{"set": f"corruptions/{name}/{s}", "count": count, "correct": int(bits.sum()), "rms_calibration_error": s / 10,
+    records = [{"kind": "accuracy", "set": f"corruptions/{name}/{s}", "count": count, "correct": int(bits.sum()), "rms_calibration_error": s / 10,
                 "which": scoring.encoded(np.packbits(bits))} for (name, s), bits in which.items()]
     return which, records
 
 
-def test_corruption_means_and_their_intervals_over_pictures():
+def test_corruption_means_and_their_intervals_over_images():
     which, records = corrupted_records(np.random.RandomState(0))
-    rows = {row.measure: row for row in evaluation.rows_of(records, Measuring(evaluations=("corruptions",)))}
+    rows = {row.measure: row for row in evaluation.measures_of(records, EvalConfig(evaluations=("corruptions",)))}
     fog = np.array([which["fog", s] for s in range(1, 6)])
     all15 = np.array([which[name, s] for name in metrics.BENCHMARK for s in range(1, 6)])
     np.testing.assert_allclose(rows["corruptions/fog"].value, fog.mean())
@@ -111,7 +111,7 @@ def test_corruption_means_and_their_intervals_over_pictures():
     np.testing.assert_allclose(rows["corruptions/mean15"].value, all15.mean())
     np.testing.assert_allclose(rows["corruptions/mean19"].value, np.mean(list(which.values())))
     np.testing.assert_allclose(rows["corruptions/calibration_rms"].value, 0.3)
-    shares = all15.mean(axis=0)  # the standard error of a mean over 50 independent pictures
+    shares = all15.mean(axis=0)  # the standard error of a mean over 50 independent images
     half = 1.959964 * shares.std(ddof=1) / np.sqrt(50)
     np.testing.assert_allclose([rows["corruptions/mean15"].low, rows["corruptions/mean15"].high],
                                [shares.mean() - half, shares.mean() + half], rtol=1e-6)
@@ -120,9 +120,9 @@ def test_corruption_means_and_their_intervals_over_pictures():
 
 def test_mean_corruption_error_needs_imagenet():
     which, records = corrupted_records(np.random.RandomState(1))
-    clean = {"set": "clean", "count": 50, "correct": 45}
-    rows = {row.measure: row for row in evaluation.rows_of(
-        [clean, *records], Measuring(evaluations=("corruptions",)), imagenet=True)}
+    clean = {"kind": "accuracy", "set": "clean", "count": 50, "correct": 45}
+    rows = {row.measure: row for row in evaluation.measures_of(
+        [clean, *records], EvalConfig(evaluations=("corruptions",)), imagenet=True)}
     errors = {name: [1 - which[name, s].mean() for s in range(1, 6)] for name in metrics.BENCHMARK}
     np.testing.assert_allclose(rows["corruptions/mce"].value, metrics.mean_corruption_error(errors) / 100)
     np.testing.assert_allclose(rows["corruptions/relative_mce"].value,
@@ -131,42 +131,42 @@ def test_mean_corruption_error_needs_imagenet():
 
 def test_flip_rows_name_the_ten_that_they_are_the_mean_of():
     flips = {name: i / 100 for i, name in enumerate((*metrics.PERTURBATIONS, "spatter"))}
-    records = [{"set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
+    records = [{"kind": "flips", "set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
     for sequences, mean in (("imagenet_p", 0.045), ("cifar_p", 0.051)):
-        rows = {row.measure: row.value for row in evaluation.rows_of(
-            records, Measuring(evaluations=("perturbations",), sequences=sequences))}
+        rows = {row.measure: row.value for row in evaluation.measures_of(
+            records, EvalConfig(evaluations=("perturbations",), sequences=sequences))}
         np.testing.assert_allclose(rows["flips/mean"], mean)
         np.testing.assert_allclose(rows["flips/mean_without_noise"], (mean * 10 - 0.01) / 8)
 
 
 def test_flip_rates_are_those_of_alexnet_on_imagenet(source):
     flips = {name: i / 100 for i, name in enumerate(metrics.PERTURBATIONS, 1)}
-    records = [{"set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
-    measuring = Measuring(evaluations=("perturbations",))
-    rows = {row.measure: row.value for row in evaluation.rows_of(records, measuring, imagenet=True)}
+    records = [{"kind": "flips", "set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
+    eval_config = EvalConfig(evaluations=("perturbations",))
+    rows = {row.measure: row.value for row in evaluation.measures_of(records, eval_config, imagenet=True)}
     known = metrics.reference_table("alexnet_imagenet_p")
     rates = {name: p / known["flip_probabilities"][name] for name, p in flips.items()}
     for name, rate in rates.items():
         np.testing.assert_allclose(rows[f"flips/rate/{name}"], rate)
     np.testing.assert_allclose(rows["flips/mfr"], np.mean(list(rates.values())))
     np.testing.assert_allclose(rows["flips/mfr_without_noise"], np.mean([r for n, r in rates.items() if "noise" not in n]))
-    card = evaluation.card_of(source(30, split="test"), measuring, None, imagenet=True)
+    card = evaluation.card_of(source(30, split="test"), eval_config, None, imagenet=True)
     assert card["flip_rates"]["verified"] is known["verified"] and card["flip_rates"]["source"] == known["source"]
-    assert evaluation.family("flips/mfr") == evaluation.family("label_fraction_0.1/flips/rate/tilt") == "flip_rates"
-    assert evaluation.family("flips/mean") == "flips"
-    assert not any("mfr" in row.measure or "rate" in row.measure for row in evaluation.rows_of(records, measuring))
-    assert "flip_rates" not in evaluation.card_of(source(30, split="test"), measuring, None)
+    assert evaluation.parse_measure("flips/mfr").card_family == evaluation.parse_measure("label_fraction_0.1/flips/rate/tilt").card_family == "flip_rates"
+    assert evaluation.parse_measure("flips/mean").card_family == "flips"
+    assert not any("mfr" in row.measure or "rate" in row.measure for row in evaluation.measures_of(records, eval_config))
+    assert "flip_rates" not in evaluation.card_of(source(30, split="test"), eval_config, None)
 
 
 def test_sequences_are_compared_with_their_first_or_previous_frame():
     frames = np.array([[0, 1, 1, 0], [2, 2, 2, 2]])
-    pictures = (frames[..., None, None, None] * np.ones([8, 8, 1]) / 10).astype(np.float32)
-    batches = tf.data.Dataset.from_tensor_slices((pictures, np.zeros(2, np.int64))).batch(1)
+    sample_images = (frames[..., None, None, None] * np.ones([8, 8, 1]) / 10).astype(np.float32)
+    batches = tf.data.Dataset.from_tensor_slices((sample_images, np.zeros(2, np.int64))).batch(1)
 
     def predict(images):
         return tf.one_hot(tf.cast(tf.round(images[:, 0, 0, 0] * 10), tf.int32), 3)
     sets = [evaluation.EvaluationSet(f"flips/{name}", lambda: batches, evaluation.scoring.flips) for name in ("tilt", "shot_noise")]
-    tilt, shot = evaluation.records(predict, sets, say=lambda _: None)
+    tilt, shot = evaluation.records(predict, sets, log=lambda _: None)
     assert (tilt["flip_probability"], shot["flip_probability"]) == (2 / 6, 2 / 6)
     assert (tilt["count"], tilt["frames"]) == (2, 4)
 
@@ -183,7 +183,7 @@ def test_an_interrupted_measurement_goes_on_where_it_stopped(tmp_path):
 
     def measure(depends=None):
         calls.clear()
-        return evaluation.records(predict, sets, path, depends, say=lambda _: None), len(calls)
+        return evaluation.records(predict, sets, path, depends, log=lambda _: None), len(calls)
     most = 2
     with pytest.raises(KeyboardInterrupt):
         measure()
@@ -219,17 +219,17 @@ def test_an_empty_set_and_unknown_words_are_refused():
     with pytest.raises(ValueError, match="Received none"):
         of(always(0), [empty])
     with pytest.raises(ValueError, match="Did you mean 'noise'"):
-        Measuring(evaluations=("noises",))
+        EvalConfig(evaluations=("noises",))
     with pytest.raises(ValueError, match="subset >= 0"):
-        Measuring(subset=-1)
+        EvalConfig(subset=-1)
     for floor in ("-0.1", "nan", "none"):
         with pytest.raises(ValueError, match="Expected nun_floor to be auto or a number >= 0"):
-            Measuring(nun_floor=floor)
+            EvalConfig(nun_floor=floor)
 
 
 def test_cards_tell_what_a_number_depends_on(source):
     test, other, train = source(30, split="test"), source(31, split="test"), source(90)
-    every = Measuring(evaluations=("clean", "noise", "corruptions", "calibration"))
+    every = EvalConfig(evaluations=("clean", "noise", "corruptions", "calibration"))
     card = evaluation.card_of(test, every, train)
     assert json.loads(json.dumps(card)) == card
     assert card["corruptions"]["protocol"] == "cifar_c" and "16x16" in card["corruptions"]["constants"]
@@ -246,16 +246,16 @@ def test_the_floor_of_nun_is_a_setting_that_the_card_names(source):
     varying, test = source(90), source(30, split="test")
     constant = dataclasses.replace(varying, images=np.concatenate([np.zeros_like(varying.images[:, :1]), varying.images[:, 1:]], axis=1))
     for train, text, floor in ((varying, "auto", 0.0), (varying, "0.1", 0.1), (constant, "auto", 0.1), (constant, "0.02", 0.02)):
-        measuring = Measuring(evaluations=("noise",), nun_floor=text)
+        eval_config = EvalConfig(evaluations=("noise",), nun_floor=text)
         deviation = (train.images / 255.0).std(axis=0).mean(axis=-1)
         expected = corruptions.nonuniform_probabilities(deviation, floor=floor)
-        np.testing.assert_allclose(evaluation.noise_probabilities(train, measuring), expected, rtol=1e-5)
-        card = evaluation.card_of(test, measuring, train)
+        np.testing.assert_allclose(evaluation.noise_probabilities(train, eval_config), expected, rtol=1e-5)
+        card = evaluation.card_of(test, eval_config, train)
         assert card.get("nun", {"floor": 0.1})["floor"] == floor
         usual = {name: part for name, part in card.items() if name != "nun"}
         assert evaluation.difference("un", card, usual) == evaluation.difference("nun/floor_0.5", card, usual) == []
         assert evaluation.difference("nun", card, usual) == ([("noise.floor", floor, None)] if floor != 0.1 else [])
-        images = np.stack([image for image, _ in evaluation.evaluation_sets(test, train, measuring)[1].open().unbatch().as_numpy_iterator()])
+        images = np.stack([image for image, _ in evaluation.evaluation_sets(test, train, eval_config)[1].open().unbatch().as_numpy_iterator()])
         noised = corruptions.nonuniform_noise(test.images / np.float32(255), expected, seed=evaluation.NOISE_SEED, indices=test.positions)
         np.testing.assert_allclose(images, noised, atol=1e-6)
 
@@ -274,17 +274,17 @@ def test_requirements():
 
 def test_a_set_written_to_disk_is_the_one_that_is_made_on_the_fly(source, tmp_path):
     whole = source(20, split="test")
-    test, measuring = whole.subset(np.arange(1, 20, 2)), Measuring(evaluations=("corruptions",))
+    test, eval_config = whole.subset(np.arange(1, 20, 2)), EvalConfig(evaluations=("corruptions",))
     chosen = ("shot_noise", "fog", "pixelate")
-    recipe = corrupted_datasets.Recipe(evaluation.NOISE_SEED, protocol=measuring.protocol(test.image_shape))
-    corrupted_datasets.write(lambda: test, str(tmp_path), corrupted_datasets.Writing(corruptions=chosen, block=4), recipe)
-    stored = dataclasses.replace(measuring, corruptions_from=str(tmp_path))
-    on_the_fly = {one.name: one for one in evaluation.evaluation_sets(test, None, measuring)}
+    corruption_config = corrupted_datasets.CorruptionConfig(evaluation.NOISE_SEED, protocol=eval_config.protocol(test.image_shape))
+    corrupted_datasets.write(lambda: test, str(tmp_path), corrupted_datasets.WriterConfig(corruptions=chosen, chunk_size=4), corruption_config)
+    stored = dataclasses.replace(eval_config, corrupted_dir=str(tmp_path))
+    on_the_fly = {one.name: one for one in evaluation.evaluation_sets(test, None, eval_config)}
     from_disk = evaluation.evaluation_sets(test, None, stored)
     assert [one.name for one in from_disk] == [f"corruptions/{name}/{s}" for name in chosen for s in range(1, 6)]
     for one in from_disk[::2]:
         for (images, labels), (expected, truth) in zip(one.open(), on_the_fly[one.name].open()):
             np.testing.assert_allclose(images, expected, atol=1e-6)
             np.testing.assert_array_equal(labels, truth)
-    cards = [evaluation.card_of(test, how, None)["corruptions"] for how in (measuring, stored)]
+    cards = [evaluation.card_of(test, how, None)["corruptions"] for how in (eval_config, stored)]
     assert cards[0] == cards[1] and cards[0]["seed"] == evaluation.NOISE_SEED

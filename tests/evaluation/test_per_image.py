@@ -21,18 +21,18 @@ def model(threshold):
 def measured(source, tmp_path, monkeypatch):
     """(row, threshold, count=60) -> an evaluation of such a model, its records below tmp_path/row."""
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("contrast", "pixelate")})
-    measuring = evaluation.Measuring(evaluations=("clean", "corruptions", "perturbations"), sequences="cifar_p")
+    eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions", "perturbations"), sequences="cifar_p")
 
     def measure(row, threshold, count=60):
         test, digest, told = source(count, split="test"), f"digest {threshold}", {"input_range": "0,1"}
-        card = evaluation.card_of(test, measuring, None)
-        sets = [one for one in evaluation.evaluation_sets(test, None, measuring) if not one.name.startswith("flips/")
+        card = evaluation.card_of(test, eval_config, None)
+        sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if not one.name.startswith("flips/")
                 or one.name == "flips/gaussian_noise"]
         records = evaluation.records(model(threshold), sets, str(tmp_path / row / "measured.jsonl"),
-                                     lambda name: evaluation.dependencies(digest, told, card, name), say=lambda _: None)
-        rows = evaluation.rows_of(records, measuring)
+                                     lambda name: evaluation.dependencies(digest, told, card, name), log=lambda _: None)
+        rows = evaluation.measures_of(records, eval_config)
         return {"row": row, "seed": 0, "method": "m", "data": "tiny", "model": "m", "split": "test", "card": card, "commit": "c",
-                "rows": [vars(one) for one in rows], "saved_model": str(tmp_path / row / "saved_model"), "model_digest": digest,
+                "rows": [one.to_json() for one in rows], "saved_model": str(tmp_path / row / "saved_model"), "model_digest": digest,
                 "interface": told}
     return measure
 
@@ -51,7 +51,7 @@ def test_means_over_images_are_the_measures(measured, tmp_path):
                      for end in ("", *(f"/{s}" for s in range(1, 6)))}
     others = [{**r, "set": f"flips/{name}", "depends": r["depends"]} for name in metrics.PERTURBATIONS
               for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl")) if r["set"] == "flips/gaussian_noise"]
-    rates = {row.measure: row.value for row in evaluation.rows_of(others, evaluation.Measuring(evaluations=("perturbations",)), True)}
+    rates = {row.measure: row.value for row in evaluation.measures_of(others, evaluation.EvalConfig(evaluations=("perturbations",)), True)}
     reader._records = lambda _: {record["set"]: record for record in others}
     for measure, value in rates.items():
         assert reader({**found, "card": {**found["card"], "flips": {}}}, measure)[1].mean() == pytest.approx(value), measure

@@ -7,7 +7,7 @@ import time
 
 from tf_robust import cli
 from tf_robust.evaluation import read_records
-from tf_robust.evaluation.claims import Claims
+from tf_robust.evaluation.set_locks import SetLocks
 
 
 MEASURE = """
@@ -21,19 +21,19 @@ def predict(images):
 def a_set(number):
     images = np.random.RandomState(number).rand(20, 2, 2, 1).astype(np.float32)
     return evaluation.EvaluationSet(f"set_{number}", lambda: tf.data.Dataset.from_tensors((images, tf.zeros([20], tf.int64))))
-found = evaluation.records(predict, [a_set(number) for number in range(60)], sys.argv[1], say=lambda line: print(line, flush=True))
+found = evaluation.records(predict, [a_set(number) for number in range(60)], sys.argv[1], log=lambda line: print(line, flush=True))
 print(json.dumps(found))
 """
 
 
-def measuring(path, output):
+def start_worker(path, output):
     with open(output, "w") as file:
         return subprocess.Popen([sys.executable, "-c", MEASURE, path], stdout=file, stderr=subprocess.DEVNULL, cwd=cli.ROOT)
 
 
 def test_processes_share_the_sets_also_those_of_one_that_is_killed(tmp_path):
     path, outputs = str(tmp_path / "measured.jsonl"), [tmp_path / f"output_{worker}" for worker in range(3)]
-    workers = [measuring(path, output) for output in outputs]
+    workers = [start_worker(path, output) for output in outputs]
     while not all(output.read_text() for output in outputs):  # until all are at it
         assert all(worker.poll() is None for worker in workers)
         time.sleep(0.02)
@@ -42,18 +42,18 @@ def test_processes_share_the_sets_also_those_of_one_that_is_killed(tmp_path):
     names = [found["set"] for found in read_records(path)]
     assert sorted(names) == sorted(f"set_{number}" for number in range(60))  # each once
     said = [output.read_text().splitlines() for output in outputs]
-    measured = [sum("20 pictures" in line for line in lines) for lines in said]
+    measured = [sum("20 images" in line for line in lines) for lines in said]
     assert min(measured) > 0 and sum(measured) in (59, 60)  # one may have been killed between writing a line and saying so
     first, second = (json.loads(lines[-1]) for lines in said[1:])
     assert first == second and [record["set"] for record in first] == [f"set_{number}" for number in range(60)]
-    alone = measuring(str(tmp_path / "alone.jsonl"), tmp_path / "output_alone")
+    alone = start_worker(str(tmp_path / "alone.jsonl"), tmp_path / "output_alone")
     assert alone.wait(300) == 0 and json.loads((tmp_path / "output_alone").read_text().splitlines()[-1]) == first
 
 
 def test_a_name_is_taken_by_one_process_until_it_is_given_back_or_the_process_ends(tmp_path):
     path = str(tmp_path / "new" / "lock")
-    ours = Claims(path)
-    code = ("import sys; from tf_robust.evaluation.claims import Claims; claims = Claims(sys.argv[1])\n"
+    ours = SetLocks(path)
+    code = ("import sys; from tf_robust.evaluation.set_locks import SetLocks; claims = SetLocks(sys.argv[1])\n"
             "with claims.taken('a') as a, claims.taken('b') as b: print(a, b, flush=True); sys.stdin.read()")
     with ours.taken("a") as first:
         other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -11,7 +11,7 @@ from tf_robust import data, evaluation, report
 from tf_robust.data.corner_digits import CANVAS, CORNER_SIZE
 from tf_robust.experiments import figures
 
-MEASURING = evaluation.Measuring(evaluations=("clean", "utility"))
+EVALUATION_FLAGS = evaluation.EvalConfig(evaluations=("clean", "utility"))
 WEIGHTS = np.random.RandomState(0).normal(size=(CANVAS * CANVAS, 15)) * np.linspace(0.1, 2, 15)
 
 
@@ -40,7 +40,7 @@ def in_center(utilities):
 
 def test_measures_are_those_of_numpy():
     source = data.open_source("synthetic_digits", "test")
-    found = {row.measure: row for row in evaluation.evaluate(predict, source, None, MEASURING, say=lambda _: None)}
+    found = {row.measure: row for row in evaluation.evaluate(predict, source, None, EVALUATION_FLAGS, log=lambda _: None)}
     images, labels = source.images / 255.0, source.labels
     guesses = np.argmax(images.reshape(len(images), -1) @ WEIGHTS, axis=1)
     rare = labels >= 10
@@ -52,7 +52,7 @@ def test_measures_are_those_of_numpy():
         parts = [utilities[labels % 10 == digit] for digit in digits]
         expected = np.mean([in_corners(part) for part in parts]) / np.mean([in_center(part) for part in parts])
         assert found[f"utility/corner_{name}"].value == pytest.approx(expected, rel=1e-4)
-    assert report.tables.lower_is_better("utility/corner_uninformative") and not report.tables.lower_is_better("utility/corner_informative")
+    assert evaluation.parse_measure("utility/corner_uninformative").lower_is_better and not evaluation.parse_measure("utility/corner_informative").lower_is_better
 
 
 def test_digits_without_images_or_utility_are_left_out():
@@ -69,7 +69,7 @@ def test_figure_4_has_the_numbers_of_the_measure(monkeypatch):
     source, drawn = data.open_source("synthetic_digits", "test"), []
     monkeypatch.setattr(report, "utility_by_class", lambda path, images, utilities, captions: drawn.append(captions))
     figures.utility("folder", predict, source)
-    images, labels = evaluation.first_pictures(source, figures.UTILITY_PICTURES)
+    images, labels = evaluation.first_images(source, figures.UTILITY_IMAGES)
     utilities = expected_utilities(images.astype(np.float64), labels)
     for digit, caption in enumerate(drawn[0]):
         chosen = utilities[labels % 10 == digit]
@@ -78,4 +78,4 @@ def test_figure_4_has_the_numbers_of_the_measure(monkeypatch):
 
 def test_other_images_are_refused(source):
     with pytest.raises(ValueError, match="Expected corner digits .* Received: tiny with 3 classes"):
-        evaluation.evaluation_sets(source(), None, MEASURING)
+        evaluation.evaluation_sets(source(), None, EVALUATION_FLAGS)

@@ -12,7 +12,7 @@ def test_a_row_is_estimated_and_nothing_is_left(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     values = cli.parsed(["--data=digits", "--epochs=3", "--batch_size=100", "--method=gaussian", "--evaluations=clean",
                                     "--seeds=0,1", "--dry_run"])
-    cli.run(values, cli.define_flags(cli.flags.FlagValues()))
+    cli.run(values, [])
     said = capsys.readouterr().out
     row = said.split("\n\n")[1].splitlines()[1].split()
     assert row[0] == "gaussian" and int(row[1].replace(",", "")) == models.build("lenet", (28, 28, 1), 10).count_params()
@@ -84,7 +84,7 @@ def test_the_batches_of_a_large_step_are_smaller_and_its_progress_is_shown(monke
     monkeypatch.setattr(dry_run, "_SMALL", 1e6)
     monkeypatch.setattr(dry_run, "SECONDS", 0.0)
     values = cli.parsed(["--data=digits", "--batch_size=100", "--evaluations=clean", "--train_examples=200", "--dry_run"])
-    cli.run(values, cli.define_flags(cli.flags.FlagValues()))
+    cli.run(values, [])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": ", 1)[1] for line in lines if line.endswith(" ...")] == [
         "building the model ...", "building the graph of a step ...", "trying a step on fewer images ...",
@@ -92,9 +92,9 @@ def test_the_batches_of_a_large_step_are_smaller_and_its_progress_is_shown(monke
 
 
 def test_the_text_adds_up():
-    one = {"row": "a", "parameters": 1000, "flops": 2e9, "pictures": 50.0, "memory": 2**30, "training": 3600.0, "measuring": 60.0,
+    one = {"row": "a", "parameters": 1000, "flops": 2e9, "images": 50.0, "memory": 2**30, "training": 3600.0, "measuring": 60.0,
            "disk": 2**30}
-    text = dry_run.to_text([one, {**one, "row": "b", "flops": None, "pictures": None, "training": None}], 2)
+    text = dry_run.to_text([one, {**one, "row": "b", "flops": None, "images": None, "training": None}], 2)
     assert "In all 4 runs: 2.1 h, 4.00 GiB" in text
     assert text.splitlines()[1].split() == ["a", "1,000", "2", "50", "1024", "MiB", "60", "min", "60", "s", "1024", "MiB"]
     assert np.all([word in text.splitlines()[2] for word in ("b", "–", "60 s")])

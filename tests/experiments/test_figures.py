@@ -1,4 +1,4 @@
-"""Sheets of pictures that are made of a model."""
+"""Sheets of images that are made of a model."""
 
 import numpy as np
 import pytest
@@ -12,23 +12,23 @@ from tf_robust.experiments import figures
 def drawn(monkeypatch):
     """The lines that would have been drawn."""
     found = []
-    monkeypatch.setattr(report, "captioned_pictures", lambda path, lines: found.append(lines) or path)
+    monkeypatch.setattr(report, "captioned_images", lambda path, lines: found.append(lines) or path)
     return found
 
 
 def brightest_third(images):
-    """Right on the tiny pictures, until their contrast is too low for class 0."""
+    """Right on the tiny images, until their contrast is too low for class 0."""
     thirds = [tf.reduce_mean(images[:, 5 * i:5 * i + 5], axis=[1, 2, 3]) for i in range(3)]
     return tf.stack([thirds[0] - 0.2, *thirds[1:]], axis=1)
 
 
 def test_the_worst_are_right_when_clean_and_wrong_at_more_severities_than_others(source, drawn):
     test = source(60, split="test")
-    measuring = evaluation.Measuring(evaluations=("clean", "corruptions"), corruption_constants="cifar")
-    sets = [one for one in evaluation.evaluation_sets(test, None, measuring) if one.name == "clean" or "/contrast/" in one.name]
-    records = evaluation.records(brightest_third, sets, say=lambda _: None)
+    eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), corruption_constants="cifar")
+    sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if one.name == "clean" or "/contrast/" in one.name]
+    records = evaluation.records(brightest_third, sets, log=lambda _: None)
     assert figures.worst("folder", brightest_third, test, sets, records) == "folder/worst.png"
-    (name, pictures, captions), = drawn[0]
+    (name, sample_images, captions), = drawn[0]
     batches = {one.name: next(iter(one.open())) for one in sets}
     said = {name: np.argmax(brightest_third(images), axis=1) for name, (images, _) in batches.items()}
     labels = batches["clean"][1].numpy()
@@ -36,7 +36,7 @@ def test_the_worst_are_right_when_clean_and_wrong_at_more_severities_than_others
     possible = [i for i in range(60) if said["clean"][i] == labels[i] != said["corruptions/contrast/3"][i]]
     expected = sorted(possible, key=lambda i: (-counts[i], i))[:12]
     assert name == "contrast" and expected
-    np.testing.assert_array_equal(pictures, batches["corruptions/contrast/3"][0].numpy()[expected])
+    np.testing.assert_array_equal(sample_images, batches["corruptions/contrast/3"][0].numpy()[expected])
     assert captions == [f"{labels[i]} as {said['corruptions/contrast/3'][i]}" for i in expected]
 
 

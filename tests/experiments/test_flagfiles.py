@@ -14,22 +14,21 @@ def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
     found = [os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(cli.ROOT, "flags"))
              for f in files if f.endswith(".flags")]
     assert len(found) > 40
-    names = cli.define_flags(cli.flags.FlagValues())
     for path in found:
         values = cli.parsed([f"--flagfile={path}"])
-        run, = cli.runs_of(values, names, "row")
+        run, = cli.runs_of(values, "row")
         with open(path) as file:
             written = [line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--")]
         for name, _ in written:
-            method = run.settings.method
+            method = run.config.method
             assert not any(name.startswith(f"{other}_") for other in methods.METHODS if other != method), \
                 f"{path} sets --{name} for another method than {method}"
-        told = (run.settings.method, run.settings.views, repr(run.hyperparameters))
+        told = (run.config.method, run.config.views, repr(run.hyperparameters))
         if told not in built:  # many rows are told the same
             built.add(told)
             run.pipeline()
-            method = methods.METHODS[run.settings.method](classifier, examples=1000, **run.hyperparameters["method"])
-            method.check_views(run.settings.views)
+            method = methods.METHODS[run.config.method](classifier, examples=1000, **run.hyperparameters["method"])
+            method.check_views(run.config.views)
 
 
 def test_rows_with_the_numbers_of_another_table_have_its_settings():
@@ -37,18 +36,17 @@ def test_rows_with_the_numbers_of_another_table_have_its_settings():
     tables = [os.path.join(cli.ROOT, "flags", "noisymix", name) for name in ("table3_cifar100", "table4_cifar100")]
     (_, _, third), (_, _, fourth) = (suites.table_of(table, cli.ROOT) for table in tables)
     twins = {"none": "baseline", "mixing": "manifold_mixup", "mixing_noise": "nfm", "all": "noisymix"}
-    names = cli.define_flags(cli.flags.FlagValues())
     for row, other in twins.items():
         assert all(third["paper"][other][measure] == number for measure, number in fourth["paper"][row].items())
-        runs = [cli.runs_of(cli.parsed([f"--flagfile={table}/{name}.flags"]), names, name)[0]
+        runs = [cli.runs_of(cli.parsed([f"--flagfile={table}/{name}.flags"]), name)[0]
                 for table, name in zip(tables, (other, row))]
         if row == "none":  # nothing is left of NoisyMix, which is cross-entropy
             told = runs[1].hyperparameters["method"]
             assert (told["mixing"], told["noise"], told["jsd_weight"]) == (False, "none", 0)
-            runs[1].settings = dataclasses.replace(runs[1].settings, method="cross_entropy")
+            runs[1].config = dataclasses.replace(runs[1].config, method="cross_entropy")
         else:
             assert runs[0].hyperparameters == runs[1].hyperparameters, row
-        assert runs[0].settings == runs[1].settings, row
+        assert runs[0].config == runs[1].config, row
 
 
 def test_what_tables_say_of_rows_is_of_rows_they_have():
@@ -61,26 +59,24 @@ def test_what_tables_say_of_rows_is_of_rows_they_have():
         assert set(table["rows"]) <= set(rows) and set(named) <= shown, folder
 
 
-def test_the_rows_of_a_table_are_measured_on_the_same_pictures():
-    names = cli.define_flags(cli.flags.FlagValues())
+def test_the_rows_of_a_table_are_measured_on_the_same_images():
     folders = {os.path.dirname(path) for path in glob.glob(os.path.join(cli.ROOT, "flags", "**", "*.flags"), recursive=True)}
     assert len(folders) > 30
     for folder in sorted(folders):
         _, rows, _ = suites.table_of(folder, cli.ROOT)
         imagenet = folder.endswith("noisymix/table1_imagenet")
         told = ["--data=folder:IMAGENET", "--label_set=imagenet"] if imagenet else []  # as its flagfiles say
-        suites.check_pictures([cli.runs_of(cli.parsed([f"--flagfile={folder}/{row}.flags", *told]), names, row)[0]
+        suites.check_images_match([cli.runs_of(cli.parsed([f"--flagfile={folder}/{row}.flags", *told]), row)[0]
                                for row in rows])
 
 
 def test_printed_robust_accuracies_are_by_pgd_and_are_measured():
-    names = cli.define_flags(cli.flags.FlagValues())
     checked = 0
     for path in glob.glob(os.path.join(cli.ROOT, "flags", "urrl", "table2_*", "suite.json")):
         folder, rows, table = suites.table_of(os.path.dirname(path), cli.ROOT)
         for row in rows:
-            measuring = cli.runs_of(cli.parsed([f"--flagfile={folder}/{row}.flags"]), names, row)[0].measuring
+            eval_config = cli.runs_of(cli.parsed([f"--flagfile={folder}/{row}.flags"]), row)[0].eval_config
             printed = {measure for measure in table["paper"][row] if measure.startswith("robust")}
-            assert printed == {f"robust/pgd/{radius}" for radius in measuring.attack_radii} and measuring.attack == ("ensemble", "pgd")
+            assert printed == {f"robust/pgd/{radius}" for radius in eval_config.attack_radii} and eval_config.attack == ("ensemble", "pgd")
             checked += 1
     assert checked == 12 * 7

@@ -12,7 +12,7 @@ from tf_robust.experiments.flags import parsed, runs_of, warn_of_ignored_flags
 
 def runs(*arguments):
     values = parsed(arguments)
-    return runs_of(values, list(values), "row")
+    return runs_of(values, "row")
 
 
 def warnings(caplog, *all_runs):

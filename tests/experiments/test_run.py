@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_robust import evaluation, models
 from tf_robust.experiments import workdir
-from tf_robust.experiments.config import Settings
+from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.run import Run, check_fit
 from tf_robust.saved_models import export, loading
 from tf_robust.training import loop
@@ -23,8 +23,8 @@ HYPERPARAMETERS = {"cross_entropy": {}, "fcl": {"k": 100, "weight": 0.5}}
 
 def run_of(method, **settings):
     """LeNet on 64 digits in one batch: a step is an epoch, so that the history holds every step."""
-    settings = Settings(data="digits", train_examples=64, batch_size=64, epochs=4, method=method, **settings)
-    return Run(settings, evaluation.Measuring(), {"method": HYPERPARAMETERS[method], "augmentations": {}},
+    settings = TrainConfig(data="digits", train_examples=64, batch_size=64, epochs=4, method=method, **settings)
+    return Run(settings, evaluation.EvalConfig(), {"method": HYPERPARAMETERS[method], "augmentations": {}},
                           flags={}, defaults={}, row=method, seed=0)
 
 
@@ -44,10 +44,10 @@ def test_a_run_begins_with_the_encoder_of_its_own_seed(tmp_path):
         export.export(encoder, str(tmp_path / "encoder" / f"seed_{seed}" / "saved_model"), {})
     run = run_of("cross_entropy", init_from=f"{tmp_path}/encoder/seed_{{seed}}")
     for seed, encoder in encoders.items():
-        begun = Run(run.settings, run.measuring, run.hyperparameters, {}, {}, "row", seed).method(run.source("train")).classifier
+        begun = Run(run.config, run.eval_config, run.hyperparameters, {}, {}, "row", seed).method(run.source("train")).classifier
         for ours, theirs in zip(begun.variables[:-2], encoder.variables):
             np.testing.assert_array_equal(ours, theirs)
-    absent = Run(run.settings, run.measuring, run.hyperparameters, {}, {}, "row", 2)
+    absent = Run(run.config, run.eval_config, run.hyperparameters, {}, {}, "row", 2)
     with pytest.raises(FileNotFoundError, match=f"Received: {tmp_path}/encoder/seed_2, .* Try: .*--mode=train "
                                                 f"--flagfile=TABLE/encoder.flags --seeds=2 --workdir={tmp_path}/encoder/seed_2"):
         absent.method(run.source("train"))
@@ -66,8 +66,8 @@ def test_what_xla_compiles_trains_and_gathers_no_statistics(tmp_path):
 
 
 def test_what_is_trained_in_one_go_has_no_batches_and_is_trained_once(tmp_path, monkeypatch):
-    settings = Settings(data="digits", train_examples=50, batch_size=128, method="linear_probe")
-    run = Run(settings, evaluation.Measuring(), {"method": {"solver": "lbfgs", "weight_decay": 0.001}, "augmentations": {}},
+    settings = TrainConfig(data="digits", train_examples=50, batch_size=128, method="linear_probe")
+    run = Run(settings, evaluation.EvalConfig(), {"method": {"solver": "lbfgs", "weight_decay": 0.001}, "augmentations": {}},
                          flags={}, defaults={}, row="probe", seed=0)
     with contextlib.suppress(OSError), workdir.claimed(str(tmp_path), {"seed": "0"}):
         first = run.train(str(tmp_path))
@@ -83,7 +83,7 @@ def test_what_is_trained_in_one_go_has_no_batches_and_is_trained_once(tmp_path, 
     (list("0123456789"), "")])
 def test_what_the_card_of_a_model_has_as_classes_is_compared_where_it_can_be(classes, said, capsys):
     source = run_of("cross_entropy").source("test")
-    predict = types.SimpleNamespace(check_pictures=lambda _: None, num_classes=None, path="model", card={"classes": classes})
+    predict = types.SimpleNamespace(check_images_match=lambda _: None, num_classes=None, path="model", card={"classes": classes})
     check_fit(predict, source)
     out = capsys.readouterr().out
     assert said in out and bool(said) == bool(out)

@@ -24,7 +24,7 @@ def flags(tmp_path_factory):
             Image.fromarray(np.full((20 + i % 3, 18, 3), gray + i, np.uint8)).save(root / "images" / label / f"{i}.png")
     (root / "label map.txt").write_text("dark 1\nlight 0\n")
     return [f"--data=folder:{root}/images", "--image_size=16", "--image_fit=pad", f"--label_map={root}/label map.txt",
-            "--validation_share=0.2", "--subset=6", "--evaluation_split=validation"]
+            "--validation_fraction=0.2", "--subset=6", "--evaluation_split=validation"]
 
 
 def printed(capsys, purpose):

@@ -57,7 +57,7 @@ def runs(tmp_path):
                             "which": scoring.encoded(np.packbits(bits))} for name, bits in sets.items()]
                 (folder / "measured.jsonl").write_text(
                     "".join(json.dumps({**r, "crc32": scoring._crc32(r)}) + "\n" for r in records))
-                rows = [vars(evaluation.Row.of(name, int(bits.sum()), count)) for name, bits in sets.items()]
+                rows = [evaluation.parse_measure(name).with_accuracy(int(bits.sum()), count).to_json() for name, bits in sets.items()]
                 (folder / "evaluation.json").write_text(json.dumps({
                     "row": row, "seed": seed, "method": "m", "data": dataset.replace("folder:", "folder:/somewhere/"), "model": "m",
                     "split": "test", "card": card, "rows": rows, "commit": "c", "model_digest": "m", "interface": {},

@@ -25,6 +25,6 @@ def test_the_best_has_the_best_mean_over_seeds():
         return {"row": row, "seed": seed, "rows": [{"measure": "clean", "value": clean}, {"measure": "flips/mean", "value": flips}]}
     evaluations = [found("a", 0, 0.9, 0.2), found("a", 1, 0.1, 0.2), found("b", 0, 0.6, 0.3), found("b", 1, 0.6, 0.3)]
     assert sweeps.best(evaluations)[0] == "b" and sweeps.best(evaluations, "flips/mean")[0] == "a"
-    assert "Chosen of 2 by clean on validation pictures (0.6000): b." in sweeps.best(evaluations)[1]
+    assert "Chosen of 2 by clean on validation images (0.6000): b." in sweeps.best(evaluations)[1]
     with pytest.raises(ValueError, match="measure to choose by"):
         sweeps.best(evaluations, "un")

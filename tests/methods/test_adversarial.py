@@ -1,4 +1,4 @@
-"""Adversarial training: on which pictures, and that it pays."""
+"""Adversarial training: on which images, and that it pays."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tf_robust import attacks, losses
 
 
 def seen(method, batch):
-    """The pictures that the method trains on."""
+    """The images that the method trains on."""
     images_seen, encode = [], method.encode
 
     def watched(images, training, update_statistics=True):
@@ -21,7 +21,7 @@ def seen(method, batch):
 
 
 @pytest.mark.parametrize("norm,radius", [("linf", 0.02), ("l2", 0.3)])
-def test_it_trains_on_pictures_of_the_ball_that_are_harder(norm, radius, network, source):
+def test_it_trains_on_images_of_the_ball_that_are_harder(norm, radius, network, source):
     method, batch = build("adversarial", network(), norm=norm, radius=radius), next(batches(source(), 1))
     (attacked,), terms = seen(method, batch)
     sizes = np.linalg.norm((attacked - batch.views[0]).numpy().reshape(12, -1), np.inf if norm == "linf" else 2, axis=1)
@@ -48,7 +48,7 @@ def test_it_makes_a_classifier_more_robust(network, source):
     assert accuracies[1] > accuracies[0] + 0.2, accuracies
 
 
-def test_a_radius_that_pictures_have_no_room_for_is_refused(network):
+def test_a_radius_that_images_have_no_room_for_is_refused(network):
     with pytest.raises(ValueError, match="radius"):
         build("adversarial", network(), radius=1.5)
     with pytest.raises(ValueError, match="radius"):

@@ -24,7 +24,7 @@ def build(network, **options):
 
 
 def shifted(images, seed):
-    """Stands in for a chain: dims each picture, turns it round, adds noise, each by its own draw."""
+    """Stands in for a chain: dims each image, turns it round, adds noise, each by its own draw."""
     draws = tf.random.stateless_uniform([tf.shape(images)[0], 1, 1, 3], seed)
     noise = tf.random.stateless_uniform(tf.shape(images), seed)
     turned = tf.where(draws[..., :1] < 0.5, images[:, ::-1], images)
@@ -63,12 +63,12 @@ def loss_of(method, batch, scores, share):
 
 def test_a_mixture_is_the_weighted_mean():
     random = np.random.RandomState(0)
-    pictures, scores, share = random.rand(4, 5, 3, 2, 3), random.randn(5, 3), random.rand(5)
+    sample_images, scores, share = random.rand(4, 5, 3, 2, 3), random.randn(5, 3), random.rand(5)
     weights = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     expected = [(1 - m) * p[0] + m * sum(w[k] * p[1 + k] for k in range(3))
-                for p, w, m in zip(pictures.swapaxes(0, 1), weights, share)]
-    pictures, scores, share = (tf.constant(x, tf.float32) for x in (pictures, scores, share))
-    np.testing.assert_allclose(mixture(pictures[0], list(pictures[1:]), scores, share), expected, atol=1e-6)
+                for p, w, m in zip(sample_images.swapaxes(0, 1), weights, share)]
+    sample_images, scores, share = (tf.constant(x, tf.float32) for x in (sample_images, scores, share))
+    np.testing.assert_allclose(mixture(sample_images[0], list(sample_images[1:]), scores, share), expected, atol=1e-6)
 
 
 def test_climbing_starts_uniformly():
@@ -107,7 +107,7 @@ def test_the_loss_rises_from_the_start_and_weights_stay_in_place(trained, friend
     start = started(SEED, 12, CHAINS)
     before, seen = loss_of(method, batch, *start).mean(), []
     for method.steps in (1, 4, 40):
-        scores, share = method.climbed(clean, chains, batch.labels, SEED)
+        scores, share = method.ascend(clean, chains, batch.labels, SEED)
         seen.append(loss_of(method, batch, scores, share).mean())
         weights = tf.nn.softmax(scores).numpy()
         assert (weights >= 0).all() and (0 <= share.numpy()).all() and (share.numpy() <= 1).all()
@@ -118,18 +118,18 @@ def test_the_loss_rises_from_the_start_and_weights_stay_in_place(trained, friend
 def test_steps_have_the_size_they_are_told(trained):
     method, batch = trained
     method.steps, method.friendly = 1, False
-    scores, share = method.climbed(batch.views[0], batch.views[1:-1], batch.labels, SEED)
+    scores, share = method.ascend(batch.views[0], batch.views[1:-1], batch.labels, SEED)
     start = started(SEED, 12, CHAINS)
     up, share_up, _ = method.ascent(batch.views[0], batch.views[1:-1], batch.labels, *start)
     np.testing.assert_allclose(scores - start[0], 0.1 * np.sign(up), atol=1e-6)
     np.testing.assert_allclose(share, np.clip(start[1] + 0.1 * np.sign(share_up), 0, 1), atol=1e-6)
 
 
-def test_a_friendly_climb_ends_for_a_picture_where_it_is_misclassified(trained):
+def test_a_friendly_climb_ends_for_a_image_where_it_is_misclassified(trained):
     method, batch = trained
     clean, chains = batch.views[0], batch.views[1:-1]
     wrong = (batch.labels + 1) % 3
-    labels = tf.where(tf.range(12) % 2 == 0, wrong, batch.labels)  # every other picture is misclassified from the start
+    labels = tf.where(tf.range(12) % 2 == 0, wrong, batch.labels)  # every other image is misclassified from the start
     start = started(SEED, 12, CHAINS)
 
     def fooled(scores, share):
@@ -142,7 +142,7 @@ def test_a_friendly_climb_ends_for_a_picture_where_it_is_misclassified(trained):
         expected[0] = np.where(frozen[:, None], expected[0], expected[0] + np.float32(0.1) * np.sign(ups[0]))
         expected[1] = np.where(frozen, expected[1], np.clip(expected[1] + np.float32(0.1) * np.sign(ups[1]), 0, 1))
     method.steps = 6
-    for found, value, first in zip(method.climbed(clean, chains, labels, SEED), expected, start):
+    for found, value, first in zip(method.ascend(clean, chains, labels, SEED), expected, start):
         np.testing.assert_allclose(found, value, atol=1e-6)
         assert (found.numpy() == first.numpy()).any() and (found.numpy() != first.numpy()).any()
 
@@ -155,7 +155,7 @@ def test_terms_are_the_papers(trained, dual):
     if not dual:
         method.auxiliary = None
     clean, *chains, augmix = batch.views
-    hard = mixture(clean, chains, *method.climbed(clean, chains, batch.labels, method.random_seed(batch.step[0], 0)))
+    hard = mixture(clean, chains, *method.ascend(clean, chains, batch.labels, method.random_seed(batch.step[0], 0)))
     terms, logits = method.loss_terms(batch, training=True)
     found = [network(view, training=True)["logits"]
              for network, view in ((method.classifier, clean), (method.auxiliary or method.classifier, hard), (method.classifier, augmix))]
@@ -182,7 +182,7 @@ def test_mixtures_move_the_averages_of_their_own_batch_norm(network, source):
     batch = batches(source(), 1)[0]
     method, other = build(network()), build(network())
     hard = mixture(batch.views[0], batch.views[1:-1],
-                   *method.climbed(batch.views[0], batch.views[1:-1], batch.labels, method.random_seed(batch.step[0], 0)))
+                   *method.ascend(batch.views[0], batch.views[1:-1], batch.labels, method.random_seed(batch.step[0], 0)))
     method.train_step(batch)
     other.encode(hard, True)
     for a, b, c in zip(method.auxiliary.non_trainable_variables, other.classifier.non_trainable_variables,
@@ -207,7 +207,7 @@ def test_no_gradient_goes_through_the_mixing_weights(network, source, monkeypatc
     batch = batches(source(), 1)[0]
     method = build(network())
     gradients, *_ = method.gradients(batch, batch.step[0])
-    found = method.climbed(batch.views[0], batch.views[1:-1], batch.labels, method.random_seed(batch.step[0], 0))
+    found = method.ascend(batch.views[0], batch.views[1:-1], batch.labels, method.random_seed(batch.step[0], 0))
     fixed = [tf.constant(x.numpy()) for x in found]
     monkeypatch.setattr(method, "climbed", lambda *_: fixed)
     for a, b in zip(gradients, method.gradients(batch, batch.step[0])[0]):

@@ -1,4 +1,4 @@
-"""The input-gradient penalty against finite differences, its two forms against each other; adversarial training's pictures."""
+"""The input-gradient penalty against finite differences, its two forms against each other; adversarial training's images."""
 
 import keras
 import numpy as np

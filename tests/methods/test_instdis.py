@@ -10,13 +10,13 @@ from tf_robust import data, metrics, models
 from tf_robust.methods.instdis import tiled
 
 SHAPE = (9, 9, 1)
-PLACES = np.array([3, 0, 7, 4])
+PATH_FLAGS = np.array([3, 0, 7, 4])
 
 
 def batch_of(step=0, views=1):
     made = np.random.RandomState(step).uniform(0, 1, (views, 4, *SHAPE)).astype(np.float32)
     return data.Batch(tuple(map(tf.constant, made)), tf.constant([0, 1, 2, 0], tf.int64), tf.fill([4], tf.constant(step, tf.int64)),
-                      tf.constant(PLACES, tf.int64))
+                      tf.constant(PATH_FLAGS, tf.int64))
 
 
 def instdis(name="instdis", batch_norm=False, **options):
@@ -29,7 +29,7 @@ def unit(vectors):
 
 def expected_loss(found, memory, candidates, temperature=0.07):
     values = []
-    for vector, place in zip(found, PLACES):
+    for vector, place in zip(found, PATH_FLAGS):
         own, others = np.exp(memory[place] @ vector / temperature), [
             np.exp(memory[j] @ vector / temperature) for j in candidates if j != place]
         values.append(-np.log(own / (own + np.sum(others))))
@@ -51,7 +51,7 @@ def test_drawn_negatives_are_rows_of_the_memory_but_not_its_own():
     found = unit(method.head(method.classifier(batch.views[0])["embedding"]).numpy().astype(np.float64))
     with method.distribute_strategy.scope():
         drawn = tf.random.stateless_uniform([6], method.shared_seed(0, 0), 0, 9, tf.int64).numpy()
-    assert set(drawn) & set(PLACES)
+    assert set(drawn) & set(PATH_FLAGS)
     terms, _ = method.loss_terms(batch, training=True)
     np.testing.assert_allclose(terms["contrastive"], expected_loss(found, memory, drawn), rtol=1e-4)
 
@@ -62,16 +62,16 @@ def test_memories_move_towards_what_was_found_and_others_stay():
     found = unit(method.head(method.classifier(batch.views[0])["embedding"]).numpy())
     method.train_step(batch)
     expected = memory.copy()
-    expected[PLACES] = unit(0.3 * memory[PLACES] + 0.7 * found)
+    expected[PATH_FLAGS] = unit(0.3 * memory[PATH_FLAGS] + 0.7 * found)
     np.testing.assert_allclose(method.memory.numpy(), expected, atol=1e-5)
 
 
 def test_a_jigsaw_has_nine_tiles_row_by_row():
-    pictures = np.arange(2 * 7 * 9).reshape(2, 7, 9, 1).astype(np.float32)
-    tiles = tiled(tf.constant(pictures), (2, 3)).numpy()
+    sample_images = np.arange(2 * 7 * 9).reshape(2, 7, 9, 1).astype(np.float32)
+    tiles = tiled(tf.constant(sample_images), (2, 3)).numpy()
     assert tiles.shape == (2, 9, 2, 3, 1)
-    np.testing.assert_array_equal(tiles[1, 5], pictures[1, 2:4, 6:9])
-    np.testing.assert_array_equal(tiles[0, 6], pictures[0, 4:6, 0:3])
+    np.testing.assert_array_equal(tiles[1, 5], sample_images[1, 2:4, 6:9])
+    np.testing.assert_array_equal(tiles[0, 6], sample_images[0, 4:6, 0:3])
 
 
 def test_tiles_go_through_the_encoders_own_layers():
@@ -85,7 +85,7 @@ def test_tiles_go_through_the_encoders_own_layers():
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
-def test_pirl_weighs_picture_and_jigsaw(weight):
+def test_pirl_weighs_image_and_jigsaw(weight):
     method, batch = instdis("pirl", weight=weight), batch_of(views=2)
     memory = method.memory.numpy().astype(np.float64)
     found = unit(method.head(method.classifier(batch.views[0])["embedding"]).numpy().astype(np.float64))
@@ -97,7 +97,7 @@ def test_pirl_weighs_picture_and_jigsaw(weight):
     method.train_step(batch_of(step=1, views=2))
 
 
-def test_one_view_is_watched_beside_the_picture():
+def test_one_view_is_watched_beside_the_image():
     method, source = instdis(), tiny_source(24, SHAPE)
     watched = method.monitors(source, source, [lambda images, seed: images[:, :, ::-1]])
     here, turned = (method.classifier(images / np.float32(255))["embedding"] for images in (source.images, source.images[:, :, ::-1]))

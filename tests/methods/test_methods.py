@@ -98,7 +98,7 @@ def test_randomness_is_a_function_of_seed_and_step(name, network, source):
 
 
 @pytest.mark.parametrize("name", AUXILIARY)
-def test_perturbed_pictures_do_not_move_batch_statistics(name, network, source):
+def test_perturbed_images_do_not_move_batch_statistics(name, network, source):
     batch = next(batches(source(), 1))
     plain, method = build("cross_entropy", network()), build(name, network(), weight=1.0)
     plain.train_step(batch)
@@ -238,7 +238,7 @@ def test_fcl_terms_are_the_papers(network, source):
     np.testing.assert_allclose(terms["feature_contrastive"], 2.0 * expected, rtol=1e-5)
 
 
-def test_fcl_drops_the_negative_of_a_picture_without_utility(network, source):
+def test_fcl_drops_the_negative_of_a_image_without_utility(network, source):
     batch = next(batches(source(), 1))
     method, weights_seen = build("fcl", network(), minimum_utility=1e9), []
     method.contrast = lambda a, p, n, w: weights_seen.append(w) or losses.feature_contrastive(a, p, n, 0.1, w)

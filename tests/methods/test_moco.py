@@ -105,7 +105,7 @@ def test_groups_have_statistics_of_their_own_and_keys_are_shuffled():
             alone = method.query_encoder(tf.gather(batch.views[0], part), training=True)[1]
             np.testing.assert_allclose(tf.gather(shuffled, part), alone, atol=1e-5)
     method.check_batch(6)
-    with pytest.raises(ValueError, match="share equally. Received: 5 pictures"):
+    with pytest.raises(ValueError, match="share equally. Received: 5 images"):
         method.check_batch(5)
 
 
@@ -120,7 +120,7 @@ def test_checkpoints_hold_queue_and_key_encoder(tmp_path):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
-def test_it_learns_what_tells_pictures_apart():
+def test_it_learns_what_tells_images_apart():
     method = build("moco", tiny_network(), queue=24, momentum=0.9)
     method.optimizer.learning_rate = 0.03
     step, noise = tf.function(method.train_step), np.random.RandomState(0)

@@ -74,9 +74,9 @@ def test_every_stage_is_drawn_and_one_at_a_time(network, batch):
     seen = []
     for step in range(12):
         share, partner = drawn(method, step)
-        picture = batch.views[0].numpy()
-        at_0 = method.classifier(share * picture + (1 - share) * picture[partner])["logits"].numpy()
-        features = pieces[1](pieces[0](picture)).numpy()
+        sample_image = batch.views[0].numpy()
+        at_0 = method.classifier(share * sample_image + (1 - share) * sample_image[partner])["logits"].numpy()
+        features = pieces[1](pieces[0](sample_image)).numpy()
         at_1 = pieces[2](share * features + (1 - share) * features[partner])["logits"].numpy()
         logits = method.loss_terms(at_step(batch, step, views=1), training=True)[1].numpy()
         seen.append([np.allclose(logits, expected, rtol=1e-4, atol=1e-5) for expected in (at_0, at_1)])
@@ -114,7 +114,7 @@ def test_official_noise_differs_between_views_in_level_and_spares_values(network
     assert np.corrcoef(deviations[:, 0], deviations[:, 1])[0, 1] < 0.5
 
 
-def test_one_picture_is_mixed_with_itself(network, batch):
+def test_one_image_is_mixed_with_itself(network, batch):
     alone = data.Batch((batch.views[0][:1],), batch.labels[:1], batch.step[:1])
     for name, options in (("noisymix", {"noise": "none", "jsd_weight": 0.0}), ("cutmix", {})):
         method = methods.METHODS[name](network(batch_norm=False), **options)
@@ -174,10 +174,10 @@ def test_cutmix_pastes_the_partners_box_and_mixes_labels_by_its_area(network, ba
     seen = []
     method.encode = lambda images, training: seen.append(images) or {"logits": tf.one_hot(batch.labels, CLASSES) * 9.0}
     terms, logits = method.loss_terms(at_step(batch, 4, views=1), training=True)
-    picture, partner = batch.views[0].numpy(), drawn(method, 4)[1]
-    changed = (seen[0].numpy() != picture)[np.arange(N) != partner].any(axis=0)
+    sample_image, partner = batch.views[0].numpy(), drawn(method, 4)[1]
+    changed = (seen[0].numpy() != sample_image)[np.arange(N) != partner].any(axis=0)
     assert 0 < changed.mean() < 1
-    np.testing.assert_array_equal(seen[0], np.where(changed, picture[partner], picture))
+    np.testing.assert_array_equal(seen[0], np.where(changed, sample_image[partner], sample_image))
     labels, log, kept = batch.labels.numpy(), np.log(softmax(logits.numpy())), 1 - changed.mean()
     expected = -(kept * log[np.arange(N), labels] + (1 - kept) * log[np.arange(N), labels[partner]])
     np.testing.assert_allclose(terms["cross_entropy"], expected, rtol=1e-4)

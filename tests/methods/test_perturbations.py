@@ -42,7 +42,7 @@ def test_what_stands_in_for_nth_element_chooses_the_same(scores, k):
 
 
 def touched(scores, k, sigma=0.5, seed=SEED):
-    """What `perturb` adds for the positive and for the negative, [N, D] each, to pictures of zeros."""
+    """What `perturb` adds for the positive and for the negative, [N, D] each, to images of zeros."""
     images = tf.zeros([len(scores), *SHAPE])
     low, high = fcl.perturb(images, tf.reshape(scores, images.shape), k, sigma, seed)
     return low.numpy().reshape(scores.shape), high.numpy().reshape(scores.shape)
@@ -63,7 +63,7 @@ def test_perturb_touches_exactly_the_k_lowest_and_the_k_highest(scores, k):
 
 
 @pytest.mark.parametrize("k, overlap", [(SIZE // 2, 0), (SIZE // 2 + 7, 14), (SIZE, SIZE)])
-def test_the_two_sets_overlap_by_what_2k_exceeds_the_picture(k, overlap):
+def test_the_two_sets_overlap_by_what_2k_exceeds_the_image(k, overlap):
     low, high = touched(SCORES["distinct"], k)
     np.testing.assert_array_equal(((low != 0) & (high != 0)).sum(axis=1), overlap)
 

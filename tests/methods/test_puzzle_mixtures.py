@@ -13,12 +13,12 @@ from tf_robust.methods import puzzle_masks, puzzlemix
 SIZE = 16
 
 
-def pictures(count=6, channels=3, height=SIZE, width=SIZE, seed=0):
+def sample_images(count=6, channels=3, height=SIZE, width=SIZE, seed=0):
     return np.random.RandomState(seed).rand(count, height, width, channels).astype(np.float32)
 
 
 def energies(labellings, unary, below, right):
-    """Of many labellings [M, R, C] of one picture: [M]."""
+    """Of many labellings [M, R, C] of one image: [M]."""
     rows, columns, labels = unary.shape
     total = unary[np.arange(rows)[:, None], np.arange(columns), labellings].sum(axis=(1, 2))
     total += (below * (np.diff(labellings, axis=1) / (labels - 1)) ** 2).sum(axis=(1, 2))
@@ -44,7 +44,7 @@ def test_masks_are_the_best_of_all(rows, columns, labels, strength):
     assert len(np.unique(found)) == labels
 
 
-def test_pictures_are_cut_alike_together_and_alone():
+def test_images_are_cut_alike_together_and_alone():
     random = np.random.RandomState(0)
     costs = random.rand(300, 2, 3, 3), 0.1 * random.rand(300, 1, 3), 0.1 * random.rand(300, 2, 2)
     costs = [cost * 10.0 ** random.randint(-6, 6, size=[300] + [1] * (cost.ndim - 1)) for cost in costs]
@@ -63,13 +63,13 @@ def test_of_equal_labels_the_lowest():
 
 
 def scene(step=0, count=4, gamma=0.5, share=0.3, labels=2, neighbourhood=2, rows=4):
-    """What a mask is made from: a method, pictures, saliency of blocks, partners, share."""
+    """What a mask is made from: a method, images, saliency of blocks, partners, share."""
     random = np.random.RandomState(step)
     network = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten()])
     method = puzzlemix.PuzzleMix(network, gamma=gamma, labels=labels, neighbourhood=neighbourhood, block_counts=(rows,))
     salient = random.gamma(0.5, size=(count, rows, rows)).astype(np.float32)
     salient /= salient.sum(axis=(1, 2), keepdims=True)
-    return method, pictures(count, seed=step), salient, random.permutation(count), share
+    return method, sample_images(count, seed=step), salient, random.permutation(count), share
 
 
 def papers_cost(mask, own, other, salient, others_salient, share, gamma, size):
@@ -207,7 +207,7 @@ def test_nothing_moves_where_all_is_shown_or_nothing(level):
 
 
 def test_rearranged_moves_blocks():
-    images = pictures(3, height=8, width=12)
+    images = sample_images(3, height=8, width=12)
     sources = np.array([np.random.RandomState(i).permutation(6) for i in range(3)])
     moved = puzzlemix.rearranged(tf.constant(images), sources, 2, 3).numpy()
     for i, place in itertools.product(range(3), range(6)):
@@ -224,7 +224,7 @@ def test_mix_is_the_loop(count, transport, transport_size, size):
     height, width = size
     network = keras.Sequential([keras.Input((height, width, 3)), keras.layers.Flatten()])
     method = puzzlemix.PuzzleMix(network, transport=transport, transport_size=transport_size, transport_epsilon=0.01)
-    images, partner, share = pictures(6, height=height, width=width), np.random.RandomState(0).permutation(6), 0.4
+    images, partner, share = sample_images(6, height=height, width=width), np.random.RandomState(0).permutation(6), 0.4
     saliency = np.random.RandomState(1).gamma(0.3, size=(6, height, width)).astype(np.float32)
     mixed, kept = method.mix(tf.constant(images), saliency, partner, share, count)
     salient = puzzlemix.block_shares(saliency, count, count)
@@ -237,11 +237,11 @@ def test_mix_is_the_loop(count, transport, transport_size, size):
     for i, p in enumerate(partner):
         shown = np.kron(mask[i], np.ones([grid[0] // count, grid[1] // count]))
         parts = []
-        for picture, weights in ((i, shown), (p, 1 - shown)):
-            fine = saliency[picture].reshape(grid[0], moving[0], grid[1], moving[1]).mean(axis=(1, 3))
+        for sample_image, weights in ((i, shown), (p, 1 - shown)):
+            fine = saliency[sample_image].reshape(grid[0], moving[0], grid[1], moving[1]).mean(axis=(1, 3))
             sources = puzzle_masks.optimal_sources((fine / fine.sum())[None], weights[None], 0.01)[0]
             sources = sources if transport else np.arange(grid[0] * grid[1])
-            parts.append([images[picture, r * moving[0]:(r + 1) * moving[0], c * moving[1]:(c + 1) * moving[1]]
+            parts.append([images[sample_image, r * moving[0]:(r + 1) * moving[0], c * moving[1]:(c + 1) * moving[1]]
                           for r, c in (divmod(s, grid[1]) for s in sources)])
         for place in range(grid[0] * grid[1]):
             r, c = divmod(place, grid[1])

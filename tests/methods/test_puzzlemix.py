@@ -22,19 +22,19 @@ def batch_of(source, step=0, count=12):
 
 
 def test_saliency_is_the_gradient(network, source):
-    """Against central differences, in inference mode: without the other pictures of the batch."""
+    """Against central differences, in inference mode: without the other images of the batch."""
     model, batch = network(shape=(16, 16, 2)), batch_of(source(shape=(16, 16, 2)))
     images, labels = batch.views[0].numpy(), batch.labels.numpy()
     found = puzzlemix.PuzzleMix(model).saliency(batch.views[0], batch.labels).numpy()
-    for picture, row, column in ((0, 3, 4), (5, 8, 11), (11, 1, 1)):
+    for sample_image, row, column in ((0, 3, 4), (5, 8, 11), (11, 1, 1)):
         slopes = []
         for channel in range(2):
-            moved = np.repeat(images[picture][None], 2, axis=0)
+            moved = np.repeat(images[sample_image][None], 2, axis=0)
             moved[:, row, column, channel] += [0.01, -0.01]
             logits = model(moved, training=False)["logits"].numpy().astype(np.float64)
-            loss = np.log(np.exp(logits).sum(axis=1)) - logits[:, labels[picture]]
+            loss = np.log(np.exp(logits).sum(axis=1)) - logits[:, labels[sample_image]]
             slopes.append((loss[0] - loss[1]) / 0.02)
-        assert found[picture, row, column] == pytest.approx(np.sqrt(np.mean(np.square(slopes))), rel=0.01)
+        assert found[sample_image, row, column] == pytest.approx(np.sqrt(np.mean(np.square(slopes))), rel=0.01)
 
 
 def test_saliency_leaves_batch_norm_alone(network, source):
@@ -53,7 +53,7 @@ def test_shares_of_blocks_sum_to_one_and_without_saliency_all_are_equal():
     np.testing.assert_allclose(shares[1], np.array(blocks) / saliency[1].sum(), rtol=1e-5)
 
 
-def test_loss_is_to_both_labels_by_what_each_picture_shows(network, source):
+def test_loss_is_to_both_labels_by_what_each_image_shows(network, source):
     batch, method = batch_of(source()), build(network(batch_norm=False), block_counts=(4,))
     terms, logits = method.loss_terms(batch, training=True)
     images, partner = batch.views[0], mixing.partners(method.random_seed(batch.step[0], 0), 12).numpy()
@@ -97,7 +97,7 @@ def test_steps_are_a_function_of_seed_and_step(network, source):
     assert (first != trained(1)).any() and (first != trained(0, 1)).any()
 
 
-def test_a_picture_alone_is_mixed_with_itself(network, source):
+def test_a_image_alone_is_mixed_with_itself(network, source):
     logs = build(network()).train_step(batch_of(source(), count=1))
     assert np.isfinite(float(logs["total"]))
 

@@ -18,7 +18,7 @@ WHOLE = ("cross_entropy", "input_gradient", "simclr", "moco", "instdis", "linear
 
 
 def exact(images, seed):
-    """Pictures in float64, so that their gradients are too."""
+    """Images in float64, so that their gradients are too."""
     return tf.cast(images, tf.float64)
 
 
@@ -74,7 +74,7 @@ def grouped_fit(method, batches, monkeypatch):
             gradients.append([value.numpy() for value in found])
             moved.append([value.numpy() - old for value, old in zip(statistics, before)])
         for variable, old, *steps in zip(method.non_trainable_variables, before, *moved):
-            variable.assign(old + sum(steps))  # each half moves the memories of its own pictures
+            variable.assign(old + sum(steps))  # each half moves the memories of its own images
         for variable, *both in zip(method.trainable_variables, *gradients):
             variable.assign_sub(0.125 * np.mean(both, axis=0))
 

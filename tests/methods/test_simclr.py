@@ -28,7 +28,7 @@ def batch_of(count=3, shape=SHAPE):
 
 
 def smooth(**options):
-    """A method without batch norm, so that a picture's projection depends on the picture alone."""
+    """A method without batch norm, so that an image's projection depends on the image alone."""
     method = build("simclr", tiny_network(SHAPE, batch_norm=False), **options)
     method.heads = [heads.projection(8, 2, 5, "projection", batch_norm=False)]
     method.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
@@ -68,14 +68,14 @@ def squared_gradients(projected, views):
     step, squares = 1e-2, 0.0
     here = [projected(view) for view in views]
     for number, view in enumerate(views):
-        for picture, image in enumerate(view.numpy()):
+        for sample_image, image in enumerate(view.numpy()):
             steps = step * np.eye(image.size, dtype=np.float32).reshape(-1, *image.shape)
             values = []
             for moved in (projected(image + steps), projected(image - steps)):
                 losses = []
                 for vector in moved:
                     pair = [there.copy() for there in here]
-                    pair[number][picture] = vector
+                    pair[number][sample_image] = vector
                     losses.append(nt_xent(*pair, 0.5))
                 values.append(np.array(losses))
             squares += np.sum(((values[0] - values[1]) / (2 * step)) ** 2)
@@ -182,7 +182,7 @@ def test_weight_decay_leaves_out_biases_batch_norm_and_the_monitor():
     assert decayed == {"stage_1/kernel", embedding.kernel.path, "projection_1/dense_1/kernel", "projection_1/dense_2/kernel"}
 
 
-def test_it_learns_what_tells_pictures_apart():
+def test_it_learns_what_tells_images_apart():
     method = build("simclr", tiny_network(), temperature=0.2)
     method.optimizer.learning_rate = 0.03
     step, noise = tf.function(method.train_step), np.random.RandomState(0)

@@ -193,7 +193,7 @@ def test_any_keras_backbone_is_a_start(name):
     backbone = keras.Sequential([keras.Input(SHAPE), keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization()], name="backbone")
     images = np.random.RandomState(0).rand(2, *SHAPE).astype(np.float32)
     expected = backbone((images - 0.4) / 0.2).numpy().mean(axis=(1, 2))
-    method = build(name, models.around(backbone, 3, mean=0.4, std=0.2))
+    method = build(name, models.from_backbone(backbone, 3, mean=0.4, std=0.2))
     np.testing.assert_allclose(method.classifier(images)["embedding"], expected, atol=1e-5)
     for batch in batches(tiny_source(), 2):
         logs = method.train_step(batch)
@@ -205,7 +205,7 @@ def test_a_backbone_of_keras_cv_is_a_start_that_similarity_keeps():
     backbone = keras_cv.models.ResNetV2Backbone(
         stackwise_filters=[4, 8], stackwise_blocks=[2, 2], stackwise_strides=[1, 2], include_rescaling=False, input_shape=SHAPE)
     images = np.random.RandomState(0).rand(2, *SHAPE).astype(np.float32)
-    method = build("similarity", models.around(backbone, 3, mean=0.4, std=0.2))
+    method = build("similarity", models.from_backbone(backbone, 3, mean=0.4, std=0.2))
     expected = backbone((images - 0.4) / 0.2, training=False).numpy().mean(axis=(1, 2))
     for encoder in (lambda x: method.classifier(x)["embedding"], method.frozen_encoder):
         np.testing.assert_allclose(encoder(images), expected, atol=1e-5)

@@ -31,14 +31,14 @@ def built():
     return build
 
 
-def pictures(shape, count=2):
+def sample_images(shape, count=2):
     return np.random.RandomState(0).rand(count, *shape).astype(np.float32)
 
 
 @names
 def test_the_logits_are_a_dense_layer_on_the_embedding(built, name):
     model = built(name)
-    outputs = model(pictures(SHAPES[name]))
+    outputs = model(sample_images(SHAPES[name]))
     assert set(outputs) == {"logits", "embedding"}
     assert outputs["logits"].shape == (2, CLASSES) and outputs["embedding"].shape == (2, WIDTHS[name])
     kernel, bias = model.get_layer("logits").get_weights()
@@ -55,7 +55,7 @@ def test_the_input_is_normalized_first(built, name):
 @pytest.mark.parametrize("name", ["lenet", "resnet8"])
 def test_normalization_subtracts_the_mean_and_divides_by_the_deviation(name):
     model = models.MODELS[name](SHAPES[name], CLASSES, mean=0.3, std=0.2)
-    images = pictures(SHAPES[name])
+    images = sample_images(SHAPES[name])
     np.testing.assert_allclose(model.get_layer("normalization")(images), (images - 0.3) / 0.2, rtol=1e-4, atol=1e-5)
 
 
@@ -95,7 +95,7 @@ def wide_resnet_weights(widening, classes):
 
 @names
 def test_stages_are_the_model_in_pieces(built, name):
-    model, images = built(name), pictures(SHAPES[name])
+    model, images = built(name), sample_images(SHAPES[name])
     pieces = models.stages(model)
     assert len(pieces) == STAGES.get(name, 3) + 2
     x = images
@@ -131,7 +131,7 @@ def test_preact_shortcuts_carry_what_is_activated(built):
     convolutions = [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2D)]
     for layer in convolutions[1:5]:  # stage 1: two blocks of two
         layer.set_weights([0 * w for w in layer.get_weights()])
-    images = pictures((16, 16, 3))
+    images = sample_images((16, 16, 3))
     stem = keras.Model(model.input, convolutions[0].output)(images)
     stage_1 = keras.Model(model.input, model.get_layer("stage_1").output)(images)
     np.testing.assert_allclose(stage_1, np.maximum(stem, 0) / (1 + 1e-5), rtol=1e-3, atol=1e-4)
@@ -140,10 +140,10 @@ def test_preact_shortcuts_carry_what_is_activated(built):
 def test_strided_convolutions_are_padded_on_all_sides_as_in_pytorch():
     images = keras.Input((5, 5, 1))
     model = keras.Model(images, convolution(images, 1, 3, 2, initializer="ones"))
-    picture = np.arange(25, dtype=np.float32).reshape(1, 5, 5, 1)
-    padded = np.pad(picture[0, ..., 0], 1)
+    sample_image = np.arange(25, dtype=np.float32).reshape(1, 5, 5, 1)
+    padded = np.pad(sample_image[0, ..., 0], 1)
     expected = [[padded[r:r + 3, c:c + 3].sum() for c in (0, 2, 4)] for r in (0, 2, 4)]
-    np.testing.assert_allclose(model(picture)[0, ..., 0], expected)
+    np.testing.assert_allclose(model(sample_image)[0, ..., 0], expected)
 
 
 @pytest.mark.parametrize("name", ["preact_resnet18", "wide_resnet28_2"])
@@ -196,7 +196,7 @@ def backbone_of(*output_shapes, size=4):
 
 @pytest.mark.parametrize("shape, axes", [([48], ()), ([16, 3], 1), ([8, 6], 1), ([4, 4, 3], (1, 2))])
 def test_the_embedding_of_a_backbone_is_the_mean_of_its_tokens_or_feature_maps(shape, axes):
-    model, images = models.around(backbone_of(shape), CLASSES, mean=0.4, std=0.2), pictures((4, 4, 3))
+    model, images = models.from_backbone(backbone_of(shape), CLASSES, mean=0.4, std=0.2), sample_images((4, 4, 3))
     outputs = model(images)
     expected = ((images - 0.4) / 0.2).reshape(2, *shape).mean(axis=axes)
     np.testing.assert_allclose(outputs["embedding"], expected, atol=1e-5)
@@ -208,7 +208,7 @@ def test_the_embedding_of_a_backbone_is_the_mean_of_its_tokens_or_feature_maps(s
     (lambda: backbone_of([-1, 3], size=None), "of known size.*Try: construct")])
 def test_backbones_of_other_ranks_are_refused(backbone, message):
     with pytest.raises(ValueError, match=message):
-        models.around(backbone(), CLASSES)
+        models.from_backbone(backbone(), CLASSES)
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_names():
@@ -216,12 +216,12 @@ def test_an_unknown_model_is_refused_with_the_nearest_names():
         models.build("resnet51", (32, 32, 3), CLASSES)
 
 
-def test_small_pictures_are_resized_inside_a_model_made_for_large_ones(tmp_path):
+def test_small_images_are_resized_inside_a_model_made_for_large_ones(tmp_path):
     """As TensorFlow's own bilinear resizing before the model without it, forwards and backwards."""
     model, plain = (models.build("resnet50", (side, side, 3), CLASSES, resize=resize) for side, resize in ((8, 64), (64, 0)))
     models.write_weights(plain, str(tmp_path))
     models.start(model, str(tmp_path), head=True)
-    images = tf.constant(pictures((8, 8, 3)))
+    images = tf.constant(sample_images((8, 8, 3)))
     gradients, found = [], []
     for network, first in ((model, tf.identity), (plain, lambda x: tf.image.resize(x, (64, 64)))):
         with tf.GradientTape() as tape:
@@ -234,12 +234,12 @@ def test_small_pictures_are_resized_inside_a_model_made_for_large_ones(tmp_path)
     assert models.stages(model)[0](images).shape == (2, 64, 64, 3)
 
 
-def test_grey_pictures_are_three_equal_channels_to_a_network_in_colour(tmp_path):
+def test_gray_images_are_three_equal_channels_to_a_network_in_color(tmp_path):
     model, plain = models.build("resnet8", (10, 9, 1), CLASSES, resize=16), models.build("resnet8", (16, 16, 3), CLASSES)
     models.write_weights(plain, str(tmp_path))
     models.start(model, str(tmp_path), head=True)
-    grey = pictures((10, 9, 1))
-    np.testing.assert_allclose(model(grey)["logits"], plain(tf.image.resize(grey.repeat(3, axis=3), (16, 16)))["logits"], atol=1e-5)
+    gray = sample_images((10, 9, 1))
+    np.testing.assert_allclose(model(gray)["logits"], plain(tf.image.resize(gray.repeat(3, axis=3), (16, 16)))["logits"], atol=1e-5)
 
 
 @pytest.mark.parametrize("shape, side", [((40, 37, 3), 16), ((12, 40, 3), 16), ((16, 16, 3), 16)])
@@ -248,7 +248,7 @@ def test_images_of_any_size_are_resized_inside_a_model_with_antialiasing(shape, 
     model, plain = models.build("resnet8", shape, CLASSES, resize=side), models.build("resnet8", (side, side, 3), CLASSES)
     models.write_weights(plain, str(tmp_path))
     models.start(model, str(tmp_path), head=True)
-    images = tf.constant(pictures(shape))
+    images = tf.constant(sample_images(shape))
     resized = tf.image.resize(images, (side, side), antialias=True)
     by_pillow = np.stack([np.stack([np.asarray(Image.fromarray(channel).resize((side, side), Image.Resampling.BILINEAR))
                                     for channel in np.moveaxis(image, 2, 0)], axis=2) for image in images.numpy()])
@@ -276,7 +276,7 @@ def test_a_penalty_on_the_gradient_of_the_images_reaches_the_weights_through_the
     keras.utils.set_random_seed(0)
     inputs, x = models.heads.normalized_input((16, 16, 3), 0.5, 0.5, 8, "smooth", resize=side)
     x = keras.layers.Flatten()(keras.layers.Conv2D(4, 3, activation="softplus", name="convolution")(x))
-    model, images = keras.Model(inputs, keras.layers.Dense(3, activation="tanh")(x)), tf.constant(pictures((16, 16, 3)))
+    model, images = keras.Model(inputs, keras.layers.Dense(3, activation="tanh")(x)), tf.constant(sample_images((16, 16, 3)))
 
     def slope():
         with tf.GradientTape() as tape:
@@ -302,7 +302,7 @@ def test_what_cannot_be_resized_is_said(name, resize, message):
 
 
 @pytest.mark.parametrize("name, side", [("lenet", 15), ("resnet8", 7), ("resnet50_v2", 31)])
-def test_pictures_that_are_too_small_are_refused(name, side):
+def test_images_that_are_too_small_are_refused(name, side):
     with pytest.raises(ValueError, match=f"at least .* for {name}. Received: {side}x40"):
         models.build(name, (side, 40, 3), CLASSES)
 

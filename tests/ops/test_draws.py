@@ -1,4 +1,4 @@
-"""Numbers that belong to a picture, whatever batch it comes in, and are as random as they should be."""
+"""Numbers that belong to an image, whatever batch it comes in, and are as random as they should be."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_very_large_indices():
     np.testing.assert_array_equal(Draws(0, [far, far + 1]).uniform([7])[1], Draws(0, [far + 1]).uniform([7])[0])
 
 
-def test_no_pictures():
+def test_no_images():
     assert Draws(0, np.zeros([0], np.int64)).normal((4, 4)).shape == (0, 4, 4)
 
 
@@ -78,7 +78,7 @@ def test_a_seed_of_two_numbers_is_another_stream():
     np.testing.assert_array_equal(one, Draws(np.array([1, 2]), np.arange(3)).uniform((50,)))
 
 
-def test_a_number_stands_for_the_first_so_many_pictures():
+def test_a_number_stands_for_the_first_so_many_images():
     for shape in ((), (3,), (5, 7)):
         np.testing.assert_array_equal(Draws(2, tf.constant(6), "x").uniform(shape), Draws(2, np.arange(6), "x").uniform(shape))
     assert Draws(2, 0).normal((4,)).shape == (0, 4)

@@ -10,7 +10,7 @@ SHAPES = {"wide": (13, 20, 3), "gray": (9, 7, 1), "long": (70, 37, 3), "line": (
 shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
 
-def pictures(shape, count=2):
+def sample_images(shape, count=2):
     """float32 [count, H, W, C] in [-1, 2): filters take any range."""
     return RANDOM.uniform(-1, 2, size=(count, *shape)).astype(np.float32)
 
@@ -27,13 +27,13 @@ def scipy_gaussian(images, sigma, **options):
 @pytest.mark.parametrize("mode", ["nearest", "reflect"])
 @pytest.mark.parametrize("sigma", [0.24, 0.4, 1, 2.5, 6])  # 0.24: the radius is 1 by rounding only
 def test_gaussian_blur_equals_scipy(shape, sigma, mode):
-    images = pictures(shape)
+    images = sample_images(shape)
     assert_near(filters.gaussian_blur(images, sigma, mode=mode), scipy_gaussian(images, sigma, mode=mode, truncate=4))
 
 
 @pytest.mark.parametrize("truncate", [3, 6.0, 7])
 def test_gaussian_blur_ends_where_it_is_told(truncate):
-    images = pictures((40, 30, 1))
+    images = sample_images((40, 30, 1))
     for sigma in (0.9, np.full(2, 0.9)):
         ours = filters.gaussian_blur(images, sigma, truncate=truncate)
         assert_near(ours, scipy_gaussian(images, 0.9, mode="nearest", truncate=truncate))
@@ -41,9 +41,9 @@ def test_gaussian_blur_ends_where_it_is_told(truncate):
 
 @shapes
 @pytest.mark.parametrize("mode", ["nearest", "reflect"])
-def test_gaussian_blur_with_a_deviation_for_each_picture(shape, mode):
+def test_gaussian_blur_with_a_deviation_for_each_image(shape, mode):
     sigmas = np.array([0.0, 0.05, 0.4, 1.7, 5.0], np.float32)
-    images = pictures(shape, 5)
+    images = sample_images(shape, 5)
     expected = [image if sigma == 0 else scipy_gaussian(image[None], sigma, mode=mode)[0]
                 for image, sigma in zip(images, sigmas)]
     for given in (sigmas, list(sigmas), tf.constant(sigmas)):
@@ -51,15 +51,15 @@ def test_gaussian_blur_with_a_deviation_for_each_picture(shape, mode):
     assert_near(filters.gaussian_blur(images, tf.constant(1.7), mode=mode), scipy_gaussian(images, 1.7, mode=mode))
 
 
-def test_gaussian_blur_of_deviation_0_is_the_picture():
-    images = pictures((6, 5, 3))
+def test_gaussian_blur_of_deviation_0_is_the_image():
+    images = sample_images((6, 5, 3))
     for sigma in (0, 0.0, 0.1, [0.0, 0.1]):  # 0.1: a radius of 0
         np.testing.assert_array_equal(filters.gaussian_blur(images, sigma), images)
 
 
 def test_gaussian_blur_refuses_other_borders():
     with pytest.raises(ValueError, match="Expected mode 'nearest' or 'reflect'. Received: 'mirror'"):
-        filters.gaussian_blur(pictures((6, 5, 3)), 1.0, mode="mirror")
+        filters.gaussian_blur(sample_images((6, 5, 3)), 1.0, mode="mirror")
 
 
 @shapes
@@ -67,14 +67,14 @@ def test_separable_multiplies_both_sides(shape):
     rows, columns = (RANDOM.randn(side, side) * (abs(np.subtract.outer(range(side), range(side)) - 2) < 5)
                      for side in shape[:2])
     rows[3:4] = 0
-    images = pictures(shape)
+    images = sample_images(shape)
     assert_near(filters.separable(images, rows, columns), np.einsum("ih,nhwc,jw->nijc", rows, images, columns), 3e-5)
 
 
 @shapes
 @pytest.mark.parametrize("sides", [(3, 3), (1, 5), (7, 5), (9, 9), (3, 21), (15, 15)], ids=str)
 def test_correlate_equals_scipy(shape, sides):
-    images, kernel = pictures(shape), RANDOM.uniform(-1, 1, size=sides) / 10  # no symmetry that would hide a flip
+    images, kernel = sample_images(shape), RANDOM.uniform(-1, 1, size=sides) / 10  # no symmetry that would hide a flip
     expected = scipy.ndimage.correlate(images.astype(float), kernel[None, :, :, None], mode="mirror")
     assert_near(filters.correlate(images, kernel), expected, 3e-5)
 
@@ -99,7 +99,7 @@ def each_pixel_by_itself(image, radius, sigma, angle):
 @pytest.mark.parametrize("radius, sigma", [(6, 1), (4.5, 2.5), (15, 8), (0, 1)])
 def test_motion_blur_equals_each_pixel_by_itself(shape, radius, sigma):
     angles = np.array([0, 17.3, 45, 80.1, 90, 133, 180, 200.5, -12.25, -45, -90, -100.7, -133, 271], np.float32)
-    images = pictures(shape, len(angles))
+    images = sample_images(shape, len(angles))
     expected = [each_pixel_by_itself(image, radius, sigma, angle) for image, angle in zip(images, angles)]
     assert_near(filters.motion_blur(images, radius, sigma, angles), expected, 5e-5)
 
@@ -134,8 +134,8 @@ FILTERS = {
 
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("shape", [(32, 32, 3), (45, 40, 1), (100, 70, 3)], ids=str)
-def test_a_picture_is_filtered_alike_alone_and_in_a_batch(name, shape):
-    images, indices = tf.constant(pictures(shape, 21)), tf.range(21)
+def test_a_image_is_filtered_alike_alone_and_in_a_batch(name, shape):
+    images, indices = tf.constant(sample_images(shape, 21)), tf.range(21)
     together = FILTERS[name](images, indices)
     specs = [tf.TensorSpec([None, *shape]), tf.TensorSpec([None], tf.int32)]
     traced = tf.function(FILTERS[name], input_signature=specs)

@@ -9,7 +9,7 @@ def test_uint8_becomes_a_share_of_255():
     np.testing.assert_allclose(image_ops.to_float(np.array([0, 51, 255], np.uint8)), [0.0, 0.2, 1.0])
 
 
-def test_crop_at_cuts_each_picture_at_its_own_place():
+def test_crop_at_cuts_each_image_at_its_own_place():
     images = np.random.RandomState(0).rand(3, 7, 6, 2)
     tops, lefts = np.array([0, 3, 2]), np.array([2, 0, 1])
     expected = [image[top:top + 4, left:left + 3] for image, top, left in zip(images, tops, lefts)]
@@ -18,7 +18,7 @@ def test_crop_at_cuts_each_picture_at_its_own_place():
 
 @pytest.fixture(scope="module")
 def windows():
-    """Height, width, whether mirrored, top and left of 300 random crops of a 30x40 picture."""
+    """Height, width, whether mirrored, top and left of 300 random crops of a 30x40 image."""
     rows, columns = np.meshgrid(np.arange(30.0), np.arange(40.0), indexing="ij")
     places = tf.constant(np.stack([rows, columns], axis=-1), tf.float32)  # a pixel says where it is
     crops = tf.map_fn(lambda i: image_ops.random_resized_crop_flip(places, 100, 100, tf.stack([i, 5])), tf.range(300),
@@ -36,7 +36,7 @@ def test_random_windows_cover_8_to_100_percent_with_moderate_aspect(windows):
     assert 0.69 < aspect.min() < 0.8 and 1.25 < aspect.max() < 1.45
 
 
-def test_random_windows_are_whole_pixels_inside_the_picture(windows):
+def test_random_windows_are_whole_pixels_inside_the_image(windows):
     height, width, _, top, left = windows
     np.testing.assert_allclose([height, width, top, left], np.round([height, width, top, left]), atol=0.01)
     np.testing.assert_allclose([top.min(), left.min()], [0, 0], atol=0.01)
@@ -47,7 +47,7 @@ def test_half_of_the_random_windows_are_mirrored(windows):
     assert 120 < windows[2].sum() < 180
 
 
-def test_a_picture_that_no_window_fits_is_taken_whole():
+def test_a_image_that_no_window_fits_is_taken_whole():
     narrow = tf.random.stateless_uniform([200, 2, 3], [0, 0], 0, 255)
     whole = image_ops.resize(narrow, 8, 8)
     crops = [image_ops.random_resized_crop_flip(narrow, 8, 8, tf.constant([seed, 0])) for seed in range(20)]

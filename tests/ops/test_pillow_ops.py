@@ -11,26 +11,26 @@ from tf_robust.ops.pillow_ops import OPERATIONS
 
 
 def affine(coefficients):
-    """(picture, amount) -> Pillow's affine transform with `coefficients(amount)`."""
-    return lambda picture, amount: picture.transform(
-        picture.size, PIL.Image.Transform.AFFINE, coefficients(amount), resample=PIL.Image.Resampling.BILINEAR)
+    """(image, amount) -> Pillow's affine transform with `coefficients(amount)`."""
+    return lambda sample_image, amount: sample_image.transform(
+        sample_image.size, PIL.Image.Transform.AFFINE, coefficients(amount), resample=PIL.Image.Resampling.BILINEAR)
 
 
 PILLOW = {
-    "autocontrast": lambda picture, _: ImageOps.autocontrast(picture),
-    "equalize": lambda picture, _: ImageOps.equalize(picture),
-    "posterize": lambda picture, bits: ImageOps.posterize(picture, int(bits)),
-    "rotate": lambda picture, degrees: picture.rotate(degrees, resample=PIL.Image.Resampling.BILINEAR),
-    "solarize": lambda picture, threshold: ImageOps.solarize(picture, int(threshold)),
+    "autocontrast": lambda sample_image, _: ImageOps.autocontrast(sample_image),
+    "equalize": lambda sample_image, _: ImageOps.equalize(sample_image),
+    "posterize": lambda sample_image, bits: ImageOps.posterize(sample_image, int(bits)),
+    "rotate": lambda sample_image, degrees: sample_image.rotate(degrees, resample=PIL.Image.Resampling.BILINEAR),
+    "solarize": lambda sample_image, threshold: ImageOps.solarize(sample_image, int(threshold)),
     "shear_x": affine(lambda slope: (1, slope, 0, 0, 1, 0)),
     "shear_y": affine(lambda slope: (1, 0, 0, slope, 1, 0)),
     "translate_x": affine(lambda pixels: (1, 0, pixels, 0, 1, 0)),
     "translate_y": affine(lambda pixels: (1, 0, 0, 0, 1, pixels)),
-    "color": lambda picture, factor: ImageEnhance.Color(picture).enhance(factor),
-    "contrast": lambda picture, factor: ImageEnhance.Contrast(picture).enhance(factor),
-    "brightness": lambda picture, factor: ImageEnhance.Brightness(picture).enhance(factor),
-    "sharpness": lambda picture, factor: ImageEnhance.Sharpness(picture).enhance(factor),
-    "invert": lambda picture, _: ImageOps.invert(picture),
+    "color": lambda sample_image, factor: ImageEnhance.Color(sample_image).enhance(factor),
+    "contrast": lambda sample_image, factor: ImageEnhance.Contrast(sample_image).enhance(factor),
+    "brightness": lambda sample_image, factor: ImageEnhance.Brightness(sample_image).enhance(factor),
+    "sharpness": lambda sample_image, factor: ImageEnhance.Sharpness(sample_image).enhance(factor),
+    "invert": lambda sample_image, _: ImageOps.invert(sample_image),
 }
 TABLES = ("autocontrast", "equalize", "posterize", "solarize", "invert")  # integer look-ups: exact
 ENHANCERS = ("color", "contrast", "brightness", "sharpness")
@@ -43,15 +43,15 @@ shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 def by_pillow(name, image, amount):
     """[H, W, C] of whole numbers 0..255, C = 1 or 3, and Pillow's argument -> the same."""
     levels = np.asarray(image).astype(np.uint8)
-    picture = PIL.Image.fromarray(levels[..., 0] if levels.shape[-1] == 1 else levels)
-    return np.asarray(PILLOW[name](picture, float(amount)), np.float32).reshape(levels.shape)
+    sample_image = PIL.Image.fromarray(levels[..., 0] if levels.shape[-1] == 1 else levels)
+    return np.asarray(PILLOW[name](sample_image, float(amount)), np.float32).reshape(levels.shape)
 
 
 def all_by_pillow(name, images, amounts):
     return np.stack([by_pillow(name, image, amount) for image, amount in zip(images, amounts)])
 
 
-def pictures(shape, seed=0):
+def sample_images(shape, seed=0):
     """Noise, smooth, dark, pale, flat, of two and of five levels, black and white: float32 [12, *shape]."""
     random = np.random.RandomState(seed)
     noise = random.randint(0, 256, size=(3, *shape))
@@ -81,8 +81,8 @@ def amounts_of(name, shape):
 
 
 def cases(name, shape):
-    """Every picture with every amount: images [M, *shape], amounts [M]."""
-    images, amounts = pictures(shape), amounts_of(name, shape)
+    """Every image with every amount: images [M, *shape], amounts [M]."""
+    images, amounts = sample_images(shape), amounts_of(name, shape)
     return np.repeat(images, len(amounts), axis=0), np.tile(amounts, len(images))
 
 
@@ -115,7 +115,7 @@ def test_equals_pillow(name, shape):
 
 @operations
 @pytest.mark.parametrize("shape", TINY, ids=str)
-def test_equals_pillow_on_tiny_pictures(name, shape):
+def test_equals_pillow_on_tiny_images(name, shape):
     images, amounts = cases(name, shape)
     apart = np.abs(apply(name, images, amounts) - all_by_pillow(name, images, amounts))
     assert (apart <= (name not in TABLES)).mean() >= (1 if name in TABLES + ENHANCERS else 0.99)
@@ -125,7 +125,7 @@ def test_equals_pillow_on_tiny_pictures(name, shape):
 @shapes
 def test_translation_by_whole_pixels_is_exact(name, shape):
     pixels = np.arange(-max(shape) - 1, max(shape) + 2)
-    images = pictures(shape)[pixels % 12]
+    images = sample_images(shape)[pixels % 12]
     np.testing.assert_array_equal(apply(name, images, pixels), all_by_pillow(name, images, pixels))
 
 
@@ -134,7 +134,7 @@ def test_translation_by_whole_pixels_is_exact(name, shape):
     ("translate_x", 0), ("translate_y", 0), *((enhancer, 1) for enhancer in ENHANCERS)])
 @shapes
 def test_some_amounts_do_nothing(name, nothing, shape):
-    images = pictures(shape)
+    images = sample_images(shape)
     np.testing.assert_array_equal(apply(name, images, np.full(len(images), nothing)), images)
 
 
@@ -149,7 +149,7 @@ def test_signs_and_directions():
 @pytest.mark.parametrize("ignored", [-3.0, 0.0, 7.5])
 @pytest.mark.parametrize("name", ["autocontrast", "equalize", "invert"])
 def test_amounts_without_meaning_are_ignored(name, ignored):
-    images = pictures((17, 23, 3))
+    images = sample_images((17, 23, 3))
     amounts = np.full(len(images), ignored)
     np.testing.assert_array_equal(apply(name, images, amounts), all_by_pillow(name, images, amounts))
 
@@ -172,14 +172,14 @@ def test_equalize_is_exact_for_uneven_histograms():
 
 
 def shuffled(name, shape, count=24):
-    """Some of the cases, so that each picture has an amount of its own."""
+    """Some of the cases, so that each image has an amount of its own."""
     images, amounts = cases(name, shape)
     chosen = np.random.RandomState(4).choice(len(images), min(count, len(images)), replace=False)
     return images[chosen], amounts[chosen]
 
 
 @operations
-def test_a_picture_in_a_batch_is_the_picture_alone(name):
+def test_a_image_in_a_batch_is_the_image_alone(name):
     images, amounts = shuffled(name, (17, 23, 3))
     alone = [apply(name, image[None], amount[None])[0] for image, amount in zip(images, amounts)]
     np.testing.assert_array_equal(apply(name, images, amounts), alone)
@@ -187,7 +187,7 @@ def test_a_picture_in_a_batch_is_the_picture_alone(name):
 
 @operations
 @pytest.mark.parametrize("shape", [(32, 32, 3), (17, 23, 1)], ids=str)
-def test_a_graph_does_what_eager_code_does_with_any_number_of_pictures(name, shape):
+def test_a_graph_does_what_eager_code_does_with_any_number_of_images(name, shape):
     images, amounts = shuffled(name, shape)
     traced = tf.function(OPERATIONS[name], input_signature=[tf.TensorSpec([None, *shape]), tf.TensorSpec([None])])
     for count in (0, 1, len(images)):

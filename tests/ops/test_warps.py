@@ -8,12 +8,12 @@ from tf_robust.ops import warps
 modes = pytest.mark.parametrize("mode", warps.MODES)
 
 
-def pictures(*shape):
+def sample_images(*shape):
     return np.random.RandomState(0).rand(*shape).astype(np.float32)
 
 
 def places(count, shape, height, width, reach=3.0):
-    """Rows and columns in and around a picture: between pixels, on pixels, on borders and up to `reach` sides away."""
+    """Rows and columns in and around an image: between pixels, on pixels, on borders and up to `reach` sides away."""
     random = np.random.RandomState(1)
     found = []
     for side in (height, width):
@@ -35,7 +35,7 @@ def sampled(images, rows, columns, mode):
 @pytest.mark.parametrize("shape", [(2, 7, 7, 3), (3, 9, 5, 1), (2, 4, 30, 2), (2, 1, 6, 3), (2, 5, 1, 3), (1, 2, 2, 1),
                                    (1, 1, 1, 3)], ids=str)
 def test_bilinear_equals_scipy(shape, mode):
-    images = pictures(*shape)
+    images = sample_images(*shape)
     rows, columns = places(shape[0], (11, 13), *shape[1:3])
     result = warps.bilinear(images, rows, columns, mode)
     assert result.dtype == tf.float32 and result.shape == (shape[0], 11, 13, shape[3])
@@ -43,15 +43,15 @@ def test_bilinear_equals_scipy(shape, mode):
 
 
 @modes
-def test_bilinear_at_the_pixels_is_the_picture(mode):
-    images = pictures(4, 6, 9, 3)
+def test_bilinear_at_the_pixels_is_the_image(mode):
+    images = sample_images(4, 6, 9, 3)
     rows, columns = (np.broadcast_to(place, [4, 6, 9]).astype(np.float32) for place in np.mgrid[:6, :9])
     np.testing.assert_allclose(warps.bilinear(images, rows, columns, mode), images, atol=1e-7)
 
 
 @modes
-def test_bilinear_takes_any_number_of_pictures_in_a_graph(mode):
-    images, (rows, columns) = pictures(3, 5, 8, 3), places(3, (4, 4), 5, 8)
+def test_bilinear_takes_any_number_of_images_in_a_graph(mode):
+    images, (rows, columns) = sample_images(3, 5, 8, 3), places(3, (4, 4), 5, 8)
     traced = tf.function(lambda *inputs: warps.bilinear(*inputs, mode), input_signature=[
         tf.TensorSpec([None, 5, 8, 3]), tf.TensorSpec([None, 4, 4]), tf.TensorSpec([None, 4, 4])])
     for count in (0, 1, 3):
@@ -61,7 +61,7 @@ def test_bilinear_takes_any_number_of_pictures_in_a_graph(mode):
 
 def test_bilinear_refuses_an_unknown_mode():
     with pytest.raises(ValueError, match="Expected mode in .*mirror.* Received: 'wrap'"):
-        warps.bilinear(pictures(1, 2, 2, 1), np.zeros([1, 1, 1]), np.zeros([1, 1, 1]), "wrap")
+        warps.bilinear(sample_images(1, 2, 2, 1), np.zeros([1, 1, 1]), np.zeros([1, 1, 1]), "wrap")
 
 
 def test_affine_places_are_the_matrix_times_column_row_and_one():

@@ -24,6 +24,6 @@ def three_seeds(evaluate):
             evaluate("xe", 2, {"bal": 0.91, "un": 0.45}), evaluate("fcl", 2, {"bal": 0.91, "un": 0.70})]
 
 
-def is_picture(path):
-    picture = np.asarray(Image.open(path).convert("L"))
-    return min(picture.shape) > 60 and picture.std() > 5
+def is_image(path):
+    sample_image = np.asarray(Image.open(path).convert("L"))
+    return min(sample_image.shape) > 60 and sample_image.std() > 5

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.report.conftest import is_picture
+from tests.report.conftest import is_image
 from tf_robust.report import calibration
 
 RANDOM = np.random.RandomState(0)
@@ -23,8 +23,8 @@ def values(chart):
 
 @pytest.mark.parametrize("names", [["many"], list(MODELS)])
 @both
-def test_pictures(tmp_path, draw, names):
-    assert is_picture(draw({name: MODELS[name] for name in names}).save(str(tmp_path / "made")))
+def test_images(tmp_path, draw, names):
+    assert is_image(draw({name: MODELS[name] for name in names}).save(str(tmp_path / "made")))
 
 
 def test_the_diagram_shows_every_bin():

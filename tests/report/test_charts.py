@@ -1,11 +1,11 @@
-"""Charts: what stands in them, and that each becomes a picture."""
+"""Charts: what stands in them, and that each becomes an image."""
 
 import json
 
 import numpy as np
 import pytest
 
-from tests.report.conftest import is_picture
+from tests.report.conftest import is_image
 from tf_robust import report
 from tf_robust.experiments import figures
 from tf_robust.report import charts, tables, vega
@@ -27,14 +27,14 @@ def table(evaluate):
     return tables.aggregate(runs, {"xe": {"clean": [0.93, None]}})
 
 
-def test_every_chart_becomes_a_picture_and_holds_nothing_that_json_does_not(table, three_seeds, tmp_path):
+def test_every_chart_becomes_a_image_and_holds_nothing_that_json_does_not(table, three_seeds, tmp_path):
     drawn = [*charts.of_table(table, three_seeds), charts.training_curves({"xe": {"loss": [2.0, 1.0]}}),
              charts.class_histogram({"train": [5, 3]}, ["a", "b"]),
              report.attack_curves({"xe": {"pgd_l2": [0.0, 0.5, np.inf]}, "fcl": {"pgd_l2": [np.inf] * 3}})]
     assert [chart.name for chart in drawn] == ["comparison", "pareto", "groups", "severities", "corruptions", "flips", "cost",
                                                "training", "classes", "attacks"]
     for chart in drawn:
-        assert is_picture(chart.save(str(tmp_path))), chart.name
+        assert is_image(chart.save(str(tmp_path))), chart.name
         assert "<" not in chart.embedded() and json.loads(chart.embedded())["config"]
 
 
@@ -79,7 +79,7 @@ def test_severities_are_means_over_the_corruptions_that_all_have(table, evaluate
     assert by["xe", 2] == pytest.approx(0.2)
 
 
-def test_curves_of_distances_rise_by_one_picture_a_distance():
+def test_curves_of_distances_rise_by_one_image_a_distance():
     panel, = report.attack_curves({"xe": {"pgd_l2": [0.3, 0.0, np.inf, 0.1]}}).spec["concat"]
     assert [(v["size"], v["misclassified"]) for v in panel["data"]["values"]] == [(0.0, 0.25), (0.0, 0.25), (0.1, 0.5), (0.3, 0.75)]
     assert panel["data"]["values"][0]["median"] == pytest.approx(0.2)
@@ -100,7 +100,7 @@ def test_rows_look_different_up_to_32():
     assert len(set(zip(*(map(str, looks[channel]["scale"]["range"]) for channel in ("color", "strokeDash"))))) == 32
 
 
-def test_what_a_page_decides_is_decided_for_a_picture_but_not_in_data():
+def test_what_a_page_decides_is_decided_for_a_image_but_not_in_data():
     part = {"width": "container", "mark": [{"color": "currentColor"}], "data": {"values": [{"row": "container"}]}}
     assert vega._alone(part) == {"width": 640, "mark": [{"color": "#1d2329"}], "data": {"values": [{"row": "container"}]}}
 

@@ -13,11 +13,11 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NORMALIZATION = "mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
 
 
-def pictures(shape=SHAPE, count=5, seed=0):
+def sample_images(shape=SHAPE, count=5, seed=0):
     return np.random.RandomState(seed).rand(count, *shape).astype(np.float32)
 
 
-WEIGHTS = pictures((CLASSES,), 8 * 8 * 3, seed=1) - np.float32(0.5)
+WEIGHTS = sample_images((CLASSES,), 8 * 8 * 3, seed=1) - np.float32(0.5)
 
 
 class Module(tf.Module):

@@ -27,7 +27,7 @@ np.savez(sys.argv[3], gradient=tape.gradient(loss, images), **outputs)
 """
 
 
-def pictures(count=5, seed=0):
+def sample_images(count=5, seed=0):
     return np.random.RandomState(seed).rand(count, 16, 16, 1).astype(np.float32)
 
 
@@ -40,13 +40,13 @@ def exported(network, tmp_path):
 
 def test_without_this_package_it_predicts_and_differentiates_alike(exported, tmp_path):
     model, path = exported
-    np.save(tmp_path / "in.npy", pictures())
+    np.save(tmp_path / "in.npy", sample_images())
     subprocess.run([sys.executable, "-c", SCRIPT, path, tmp_path / "in.npy", tmp_path / "out.npz"], check=True)
-    found, expected = np.load(tmp_path / "out.npz"), model(pictures())
+    found, expected = np.load(tmp_path / "out.npz"), model(sample_images())
     np.testing.assert_allclose(found["logits"], expected["logits"], atol=1e-5)
     np.testing.assert_allclose(found["embedding"], expected["embedding"], atol=1e-5)
     np.testing.assert_allclose(found["probabilities"].sum(axis=1), 1, atol=1e-6)
-    images = tf.constant(pictures())
+    images = tf.constant(sample_images())
     with tf.GradientTape() as tape:
         tape.watch(images)
         loss = tf.reduce_sum(model(images)["logits"][:, 0])
@@ -55,12 +55,12 @@ def test_without_this_package_it_predicts_and_differentiates_alike(exported, tmp
 
 def test_encoded_files_of_any_size(exported):
     model, path = exported
-    exact = (pictures(1)[0, :, :, 0] * 255).round().astype(np.uint8)
+    exact = (sample_images(1)[0, :, :, 0] * 255).round().astype(np.uint8)
     large = np.kron(exact, np.ones((3, 3), np.uint8))
     encoded = []
-    for picture, kind in ((exact, "PNG"), (large, "PNG"), (exact, "JPEG")):
+    for sample_image, kind in ((exact, "PNG"), (large, "PNG"), (exact, "JPEG")):
         file = io.BytesIO()
-        Image.fromarray(picture).save(file, kind)
+        Image.fromarray(sample_image).save(file, kind)
         encoded.append(file.getvalue())
     found = loading.load_classifier(path).loaded.signatures["serving_bytes"](encoded=tf.constant(encoded))["logits"].numpy()
     expected = model(exact[None, :, :, None] / np.float32(255))["logits"].numpy()[0]
@@ -71,8 +71,8 @@ def test_encoded_files_of_any_size(exported):
 def test_attribution_of_a_loaded_model_is_that_of_the_model(exported):
     model, path = exported
     labels = np.arange(5) % 3
-    np.testing.assert_allclose(attribution.contextual_utility(loading.load_classifier(path), pictures(), labels),
-                               attribution.contextual_utility(model, pictures(), labels), atol=1e-5)
+    np.testing.assert_allclose(attribution.contextual_utility(loading.load_classifier(path), sample_images(), labels),
+                               attribution.contextual_utility(model, sample_images(), labels), atol=1e-5)
 
 
 def test_card_is_kept_and_extended(exported):

@@ -1,4 +1,4 @@
-"""A loaded model gives what the original gives on pictures prepared by hand, and passes gradients on."""
+"""A loaded model gives what the original gives on images prepared by hand, and passes gradients on."""
 
 import shutil
 
@@ -9,9 +9,9 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.saved_models import loading_models
-from tests.saved_models.loading_models import CLASSES, MEAN, NORMALIZATION, SHAPE, STD, WEIGHTS, pictures, saved, spec
+from tests.saved_models.loading_models import CLASSES, MEAN, NORMALIZATION, SHAPE, STD, WEIGHTS, sample_images, saved, spec
 from tf_robust.saved_models import export, loading
-from tf_robust.saved_models.loading import Interface, load_classifier
+from tf_robust.saved_models.loading import ModelInterface, load_classifier
 from tf_robust.utils import hyperparameters
 
 plain = loading_models.plain  # the fixture
@@ -33,29 +33,29 @@ def softmax(scores):
     ("mean=0.5 std=0.25", lambda x: (x - 0.5) / 0.25),
     ("mean=0.1,0.2,0.3 std=0.5", lambda x: (x - (0.1, 0.2, 0.3)) / 0.5)])
 def test_input_range(plain, given, by_hand):
-    found = load_classifier(plain, Interface(input_range=given))(pictures())
-    expected = scores_by_hand(by_hand(pictures()))
+    found = load_classifier(plain, ModelInterface(input_range=given))(sample_images())
+    expected = scores_by_hand(by_hand(sample_images()))
     assert found.dtype == tf.float32
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name, factor", [("doubled", 2), ("any_channels", 1), ("any_shape", 1), ("any_size", 1)])
 def test_signatures(plain, name, factor):
-    classify = load_classifier(plain, Interface(signature=name))
-    np.testing.assert_allclose(classify(pictures()), factor * scores_by_hand(pictures()), rtol=1e-4, atol=1e-4)
+    classify = load_classifier(plain, ModelInterface(signature=name))
+    np.testing.assert_allclose(classify(sample_images()), factor * scores_by_hand(sample_images()), rtol=1e-4, atol=1e-4)
     assert repr(name) in classify.description
 
 
 def test_half_precision_comes_back_in_full(plain):
-    found = load_classifier(plain, Interface(signature="half"))(pictures())
+    found = load_classifier(plain, ModelInterface(signature="half"))(sample_images())
     assert found.dtype == tf.float32
-    np.testing.assert_allclose(found, scores_by_hand(pictures()), atol=0.05)
+    np.testing.assert_allclose(found, scores_by_hand(sample_images()), atol=0.05)
 
 
 @pytest.mark.parametrize("given", ["0,1", "0,255"])
 def test_uint8_is_rounded(plain, given):
-    classify = load_classifier(plain, Interface(signature="bytes", input_range=given))
-    images = pictures()
+    classify = load_classifier(plain, ModelInterface(signature="bytes", input_range=given))
+    images = sample_images()
     images[0, 0, 0] = (0.0, 1.0, 0.4999 / 255)
     np.testing.assert_allclose(classify(images), scores_by_hand(np.round(255 * images)), rtol=1e-4, atol=0.02)
     assert "uint8" in classify.description and "no gradients" in classify.description
@@ -68,8 +68,8 @@ def test_uint8_is_rounded(plain, given):
 
 @pytest.mark.parametrize("side", [5, 13])
 def test_resized_input(plain, side):
-    images = pictures((side, side, 3))
-    classify = load_classifier(plain, Interface(input_size=8, input_range="-1,1"))
+    images = sample_images((side, side, 3))
+    classify = load_classifier(plain, ModelInterface(input_size=8, input_range="-1,1"))
     resized = np.stack([np.stack([np.asarray(Image.fromarray(image[:, :, c], "F").resize((8, 8), Image.BILINEAR))
                                   for c in range(3)], axis=-1) for image in images])
     np.testing.assert_allclose(classify(images), scores_by_hand(2 * resized - 1), atol=1e-3)
@@ -77,14 +77,14 @@ def test_resized_input(plain, side):
 
 
 def test_probabilities_become_logits_whose_softmax_gives_them_back(plain):
-    classify = load_classifier(plain, Interface(signature="soft", outputs="probabilities"))
-    logits = classify(pictures()).numpy()
-    expected = softmax(scores_by_hand(pictures()))
+    classify = load_classifier(plain, ModelInterface(signature="soft", outputs="probabilities"))
+    logits = classify(sample_images()).numpy()
+    expected = softmax(scores_by_hand(sample_images()))
     np.testing.assert_allclose(logits, np.log(expected), atol=1e-4)
     np.testing.assert_allclose(softmax(logits.astype(np.float64)), expected, atol=1e-5)
     assert classify.check(logits) == ""
-    certain = load_classifier(plain, Interface(signature="soft", outputs="probabilities", input_range="0,255"))
-    np.testing.assert_allclose(certain(pictures()).numpy().min(), np.log(1e-12), rtol=1e-5)
+    certain = load_classifier(plain, ModelInterface(signature="soft", outputs="probabilities", input_range="0,255"))
+    np.testing.assert_allclose(certain(sample_images()).numpy().min(), np.log(1e-12), rtol=1e-5)
 
 
 def test_values_that_contradict_outputs_are_noticed(tmp_path):
@@ -92,60 +92,60 @@ def test_values_that_contradict_outputs_are_noticed(tmp_path):
         "serving_default": (lambda m, x: {"predictions": tf.nn.softmax(m.scores(x))}, spec(*SHAPE)),
         "scores": (lambda m, x: {"predictions": m.scores(x)}, spec(*SHAPE))})
     classify = load_classifier(path)
-    assert "pass --outputs=probabilities" in classify.check(classify(pictures()))
+    assert "pass --outputs=probabilities" in classify.check(classify(sample_images()))
     assert "pass --outputs=probabilities" in classify.check([[0.25, 0.25, 0.5], [0.0, 0.0, 1.0005]])
     for scores in ([[0.5, 0.5, 0.0], [0.0, -0.0005, 1.0]], [[0.5, 0.5, 0.0], [0.0, 0.0, 1.002]], np.zeros([0, 3])):
         assert classify.check(scores) == ""
-    scores = load_classifier(path, Interface(signature="scores"))
-    assert scores.check(scores(pictures())) == ""
-    wrong = load_classifier(path, Interface(signature="scores", outputs="probabilities"))
-    assert "pass --outputs=logits" in wrong.check(wrong(pictures()))
+    scores = load_classifier(path, ModelInterface(signature="scores"))
+    assert scores.check(scores(sample_images())) == ""
+    wrong = load_classifier(path, ModelInterface(signature="scores", outputs="probabilities"))
+    assert "pass --outputs=logits" in wrong.check(wrong(sample_images()))
 
 
 @pytest.mark.parametrize("kind", ["export", "save"])
 def test_keras_models(tmp_path, kind):
     keras.utils.set_random_seed(0)
-    images = keras.Input(SHAPE, name="pictures")
+    images = keras.Input(SHAPE, name="images")
     x = keras.layers.BatchNormalization()(keras.layers.Conv2D(3, 3, activation="silu")(images))
     x = keras.layers.Dense(CLASSES)(keras.layers.Dropout(0.5)(keras.layers.Flatten()(x)))
-    model = keras.Model({"pictures": images}, {"embedding": x + 1, "logits": x})
-    model({"pictures": pictures(seed=2)}, training=True)  # moves the batch statistics
+    model = keras.Model({"images": images}, {"embedding": x + 1, "logits": x})
+    model({"images": sample_images(seed=2)}, training=True)  # moves the batch statistics
     path = str(tmp_path / ("m" if kind == "export" else "m.keras"))
     model.export(path, verbose=False) if kind == "export" else model.save(path)
-    classify = load_classifier(path, Interface(input_range="-1,1"))
-    np.testing.assert_allclose(classify(pictures()), model({"pictures": 2 * pictures() - 1})["logits"], atol=1e-5)
+    classify = load_classifier(path, ModelInterface(input_range="-1,1"))
+    np.testing.assert_allclose(classify(sample_images()), model({"images": 2 * sample_images() - 1})["logits"], atol=1e-5)
     assert classify.num_classes == CLASSES and classify.input_shape.as_list() == [None, *SHAPE]
-    assert "pictures float32 [None, 8, 8, 3]" in classify.description
+    assert "images float32 [None, 8, 8, 3]" in classify.description
 
 
 def test_keras_file_of_a_sequential_model_that_takes_uint8(tmp_path):
     model = keras.Sequential([keras.Input(SHAPE, dtype="uint8"), keras.layers.Rescaling(1 / 255),
                               keras.layers.Flatten(), keras.layers.Dense(CLASSES, activation="softmax")])
     model.save(tmp_path / "m.keras")
-    classify = load_classifier(tmp_path / "m.keras", Interface(outputs="probabilities"))
-    expected = np.log(model(np.round(255 * pictures()).astype(np.uint8)))
-    np.testing.assert_allclose(classify(pictures()), expected, atol=1e-5)
+    classify = load_classifier(tmp_path / "m.keras", ModelInterface(outputs="probabilities"))
+    expected = np.log(model(np.round(255 * sample_images()).astype(np.uint8)))
+    np.testing.assert_allclose(classify(sample_images()), expected, atol=1e-5)
 
 
 def test_our_own_export_and_its_workdir(network, tmp_path):
     model, path = network(), str(tmp_path / "saved_model")
     export.export(model, path, {"method": "test"})
-    expected = model(pictures((16, 16, 1)))["logits"]
+    expected = model(sample_images((16, 16, 1)))["logits"]
     for given in (path, str(tmp_path)):
         classify = load_classifier(given)
-        np.testing.assert_allclose(classify(pictures((16, 16, 1))), expected, atol=1e-5)
+        np.testing.assert_allclose(classify(sample_images((16, 16, 1))), expected, atol=1e-5)
         assert classify.path == path and classify.card == {"method": "test"} and classify.num_classes == 3
         assert classify.input_shape.as_list() == [None, 16, 16, 1]
-    probable = load_classifier(path, Interface(outputs="probabilities"))(pictures((16, 16, 1)))
+    probable = load_classifier(path, ModelInterface(outputs="probabilities"))(sample_images((16, 16, 1)))
     np.testing.assert_allclose(probable, tf.nn.log_softmax(expected), atol=1e-4)
     with pytest.raises(ValueError, match="'serving_bytes' .* takes strings.*\n.*serving_default: images") as error:
-        load_classifier(path, Interface(signature="serving_bytes"))
+        load_classifier(path, ModelInterface(signature="serving_bytes"))
     assert str(error.value).endswith("Pass --signature=serving_default.")
 
 
 @pytest.mark.parametrize("interface, by_hand", [
-    (Interface(input_range="-1,1"), lambda gradient: 2 * gradient),
-    (Interface(input_range=NORMALIZATION), lambda gradient: gradient / STD)])
+    (ModelInterface(input_range="-1,1"), lambda gradient: 2 * gradient),
+    (ModelInterface(input_range=NORMALIZATION), lambda gradient: gradient / STD)])
 def test_gradients_flow_through_the_scaling_also_in_a_graph(plain, interface, by_hand):
     classify = load_classifier(plain, interface)
 
@@ -156,27 +156,27 @@ def test_gradients_flow_through_the_scaling_also_in_a_graph(plain, interface, by
             total = tf.reduce_sum(classify(images)[:, 2])
         return tape.gradient(total, images)
     expected = by_hand(WEIGHTS[:, 2].reshape(1, *SHAPE).repeat(5, axis=0))
-    np.testing.assert_allclose(gradient(pictures()), expected, rtol=1e-4)
+    np.testing.assert_allclose(gradient(sample_images()), expected, rtol=1e-4)
 
 
 def test_gradients_flow_through_resizing_and_the_logarithm(plain):
-    classify = load_classifier(plain, Interface(signature="soft", outputs="probabilities", input_size=8))
-    images = tf.constant(pictures((16, 16, 3)))
+    classify = load_classifier(plain, ModelInterface(signature="soft", outputs="probabilities", input_size=8))
+    images = tf.constant(sample_images((16, 16, 3)))
     with tf.GradientTape() as tape:
         tape.watch(images)
         total = tf.reduce_sum(classify(images)[:, 0])
-    gradient, step = tape.gradient(total, images).numpy(), pictures((16, 16, 3), seed=3) - 0.5
+    gradient, step = tape.gradient(total, images).numpy(), sample_images((16, 16, 3), seed=3) - 0.5
     shifted = [float(tf.reduce_sum(classify(images + sign * 0.01 * step)[:, 0])) for sign in (-1, 1)]
     np.testing.assert_allclose((gradient * step).sum(), (shifted[1] - shifted[0]) / 0.02, rtol=1e-2)
 
 
 def test_in_a_dataset(plain):
-    found = next(iter(tf.data.Dataset.from_tensors(pictures()).map(load_classifier(plain))))
-    np.testing.assert_allclose(found, scores_by_hand(pictures()), atol=1e-4)
+    found = next(iter(tf.data.Dataset.from_tensors(sample_images()).map(load_classifier(plain))))
+    np.testing.assert_allclose(found, scores_by_hand(sample_images()), atol=1e-4)
 
 
 def test_settings_make_flags():
-    found = hyperparameters.parameters(Interface)
+    found = hyperparameters.parameters(ModelInterface)
     assert list(found) == ["input_range", "outputs", "signature", "input_size"]
     assert all(parameter.help for parameter in found.values())
     assert found["outputs"].choices == loading.OUTPUTS and NORMALIZATION in found["input_range"].help

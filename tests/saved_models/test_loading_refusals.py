@@ -1,4 +1,4 @@
-"""What cannot be loaded is refused: models, interfaces and pictures that do not fit, and files that are damaged."""
+"""What cannot be loaded is refused: models, interfaces and images that do not fit, and files that are damaged."""
 
 import contextlib
 import os
@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from tests.saved_models import loading_models
-from tests.saved_models.loading_models import CLASSES, NORMALIZATION, SHAPE, pictures
-from tf_robust.saved_models.loading import Interface, load_classifier
+from tests.saved_models.loading_models import CLASSES, NORMALIZATION, SHAPE, sample_images
+from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
 plain = loading_models.plain  # the fixture
 
@@ -26,23 +26,23 @@ plain = loading_models.plain  # the fixture
     ("a_map", r"floats \[N, classes\].*y float32 .None, 8, 8, 3."), ("classes", "y int64 .None, 4.")])
 def test_signatures_that_do_not_fit_are_described(plain, name, message):
     with pytest.raises(ValueError, match=f"(?s)Expected .*{message}") as error:
-        load_classifier(plain, Interface(signature=name))
+        load_classifier(plain, ModelInterface(signature=name))
     assert "serving_default: x float32 [None, 8, 8, 3] -> scores float32 [None, 4]" in str(error.value)
 
 
 def test_a_misfit_names_the_signatures_that_fit(plain):
     with pytest.raises(ValueError, match="Pass --signature=") as error:
-        load_classifier(plain, Interface(signature="missing"))
+        load_classifier(plain, ModelInterface(signature="missing"))
     advice = str(error.value).rsplit("\n", 1)[1]
     assert "--signature=doubled" in advice and "--signature=flat" not in advice and "channels_first" not in advice
 
 
 @pytest.mark.parametrize("interface, message", [
-    (Interface(input_size=9), "8x8. Received: 9. Try: --image_size=8"),
-    (Interface(signature="wide", input_size=8), "8x16. Received: 8. Leave it out, and resize the images before"),
-    (Interface(input_range="mean=0.1,0.2 std=1"), "one number, or 3, in mean and std"),
-    (Interface(signature="bytes", input_range="-1,1"), "input_range 0,255 for a model that takes uint8"),
-    (Interface(signature="soft", outputs="logits"), "pass --outputs=probabilities")])
+    (ModelInterface(input_size=9), "8x8. Received: 9. Try: --image_size=8"),
+    (ModelInterface(signature="wide", input_size=8), "8x16. Received: 8. Leave it out, and resize the images before"),
+    (ModelInterface(input_range="mean=0.1,0.2 std=1"), "one number, or 3, in mean and std"),
+    (ModelInterface(signature="bytes", input_range="-1,1"), "input_range 0,255 for a model that takes uint8"),
+    (ModelInterface(signature="soft", outputs="logits"), "pass --outputs=probabilities")])
 def test_interfaces_that_do_not_fit(plain, interface, message):
     with pytest.raises(ValueError, match=message):
         load_classifier(plain, interface)
@@ -51,39 +51,39 @@ def test_interfaces_that_do_not_fit(plain, interface, message):
 @pytest.mark.parametrize("shape, message", [
     ((8, 8, 1), r"\[8, 8, 3\] .*\[8, 8, 1\]. Channels are neither repeated nor averaged"),
     ((5, 5, 3), r"\[5, 5, 3\]. Try: --image_size=8, which loads the data at the model's size")])
-def test_pictures_that_do_not_fit(plain, shape, message):
+def test_images_that_do_not_fit(plain, shape, message):
     with pytest.raises(ValueError, match=message):
-        load_classifier(plain)(pictures(shape))
+        load_classifier(plain)(sample_images(shape))
     with pytest.raises(ValueError, match=message):
-        load_classifier(plain).check_pictures(shape)
+        load_classifier(plain).check_images_match(shape)
 
 
-def test_pictures_that_do_not_fit_another_interface(plain):
+def test_images_that_do_not_fit_another_interface(plain):
     with pytest.raises(ValueError, match="Channels"):
-        load_classifier(plain, Interface(input_size=8))(pictures((5, 5, 1)))
-    three_means = Interface(signature="any_channels", input_range=NORMALIZATION)
+        load_classifier(plain, ModelInterface(input_size=8))(sample_images((5, 5, 1)))
+    three_means = ModelInterface(signature="any_channels", input_range=NORMALIZATION)
     with pytest.raises(ValueError, match=r"\[8, 8, 3\] .*\[8, 8, 1\]. Channels"):
-        load_classifier(plain, three_means)(pictures((8, 8, 1)))
-    with pytest.raises(ValueError, match="Convert the pictures"):
-        load_classifier(plain, Interface(signature="wide"))(pictures())
+        load_classifier(plain, three_means)(sample_images((8, 8, 1)))
+    with pytest.raises(ValueError, match="Convert the images"):
+        load_classifier(plain, ModelInterface(signature="wide"))(sample_images())
     with pytest.raises(ValueError, match="Received: uint8"):
-        load_classifier(plain)(pictures().astype(np.uint8))
-    with pytest.raises(ValueError, match="Convert the pictures"):
-        load_classifier(plain)(pictures()[0])
+        load_classifier(plain)(sample_images().astype(np.uint8))
+    with pytest.raises(ValueError, match="Convert the images"):
+        load_classifier(plain)(sample_images()[0])
 
 
 @pytest.mark.parametrize("text", ["", "1,0", "0", "0,1,2", "a,b", "0,nan", "-inf,1", "mean=0.5", "mean=0.5 std=0",
                                   "mean=123.7,116.3,103.5 std=58,57,57", "mean=0.1,0.2 std=1,1,1", "std=1 mean=0"])
 def test_ranges_that_are_none(text):
     with pytest.raises(ValueError, match="Expected input_range as LOW,HIGH.* or 'mean="):
-        Interface(input_range=text)
+        ModelInterface(input_range=text)
 
 
 def test_other_settings_that_are_none():
     with pytest.raises(ValueError, match="Did you mean 'probabilities'"):
-        Interface(outputs="probability")
+        ModelInterface(outputs="probability")
     with pytest.raises(ValueError, match="input_size >= 0"):
-        Interface(input_size=-1)
+        ModelInterface(input_size=-1)
 
 
 def test_what_is_not_there(plain, tmp_path):
@@ -139,7 +139,7 @@ def test_a_hostile_member_of_a_keras_file_writes_nothing_elsewhere(member, tmp_p
         archive.writestr(zipfile.ZipInfo(member.format(folder=tmp_path)), "here")
         archive.writestr("assets/kept.txt", "here")  # Keras unpacks assets
     with contextlib.suppress(ValueError):
-        load_classifier(path, Interface(outputs="logits"))
+        load_classifier(path, ModelInterface(outputs="logits"))
     assert list(tmp_path.rglob("outside.txt")) == []
 
 
@@ -162,7 +162,7 @@ class Subclassed(keras.Model):
 
 def test_a_keras_file_of_a_custom_class(tmp_path):
     model, path = Subclassed(), str(tmp_path / "m.keras")
-    expected = model(pictures())
+    expected = model(sample_images())
     model.save(path)
     with pytest.raises(ValueError, match="Could not locate class 'Subclassed'.*model.export"):
         load_classifier(path)
@@ -170,4 +170,4 @@ def test_a_keras_file_of_a_custom_class(tmp_path):
         with pytest.raises(ValueError, match="does not say what it takes.*model.export"):
             load_classifier(path)
     model.export(tmp_path / "m", verbose=False)
-    np.testing.assert_allclose(load_classifier(tmp_path / "m")(pictures()), expected, atol=1e-5)
+    np.testing.assert_allclose(load_classifier(tmp_path / "m")(sample_images()), expected, atol=1e-5)

@@ -81,15 +81,15 @@ def test_a_checkpoint_without_seconds_is_restored(network, tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """`folder:DIR` of 48 pictures of two sizes, whose class is a colour under noise."""
+    """`folder:DIR` of 48 images of two sizes, whose class is a color under noise."""
     random = np.random.RandomState(0)
     for i in range(48):
         label = ("red", "green", "blue")[i % 3]
         pixels = random.randint(0, 120, size=(20 + i % 2, 24, 3))
         pixels[..., i % 3] += 120
-        os.makedirs(tmp_path / "pictures" / "train" / label, exist_ok=True)
-        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "pictures" / "train" / label / f"{i}.png")
-    return f"folder:{tmp_path / 'pictures'}"
+        os.makedirs(tmp_path / "images" / "train" / label, exist_ok=True)
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "images" / "train" / label / f"{i}.png")
+    return f"folder:{tmp_path / 'sample_images'}"
 
 
 def test_resuming_on_cropped_and_augmented_files_changes_nothing(network, folder, tmp_path):

@@ -6,12 +6,12 @@ import pytest
 
 from tf_robust import corrupted_datasets, evaluation, methods
 from tf_robust.data.augment import VIEWS
-from tf_robust.experiments import config
+from tf_robust.experiments.config import TrainConfig
 from tf_robust.saved_models import loading
 from tf_robust.utils import hyperparameters
 
-TARGETS = {**methods.METHODS, **VIEWS, "settings": config.Settings, "measuring": evaluation.Measuring,
-           "interface": loading.Interface, "writing": corrupted_datasets.Writing}
+TARGETS = {**methods.METHODS, **VIEWS, "settings": TrainConfig, "measuring": evaluation.EvalConfig,
+           "interface": loading.ModelInterface, "writing": corrupted_datasets.WriterConfig}
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -20,13 +20,13 @@ names = [name for name in names if not name.endswith(("__main__", ".beam"))]  # 
 for name in names:
     importlib.import_module(name)
 from tf_robust.experiments import dry_run, workdir
-from tf_robust.evaluation.claims import Claims
+from tf_robust.evaluation.set_locks import SetLocks
 from tf_robust.utils import files
 from tf_robust.utils.locks import held
 folder = sys.argv[1]
 with workdir.claimed(folder, {}):
     files.write_json(f"{folder}/a.json", {"b": 1})
-    claims = Claims(f"{folder}/claims")
+    claims = SetLocks(f"{folder}/claims")
     with claims.taken("x") as taken, claims.writing(), held(f"{folder}/lock", wait=False):
         print(len(names), taken, files.read_json(f"{folder}/a.json"), dry_run._peak())
 """, str(tmp_path))

@@ -22,26 +22,26 @@ def clock(monkeypatch):
 
 def test_a_line_says_how_far_how_fast_and_how_long(clock):
     out = io.StringIO()
-    bar = progress.Progress(1000, "pictures", out)
+    bar = progress.Progress(1000, "images", out)
     clock[0] += 2.0
     bar.step(100, "fog 1")
-    assert out.getvalue() == "   10 %  fog 1  50 pictures/s  18 s left\n"
+    assert out.getvalue() == "   10 %  fog 1  50 images/s  18 s left\n"
 
 
 def test_what_is_no_terminal_gets_few_lines_and_the_last(clock):
     out = io.StringIO()
-    bar = progress.Progress(100, "pictures", out)
+    bar = progress.Progress(100, "images", out)
     for step in range(100):
         clock[0] += 1.0
         bar.step(1, f"step {step}")
     lines = out.getvalue().splitlines()
     assert [line.split("step ")[1].split()[0] for line in lines] == ["0", "30", "60", "90", "99"]
-    assert lines[-1] == "  100 %  step 99  1 pictures/s  took 2 min" and "\r" not in out.getvalue()
+    assert lines[-1] == "  100 %  step 99  1 images/s  took 2 min" and "\r" not in out.getvalue()
 
 
 def test_a_terminal_gets_one_line_that_moves(clock):
     out = Terminal()
-    bar = progress.Progress(3, "pictures", out)
+    bar = progress.Progress(3, "images", out)
     for _ in range(3):
         clock[0] += 1.0
         bar.step(1, "fog 1")

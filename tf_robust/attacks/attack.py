@@ -1,4 +1,4 @@
-"""What all attacks share: checks, batches, the compiled graph, and a loss's gradients by the pictures.
+"""What all attacks share: checks, batches, the compiled graph, and a loss's gradients by the images.
 
 A model is a differentiable callable from float32 [N, H, W, C] in [0, 1] to logits [N, classes] (or a dictionary with
 "logits"): a Keras model, a reloaded SavedModel, a function. Sizes of perturbations are in that pixel scale.
@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import data
-from tf_robust.attacks.goal import Goal
+from tf_robust.attacks.criterion import Criterion
 from tf_robust.models.outputs import checked_logits, output
 from tf_robust.ops import image_ops
 
@@ -17,31 +17,31 @@ class Attack:
     """Callable: (model, images, labels) -> attacked images. A subclass has `attacked`, graph code for one batch.
 
     Args:
-        seed: int; what is drawn for a picture depends on it and on the picture's index alone.
-        restarts: how often it is tried, with other draws; a picture on which it succeeded is not tried again.
-        batch_size: pictures at once, which bounds the memory.
-        spare_wrong: leave alone what the model gets wrong already (or what already is of the wanted class).
+        seed: int; what is drawn for an image depends on it and on the image's index alone.
+        restarts: how often it is tried, with other draws; an image on which it succeeded is not tried again.
+        batch_size: images at once, which bounds the memory.
+        skip_misclassified: leave alone what the model gets wrong already (or what already is of the wanted class).
     """
 
-    def __init__(self, *, seed=0, restarts=1, batch_size=256, spare_wrong=True):
+    def __init__(self, *, seed=0, restarts=1, batch_size=256, skip_misclassified=True):
         if batch_size < 1 or restarts < 1:
             raise ValueError(f"Expected batch_size >= 1 and restarts >= 1. Received: {batch_size}, {restarts}")
-        self.seed, self.restarts, self.batch_size, self.spare_wrong = seed, restarts, batch_size, spare_wrong
+        self.seed, self.restarts, self.batch_size, self.skip_misclassified = seed, restarts, batch_size, skip_misclassified
         self._compiled = (None, None)
 
     def check(self, shape):
-        """Raises ValueError if pictures of `shape` (H, W, C) cannot be attacked like this."""
+        """Raises ValueError if images of `shape` (H, W, C) cannot be attacked like this."""
 
-    def attacked(self, predict, images, goal, seed, indices):
+    def attacked(self, predict, images, criterion, seed, indices):
         """One batch, as graph code: float32 [N, H, W, C] -> the same, in [0, 1].
 
         Args:
-            predict: images -> logits. goal: `Goal`. seed: int64 [2], of this try; indices: int64 [N]; both for `Draws`.
+            predict: images -> logits. criterion: `Criterion`. seed: int64 [2], of this try; indices: int64 [N]; both for `Draws`.
         """
         raise NotImplementedError
 
     def __call__(self, model, images, labels, *, targets=None, indices=None):
-        """Attacks pictures.
+        """Attacks images.
 
         Args:
             model: as the module says; Keras models run in inference mode.
@@ -53,8 +53,8 @@ class Attack:
             tf.Tensor float32 [N, H, W, C] in [0, 1].
 
         Raises:
-            ValueError: pictures not finite or outside [0, 1]; labels or targets that the model does not have; a radius that
-                is negative or larger than the pictures allow; a model without gradients; logits that are not finite.
+            ValueError: images not finite or outside [0, 1]; labels or targets that the model does not have; a radius that
+                is negative or larger than the images allow; a model without gradients; logits that are not finite.
         """
         images, labels = image_ops.check_images(images), np.asarray(labels)
         self.check(images.shape[1:])
@@ -67,10 +67,10 @@ class Attack:
         for start in range(0, len(images), self.batch_size):
             part = np.arange(start, min(start + self.batch_size, len(images)))
             logits = checked_logits(output(model, tf.constant(images[part]), "logits"), labels[part],
-                                    "the pictures to attack")
+                                    "the images to attack")
             data.check_labels(wanted[part], logits.shape[1], "the targets of an attack")
-            reached = Goal(tf.constant(wanted[part]), targets is not None).reached(tf.constant(logits)).numpy()
-            left = part[~reached] if self.spare_wrong else part
+            reached = Criterion(tf.constant(wanted[part]), targets is not None).reached(tf.constant(logits)).numpy()
+            left = part[~reached] if self.skip_misclassified else part
             for attempt in range(self.restarts):
                 if len(left):
                     found[left], reached = self._tried(model, images[left], wanted[left], targets is not None, attempt,
@@ -79,14 +79,14 @@ class Attack:
         return tf.constant(found)
 
     def _tried(self, model, images, classes, targeted, attempt, indices):
-        """One attempt at some pictures: (attacked images, bool [N] whether it was the last that is needed)."""
+        """One attempt at some images: (attacked images, bool [N] whether it was the last that is needed)."""
         try:
             return self._graph(model, targeted)(images, classes, [self.seed, attempt], indices)
         except tf.errors.InvalidArgumentError as error:
             if _NOT_FINITE not in error.message:
                 raise
             raise ValueError(f"Expected finite logits from the model while {type(self).__name__} attacks it. Received NaN "
-                             f"or infinity, in a batch of {len(images)} pictures from index {indices[0]} on") from error
+                             f"or infinity, in a batch of {len(images)} images from index {indices[0]} on") from error
 
     def _graph(self, model, targeted):
         """(images, classes, seed, indices) -> (attacked images, reached), compiled for `model`; the last one is kept."""
@@ -96,9 +96,9 @@ class Attack:
 
             @tf.function(autograph=False)  # converting takes longer than tracing, and there is nothing to convert
             def batch(images, classes, seed, indices):
-                goal = Goal(classes, targeted)
-                found = self.attacked(predict, images, goal, seed, indices)
-                return found, goal.reached(predict(found)) if self.restarts > 1 else tf.zeros_like(classes, tf.bool)
+                criterion = Criterion(classes, targeted)
+                found = self.attacked(predict, images, criterion, seed, indices)
+                return found, criterion.reached(predict(found)) if self.restarts > 1 else tf.zeros_like(classes, tf.bool)
 
             def call(images, classes, seed, indices):
                 compiled = batch.get_concrete_function(
@@ -132,8 +132,8 @@ def loss_and_gradient(predict, images, loss):
         total = tf.reduce_sum(values)
     gradient = tape.gradient(total, images)
     if gradient is None:
-        raise ValueError("Expected a model that is differentiable by its pictures. Received one that no gradient flows "
-                         "through (pictures rounded to uint8, NumPy inside, or an argmax as output); the attack 'square' "
+        raise ValueError("Expected a model that is differentiable by its images. Received one that no gradient flows "
+                         "through (images rounded to uint8, NumPy inside, or an argmax as output); the attack 'square' "
                          "needs none")
     return values, gradient, logits
 

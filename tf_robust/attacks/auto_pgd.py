@@ -33,8 +33,8 @@ def checkpoints(steps):
     return sorted({-(-share * steps // 100) for share in shares})
 
 
-class _Climb(typing.NamedTuple):
-    """What is known of the M pictures that are worked on; pictures are [M, H, W, C], the rest [M]."""
+class _ApgdState(typing.NamedTuple):
+    """What is known of the M images that are worked on; images are [M, H, W, C], the rest [M]."""
     place: tf.Tensor  # int32, in the batch
     here: tf.Tensor
     before: tf.Tensor  # the point before `here`
@@ -53,7 +53,7 @@ class AutoProjectedGradientDescent(BallAttack):
 
     Args:
         steps: >= 1; the model is asked steps + 1 times, since the last point is judged too.
-        early_stop: leave a picture as it is once it is misclassified (or of the wanted class), and work on the others
+        early_stop: leave an image as it is once it is misclassified (or of the wanted class), and work on the others
             only. Of these, and of all if not, the point of the highest loss is returned.
     """
 
@@ -63,33 +63,33 @@ class AutoProjectedGradientDescent(BallAttack):
             raise ValueError(f"Expected steps >= 1 for {type(self).__name__}, the number of its steps. Received: {steps}")
         self.steps, self.early_stop = steps, early_stop
 
-    def attacked(self, predict, images, goal, seed, indices):
-        return self.climbed(predict, images, self.start(images, seed, indices, self.radius), goal)
+    def attacked(self, predict, images, criterion, seed, indices):
+        return self.ascend(predict, images, self.start(images, seed, indices, self.radius), criterion)
 
-    def climbed(self, predict, images, start, goal):
+    def ascend(self, predict, images, start, criterion):
         """The points found from `start`; all [N, H, W, C]."""
         periods = tf.constant(self._periods(), tf.float32)
 
-        def step(k, climb, found):
-            around, aim = tf.gather(images, climb.place), goal.at(climb.place)
-            loss, gradient, logits = self.gradient(predict, climb.here, aim)
-            climb = _with_best(climb, loss, gradient)
-            done = aim.reached(logits) if self.early_stop else tf.zeros_like(climb.halved)
+        def step(k, state, found):
+            around, aim = tf.gather(images, state.place), criterion.at(state.place)
+            loss, gradient, logits = self.gradient(predict, state.here, aim)
+            state = _with_best(state, loss, gradient)
+            done = aim.reached(logits) if self.early_stop else tf.zeros_like(state.halved)
             found = tf.tensor_scatter_nd_update(
-                found, climb.place[:, None], _rows(done, climb.here, climb.best))
-            climb, gradient = _checked(climb, loss, gradient, periods[k])
-            climb = self._moved(climb, gradient, around, tf.where(k == 0, 1.0, _SHARE))
-            return k + 1, _Climb(*(tf.boolean_mask(part, ~done) for part in climb)), found
+                found, state.place[:, None], _rows(done, state.here, state.best))
+            state, gradient = _checked(state, loss, gradient, periods[k])
+            state = self._moved(state, gradient, around, tf.where(k == 0, 1.0, _SHARE))
+            return k + 1, _ApgdState(*(tf.boolean_mask(part, ~done) for part in state)), found
         first = self._first(start)
-        shapes = _Climb(*(tf.TensorShape([None, *part.shape[1:]]) for part in first))
+        shapes = _ApgdState(*(tf.TensorShape([None, *part.shape[1:]]) for part in first))
         return tf.while_loop(
-            lambda k, climb, found: (k <= self.steps) & (tf.size(climb.place) > 0), step,
+            lambda k, state, found: (k <= self.steps) & (tf.size(state.place) > 0), step,
             (tf.constant(0), first, start), shape_invariants=(tf.TensorShape([]), shapes, start.shape))[2]
 
     def _first(self, start):
         count = tf.shape(start)[0]
         size, lowest = tf.fill([count], np.float32(_FIRST_SIZE * self.radius)), tf.fill([count], np.float32(-np.inf))
-        return _Climb(
+        return _ApgdState(
             place=tf.range(count), here=start, before=start, best=start, best_gradient=tf.zeros_like(start),
             best_loss=lowest, checked_loss=lowest, last_loss=-lowest, size=size, rises=tf.zeros([count]),
             halved=tf.zeros([count], tf.bool))
@@ -102,36 +102,36 @@ class AutoProjectedGradientDescent(BallAttack):
                 periods[now + 1] = now - last
         return periods
 
-    def _moved(self, climb, gradient, around, share):
-        aimed = self.inside(climb.here + _column(climb.size) * self.norm.steepest(gradient), around, self.radius)
-        moved = climb.here + share * (aimed - climb.here) + (1.0 - share) * (climb.here - climb.before)
-        return climb._replace(here=self.inside(moved, around, self.radius), before=climb.here)
+    def _moved(self, state, gradient, around, share):
+        aimed = self.inside(state.here + _column(state.size) * self.norm.steepest(gradient), around, self.radius)
+        moved = state.here + share * (aimed - state.here) + (1.0 - share) * (state.here - state.before)
+        return state._replace(here=self.inside(moved, around, self.radius), before=state.here)
 
 
-def _with_best(climb, loss, gradient):
-    better = loss > climb.best_loss
-    return climb._replace(best=_rows(better, climb.here, climb.best),
-                          best_gradient=_rows(better, gradient, climb.best_gradient),
-                          best_loss=tf.maximum(loss, climb.best_loss))
+def _with_best(state, loss, gradient):
+    better = loss > state.best_loss
+    return state._replace(best=_rows(better, state.here, state.best),
+                          best_gradient=_rows(better, gradient, state.best_gradient),
+                          best_loss=tf.maximum(loss, state.best_loss))
 
 
-def _checked(climb, loss, gradient, period):
+def _checked(state, loss, gradient, period):
     """After a checkpoint (period >= 0), halves sizes and goes back where that is due: (climb, gradient at `here`)."""
     checkpoint = period >= 0.0
-    stuck = ~climb.halved & (climb.best_loss == climb.checked_loss)
-    halve = checkpoint & ((climb.rises < _RISING * period) | stuck)
-    loss = tf.where(halve, climb.best_loss, loss)
-    rose = tf.cast(loss > climb.last_loss, tf.float32)  # the step that led here counts for the next checkpoint
-    climb = climb._replace(
-        here=_rows(halve, climb.best, climb.here), last_loss=loss,
-        size=tf.where(halve, climb.size / 2, climb.size),
-        rises=tf.where(checkpoint, 0.0, climb.rises) + rose, halved=tf.where(checkpoint, halve, climb.halved),
-        checked_loss=tf.where(checkpoint, climb.best_loss, climb.checked_loss))
-    return climb, _rows(halve, climb.best_gradient, gradient)
+    stuck = ~state.halved & (state.best_loss == state.checked_loss)
+    halve = checkpoint & ((state.rises < _RISING * period) | stuck)
+    loss = tf.where(halve, state.best_loss, loss)
+    rose = tf.cast(loss > state.last_loss, tf.float32)  # the step that led here counts for the next checkpoint
+    state = state._replace(
+        here=_rows(halve, state.best, state.here), last_loss=loss,
+        size=tf.where(halve, state.size / 2, state.size),
+        rises=tf.where(checkpoint, 0.0, state.rises) + rose, halved=tf.where(checkpoint, halve, state.halved),
+        checked_loss=tf.where(checkpoint, state.best_loss, state.checked_loss))
+    return state, _rows(halve, state.best_gradient, gradient)
 
 
 def _rows(mask, chosen, others):
-    """Pictures of the one where the mask [M] says so, else of the other; a broadcast `tf.where` takes far longer."""
+    """Images of the one where the mask [M] says so, else of the other; a broadcast `tf.where` takes far longer."""
     return tf.raw_ops.Select(condition=mask, x=chosen, y=others)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Attack
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent
-from tf_robust.attacks.goal import Goal
+from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.square import Square
 from tf_robust.models.outputs import output
 
@@ -19,10 +19,10 @@ class Ensemble(Attack):
 
     Where the model has too few classes for the ratio (less than 3, with targets 4), the margin takes its place.
 
-    A picture on which no member succeeded is returned as the point with the highest margin among the members'.
+    An image on which no member succeeded is returned as the point with the highest margin among the members'.
 
     Args:
-        norm: `linf` or `l2`. radius: largest size of a perturbation, >= 0. queries: of the model by Square, a picture,
+        norm: `linf` or `l2`. radius: largest size of a perturbation, >= 0. queries: of the model by Square, an image,
             after the first one, >= 1. Everything else holds for each member.
     """
 
@@ -63,6 +63,6 @@ class Ensemble(Attack):
         for start in range(0, len(images), self.batch_size):
             part = slice(start, start + self.batch_size)
             logits = tf.convert_to_tensor(output(model, tf.constant(images[part]), "logits"))
-            goal, classes = Goal(tf.constant(wanted[part], tf.int64), targeted), logits.shape[1]
-            margins[part], standing[part] = goal.margin(logits), ~goal.reached(logits).numpy()
+            criterion, classes = Criterion(tf.constant(wanted[part], tf.int64), targeted), logits.shape[1]
+            margins[part], standing[part] = criterion.margin(logits), ~criterion.reached(logits).numpy()
         return margins, standing, classes

@@ -1,10 +1,10 @@
-"""Attacks that follow the loss's gradient inside a ball around the picture: one step, or several with projections."""
+"""Attacks that follow the loss's gradient inside a ball around the image: one step, or several with projections."""
 
 import tensorflow as tf
 
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Attack, loss_and_gradient
-from tf_robust.attacks.goal import LOSSES
+from tf_robust.attacks.criterion import LOSSES
 from tf_robust.ops.draws import Draws
 from tf_robust.utils.errors import unknown
 
@@ -12,11 +12,11 @@ _SMALLEST = -16.0  # of a bisection: power of 2 of the largest radius
 
 
 class BallAttack(Attack):
-    """An attack inside the ball of size `radius` around each picture.
+    """An attack inside the ball of size `radius` around each image.
 
     Args:
         norm: `linf` or `l2`. radius: largest size of a perturbation, >= 0. loss: what is raised: cross_entropy, margin or
-            difference_of_logits_ratio (`Goal`).
+            difference_of_logits_ratio (`Criterion`).
     """
 
     def __init__(self, *, norm="linf", radius=8 / 255, loss="cross_entropy", **kwargs):
@@ -28,16 +28,16 @@ class BallAttack(Attack):
     def check(self, shape):
         norms.check_radius(self.radius, self.norm, shape)
 
-    def gradient(self, predict, images, goal):
+    def gradient(self, predict, images, criterion):
         """(loss [N], gradient [N, H, W, C], logits [N, C]) of the attack's loss at images."""
-        return loss_and_gradient(predict, images, getattr(goal, self.loss))
+        return loss_and_gradient(predict, images, getattr(criterion, self.loss))
 
     def inside(self, points, images, radius):
         """Points [N, H, W, C] brought into the balls around images and into [0, 1]. radius: a number or [N, 1, 1, 1]."""
         return tf.clip_by_value(images + self.norm.projected(points - images, radius), 0.0, 1.0)
 
     def start(self, images, seed, indices, radius):
-        """Uniform in the ball around each picture, cut off at [0, 1]."""
+        """Uniform in the ball around each image, cut off at [0, 1]."""
         drawn = self.norm.drawn(Draws(seed, indices, "start"), images.shape[1:])
         return tf.clip_by_value(images + radius * drawn, 0.0, 1.0)
 
@@ -48,8 +48,8 @@ class FastGradient(BallAttack):
     With `linf` the steepest direction is the gradient's sign, with `l2` the gradient over its length.
     """
 
-    def attacked(self, predict, images, goal, seed, indices):
-        _, gradient, _ = self.gradient(predict, images, goal)
+    def attacked(self, predict, images, criterion, seed, indices):
+        _, gradient, _ = self.gradient(predict, images, criterion)
         return self.inside(images + self.radius * self.norm.steepest(gradient), images, self.radius)
 
 
@@ -58,9 +58,9 @@ class ProjectedGradientDescent(BallAttack):
 
     Args:
         steps: >= 1. step_size: as a share of the radius; 0: 2.5 / steps, so that the ball's surface can be reached from any
-            start. random_start: from a uniform point of the ball, not from the picture.
-        early_stop: leave a picture as it is once it is misclassified (or of the wanted class), and work on the others only;
-            if not, every picture takes all steps, and the last point is returned.
+            start. random_start: from a uniform point of the ball, not from the image.
+        early_stop: leave an image as it is once it is misclassified (or of the wanted class), and work on the others only;
+            if not, every image takes all steps, and the last point is returned.
     """
 
     def __init__(self, *, steps=10, step_size=0.0, random_start=True, early_stop=True, **kwargs):
@@ -70,15 +70,15 @@ class ProjectedGradientDescent(BallAttack):
         self.steps, self.random_start, self.early_stop = steps, random_start, early_stop
         self.step_size = step_size or 2.5 / steps
 
-    def attacked(self, predict, images, goal, seed, indices):
+    def attacked(self, predict, images, criterion, seed, indices):
         start = self.start(images, seed, indices, self.radius) if self.random_start else images
-        return self.climbed(predict, images, start, goal, tf.fill([tf.shape(images)[0], 1, 1, 1], self.radius))
+        return self.ascend(predict, images, start, criterion, tf.fill([tf.shape(images)[0], 1, 1, 1], self.radius))
 
-    def climbed(self, predict, images, start, goal, radius):
-        """The points after the last step from `start`, all [N, H, W, C]. radius: of each picture's ball, [N, 1, 1, 1]."""
+    def ascend(self, predict, images, start, criterion, radius):
+        """The points after the last step from `start`, all [N, H, W, C]. radius: of each image's ball, [N, 1, 1, 1]."""
         def step(places, points):
             here, around, reach = (tf.gather(values, places) for values in (points, images, radius))
-            aim = goal.at(places)
+            aim = criterion.at(places)
             _, gradient, logits = self.gradient(predict, here, aim)
             moved = self.inside(here + self.step_size * reach * self.norm.steepest(gradient), around, reach)
             if self.early_stop:
@@ -91,12 +91,12 @@ class ProjectedGradientDescent(BallAttack):
         return points
 
 
-class BisectedDescent(Attack):
-    """A small perturbation by PGD: the least radius at which it succeeds, bisected on a logarithmic scale, a picture each.
+class MinimalPGD(Attack):
+    """A small perturbation by PGD: the least radius at which it succeeds, bisected on a logarithmic scale, an image each.
 
     From the largest radius that there is down to 2^-16 of it; ten rounds leave 1.1 % between the radius that succeeded and one
     that did not. The first round starts anywhere in the ball, each further one where the last ended, brought to its own radius.
-    A picture on which no radius succeeds is returned as it is.
+    An image on which no radius succeeds is returned as it is.
 
     Args:
         norm: `linf` or `l2`. rounds: of bisection, >= 1. steps: of PGD in each, on the margin: where classes are nearly equally
@@ -110,15 +110,15 @@ class BisectedDescent(Attack):
         self.norm, self.rounds = norms.norm(norm), rounds
         self.descent = ProjectedGradientDescent(norm=norm, steps=steps, loss="margin")
 
-    def attacked(self, predict, images, goal, seed, indices):
+    def attacked(self, predict, images, criterion, seed, indices):
         largest = self.norm.largest(images.shape[1:])
         zeros = tf.zeros([tf.shape(images)[0], 1, 1, 1])
 
         def one(number, low, high, last, here, best):
             middle = (low + high) / 2.0
             start = self.descent.inside(images + (here - images) * 2.0 ** (middle - last), images, largest * 2.0 ** middle)
-            found = self.descent.climbed(predict, images, start, goal, largest * 2.0 ** middle)
-            won = tf.reshape(goal.reached(predict(found)), [-1, 1, 1, 1])
+            found = self.descent.ascend(predict, images, start, criterion, largest * 2.0 ** middle)
+            won = tf.reshape(criterion.reached(predict(found)), [-1, 1, 1, 1])
             return (number + 1, tf.where(won, low, middle), tf.where(won, middle, high), middle, found,
                     tf.where(won, found, best))
         low, high = zeros + _SMALLEST, zeros

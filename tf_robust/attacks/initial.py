@@ -1,6 +1,6 @@
-"""Points that a model gets wrong, to start from: noise or blur that grows until it does, a climb, or another picture.
+"""Points that a model gets wrong, to start from: noise or blur that grows until it does, a climb, or another image.
 
-Pictures are float32 [N, H, W, C] in [0, 1]. What is drawn for a picture depends on (seed, its index) alone.
+Images are float32 [N, H, W, C] in [0, 1]. What is drawn for an image depends on (seed, its index) alone.
 """
 
 import math
@@ -17,7 +17,7 @@ _STRIDE = 10  # tries of the published code that are one here
 _LAST = 100.0  # normal noise that large has nearly all values at 0 or 1
 _TRIES = math.ceil(math.log(_LAST / _FIRST) / math.log(_GROWTH) / _STRIDE) + 1
 _HALVINGS = 10
-_STEPS = 45  # of a climb: the last ones are as long as half the cube
+_STEPS = 45  # of a state: the last ones are as long as half the cube
 _FIRST_STEP, _STEP_GROWTH = 0.001, 1.15  # the first as a share of the cube's size
 _JITTER = 0.002  # deviation of the noise that a climb starts with
 
@@ -45,30 +45,30 @@ GROWING = {kind.__name__: kind for kind in (gaussian, uniform, blur)}
 INITIAL = (*GROWING, "gradient", "neighbour")
 
 
-def start(kind, predict, images, goal, seed, indices, candidates, norm=norms.L2, towards=None):
-    """Points that are as the goal wants, each as near to its picture as its class reaches on the line (`nearer`).
+def start(kind, predict, images, criterion, seed, indices, candidates, norm=norms.L2, towards=None):
+    """Points that are as the goal wants, each as near to its image as its class reaches on the line (`nearer`).
 
     Where noise, blur or climb find nothing (half the directions never leave a linear model's half of the cube), the
     nearest candidate that is as wanted is taken, if there is one; an attack's `restarts` try other noise.
 
     Args:
-        kind: one of INITIAL; neighbour: the nearest candidate at once. predict: images -> logits. goal: `Goal` of the
-            pictures. seed, indices: for `Draws`. candidates: float32 [M, H, W, C]; M may be 0.
-        norm: of `norms`; in whose steepest direction a climb goes. towards: `Goal` that a climb makes for; None: `goal`.
+        kind: one of INITIAL; neighbour: the nearest candidate at once. predict: images -> logits. criterion: `Criterion` of the
+            images. seed, indices: for `Draws`. candidates: float32 [M, H, W, C]; M may be 0.
+        norm: of `norms`; in whose steepest direction a climb goes. towards: `Criterion` that a climb makes for; None: `criterion`.
 
     Returns:
-        (points [N, H, W, C], bool [N] whether one was found; where not, the point is the picture)
+        (points [N, H, W, C], bool [N] whether one was found; where not, the point is the image)
     """
     if kind == "neighbour":
         points, found = images, tf.zeros(tf.shape(images)[:1], tf.bool)
     elif kind == "gradient":
-        points, found = climbed(predict, images, goal, Draws(seed, indices, "initial"), norm, towards or goal)
+        points, found = ascend(predict, images, criterion, Draws(seed, indices, "initial"), norm, towards or criterion)
     else:
-        points, found = grown(GROWING[kind], predict, images, goal, seed, indices)
+        points, found = grown(GROWING[kind], predict, images, criterion, seed, indices)
     left = tf.where(~found)[:, 0]
 
     def helped():
-        others, has = neighbours(predict, tf.gather(images, left), goal.at(left), candidates)
+        others, has = neighbours(predict, tf.gather(images, left), criterion.at(left), candidates)
         return tf.tensor_scatter_nd_update(points, left[:, None], others), _updated(found, left, has)
     points, found = tf.cond((tf.size(left) > 0) & (tf.shape(candidates)[0] > 0), helped, lambda: (points, found))
     some = tf.where(found)[:, 0]
@@ -76,14 +76,14 @@ def start(kind, predict, images, goal, seed, indices, candidates, norm=norms.L2,
     def near():
         here = tf.gather(points, some)
         return tf.tensor_scatter_nd_update(
-            points, some[:, None], nearer(predict, tf.gather(images, some), here, goal.class_of(predict(here))))
+            points, some[:, None], nearer(predict, tf.gather(images, some), here, criterion.class_of(predict(here))))
     return tf.cond(tf.size(some) > 0, near, lambda: points), found
 
 
-def grown(kind, predict, images, goal, seed, indices):
+def grown(kind, predict, images, criterion, seed, indices):
     """The first points of growing scale that are as wanted: (points, found), as `start`.
 
-    The published code takes the first of the scales 0.01 * 1.01^k at which a picture is misclassified, k < 10,000. Here
+    The published code takes the first of the scales 0.01 * 1.01^k at which an image is misclassified, k < 10,000. Here
     every tenth of them is tried, up to 100, after which the cube cuts off all but the signs: 94 tries instead of 930.
 
     Args:
@@ -94,7 +94,7 @@ def grown(kind, predict, images, goal, seed, indices):
         here = tf.gather(images, places)
         # the same noise at every scale
         tried = kind(here, tf.fill([tf.size(places)], scale), Draws(seed, tf.gather(indices, places), "initial"))
-        reached = goal.at(places).reached(predict(tried))
+        reached = criterion.at(places).reached(predict(tried))
         points = tf.tensor_scatter_nd_update(points, places[:, None], tf.where(_column(reached), tried, here))
         return number + 1, tf.boolean_mask(places, ~reached), points
     _, left, points = tf.while_loop(
@@ -103,11 +103,11 @@ def grown(kind, predict, images, goal, seed, indices):
     return points, _all_but(left, images)
 
 
-def climbed(predict, images, goal, draws, norm, towards):
+def ascend(predict, images, criterion, draws, norm, towards):
     """Up the margin of the goal `towards`, in steps that grow, until it is reached: (points, found), as `start`.
 
     It begins at slight noise, so that seeds differ, and steps along the steepest direction of linf or else of l2, 1.15
-    times as far each time, at most 45 times. Where that is not reached, the end counts if it is as `goal` wants.
+    times as far each time, at most 45 times. Where that is not reached, the end counts if it is as `criterion` wants.
     """
     norm = norm if norm.name in norms.BALLS else norms.L2
     first = _FIRST_STEP * norm.largest(images.shape[1:])
@@ -123,25 +123,25 @@ def climbed(predict, images, goal, draws, norm, towards):
     points = tf.while_loop(
         lambda number, places, points: tf.size(places) > 0, attempt, (0, tf.range(tf.shape(images)[0]), begin),
         shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), images.shape), maximum_iterations=_STEPS)[2]
-    found = goal.reached(predict(points))
+    found = criterion.reached(predict(points))
     return tf.where(_column(found), points, images), found
 
 
-def neighbours(predict, images, goal, candidates):
-    """For each picture the nearest candidate (by l2) that is as wanted: (points, found), as `start`."""
-    classes = tf.argmax(predict(candidates), axis=1, output_type=goal.classes.dtype)
-    wanted = (classes == goal.classes[:, None]) == goal.targeted  # [N, M]
+def neighbours(predict, images, criterion, candidates):
+    """For each image the nearest candidate (by l2) that is as wanted: (points, found), as `start`."""
+    classes = tf.argmax(predict(candidates), axis=1, output_type=criterion.classes.dtype)
+    wanted = (classes == criterion.classes[:, None]) == criterion.targeted  # [N, M]
     values = math.prod(images.shape[1:])
-    pictures, others = (tf.reshape(part, [tf.shape(part)[0], values]) for part in (images, candidates))
-    squares = (tf.reduce_sum(pictures ** 2, axis=1)[:, None] + tf.reduce_sum(others ** 2, axis=1)
-               - 2.0 * tf.matmul(pictures, others, transpose_b=True))
+    originals, others = (tf.reshape(part, [tf.shape(part)[0], values]) for part in (images, candidates))
+    squares = (tf.reduce_sum(originals ** 2, axis=1)[:, None] + tf.reduce_sum(others ** 2, axis=1)
+               - 2.0 * tf.matmul(originals, others, transpose_b=True))
     nearest = tf.argmin(tf.where(wanted, squares, squares.dtype.max), axis=1)
     found = tf.reduce_any(wanted, axis=1)
     return tf.where(_column(found), tf.gather(candidates, nearest), images), found
 
 
-def nearer(predict, images, points, goal, halvings=_HALVINGS):
-    """Of the line from each picture to its point, which is as wanted, the nearest found that is so too, by bisection.
+def nearer(predict, images, points, criterion, halvings=_HALVINGS):
+    """Of the line from each image to its point, which is as wanted, the nearest found that is so too, by bisection.
 
     As wide as half to the power of `halvings` of the line is the interval that is left; the point is its far end.
     """
@@ -151,7 +151,7 @@ def nearer(predict, images, points, goal, halvings=_HALVINGS):
 
     def halve(low, high):
         middle = (low + high) / 2
-        reached = goal.reached(predict(at(middle)))
+        reached = criterion.reached(predict(at(middle)))
         return tf.where(reached, low, middle), tf.where(reached, middle, high)
     nothing = tf.zeros(tf.shape(images)[:1])
     return at(tf.while_loop(lambda *_: True, halve, (nothing, nothing + 1.0), maximum_iterations=halvings)[1])

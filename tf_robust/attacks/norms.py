@@ -1,6 +1,6 @@
 """Norms of perturbations, and what the attacks need of each. A perturbation is float32 [N, H, W, C].
 
-The norms are of one picture's H * W * C values, in units of the pixel scale: of `l2`, 0.5 is half the way from black to
+The norms are of one image's H * W * C values, in units of the pixel scale: of `l2`, 0.5 is half the way from black to
 white in one value.
 """
 
@@ -26,7 +26,7 @@ class Linf:
 
     @staticmethod
     def largest(shape):
-        """The largest perturbation's size that pictures of `shape` (H, W, C) in [0, 1] have room for."""
+        """The largest perturbation's size that images of `shape` (H, W, C) in [0, 1] have room for."""
         return 1.0
 
     @staticmethod
@@ -103,10 +103,10 @@ def norm(name, among=BALLS):
 
 
 def check_radius(radius, of, shape):
-    """Raises ValueError unless `radius` is a size that perturbations of pictures of `shape` (H, W, C) can have."""
+    """Raises ValueError unless `radius` is a size that perturbations of images of `shape` (H, W, C) can have."""
     largest = of.largest(shape)
     if not 0.0 <= radius <= largest:
-        raise ValueError(f"Expected a radius in [0, {largest:g}], which is what pictures {'x'.join(map(str, shape))} in "
+        raise ValueError(f"Expected a radius in [0, {largest:g}], which is what images {'x'.join(map(str, shape))} in "
                          f"[0, 1] have room for in {of.name}. Received: {radius:g}")
 
 

@@ -1,4 +1,4 @@
-"""Proximal operators of the four norms: argmin over v of strength * size(v) + |v - u|^2 / 2, picture by picture.
+"""Proximal operators of the four norms: argmin over v of strength * size(v) + |v - u|^2 / 2, image by image.
 
 Perturbations u are float32 [N, H, W, C]; strength, >= 0, is a number or float32 [N], and 0 changes nothing. Sources:
 Pooladian et al. (AISTATS 2020); Parikh and Boyd, "Proximal Algorithms" (2014), chapter 6.

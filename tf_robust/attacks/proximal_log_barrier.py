@@ -4,7 +4,7 @@ Pooladian, Finlay, Hoheisel and Oberman, "A principled approach for generating a
 dissimilarity metrics" (AISTATS 2020). It minimizes size(u) - alpha log(margin(x + u)) over perturbations u by
 forward-backward steps that never leave what is misclassified: a gradient step of the barrier, the proximal operator
 of the size, the cube; back-tracking where the model is right again; alpha falls from one outer loop to the next. The
-closest point of each picture is kept.
+closest point of each image is kept.
 
 Where this differs, and why. The published constants (gradient step 0.1, barrier 0.1 * 0.75^k, proximal strength 1,
 back to 0.05 of the way) have the units of pixels and logits; at strength 1 the l2 operator takes away any perturbation
@@ -22,7 +22,7 @@ its dual norm and d = margin / |g|* the distance to the boundary to first order:
 - the start is a climb from slight noise (`initial.climbed`) unless another is asked for: from large noise, as
   published, the steps end in farther local minima. A point stays in the class it starts in, since the first, long steps
   would else lead into classes whose boundary is farther; instead several starts are tried;
-- in the end the line from picture to point is bisected (not for l0, whose size does not change on it).
+- in the end the line from image to point is bisected (not for l0, whose size does not change on it).
 """
 
 import numpy as np
@@ -42,9 +42,9 @@ _LEAST_PACE = 0.1  # of l0: below it, nothing more is dropped, and only the valu
 
 
 class ProximalLogBarrier(Attack):
-    """Minimal-norm perturbations, untargeted or targeted. Takes starts * outer_steps * inner_steps gradients a picture.
+    """Minimal-norm perturbations, untargeted or targeted. Takes starts * outer_steps * inner_steps gradients an image.
 
-    A picture that is as wanted already comes back unchanged, and so does one for which no start is found. It always
+    An image that is as wanted already comes back unchanged, and so does one for which no start is found. It always
     ends: NaN or infinite logits on the way are a ValueError.
 
     Args:
@@ -58,9 +58,9 @@ class ProximalLogBarrier(Attack):
         initial: `gradient`, `gaussian`, `uniform`, `blur` or `neighbour` (see `initial.start`).
         starts: >= 1, of which the closest point is kept: climbs towards the label's strongest rivals, one after the other
             (with a target, from other noise), or other noise; blur and neighbour have but one.
-        candidates: float32 [M, H, W, C] in [0, 1], where neighbours are looked for, also for pictures where another
+        candidates: float32 [M, H, W, C] in [0, 1], where neighbours are looked for, also for images where another
             start finds nothing; the model sees all of them with every batch. None: no such help; for `neighbour` the
-            pictures of the batch that are attacked: there, and only there, what is found depends on the batch.
+            images of the batch that are attacked: there, and only there, what is found depends on the batch.
 
     Raises:
         ValueError: an argument is not as above.
@@ -90,20 +90,20 @@ class ProximalLogBarrier(Attack):
 
     def check(self, shape):
         if self.candidates is not None and self.candidates.shape[1:] != tuple(shape):
-            raise ValueError(f"Expected candidates of the pictures' shape, {tuple(shape)}. Received: "
+            raise ValueError(f"Expected candidates of the images' shape, {tuple(shape)}. Received: "
                              f"{self.candidates.shape[1:]}")
 
     @tf.autograph.experimental.do_not_convert  # not needed, and it takes ten times as long as tracing
-    def attacked(self, predict, images, goal, seed, indices):
+    def attacked(self, predict, images, criterion, seed, indices):
         def checked(points):
             return finite(predict(points))
         candidates = self.candidates
         if candidates is None:
             candidates = images if self.initial == "neighbour" else images[:0]
         logits = checked(images)
-        work = tf.where(~goal.reached(logits))[:, 0]
+        work = tf.where(~criterion.reached(logits))[:, 0]
         here, logits, indices = (tf.gather(part, work) for part in (images, logits, indices))
-        aim = goal.at(work)
+        aim = criterion.at(work)
 
         def attempt(number, closest, smallest):
             points, found = begin.start(
@@ -124,14 +124,14 @@ class ProximalLogBarrier(Attack):
             return tf.tensor_scatter_nd_update(images, work[:, None], closest)
         return tf.cond(tf.size(work) > 0, attack, lambda: images)
 
-    def approached(self, predict, images, points, goal):
+    def approached(self, predict, images, points, criterion):
         """The closest points [N, H, W, C] that are found from `points`, which are as wanted, in their classes."""
-        goal = goal.class_of(predict(points))
+        criterion = criterion.class_of(predict(points))
 
         def step(number, points, pace, closest, smallest):
             weight = self.barrier_weight * self.barrier_decay ** tf.cast(number // self.inner_steps, tf.float32)
-            margin, gradient, _ = loss_and_gradient(predict, points, goal.margin)
-            points, pace = self.moved(predict, images, points, pace, goal, margin, gradient, weight)
+            margin, gradient, _ = loss_and_gradient(predict, points, criterion.margin)
+            points, pace = self.moved(predict, images, points, pace, criterion, margin, gradient, weight)
             size = self.norm.size(points - images)
             closest = tf.where(_column(size < smallest), points, closest)
             return number + 1, points, pace, closest, tf.minimum(size, smallest)
@@ -140,15 +140,15 @@ class ProximalLogBarrier(Attack):
                                 maximum_iterations=self.outer_steps * self.inner_steps)[3]
         if self.norm is norms.L0:
             return closest
-        return begin.nearer(lambda points: finite(predict(points)), images, closest, goal)
+        return begin.nearer(lambda points: finite(predict(points)), images, closest, criterion)
 
-    def moved(self, predict, images, points, pace, goal, margin, gradient, weight):
+    def moved(self, predict, images, points, pace, criterion, margin, gradient, weight):
         """One forward-backward step with back-tracking: (points, pace [N]), pace: the share of a step last tried."""
         def attempt(places, points, pace):
             image, here, share, above, slope = (
                 tf.gather(part, places) for part in (images, points, pace, margin, gradient))
             tried = self.forward_backward(image, here, share, above, slope, weight)
-            reached = goal.at(places).reached(finite(predict(tried)))
+            reached = criterion.at(places).reached(finite(predict(tried)))
             points = tf.tensor_scatter_nd_update(points, places[:, None], tf.where(_column(reached), tried, here))
             pace = tf.tensor_scatter_nd_update(
                 pace, places[:, None], tf.where(reached, share, share * self.backtracking))

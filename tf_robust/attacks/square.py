@@ -1,7 +1,7 @@
 """Square: random search by square-shaped changes, without gradients (Andriushchenko et al., 2020, Algorithms 1 to 3).
 
-A change is kept if it raises the margin. It covers a square, whose share of the picture shrinks as the search goes on.
-What is drawn for a picture at a step depends on the seed, the picture's index and the step alone.
+A change is kept if it raises the margin. It covers a square, whose share of the image shrinks as the search goes on.
+What is drawn for an image at a step depends on the seed, the image's index and the step alone.
 """
 
 import bisect
@@ -15,7 +15,7 @@ from tf_robust.attacks.gradient import BallAttack
 from tf_robust.ops import philox
 from tf_robust.ops.draws import Draws
 
-_FIRST_SHARE = 0.8  # of the picture, of the square that is changed: what the authors' ensemble uses
+_FIRST_SHARE = 0.8  # of the image, of the square that is changed: what the authors' ensemble uses
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of that share, after these of 10,000 queries
 _TILES = 5  # along the shorter side, of the first perturbation in l2
 _TINY = 1e-12
@@ -25,7 +25,7 @@ class Square(BallAttack):
     """Square attack on the margin, by the paper's schedules for `linf` and `l2`; the model needs no gradients.
 
     Args:
-        norm, radius: as `BallAttack`. steps: queries of the model, a picture, after the first one, >= 1; a picture that
+        norm, radius: as `BallAttack`. steps: queries of the model, an image, after the first one, >= 1; an image that
             is misclassified (or of the wanted class) is done and takes no more.
     """
 
@@ -35,14 +35,14 @@ class Square(BallAttack):
             raise ValueError(f"Expected steps >= 1 for {type(self).__name__}, the number of its steps. Received: {steps}")
         self.steps = steps
 
-    def attacked(self, predict, images, goal, seed, indices):
+    def attacked(self, predict, images, criterion, seed, indices):
         changes = _CHANGES[self.norm](images.shape[1:], self.radius, self.steps)
         start = self.inside(images + changes.first(Draws(seed, indices, "square", "first")), images, self.radius)
         logits = finite(predict(start))
-        left = tf.where(~goal.reached(logits))[:, 0]
+        left = tf.where(~criterion.reached(logits))[:, 0]
 
         def step(i, left, best, found):
-            around, here, aim = tf.gather(images, left), tf.gather(found, left), goal.at(left)
+            around, here, aim = tf.gather(images, left), tf.gather(found, left), criterion.at(left)
             draws = Draws(philox.fold(seed, i), tf.gather(indices, left), "square")
             tried = self.inside(around + changes.next(here - around, draws, i), around, self.radius)
             logits = finite(predict(tried))
@@ -53,12 +53,12 @@ class Square(BallAttack):
             return i + 1, tf.boolean_mask(left, ~reached), tf.boolean_mask(tf.maximum(margin, best), ~reached), found
         return tf.while_loop(
             lambda i, left, best, found: (i < self.steps) & (tf.size(left) > 0), step,
-            (tf.constant(0, tf.int64), left, tf.gather(goal.margin(logits), left), start),
+            (tf.constant(0, tf.int64), left, tf.gather(criterion.margin(logits), left), start),
             shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None]), start.shape))[3]
 
 
 def sides(steps, shape, least=1):
-    """int [steps]: the side in pixels of the square that each step changes in pictures of `shape` (H, W, C).
+    """int [steps]: the side in pixels of the square that each step changes in images of `shape` (H, W, C).
 
     The nearest whole number to sqrt(p H W), from `least` to the shorter side. The share p is halved after the queries
     of the paper's schedule for 10,000, scaled to `steps`.
@@ -84,15 +84,15 @@ def _bump(height, width):
 
 
 class _LinfChanges:
-    """Every value is `radius` away from the picture's, up or down: stripes first, then squares of one colour."""
+    """Every value is `radius` away from the image's, up or down: stripes first, then squares of one color."""
 
     def __init__(self, shape, radius, steps):
         self.shape, self.radius, self.sides = shape, radius, tf.constant(sides(steps, shape))
 
     def first(self, draws):
-        """Columns of one colour each: [N, H, W, C]"""
-        colours = _signs(draws.uniform([1, self.shape[1], self.shape[2]]))
-        return tf.repeat(self.radius * colours, self.shape[0], axis=1)
+        """Columns of one color each: [N, H, W, C]"""
+        colors = _signs(draws.uniform([1, self.shape[1], self.shape[2]]))
+        return tf.repeat(self.radius * colors, self.shape[0], axis=1)
 
     def next(self, perturbations, draws, step):
         """Algorithm 2. The projection on the ball that follows makes one radius of the two."""

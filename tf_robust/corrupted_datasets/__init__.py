@@ -1,4 +1,7 @@
 """Corrupted sets written to disk: as CIFAR-10-C's arrays or as TFDS records, by one process, many, or Apache Beam."""
 
-from tf_robust.corrupted_datasets.generator import Recipe
-from tf_robust.corrupted_datasets.writer import Writing, write
+from tf_robust.corrupted_datasets.generator import CorruptionConfig
+from tf_robust.corrupted_datasets.writer import WriterConfig, write
+from tf_robust.utils.deprecation import moved_names
+
+__getattr__ = moved_names(__name__, {"Recipe": "corrupted_datasets.CorruptionConfig", "Writing": "corrupted_datasets.WriterConfig"})

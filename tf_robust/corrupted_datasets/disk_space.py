@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_robust.utils.files import disk_is_full
 
 
-def check_room(layout, units):
+def check_disk_space(layout, units):
     """Raises OSError unless the disk has room for `units`, as far as their size is known beforehand."""
     needed, free = layout.room(units), shutil.disk_usage(layout.folder).free
     if needed > free:
@@ -19,7 +19,7 @@ def check_room(layout, units):
 
 
 @contextlib.contextmanager
-def full_disk_explained(layout, units):
+def explain_full_disk(layout, units):
     """Turns the error of a full disk, in writing `units`, into one that says what is needed."""
     try:
         yield
@@ -29,7 +29,7 @@ def full_disk_explained(layout, units):
         left = layout.missing(units)
         needed = layout.room(left) or layout.plan.values(left)
         done = f"{len(units) - len(left)} of {len(units)}"
-        raise OSError(errno.ENOSPC, f"The disk is full. {done} blocks are written and stay valid; the rest needs at "
+        raise OSError(errno.ENOSPC, f"The disk is full. {done} chunks are written and stay valid; the rest needs at "
                       f"most about {_bytes(needed)}. Make room; the same command goes on", layout.folder) from error
 
 

@@ -1,4 +1,4 @@
-"""The pixels of a unit: blocks of a source, corrupted as they will be stored."""
+"""The pixels of a unit: chunks of a source, corrupted as they will be stored."""
 
 import dataclasses
 import functools
@@ -8,19 +8,19 @@ import tensorflow as tf
 
 from tf_robust import corruptions
 from tf_robust.data import ArraySource, FileSource
-from tf_robust.data.source import READ_AT_ONCE
+from tf_robust.data.source import PARALLEL_READS
 from tf_robust.data.tfds_sets import RecordSource
 from tf_robust.ops import image_ops
 from tf_robust.utils.errors import unknown
 
 PROTOCOLS = ("cifar_c", "imagenet_c")
-_BATCH_VALUES = 3 * 2**20  # pixels times channels that are corrupted at once: 1,024 pictures of 32 pixels, 20 of 224
+_BATCH_VALUES = 3 * 2**20  # pixels times channels that are corrupted at once: 1,024 images of 32 pixels, 20 of 224
 _READ = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
-    """What the pixels of a corrupted set depend on, beside the clean pictures.
+class CorruptionConfig:
+    """What the pixels of a corrupted set depend on, beside the clean images.
 
     Args:
         seed: int. constants, protocol, frost_dir: as `corruptions.corrupt`, but not the protocol `float`, which no file
@@ -36,25 +36,25 @@ class Recipe:
             raise unknown("protocol for files", self.protocol, PROTOCOLS)
 
 
-class Maker:
-    """Makes blocks of corrupted pictures. A block is cut into the same batches wherever and whenever it is made.
+class Generator:
+    """Makes chunks of corrupted images. A chunk is cut into the same batches wherever and whenever it is made.
 
     Args:
-        source: the clean pictures. recipe: a `Recipe`.
-        as_files: leave out what the protocol's file format does to a picture: the file itself will do it.
+        source: the clean images. corruption_config: a `CorruptionConfig`.
+        as_files: leave out what the protocol's file format does to an image: the file itself will do it.
         keep: traced corruptions to hold: all, where corruptions come in turn, or 1.
     """
 
-    def __init__(self, source, recipe, *, as_files=False, keep=128):
-        self.source, self.recipe = source, recipe
-        self._protocol = "cifar_c" if as_files else recipe.protocol
+    def __init__(self, source, corruption_config, *, as_files=False, keep=128):
+        self.source, self.corruption_config = source, corruption_config
+        self._protocol = "cifar_c" if as_files else corruption_config.protocol
         self._batch = max(1, _BATCH_VALUES // int(np.prod(source.image_shape)))
         self.corruption = functools.lru_cache(maxsize=keep)(self._traced)
-        self.block = functools.lru_cache(maxsize=1)(functools.partial(read_block, source))
+        self.chunk = functools.lru_cache(maxsize=1)(functools.partial(read_chunk, source))
 
     def __call__(self, name, severity, first, last):
-        """The pictures `first`..`last` - 1 corrupted: (uint8 [n, H, W, C], int64 labels [n])."""
-        images, labels = self.block(first, last)
+        """The images `first`..`last` - 1 corrupted: (uint8 [n, H, W, C], int64 labels [n])."""
+        images, labels = self.chunk(first, last)
         positions, corrupt = self.source.positions[first:last], self.corruption(name, severity)
         made = np.empty_like(images)
         for start in range(0, last - first, self._batch):
@@ -63,18 +63,18 @@ class Maker:
         return made, labels
 
     def _traced(self, name, severity):
-        recipe, shape = self.recipe, self.source.image_shape
+        corruption_config, shape = self.corruption_config, self.source.image_shape
 
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, *shape], tf.uint8), tf.TensorSpec([None], tf.int64)])
         def levels(images, positions):
-            found = corruptions.corrupt(image_ops.to_float(images), name, severity, recipe.seed, positions,
-                                        constants=recipe.constants, protocol=self._protocol, frost_dir=recipe.frost_dir)
+            found = corruptions.corrupt(image_ops.to_float(images), name, severity, corruption_config.seed, positions,
+                                        constants=corruption_config.constants, protocol=self._protocol, frost_dir=corruption_config.frost_dir)
             return tf.cast(tf.round(found * 255.0), tf.uint8)
         return levels.get_concrete_function()
 
 
-def read_block(source, first, last):
-    """The pictures `first`..`last` - 1 of a source in its fixed order: (uint8 [n, H, W, C], int64 labels [n])."""
+def read_chunk(source, first, last):
+    """The images `first`..`last` - 1 of a source in its fixed order: (uint8 [n, H, W, C], int64 labels [n])."""
     if isinstance(source, ArraySource) and source.fit is None:
         return source.images[first:last], source.labels[first:last]
     if isinstance(source, (ArraySource, FileSource)):
@@ -98,4 +98,4 @@ class _RecordRange(RecordSource):
         file = int(np.searchsorted(ends, self.first, side="right"))
         before = self.first - int(ends[file - 1]) if file else self.first
         records = tf.data.TFRecordDataset(self._files[file:]).skip(before).take(self.last - self.first)
-        return records.enumerate().map(self._example(), READ_AT_ONCE, deterministic=True).batch(batch_size)
+        return records.enumerate().map(self._example(), PARALLEL_READS, deterministic=True).batch(batch_size)

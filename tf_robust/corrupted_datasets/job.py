@@ -4,7 +4,7 @@ import os
 
 from tf_robust import corruptions
 from tf_robust.corrupted_datasets import preview
-from tf_robust.corrupted_datasets.generator import Maker
+from tf_robust.corrupted_datasets.generator import Generator
 from tf_robust.corrupted_datasets.npy import ArrayLayout
 from tf_robust.corrupted_datasets.plan import SEVERITIES, Plan
 from tf_robust.corrupted_datasets.tfrecord import RecordLayout
@@ -21,21 +21,21 @@ class Job:
     """What belongs to a corrupted set, what of it is there, and how the rest is made.
 
     Args:
-        source: the clean pictures. folder: of the set. writing: a `Writing`. recipe: a `Recipe`.
+        source: the clean images. folder: of the set. writer_config: a `WriterConfig`. corruption_config: a `CorruptionConfig`.
     """
 
-    def __init__(self, source, folder, writing, recipe):
+    def __init__(self, source, folder, writer_config, corruption_config):
         if not len(source):
-            raise ValueError(f"Expected pictures to corrupt in {source.name} ({source.split}). Received none")
+            raise ValueError(f"Expected images to corrupt in {source.name} ({source.split}). Received none")
         self.source, self.folder = source, folder
-        chosen = writing.corruptions or corruptions.CORRUPTIONS
-        as_files = writing.layout == "tfds" and recipe.protocol == "imagenet_c"
-        self.plan = Plan(tuple(name for name in corruptions.CORRUPTIONS if name in chosen), len(source), writing.block,
+        chosen = writer_config.corruptions or corruptions.CORRUPTIONS
+        as_files = writer_config.dataset_format == "tfds" and corruption_config.protocol == "imagenet_c"
+        self.plan = Plan(tuple(name for name in corruptions.CORRUPTIONS if name in chosen), len(source), writer_config.chunk_size,
                          tuple(source.image_shape), source.class_names, source.split, as_files)
-        self.layout = LAYOUTS[writing.layout](folder, self.plan)
+        self.layout = LAYOUTS[writer_config.dataset_format](folder, self.plan)
         self._in_memory = isinstance(source, ArraySource)
-        self._make = Maker(source, recipe, as_files=as_files, keep=1 if self._in_memory else 128)
-        self.card = _card(source, writing, recipe)
+        self._make = Generator(source, corruption_config, as_files=as_files, keep=1 if self._in_memory else 128)
+        self.card = _card(source, writer_config, corruption_config)
 
     def begin(self):
         """Claims the folder for this set, or checks that it is this set's.
@@ -71,19 +71,19 @@ class Job:
                   "pixels may differ by rounding.", flush=True)
 
     def order(self, units):
-        """Units in the order of the work: corruption after corruption, or, where reading is dear, block after block."""
+        """Units in the order of the work: corruption after corruption, or, where reading is dear, chunk after chunk."""
         if not self._in_memory:
             return units
-        return sorted(units, key=lambda unit: (self.plan.names.index(unit.name), unit.severity, unit.block))
+        return sorted(units, key=lambda unit: (self.plan.names.index(unit.name), unit.severity, unit.chunk))
 
     def write(self, unit):
-        """Makes and writes one unit. Returns the number of its pictures."""
-        first, last = self.plan.range_of(unit.block)
+        """Makes and writes one unit. Returns the number of its images."""
+        first, last = self.plan.range_of(unit.chunk)
         self.layout.write(unit, *self._make(unit.name, unit.severity, first, last))
         return last - first
 
     def conclude(self, written):
-        """Finishes what can be: files and folders, the card, the picture sheet. Prints it.
+        """Finishes what can be: files and folders, the card, the image sheet. Prints it.
 
         Args:
             written: how many units were written.
@@ -110,16 +110,16 @@ class Job:
         return waiting
 
     def _draw(self, names):
-        card, (clean, _) = self.card, self._make.block(0, 1)
+        card, (clean, _) = self.card, self._make.chunk(0, 1)
         title = (f"{card['data']['name']}: constants {card['constants']}, protocol {card['protocol']}, "
                  f"frost {card['frost']}")
         preview.draw(os.path.join(self.folder, "sheet.png"), self.folder, names, clean[0], title)
 
 
-def _card(source, writing, recipe):
+def _card(source, writer_config, corruption_config):
     """What a set is, beside the corruptions that it holds."""
-    made = corruptions.describe(source.image_shape, recipe.constants, recipe.protocol, recipe.frost_dir)
+    made = corruptions.describe(source.image_shape, corruption_config.constants, corruption_config.protocol, corruption_config.frost_dir)
     data = {"name": source.name.rstrip("/").split("/")[-1], "split": source.split, "pictures": len(source),
             "fingerprint": source.fingerprint(), "picture_shape": list(source.image_shape)}
-    return {"layout": writing.layout, "data": data, "seed": recipe.seed, **made, "block": writing.block,
+    return {"layout": writer_config.dataset_format, "data": data, "seed": corruption_config.seed, **made, "block": writer_config.chunk_size,
             "versions": environment.describe(), "corruptions": []}

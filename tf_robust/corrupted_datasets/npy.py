@@ -11,7 +11,7 @@ import numpy as np
 from tf_robust.corrupted_datasets.layout import Layout
 from tf_robust.corrupted_datasets.npy_files import array_header
 from tf_robust.corrupted_datasets.plan import SEVERITIES
-from tf_robust.utils.files import whole_file
+from tf_robust.utils.files import atomic_file
 
 _LABELS = "labels.npy"
 
@@ -22,34 +22,34 @@ class ArrayLayout(Layout):
         return f"{name}.npy"
 
     def path(self, unit):
-        return self.unfinished(f"{unit.name}.npy", f"{unit.severity}-{unit.block:05d}.npy")
+        return self.unfinished(f"{unit.name}.npy", f"{unit.severity}-{unit.chunk:05d}.npy")
 
     def is_finished(self, group):
         return all(os.path.exists(os.path.join(self.folder, name)) for name in (group, _LABELS))
 
     def write(self, unit, levels, labels):
-        if not any(map(os.path.exists, (os.path.join(self.folder, _LABELS), self._labels_path(unit.block)))):
-            _save(self._labels_path(unit.block), labels)
+        if not any(map(os.path.exists, (os.path.join(self.folder, _LABELS), self._labels_path(unit.chunk)))):
+            _save(self._labels_path(unit.chunk), labels)
         _save(self.path(unit), levels)
 
     def _finish(self, group, paths):
         if not os.path.exists(os.path.join(self.folder, _LABELS)):
-            parts = [np.load(self._labels_path(block)) for block in range(self.plan.blocks)]
+            parts = [np.load(self._labels_path(chunk)) for chunk in range(self.plan.chunks)]
             _save(os.path.join(self.folder, _LABELS), np.tile(np.concatenate(parts), len(SEVERITIES)))
         _join(os.path.join(self.folder, group), paths)
         shutil.rmtree(self.unfinished("labels"), ignore_errors=True)
 
     def room(self, units):
-        """The blocks, and one final file beside its blocks."""
+        """The chunks, and one final file beside its chunks."""
         final = len(SEVERITIES) * self.plan.size * int(np.prod(self.plan.image_shape))
         return self.plan.values(units) + (0 if all(map(self.is_finished, self.groups())) else final)
 
-    def _labels_path(self, block):
-        return self.unfinished("labels", f"{block:05d}.npy")
+    def _labels_path(self, chunk):
+        return self.unfinished("labels", f"{chunk:05d}.npy")
 
 
 def _save(path, array):
-    with whole_file(path, "wb") as file:
+    with atomic_file(path, "wb") as file:
         np.save(file, array)
 
 
@@ -57,11 +57,11 @@ def _join(path, parts):
     """One .npy file of the rows of many, copied without being held in memory."""
     headers = [array_header(part) for part in parts]
     rows = sum(header.shape[0] for header in headers)
-    with whole_file(path, "wb") as file:
+    with atomic_file(path, "wb") as file:
         np.lib.format.write_array_header_1_0(file, {
             "descr": np.lib.format.dtype_to_descr(headers[0].dtype), "fortran_order": False,
             "shape": (rows, *headers[0].shape[1:])})
         for part, header in zip(parts, headers):
-            with open(part, "rb") as block:
-                block.seek(header.offset)
-                shutil.copyfileobj(block, file, 2**20)
+            with open(part, "rb") as chunk:
+                chunk.seek(header.offset)
+                shutil.copyfileobj(chunk, file, 2**20)

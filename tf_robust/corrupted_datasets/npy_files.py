@@ -1,4 +1,4 @@
-"""`.npy` files of pictures too large to hold: checked before they are read, read a few rows at a time."""
+"""`.npy` files of images too large to hold: checked before they are read, read a few rows at a time."""
 
 import math
 import os

@@ -9,10 +9,10 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 
 class Unit(typing.NamedTuple):
-    """One block of pictures under one corruption at one severity."""
+    """One chunk of images under one corruption at one severity."""
     name: str
     severity: int
-    block: int
+    chunk: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,41 +20,41 @@ class Plan:
     """A corrupted set.
 
     Attributes:
-        names: of the corruptions. size: pictures of the clean set. block: pictures written at once.
+        names: of the corruptions. size: images of the clean set. chunk_size: images written at once.
         image_shape: (H, W, C). class_names: a name per label. split: of the clean set.
-        jpeg: pictures are stored as JPEG files, as ImageNet-C is.
+        jpeg: images are stored as JPEG files, as ImageNet-C is.
     """
     names: tuple
     size: int
-    block: int
+    chunk_size: int
     image_shape: tuple
     class_names: tuple
     split: str
     jpeg: bool
 
     @property
-    def blocks(self):
-        return -(-self.size // self.block)
+    def chunks(self):
+        return -(-self.size // self.chunk_size)
 
-    def range_of(self, block):
-        """(first, behind the last) picture of a block."""
-        return block * self.block, min(self.size, (block + 1) * self.block)
+    def range_of(self, chunk):
+        """(first, behind the last) image of a chunk."""
+        return chunk * self.chunk_size, min(self.size, (chunk + 1) * self.chunk_size)
 
-    def pictures(self, block):
-        first, last = self.range_of(block)
+    def images(self, chunk):
+        first, last = self.range_of(chunk)
         return last - first
 
     def values(self, units):
         """Pixels times channels of units: their bytes when they are stored as they are."""
-        return sum(self.pictures(unit.block) for unit in units) * math.prod(self.image_shape)
+        return sum(self.images(unit.chunk) for unit in units) * math.prod(self.image_shape)
 
     def units(self):
-        """All units, block after block: the pictures of a block are read once for all that is made of them."""
-        return [Unit(name, severity, block)
-                for block in range(self.blocks) for name in self.names for severity in SEVERITIES]
+        """All units, chunk after chunk: the images of a chunk are read once for all that is made of them."""
+        return [Unit(name, severity, chunk)
+                for chunk in range(self.chunks) for name in self.names for severity in SEVERITIES]
 
     def share(self, part, parts):
-        """The units of one part of many, 1..parts: a range of `units`, so that few blocks are read by two parts."""
+        """The units of one part of many, 1..parts: a range of `units`, so that few chunks are read by two parts."""
         units = self.units()
         return units[(part - 1) * len(units) // parts:part * len(units) // parts]
 

@@ -1,4 +1,4 @@
-"""One picture under every corruption at every severity, as a PNG."""
+"""One image under every corruption at every severity, as a PNG."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -7,15 +7,15 @@ from tf_robust.corrupted_datasets.plan import SEVERITIES
 from tf_robust.corrupted_datasets.reader import open_corrupted
 from tf_robust.utils.plotting import save
 
-_INCHES = 0.9  # the side of a picture
+_INCHES = 0.9  # the side of an image
 
 
 def draw(path, folder, names, clean, title):
-    """A line a corruption: the clean picture, then severity 1 to 5, as they are stored in `folder`.
+    """A line a corruption: the clean image, then severity 1 to 5, as they are stored in `folder`.
 
     Args:
         path: of the PNG. folder: of a corrupted set. names: of corruptions that it holds.
-        clean: uint8 [H, W, C], the first picture of the clean set.
+        clean: uint8 [H, W, C], the first image of the clean set.
     """
     lines = [[clean, *(_first(folder, name, severity) for severity in SEVERITIES)] for name in names]
     height, width = clean.shape[:2]

@@ -32,9 +32,9 @@ def open_corrupted(where, source, corruption, severity, *, data_dir=None, downlo
     Args:
         where: a folder of CIFAR-C's .npy files, a folder of NAME_SEVERITY folders (as `--mode=corrupt` or TFDS makes),
             or `cifar10_corrupted` or `imagenet2012_corrupted`, for TFDS to find.
-        source: the clean pictures, which it must fit in number, shape and labels, and whose subset and class mask it
-            takes; or None. Sets that others made may hold the pictures in another order: then only the number of
-            pictures in each class is compared, and a subset is drawn anew.
+        source: the clean images, which it must fit in number, shape and labels, and whose subset and class mask it
+            takes; or None. Sets that others made may hold the images in another order: then only the number of
+            images in each class is compared, and a subset is drawn anew.
         corruption: name of the benchmark. severity: 1 to 5.
         data_dir, download: of a TFDS set, as `open_source`.
 
@@ -129,11 +129,11 @@ def _open_arrays(folder, corruption, severity):
     path, labels_path = os.path.join(folder, f"{corruption}.npy"), os.path.join(folder, "labels.npy")
     shape, dtype, _ = array_header(path)
     if dtype != np.uint8 or len(shape) != 4 or shape[0] % 5 or not shape[0] or shape[3] not in (1, 3):
-        raise ValueError(f"Expected uint8 pictures [5 * N, H, W, 1 or 3] in {path}. Received: {dtype} {shape}")
+        raise ValueError(f"Expected uint8 images [5 * N, H, W, 1 or 3] in {path}. Received: {dtype} {shape}")
     kind = array_header(labels_path)
     labels = np.load(labels_path, allow_pickle=False).squeeze()
     if not np.issubdtype(kind.dtype, np.integer) or labels.shape != shape[:1]:
-        raise ValueError(f"Expected {shape[0]} integer labels in {labels_path}, one a picture of {path}. "
+        raise ValueError(f"Expected {shape[0]} integer labels in {labels_path}, one an image of {path}. "
                          f"Received: {kind.dtype} {kind.shape}")
     size = shape[0] // 5
     first = (severity - 1) * size
@@ -176,7 +176,7 @@ def _record_source(name, builder):
     split = "test" if "test" in splits else "validation" if "validation" in splits else next(iter(splits), None)
     fits = "image" in features and "label" in features and hasattr(features["label"], "names")
     if split is None or not fits or None in features["image"].shape:
-        raise ValueError(f"Expected a set with pictures of one size ('image') and a 'label' in {name}. It has: "
+        raise ValueError(f"Expected a set with images of one size ('image') and a 'label' in {name}. It has: "
                          f"{', '.join(f'{key} {value.shape}' for key, value in sorted(features.items()))}; "
                          f"splits: {', '.join(splits) or 'none'}")
     there = RecordFileSource(name, split, tuple(features["label"].names), features["image"].shape,
@@ -197,9 +197,9 @@ def _check_bytes(there, folder):
 
 
 def _fitted(there, source, card):
-    """`there` as the corrupted pictures of `source`: of its classes, cut to its subset; checked."""
+    """`there` as the corrupted images of `source`: of its classes, cut to its subset; checked."""
     if there.image_shape != tuple(source.image_shape):
-        raise ValueError(f"Expected pictures {tuple(source.image_shape)} in {there.name}, as those of {source.name}. "
+        raise ValueError(f"Expected images {tuple(source.image_shape)} in {there.name}, as those of {source.name}. "
                          f"Received: {there.image_shape}")
     if there.num_classes > source.num_classes:
         raise ValueError(f"Expected at most the {source.num_classes} classes of {source.name} in {there.name}. "
@@ -209,13 +209,13 @@ def _fitted(there, source, card):
         return there
     if source.kept is None and len(there) != len(source) or len(there) <= source.positions.max():
         wanted = len(source) if source.kept is None else f"at least {source.positions.max() + 1}"
-        raise ValueError(f"Expected {wanted} pictures, of {source.name} ({source.split}), in {there.name}. "
+        raise ValueError(f"Expected {wanted} images, of {source.name} ({source.split}), in {there.name}. "
                          f"Received: {len(there)}")
     return there if getattr(source, "labels", None) is None else _cut(there, source, same_order=bool(card))
 
 
 def _cut(there, source, same_order):
-    """The part of `there` that shows the pictures of `source`, by their labels."""
+    """The part of `there` that shows the images of `source`, by their labels."""
     whole, known, mine = source.kept is None, np.asarray(source.labels), there.labels
     if np.array_equal(mine[source.positions], known):
         return there if whole else there.subset(source.positions)
@@ -223,5 +223,5 @@ def _cut(there, source, same_order):
     if same_order or whole and not np.array_equal(*counts):
         place = int(np.flatnonzero(mine[source.positions] != known)[0])
         raise ValueError(f"Expected the labels of {source.name} ({source.split}) in {there.name}. Received label "
-                         f"{mine[source.positions][place]} for {known[place]} at index {place}: other pictures")
+                         f"{mine[source.positions][place]} for {known[place]} at index {place}: other images")
     return there if whole else there.subset(np.sort(stratified_order(mine)[:len(source)]))

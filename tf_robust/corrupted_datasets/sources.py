@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.corrupted_datasets.npy_files import rows
-from tf_robust.data.source import READ_AT_ONCE, Source, digest
+from tf_robust.data.source import PARALLEL_READS, Source, digest
 from tf_robust.data.tfds_sets import RecordSource
 
 
@@ -39,7 +39,7 @@ class RecordFileSource(RecordSource):
 
     @functools.cached_property
     def labels(self):
-        """int64 [N], without decoding a picture."""
+        """int64 [N], without decoding an image."""
         read = self._records().map(lambda _, record: tf.cast(self._fields(record)["label"], tf.int64)).batch(4096)
         return np.concatenate([np.zeros(0, np.int64), *read.as_numpy_iterator()])
 
@@ -47,7 +47,7 @@ class RecordFileSource(RecordSource):
         def example(_, record):
             fields = self._fields(record)
             return tf.ensure_shape(self._decode(fields["image"]), self.image_shape), tf.cast(fields["label"], tf.int64)
-        return self._records().map(example, READ_AT_ONCE, deterministic=True).batch(batch_size)
+        return self._records().map(example, PARALLEL_READS, deterministic=True).batch(batch_size)
 
     def subset(self, indices):
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices])

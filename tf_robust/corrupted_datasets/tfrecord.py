@@ -1,6 +1,6 @@
 """The layout of TFDS: a set of TFRecord files for each corruption and severity, NAME_SEVERITY/1.0.0/.
 
-Pictures are PNG, or JPEG of quality 85 where the storage protocol is ImageNet-C's: then the file is that protocol.
+Images are PNG, or JPEG of quality 85 where the storage protocol is ImageNet-C's: then the file is that protocol.
 """
 
 import functools
@@ -10,7 +10,7 @@ import os
 import tensorflow as tf
 
 from tf_robust.corrupted_datasets.layout import Layout
-from tf_robust.utils.files import whole_file
+from tf_robust.utils.files import atomic_file
 
 VERSION = "1.0.0"
 QUALITY = 85
@@ -24,21 +24,21 @@ class RecordLayout(Layout):
 
     def path(self, unit):
         group = self.group(unit.name, unit.severity)
-        return self.unfinished(group, f"{group}-{self.plan.split}.tfrecord-{unit.block:05d}-of-{self.plan.blocks:05d}")
+        return self.unfinished(group, f"{group}-{self.plan.split}.tfrecord-{unit.chunk:05d}-of-{self.plan.chunks:05d}")
 
     def is_finished(self, group):
         return os.path.isdir(self._final(group))
 
     def write(self, unit, levels, labels):
-        pictures = _encoder(self.plan.jpeg)(levels).numpy()
-        with whole_file(self.path(unit), "wb") as file, tf.io.TFRecordWriter(file.name) as writer:
-            for picture, label in zip(pictures, labels):
-                writer.write(_example(picture, int(label)))
+        images = _encoder(self.plan.jpeg)(levels).numpy()
+        with atomic_file(self.path(unit), "wb") as file, tf.io.TFRecordWriter(file.name) as writer:
+            for image, label in zip(images, labels):
+                writer.write(_example(image, int(label)))
 
     def _finish(self, group, paths):
         import tensorflow_datasets as tfds
         folder = self.unfinished(group)
-        lengths = list(map(self.plan.pictures, range(self.plan.blocks)))
+        lengths = list(map(self.plan.images, range(self.plan.chunks)))
         split = tfds.core.SplitInfo(name=self.plan.split, shard_lengths=lengths,
                                     num_bytes=sum(map(os.path.getsize, paths)) - _FRAME * self.plan.size)
         kind = "jpeg" if self.plan.jpeg else "png"
@@ -73,7 +73,7 @@ def _encoder(jpeg):
     return encoded
 
 
-def _example(picture, label):
-    features = {"image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[picture])),
+def _example(image, label):
+    features = {"image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
                 "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))}
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)

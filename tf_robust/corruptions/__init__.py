@@ -1,6 +1,6 @@
-"""What makes a picture worse, reproducibly: a pure function of (seed, index)."""
+"""What makes an image worse, reproducibly: a pure function of (seed, index)."""
 
-from tf_robust.corruptions.noise_sets import (FLOOR, RATE, default_floor, location_deviation, nonuniform_noise, nonuniform_probabilities,
+from tf_robust.corruptions.noise_sets import (FLOOR, RATE, default_floor, location_std, nonuniform_noise, nonuniform_probabilities,
                                               uniform_noise)
 from tf_robust.corruptions.sequences import SEQUENCES, perturb, sequence_names
 from tf_robust.corruptions.suite import BENCHMARK, CORRUPTIONS, EXTRA, PROTOCOLS, corrupt, describe, store

@@ -96,9 +96,9 @@ def _motion(images, radius, sigma, *, angle):
 
 
 def _zoom(images, end, step):
-    """The mean of the picture and of its zooms by 1, 1 + step, ... before `end`; so the picture itself counts twice."""
+    """The mean of the image and of its zooms by 1, 1 + step, ... before `end`; so the image itself counts twice."""
     factors = np.arange(1, end, step)  # the originals' own call, as it rounds
-    alike = {}  # small pictures: many factors give the same whole numbers of pixels
+    alike = {}  # small images: many factors give the same whole numbers of pixels
     for factor in factors:
         alike.setdefault(tuple(image_ops.zoom_sides(side, factor) for side in images.shape[1:3]), []).append(factor)
     total = tf.convert_to_tensor(images, tf.float32)

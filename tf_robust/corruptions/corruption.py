@@ -1,4 +1,4 @@
-"""What a corruption is: what is drawn for each picture, and what is then done with it."""
+"""What a corruption is: what is drawn for each image, and what is then done with it."""
 
 import dataclasses
 import typing
@@ -31,7 +31,7 @@ class Corruption:
         return tf.clip_by_value(self.apply(images, *numbers, **self.drawn(images, severity, seed, indices, numbers)), 0.0, 1.0)
 
     def constants(self, severity, shape, which="auto"):
-        """The numbers of one severity: of the set `which`, or of the one made for pictures nearest in size."""
+        """The numbers of one severity: of the set `which`, or of the one made for images nearest in size."""
         if severity not in range(1, 6):
             raise ValueError(f"Expected severity in 1..5. Received: {severity}")
         if which != "auto" and which not in severities.SETS:
@@ -39,7 +39,7 @@ class Corruption:
         return severities.constants_of(self.name, severity, severities.nearest_set(*shape[:2]) if which == "auto" else which)
 
     def drawn(self, images, severity, seed, indices, numbers):
-        """What is random about these pictures, {name: tensor [N, ...]}: a function of seed, severity and indices alone."""
+        """What is random about these images, {name: tensor [N, ...]}: a function of seed, severity and indices alone."""
         if self.draw is None:
             return {}
         indices = tf.range(tf.shape(images)[0]) if indices is None else indices
@@ -54,6 +54,6 @@ def static_shape(images):
     """
     shape = tuple(images.shape[1:])
     if len(shape) != 3 or None in shape or shape[2] not in (1, 3) or 0 in shape:
-        raise ValueError(f"Expected pictures [N, H, W, C] with known H and W and C = 1 or 3. Received shape: {images.shape}; "
+        raise ValueError(f"Expected images [N, H, W, C] with known H and W and C = 1 or 3. Received shape: {images.shape}; "
                          f"inside Dataset.map, tf.ensure_shape makes a shape known")
     return shape

@@ -17,7 +17,7 @@ _LEVEL = 1 / 255  # as a factor: graphs would make one of a divisor, and give ot
 
 
 def _contrast(images, factor):
-    """Scales the distance of each value from its picture's and channel's mean."""
+    """Scales the distance of each value from its image's and channel's mean."""
     height, width, channels = images.shape[1:]
     rows = tf.reshape(images, [-1, height, width * channels])
     means = tf.reshape(tf.reduce_mean(rows, axis=1), [-1, width, channels])
@@ -78,7 +78,7 @@ def _turned(vectors):
 def _pixelate(images, share):
     """Shrinks to int(share * side) pixels a side and enlarges again, both with Pillow's box filter.
 
-    Rows are shrunk first, each to whole gray levels, then columns. (Where a picture is more than twice as high as wide,
+    Rows are shrunk first, each to whole gray levels, then columns. (Where an image is more than twice as high as wide,
     Pillow 13 begins with the columns; Pillow 11 does not.)
     """
     height, width, _ = images.shape[1:]
@@ -133,11 +133,11 @@ def _jpeg(images, quality):
 
 
 def jpeg_round_trip(levels, quality):
-    """JPEG and back, uint8 [N, H, W, C] -> the same: equals Pillow at its defaults, which halve colour's resolution."""
+    """JPEG and back, uint8 [N, H, W, C] -> the same: equals Pillow at its defaults, which halve color's resolution."""
     shape = levels.shape[1:]
 
-    def decoded(picture):
-        code = tf.io.encode_jpeg(picture, quality=quality)
+    def decoded(image):
+        code = tf.io.encode_jpeg(image, quality=quality)
         return tf.io.decode_jpeg(code, channels=shape[2], dct_method="INTEGER_ACCURATE")  # Pillow's; not the default
     return tf.map_fn(decoded, levels, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
 

@@ -1,4 +1,4 @@
-"""The five pictures that frost lays over an image: procedural ice, or the benchmark's photographs from a folder."""
+"""The five images that frost lays over an image: procedural ice, or the benchmark's photographs from a folder."""
 
 import functools
 import hashlib
@@ -17,16 +17,16 @@ SCALES = {"cifar": 0.2, "tiny_imagenet": 0.3, "imagenet": 1.0}
 
 
 def frost_textures(frost_dir=None):
-    """The five pictures in full size: a list of float32 [rows, columns, 3] in [0, 1].
+    """The five images in full size: a list of float32 [rows, columns, 3] in [0, 1].
 
     Args:
         frost_dir: folder with the original frost1.png, frost2.png, frost3.png, frost4.jpg and frost5.jpg; None:
             procedural ice that imitates them (`frost_textures.py`).
 
     Raises:
-        FileNotFoundError: one of the five is not in `frost_dir`. ValueError: one of them is not a picture.
+        FileNotFoundError: one of the five is not in `frost_dir`. ValueError: one of them is not an image.
     """
-    return [picture.astype(np.float32) / 255 for picture in _pictures(_key(frost_dir))]
+    return [image.astype(np.float32) / 255 for image in _images(_key(frost_dir))]
 
 
 def frost_source(frost_dir=None):
@@ -38,15 +38,15 @@ def frost_source(frost_dir=None):
 
 
 def scaled_textures(frost_dir, height, width):
-    """The five pictures as they are laid over images of height x width: a list of uint8 [rows, columns, 3].
+    """The five images as they are laid over images of height x width: a list of uint8 [rows, columns, 3].
 
     Full size for images of about ImageNet-C's size, shrunk to 0.3 for Tiny-ImageNet-C's and to 0.2 for CIFAR-C's
     (`severities.nearest_set`). Mirrored at the lower right where an image is larger still.
     """
     scale = SCALES[severities.nearest_set(height, width)]
-    scaled = [picture if scale == 1.0 else _resized(picture, scale) for picture in _pictures(_key(frost_dir))]
-    return [np.pad(picture, [(0, max(height - picture.shape[0], 0)), (0, max(width - picture.shape[1], 0)), (0, 0)],
-                   mode="symmetric") for picture in scaled]
+    scaled = [image if scale == 1.0 else _resized(image, scale) for image in _images(_key(frost_dir))]
+    return [np.pad(image, [(0, max(height - image.shape[0], 0)), (0, max(width - image.shape[1], 0)), (0, 0)],
+                   mode="symmetric") for image in scaled]
 
 
 def windows(frost_dir, height, width, texture, corner):
@@ -81,7 +81,7 @@ def _key(frost_dir):
 
 
 @functools.lru_cache(maxsize=4)
-def _pictures(frost_dir):
+def _images(frost_dir):
     """A tuple of five uint8 [rows, columns, 3]."""
     if frost_dir is None:
         return grown()
@@ -111,12 +111,12 @@ def _decoded(content, path):
         raise ValueError(f"Expected a frost photograph in {path}. Received a file that is none: {error}") from error
 
 
-def _resized(picture, scale):
-    """Bilinear between the four nearest pixels, not averaged, so it aliases: as the benchmark shrank its pictures."""
+def _resized(image, scale):
+    """Bilinear between the four nearest pixels, not averaged, so it aliases: as the benchmark shrank its images."""
     for axis in (0, 1):
-        side = picture.shape[axis]
+        side = image.shape[axis]
         places = np.clip((np.arange(max(round(side * scale), 1)) + 0.5) / scale - 0.5, 0, side - 1)
         low = np.minimum(places.astype(int), side - 2)
         share = (places - low).reshape([-1, 1, 1] if axis == 0 else [1, -1, 1])
-        picture = picture.take(low, axis) * (1 - share) + picture.take(low + 1, axis) * share
-    return np.round(picture).astype(np.uint8)
+        image = image.take(low, axis) * (1 - share) + image.take(low + 1, axis) * share
+    return np.round(image).astype(np.uint8)

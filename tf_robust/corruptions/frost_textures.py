@@ -3,8 +3,8 @@
 They imitate, they do not copy. Each is grown from a fixed seed: feathers of ice (a stem with barbs on both sides) of
 three sizes, in rosettes, some bright and some dark as their barbs turn to the light, under a haze. What was matched to
 the photographs, one by one: size in pixels; mean and deviation of red, green and blue; how fast the power of the gray
-picture falls with frequency f (f**slope, radial average). What was not: where the crystals are, what shapes they have,
-how colours vary from place to place.
+image falls with frequency f (f**slope, radial average). What was not: where the crystals are, what shapes they have,
+how colors vary from place to place.
 """
 
 import functools
@@ -22,7 +22,7 @@ class Ice(typing.NamedTuple):
         size: rows, columns. mean, deviation: of red, green, blue, in [0, 1]. slope: of log power over log frequency.
         length: of the longest feathers, pixels. angle: between stem and barbs, radians. curl: bend of a stem, radians.
         rosette: feathers from one point. density: feathers of length L for each L x L pixels.
-        cover, glint, haze: how much of the picture is ice itself, its play of light, low-frequency haze.
+        cover, glint, haze: how much of the image is ice itself, its play of light, low-frequency haze.
     """
     size: tuple
     mean: tuple
@@ -51,7 +51,7 @@ ICES = (
 @functools.lru_cache(maxsize=1)
 def grown():
     """The five textures: a tuple of uint8 [rows, columns, 3]."""
-    return tuple(_coloured(_gray(np.random.RandomState(seed), ice), ice) for seed, ice in enumerate(ICES))
+    return tuple(_colored(_gray(np.random.RandomState(seed), ice), ice) for seed, ice in enumerate(ICES))
 
 
 def _gray(random, ice):
@@ -134,7 +134,7 @@ def _standardized(gray):
     return (gray - gray.mean()) / gray.std()
 
 
-def _coloured(gray, ice):
+def _colored(gray, ice):
     """uint8 [rows, columns, 3] of the wanted means and deviations."""
     highest = min(3.5, min((1.0 - np.array(ice.mean)) / ice.deviation))  # white, in deviations
     for _ in range(3):  # clipping takes from the deviation

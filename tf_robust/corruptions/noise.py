@@ -30,7 +30,7 @@ def _shot(images, photons, *, uniform):
 def poisson(images, photons, uniform):
     """Poisson(images * photons) / photons, by the quantile at `uniform` of each gray level's distribution.
 
-    A picture is taken at its 256 gray levels, the quantile to one part in 16,384.
+    An image is taken at its 256 gray levels, the quantile to one part in 16,384.
     """
     table = tf.constant(poisson_quantiles(photons).ravel())
     levels = tf.cast(images * (_LEVELS - 1) + 0.5, tf.int32)

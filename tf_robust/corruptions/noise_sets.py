@@ -1,6 +1,6 @@
 """The noise sets of the FCL paper (sections 4.1 and 4.2.1). Images are float32 in [0, 1], NHWC.
 
-A chosen location is replaced, all its channels at once, by one uniform gray value. What happens to a picture depends on
+A chosen location is replaced, all its channels at once, by one uniform gray value. What happens to an image depends on
 (seed, its index in the data set) alone, not on the batch it is in.
 """
 
@@ -63,7 +63,7 @@ def nonuniform_probabilities(deviation, *, rate=RATE, floor=None):
     noise falls on such locations. floor=0 is the limit for a floor that goes to 0.
 
     Args:
-        deviation: [H, W], standard deviation of each location over the training pictures (mean over channels), [0, 1] scale.
+        deviation: [H, W], standard deviation of each location over the training images (mean over channels), [0, 1] scale.
         rate: mean probability, in (0, 1]. floor: >= 0; None: `default_floor(deviation)`.
 
     Returns:
@@ -89,8 +89,8 @@ def default_floor(deviation):
     return FLOOR if np.min(deviation) < _CONSTANT else 0.0
 
 
-def location_deviation(batches):
-    """Standard deviation of each location over pictures, averaged over channels.
+def location_std(batches):
+    """Standard deviation of each location over images, averaged over channels.
 
     Args:
         batches: iterable of float [B, H, W, C] in [0, 1].

@@ -1,6 +1,6 @@
 """Perturbation sequences: the frames of CIFAR-10-P and ImageNet-P (Hendrycks and Dietterich, 2019), difficulty 1.
 
-A sequence changes a picture a little from frame to frame. Pictures are float32 [N, H, W, C] in [0, 1], sequences
+A sequence changes an image a little from frame to frame. Images are float32 [N, H, W, C] in [0, 1], sequences
 [N, frames, H, W, C]. The originals store ImageNet-P as video; its compression is not imitated.
 """
 
@@ -21,20 +21,20 @@ _FRAMES = 31
 
 
 def perturb(images, name, seed=0, indices=None, *, constants="auto"):
-    """A perturbation sequence of each picture: a pure function of (seed, index).
+    """A perturbation sequence of each image: a pure function of (seed, index).
 
     Args:
         images: float32 [N, H, W, C] in [0, 1]. name: from `SEQUENCES`. seed: int.
         indices: int [N], positions in the data set; None: 0..N-1.
         constants: `imagenet` for ImageNet-P's numbers; `cifar` and `tiny_imagenet` for CIFAR-10-P's; `auto`: the ones made
-            for pictures nearest in size.
+            for images nearest in size.
 
     Returns:
         float32 [N, frames, H, W, C] in [0, 1]; 31 frames, but motion_blur 21 and translate 16 with CIFAR-10-P's numbers, and
         translate 41 with ImageNet-P's.
 
     Raises:
-        ValueError: unknown name or constants, pictures that are integers, not finite or not in [0, 1].
+        ValueError: unknown name or constants, images that are integers, not finite or not in [0, 1].
     """
     if name not in SEQUENCES:
         raise unknown("perturbation", name, SEQUENCES)
@@ -54,7 +54,7 @@ def sequence_names(which):
     return {"imagenet_p": metrics.PERTURBATIONS, "cifar_p": metrics.CIFAR_PERTURBATIONS, "all": tuple(SEQUENCES)}[which]
 
 
-# Noise: the picture itself, then 30 frames that do not depend on one another
+# Noise: the image itself, then 30 frames that do not depend on one another
 
 def gaussian_noise(images, draws, imagenet):
     return _after_clean(images, images[:, None] + (0.03 if imagenet else 0.02) * _normal(images, draws))
@@ -134,7 +134,7 @@ def brightness(images, _, imagenet):
     return [weather.brightness.apply(images, (2.0 if imagenet else 1.5) * (i - 15) / 100) for i in range(_FRAMES)]
 
 
-# Geometry: a projective map a frame, about the middle of the picture
+# Geometry: a projective map a frame, about the middle of the image
 
 def translate(images, _, imagenet):
     steps = range(-20, 21) if imagenet else range(-7, 9)
@@ -159,7 +159,7 @@ def shear(images, _, imagenet):
 
 
 def tilt(images, _, imagenet):
-    """The picture turns about its horizontal and its vertical axis, seen from a distance of its diagonal."""
+    """The image turns about its horizontal and its vertical axis, seen from a distance of its diagonal."""
     height, width, _ = static_shape(images)
     degrees = 1.0 if imagenet else 0.75
     return _mapped(images, [_tilted(math.radians(degrees * (i - 15)), math.hypot(height, width)) for i in range(_FRAMES)],
@@ -167,21 +167,21 @@ def tilt(images, _, imagenet):
 
 
 def _tilted(angle, distance):
-    """The map from places in the frame to places in the picture, both about the middle."""
+    """The map from places in the frame to places in the image, both about the middle."""
     cos, sin = math.cos(angle), math.sin(angle)
     about_x = np.array([[1, 0, 0], [0, cos, -sin], [0, sin, cos]])
     about_y = np.array([[cos, 0, -sin], [0, 1, 0], [sin, 0, cos]])
-    plane = (about_x @ about_y)[:, :2]  # where a place (x, y) of the picture goes, in three dimensions
+    plane = (about_x @ about_y)[:, :2]  # where a place (x, y) of the image goes, in three dimensions
     seen = np.diag([distance, distance, 1]) @ np.column_stack([plane, [0, 0, distance]])
     inverse = np.linalg.inv(seen)
     return inverse / inverse[2, 2]
 
 
 def _mapped(images, matrices, imagenet):
-    """Frames [N, F, H, W, C]: the pixel at p shows the picture at matrix p, bilinearly, p = (x, y, 1) about the middle.
+    """Frames [N, F, H, W, C]: the pixel at p shows the image at matrix p, bilinearly, p = (x, y, 1) about the middle.
 
-    What lies outside is black, as in CIFAR-10-P. ImageNet-P moves larger pictures and keeps their middle, so that there
-    is a picture outside; here, for its numbers, the mirrored one.
+    What lies outside is black, as in CIFAR-10-P. ImageNet-P moves larger images and keeps their middle, so that there
+    is an image outside; here, for its numbers, the mirrored one.
     """
     height, width, channels = static_shape(images)
     there = np.array([[1, 0, (width - 1) / 2], [0, 1, (height - 1) / 2], [0, 0, 1]])

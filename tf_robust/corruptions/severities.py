@@ -84,7 +84,7 @@ CONSTANTS = {
 
 
 def nearest_set(height, width):
-    """The set whose side is nearest, as a ratio, to the geometric mean of a picture's height and width."""
+    """The set whose side is nearest, as a ratio, to the geometric mean of an image's height and width."""
     side = math.sqrt(height * width)
     return min(SETS, key=lambda name: abs(math.log(side / SETS[name])))
 

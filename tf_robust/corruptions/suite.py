@@ -23,17 +23,17 @@ _QUALITY = 85  # of the JPEG files that ImageNet-C was stored as
 
 def corrupt(images, name, severity=3, seed=0, indices=None, *, constants="auto", protocol="float", frost_dir=None,
             probabilities=None):
-    """Corrupts pictures. What happens to one depends on (seed, its index) alone, not on the batch that it is in.
+    """Corrupts images. What happens to one depends on (seed, its index) alone, not on the batch that it is in.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1], or one picture [H, W, C]; C = 1 or 3. On one channel, colour operations
+        images: float32 [N, H, W, C] in [0, 1], or one image [H, W, C]; C = 1 or 3. On one channel, color operations
             act on three equal channels and the result is its Rec. 601 luma; `saturate` changes nothing.
         name: from `CORRUPTIONS`, or one of the FCL paper's noise sets, which have no severities: `uniform_noise` (UN) or
             `nonuniform_noise` (NUN).
         severity: 1 to 5. seed: int.
-        indices: int [N] (or one int for one picture), positions in the data set; None: 0..N-1.
+        indices: int [N] (or one int for one image), positions in the data set; None: 0..N-1.
         constants: `cifar`, `tiny_imagenet` or `imagenet`: the published set of constants; `auto`: the one made for
-            pictures nearest in size (32, 64 and 224 pixels), see `describe`.
+            images nearest in size (32, 64 and 224 pixels), see `describe`.
         protocol: `float`: the values as they are; `cifar_c`: truncated to 256 levels, as CIFAR-10-C is stored;
             `imagenet_c`: then compressed as JPEG of quality 85, as ImageNet-C is stored.
         frost_dir: folder of the original frost photographs; None: procedural ice.
@@ -43,7 +43,7 @@ def corrupt(images, name, severity=3, seed=0, indices=None, *, constants="auto",
         float32 in [0, 1], of the shape of `images`.
 
     Raises:
-        ValueError: unknown name (the nearest are named), severity, constants or protocol; pictures that are integers,
+        ValueError: unknown name (the nearest are named), severity, constants or protocol; images that are integers,
             not finite or not in [0, 1] (checked outside of graphs only).
     """
     if protocol not in PROTOCOLS:
@@ -70,8 +70,8 @@ def _noise_set(images, name, seed, indices, probabilities):
     if name == "uniform_noise":
         return noise_sets.uniform_noise(images, seed=seed, indices=indices)
     if probabilities is None or tuple(np.shape(probabilities)) != tuple(images.shape[1:3]):
-        raise ValueError(f"Expected probabilities [H, W] of the pictures' size {tuple(images.shape[1:3])} for nonuniform_noise: "
-                         f"nonuniform_probabilities(location_deviation(batches of training pictures)). "
+        raise ValueError(f"Expected probabilities [H, W] of the images' size {tuple(images.shape[1:3])} for nonuniform_noise: "
+                         f"nonuniform_probabilities(location_std(batches of training images)). "
                          f"Received: {'none' if probabilities is None else np.shape(probabilities)}")
     return noise_sets.nonuniform_noise(images, probabilities, seed=seed, indices=indices)
 
@@ -94,10 +94,10 @@ def store(images, protocol):
 
 
 def describe(image_shape, constants="auto", protocol="float", frost_dir=None):
-    """What a result must say about how its pictures were corrupted: a dictionary for JSON."""
+    """What a result must say about how its images were corrupted: a dictionary for JSON."""
     height, width, channels = static_shape(tf.TensorSpec([None, *image_shape]))
     chosen = severities.nearest_set(height, width) if constants == "auto" else constants
     side = severities.SETS[chosen]
     note = "" if height == width == side else f", made for {side}x{side}, used for {height}x{width}"
     return {"constants": chosen + note, "protocol": protocol, "frost": frost_source(frost_dir), "severities": 5,
-            **({"one_channel": "colour operations: luma of three equal channels; saturate: identity"} if channels == 1 else {})}
+            **({"one_channel": "color operations: luma of three equal channels; saturate: identity"} if channels == 1 else {})}

@@ -1,6 +1,6 @@
 """Snow, frost, fog, spatter and brightness (Hendrycks and Dietterich, 2019). Images are float32 in [0, 1], NHWC.
 
-A one-channel picture is treated as three equal channels and gives the luma (Rec. 601) of what is seen of the result.
+A one-channel image is treated as three equal channels and gives the luma (Rec. 601) of what is seen of the result.
 """
 
 import functools
@@ -18,13 +18,13 @@ _WATER = (175 / 255, 238 / 255, 238 / 255)
 _MUD = (63 / 255, 42 / 255, 20 / 255)
 
 
-def _coloured(planes, colour):
-    """[N, H, W] -> [N, H, W, 3] or, with one number as the colour, [N, H, W, 1]: planes of light of one colour."""
-    return tf.tensordot(planes[..., None], tf.constant([colour]), 1)  # a product: half the time of repeating the planes
+def _colored(planes, color):
+    """[N, H, W] -> [N, H, W, 3] or, with one number as the color, [N, H, W, 1]: planes of light of one color."""
+    return tf.tensordot(planes[..., None], tf.constant([color]), 1)  # a product: half the time of repeating the planes
 
 
 def _one_or_three(images, change):
-    """`change` of pictures of three channels; of one: of three equal ones, and the luma of what is seen of it."""
+    """`change` of images of three channels; of one: of three equal ones, and the luma of what is seen of it."""
     if images.shape[-1] == 3:
         return change(images)
     return luma(tf.clip_by_value(change(tf.repeat(images, 3, axis=-1)), 0.0, 1.0))
@@ -37,7 +37,7 @@ def _draw_snow(draws, shape, *_):
 
 
 def _snow(images, mean, deviation, zoom, threshold, radius, sigma, mix, *, normal, angle):
-    """Flakes blown in one direction, and the same turned by 180 degrees, over a whitened picture.
+    """Flakes blown in one direction, and the same turned by 180 degrees, over a whitened image.
 
     The layer stays float; the originals round it to 8 bits before the motion blur.
     """
@@ -52,9 +52,9 @@ def flakes(normal, mean, deviation, zoom, threshold):
 
 
 def snowed(images, layer, mix):
-    """Pictures under a layer [N, H, W, 1] of flakes, and the same turned by 180 degrees; whitened by 1 - `mix`."""
+    """Images under a layer [N, H, W, 1] of flakes, and the same turned by 180 degrees; whitened by 1 - `mix`."""
     whitened = tf.maximum(images, mix * images + (1.0 - mix) * (1.5 * luma(images) + 0.5))  # never darker than it was
-    return whitened + _coloured((layer + layer[:, ::-1, ::-1])[..., 0], [1.0] * images.shape[-1])
+    return whitened + _colored((layer + layer[:, ::-1, ::-1])[..., 0], [1.0] * images.shape[-1])
 
 
 # Frost
@@ -65,7 +65,7 @@ def _draw_frost(draws, *_):
 
 @functools.lru_cache(maxsize=4)
 def frost_from(frost_dir):
-    """Frost by the pictures of a folder (None: procedural ice), which are read when the first image is corrupted."""
+    """Frost by the images of a folder (None: procedural ice), which are read when the first image is corrupted."""
 
     def apply(images, image_weight, frost_weight, *, texture, corner):
         height, width, _ = images.shape[1:]
@@ -82,12 +82,12 @@ def _draw_fog(draws, shape, *_):
 
 
 def fog_side(height, width):
-    """The side of the fog map: a power of two, at least as large as the picture."""
+    """The side of the fog map: a power of two, at least as large as the image."""
     return 1 << (max(height, width) - 1).bit_length()
 
 
 def _fog(images, strength, wibble_decay, *, noise):
-    """Plasma added, then scaled so that the picture's maximum stays below what it was."""
+    """Plasma added, then scaled so that the image's maximum stays below what it was."""
     _, height, width, _ = images.shape
     fog_map = plasma(noise, fog_side(height, width), wibble_decay)[:, :height, :width, None]
     highest = tf.reduce_max(images, axis=[1, 2, 3], keepdims=True)
@@ -150,7 +150,7 @@ def _spatter(images, mean, deviation, sigma, threshold, strength, mud, *, normal
         return wetted(images, layer, strength)
     cover = filters.gaussian_blur(tf.cast(layer > threshold, tf.float32), strength)
     cover = tf.where(cover < 0.8, 0.0, cover)
-    return _one_or_three(images, lambda rgb: rgb * (1.0 - cover) + _coloured(cover[..., 0], _MUD))
+    return _one_or_three(images, lambda rgb: rgb * (1.0 - cover) + _colored(cover[..., 0], _MUD))
 
 
 def drops(normal, mean, deviation, sigma, threshold):
@@ -160,8 +160,8 @@ def drops(normal, mean, deviation, sigma, threshold):
 
 
 def wetted(images, layer, strength):
-    """Pictures under a layer [N, H, W, 1] of water, whose brightest light has the share `strength`."""
-    light = _coloured(water(layer[..., 0]), [strength * value for value in _WATER])
+    """Images under a layer [N, H, W, 1] of water, whose brightest light has the share `strength`."""
+    light = _colored(water(layer[..., 0]), [strength * value for value in _WATER])
     return _one_or_three(images, lambda rgb: rgb + light)
 
 

@@ -3,5 +3,12 @@
 from tf_robust.data.class_mask import declared, masked, read_label_map, relabelled
 from tf_robust.data.folders import FileSource
 from tf_robust.data.pipeline import Batch, evaluation_batches, steps_per_epoch, training_batches
-from tf_robust.data.source import ArraySource, check_labels, labelled_share
+from tf_robust.data.source import ArraySource, check_labels, labelled_fraction
 from tf_robust.data.sources import has_validation, load, open_source
+from tf_robust.utils.deprecation import moved_names
+
+__getattr__ = moved_names(__name__, {
+    "available": "corrupted_datasets.reader.available",
+    "card_of": "corrupted_datasets.reader.card_of",
+    "labelled_share": "data.labelled_fraction",
+    "open_corrupted": "corrupted_datasets.reader.open_corrupted"})

@@ -1,8 +1,8 @@
 """Training augmentations: images [N, H, W, C] float32 in [0, 1] and an int [2] seed -> the same shape and range.
 
-Each draws once per picture of the batch from the stateless `seed`. Their keyword-only arguments become flags,
+Each draws once per image of the batch from the stateless `seed`. Their keyword-only arguments become flags,
 `--patch_gaussian_size` and so on; the order in `--augmentations` is the order of application. `--views` says what is then
-made of the augmented picture, a view each: `clean,augmix,augmix`.
+made of the augmented image, a view each: `clean,augmix,augmix`.
 """
 
 import tensorflow as tf
@@ -14,7 +14,7 @@ from tf_robust.ops import image_ops, philox
 
 
 def crop_flip(images, seed, *, padding: int = 4):
-    """Zero-pads, cuts a random window of the original size, mirrors half of the pictures: the CIFAR standard.
+    """Zero-pads, cuts a random window of the original size, mirrors half of the images: the CIFAR standard.
 
     Args:
         padding: zeros on each side, in pixels.
@@ -33,14 +33,14 @@ def patch_gaussian(images, seed, *, size: int = 25, sigma: float = 0.1, random_s
                    random_sigma: bool = False):
     """Adds Gaussian noise inside one square patch at a random place and clips to [0, 1] (Lopes et al., 2019).
 
-    The patch centre is uniform over all pixels, so the patch may stick out of the picture; rows and columns
+    The patch centre is uniform over all pixels, so the patch may stick out of the image; rows and columns
     [centre - size // 2, centre + ceil(size / 2)) are noised.
 
     Args:
         size: side of the patch in pixels.
         sigma: deviation of the noise on the [0, 1] scale.
-        random_size: draw each picture's side uniformly from 1..size instead of using `size`.
-        random_sigma: draw each picture's deviation uniformly from [0, sigma] instead of using `sigma`.
+        random_size: draw each image's side uniformly from 1..size instead of using `size`.
+        random_sigma: draw each image's deviation uniformly from [0, sigma] instead of using `sigma`.
     """
     if size < 1 or not sigma > 0:
         raise ValueError(f"Expected size >= 1 and sigma > 0. Received: size={size}, sigma={sigma}")
@@ -60,7 +60,7 @@ def patch_gaussian(images, seed, *, size: int = 25, sigma: float = 0.1, random_s
 
 
 def clean(images, seed):
-    """The picture as it is."""
+    """The image as it is."""
     del seed
     return images
 

@@ -1,8 +1,8 @@
-"""AugMix (Hendrycks et al., 2020): a picture mixed with chains of simple operations on it.
+"""AugMix (Hendrycks et al., 2020): an image mixed with chains of simple operations on it.
 
     A(x) = (1 - m) x + m * sum over i of w_i chain_i(x),    m ~ Beta(alpha, alpha), w ~ Dirichlet(alpha, ..., alpha)
 
-A chain applies one to three operations, each drawn anew with its amount. What happens to a picture depends on (seed, its
+A chain applies one to three operations, each drawn anew with its amount. What happens to an image depends on (seed, its
 index) alone.
 """
 
@@ -18,7 +18,7 @@ NAMES = (*NINE, "color", "contrast", "brightness", "sharpness")  # the last four
 
 def augmix(images, seed=0, indices=None, severity: float = 3.0, width: int = 3, depth: int = -1, alpha: float = 1.0,
            all_ops: bool = False):
-    """AugMix of pictures.
+    """AugMix of images.
 
     Args:
         images: float32 [N, H, W, C] in [0, 1], C = 1 or 3. The chains see them rounded to 255 levels.
@@ -27,20 +27,20 @@ def augmix(images, seed=0, indices=None, severity: float = 3.0, width: int = 3, 
         width: number of chains.
         depth: operations in a chain, 1 to 3; -1: drawn for each chain.
         alpha: of the Dirichlet and Beta distributions of the weights.
-        all_ops: also change colour, contrast, brightness and sharpness, which overlap with the corruption benchmark.
+        all_ops: also change color, contrast, brightness and sharpness, which overlap with the corruption benchmark.
 
     Returns:
         float32 [N, H, W, C] in [0, 1]
 
     Raises:
-        ValueError: a setting is out of its range, or the pictures' size is not known.
+        ValueError: a setting is out of its range, or the images' size is not known.
     """
     images = _checked(images)
     drawn = draw(seed, _indices(images, indices), images.shape[1:], severity, width, depth, alpha, all_ops)
     share = drawn["share"][:, None]
     parts = tf.unstack(drawn["weights"] * (share * (1.0 / 255.0)), axis=1)
-    mixed = tf.add_n([_of_pictures(1.0 - share[:, 0]) * images,
-                      *(_of_pictures(part) * chain for part, chain in zip(parts, _chains(images, drawn, all_ops)))])
+    mixed = tf.add_n([_of_images(1.0 - share[:, 0]) * images,
+                      *(_of_images(part) * chain for part, chain in zip(parts, _chains(images, drawn, all_ops)))])
     return tf.minimum(mixed, 1.0)  # the sum of the weights may exceed 1 in its last bit
 
 
@@ -50,7 +50,7 @@ def augmix_chain(images, seed, *, severity: float = 3.0, depth: int = -1, all_op
     Args:
         severity: amounts are drawn from levels between 0.1 and this, of 10.
         depth: operations in a chain, 1 to 3; -1: drawn for each chain.
-        all_ops: also change colour, contrast, brightness and sharpness.
+        all_ops: also change color, contrast, brightness and sharpness.
     """
     images = _checked(images)
     drawn = draw(seed, _indices(images, None), images.shape[1:], severity, 1, depth, 1.0, all_ops)
@@ -58,7 +58,7 @@ def augmix_chain(images, seed, *, severity: float = 3.0, depth: int = -1, all_op
 
 
 def draw(seed, indices, shape, severity=3.0, width=3, depth=-1, alpha=1.0, all_ops=False):
-    """What is random about the AugMix of some pictures; arguments as `augmix`, shape: (H, W, C).
+    """What is random about the AugMix of some images; arguments as `augmix`, shape: (H, W, C).
 
     Returns:
         {"operation": int32 [N, width, 3], places in NAMES; "amount": float32 [N, width, 3], what Pillow's functions are told;
@@ -113,7 +113,7 @@ def _checked(images):
     images = tf.convert_to_tensor(images, tf.float32)
     shape = images.shape[1:]
     if images.shape.rank != 4 or None in shape or shape[-1] not in (1, 3):
-        raise ValueError(f"Expected pictures [N, H, W, C] with known H and W and C = 1 or 3. Received shape: {images.shape}")
+        raise ValueError(f"Expected images [N, H, W, C] with known H and W and C = 1 or 3. Received shape: {images.shape}")
     return images
 
 
@@ -121,5 +121,5 @@ def _indices(images, indices):
     return tf.shape(images)[0] if indices is None else indices
 
 
-def _of_pictures(numbers):
+def _of_images(numbers):
     return numbers[:, None, None, None]

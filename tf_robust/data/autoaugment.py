@@ -1,9 +1,9 @@
-"""AutoAugment (Cubuk et al., CVPR 2019): of 25 sub-policies of two operations each, every picture draws one.
+"""AutoAugment (Cubuk et al., CVPR 2019): of 25 sub-policies of two operations each, every image draws one.
 
 Tables: the paper's appendix, as two independent re-implementations (DeepVoltaire/AutoAugment, torchvision) both have
 them; 20 of CIFAR-10's 25 also stand in the authors' own code (tensorflow/models, research/autoaugment), which trains on 95.
-The operations are Pillow's, bilinear where they move pixels; what comes into the picture is black. The authors' code takes
-the nearest pixel and fills with the data's mean colour, others with gray (128).
+The operations are Pillow's, bilinear where they move pixels; what comes into the image is black. The authors' code takes
+the nearest pixel and fills with the data's mean color, others with gray (128).
 """
 
 import typing
@@ -70,14 +70,14 @@ POLICIES = {
         (("equalize", 0.8, 8), ("equalize", 0.6, 3)),
     ),
 }
-SIGNED = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")  # turned round for half of the pictures
+SIGNED = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")  # turned round for half of the images
 
 
 def autoaugment(images, seed, *, policy: typing.Literal["cifar10", "imagenet"] = "cifar10",
                 magnitudes: typing.Literal["paper", "official"] = "paper"):
-    """One of a policy's 25 sub-policies for each picture; each of its two operations happens with its probability.
+    """One of a policy's 25 sub-policies for each image; each of its two operations happens with its probability.
 
-    Pictures are rounded to 256 levels, as Pillow's operations need them.
+    Images are rounded to 256 levels, as Pillow's operations need them.
 
     Args:
         policy: the table found on CIFAR-10, or the one found on ImageNet.
@@ -92,10 +92,10 @@ def autoaugment(images, seed, *, policy: typing.Literal["cifar10", "imagenet"] =
 
 
 def draw(seed, count, policy, shape, magnitudes="paper"):
-    """What happens to each picture of a batch.
+    """What happens to each image of a batch.
 
     Args:
-        seed: int [2]. count: pictures. shape: (H, W), theirs. policy, magnitudes: as in `autoaugment`.
+        seed: int [2]. count: images. shape: (H, W), theirs. policy, magnitudes: as in `autoaugment`.
 
     Returns:
         (int32 [count, 2], places in `operations(policy)`, -1 for none; float32 [count, 2], Pillow's arguments)
@@ -122,7 +122,7 @@ def operations(policy):
 def amount(name, level, shape, magnitudes="paper"):
     """Pillow's argument for an operation at a level of 0 to 9, not negative; what the operation ignores is 0.
 
-    Strength rises with the level, also of posterize and solarize, as the authors' code has it. The factor of colour,
+    Strength rises with the level, also of posterize and solarize, as the authors' code has it. The factor of color,
     contrast, brightness and sharpness rises from 0.1 to 1.9 and has no sign (authors' code; others: 1 +- 0.1 for each level).
 
     Args:

@@ -72,7 +72,7 @@ def masked(source):
 
 
 def labels_of(source):
-    """int64 [N] labels of a source, in no certain order, without decoding pictures."""
+    """int64 [N] labels of a source, in no certain order, without decoding images."""
     if hasattr(source, "labels"):
         return np.asarray(source.labels)
     import tensorflow_datasets as tfds

@@ -1,8 +1,8 @@
-"""The families of views that contrastive methods train on: images and an int [2] seed -> another view of each picture.
+"""The families of views that contrastive methods train on: images and an int [2] seed -> another view of each image.
 
-Every family begins with a random window of the picture, enlarged to its size, half of them mirrored. What then happens is
-SimCLR's, MoCo's or AugMix's choice; URRL draws one of two families for each picture (URRL, eq. 2). Colour, blur and windows
-follow torchvision, with each picture's numbers from the stateless seed. In one-channel pictures colour has no meaning:
+Every family begins with a random window of the image, enlarged to its size, half of them mirrored. What then happens is
+SimCLR's, MoCo's or AugMix's choice; URRL draws one of two families for each image (URRL, eq. 2). Color, blur and windows
+follow torchvision, with each image's numbers from the stateless seed. In one-channel images color has no meaning:
 brightness and contrast change, saturation, hue and gray do not.
 """
 
@@ -17,131 +17,134 @@ from tf_robust.ops import color, filters, image_ops, philox
 from tf_robust.ops.image_ops import fold
 
 
-def simclr(images, seed, *, strength: float = 1.0, smallest: float = 0.08, blur: bool = True):
-    """SimCLR's views (Chen et al., 2020, appendix A): window, colour jitter (p 0.8), gray (p 0.2), blur (p 0.5).
+def simclr(images, seed, *, strength: float = 1.0, min_crop_area: float = 0.08, blur: bool = True):
+    """SimCLR's views (Chen et al., 2020, appendix A): window, color jitter (p 0.8), gray (p 0.2), blur (p 0.5).
 
     Args:
-        strength: of the colour jitter; brightness, contrast and saturation within 1 +- 0.8 of it, hue within 0.2 of it. The
+        strength: of the color jitter; brightness, contrast and saturation within 1 +- 0.8 of it, hue within 0.2 of it. The
             authors' value for CIFAR-10 is 0.5.
-        smallest: share of the picture's area that a window has at least.
+        min_crop_area: share of the image's area that a window has at least.
         blur: blur at all; not on CIFAR-10.
     """
     if not 0 <= strength <= 2.5:
         raise ValueError(f"Expected strength in [0, 2.5], since hue turns by at most half. Received: {strength}")
-    images = _window(images, fold(seed, 0), smallest)
+    images = _window(images, fold(seed, 0), min_crop_area)
     images = _jitter(images, fold(seed, 1), 0.8, (0.8 * strength, 0.8 * strength, 0.8 * strength, 0.2 * strength))
     images = _gray(images, fold(seed, 2))
     return _blur(images, fold(seed, 3)) if blur else images
 
 
-def moco_v1(images, seed, *, smallest: float = 0.2):
-    """MoCo v1's views (He et al., 2020): window, gray (p 0.2), colour jitter of 0.4 always.
+def moco_v1(images, seed, *, min_crop_area: float = 0.2):
+    """MoCo v1's views (He et al., 2020): window, gray (p 0.2), color jitter of 0.4 always.
 
     Args:
-        smallest: share of the picture's area that a window has at least.
+        min_crop_area: share of the image's area that a window has at least.
     """
-    return _moco_v1_colours(_window(images, fold(seed, 0), smallest), fold(seed, 1))
+    return _moco_v1_colors(_window(images, fold(seed, 0), min_crop_area), fold(seed, 1))
 
 
-def moco_v2(images, seed, *, smallest: float = 0.2, blur: bool = True):
-    """MoCo v2's views (Chen et al., 2020d): window, colour jitter (p 0.8), gray (p 0.2), blur (p 0.5). URRL's T_rep.
+def moco_v2(images, seed, *, min_crop_area: float = 0.2, blur: bool = True):
+    """MoCo v2's views (Chen et al., 2020d): window, color jitter (p 0.8), gray (p 0.2), blur (p 0.5). URRL's T_rep.
 
     Args:
-        smallest: share of the picture's area that a window has at least.
+        min_crop_area: share of the image's area that a window has at least.
         blur: blur at all.
     """
-    return _moco_v2_colours(_window(images, fold(seed, 0), smallest), fold(seed, 1), blur)
+    return _moco_v2_colors(_window(images, fold(seed, 0), min_crop_area), fold(seed, 1), blur)
 
 
-def window_augmix(images, seed, *, smallest: float = 0.2, severity: float = 3.0, all_ops: bool = False):
+def window_augmix(images, seed, *, min_crop_area: float = 0.2, severity: float = 3.0, all_ops: bool = False):
     """AugMix of a window: the views of URRL's rows AugMix and, with all_ops, AugMix (AllOp), its T_rob.
 
     Args:
-        smallest: share of the picture's area that a window has at least.
+        min_crop_area: share of the image's area that a window has at least.
         severity: amounts are drawn from levels between 0.1 and this, of 10.
-        all_ops: also change colour, contrast, brightness and sharpness.
+        all_ops: also change color, contrast, brightness and sharpness.
     """
-    images = _window(images, fold(seed, 0), smallest)
+    images = _window(images, fold(seed, 0), min_crop_area)
     return augmix.augmix(images, fold(seed, 1), severity=severity, all_ops=all_ops)
 
 
-def window_augmix_moco(images, seed, *, smallest: float = 0.2, severity: float = 3.0, blur: bool = True):
-    """URRL's row AugMix (MoCo): MoCo v2's colours, gray and blur inside AugMix's convex combination.
+def window_augmix_moco(images, seed, *, min_crop_area: float = 0.2, severity: float = 3.0, blur: bool = True):
+    """URRL's row AugMix (MoCo): MoCo v2's colors, gray and blur inside AugMix's convex combination.
 
     The paper says no more than that. Here each of the three chains begins with them, drawn for itself, and goes on with
     AugMix's operations.
 
     Args:
-        smallest: share of the picture's area that a window has at least.
+        min_crop_area: share of the image's area that a window has at least.
         severity: amounts are drawn from levels between 0.1 and this, of 10.
         blur: blur at all.
     """
-    images = _window(images, fold(seed, 0), smallest)
+    images = _window(images, fold(seed, 0), min_crop_area)
     drawn = augmix.draw(fold(seed, 1), tf.shape(images)[0], images.shape[1:], severity)
     weights, share = tf.transpose(drawn["weights"]), drawn["share"][:, None, None, None]
-    coloured = _moco_v2_colours(tf.tile(images, [weights.shape[0], 1, 1, 1]), fold(seed, 2), blur)  # chain by chain
-    chains = tf.stack(tf.split(augmix.augmix_chain(coloured, fold(seed, 3), severity=severity), weights.shape[0]))
+    colored = _moco_v2_colors(tf.tile(images, [weights.shape[0], 1, 1, 1]), fold(seed, 2), blur)  # chain by chain
+    chains = tf.stack(tf.split(augmix.augmix_chain(colored, fold(seed, 3), severity=severity), weights.shape[0]))
     mixed = tf.reduce_sum(weights[..., None, None, None] * chains, axis=0)
     return tf.clip_by_value((1.0 - share) * images + share * mixed, 0.0, 1.0)
 
 
-def urrl(images, seed, *, share: float = 0.5, other: typing.Literal["moco_v2", "moco_v1"] = "moco_v2", smallest: float = 0.2,
+def urrl(images, seed, *, probability: float = 0.5, other: typing.Literal["moco_v2", "moco_v1"] = "moco_v2", min_crop_area: float = 0.2,
          severity: float = 3.0, blur: bool = True):
-    """URRL's views (eq. 2): each picture's is AugMix (AllOp) with probability p, else MoCo v2's.
+    """URRL's views (eq. 2): each image's is AugMix (AllOp) with probability p, else MoCo v2's.
 
     Args:
-        share: p, of the views that are AugMix's.
+        probability: p, of the views that are AugMix's.
         other: what the rest is, T_rep: moco_v2, or moco_v1 for InstDis and PIRL (Table 4).
-        smallest: share of the picture's area that a window has at least.
+        min_crop_area: share of the image's area that a window has at least.
         severity: of AugMix.
         blur: blur at all, in MoCo v2's views.
     """
-    if not 0 <= share <= 1:
-        raise ValueError(f"Expected share in [0, 1]. Received: {share}")
+    if not 0 <= probability <= 1:
+        raise ValueError(f"Expected probability in [0, 1]. Received: {probability}")
     if other not in ("moco_v1", "moco_v2"):
         raise ValueError(f"Expected other in moco_v2, moco_v1. Received: {other!r}")
-    images = _window(images, fold(seed, 0), smallest)
+    images = _window(images, fold(seed, 0), min_crop_area)
     count = tf.shape(images)[0]
-    robust = philox.uniform([count], fold(seed, 1)) < share
+    robust = philox.uniform([count], fold(seed, 1)) < probability
     return image_ops.apply_chosen(images, tf.cast(robust, tf.int32), tf.zeros([count]), [
-        lambda some, _: (_moco_v2_colours(some, fold(seed, 2), blur) if other == "moco_v2"
-                         else _moco_v1_colours(some, fold(seed, 2))),
+        lambda some, _: (_moco_v2_colors(some, fold(seed, 2), blur) if other == "moco_v2"
+                         else _moco_v1_colors(some, fold(seed, 2))),
         lambda some, _: augmix.augmix(some, fold(seed, 3), severity=severity, all_ops=True)])
 
 
 FAMILIES = {f.__name__: f for f in (simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl)}
+for _view in FAMILIES.values():  # what the pipeline asks a view for
+    _view.min_crop_area = inspect.signature(_view).parameters["min_crop_area"].default
 
 
-def smallest_windows(views):
-    """For views that all cut a window of their own: the smallest share of the area that each may have. Else ()."""
-    def smallest(view):
-        function = getattr(view, "func", view)
-        own = inspect.signature(function).parameters["smallest"].default if function in FAMILIES.values() else None
-        return getattr(view, "keywords", {}).get("smallest", own)
-    found = tuple(smallest(view) for view in views)
-    return () if None in found else found
+def min_crop_areas(views):
+    """Returns the least fraction of the area that each view may crop, or () unless every view crops a window of its own."""
+    areas = tuple(_min_crop_area(view) for view in views)
+    return () if None in areas else areas
 
 
-def _window(images, seed, smallest):
-    """A random window of each picture, enlarged to its size; half of them mirrored."""
-    if not 0 < smallest <= 1:
-        raise ValueError(f"Expected smallest in (0, 1]. Received: {smallest}")
+def _min_crop_area(view):
+    """The least area of a view's window: an attribute of the view, or a keyword that was bound with `functools.partial`."""
+    return getattr(view, "keywords", {}).get("min_crop_area", getattr(getattr(view, "func", view), "min_crop_area", None))
+
+
+def _window(images, seed, min_crop_area):
+    """A random window of each image, enlarged to its size; half of them mirrored."""
+    if not 0 < min_crop_area <= 1:
+        raise ValueError(f"Expected min_crop_area in (0, 1]. Received: {min_crop_area}")
     count, shape = tf.shape(images)[0], tf.constant(tuple(images.shape[1:3]), tf.float32)
-    images = filters.resized_windows(images, *image_ops.random_windows(count, shape, seed, smallest))
+    images = filters.resized_windows(images, *image_ops.random_windows(count, shape, seed, min_crop_area))
     return _some(lambda some: some[:, :, ::-1], images, fold(seed, 1), 0.5)
 
 
-def _moco_v1_colours(images, seed):
+def _moco_v1_colors(images, seed):
     return _jitter(_gray(images, fold(seed, 0)), fold(seed, 1), 1.0, (0.4, 0.4, 0.4, 0.4))
 
 
-def _moco_v2_colours(images, seed, blur):
+def _moco_v2_colors(images, seed, blur):
     images = _gray(_jitter(images, fold(seed, 0), 0.8, (0.4, 0.4, 0.4, 0.1)), fold(seed, 1))
     return _blur(images, fold(seed, 2)) if blur else images
 
 
 def _jitter(images, seed, probability, strengths):
-    """Colour jitter of each picture with the probability: factors within 1 +- strength, not below 0; hue within +- strength."""
+    """Color jitter of each image with the probability: factors within 1 +- strength, not below 0; hue within +- strength."""
     count = tf.shape(images)[0]
     order = tf.argsort(philox.uniform([count, 4], fold(seed, 0)), axis=1)
     middle = tf.constant([1.0, 1.0, 1.0, 0.0])
@@ -155,14 +158,14 @@ def _gray(images, seed):
 
 
 def _blur(images, seed):
-    """A Gaussian blur of half of the pictures, with a deviation of 0.1 to 2 pixels, cut off after two deviations."""
+    """A Gaussian blur of half of the images, with a deviation of 0.1 to 2 pixels, cut off after two deviations."""
     sigma = philox.uniform([tf.shape(images)[0]], fold(seed, 0), 0.1, 2.0)
     blurred = functools.partial(filters.gaussian_blur, truncate=2.0, mode="reflect")
     return _some(blurred, images, fold(seed, 1), 0.5, sigma)
 
 
 def _some(function, images, seed, probability, *arguments):
-    """The function of those pictures, and their share of the arguments [N, ...], that are drawn with the probability."""
+    """The function of those images, and their share of the arguments [N, ...], that are drawn with the probability."""
     chosen = philox.uniform([tf.shape(images)[0]], seed) < probability
     places = tf.range(tf.shape(images)[0])
     return image_ops.apply_chosen(images, tf.where(chosen, 0, -1), places, [

@@ -1,6 +1,6 @@
 """The corner-digit set of the FCL paper (section 4.1), from any pool of digits 0-9.
 
-A scaled-down random digit is put into a random corner, by the maximum of the two pictures. Digits 0-4 with a corner
+A scaled-down random digit is put into a random corner, by the maximum of the two images. Digits 0-4 with a corner
 digit become classes 10-14; digits 5-9 keep their class and always carry a corner digit. So in training a corner digit
 says nothing about the class 100 times out of 101. Everything is drawn once, from NumPy's frozen legacy generator: the
 set is the same for every seed of a run.
@@ -41,7 +41,7 @@ def divide(images, labels, shares):
 def digit_pools():
     """scikit-learn's 1,797 real digits on a 28x28 canvas, divided per class into about 1,300 / 200 / 300.
 
-    The 8x8 pictures (values 0..16) are upscaled to 20x20 by bicubic interpolation, sharpened to strokes about as thin as
+    The 8x8 images (values 0..16) are upscaled to 20x20 by bicubic interpolation, sharpened to strokes about as thin as
     MNIST's (2 x - 0.75 on the [0, 1] scale, clipped) and centred.
 
     Returns:
@@ -60,8 +60,8 @@ def build(images, labels, common, rare, *, salt, shift=0):
 
     Args:
         images: uint8 [N, 28, 28, 1]. labels: int64 [N] in 0..9.
-        common: pictures of each class 0-9; where the pool of a class is smaller, its centres repeat, with a newly
-            drawn corner digit. rare: pictures of each class 10-14.
+        common: images of each class 0-9; where the pool of a class is smaller, its centres repeat, with a newly
+            drawn corner digit. rare: images of each class 10-14.
         salt: int, makes the draws of one split independent of another's.
         shift: move each centre digit at random by up to so many pixels, at most `MARGIN`.
 
@@ -73,7 +73,7 @@ def build(images, labels, common, rare, *, salt, shift=0):
     for label in range(15):
         pool = np.flatnonzero(labels == label % 10)
         if not len(pool):
-            raise ValueError(f"Expected pictures of every digit 0-9. Received none of {label % 10}")
+            raise ValueError(f"Expected images of every digit 0-9. Received none of {label % 10}")
         quota = rare if label >= 10 else common
         rounds = [random.permutation(pool) for _ in range(-(-quota // len(pool)))]
         centres.append(np.concatenate(rounds)[:quota] if rounds else pool[:0])
@@ -81,16 +81,16 @@ def build(images, labels, common, rare, *, salt, shift=0):
     centres, classes = np.concatenate(centres), np.concatenate(classes)
     order = random.permutation(len(centres))
     centres, classes = centres[order], classes[order]
-    pictures = images[centres]
+    composed = images[centres]
     if shift:
-        pictures = _shift(pictures, random.randint(-shift, shift + 1, size=(len(pictures), 2)))
-    small = _reduce(images)[random.randint(len(images), size=len(pictures))]
-    corners = random.randint(2, size=(len(pictures), 2)) * (CANVAS - CORNER_SIZE)
-    for i in np.flatnonzero(classes >= 5):  # every picture of 5-9 and 10-14 carries a corner digit
+        composed = _shift(composed, random.randint(-shift, shift + 1, size=(len(composed), 2)))
+    small = _reduce(images)[random.randint(len(images), size=len(composed))]
+    corners = random.randint(2, size=(len(composed), 2)) * (CANVAS - CORNER_SIZE)
+    for i in np.flatnonzero(classes >= 5):  # every image of 5-9 and 10-14 carries a corner digit
         top, left = corners[i]
-        window = pictures[i, top:top + CORNER_SIZE, left:left + CORNER_SIZE]
+        window = composed[i, top:top + CORNER_SIZE, left:left + CORNER_SIZE]
         np.maximum(window, small[i], out=window)
-    return pictures, classes
+    return composed, classes
 
 
 def _reduce(images):
@@ -99,6 +99,6 @@ def _reduce(images):
     return tf.cast(tf.round(small), tf.uint8).numpy()
 
 
-def _shift(pictures, offsets):
-    padded = np.pad(pictures, [(0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)])
+def _shift(composed, offsets):
+    padded = np.pad(composed, [(0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)])
     return np.stack([p[top:top + CANVAS, left:left + CANVAS] for p, (top, left) in zip(padded, MARGIN - offsets)])

@@ -9,7 +9,7 @@ import PIL.Image
 import tensorflow as tf
 
 from tf_robust.data.fitting import USUAL_SIZE, Fit
-from tf_robust.data.source import READ_AT_ONCE, Source, digest, epoch_order, example_seed, stratified_order, training_share
+from tf_robust.data.source import PARALLEL_READS, Source, digest, epoch_order, example_seed, stratified_order, without_validation
 from tf_robust.ops import image_ops
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
@@ -56,12 +56,12 @@ class FileSource(Source):
 
         def checked(place, found):
             tf.debugging.Assert(found[0] == place, [tf.strings.join([
-                "Expected a picture that can be decoded. Received: ", paths[order[place]],
-                " (missing, empty, cut short, or not a picture at all). Replace or delete it"])])
+                "Expected an image that can be decoded. Received: ", paths[order[place]],
+                " (missing, empty, cut short, or not an image at all). Replace or delete it"])])
             return found[1:]
         shape = (len(windows), *self.image_shape) if windows else self.image_shape
         end = tf.data.Dataset.from_tensors((count, np.zeros(shape, np.uint8), np.int64(0), np.int64(0)))
-        examples = tf.data.Dataset.from_tensor_slices(order).enumerate().map(example, READ_AT_ONCE, deterministic=True)
+        examples = tf.data.Dataset.from_tensor_slices(order).enumerate().map(example, PARALLEL_READS, deterministic=True)
         examples = examples.ignore_errors().concatenate(end).enumerate().take(count).map(checked)
         return examples.apply(tf.data.experimental.assert_cardinality(count))
 
@@ -71,25 +71,25 @@ class FileSource(Source):
                                    labels=tuple(self.labels[i] for i in indices))
 
     def fingerprint(self):
-        """Of names, sizes in bytes and labels: reading all pictures would take as long as measuring."""
+        """Of names, sizes in bytes and labels: reading all images would take as long as measuring."""
         names = [f"{'/'.join(path.split(os.sep)[-2:])} {os.path.getsize(path)}" for path in self.paths]
         return digest("\n".join(names), np.asarray(self.labels), self._changed())
 
 
-def open_folder(name, split, size, fit, validation_share):
+def open_folder(name, split, size, fit, validation_fraction):
     """The `FileSource` of `folder:DIR`.
 
     With train/ (and test/, perhaps validation/) below DIR those are the splits, and train/ names the classes; without
     validation/ a share of train/ is. Without train/, DIR itself is divided.
 
     Args:
-        name, split, validation_share: as `sources.open_source`.
+        name, split, validation_fraction: as `sources.open_source`.
         size: (height, width); empty: the size of the training files if they all have one, else 224x224.
         fit: of `fitting.FITS`, what happens to files of another size.
     """
     root = os.path.expanduser(name.removeprefix("folder:"))
     if not os.path.isdir(root):
-        raise FileNotFoundError(f"Expected a folder of pictures, one subfolder a class. Not found: {root}")
+        raise FileNotFoundError(f"Expected a folder of images, one subfolder a class. Not found: {root}")
     train = os.path.join(root, "train")
     divided = os.path.isdir(train)
     if not divided and {"val", "validation", "test"} & set(_subfolders(root)):
@@ -104,15 +104,15 @@ def open_folder(name, split, size, fit, validation_share):
     source = FileSource(name, split, tuple(classes), (*size, 3), len(files), paths, labels,
                         fit=None if own == size else Fit(*size, fit, varying=own is None))
     if not divided:
-        return _three_ways(source, split, validation_share or 0.1)
-    return training_share(source, split, validation_share) if base == train and not has_validation(name, 0.0) else source
+        return _three_ways(source, split, validation_fraction or 0.1)
+    return without_validation(source, split, validation_fraction) if base == train and not has_validation(name, 0.0) else source
 
 
-def has_validation(name, validation_share):
+def has_validation(name, validation_fraction):
     """Whether `open_folder(name, "validation", ...)` can give anything."""
     root = os.path.expanduser(name.removeprefix("folder:"))
     divided = os.path.isdir(os.path.join(root, "train"))
-    return not divided or validation_share > 0.0 or os.path.isdir(os.path.join(root, "validation"))
+    return not divided or validation_fraction > 0.0 or os.path.isdir(os.path.join(root, "validation"))
 
 
 def _subfolders(folder):
@@ -163,11 +163,11 @@ def _common_size(files):
 
 
 def _three_ways(source, split, share):
-    """`share` of the pictures for test, as much for validation, the rest to train on."""
+    """`share` of the images for test, as much for validation, the rest to train on."""
     order = stratified_order(np.asarray(source.labels))
     held = max(1, round(share * len(order)))
     if 2 * held >= len(order):
-        raise ValueError(f"Expected a validation_share (used twice, for validation and for test) that leaves pictures to "
+        raise ValueError(f"Expected a validation_fraction (used twice, for validation and for test) that leaves images to "
                          f"train on. Received: {share} of {len(order)}")
     part = {"test": order[:held], "validation": order[held:2 * held], "train": order[2 * held:]}[split]
     return source.subset(np.sort(part))

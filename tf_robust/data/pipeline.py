@@ -8,20 +8,20 @@ import tensorflow as tf
 
 from tf_robust.data import service
 from tf_robust.data.augment import clean
-from tf_robust.data.contrastive_views import smallest_windows
+from tf_robust.data.contrastive_views import min_crop_areas
 from tf_robust.ops import image_ops, philox
 
-AT_ONCE = max(2, min(8, os.cpu_count() or 2))  # batches that are being made
+PARALLEL_CALLS = max(2, min(8, os.cpu_count() or 2))  # batches that are being made
 
 
 class Batch(typing.NamedTuple):
     """What a method trains on.
 
     Attributes:
-        views: tuple of float32 [B, H, W, C] in [0, 1]; the first is the picture a classifier sees.
+        views: tuple of float32 [B, H, W, C] in [0, 1]; the first is the image a classifier sees.
         labels: int64 [B].
         step: int64 [B], the global step, the same for all (a vector, so that replicas can divide the batch).
-        positions: int64 [B], each picture's place in the training set.
+        positions: int64 [B], each image's place in the training set.
     """
     views: tuple
     labels: tf.Tensor
@@ -36,16 +36,16 @@ def training_batches(source, batch_size, *, seed, step=0, augmentations=(), view
         source: a `Source`. batch_size: examples a step, over all replicas.
         seed: the run's seed. step: the first one.
         augmentations: functions (images, seed) -> images, applied in this order.
-        views: functions (images, seed) -> images, each of which makes one view of the augmented picture.
+        views: functions (images, seed) -> images, each of which makes one view of the augmented image.
         servers: addresses of processes that make the batches (`data.service`); none: this one.
 
     Returns:
         Dataset of `Batch`, without end.
     """
     first, skipped = divmod(step, steps_per_epoch(source, batch_size))
-    windows = smallest_windows(views) if source.cuts_windows else ()
-    if windows:  # cut from the whole picture, in its own resolution
-        views = [functools.partial(view, smallest=1.0) for view in views]
+    windows = min_crop_areas(views) if source.cuts_windows else ()
+    if windows:  # cut from the whole image, in its own resolution
+        views = [functools.partial(view, min_crop_area=1.0) for view in views]
 
     @tf.autograph.experimental.do_not_convert
     def of_epoch(epoch):
@@ -54,14 +54,14 @@ def training_batches(source, batch_size, *, seed, step=0, augmentations=(), view
     def to_batch(step, example):
         images, labels, positions = example
         shape = [batch_size, *source.image_shape]
-        pictures = [image_ops.to_float(part) for part in (tf.unstack(images, len(windows), axis=1) if windows else [images])]
+        inputs = [image_ops.to_float(part) for part in (tf.unstack(images, len(windows), axis=1) if windows else [images])]
 
-        def applied(function, picture, purpose):
-            return tf.ensure_shape(function(picture, philox.fold(
+        def applied(function, part, purpose):
+            return tf.ensure_shape(function(part, philox.fold(
                 tf.stack([tf.constant(seed, tf.int64), step]), purpose)), shape)
         for position, augment in enumerate(augmentations):
-            pictures = [applied(augment, picture, 1000 + position) for picture in pictures]
-        made = tuple(applied(view, pictures[position if windows else 0], 2000 + position) for position, view in enumerate(views))
+            inputs = [applied(augment, part, 1000 + position) for part in inputs]
+        made = tuple(applied(view, inputs[position if windows else 0], 2000 + position) for position, view in enumerate(views))
         return Batch(made, labels, tf.fill([batch_size], step), positions)
 
     options = _untuned()
@@ -69,7 +69,7 @@ def training_batches(source, batch_size, *, seed, step=0, augmentations=(), view
     examples = tf.data.Dataset.range(first, tf.int64.max).flat_map(of_epoch).enumerate(start=step).with_options(options)
 
     def made(examples):
-        return examples.map(to_batch, num_parallel_calls=AT_ONCE, deterministic=True).prefetch(4)
+        return examples.map(to_batch, num_parallel_calls=PARALLEL_CALLS, deterministic=True).prefetch(4)
     if not servers:
         return made(examples)
     return service.in_turn([service.made_by(server, made(examples.shard(len(servers), place)))

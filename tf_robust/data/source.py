@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_robust.data.fitting import Fit
 from tf_robust.ops import philox
 
-READ_AT_ONCE = max(2, os.cpu_count() or 2)  # pictures
+PARALLEL_READS = max(2, os.cpu_count() or 2)  # images
 _SUBSET_SEED = 20210101  # a fixed draw: every method sees the same subset
 
 
@@ -21,7 +21,7 @@ class Source:
 
     Attributes:
         name: what was asked for. split: train, validation or test.
-        class_names: a name per label. image_shape: (H, W, C), the same for all pictures.
+        class_names: a name per label. image_shape: (H, W, C), the same for all images.
         size: number of examples.
         fit: how images of other sizes become `image_shape`; None: they have that size, and are unchanged.
         varying_size: images come in many sizes, of which training takes random windows.
@@ -83,8 +83,8 @@ class Source:
         """Dataset of (uint8 [B, H, W, C], int64 [B], int64 [B]), the last each example's place in the fixed order, in the epoch's
         own order, whole batches only, without the first `skip_batches`. epoch, skip_batches: int, or int64 tensors.
 
-        windows: of a source with `cuts_windows`, for each view the smallest share of a picture's area that its own window may have:
-        the pictures are [B, len(windows), H, W, C] then.
+        windows: of a source with `cuts_windows`, for each view the smallest share of an image's area that its own window may have:
+        the images are [B, len(windows), H, W, C] then.
         """
         raise NotImplementedError
 
@@ -110,7 +110,7 @@ class ArraySource(Source):
         return batches if self.fit is None else batches.map(lambda images, labels: (self.fit.levels(images), labels))
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
-        del windows  # pictures of one size, of which views cut them
+        del windows  # images of one size, of which views cut them
         images, labels = tf.constant(self.images), tf.constant(self.labels)
         order = epoch_order(self.size, seed, epoch)
         batches = tf.data.Dataset.from_tensor_slices(order).skip(skip_batches * batch_size)
@@ -177,7 +177,7 @@ def stratified_subset(source, count):
     return source.subset(np.sort(stratified_order(np.asarray(source.labels))[:count]))
 
 
-def labelled_share(source, fraction, seed):
+def labelled_fraction(source, fraction, seed):
     """The part of a training set whose labels are known: stratified, and nested in that of a larger fraction.
 
     Args:
@@ -201,13 +201,13 @@ def labelled_share(source, fraction, seed):
     return source.subset(kept)
 
 
-def training_share(source, split, share):
+def without_validation(source, split, share):
     """The training set without its validation share (split `train`), or that share (split `validation`)."""
     order = stratified_order(np.asarray(source.labels))
     held = round(share * len(order))
     if split == "validation" and not held:
-        raise ValueError(f"{source.name} has no validation split. Expected validation_share > 0 (say 0.1), which holds "
+        raise ValueError(f"{source.name} has no validation split. Expected validation_fraction > 0 (say 0.1), which holds "
                          f"out a part of the training set. Received: {share}")
     if held == len(order):
-        raise ValueError(f"Expected a validation_share that leaves pictures to train on. Received: {share} of {held}")
+        raise ValueError(f"Expected a validation_fraction that leaves images to train on. Received: {share} of {held}")
     return source.subset(np.sort(order[:held] if split == "validation" else order[held:]))

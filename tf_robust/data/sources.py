@@ -19,7 +19,7 @@ SPLITS = ("train", "validation", "test")
 EMBEDDED = {"digits": 10, "synthetic_digits": 15, "toy": 2, "toy_band": 2}  # classes
 
 
-def open_source(name, split, data_dir=None, *, image_size=0, image_fit="crop", default_size=(), validation_share=0.0, examples=0,
+def open_source(name, split, data_dir=None, *, image_size=0, image_fit="crop", default_size=(), validation_fraction=0.0, examples=0,
                 download=False):
     """One split of a data set as a `Source`.
 
@@ -31,7 +31,7 @@ def open_source(name, split, data_dir=None, *, image_size=0, image_fit="crop", d
             their own.
         image_fit: `crop`, `stretch` or `pad`: how images of another size are brought to it; see `fitting.Fit`.
         default_size: (height, width), say of a model's input; empty: the size of image files that all have one, else 224x224.
-        validation_share: share of the training set held out as `validation` when the set has no validation split
+        validation_fraction: share of the training set held out as `validation` when the set has no validation split
             of its own; stratified, fixed.
         examples: keep only this many examples, stratified and nested; 0 keeps all.
         download: fetch a TFDS set that is not in `data_dir`.
@@ -42,20 +42,20 @@ def open_source(name, split, data_dir=None, *, image_size=0, image_fit="crop", d
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    if not 0.0 <= validation_share < 1.0:
-        raise ValueError(f"Expected validation_share in [0, 1). Received: {validation_share}")
+    if not 0.0 <= validation_fraction < 1.0:
+        raise ValueError(f"Expected validation_fraction in [0, 1). Received: {validation_fraction}")
     if image_fit not in FITS:
         raise unknown("image_fit", image_fit, FITS)
     size = (image_size, image_size) if image_size else ()
     if name.startswith("folder:"):
-        source = folders.open_folder(name, split, size or tuple(default_size), image_fit, validation_share)
+        source = folders.open_folder(name, split, size or tuple(default_size), image_fit, validation_fraction)
     elif name in EMBEDDED:
         source = _embedded(name, split).resized(size, image_fit)
     elif name == "synthetic_mnist":
         source = _synthetic_mnist(split, data_dir, download).resized(size, image_fit)
     else:
         source = tfds_sets.open_tfds(name, split, data_dir, size=size, fit=image_fit, default_size=tuple(default_size),
-                                     validation_share=validation_share, download=download)
+                                     validation_fraction=validation_fraction, download=download)
         source = dataclasses.replace(source, label_set=label_set_of(name))
     if not 0 <= examples <= source.size:
         raise ValueError(f"Expected examples >= 0 and at most {source.size} examples, the size of {name} ({split}). Received: {examples}")
@@ -67,13 +67,13 @@ def load(name, split, data_dir=None, **options):
     return open_source(name, split, data_dir, **options).ordered(256).unbatch()
 
 
-def has_validation(name, data_dir=None, validation_share=0.0):
+def has_validation(name, data_dir=None, validation_fraction=0.0):
     """Whether `open_source(name, "validation", ...)` can give anything."""
     if name in (*EMBEDDED, "synthetic_mnist"):
         return True
     if name.startswith("folder:"):
-        return folders.has_validation(name, validation_share)
-    return tfds_sets.has_validation(name, data_dir, validation_share)
+        return folders.has_validation(name, validation_fraction)
+    return tfds_sets.has_validation(name, data_dir, validation_fraction)
 
 
 @functools.lru_cache(maxsize=8)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from google.protobuf import json_format
 
 from tf_robust.data.fitting import USUAL_SIZE, Fit
-from tf_robust.data.source import READ_AT_ONCE, ArraySource, Source, digest, epoch_order, example_seed, training_share
+from tf_robust.data.source import PARALLEL_READS, ArraySource, Source, digest, epoch_order, example_seed, without_validation
 from tf_robust.ops import image_ops
 from tf_robust.utils.errors import unknown
 
@@ -24,7 +24,7 @@ OURS = ("digits", "synthetic_digits", "synthetic_mnist", "toy", "toy_band", "fol
 
 @dataclasses.dataclass(frozen=True)
 class RecordSource(Source):
-    """A TFDS set too large to hold, or of pictures of many sizes: its record files, read as a stream.
+    """A TFDS set too large to hold, or of images of many sizes: its record files, read as a stream.
 
     An epoch's order: files shuffled by (seed, epoch), 16 read in turn, then every 10,000 records shuffled among
     themselves (tf.data's own shuffle buffer also depends on the global seed). What is skipped on resuming is skipped
@@ -63,7 +63,7 @@ class RecordSource(Source):
 
     def ordered(self, batch_size):
         records = tf.data.TFRecordDataset(self._files).enumerate()
-        return records.map(self._example(), READ_AT_ONCE, deterministic=True).batch(batch_size)
+        return records.map(self._example(), PARALLEL_READS, deterministic=True).batch(batch_size)
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
         def random_windows(image, position):
@@ -73,14 +73,14 @@ class RecordSource(Source):
         order = epoch_order(len(self._files), seed, epoch)
         records = tf.data.Dataset.from_tensor_slices((tf.gather(files, order), tf.gather(firsts, order))).interleave(
             lambda file, first: tf.data.TFRecordDataset(file).enumerate(start=first), cycle_length=16, block_length=16,
-            num_parallel_calls=READ_AT_ONCE, deterministic=True)
+            num_parallel_calls=PARALLEL_READS, deterministic=True)
 
         def shuffled(window, content):
             order = tf.random.experimental.stateless_shuffle(
                 tf.range(tf.shape(content[0])[0]), tf.stack([seed + epoch * 2**32, window]))
             return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(lambda part: tf.gather(part, order), content))
         records = records.batch(WINDOW).enumerate().flat_map(shuffled).enumerate().skip(skip_batches * batch_size)
-        return records.map(lambda turn, record: (*crop(turn, record[1]), record[0]), READ_AT_ONCE,
+        return records.map(lambda turn, record: (*crop(turn, record[1]), record[0]), PARALLEL_READS,
                            deterministic=True).batch(batch_size, drop_remainder=True)
 
     def reading(self):
@@ -147,7 +147,7 @@ def _skip_decoding():
     return tfds.decode.SkipDecoding()
 
 
-def open_tfds(name, split, data_dir, *, size=(), fit="crop", default_size=(), validation_share=0.0, download=False):
+def open_tfds(name, split, data_dir, *, size=(), fit="crop", default_size=(), validation_fraction=0.0, download=False):
     """One split of a TFDS set; arguments as `sources.open_source`."""
     builder = builder_of(name, data_dir, download)
     splits, features = builder.info.splits, builder.info.features
@@ -161,10 +161,10 @@ def open_tfds(name, split, data_dir, *, size=(), fit="crop", default_size=(), va
     if _fits_memory(builder.info):
         images, labels = _read_arrays(name, tfds_split, data_dir)
         source = ArraySource.of(name, split, images, labels, class_names).resized(size, fit)
-        return source if own or split == "test" else training_share(source, split, validation_share)
-    if split != "test" and not own and (validation_share or split == "validation"):
+        return source if own or split == "test" else without_validation(source, split, validation_fraction)
+    if split != "test" and not own and (validation_fraction or split == "validation"):
         raise ValueError(f"{name} is read as a stream and has no validation split of its own. "
-                         f"Expected validation_share=0. Received: {validation_share} (split {split!r})")
+                         f"Expected validation_fraction=0. Received: {validation_fraction} (split {split!r})")
     if None not in shape:
         return RecordSource(name, split, tuple(class_names), shape, count, builder, tfds_split).resized(size, fit)
     size = size or default_size or USUAL_SIZE
@@ -181,10 +181,10 @@ def _read_arrays(name, tfds_split, data_dir):
     return np.concatenate([b[0] for b in batches]), np.concatenate([b[1] for b in batches])
 
 
-def has_validation(name, data_dir, validation_share):
+def has_validation(name, data_dir, validation_fraction):
     """Whether `open_tfds(name, "validation", ...)` can give anything."""
     info = builder_of(name, data_dir, False).info
-    return _has_three_splits(name, info.splits) or (validation_share > 0.0 and _fits_memory(info))
+    return _has_three_splits(name, info.splits) or (validation_fraction > 0.0 and _fits_memory(info))
 
 
 def _fits_memory(info):

@@ -9,7 +9,7 @@ the paper's labels: 0 outside of the band and 1 inside, and at random on it. The
 of 0.64 and 0.86 times the outer one's size and holds 22 % of the points, so that an accuracy of 0.89 is the best to be expected; the
 paper's reach 0.87 to 0.89.
 
-A point is kept as a picture [1, 2, 1]: coordinates in [-LIMIT, LIMIT], in 256 levels.
+A point is kept as an image [1, 2, 1]: coordinates in [-LIMIT, LIMIT], in 256 levels.
 """
 
 import numpy as np
@@ -39,7 +39,7 @@ def split(name, band=False):
     if band:
         sizes = star_size(points)
         labels = np.where(sizes > BAND[1], 0, np.where(sizes < BAND[0], 1, coins[name]))
-    return to_pictures(points), labels
+    return to_images(points), labels
 
 
 def star(places):
@@ -66,14 +66,14 @@ def _corners():
     return radii[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
-def to_pictures(points):
+def to_images(points):
     """Points [N, 2] in [-LIMIT, LIMIT] (cut off beyond) -> uint8 [N, 1, 2, 1]."""
     levels = np.round(255.0 * np.clip((points + LIMIT) / (2 * LIMIT), 0.0, 1.0))
     return levels.astype(np.uint8).reshape(-1, 1, 2, 1)
 
 
 def to_points(images):
-    """Pictures [N, 1, 2, 1] in [0, 1] -> points [N, 2]."""
+    """Images [N, 1, 2, 1] in [0, 1] -> points [N, 2]."""
     return LIMIT * (2.0 * np.reshape(images, (-1, 2)) - 1.0)
 
 

@@ -5,34 +5,38 @@ they depend on.
 """
 
 from tf_robust.evaluation import adversarial, boundary, utility
-from tf_robust.evaluation.card import LABEL_FRACTION, card_of, dependencies, difference, family, image_sizes
-from tf_robust.evaluation.config import EVALUATIONS, USUAL, Measuring
+from tf_robust.evaluation.card import card_of, dependencies, difference, image_sizes
+from tf_robust.evaluation.config import EVALUATIONS, USUAL, EvalConfig
 from tf_robust.evaluation.per_image import PerImage
 from tf_robust.evaluation.requirements import requirements, shortfalls
-from tf_robust.evaluation.rows import Row, read_evaluation, rows_of
+from tf_robust.evaluation.measure import Measure, parse_measure
+from tf_robust.evaluation.measures import measures_of, read_evaluation
 from tf_robust.evaluation.scoring import confidences, correctness, masked, read_records, record_key, records
-from tf_robust.evaluation.sets import NOISE_SEED, EvaluationSet, check, evaluation_sets, first_pictures, noise_probabilities
+from tf_robust.evaluation.sets import NOISE_SEED, EvaluationSet, check, evaluation_sets, first_images, noise_probabilities
+from tf_robust.utils.deprecation import moved_names
+
+__getattr__ = moved_names(__name__, {"Measuring": "evaluation.EvalConfig", "first_pictures": "evaluation.first_images"})
 
 
-def evaluate(predict, source, training_source, measuring=Measuring(), say=print, data_dir=None):
-    """Measures a model: a list of `Row`.
+def evaluate(predict, source, training_source, eval_config=EvalConfig(), log=print, data_dir=None):
+    """Measures a model: a list of `Measure`.
 
     Args:
         predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C] (any scores: the largest wins).
         source: a `data` source to measure on. training_source: gives NUN its deviation per location.
-        measuring: a `Measuring`: what and how. say: called with a line after each set.
+        eval_config: a `EvalConfig`: what and how. log: called with a line after each set.
         data_dir: folder of a corrupted TFDS data set; None for TFDS' default.
 
     Raises:
         ValueError: as `records`.
     """
-    sets = evaluation_sets(source, training_source, measuring, data_dir)
-    found = records(masked(predict, source.class_mask), sets, say=say)
-    return rows_of(found, measuring, imagenet=is_imagenet(source, measuring))
+    sets = evaluation_sets(source, training_source, eval_config, data_dir)
+    found = records(masked(predict, source.class_mask), sets, log=log)
+    return measures_of(found, eval_config, imagenet=is_imagenet(source, eval_config))
 
 
-def is_imagenet(source, measuring):
+def is_imagenet(source, eval_config):
     """Whether AlexNet's errors on ImageNet-C and flips on ImageNet-P may normalize: all 1,000 classes, declared as ImageNet's, and
     ImageNet-C's constants."""
     counted = len(source.class_mask or source.class_names)
-    return source.label_set == "imagenet" and counted == 1000 and measuring.constants(source.image_shape) == "imagenet"
+    return source.label_set == "imagenet" and counted == 1000 and eval_config.constants(source.image_shape) == "imagenet"

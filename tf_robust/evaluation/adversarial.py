@@ -1,4 +1,4 @@
-"""Attacks as measures: robust accuracy, how far the nearest misclassified pictures are, and checks of the attacks themselves.
+"""Attacks as measures: robust accuracy, how far the nearest misclassified images are, and checks of the attacks themselves.
 
 A threat is a norm and a radius, `l2_0.5` or `linf_8/255`, on the [0, 1] pixel scale. Each function here that returns a
 `measure` gives what `EvaluationSet.measure` takes: (predict, set) -> record.
@@ -22,11 +22,11 @@ from tf_robust.utils.errors import unknown
 SEED = 15  # of all attacks, so that every model meets the same starts
 ATTACKS = {"ensemble": "robust/", "pgd": "robust/pgd/"}  # of robust accuracy, and what their measures begin with
 PGD_STEPS, PGD_STARTS = 40, 2
-CURVES = {"pgd": attacks.BisectedDescent, "plb": attacks.ProximalLogBarrier}
-CHECKED = 200  # pictures that the attacks are checked on
+CURVES = {"pgd": attacks.MinimalPGD, "plb": attacks.ProximalLogBarrier}
+CHECKED = 200  # images that the attacks are checked on
 _CHECK_QUERIES = 1000
 _TOLERANCE = 0.01  # of accuracies that should be in order
-_BROKEN = 0.02  # accuracy that is left of a model at a radius with which any picture can be made grey
+_BROKEN = 0.02  # accuracy that is left of a model at a radius with which any image can be made gray
 
 
 def threat(text):
@@ -81,7 +81,7 @@ def accuracy(attack, positions):
     def measure(predict, one):
         correct = [right for *_, right in _attacked(predict, one, attack, positions)]
         correct = np.concatenate(correct)
-        return {"count": len(correct), "correct": int(correct.sum()), "which": encoded(np.packbits(correct))}
+        return {"kind": "accuracy", "count": len(correct), "correct": int(correct.sum()), "which": encoded(np.packbits(correct))}
     return measure
 
 
@@ -92,7 +92,7 @@ def distances(attack, positions):
         for images, attacked, right in _attacked(predict, one, attack, positions):
             sizes = norms.NORMS[attack.norm.name].size(tf.constant(attacked - images)).numpy()
             found.append(np.where(right, np.inf, sizes))
-        return {"count": sum(map(len, found)), "distances": encoded(np.concatenate(found).astype(np.float32))}
+        return {"kind": "distances", "count": sum(map(len, found)), "distances": encoded(np.concatenate(found).astype(np.float32))}
     return measure
 
 
@@ -106,7 +106,7 @@ def _attacked(predict, one, attack, positions):
         yield images, attacked, logits.argmax(axis=1) == labels
         start += len(images)
     if not start:
-        raise ValueError(f"Expected pictures to evaluate {one.name!r} on. Received none")
+        raise ValueError(f"Expected images to evaluate {one.name!r} on. Received none")
 
 
 class RandomNoise(attacks.Attack):
@@ -116,7 +116,7 @@ class RandomNoise(attacks.Attack):
         super().__init__(**kwargs)
         self.norm, self.radius = norms.norm(norm), radius
 
-    def attacked(self, predict, images, goal, seed, indices):
+    def attacked(self, predict, images, criterion, seed, indices):
         drawn = self.norm.steepest(Draws(seed, indices, "noise").normal(images.shape[1:]))
         return tf.clip_by_value(images + self.radius * drawn, 0.0, 1.0)
 
@@ -128,12 +128,12 @@ def checks(norm, radius, positions):
         correct = {name: np.concatenate([right for *_, right in _attacked(predict, one, attack, positions)])
                    for name, attack in check_attacks(norm, radius, largest).items()}
         accuracies = {name: float(right.mean()) for name, right in correct.items()}
-        return {"count": len(correct["noise"]), "radius": radius, "accuracies": accuracies, "failed": failed(accuracies)}
+        return {"kind": "checks", "count": len(correct["noise"]), "radius": radius, "accuracies": accuracies, "failed": failed(accuracies)}
     return measure
 
 
 def check_attacks(norm, radius, largest):
-    """{name: attack} of the checks. largest: the largest radius that the pictures have room for.
+    """{name: attack} of the checks. largest: the largest radius that the images have room for.
 
     Gradients are the margin's: the cross-entropy's vanish where a model is sure, which says nothing about the model.
     """
@@ -159,5 +159,5 @@ def failed(accuracies):
     found = [f"{said} ({weaker} {accuracies[weaker]:.3f}, {stronger} {accuracies[stronger]:.3f})"
              for weaker, stronger, said in order if accuracies[stronger] > accuracies[weaker] + _TOLERANCE]
     if accuracies["large_radius"] > _BROKEN:
-        found.append(f"a radius with which any picture can be made grey leaves {accuracies['large_radius']:.3f}")
+        found.append(f"a radius with which any image can be made gray leaves {accuracies['large_radius']:.3f}")
     return found

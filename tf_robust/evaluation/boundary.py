@@ -1,6 +1,6 @@
 """The decision boundary of a classifier of points in the plane: how long it is, and how steep the model is on it.
 
-Points are pictures [1, 2, 1] of two classes, as `data.toy` makes them; the plane is the square [-LIMIT, LIMIT]^2. The
+Points are images [1, 2, 1] of two classes, as `data.toy` makes them; the plane is the square [-LIMIT, LIMIT]^2. The
 boundary is the zero level line of the difference of the two logits, by marching squares on a grid.
 """
 
@@ -17,9 +17,9 @@ _BATCH = 4096
 
 
 def check(source):
-    """Raises ValueError unless a source's pictures are points in the plane, of two classes."""
+    """Raises ValueError unless a source's images are points in the plane, of two classes."""
     if tuple(source.image_shape) != (1, 2, 1) or source.num_classes != 2:
-        raise ValueError(f"Expected points in the plane, pictures 1x2x1 of two classes (data=toy or toy_band), for the evaluation "
+        raise ValueError(f"Expected points in the plane, images 1x2x1 of two classes (data=toy or toy_band), for the evaluation "
                          f"'boundary'. Received: {source.name}, {'x'.join(map(str, source.image_shape))}, "
                          f"{source.num_classes} classes")
 
@@ -30,11 +30,11 @@ def axis():
 
 
 def grid():
-    """The grid as pictures: Dataset of (float32 [B, 1, 2, 1] in [0, 1], int64 [B] zeros), y by y."""
+    """The grid as images: Dataset of (float32 [B, 1, 2, 1] in [0, 1], int64 [B] zeros), y by y."""
     y, x = np.meshgrid(axis(), axis(), indexing="ij")
-    pictures = (np.stack([x, y], axis=-1).reshape(-1, 1, 2, 1) / toy.LIMIT + 1.0) / 2.0
-    labels = np.zeros(len(pictures), np.int64)
-    return tf.data.Dataset.from_tensor_slices((np.clip(pictures, 0.0, 1.0).astype(np.float32), labels)).batch(_BATCH)
+    images = (np.stack([x, y], axis=-1).reshape(-1, 1, 2, 1) / toy.LIMIT + 1.0) / 2.0
+    labels = np.zeros(len(images), np.int64)
+    return tf.data.Dataset.from_tensor_slices((np.clip(images, 0.0, 1.0).astype(np.float32), labels)).batch(_BATCH)
 
 
 def measure(logits):
@@ -55,7 +55,7 @@ def measure(logits):
     middles = np.concatenate([(line[1:] + line[:-1]) / 2 for line in found]) if found else steps
     slopes = np.stack([_between(part, middles) for part in np.gradient(difference, axis(), axis())], axis=1)
     steepness = np.linalg.norm(slopes, axis=1) / 4.0
-    return {"count": GRID * GRID, "length": float(lengths.sum()),
+    return {"kind": "boundary", "count": GRID * GRID, "length": float(lengths.sum()),
             "gradient": float(np.average(steepness, weights=lengths)) if lengths.sum() else None,
             "sides": _text(np.packbits(difference > 0)),
             "line": [_text(line.astype(np.float32)) for line in found]}

@@ -1,4 +1,4 @@
-"""What to measure, and how: `Measuring`, from which the command line's flags are derived."""
+"""What to measure, and how: `EvalConfig`, from which the command line's flags are derived."""
 
 import dataclasses
 import typing
@@ -11,13 +11,13 @@ from tf_robust.utils.errors import unknown
 EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", "calibration", "boundary",
                "utility", "adversarial", "attack_curves")
 USUAL = ("clean", "noise")
-_OPTIONS = {"noise": ("nun_floor",), "corruptions": ("corruption_constants", "corruption_protocol", "corruptions_from", "frost_dir"),
+_OPTIONS = {"noise": ("nun_floor",), "corruptions": ("corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir"),
             "perturbations": ("corruption_constants", "sequences"), "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries"),
-            "attack_curves": ("curves", "attack_subset")}  # fields that only these evaluations depend on
+            "attack_curves": ("curve_attacks", "attack_subset")}  # fields that only these evaluations depend on
 
 
 @dataclasses.dataclass(frozen=True)
-class Measuring:
+class EvalConfig:
     """What is measured of a model. No trained weight depends on it.
 
     Args:
@@ -28,11 +28,11 @@ class Measuring:
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
             scale; auto: 0.1 where a location is constant over the training images, else 0.
         evaluation_split: split to measure on; choose settings on validation, never on test.
-        subset: measure on this many pictures only, stratified, always the same; 0: all.
-        corruption_constants: published set of constants; auto: the one made for pictures nearest in size.
-        corruption_protocol: how corrupted pictures are stored before they are read: float (not at all), cifar_c (256
+        subset: measure on this many images only, stratified, always the same; 0: all.
+        corruption_constants: published set of constants; auto: the one made for images nearest in size.
+        corruption_protocol: how corrupted images are stored before they are read: float (not at all), cifar_c (256
             levels), imagenet_c (JPEG of quality 85); auto: imagenet_c with ImageNet's constants, else cifar_c.
-        corruptions_from: a prepared set instead of corrupting on the fly: a folder of CIFAR-C's .npy files, a folder
+        corrupted_dir: a prepared set instead of corrupting on the fly: a folder of CIFAR-C's .npy files, a folder
             that --mode=corrupt wrote, or cifar10_corrupted or imagenet2012_corrupted of TFDS.
         frost_dir: folder of the original frost photographs; empty: procedural ice.
         sequences: which ten perturbation sequences: imagenet_p (with snow), cifar_p (with spatter), or all fourteen.
@@ -41,8 +41,8 @@ class Measuring:
         attack: attacks of robust accuracy, each a measure of its own: ensemble (APGD on two losses, then Square: robust/NORM_RADIUS),
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS).
         attack_subset: attack only this many of the images, stratified, always the same; 0: all.
-        attack_queries: of the model by Square, a picture.
-        curves: ATTACK_NORM each: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
+        attack_queries: of the model by Square, an image.
+        curve_attacks: ATTACK_NORM each: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
     """
     evaluations: tuple[str, ...] = USUAL
     nun_floor: str = "auto"
@@ -50,14 +50,14 @@ class Measuring:
     subset: int = 0
     corruption_constants: typing.Literal[("auto", *severities.SETS)] = "auto"
     corruption_protocol: typing.Literal[("auto", *corruptions.PROTOCOLS)] = "auto"
-    corruptions_from: str = ""
+    corrupted_dir: str = ""
     frost_dir: str = ""
     sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
     attack_radii: tuple[str, ...] = ("l2_0.0625", "l2_0.5", "linf_4/255", "linf_8/255")
     attack: tuple[str, ...] = ("ensemble",)
     attack_subset: int = 0
     attack_queries: int = 5000
-    curves: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
+    curve_attacks: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
 
     def __post_init__(self):
         for name in self.evaluations:
@@ -79,12 +79,12 @@ class Measuring:
             raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
         for text in self.attack_radii:
             adversarial.threat(text)
-        for text in self.curves:
+        for text in self.curve_attacks:
             adversarial.curve(text)
 
     @property
     def needs_training_set(self):
-        """NUN's noise falls where training pictures vary little."""
+        """NUN's noise falls where training images vary little."""
         return bool({"noise", "noise_floor"} & set(self.evaluations))
 
     def floor(self, deviation):
@@ -96,7 +96,7 @@ class Measuring:
         """The names of the fields that have an effect with these evaluations."""
         names = {name for evaluation in self.evaluations for name in _OPTIONS.get(evaluation, ())}
         others = {field.name for field in dataclasses.fields(self)} - {name for group in _OPTIONS.values() for name in group}
-        if self.corruptions_from:
+        if self.corrupted_dir:
             names -= {"corruption_protocol", "frost_dir"}
             names -= set() if "perturbations" in self.evaluations else {"corruption_constants"}
         if "ensemble" not in self.attack:
@@ -104,12 +104,12 @@ class Measuring:
         return names | others
 
     def constants(self, image_shape):
-        """The set of constants for pictures (H, W, C)."""
+        """The set of constants for images (H, W, C)."""
         chosen = self.corruption_constants
         return severities.nearest_set(*image_shape[:2]) if chosen == "auto" else chosen
 
     def protocol(self, image_shape):
-        """The storage protocol for pictures (H, W, C)."""
+        """The storage protocol for images (H, W, C)."""
         if self.corruption_protocol != "auto":
             return self.corruption_protocol
         return "imagenet_c" if self.constants(image_shape) == "imagenet" else "cifar_c"

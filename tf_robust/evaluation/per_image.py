@@ -6,6 +6,7 @@ import numpy as np
 
 from tf_robust import metrics
 from tf_robust.evaluation import card
+from tf_robust.evaluation.measure import parse_measure
 from tf_robust.evaluation.scoring import correctness, decoded, read_records, record_key
 
 
@@ -32,14 +33,15 @@ class PerImage:
             (digest of the images and of what was done to them, array [N]: bool for an accuracy on one set, else float64), or None: the
             measure is no mean over images, or its records are not there
         """
-        weights = _weights(card.plain(measure), evaluation)
+        name = parse_measure(measure).plain
+        weights = _weights(name, evaluation)
         if not weights or not evaluation.get("card") or "model_digest" not in evaluation:
             return None
         records = [self._records(evaluation).get(name) for name in weights]
         values = [None if record is None else _values(record) for record in records]
         if any(value is None for value in values):
             return None
-        same = card.dependencies(None, None, evaluation["card"], card.plain(measure))
+        same = card.dependencies(None, None, evaluation["card"], str(name))
         values = values[0] if len(values) == 1 and values[0].dtype == bool else sum(
             weight * value for weight, value in zip(weights.values(), values))
         return record_key(same), values
@@ -58,25 +60,24 @@ class PerImage:
 
 
 def _values(record):
-    if "which" in record:
+    if record["kind"] == "accuracy":
         return correctness(record)
-    if "flips" in record:
+    if record["kind"] == "flips":
         return decoded(record["flips"], np.uint16) / (record["frames"] - 1)
     return None
 
 
-def _weights(measure, evaluation):
-    """{set: weight}: the measure is the weighted sum of the sets' means; empty if it is none."""
-    first, *rest = measure.split("/")
-    if first == "corruptions":
-        names = metrics.MEANS.get(rest[0], rest[:1])
-        sets = [f"corruptions/{name}/{severity}" for name in names for severity in (rest[1:] or range(1, 6))]
+def _weights(name, evaluation):
+    """Returns {set: weight}: the measure is the weighted sum of the sets' means; empty if it is no such sum."""
+    if name.family == "corruptions":
+        severities = range(1, 6) if name.severity is None else (name.severity,)
+        sets = [f"corruptions/{member}/{severity}" for member in metrics.MEANS.get(name.name, (name.name,)) for severity in severities]
         return dict.fromkeys(sets, 1 / len(sets))
-    if first == "flips":
-        told = evaluation.get("card", {}).get("flips", {})
-        ten = metrics.CIFAR_PERTURBATIONS if told.get("sequences") == "cifar_p" else metrics.PERTURBATIONS
-        names = {"mean": ten, "mean_without_noise": [name for name in ten if "noise" not in name]}
-        names = {**names, "mfr": names["mean"], "mfr_without_noise": names["mean_without_noise"]}.get(rest[0], rest[-1:])
-        rates = rest[0] in ("mfr", "mfr_without_noise", "rate")
-        return {f"flips/{name}": (metrics.flip_rate(1.0, name) / 100 if rates else 1.0) / len(names) for name in names}
-    return {measure: 1.0}
+    if name.family == "flips":
+        sequences = evaluation.get("card", {}).get("flips", {}).get("sequences")
+        ten = metrics.CIFAR_PERTURBATIONS if sequences == "cifar_p" else metrics.PERTURBATIONS
+        without_noise = [member for member in ten if "noise" not in member]
+        means = {"mean": ten, "mfr": ten, "mean_without_noise": without_noise, "mfr_without_noise": without_noise}
+        members = means.get(name.name, (name.name.removeprefix("rate/"),))
+        return {f"flips/{member}": (metrics.flip_rate(1.0, member) / 100 if name.is_flip_rate else 1.0) / len(members) for member in members}
+    return {str(name): 1.0}

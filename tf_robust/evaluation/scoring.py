@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from tf_robust import metrics
 from tf_robust.data.source import digest
-from tf_robust.evaluation import boundary, claims, utility
+from tf_robust.evaluation import boundary, set_locks, utility
+from tf_robust.evaluation.measure import parse_measure
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.utils import progress
@@ -23,7 +24,7 @@ from tf_robust.utils import progress
 _PATIENCE = 1.0  # seconds between two looks at what other processes have measured
 
 
-def records(predict, sets, path=None, depends=None, say=print):
+def records(predict, sets, path=None, depends=None, log=print):
     """The record of every set, in order; what an earlier, equal measurement left in `path` is not done again.
 
     Several processes that are given the same path share the work: each takes a set that nobody has taken, until all are there.
@@ -33,14 +34,14 @@ def records(predict, sets, path=None, depends=None, say=print):
         sets: list of `EvaluationSet`.
         path: file to append records to, a line each; None: none.
         depends: set's name -> what its record depends on, for JSON; records with other dependencies are not used.
-        say: called with a line of progress after each set.
+        log: called with a line of progress after each set.
 
     Raises:
-        ValueError: pictures that are not finite or not in [0, 1], logits of the wrong shape or not finite, labels that
+        ValueError: images that are not finite or not in [0, 1], logits of the wrong shape or not finite, labels that
             the logits have no column for, an empty set.
     """
     keys = {one.name: record_key(depends(one.name) if depends else None) for one in sets}
-    taking = claims.Claims(f"{path}.lock") if path else None
+    taking = set_locks.SetLocks(f"{path}.lock") if path else None
     found, waited, began, done = {}, False, time.monotonic(), 0
 
     def read_again():
@@ -56,10 +57,10 @@ def records(predict, sets, path=None, depends=None, say=print):
                 _append(path, taking, found[one.name])
             done += 1
             remaining = (time.monotonic() - began) / done * (len(sets) - len(found)) / 60
-            say(f"  {_said(found[one.name])}  {len(found)}/{len(sets)}" + (f", {remaining:.0f} min left" if remaining > 0.5 else ""))
+            log(f"  {_summary(found[one.name])}  {len(found)}/{len(sets)}" + (f", {remaining:.0f} min left" if remaining > 0.5 else ""))
         if len(found) < len(sets):
             if not waited:
-                say(f"  Waiting for another process, which measures {len(sets) - len(found)} of {len(sets)}.")
+                log(f"  Waiting for another process, which measures {len(sets) - len(found)} of {len(sets)}.")
             waited = True
             time.sleep(_PATIENCE)
             read_again()
@@ -71,19 +72,22 @@ def record_key(dependencies):
     return digest(json.dumps(dependencies, sort_keys=True))
 
 
-def _said(record):
-    if "flip_probability" in record:
-        return f"{record['set']:32s} flips {record['flip_probability']:.4f}  {record['count']} sequences"
-    if "failed" in record:
-        return f"{record['set']:32s} " + ("; ".join(record["failed"]) or "as of a sound attack")
-    if "distances" in record:
-        return f"{record['set']:32s} median {np.median(decoded(record['distances'], np.float32)):.4f}  {record['count']} pictures"
-    if "length" in record:
-        return f"{record['set']:32s} length {record['length']:.3f}"
-    if "corner" in record:
-        ratios = ", ".join(f"{name} {value:.3f}" for name, value in utility.ratios(record).items())
-        return f"{record['set']:32s} {ratios or 'none'}  {record['count']} images"
-    return f"{record['set']:32s} {record['correct'] / record['count']:.4f}  {record['count']} pictures"
+def _summary(record):
+    """One line of progress: the set, its main result and its size."""
+    kind, count = record["kind"], f"  {record['count']} images"
+    if kind == "flips":
+        text = f"flips {record['flip_probability']:.4f}  {record['count']} sequences"
+    elif kind == "checks":
+        text = "; ".join(record["failed"]) or "no sign of masked gradients"
+    elif kind == "distances":
+        text = f"median {np.median(decoded(record['distances'], np.float32)):.4f}{count}"
+    elif kind == "boundary":
+        text = f"length {record['length']:.3f}"
+    elif kind == "utility":
+        text = (", ".join(f"{name} {value:.3f}" for name, value in utility.ratios(record).items()) or "none") + count
+    else:
+        text = f"{record['correct'] / record['count']:.4f}{count}"
+    return f"{record['set']:32s} {text}"
 
 
 def scores(predict, one):
@@ -93,8 +97,8 @@ def scores(predict, one):
         logits.append(checked_logits(predict(image_ops.check_images(images)), truth, repr(one.name)))
         labels.append(truth.numpy())
     if not labels:
-        raise ValueError(f"Expected pictures to evaluate {one.name!r} on. Received none")
-    return score(np.concatenate(logits), np.concatenate(labels), keep=one.name in ("clean", "bal"))
+        raise ValueError(f"Expected images to evaluate {one.name!r} on. Received none")
+    return score(np.concatenate(logits), np.concatenate(labels), keep=parse_measure(one.name).is_clean)
 
 
 def score(logits, labels, keep=False):
@@ -103,7 +107,7 @@ def score(logits, labels, keep=False):
     correct = logits.argmax(axis=1) == labels
     probabilities = tf.nn.softmax(logits.astype(np.float64)).numpy()
     confidences = probabilities.max(axis=1)
-    return {"count": len(labels), "correct": int(correct.sum()),
+    return {"kind": "accuracy", "count": len(labels), "correct": int(correct.sum()),
             "rms_calibration_error": metrics.rms_calibration_error(confidences, correct),
             "expected_calibration_error": metrics.expected_calibration_error(confidences, correct),
             "brier_score": metrics.brier_score(probabilities, labels),
@@ -121,12 +125,12 @@ def _per_class(correct, labels):
 
 
 def correctness(record):
-    """bool [N]: which pictures of the set were classified correctly."""
+    """bool [N]: which images of the set were classified correctly."""
     return np.unpackbits(decoded(record["which"], np.uint8), count=record["count"]).astype(bool)
 
 
 def confidences(record):
-    """float32 [N]: the largest softmax probability of each picture of the clean set."""
+    """float32 [N]: the largest softmax probability of each image of the clean set."""
     return decoded(record["confidences"], np.float32)
 
 
@@ -150,8 +154,14 @@ def read_records(path):
             with contextlib.suppress(ValueError, RecursionError):
                 record = json.loads(line) if line.endswith("}\n") else None
                 if isinstance(record, dict) and record.pop("crc32", None) == _crc32(record):
-                    found.append(record)
+                    found.append({"kind": _kind_of(record), **record})
     return found
+
+
+def _kind_of(record):
+    """The kind of a record of an earlier version, which had no field `kind`."""
+    fields = {"flip_probability": "flips", "failed": "checks", "distances": "distances", "length": "boundary", "corner": "utility"}
+    return next((kind for field, kind in fields.items() if field in record), "accuracy")
 
 
 def _crc32(record):
@@ -168,11 +178,11 @@ def flips(predict, one):
         logits = checked_logits(predict(flat), np.repeat(truth, length), repr(one.name))
         predictions.append(logits.argmax(axis=1).reshape(count, length))
     if not predictions:
-        raise ValueError(f"Expected pictures to evaluate {one.name!r} on. Received none")
+        raise ValueError(f"Expected images to evaluate {one.name!r} on. Received none")
     predictions = np.concatenate(predictions)
     noise = "noise" in one.name
     each = [metrics.flip_probability(sequence[None], noise) * (len(sequence) - 1) for sequence in predictions]
-    return {"count": len(predictions), "frames": predictions.shape[1], "flip_probability": metrics.flip_probability(predictions, noise),
+    return {"kind": "flips", "count": len(predictions), "frames": predictions.shape[1], "flip_probability": metrics.flip_probability(predictions, noise),
             "flips": encoded(np.round(each).astype(np.uint16))}
 
 

@@ -43,7 +43,7 @@ def measure(predict, one):
         for total, chosen in zip(sums, (inside, ~inside)):
             total += np.bincount(digits, utilities[:, chosen].mean(axis=1, dtype=np.float64), DIGITS)
     corner, center = ([float(total / count) if count else None for total, count in zip(part, counts)] for part in sums)
-    return {"count": int(counts.sum()), "corner": corner, "center": center}
+    return {"kind": "utility", "count": int(counts.sum()), "corner": corner, "center": center}
 
 
 def ratios(record):

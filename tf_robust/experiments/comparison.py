@@ -1,4 +1,4 @@
-"""What many runs left behind -> one report, with the pictures of their data and training."""
+"""What many runs left behind -> one report, with the images of their data and training."""
 
 import glob
 import os
@@ -21,7 +21,7 @@ def read_evaluations(pattern):
 
 
 def write_report(folder, evaluations, *, title, command, run=None, suite=None):
-    """Writes the report over evaluations, with the pictures of the data of `run`, and prints the table.
+    """Writes the report over evaluations, with the images of the data of `run`, and prints the table.
 
     Args:
         evaluations: as `evaluation.json`; "measured_in": the folder of its records, where it is not the run's own.
@@ -30,8 +30,8 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
     suite = suite or {}
     measured_rows = {found["row"] for found in evaluations}
     baseline = suite.get("baseline") if suite.get("baseline") in measured_rows else None  # a table's row run by itself
-    pictures = os.path.join(folder, "figures")
-    drawn = _of_data(pictures, run) if run else []
+    images = os.path.join(folder, "figures")
+    drawn = _of_data(images, run) if run else []
     folders, measured = {}, {}
     for found in evaluations:  # the first seed of each row
         folders.setdefault(found["row"], os.path.dirname(found["saved_model"]))
@@ -42,7 +42,7 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
         drawn += figures.of_calibration(measured)
     if any(row["measure"].startswith("boundary/") for found in evaluations for row in found["rows"]):
         sources = (run.source("train"), run.measured_source()) if run else ()
-        drawn += figures.of_boundaries(pictures, measured, sources)
+        drawn += figures.of_boundaries(images, measured, sources)
     if any(row["measure"].startswith(("robust/", "distance/")) for found in evaluations for row in found["rows"]):
         drawn += figures.of_attacks(measured, suite.get("panels"))
     commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
@@ -78,5 +78,5 @@ def _records_in(found):
 
 
 def _of_data(folder, run):
-    training_source = run.source("train") if run.measuring.needs_training_set else None
-    return figures.of_data(folder, training_source, run.measured_source(), run.measuring)
+    training_source = run.source("train") if run.eval_config.needs_training_set else None
+    return figures.of_data(folder, training_source, run.measured_source(), run.eval_config)

@@ -9,10 +9,13 @@ from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.data.class_mask import LABEL_SETS
 from tf_robust.training import distribution, optimizers
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.deprecation import moved_names
+
+__getattr__ = moved_names(__name__, {"Settings": "experiments.config.TrainConfig"})
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class TrainConfig:
     """What a training is told, beside the hyperparameters of its method and augmentations.
 
     Args:
@@ -27,10 +30,10 @@ class Settings:
             model that is measured, else their own if they all have one, else 224; other data sets are unchanged.
         image_fit: how images of another size are brought to image_size: crop (cover it and cut off the rest; images of varying size
             as in ImageNet's protocol, with random windows in training), stretch (ignore the aspect ratio), pad (with black).
-        validation_share: share of the training set held out when the data set has no validation split.
+        validation_fraction: share of the training set held out when the data set has no validation split.
         train_examples: train on only this many examples, stratified; 0: all.
         label_fraction: train on only this share of the training set, stratified, another for each seed.
-        stylized_dir: folder of stylized pictures, one subfolder a class, to train on beside the natural ones; empty: none.
+        stylized_dir: folder of stylized images, one subfolder a class, to train on beside the natural ones; empty: none.
         model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, resnet50_cifar, preact_resnet18, wide_resnet28_2,
             wide_resnet28_4, mlp; with instance norm for AugMax resnet20_ibn, preact_resnet18_ibn.
         resize: side in pixels to which the model itself resizes images (antialiased), and gray ones to three channels, as a network
@@ -42,7 +45,7 @@ class Settings:
         method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl, noisymix, cutmix, puzzlemix, augmax,
             adversarial, input_gradient, simclr, moco, instdis, pirl, linear_probe, finetune, l2_sp, similarity.
         augmentations: applied in this order: crop_flip, patch_gaussian, autoaugment, augmix.
-        views: what the method sees of the augmented picture, a view each: clean, any augmentation, or a family of contrastive
+        views: what the method sees of the augmented image, a view each: clean, any augmentation, or a family of contrastive
             views: simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl.
         epochs: passes over the training set.
         batch_size: examples a step, over all replicas.
@@ -72,7 +75,7 @@ class Settings:
     label_set: typing.Literal[("", *LABEL_SETS)] = ""
     image_size: int = 0
     image_fit: typing.Literal["crop", "stretch", "pad"] = "crop"
-    validation_share: float = 0.0
+    validation_fraction: float = 0.0
     train_examples: int = 0
     label_fraction: float = 1.0
     stylized_dir: str = ""
@@ -125,4 +128,4 @@ class Settings:
 
 
 # The settings that say which images are read: the fields in front of train_examples.
-DATA = tuple(itertools.takewhile(lambda name: name != "train_examples", (field.name for field in dataclasses.fields(Settings))))
+DATA = tuple(itertools.takewhile(lambda name: name != "train_examples", (field.name for field in dataclasses.fields(TrainConfig))))

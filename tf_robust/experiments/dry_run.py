@@ -27,7 +27,7 @@ _SMALL = 2e10  # as many as take this
 _FEW = 8  # images in such a step at least
 ALLOCATED = 1.5  # bytes that a step takes, over what its graph keeps (docs/scale.md)
 _FRAMES = 31  # of most perturbation sequences
-_HEADINGS = ("row", "parameters", "GFLOP/step", "pictures/s", "memory", "training", "measuring", "disk")
+_HEADINGS = ("row", "parameters", "GFLOP/step", "images/s", "memory", "training", "measuring", "disk")
 
 
 def estimate(run, report=lambda text: None):
@@ -37,17 +37,17 @@ def estimate(run, report=lambda text: None):
         report: a function that is called with a few words on what is done, before it is done.
 
     Returns:
-        {"row", "parameters": weights that are trained, "flops": of a step's convolutions and matrix products, "pictures": trained on
+        {"row", "parameters": weights that are trained, "flops": of a step's convolutions and matrix products, "images": trained on
         a second, "memory": bytes of this process at most (None: the system does not say), "training", "measuring": seconds, "disk":
         bytes}. "training" is None for methods that take no steps. "measuring" is what the forward passes take: without making
-        corrupted pictures, without attacks.
+        corrupted images, without attacks.
     """
     report("building the model")
-    s, source = run.settings, run.training_source()
+    s, source = run.config, run.training_source()
     method, extra = run.method(source), 0
-    measured = {"row": run.row, "parameters": values(method.trainable_variables), "flops": None, "pictures": None, "training": None}
+    measured = {"row": run.row, "parameters": values(method.trainable_variables), "flops": None, "images": None, "training": None}
     _forget_peak()
-    if not method.in_one_go:
+    if not method.closed_form:
         steps = data.steps_per_epoch(source, s.batch_size)
         method.schedule(steps, steps * s.epochs)
         with method.distribute_strategy.scope():
@@ -66,7 +66,7 @@ def estimate(run, report=lambda text: None):
             extra = int(ALLOCATED * graphs.kept_bytes(graph) * (1 - size / s.batch_size))
         report(f"measuring steps of {size} images" + (f", a part of the batch of {s.batch_size}" if size < s.batch_size else ""))
         seconds = _training_seconds(method, total, size, lambda step: batches_from(step, size)) * s.batch_size / size
-        measured.update(flops=flops, pictures=s.batch_size * total / seconds, training=seconds)
+        measured.update(flops=flops, images=s.batch_size * total / seconds, training=seconds)
     report("measuring the forward pass")
     peak = _peak()
     return {**measured, "memory": peak and peak + extra, "measuring": _seconds_of_measuring(run, method.classifier), "disk": disk(method)}
@@ -129,10 +129,10 @@ def _training_seconds(method, total, batch_size, batches_from):
 
 
 def frames(run):
-    """How many pictures a run's measurement passes through the model, without attacks, and how many of them are corrupted for it."""
+    """How many images a run's measurement passes through the model, without attacks, and how many of them are corrupted for it."""
     source = run.measured_source()
-    training_source = run.source("train") if run.measuring.needs_training_set else None
-    names = [one.name for one in evaluation.evaluation_sets(source, training_source, run.measuring, run.settings.data_dir or None)]
+    training_source = run.source("train") if run.eval_config.needs_training_set else None
+    names = [one.name for one in evaluation.evaluation_sets(source, training_source, run.eval_config, run.config.data_dir or None)]
     counts = {name: len(source) * (_FRAMES if name.startswith("flips/") else 1) for name in names
               if not name.startswith(("robust/", "fgsm/", "checks/", "distance/"))}
     return sum(counts.values()), sum(count for name, count in counts.items() if name.startswith(("corruptions/", "flips/")))
@@ -140,7 +140,7 @@ def frames(run):
 
 def _seconds_of_measuring(run, classifier):
     source = run.measured_source()
-    images = tf.constant(evaluation.first_pictures(source, min(100, evaluation.sets.batch_of(source.image_shape)))[0])
+    images = tf.constant(evaluation.first_images(source, min(100, evaluation.sets.batch_of(source.image_shape)))[0])
     predict = tf.function(lambda x: classifier(x, training=False)["logits"]).get_concrete_function(images)
     predict(images)
     began = time.monotonic()
@@ -169,11 +169,11 @@ def to_text(estimates, seeds):
     for e in estimates:
         memory, disk = ("–" if e[name] is None else f"{e[name] / 2**20:.0f} MiB" for name in ("memory", "disk"))
         gigaflops = e["flops"] and e["flops"] / 1e9
-        lines.append((e["row"], f"{e['parameters']:,}", number(gigaflops, ".3g"), number(e["pictures"], ".0f"), memory,
+        lines.append((e["row"], f"{e['parameters']:,}", number(gigaflops, ".3g"), number(e["images"], ".0f"), memory,
                       "–" if e["training"] is None else duration(e["training"]), duration(e["measuring"]), disk))
     widths = [max(map(len, column)) for column in zip(*lines)]
     total = seeds * sum((e["training"] or 0) + e["measuring"] for e in estimates)
     disk = seeds * sum(e["disk"] for e in estimates)
     text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
     return (f"{text}\n\nIn all {len(estimates) * seeds} runs: {duration(total)}, {disk / 2**30:.2f} GiB. Measured here, on at most "
-            f"{TIMES * STEPS} steps of each row; without validation, making corrupted pictures and attacks.")
+            f"{TIMES * STEPS} steps of each row; without validation, making corrupted images and attacks.")

@@ -11,17 +11,17 @@ from tf_robust.attacks import norms
 from tf_robust.data import toy
 from tf_robust.training import callbacks
 
-UTILITY_PICTURES = 512
-SHOWN = 6  # pictures of a sheet
+UTILITY_IMAGES = 512
+SHOWN = 6  # images of a sheet
 GROUPS = {"Classes 0-4": range(0, 5), "Classes 5-9": range(5, 10), "Classes 10-14": range(10, 15)}
 
 
 def utility(folder, model, source):
-    """Figure 4: mean picture and mean contextual utility per class modulo 10, of a batch of training pictures.
+    """Figure 4: mean image and mean contextual utility per class modulo 10, of a batch of training images.
 
     The number of a panel is the mean utility of the corners over that of the center, as the evaluation `utility` measures it.
     """
-    images, labels = evaluation.first_pictures(source, UTILITY_PICTURES)
+    images, labels = evaluation.first_images(source, UTILITY_IMAGES)
     utilities = attribution.contextual_utility(model, images, labels).numpy()
     means = attribution.mean_by_class(utilities, labels)
     inside = evaluation.utility.corners(*means.shape[1:3])
@@ -30,22 +30,22 @@ def utility(folder, model, source):
     return report.utility_by_class(os.path.join(folder, "utility.png"), attribution.mean_by_class(images, labels), means, captions)
 
 
-def of_data(folder, training_source, test_source, measuring):
+def of_data(folder, training_source, test_source, eval_config):
     """Figures 1 to 3: samples and, with a training source, the class histogram (sets in memory) and the two noises."""
     if test_source.name in ("toy", "toy_band"):
         return []  # points, which `of_boundaries` shows
-    images, labels = evaluation.first_pictures(test_source, 300)
+    images, labels = evaluation.first_images(test_source, 300)
     corner_digits = test_source.num_classes == 15 and test_source.name.startswith("synthetic_")
     chosen = GROUPS if corner_digits else {"Examples": range(test_source.num_classes)}
     groups = {caption: images[np.isin(labels, list(classes))][:8] for caption, classes in chosen.items()}
-    drawn = [(report.picture_groups(os.path.join(folder, "samples.png"), groups, test_source.name), "Test pictures.")]
+    drawn = [(report.image_groups(os.path.join(folder, "samples.png"), groups, test_source.name), "Test images.")]
     if training_source is None:
         return drawn
     if hasattr(training_source, "labels"):
         counts = {source.split: np.bincount(source.labels, minlength=source.num_classes)
                   for source in (training_source, test_source)}
         drawn.append(report.class_histogram(counts, training_source.class_names))
-    return [*drawn, _noises(folder, images[:6], evaluation.noise_probabilities(training_source, measuring))]
+    return [*drawn, _noises(folder, images[:6], evaluation.noise_probabilities(training_source, eval_config))]
 
 
 def _noises(folder, clean, probabilities):
@@ -54,7 +54,7 @@ def _noises(folder, clean, probabilities):
     maps = {"UN": np.full_like(probabilities, corruptions.RATE), "NUN": probabilities}
     path = report.noise_samples(os.path.join(folder, "noise.png"), clean, noised, maps)
     return path, (f"The noise sets replace {corruptions.RATE:.0%} of the locations, UN everywhere alike, NUN where training "
-                  f"pictures vary little.")
+                  f"images vary little.")
 
 
 def of_training(histories):
@@ -71,12 +71,12 @@ def of_training(histories):
 _SHEETS = {
     "utility": "mean image and mean utility per class modulo 10, and the mean utility of the corners over that of the center.",
     "maps": "where the loss (utility) and the logits (sensitivity) depend on the pixels.",
-    "worst": "pictures that it gets right when clean and wrong at severity 3, and what it takes them for.",
+    "worst": "images that it gets right when clean and wrong at severity 3, and what it takes them for.",
     "attacked": "the smallest perturbations that PGD found, with what the model says then and their size."}
 
 
 def of_models(folders):
-    """The sheets of pictures that were made of the models of {row: folders to look in, one after the other}."""
+    """The sheets of images that were made of the models of {row: folders to look in, one after the other}."""
     drawn = []
     for (kind, text), (row, places) in itertools.product(_SHEETS.items(), folders.items()):
         paths = [os.path.join(place, "figures", f"{kind}.png") for place in places]
@@ -117,25 +117,25 @@ def _named(source, label):
 
 
 def attacked(folder, model, source):
-    """A sheet of pictures that the model gets right, with what the smallest perturbations by PGD make of them."""
-    images, labels = evaluation.first_pictures(source, SHOWN * 20)
+    """A sheet of images that the model gets right, with what the smallest perturbations by PGD make of them."""
+    images, labels = evaluation.first_images(source, SHOWN * 20)
     right = np.flatnonzero(np.argmax(model(images), axis=1) == labels)[:SHOWN]
     if not len(right):
         return None
     images, labels = images[right], labels[right]
-    pictures, captions = {}, {}
+    attacked_images, captions = {}, {}
     for norm in ("l2", "linf"):
         name = f"pgd_{norm}"
-        pictures[name] = evaluation.adversarial.minimal("pgd", norm)(model, images, labels).numpy()
-        sizes = norms.NORMS[norm].size(pictures[name] - images).numpy()
-        said = np.argmax(model(pictures[name]), axis=1)
+        attacked_images[name] = evaluation.adversarial.minimal("pgd", norm)(model, images, labels).numpy()
+        sizes = norms.NORMS[norm].size(attacked_images[name] - images).numpy()
+        said = np.argmax(model(attacked_images[name]), axis=1)
         captions[name] = [f"{_named(source, now)}\n{size:.3g}" for now, size in zip(said, sizes)]
-    return report.attacked_pictures(os.path.join(folder, "attacked.png"), images, pictures, captions)
+    return report.attacked_images(os.path.join(folder, "attacked.png"), images, attacked_images, captions)
 
 
 def worst(folder, predict, source, sets, records):
-    """A line a corruption of pictures that are right when clean and wrong at severity 3, most often wrong at other severities
-    first, with what the model takes them for. Of the first batch of pictures; None: there are none.
+    """A line a corruption of images that are right when clean and wrong at severity 3, most often wrong at other severities
+    first, with what the model takes them for. Of the first batch of images; None: there are none.
 
     Args:
         sets: list of `evaluation.EvaluationSet`. records: theirs.
@@ -154,26 +154,26 @@ def worst(folder, predict, source, sets, records):
             said = np.argmax(predict(images[order]), axis=1)
             captions = [f"{_named(source, label)} as {_named(source, now)}" for label, now in zip(labels[order], said)]
             lines.append((name, images[order], captions))
-    return report.captioned_pictures(os.path.join(folder, "worst.png"), lines) if lines else None
+    return report.captioned_images(os.path.join(folder, "worst.png"), lines) if lines else None
 
 
 def maps(folder, predict, source):
-    """Pictures with their contextual utility and the sensitivity of the logits, means over channels, each divided by its maximum.
+    """Images with their contextual utility and the sensitivity of the logits, means over channels, each divided by its maximum.
 
     Returns:
         The path, or None where the model has no gradient.
     """
-    images, labels = evaluation.first_pictures(source, 2 * SHOWN)
+    images, labels = evaluation.first_images(source, 2 * SHOWN)
     try:
         utilities = attribution.contextual_utility(predict, images, labels)
     except attribution.WithoutGradient:
         return None
     sensitivities = attribution.squared_sensitivity_estimate(predict, images) ** 0.5
-    lines = [("pictures", images, [_named(source, label) for label in labels])]
+    lines = [("images", images, [_named(source, label) for label in labels])]
     for title, values in (("utility", utilities), ("sensitivity of the logits", sensitivities)):
         values = values.numpy().mean(axis=-1, keepdims=True)
         lines.append((title, values / np.maximum(values.max(axis=(1, 2, 3), keepdims=True), np.finfo(np.float32).tiny), None))
-    return report.captioned_pictures(os.path.join(folder, "maps.png"), lines)
+    return report.captioned_images(os.path.join(folder, "maps.png"), lines)
 
 
 def of_attacks(workdirs, panels=None):

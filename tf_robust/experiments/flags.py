@@ -10,18 +10,19 @@ from absl import flags
 
 from tf_robust import corrupted_datasets, evaluation, methods
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
-from tf_robust.experiments import config
-from tf_robust.experiments.run import PLACES, Run
+from tf_robust.experiments.compatibility import RENAMED_FLAGS
+from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.run import PATH_FLAGS, Run
 from tf_robust.methods.base import Method
 from tf_robust.saved_models import loading
+from tf_robust.utils.errors import unknown
 from tf_robust.utils.hyperparameters import Parameter, parameters
 
 MODES = ("run", "suite", "train", "evaluate", "corrupt", "report", "serve")
 
 
 def define_flags(values):
-    """Defines all flags on a FlagValues; returns their names."""
-    before = set(values)
+    """Defines all flags, and the names of the previous version, on a FlagValues."""
     flags.DEFINE_enum("mode", "run", MODES, "run: train, export, evaluate, report. suite: a folder of flagfiles is a "
                       "table. train: no evaluation. evaluate: any SavedModel. corrupt: write a corrupted set. report: over "
                       "many workdirs. serve: make batches for trainings that --data_service sends here.", values)
@@ -32,14 +33,14 @@ def define_flags(values):
     flags.DEFINE_string("runs", "", "workdirs to compare, a glob pattern (mode report).", values)
     flags.DEFINE_string("sweep", "", "grid of settings (mode run), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation "
                         "is tested.", values)
-    flags.DEFINE_string("sweep_measure", "", "measure that decides on the best; empty: the first one.", values)
+    flags.DEFINE_string("sweep_metric", "", "measure that decides on the best; empty: the first one.", values)
     flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
     flags.DEFINE_bool("dry_run", False, "say what a run or suite will take, from a few steps of each row, and end.", values)
     flags.DEFINE_string("hardware", "", "file that describes the machines for which --dry_run is to say it (docs/scale.md).", values)
     flags.DEFINE_string("require", "", "measures that must be reached, else the exit code is 1: "
                         "'corruptions/mean15>=0.7,flips/mean<=0.1'.", values)
     flags.DEFINE_bool("list", False, "print data sets, models, methods, views, corruptions, attacks and tables, and end.", values)
-    groups = {"": (config.Settings, evaluation.Measuring, loading.Interface, corrupted_datasets.Writing, Method)}
+    groups = {"": (TrainConfig, evaluation.EvalConfig, loading.ModelInterface, corrupted_datasets.WriterConfig, Method)}
     shared = parameters(Method)
     for name, target in (*methods.METHODS.items(), *VIEWS.items()):  # SimCLR is both, and what they are told differs
         groups[f"{name}_"] = (*groups.get(f"{name}_", ()), target)
@@ -47,11 +48,20 @@ def define_flags(values):
         for parameter in (p for target in targets for p in parameters(target).values()):
             if not prefix or parameter.name not in shared:
                 _define_flag(values, prefix + parameter.name, parameter)
-    return sorted(set(values) - before)
+    for old, new in RENAMED_FLAGS.items():
+        flags.DEFINE_alias(old, new, values)
+
+
+@functools.cache
+def flag_names():
+    """Returns the names of all flags, sorted; without those of the previous version."""
+    values = flags.FlagValues()
+    define_flags(values)
+    return tuple(sorted(set(values) - RENAMED_FLAGS.keys()))
 
 
 def parsed(arguments):
-    """Flags read from a list of arguments, apart from the process's own; errors as of `read`."""
+    """Returns a new FlagValues with flags read from a list of arguments; errors as of `read`."""
     values = flags.FlagValues()
     define_flags(values)
     read(values, arguments)
@@ -66,6 +76,35 @@ def read(values, arguments):
             raise flags.Error(f"{' '.join(words)!r} is no --NAME=VALUE")
     except (flags.Error, ValueError) as error:  # of a file that is no text, or whose name cannot be one
         raise ValueError(f"Expected flags as --help lists them. Received {shlex.join(arguments)}: {error}") from error
+    for old, new in RENAMED_FLAGS.items():
+        if values[old].present:
+            logging.warning("--%s is now --%s. The old name will be removed in the next release.", old, new)
+
+
+def given_values(values):
+    """Returns {name: value} of the flags that were given, not left at their defaults."""
+    return {name: values[name].value for name in flag_names() if values[name].present}
+
+
+def with_values(values, changes):
+    """Returns a new FlagValues: the given flags of `values`, and those of `changes` with other values.
+
+    Args:
+        values: a parsed FlagValues.
+        changes: {name: value}; values have the flag's type, or are text as on the command line.
+
+    Raises:
+        ValueError: a flag that does not exist, or a value that it does not take.
+    """
+    changed = parsed([])
+    for name, value in {**given_values(values), **changes}.items():
+        if name not in flag_names():
+            raise unknown("flag", name, flag_names())
+        try:
+            changed[name].parse(value)
+        except flags.Error as error:
+            raise ValueError(f"Expected a value of --{name}: {values[name].help} Received: {value!r} ({error})") from error
+    return changed
 
 
 def values_of(values, target, prefix=""):
@@ -73,7 +112,7 @@ def values_of(values, target, prefix=""):
     return {name: values[prefix + name].value for name in parameters(target) if prefix + name in values}
 
 
-def runs_of(values, names, row, shown_as=""):
+def runs_of(values, row, shown_as=""):
     """One `Run` a seed. Its flags are those that it depends on: not the other methods', not where things are."""
     used = set()
 
@@ -81,16 +120,15 @@ def runs_of(values, names, row, shown_as=""):
         found = values_of(values, target, prefix)
         used.update(prefix + name for name in found)
         return found
-    told = config.Settings(**of(config.Settings, ""))
-    measuring = evaluation.Measuring(**of(evaluation.Measuring, ""))
-    options = {**of(Method, ""), **of(methods.METHODS[told.method], f"{told.method}_")}
-    augmentations = {name: of(VIEWS[name], f"{name}_") for name in (*told.augmentations, *told.views)}
-    flags_used = [values[name] for name in names if name in used and name not in PLACES]
-    texts = {flag.name: text_of(flag.value) for flag in flags_used}
-    defaults = {name: text_of(values[name].default) for name in names}
+    config = TrainConfig(**of(TrainConfig, ""))
+    eval_config = evaluation.EvalConfig(**of(evaluation.EvalConfig, ""))
+    options = {**of(Method, ""), **of(methods.METHODS[config.method], f"{config.method}_")}
+    augmentations = {name: of(VIEWS[name], f"{name}_") for name in (*config.augmentations, *config.views)}
+    texts = {name: text_of(values[name].value) for name in flag_names() if name in used and name not in PATH_FLAGS}
+    defaults = {name: text_of(values[name].default) for name in flag_names()}
     if not values.seeds or len(set(values.seeds)) != len(values.seeds):
         raise ValueError(f"Expected --seeds, each once. Received: {text_of(values.seeds) or 'none'}")
-    runs = [Run(told, measuring, {"method": options, "augmentations": augmentations},
+    runs = [Run(config, eval_config, {"method": options, "augmentations": augmentations},
                 {**texts, "seeds": str(seed)}, defaults, row, seed, shown_as) for seed in values.seeds]
     for run in runs:
         run.ignored = {name: owner for name, owner in _owners().items() if values[name].present and name not in used}
@@ -114,7 +152,7 @@ def warn_of_ignored_flags(runs):
     for name, (owner, run) in ignored.items():
         if not any(name in other.flags for other in runs):
             logging.warning("--%s has no effect: it belongs to %s. Received: --method=%s, --augmentations=%s, --views=%s", name, owner,
-                            run.settings.method, ",".join(run.settings.augmentations), ",".join(run.settings.views))
+                            run.config.method, ",".join(run.config.augmentations), ",".join(run.config.views))
 
 
 def text_of(value):

@@ -12,7 +12,7 @@ def flops(graph, of_branches=np.mean, turns=1, batch=0):
 
     Args:
         of_branches: what counts of a choice of branches, a function of their numbers. turns: how often a loop's body is run.
-        batch: pictures where the graph does not know how many there are.
+        batch: images where the graph does not know how many there are.
     """
     return float(_total(graph, functools.partial(_products, batch=batch), of_branches, turns))
 

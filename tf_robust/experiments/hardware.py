@@ -1,6 +1,6 @@
-"""What a run will cost on other machines, from its graph and from pictures that are made here: nothing is trained.
+"""What a run will cost on other machines, from its graph and from images that are made here: nothing is trained.
 
-A step takes as long as the slower of two: the products on the devices, and making the next batch's pictures on the CPU's
+A step takes as long as the slower of two: the products on the devices, and making the next batch's images on the CPU's
 cores; then the gradients are summed over the devices. What this leaves out, and how well it tells this machine's times:
 docs/scale.md.
 """
@@ -16,7 +16,7 @@ from tf_robust.experiments import dry_run, graphs
 from tf_robust.utils.files import read_json
 from tf_robust.utils.progress import duration
 
-_SMALL = 32  # pictures a batch, of which so many are made that the time of one is sure
+_SMALL = 32  # images a batch, of which so many are made that the time of one is sure
 _BATCHES = 24
 _NUMBER = {"type": "number", "exclusiveMinimum": 0}
 _COUNT = {"type": "integer", "minimum": 1}
@@ -33,7 +33,7 @@ class Hardware:
     Attributes:
         devices: how many. flops: of one, a second, at its peak. utilization: the share of the peak that training reaches, at most 1.
         memory: bytes of one device. network: bytes a second that one sends while gradients are summed, by the slowest link.
-        cores: CPU cores of one machine, each of which makes all of a batch's pictures. core_speed: of one, where this machine's
+        cores: CPU cores of one machine, each of which makes all of a batch's images. core_speed: of one, where this machine's
             have 1.
     """
     devices: int
@@ -63,12 +63,12 @@ def needs(run):
 
     Returns:
         {"row", "steps", "parameters": weights that are trained, "state": numbers that stay in memory, "flops", "kept": bytes, of a
-        step, "making": seconds of one core for a step's pictures, "measured": pictures, "forward": flops for one of them,
+        step, "making": seconds of one core for a step's images, "measured": images, "forward": flops for one of them,
         "corrupting": seconds of one core for one of them, "disk": bytes}; steps, flops, kept and making are 0 for what takes no steps
     """
-    s, source = run.settings, run.training_source()
+    s, source = run.config, run.training_source()
     method = run.method(source)
-    steps = 0 if method.in_one_go else data.steps_per_epoch(source, s.batch_size) * s.epochs
+    steps = 0 if method.closed_form else data.steps_per_epoch(source, s.batch_size) * s.epochs
     method.schedule(max(1, steps // s.epochs), steps)
     with method.distribute_strategy.scope():
         method.optimizer.build(method.trainable_variables)
@@ -88,7 +88,7 @@ def needs(run):
 
 
 def _seconds_of_making(run, source, size):
-    """Of one core, for one picture with all of its views; what is in flight at the ends is little among so many batches."""
+    """Of one core, for one image with all of its views; what is in flight at the ends is little among so many batches."""
     batches = iter(data.training_batches(source, size, seed=run.seed, **run.pipeline()))
     for _ in range(_BATCHES // 2):
         next(batches)
@@ -96,9 +96,9 @@ def _seconds_of_making(run, source, size):
 
 
 def _seconds_of_corrupting(run, source):
-    """Of one core, for one picture: the mean over all corruptions at severity 3."""
-    images = tf.constant(evaluation.first_pictures(source, 4)[0])
-    options = {"constants": run.measuring.constants(source.image_shape), "protocol": run.measuring.protocol(source.image_shape)}
+    """Of one core, for one image: the mean over all corruptions at severity 3."""
+    images = tf.constant(evaluation.first_images(source, 4)[0])
+    options = {"constants": run.eval_config.constants(source.image_shape), "protocol": run.eval_config.protocol(source.image_shape)}
     times = []
     for name in corruptions.CORRUPTIONS:
         corrupt = tf.function(lambda x, name=name: corruptions.corrupt(x, name, 3, 0, np.arange(len(images)), **options), autograph=False)
@@ -117,13 +117,13 @@ def _processor_seconds(call, count):
 
 def predicted(need, hardware):
     """{"step", "training", "measuring": seconds, "bound": what a step waits for, "memory": bytes of a device, "fits": whether it has
-    them, "sent": bytes a step and device, "disk": bytes}; need: as `needs` gives. Measuring takes one device of one machine."""
+    them, "sent": bytes a step and device, "disk": bytes}; need: as `needs` gives. EvalConfig takes one device of one machine."""
     computing, making = hardware.seconds(need["flops"], hardware.devices), hardware.making(need["making"])
     sent = 2 * (hardware.devices - 1) / hardware.devices * 4 * need["parameters"]
     summing = sent / hardware.network
     step = max(computing, making) + summing
     memory = 4 * (need["state"] + need["parameters"]) + dry_run.ALLOCATED * need["kept"] / hardware.devices
-    parts = {"products": computing, "pictures": making, "network": summing}
+    parts = {"products": computing, "images": making, "network": summing}
     return {"step": step, "training": step * need["steps"], "bound": max(parts, key=parts.get), "sent": sent, "memory": memory,
             "fits": memory <= hardware.memory, "disk": need["disk"],
             "measuring": need["measured"] * max(hardware.seconds(need["forward"], 1), hardware.making(need["corrupting"]))}

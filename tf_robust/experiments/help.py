@@ -7,7 +7,8 @@ import textwrap
 
 from tf_robust import attacks, corruptions, evaluation, methods, metrics, models
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
-from tf_robust.experiments import config, suites
+from tf_robust.experiments import suites
+from tf_robust.experiments.config import TrainConfig
 from tf_robust.methods.base import Method
 from tf_robust.utils import hyperparameters
 
@@ -17,15 +18,15 @@ DATA = {
     "toy": "points in the plane, 2 classes; needs no download",
     "toy_band": "the same points with random labels on a band between the classes, as in the NoisyMix paper",
     "synthetic_mnist": "FCL's corner digits from MNIST, 15 classes",
-    "folder:DIR": "pictures, one subfolder a class, or DIR/train and DIR/test with such subfolders",
+    "folder:DIR": "images, one subfolder a class, or DIR/train and DIR/test with such subfolders",
     "mnist, cifar10, cifar100, imagenet2012, ...": "any image-classification set of TFDS by its name, in --data_dir"}
 _WIDTH, _NAME = 118, 44  # characters
 _GROUPS = {
     "What to do": ("mode", "suite", "runs", "seeds", "workdir", "saved_model", "require", "sweep", "dry_run", "list"),
-    "Data": ("data", "data_dir", "download", "image_size", "image_fit", "train_examples", "label_fraction", "validation_share"),
+    "Data": ("data", "data_dir", "download", "image_size", "image_fit", "train_examples", "label_fraction", "validation_fraction"),
     "Model and training": ("model", "resize", "init_from", "method", "augmentations", "views", "epochs", "batch_size", "optimizer",
                            "learning_rate", "schedule", "weight_decay", "mixed_precision", "strategy", "data_service"),
-    "Measuring": ("evaluations", "evaluation_split", "subset", "corruptions_from", "attack", "attack_radii")}
+    "EvalConfig": ("evaluations", "evaluation_split", "subset", "corrupted_dir", "attack", "attack_radii")}
 
 
 def listing(home):
@@ -47,7 +48,7 @@ def help_text(values):
     """The most used flags in groups, a line each, with their defaults. values: FlagValues that has them."""
     methods_own = sorted(f"{name} ({len(own)})" for name, target in methods.METHODS.items()
                          if (own := hyperparameters.parameters(target).keys() - hyperparameters.parameters(Method).keys()))
-    known = {field.name for field in (*dataclasses.fields(config.Settings), *dataclasses.fields(evaluation.Measuring))}
+    known = {field.name for field in (*dataclasses.fields(TrainConfig), *dataclasses.fields(evaluation.EvalConfig))}
     shown = [name for names in _GROUPS.values() for name in names]
     parts = ["python run_experiment.py [--FLAG=VALUE ...]    without flags: a minute's comparison on made-up digits"]
     for heading, names in _GROUPS.items():

@@ -24,70 +24,70 @@ from tf_robust.utils import environment
 from tf_robust.utils.files import digest_of_folder, read_json, write_json
 
 # Flags that no trained weight depends on, and where things are: free to differ when a run is resumed.
-MEASURING = (*(field.name for field in dataclasses.fields(evaluation.Measuring)), "steps_per_execution", "profile")
-MAPPED = 1000  # pictures in the map of a contrastive method's embeddings
-PLACES = ("data_dir", "download", "corruptions_from", "frost_dir", "data_service")
+EVALUATION_FLAGS = (*(field.name for field in dataclasses.fields(evaluation.EvalConfig)), "steps_per_execution", "profile")
+MAPPED = 1000  # images in the map of a contrastive method's embeddings
+PATH_FLAGS = ("data_dir", "download", "corrupted_dir", "frost_dir", "data_service")
 
 
 class Run:
     """One training of one row with one seed.
 
     Args:
-        settings: `Settings`. measuring: `evaluation.Measuring`.
+        config: `TrainConfig`. eval_config: `evaluation.EvalConfig`.
         hyperparameters: {"method": {...}, "augmentations": {name: {...}}}, keyword arguments; views' are among the latter.
         flags: {name: text}, everything the run depends on but where the data are, as written to `flags.txt`.
         defaults: {name: text}, the same flags' defaults. row: name of its flagfile. seed: int.
         shown_as: its name in tables; empty: the row's.
     """
 
-    def __init__(self, settings, measuring, hyperparameters, flags, defaults, row, seed, shown_as=""):
-        self.settings, self.measuring, self.hyperparameters = settings, measuring, hyperparameters
+    def __init__(self, config, eval_config, hyperparameters, flags, defaults, row, seed, shown_as=""):
+        self.config, self.eval_config, self.hyperparameters = config, eval_config, hyperparameters
         self.flags, self.defaults, self.row, self.seed = flags, defaults, row, seed
         self.shown_as = shown_as or row
         # a suite sets it for a run that begins with another row's
-        self.start = settings.init_from.replace("{seed}", str(seed))
+        self.start = config.init_from.replace("{seed}", str(seed))
         self.ignored = {}  # {flag that was given but belongs to another method or view: the flag that makes it count}
         self.model_size = ()  # (height, width) of the images that a model to be measured takes
 
     @property
     def chief(self):
         """Whether this process writes: of several machines' workers the first."""
-        return distribution.is_chief(distribution.strategy(self.settings.strategy))
+        return distribution.is_chief(distribution.strategy(self.config.strategy))
 
     def claimed(self, folder):
         """Holds a workdir for this run, in the one process that writes there; see `workdir.claimed`."""
-        return contextlib.nullcontext() if not self.chief else workdir.claimed(folder, self.flags, self.defaults, free=MEASURING)
+        return contextlib.nullcontext() if not self.chief else workdir.claimed(folder, self.flags, self.defaults, free=EVALUATION_FLAGS)
 
     def source(self, split, examples=0):
         """One split of the run's data; `examples`: only so many, stratified."""
-        s = self.settings
+        s = self.config
         examples = s.train_examples if split == "train" else examples
         source = data.open_source(s.data, split, s.data_dir or None, image_size=s.image_size, image_fit=s.image_fit,
-                                  default_size=self.model_size, examples=examples, validation_share=s.validation_share,
+                                  default_size=self.model_size, examples=examples, validation_fraction=s.validation_fraction,
                                   download=s.download)
         if source.fit:
             _note(f"images of {s.data} ({split}) are {source.fit}" + (
                 "; in training, random windows of them are resized." if source.varying_size and split == "train" else
                 ". --image_size and --image_fit change that."))
         if split == "train":
-            source = data.labelled_share(source, s.label_fraction, self.seed)
+            source = data.labelled_fraction(source, s.label_fraction, self.seed)
         source = data.relabelled(source, data.read_label_map(s.label_map)) if s.label_map else source
         return data.masked(data.declared(source, s.label_set))
 
     def training_source(self):
-        """What the run trains on: its training split, with the stylized pictures where it has some."""
+        """What the run trains on: its training split, with the stylized images where it has some."""
         source = self.source("train")
-        return stylized.with_stylized(source, self.settings.stylized_dir) if self.settings.stylized_dir else source
+        return stylized.with_stylized(source, self.config.stylized_dir) if self.config.stylized_dir else source
 
     def pipeline(self):
-        """What happens to a picture before the method sees it, as `data.training_batches` takes it."""
+        """What happens to an image before the method sees it, as `data.training_batches` takes it."""
         def told(names):
             return [functools.partial(VIEWS[name], **self.hyperparameters["augmentations"].get(name, {})) for name in names]
-        return {"augmentations": told(self.settings.augmentations), "views": told(self.settings.views)}
+        return {"augmentations": told(self.config.augmentations), "views": told(self.config.views)}
 
     def method(self, source):
         """The compiled method on a fresh classifier."""
-        s = self.settings
+        s = self.config
         with _precision(s.mixed_precision), distribution.strategy(s.strategy).scope():
             classifier = models.build(s.model, source.image_shape, source.num_classes, seed=self.seed, resize=s.resize)
             if s.init_from_row and not self.start:
@@ -105,7 +105,7 @@ class Run:
                 distribution.synchronize_batch_norm(method)
             method.check_views(s.views)
             method.check_batch(s.batch_size)
-            steps = 1 if method.in_one_go else data.steps_per_epoch(source, s.batch_size)
+            steps = 1 if method.closed_form else data.steps_per_epoch(source, s.batch_size)
             schedule = optimizers.learning_rate_schedule(
                 s.schedule, s.learning_rate, steps_per_epoch=steps, epochs=s.epochs,
                 warmup_epochs=s.learning_rate_warmup_epochs, decay_rate=s.decay_rate, decay_epochs=s.decay_epochs,
@@ -124,17 +124,17 @@ class Run:
         if os.path.exists(card) and (before := read_json(card).get("training")):
             print("  trained before", flush=True)
             return loop.TrainingResult(**before)
-        s = self.settings
+        s = self.config
         source = self.training_source()
         method, pipeline = self.method(source), self.pipeline()
-        has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_share)
+        has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_fraction)
         validation = self.source("validation") if has_validation else None
         watching, kept, history = [], os.path.join(folder, "checkpoints"), os.path.join(folder, "history.json")
         with source.reading():
             if self.chief:
                 if os.path.exists(history) and not checkpoints.existing(kept):
                     print(f"  No checkpoint in {kept}: training begins anew.", flush=True)
-                shown = None if method.in_one_go else next(iter(data.training_batches(source, s.batch_size, seed=self.seed, **pipeline)))
+                shown = None if method.closed_form else next(iter(data.training_batches(source, s.batch_size, seed=self.seed, **pipeline)))
                 text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
                 board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), shown, text, s.profile)
                 watching = [callbacks.History(history), board]
@@ -145,7 +145,7 @@ class Run:
         if not self.chief:
             return result
         if isinstance(method, ContrastiveMethod):
-            images, labels = evaluation.first_pictures(validation or source, MAPPED)
+            images, labels = evaluation.first_images(validation or source, MAPPED)
             embeddings = [method.classifier(part, training=False)["embedding"] for part in np.array_split(images, 10)]
             board.map_embeddings(np.concatenate(embeddings), labels, source.class_names, images)
         if source.num_classes == 15 and s.data.startswith("synthetic_"):
@@ -156,7 +156,7 @@ class Run:
         return result
 
     def card(self, source):
-        return {"method": self.settings.method, "model": self.settings.model, "data": self.settings.data,
+        return {"method": self.config.method, "model": self.config.model, "data": self.config.data,
                 "classes": list(source.class_names), "label_set": source.label_set, "seed": self.seed, "flags": self.flags,
                 "input": {"shape": [None, *source.image_shape], "type": "float32", "range": [0.0, 1.0],
                           "layout": "NHWC", "normalization": "inside the model",
@@ -175,14 +175,14 @@ class Run:
             if "training" in before and before.get("measuring") == self._measured():  # else: --mode=evaluate left it
                 print("  done before", flush=True)
                 return before
-            evaluation.check(self.measured_source(), self.measuring)  # what is missing is said before training
+            evaluation.check(self.measured_source(), self.eval_config)  # what is missing is said before training
             trained = before.get("training") or dataclasses.asdict(self.train(folder))
             if not self.chief:
                 return None
             saved_model = os.path.join(folder, "saved_model")
             found = {**self.measure(saved_model, folder), "training": trained}
             export.update_card(saved_model, rows=found["rows"], evaluation_card=found["card"])
-            told = {name: text for name, text in self.flags.items() if name not in (*MEASURING, *PLACES)}
+            told = {name: text for name, text in self.flags.items() if name not in (*EVALUATION_FLAGS, *PATH_FLAGS)}
             callbacks.TensorBoard(os.path.join(folder, "tensorboard", "measured")).compare(told, found["rows"])
             write_json(done, found)
         keras.backend.clear_session()
@@ -190,52 +190,52 @@ class Run:
 
     def measured_source(self):
         """What the run is measured on."""
-        return self.source(self.measuring.evaluation_split, self.measuring.subset)
+        return self.source(self.eval_config.evaluation_split, self.eval_config.subset)
 
-    def measure(self, saved_model, folder, interface=loading.Interface()):
+    def measure(self, saved_model, folder, interface=loading.ModelInterface()):
         """The content of `evaluation.json` for an exported model, ours or another's, on this run's data.
 
         Args:
             folder: gets `measured.jsonl`, the record of each set as it comes; what is there is not measured again.
 
         Raises:
-            ValueError: the model does not take the data's pictures, or tells other classes apart.
+            ValueError: the model does not take the data's images, or tells other classes apart.
         """
         predict = loading.load_classifier(saved_model, interface)
         self.model_size = loading.image_size_of(predict)
-        s, source = self.settings, declared_by(predict, self.measured_source())
-        training_source = self.source("train") if self.measuring.needs_training_set else None
+        s, source = self.config, declared_by(predict, self.measured_source())
+        training_source = self.source("train") if self.eval_config.needs_training_set else None
         check_fit(predict, source)
-        imagenet = evaluation.is_imagenet(source, self.measuring)
-        card = {**evaluation.card_of(source, self.measuring, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}
+        imagenet = evaluation.is_imagenet(source, self.eval_config)
+        card = {**evaluation.card_of(source, self.eval_config, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}
         model, told = digest_of_folder(predict.path, but=("card.json",)), dataclasses.asdict(interface)
         masked = evaluation.masked(checked_once(predict), source.class_mask)
-        sets = evaluation.evaluation_sets(source, training_source, self.measuring, s.data_dir or None)
+        sets = evaluation.evaluation_sets(source, training_source, self.eval_config, s.data_dir or None)
         with source.reading():
             records = evaluation.records(
                 masked, sets, path=os.path.join(folder, "measured.jsonl"),
                 depends=lambda name: evaluation.dependencies(model, told, card, name),
-                say=lambda line: print(line, flush=True))
-        pictures = os.path.join(folder, "figures")
-        if "clean" in self.measuring.evaluations and "boundary" not in self.measuring.evaluations:
-            figures.maps(pictures, masked, source)
-        if "corruptions" in self.measuring.evaluations:
-            figures.worst(pictures, masked, source, sets, records)
-        if "adversarial" in self.measuring.evaluations:
-            figures.attacked(pictures, predict, source)
-        rows = evaluation.rows_of(records, self.measuring, imagenet)
+                log=lambda line: print(line, flush=True))
+        sheets = os.path.join(folder, "figures")
+        if "clean" in self.eval_config.evaluations and "boundary" not in self.eval_config.evaluations:
+            figures.maps(sheets, masked, source)
+        if "corruptions" in self.eval_config.evaluations:
+            figures.worst(sheets, masked, source, sets, records)
+        if "adversarial" in self.eval_config.evaluations:
+            figures.attacked(sheets, predict, source)
+        measures = evaluation.measures_of(records, self.eval_config, imagenet)
         if s.label_fraction != 1:
-            rows = [dataclasses.replace(row, measure=f"{evaluation.LABEL_FRACTION}{s.label_fraction:g}/{row.measure}") for row in rows]
+            measures = [dataclasses.replace(measure, label_fraction=f"{s.label_fraction:g}") for measure in measures]
         return {"row": self.shown_as, "seed": self.seed, "method": s.method, "data": s.data, "model": s.model,
-                "split": self.measuring.evaluation_split, "measuring": self._measured(), "card": card,
-                "rows": [dataclasses.asdict(row) for row in rows], "versions": environment.describe(),
+                "split": self.eval_config.evaluation_split, "measuring": self._measured(), "card": card,
+                "rows": [measure.to_json() for measure in measures], "versions": environment.describe(),
                 "commit": environment.commit(), "date": datetime.date.today().isoformat(), "saved_model": saved_model,
                 "model_digest": model, "interface": told}
 
     def _measured(self):
         """What was measured, as it is in a JSON file: without where things are, which the card tells by content."""
         return {name: list(value) if isinstance(value, tuple) else value
-                for name, value in dataclasses.asdict(self.measuring).items() if name not in PLACES}
+                for name, value in dataclasses.asdict(self.eval_config).items() if name not in PATH_FLAGS}
 
 
 @functools.cache
@@ -277,8 +277,8 @@ def declared_by(predict, source):
 
 
 def check_fit(predict, source):
-    """Raises ValueError unless a loaded classifier takes a source's pictures and tells its classes apart."""
-    predict.check_pictures(source.image_shape)
+    """Raises ValueError unless a loaded classifier takes a source's images and tells its classes apart."""
+    predict.check_images_match(source.image_shape)
     if predict.num_classes and not source.class_mask and predict.num_classes != source.num_classes:
         raise ValueError(f"Expected a model for the {source.num_classes} classes of {source.name}. {predict.path} has "
                          f"{predict.num_classes}. --label_map=FILE maps class folders to a model's columns, "

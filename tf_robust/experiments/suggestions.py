@@ -2,13 +2,13 @@
 
 import shlex
 
-from tf_robust.experiments.run import PLACES
+from tf_robust.experiments.run import PATH_FLAGS
 from tf_robust.experiments.flags import text_of
 
 # flags on which the images and labels that a model is measured on depend
-MEASURED_ON = ("data", "data_dir", "download", "label_map", "label_set", "image_size", "image_fit", "validation_share", "evaluation_split",
+MEASURED_ON = ("data", "data_dir", "download", "label_map", "label_set", "image_size", "image_fit", "validation_fraction", "evaluation_split",
                "subset", "corruption_constants", "corruption_protocol", "frost_dir")
-WHERE = tuple(name for name in PLACES if name != "data_service")  # flags that a workdir's flags.txt leaves out
+WHERE = tuple(name for name in PATH_FLAGS if name != "data_service")  # flags that a workdir's flags.txt leaves out
 
 
 def suggest(following):
@@ -24,5 +24,5 @@ def command(*arguments):
 
 def flags_of(run, names):
     """Those of a run's flags of these names that differ from their defaults, as arguments."""
-    values = {**vars(run.measuring), **vars(run.settings)}
+    values = {**vars(run.eval_config), **vars(run.config)}
     return [f"--{name}={text_of(values[name])}" for name in names if name in values and text_of(values[name]) != run.defaults[name]]

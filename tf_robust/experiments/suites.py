@@ -58,7 +58,7 @@ def table_of(folder, home):
 
 def _source(run, runs):
     """The number of the run that one begins with: its `init_from_row`, with the same seed."""
-    name = run.settings.init_from_row
+    name = run.config.init_from_row
     for number, other in enumerate(runs):
         if (other.row, other.seed) == (name, run.seed) and other is not run:
             return number
@@ -76,44 +76,47 @@ def _depth(number, sources):
     return len(seen)
 
 
-def check_pictures(runs):
-    """Raises ValueError where two runs measure one thing on different pictures: no table could have both."""
+def check_images_match(runs):
+    """Raises ValueError where two runs measure one thing on different images: no table could have both."""
     first = {}
     for run in runs:
-        for evaluation in run.measuring.evaluations:
-            told = {"data": run.settings.data, "evaluation_split": run.measuring.evaluation_split, "subset": run.measuring.subset}
+        for evaluation in run.eval_config.evaluations:
+            told = {"data": run.config.data, "evaluation_split": run.eval_config.evaluation_split, "subset": run.eval_config.subset}
             if evaluation in ("adversarial", "attack_curves"):
-                told["attack_subset"] = run.measuring.attack_subset
+                told["attack_subset"] = run.eval_config.attack_subset
             other, before = first.setdefault(evaluation, (run, told))
             differing = [f"{name} ({before[name]} and {told[name]})" for name in told if before[name] != told[name]]
             if differing:
-                raise ValueError(f"Expected rows that are measured on the same pictures. Received {other.row} and {run.row}, which differ "
+                raise ValueError(f"Expected rows that are measured on the same images. Received {other.row} and {run.row}, which differ "
                                  f"in {', '.join(differing)} and both have the evaluation {evaluation!r}. Give all rows the same on "
                                  f"the command line, or put them in folders of their own")
 
 
-def measure_all(told, names, workdir, shown_as):
+def measure_all(flagfiles, overrides, workdir, shown_as):
     """Measures the models of a suite whose flagfiles have mode=evaluate; one that is missing or does not fit does not stop the others.
 
     Args:
-        told: {row: its flags, as a list of arguments}. names: of all flags. workdir: gets a folder per row.
+        flagfiles: {row: path of its flagfile}.
+        overrides: {flag: value}, which hold for every row.
+        workdir: gets a folder per row.
         shown_as: {row: its name in tables}.
 
     Returns:
-        (evaluations, sentences about the rows that failed)
+        (evaluations, messages about the rows that failed)
 
     Raises:
         ValueError: all rows failed.
     """
     found, failures = [], []
-    for row, arguments in told.items():
-        values, folder = flags.parsed(arguments), os.path.join(workdir, row)
+    for row, flagfile in flagfiles.items():
+        arguments, folder = [f"--flagfile={flagfile}"], os.path.join(workdir, row)
+        values = flags.with_values(flags.parsed(arguments), overrides)
         recorded = os.path.join(values.workdir, "flags.txt")
-        if not values.saved_model and os.path.exists(recorded):  # a run: what it was told, and then what the row says
-            values = flags.parsed([*recorded_arguments(recorded), *arguments])
+        if not values.saved_model and os.path.exists(recorded):  # a run: its own flags first
+            values = flags.with_values(flags.parsed([*recorded_arguments(recorded), *arguments]), overrides)
         try:
-            run = flags.runs_of(values, names, row, shown_as.get(row, ""))[0]
-            interface = loading.Interface(**flags.values_of(values, loading.Interface))
+            run = flags.runs_of(values, row, shown_as.get(row, ""))[0]
+            interface = loading.ModelInterface(**flags.values_of(values, loading.ModelInterface))
             print(f"{row}: {folder}", flush=True)
             found.append({**run.measure(values.saved_model or os.path.join(values.workdir, "saved_model"), folder, interface),
                           "measured_in": folder})
@@ -137,13 +140,13 @@ def run_all(runs, folder_of):
     Returns:
         (evaluations in the order of the runs, sentences about the runs that failed)
     """
-    if len(runs) > 1 and any(run.settings.strategy == "multi_worker" for run in runs):
+    if len(runs) > 1 and any(run.config.strategy == "multi_worker" for run in runs):
         raise ValueError(f"Expected one run at a time with strategy=multi_worker: one row and one of --seeds. Received {len(runs)} runs")
-    check_pictures(runs)
+    check_images_match(runs)
     found, failures, left, waiting, times = {}, {}, list(range(len(runs))), set(), []
     sources = {}
     if len({run.row for run in runs}) > 1:
-        sources = {number: _source(run, runs) for number, run in enumerate(runs) if run.settings.init_from_row}
+        sources = {number: _source(run, runs) for number, run in enumerate(runs) if run.config.init_from_row}
     left.sort(key=lambda number: (runs[number].seed, _depth(number, sources), number))
     while left:
         busy = []

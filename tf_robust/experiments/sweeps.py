@@ -1,10 +1,11 @@
-"""A grid of settings: its points, and the best of them on validation pictures."""
+"""A grid of settings: its points, and the best of them on validation images."""
 
 import itertools
 
 import numpy as np
 
-from tf_robust.report.tables import lower_is_better
+from tf_robust.experiments.compatibility import RENAMED_FLAGS
+from tf_robust.evaluation import parse_measure
 from tf_robust.utils.errors import unknown
 
 
@@ -24,6 +25,7 @@ def grid(text, defaults):
     for part in filter(None, text.split(";")):
         name, separator, values = (piece.strip() for piece in part.partition("="))
         values = [value.strip() for value in values.split(",")]
+        name = RENAMED_FLAGS.get(name, name)
         if name not in defaults:
             raise unknown("flag to sweep", name, defaults)
         if isinstance(defaults[name], (tuple, list)):
@@ -61,6 +63,6 @@ def best(evaluations, measure=""):
     for found, row in zip(measured, evaluations):
         values.setdefault(row["row"], []).append(found[measure])
     means = {row: np.mean(found) for row, found in values.items()}
-    chosen = (min if lower_is_better(measure) else max)(means, key=means.get)
-    return chosen, (f"Chosen of {len(means)} by {measure} on validation pictures ({means[chosen]:.4f}): {chosen}. A best of several is "
+    chosen = (min if parse_measure(measure).lower_is_better else max)(means, key=means.get)
+    return chosen, (f"Chosen of {len(means)} by {measure} on validation images ({means[chosen]:.4f}): {chosen}. A best of several is "
                     f"flattered there; the test set was not looked at for the choice.")

@@ -8,8 +8,9 @@ import contextlib
 import logging
 import os
 
+from tf_robust.experiments.compatibility import current_flags
 from tf_robust.utils import environment
-from tf_robust.utils.files import clear_unfinished, read_json, whole_file, write_json
+from tf_robust.utils.files import clear_unfinished, read_json, atomic_file, write_json
 from tf_robust.utils.locks import Unavailable, WorkdirLocked, fcntl
 
 @contextlib.contextmanager
@@ -49,44 +50,32 @@ def claimed(folder, flags, defaults=None, free=()):
 
 
 def recorded_flags(path):
-    """Returns {name: text} from a `flags.txt`, translated where an earlier version wrote it.
+    """Returns the flags of a `flags.txt` as {name: text}; those of earlier versions under their present names.
 
     Raises:
         ValueError: a line is not --NAME=VALUE.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            flags = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
-    except ValueError as error:
-        raise ValueError(f"Expected lines --NAME=VALUE in {path}. Received a damaged file ({error}). Put back a whole one, or "
-                         f"take another --workdir") from error
-    return _translated(flags)
+    return current_flags(_read_flags(path))
 
 
 def recorded_arguments(path):
-    """Returns the arguments that repeat a `flags.txt`: its flagfile, or its flags translated where an earlier version wrote it."""
+    """Returns the command-line arguments that repeat a `flags.txt`: its flagfile, or its flags where an earlier version wrote it.
+
+    Raises:
+        ValueError: as of `recorded_flags`.
+    """
+    flags = _read_flags(path)
+    current = current_flags(flags)
+    return [f"--flagfile={path}"] if current == flags else [f"--{name}={text}" for name, text in current.items()]
+
+
+def _read_flags(path):
     try:
         with open(path, encoding="utf-8") as file:
-            flags = dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
-    except ValueError:  # damaged: the flags' own reader names the line
-        return [f"--flagfile={path}"]
-    translated = _translated(flags)
-    return [f"--flagfile={path}"] if translated == flags else [f"--{name}={text}" for name, text in translated.items()]
-
-
-def _translated(flags):
-    """Flags of earlier versions under their present names, with the values that had the same effect."""
-    flags, method = dict(flags), flags.get("method")
-    folder = flags.get("data", "").startswith("folder:")
-    if flags.get("image_size") == "224" and "image_fit" not in flags and not folder:
-        del flags["image_size"]  # applied to images of varying size only, as the present default does
-    if flags.get("fcl_update_statistics") == "False":
-        del flags["fcl_update_statistics"]
-    if method == "fcl":
-        flags.setdefault("fcl_batch_norm", "own")
-    if method == "augmax":
-        flags.setdefault("augmax_dual_batch_norm", "False")
-    return flags
+            return dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
+    except ValueError as error:
+        raise ValueError(f"Expected lines --NAME=VALUE in {path}. Received a damaged file ({error}). Try: restore it, or another "
+                         f"--workdir") from error
 
 
 def _bind(folder, flags, defaults, free):
@@ -106,5 +95,5 @@ def _bind(folder, flags, defaults, free):
                                 folder, key, then.get(key), here[key])
         return
     write_json(os.path.join(folder, "environment.json"), here)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.writelines(f"--{name}={value}\n" for name, value in sorted(flags.items()))

@@ -1,11 +1,11 @@
 """Training methods, one a file. `METHODS`: name -> class, method(classifier, **hyperparameters)."""
 
-from tf_robust.methods.adversarial import Adversarial
+from tf_robust.methods.adversarial import AdversarialTraining
 from tf_robust.methods.augmax import AugMax
 from tf_robust.methods.base import Method
 from tf_robust.methods.cross_entropy import CrossEntropy
 from tf_robust.methods.cutmix import CutMix
-from tf_robust.methods.fcl import FeatureContrastive
+from tf_robust.methods.fcl import FCL
 from tf_robust.methods.finetune import L2SP, FineTune, Similarity
 from tf_robust.methods.gaussian import ContrastiveGaussian, Gaussian
 from tf_robust.methods.input_gradient import InputGradient
@@ -15,17 +15,20 @@ from tf_robust.methods.moco import MoCo
 from tf_robust.methods.noisymix import NoisyMix
 from tf_robust.methods.puzzlemix import PuzzleMix
 from tf_robust.methods.simclr import SimCLR
+from tf_robust.utils.deprecation import moved_names
+
+__getattr__ = moved_names(__name__, {"FeatureContrastive": "methods.FCL", "Adversarial": "methods.AdversarialTraining"})
 
 METHODS = {
     "cross_entropy": CrossEntropy,
     "gaussian": Gaussian,
     "contrastive_gaussian": ContrastiveGaussian,
-    "fcl": FeatureContrastive,
+    "fcl": FCL,
     "noisymix": NoisyMix,
     "cutmix": CutMix,
     "puzzlemix": PuzzleMix,
     "augmax": AugMax,
-    "adversarial": Adversarial,
+    "adversarial": AdversarialTraining,
     "input_gradient": InputGradient,
     "simclr": SimCLR,
     "moco": MoCo,

@@ -1,15 +1,15 @@
-"""Adversarial training (Madry et al., 2018): cross-entropy on the pictures that PGD makes of the batch."""
+"""Adversarial training (Madry et al., 2018): cross-entropy on the images that PGD makes of the batch."""
 
 import typing
 
 import tensorflow as tf
 
 from tf_robust import attacks, losses
-from tf_robust.attacks.goal import Goal
+from tf_robust.attacks.criterion import Criterion
 from tf_robust.methods.base import FurtherViewsMethod
 
 
-class Adversarial(FurtherViewsMethod):
+class AdversarialTraining(FurtherViewsMethod):
     """min over the weights of max over the ball of L_xe. The logged accuracy is that on attacked images.
 
     The attack's passes are the further views: by default in inference mode, so that each image is attacked by itself and on the network
@@ -20,7 +20,7 @@ class Adversarial(FurtherViewsMethod):
         radius: of the ball, on the [0, 1] pixel scale.
         steps: gradient steps of the attack.
         step_size: of each, as a share of the radius; 0: 2.5 / steps.
-        random_start: start the attack anywhere in the ball, not at the picture.
+        random_start: start the attack anywhere in the ball, not at the image.
     """
 
     def __init__(self, classifier, *, norm: typing.Literal["linf", "l2"] = "linf", radius: float = 8 / 255, steps: int = 7,
@@ -40,6 +40,6 @@ class Adversarial(FurtherViewsMethod):
         def predict(images):
             return self.encode_further(images, training)["logits"]
         images, seed = batch.views[0], self.random_seed(batch.step[0], 0)
-        attacked = self.attack.attacked(predict, images, Goal(batch.labels), seed, tf.shape(images)[0])
+        attacked = self.attack.attacked(predict, images, Criterion(batch.labels), seed, tf.shape(images)[0])
         logits = self.encode(tf.stop_gradient(attacked), training)["logits"]
         return {"cross_entropy": losses.cross_entropy(batch.labels, logits)}, logits

@@ -1,8 +1,8 @@
 """AugMax (Wang et al., NeurIPS 2021): AugMix whose mixing weights are chosen against the classifier.
 
-AugMix draws a picture's mixture, (1 - m) x + m * sum over i of w_i chain_i(x), at random. AugMax climbs: from a random w and
-m it takes signed gradient steps that raise the cross-entropy. The loss is cross-entropy on the clean picture plus the
-Jensen-Shannon divergence between what clean picture, AugMax mixture and one AugMix mixture of other chains are taken for.
+AugMix draws an image's mixture, (1 - m) x + m * sum over i of w_i chain_i(x), at random. AugMax climbs: from a random w and
+m it takes signed gradient steps that raise the cross-entropy. The loss is cross-entropy on the clean image plus the
+Jensen-Shannon divergence between what clean image, AugMax mixture and one AugMix mixture of other chains are taken for.
 Numbers, and what the paper leaves open, follow the authors' code (VITA-Group/AugMax).
 
 DuBIN, the paper's normalization, is two parts. Its two batch norms are here: AugMax mixtures go through batch norm layers of
@@ -20,13 +20,13 @@ from tf_robust.ops import image_ops, philox
 
 
 class AugMax(Method):
-    """Takes the views clean,augmix_chain,augmix_chain,augmix_chain,augmix: a picture, its chains, another AugMix of it.
+    """Takes the views clean,augmix_chain,augmix_chain,augmix_chain,augmix: an image, its chains, another AugMix of it.
 
     Args:
         jsd_weight: lambda, the weight of the Jensen-Shannon divergence.
         steps: most gradient steps to the mixing weights.
         step_size: of the signed steps, in m and in the scores whose softmax is w.
-        friendly: leave a picture's mixture as it is once it is misclassified (Zhang et al., 2020); if not, take all steps.
+        friendly: leave an image's mixture as it is once it is misclassified (Zhang et al., 2020); if not, take all steps.
         dual_batch_norm: normalize AugMax mixtures by batch norm layers of their own, while searching for them (by the moving
             averages) and in the loss (by the batch). If not, they share the other images' layers: scale and offset are common,
             the moving averages serve the search, and in the loss their own batch's statistics do not enter the averages.
@@ -55,9 +55,9 @@ class AugMax(Method):
 
     def loss_terms(self, batch, training):
         clean, *chains, augmix = batch.views
-        scores, share = self.climbed(clean, chains, batch.labels, self.random_seed(batch.step[0], 0))
+        scores, share = self.ascend(clean, chains, batch.labels, self.random_seed(batch.step[0], 0))
         hard = tf.stop_gradient(mixture(clean, chains, scores, share))
-        # apart, as in the authors' code: each with its own batch's statistics, the clean pictures' enter the averages last
+        # apart, as in the authors' code: each with its own batch's statistics, the clean images' enter the averages last
         hardest = self.mixture_logits(hard, training)
         random = self.encode(augmix, training)["logits"]
         logits = self.encode(clean, training)["logits"]
@@ -70,8 +70,8 @@ class AugMax(Method):
             return self.auxiliary(mixtures, training=training)["logits"]
         return self.encode(mixtures, training, update_statistics=False)["logits"]
 
-    def climbed(self, clean, chains, labels, seed):
-        """The mixing weights after the last step, for a batch of N pictures with K chains each.
+    def ascend(self, clean, chains, labels, seed):
+        """The mixing weights after the last step, for a batch of N images with K chains each.
 
         Args:
             clean: [N, H, W, C]. chains: K times the same. labels: int [N]. seed: int [2].
@@ -96,7 +96,7 @@ class AugMax(Method):
     def ascent(self, clean, chains, labels, scores, share):
         """The cross-entropy's gradients by scores [N, K] and by share [N], and the logits [N, classes] of the mixtures.
 
-        Batch norm uses its moving averages, so pictures do not depend on each other.
+        Batch norm uses its moving averages, so images do not depend on each other.
         """
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([scores, share])
@@ -118,8 +118,8 @@ def mixture(clean, chains, scores, share):
         clean: [N, H, W, C]. chains: K times the same. scores: [N, K]. share: [N] in [0, 1].
 
     Returns:
-        [N, H, W, C], in the range of the pictures.
+        [N, H, W, C], in the range of the images.
     """
     weights = tf.nn.softmax(scores) * share[:, None]
     weights = tf.concat([1.0 - share[:, None], weights], axis=1)[:, :, None, None, None]  # [N, 1 + K, 1, 1, 1]
-    return tf.add_n([weights[:, place] * picture for place, picture in enumerate((clean, *chains))])
+    return tf.add_n([weights[:, place] * image for place, image in enumerate((clean, *chains))])

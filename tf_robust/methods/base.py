@@ -19,8 +19,8 @@ class Method(keras.Model):
     Randomness comes from `random_seed(step, ...)`, a pure function of (seed, step, replica).
 
     Args:
-        classifier: keras.Model, [0, 1] pictures -> {"logits", "embedding"}.
-        seed: int, the run's seed. examples: size of the training set, for methods that remember each picture.
+        classifier: keras.Model, [0, 1] images -> {"logits", "embedding"}.
+        seed: int, the run's seed. examples: size of the training set, for methods that remember each image.
         weight_decay: weight * w is added to the gradient of every trainable variable w, batch norm's and biases
             included (L2 regularization of weight / 2 |w|^2, as PyTorch's SGD does it) unless a method says otherwise.
     """
@@ -38,7 +38,7 @@ class Method(keras.Model):
     compiles = True  # XLA has all that its gradients are made of
     compiled_gradients = None
     loop_turns = 1  # how often, at most, a step runs the body of its loops
-    in_one_go = False  # trained by `solve`, not in epochs
+    closed_form = False  # trained by `solve`, not in epochs
 
     def compile(self, optimizer, jit_compile=False):
         """As Keras' own. jit_compile: XLA compiles a step's gradients; the rest of the step stays as it is.
@@ -59,18 +59,18 @@ class Method(keras.Model):
         """
         raise NotImplementedError
 
-    def untrained(self):
+    def frozen_variables(self):
         """The trainable variables that no gradient moves: what is frozen, or follows by a rule of its own."""
         return []
 
     @property
     def trainable_variables(self):
-        left_out = {id(v) for v in self.untrained()}
+        left_out = {id(v) for v in self.frozen_variables()}
         return [v for v in super().trainable_variables if id(v) not in left_out]
 
     @property
     def non_trainable_variables(self):
-        return [*super().non_trainable_variables, *self.untrained()]
+        return [*super().non_trainable_variables, *self.frozen_variables()]
 
     def check_views(self, views):
         """Raises ValueError unless the method can train on these views, a name each (`Settings.views`)."""
@@ -101,7 +101,7 @@ class Method(keras.Model):
         del variable
         return True
 
-    def gathered(self, features):
+    def all_gather(self, features):
         """Features [n, ...] of this replica -> [N, ...] of all, in the replicas' order; gradients flow through."""
         if tf.distribute.get_strategy().num_replicas_in_sync == 1:
             return features

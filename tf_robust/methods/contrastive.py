@@ -10,11 +10,11 @@ from tf_robust.data.source import stratified_order
 from tf_robust.methods.base import Method
 from tf_robust.ops import image_ops
 
-MONITORED = 2000  # pictures of each set, at most
+MONITORED = 2000  # images of each set, at most
 
 
 class ContrastiveMethod(Method):
-    """Trains an encoder to tell pictures apart by two views of each.
+    """Trains an encoder to tell images apart by two views of each.
 
     The classifier's logits are trained beside it on embeddings that no gradient flows back from: the logged accuracy is a
     linear classifier's on the features as they are, and the exported model has it. Beside it the validation logs the accuracy of
@@ -40,13 +40,13 @@ class ContrastiveMethod(Method):
     def monitors(self, source, validation, views):
         known, known_labels, _ = _embedded(self._embedding, source, ())
         found, labels, seen = _embedded(self._embedding, validation, views)
-        first, second = [found, *seen][-2:]  # of one view: the picture as it is and the view
+        first, second = [found, *seen][-2:]  # of one view: the image as it is and the view
         return {"nearest_neighbours": metrics.nearest_neighbour_accuracy(known, known_labels, found, labels),
                 "alignment": metrics.alignment(first, second), "uniformity": metrics.uniformity(found)}
 
 
 def _embedded(encode, source, views):
-    """(embeddings, labels, [embeddings of each view]) of some pictures of a source, each view by a seed of its own."""
+    """(embeddings, labels, [embeddings of each view]) of some images of a source, each view by a seed of its own."""
     if hasattr(source, "subset"):
         source = source.subset(np.sort(stratified_order(np.asarray(source.labels))[:MONITORED]))
     batches = data.evaluation_batches(source).take(-(-MONITORED // 256))

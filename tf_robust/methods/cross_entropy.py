@@ -1,4 +1,4 @@
-"""The plain baseline, XE: softmax cross-entropy on the augmented pictures."""
+"""The plain baseline, XE: softmax cross-entropy on the augmented images."""
 
 from tf_robust import losses
 from tf_robust.methods.base import Method

@@ -1,4 +1,4 @@
-"""CutMix (Yun et al., 2019): a box of each picture is replaced by its partner's, and the labels are mixed by area."""
+"""CutMix (Yun et al., 2019): a box of each image is replaced by its partner's, and the labels are mixed by area."""
 
 import tensorflow as tf
 
@@ -9,11 +9,11 @@ from tf_robust.ops import philox
 
 
 class CutMix(Method):
-    """One box serves the whole step: its centre is uniform over the picture, and what sticks out of it is cut off.
+    """One box serves the whole step: its centre is uniform over the image, and what sticks out of it is cut off.
 
     Args:
-        alpha: the picture keeps a share of Beta(alpha, alpha) of its area, before the box is cut off.
-        probability: share of the steps that mix; the others see the pictures as they are.
+        alpha: the image keeps a share of Beta(alpha, alpha) of its area, before the box is cut off.
+        probability: share of the steps that mix; the others see the images as they are.
     """
 
     def __init__(self, classifier, *, alpha: float = 1.0, probability: float = 1.0, **kwargs):
@@ -38,7 +38,7 @@ def box(size, centre, share):
 
     Args:
         size: (H, W). centre: [2] in [0, 1), of the box: shares of height and width. share: a number in [0, 1]: what of the
-            area is kept; the box's sides are sqrt(1 - share) of the picture's, in whole pixels.
+            area is kept; the box's sides are sqrt(1 - share) of the image's, in whole pixels.
 
     Returns:
         (bool [1, H, W, 1], inside of the box; what of the area is kept, after the box is cut off at the borders)

@@ -1,6 +1,6 @@
 """Feature Contrastive Learning (FCL, Algorithm 1).
 
-The utility |d loss / d x| of every input value says which values matter for this picture. Noise on the k values of lowest
+The utility |d loss / d x| of every input value says which values matter for this image. Noise on the k values of lowest
 utility must leave the embedding where it is (positive); noise on the k values of highest utility must move it (negative).
 
 Where the paper is silent: the utility is taken on the clean training-mode forward pass and no gradient flows through it; batch norm
@@ -58,7 +58,7 @@ def _kth(values, k):
 
 
 def perturb(images, scores, k, sigma, seed, compiled=False):
-    """The two utility-aware perturbations (Definition 3): normal noise on k values of each picture.
+    """The two utility-aware perturbations (Definition 3): normal noise on k values of each image.
 
     Args:
         images, scores: [N, H, W, C]. k: how many of the H * W * C values. sigma: the noise's deviation. seed: int [2].
@@ -74,7 +74,7 @@ def perturb(images, scores, k, sigma, seed, compiled=False):
     return tuple(tf.where(chosen, images + noise, images) for chosen in (low, high))
 
 
-class FeatureContrastive(AuxiliaryTermMethod):
+class FCL(AuxiliaryTermMethod):
     """L_xe + lambda L_fcl, with L_fcl of eq. 5 (softmax) or eq. 4 (margin).
 
     Args:
@@ -84,8 +84,8 @@ class FeatureContrastive(AuxiliaryTermMethod):
         form: `softmax` (eq. 5) or `margin` (eq. 4).
         margin: gamma of the margin form; cosine distances lie in [0, 2].
         selection: `utility`, or `random` indices: the control that shows what utility adds.
-        minimum_utility: a picture whose largest utility is below this has no high-utility negative.
-        clip: clip the perturbed pictures to [0, 1].
+        minimum_utility: an image whose largest utility is below this has no high-utility negative.
+        clip: clip the perturbed images to [0, 1].
     """
 
     term_names = ("cross_entropy", "feature_contrastive")
@@ -97,9 +97,9 @@ class FeatureContrastive(AuxiliaryTermMethod):
         super().__init__(classifier, **kwargs)
         values = int(np.prod(classifier.input_shape[1:]))
         if not 1 <= k <= values:
-            raise ValueError(f"Expected k in 1..{values}, the values (H x W x C) of a picture. Received: {k}")
+            raise ValueError(f"Expected k in 1..{values}, the values (H x W x C) of an image. Received: {k}")
         if 2 * k > values:
-            warnings.warn(f"2k = {2 * k} is more than the {values} values of a picture: the high- and the low-utility "
+            warnings.warn(f"2k = {2 * k} is more than the {values} values of an image: the high- and the low-utility "
                           f"perturbation overlap")
         for name, choice, known in (("form", form, ("softmax", "margin")), ("selection", selection, ("utility", "random"))):
             if choice not in known:

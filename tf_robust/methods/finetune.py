@@ -1,7 +1,7 @@
 """Training a classifier that begins as another one, and keeping it near where it began.
 
 `--init_from` gives the start. `finetune` is plain cross-entropy; `l2_sp` holds the weights near it (Li et al., 2018), `similarity`
-the similarities between pictures (URRL, eq. 4).
+the similarities between images (URRL, eq. 4).
 """
 
 import typing
@@ -32,7 +32,7 @@ class FineTune(Method):
                              f"Received: {frozen_stages}")
         self._frozen, self._trained = pieces[:frozen_stages + 1], pieces[frozen_stages + 1:]
 
-    def untrained(self):
+    def frozen_variables(self):
         return [v for piece in self._frozen for v in piece.trainable_variables]
 
     def outputs(self, images, training):
@@ -109,5 +109,5 @@ class Similarity(FineTune):
         self.frozen_encoder.trainable = False
 
     def ties(self, images, outputs):
-        features, frozen = self.gathered(outputs["embedding"]), self.gathered(self.frozen_encoder(images, training=False))
+        features, frozen = self.all_gather(outputs["embedding"]), self.all_gather(self.frozen_encoder(images, training=False))
         return {"similarity": self.weight * losses.similarity(features, frozen, self.form == "mean_squared")}

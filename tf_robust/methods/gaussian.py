@@ -1,7 +1,7 @@
-"""The two Gaussian baselines of the FCL paper (section 4.2): every value of the picture is perturbed.
+"""The two Gaussian baselines of the FCL paper (section 4.2): every value of the image is perturbed.
 
-XE+Gaussian adds a second cross-entropy term on the perturbed pictures; CL+Gaussian contrasts them: the perturbed picture
-is the positive, the batch's other pictures are the negatives.
+XE+Gaussian adds a second cross-entropy term on the perturbed images; CL+Gaussian contrasts them: the perturbed image
+is the positive, the batch's other images are the negatives.
 """
 
 import tensorflow as tf
@@ -13,10 +13,10 @@ from tf_robust.ops import philox
 
 
 class GaussianMethod(AuxiliaryTermMethod):
-    """What both share: the noised pictures.
+    """What both share: the noised images.
 
     Args:
-        sigma: deviation of the noise on the [0, 1] scale; the pictures are not clipped.
+        sigma: deviation of the noise on the [0, 1] scale; the images are not clipped.
     """
 
     auto_batch_norm = "own"
@@ -45,7 +45,7 @@ class Gaussian(GaussianMethod):
 
 
 class ContrastiveGaussian(GaussianMethod):
-    """CL+Gaussian: L_xe + lambda times FCL's eq. 5 with the noised picture as positive and no perturbed negative.
+    """CL+Gaussian: L_xe + lambda times FCL's eq. 5 with the noised image as positive and no perturbed negative.
 
     Args:
         temperature: of the contrastive loss.

@@ -1,6 +1,6 @@
 """Tikhonov regularization by the input gradient (Robustness of Contrastive Learning Models, eq. 2; Finlay and Oberman, 2019).
 
-L = L_xe(x) + lambda / 2 |d L_xe / d x|^2, the norm l2, pictures on the [0, 1] scale.
+L = L_xe(x) + lambda / 2 |d L_xe / d x|^2, the norm l2, images on the [0, 1] scale.
 
 Eq. 2 is printed with the gradient g_i of each image's own loss: the mean over a batch of n images has lambda / 2 mean_i |g_i|^2. In a
 program the gradient of the batch's mean loss is as near: by the image x_i it is g_i / n, so that its squared norm over the batch is
@@ -21,7 +21,7 @@ from tf_robust.methods.checks import positive
 
 
 class InputGradient(FurtherViewsMethod):
-    """Cross-entropy plus lambda / 2 times the squared norm of its gradient by the picture.
+    """Cross-entropy plus lambda / 2 times the squared norm of its gradient by the image.
 
     Args:
         weight: lambda.

@@ -1,7 +1,7 @@
-"""Instance discrimination (Wu et al., 2018) and PIRL (Misra and van der Maaten, 2020): a memory of every training picture.
+"""Instance discrimination (Wu et al., 2018) and PIRL (Misra and van der Maaten, 2020): a memory of every training image.
 
-L = -log exp(v_i f / t) / sum over candidates of exp(v_j f / t), v_i the memory of picture i, f an embedding of it now, all of
-length 1. Candidates are picture i and others drawn from the memory, or all. After a step v_i moves towards f. Both papers
+L = -log exp(v_i f / t) / sum over candidates of exp(v_j f / t), v_i the memory of image i, f an embedding of it now, all of
+length 1. Candidates are image i and others drawn from the memory, or all. After a step v_i moves towards f. Both papers
 approximate this softmax by noise-contrastive estimation; here, as in later code, it is taken over the drawn candidates.
 """
 
@@ -14,12 +14,12 @@ from tf_robust.ops import philox
 
 
 class InstDis(MemoryMethod):
-    """Instance discrimination: one view, whose projection has to find its own picture's memory.
+    """Instance discrimination: one view, whose projection has to find its own image's memory.
 
     Args:
         temperature: of the softmax.
         momentum: share of a memory that stays when it is moved.
-        negatives: pictures drawn from the memory at each step; as many as there are, or more: all others.
+        negatives: images drawn from the memory at each step; as many as there are, or more: all others.
         projection_layers: of the head, without batch norm. projection_width: of what is remembered.
     """
 
@@ -59,17 +59,17 @@ class InstDis(MemoryMethod):
         return tf.reduce_logsumexp(tf.concat([positive, others], axis=1), axis=1) - positive[:, 0]
 
     def move(self, found, positions):
-        """Moves the memories of pictures towards what was found of them now."""
+        """Moves the memories of images towards what was found of them now."""
         kept = self.momentum * tf.gather(self.memory.value, positions)
         self.remember(positions, tf.math.l2_normalize(kept + (1.0 - self.momentum) * found, axis=1))
 
 
 class PIRL(InstDis):
-    """PIRL: the picture and a jigsaw of it both have to find the picture's memory, which follows the picture.
+    """PIRL: the image and a jigsaw of it both have to find the image's memory, which follows the image.
 
-    L = weight L(jigsaw) + (1 - weight) L(picture). The jigsaw's nine tiles, a third of the picture's sides each, go through the
-    encoder one by one (enlarged to the picture's size if its layers are made for that size alone); their projections, in an
-    order drawn for each picture, make one by a further layer.
+    L = weight L(jigsaw) + (1 - weight) L(image). The jigsaw's nine tiles, a third of the image's sides each, go through the
+    encoder one by one (enlarged to the image's size if its layers are made for that size alone); their projections, in an
+    order drawn for each image, make one by a further layer.
 
     Args:
         weight: of the jigsaw's part.
@@ -97,7 +97,7 @@ class PIRL(InstDis):
                 + (1.0 - self.weight) * super().contrast(found, batch))
 
     def jigsaw(self, images, step):
-        """What is found of the tiles of pictures [N, H, W, C] in an order drawn for each: [N, P] of length 1."""
+        """What is found of the tiles of images [N, H, W, C] in an order drawn for each: [N, P] of length 1."""
         tiles = tiled(images, self.tile)
         count = tf.shape(images)[0]
         projected = self.tile_head(self.tile_encoder(tf.reshape(tiles, [-1, *tiles.shape[2:]]), training=True))
@@ -116,7 +116,7 @@ def _of_tiles(encoder, shape):
 
 
 def tiled(images, tile):
-    """The nine tiles (height, width) of pictures, row by row: [N, H, W, C] -> [N, 9, h, w, C]; what is too much is cut off."""
+    """The nine tiles (height, width) of images, row by row: [N, H, W, C] -> [N, 9, h, w, C]; what is too much is cut off."""
     height, width = tile
     return tf.stack([images[:, row * height:(row + 1) * height, column * width:(column + 1) * width]
                      for row in range(3) for column in range(3)], axis=1)

@@ -14,17 +14,17 @@ class LinearProbe(Method):
     """Trains the logits alone; the encoder runs in inference mode. `--init_from` gives it.
 
     Args:
-        solver: sgd, in epochs over augmented pictures, as MoCo does it; or lbfgs, to the minimum of the mean cross-entropy plus
-            weight_decay / 2 times the squared kernel on the pictures as they are, in one go (scikit-learn's).
+        solver: sgd, in epochs over augmented images, as MoCo does it; or lbfgs, to the minimum of the mean cross-entropy plus
+            weight_decay / 2 times the squared kernel on the images as they are, in one go (scikit-learn's).
     """
 
     def __init__(self, classifier, *, solver: typing.Literal["sgd", "lbfgs"] = "sgd", **kwargs):
         super().__init__(classifier, **kwargs)
         if solver not in ("sgd", "lbfgs"):
             raise ValueError(f"Expected solver 'sgd' or 'lbfgs'. Received: {solver!r}")
-        self.logits, self.in_one_go = classifier.get_layer("logits"), solver == "lbfgs"
+        self.logits, self.closed_form = classifier.get_layer("logits"), solver == "lbfgs"
 
-    def untrained(self):
+    def frozen_variables(self):
         own = {id(v) for v in self.logits.variables}
         return [v for v in self.classifier.trainable_variables if id(v) not in own]
 
@@ -34,7 +34,7 @@ class LinearProbe(Method):
         return {"cross_entropy": losses.cross_entropy(batch.labels, logits)}, logits
 
     def solve(self, source, iterations=1000):
-        """Sets the logits to the regression's minimum on a source's pictures (solver lbfgs)."""
+        """Sets the logits to the regression's minimum on a source's images (solver lbfgs)."""
         encode = tf.function(lambda images: self.classifier(images, training=False)["embedding"])
         features, labels = (np.concatenate(parts) for parts in zip(*(
             (encode(images).numpy(), labels.numpy()) for images, labels in data.evaluation_batches(source))))

@@ -26,5 +26,5 @@ class MemoryMethod(ContrastiveMethod):
 
     def remember(self, places, vectors):
         """Puts vectors [n, width] of this replica into the rows int [n], those of all replicas together."""
-        places, vectors = self.gathered(places), self.gathered(vectors)
+        places, vectors = self.all_gather(places), self.all_gather(vectors)
         self.memory.assign(tf.tensor_scatter_nd_update(self.memory.value, places[:, None], tf.stop_gradient(vectors)))

@@ -1,7 +1,7 @@
-"""What the mixing methods share: pictures, or what a network makes of them, mixed with those of other pictures.
+"""What the mixing methods share: images, or what a network makes of them, mixed with those of other images.
 
 x_i becomes share * x_i + (1 - share) * x_partner(i), and likewise the labels. One share serves the whole step, on all
-replicas; partners are drawn within a replica. A batch of one picture is mixed with itself: nothing
+replicas; partners are drawn within a replica. A batch of one image is mixed with itself: nothing
 happens to it, but that Puzzle Mix may move its blocks.
 """
 

@@ -1,4 +1,4 @@
-"""MoCo (He et al., 2020; v2: Chen et al., 2020d): a picture's query against its key, among the keys of earlier pictures.
+"""MoCo (He et al., 2020; v2: Chen et al., 2020d): an image's query against its key, among the keys of earlier images.
 
 Keys come from an encoder whose weights follow the trained one's as an exponential average, moved before the keys of a step are
 made. They are then put into a queue, where they are negatives until newer ones take their place.
@@ -40,7 +40,7 @@ class MoCo(MemoryMethod):
         self.key_encoder = keras.models.clone_model(self.query_encoder)
         self.key_encoder.set_weights(self.query_encoder.get_weights())
 
-    def untrained(self):
+    def frozen_variables(self):
         return self.key_encoder.trainable_variables
 
     def check_batch(self, size):
@@ -49,7 +49,7 @@ class MoCo(MemoryMethod):
         share = size // self.distribute_strategy.num_replicas_in_sync
         if share % self.groups:
             raise ValueError(f"Expected a batch that {self.groups} moco_batch_norm_groups can share equally. Received: {share} "
-                             f"pictures on a replica")
+                             f"images on a replica")
 
     def loss_terms(self, batch, training):
         step = batch.step[0]
@@ -66,10 +66,10 @@ class MoCo(MemoryMethod):
         return {"contrastive": contrast, "linear": cross_entropy}, logits
 
     def encode_grouped(self, encoder, images, training, shuffle_seed=None):
-        """(embeddings [N, E], projections [N, P]), each group of pictures with batch statistics of its own.
+        """(embeddings [N, E], projections [N, P]), each group of images with batch statistics of its own.
 
         Args:
-            shuffle_seed: int [2], draws which pictures make a group; None: they stay in their order.
+            shuffle_seed: int [2], draws which images make a group; None: they stay in their order.
         """
         if self.groups == 1:
             return encoder(images, training=training)
@@ -83,7 +83,7 @@ class MoCo(MemoryMethod):
     def oldest(self, steps):
         """The rows int [n] of the queue that this replica's keys of a step take. steps: int64 [n], the step.
 
-        With N pictures a step over all replicas it is filled from the beginning, N rows a step, and starts over at its end.
+        With N images a step over all replicas it is filled from the beginning, N rows a step, and starts over at its end.
         """
         replica, count = tf.distribute.get_replica_context(), tf.shape(steps, tf.int64)[0]
         first = tf.cast(replica.replica_id_in_sync_group, tf.int64) * count

@@ -25,13 +25,13 @@ class NoisyMix(FurtherViewsMethod):
     """Mixing and noise at a random stage, and the stability loss over views (NoisyMix, eq. 2).
 
     Args:
-        mixing: mix pictures with each other. If not, noise and stability loss stay.
+        mixing: mix images with each other. If not, noise and stability loss stay.
         alpha: of the mixing share's distribution Beta(alpha, alpha).
-        stages: where mixing and noise may happen: 0 is the normalized picture, i what stage i of the model gives. One is
+        stages: where mixing and noise may happen: 0 is the normalized image, i what stage i of the model gives. One is
             drawn at each step. Empty: 0 to 3, or as many as the model has.
         noise: `none`; `paper`: one draw and level for all views; `official`: as the published code has it, independent draws
             for each view, additive levels times the view's number, levels times Beta(2, 5), some values spared.
-        additive_noise: deviation of the Gaussian noise, in units of the normalized picture or of the features.
+        additive_noise: deviation of the Gaussian noise, in units of the normalized image or of the features.
         multiplicative_noise: values are multiplied by 1 + this times a number uniform in [-1, 1].
         sparsity: share of the values that noise spares (`official`).
         jsd_weight: gamma, the weight of the stability loss; 0: none, and one view.
@@ -82,7 +82,7 @@ class NoisyMix(FurtherViewsMethod):
         return terms, logits[0]
 
     def encode_mixed(self, views, partner, share, step, training):
-        """Logits [V * N, C] of V views of N pictures, mixed and noised at the stage that is drawn for the step (or view).
+        """Logits [V * N, C] of V views of N images, mixed and noised at the stage that is drawn for the step (or view).
 
         With `joint` batch norm all views go through the network as one batch.
         """

@@ -1,4 +1,4 @@
-"""PuzzleMix's two small optimizations: which picture a block shows, and where blocks move. Costs, and exact solutions.
+"""PuzzleMix's two small optimizations: which image a block shows, and where blocks move. Costs, and exact solutions.
 
 The labelling's pairwise cost is convex in the difference of two labels, so a minimum cut between a source and a sink
 gives the optimum (Ishikawa, 2003). The paper approximates it by alpha-beta swaps, and the assignment by a few rounds in
@@ -14,19 +14,19 @@ import scipy.special
 import tensorflow as tf
 
 _LARGEST_CUT = 2**29  # so that an arc's capacity plus the flow against it stays well below 2**31
-_BLOCKS_TOGETHER = 1024  # blocks cut at once: below, calls cost most; above, the longest search holds up all pictures
+_BLOCKS_TOGETHER = 1024  # blocks cut at once: below, calls cost most; above, the longest search holds up all images
 
 
 def block_costs(pooled, salient, partner, prior, beta, gamma):
-    """Costs of the labels l = 0..K - 1, which show the share z = l / (K - 1) of the own picture.
+    """Costs of the labels l = 0..K - 1, which show the share z = l / (K - 1) of the own image.
 
     z * own + (1 - z) * other - prior[l], plus weight * (z - z')^2 between neighbours. `own` has the partner's saliency,
-    which it hides, and half of the seams with both pictures next to it. If all z are 0 or 1 this is the saliency that
+    which it hides, and half of the seams with both images next to it. If all z are 0 or 1 this is the saliency that
     is hidden, plus beta for each two neighbours with different labels, plus beta * gamma times the seams that are seen,
     minus the prior, up to a constant. A weight that would be negative is 0: with gamma <= 1 none is.
 
     Args:
-        pooled: [N, h, w, C], pictures in [0, 1], averaged over neighbourhoods. salient: [N, R, C], with sum 1.
+        pooled: [N, h, w, C], images in [0, 1], averaged over neighbourhoods. salient: [N, R, C], with sum 1.
         partner: int [N]. prior: [K]. beta, gamma: prices.
 
     Returns:
@@ -44,14 +44,14 @@ def block_costs(pooled, salient, partner, prior, beta, gamma):
 
 
 def seam_costs(pooled, partner, rows, columns):
-    """How pictures differ across the lower sides of their blocks, in mean |difference| of pixels.
+    """How images differ across the lower sides of their blocks, in mean |difference| of pixels.
 
     Args:
         pooled: [N, h, w, C], of whole blocks. partner: int [N].
 
     Returns:
-        (what it costs if neighbours show different pictures, more than if they show the same, [N, rows - 1, columns];
-        what it costs each block to show its own picture [N, rows, columns]; the other one, likewise)
+        (what it costs if neighbours show different images, more than if they show the same, [N, rows - 1, columns];
+        what it costs each block to show its own image [N, rows, columns]; the other one, likewise)
     """
     def across(upper, lower):
         step = pooled.shape[1] // rows
@@ -77,10 +77,10 @@ def binomial(share, labels):
 
 
 def optimal_labels(unary, below, right):
-    """The labels l of least cost, on each picture's grid of blocks.
+    """The labels l of least cost, on each image's grid of blocks.
 
     Cost: sum over blocks of unary[l] + sum over neighbours of weight * ((l - l') / (K - 1))^2. Costs are rounded to
-    multiples of 2^-29 of a picture's total, or less; of what is rounded this is the exact optimum.
+    multiples of 2^-29 of an image's total, or less; of what is rounded this is the exact optimum.
 
     Args:
         unary: [N, R, C, K], the cost of each label.
@@ -162,7 +162,7 @@ def _beside(below, right):
 
 @functools.lru_cache(maxsize=16)
 def _arcs(rows, columns, labels):
-    """Tails and heads of one picture's arcs. Node a * R * C + i: is block i's label > a? -1: source, yes. -2: sink, no.
+    """Tails and heads of one image's arcs. Node a * R * C + i: is block i's label > a? -1: source, yes. -2: sink, no.
 
     They lead, for each label, from what is true to what is false if the block has it; and both ways between neighbours,
     at every two levels. None forbids that a label is > a + 1 and not > a: neighbours ask a price that is linear in the

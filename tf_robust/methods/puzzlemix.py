@@ -1,10 +1,10 @@
-"""PuzzleMix (Kim et al., 2020): each block shows the picture that has more to say there.
+"""PuzzleMix (Kim et al., 2020): each block shows the image that has more to say there.
 
-1. Saliency: how much the loss of the picture moves with its pixels.
-2. Costs of a block's label, which is the share of its own picture that it shows: the saliency that is hidden, seams
+1. Saliency: how much the loss of the image moves with its pixels.
+2. Costs of a block's label, which is the share of its own image that it shows: the saliency that is hidden, seams
    between neighbours, and the drawn share as a prior.
 3. The labelling of least cost: the mask.
-4. Transport: blocks of each picture move to where the mask shows them, the less far the better.
+4. Transport: blocks of each image move to where the mask shows them, the less far the better.
 5. The mix under the mask, and the loss to both labels by the mask's mean.
 
 Adversarial Puzzle Mix adds noise to the images of a step before step 4, with some probability. The clean loss term that the
@@ -29,7 +29,7 @@ _LONGEST_ROW = 16  # moving blocks
 
 
 class PuzzleMix(Method):
-    """Saliency-guided mixing of blocks. A picture that is its own partner keeps its content; its blocks may move.
+    """Saliency-guided mixing of blocks. An image that is its own partner keeps its content; its blocks may move.
 
     Args:
         alpha: the prior prefers masks with a mean of Beta(alpha, alpha), one draw a step.
@@ -42,7 +42,7 @@ class PuzzleMix(Method):
         neighbourhood: side in pixels of the squares that are averaged before they are compared, made smaller where it
             does not divide the block's.
         transport: move blocks.
-        transport_epsilon: price of a move, from one end of the picture to the other, in units of its whole saliency.
+        transport_epsilon: price of a move, from one end of the image to the other, in units of its whole saliency.
         transport_size: least side in pixels of the blocks that move: the smallest size that divides the mask's blocks and
             leaves at most 16 blocks along a side of the image, or else the mask's blocks. 0: the mask's blocks move, as in
             the published code for ImageNet and Tiny-ImageNet.
@@ -114,7 +114,7 @@ class PuzzleMix(Method):
         return tf.stop_gradient(tf.debugging.check_numerics(tape.gradient(loss, images), "saliency"))
 
     def mix(self, images, saliency, partner, share, count, noise=None):
-        """Pictures [N, H, W, C] mixed on a grid of count x count blocks, and the share of each's own picture, [N].
+        """Images [N, H, W, C] mixed on a grid of count x count blocks, and the share of each's own image, [N].
 
         Args:
             images: [N, H, W, C] in [0, 1]. saliency: [N, H, W]. partner: int [N]. share: a number, the prior's.
@@ -134,7 +134,7 @@ class PuzzleMix(Method):
         return pixels * images + (1.0 - pixels) * others, tf.reduce_mean(mask, axis=[1, 2])
 
     def mask(self, images, salient, partner, share):
-        """What each block shows of its own picture, [N, B, B]. salient: [N, B, B], with sum 1; others as for `mix`."""
+        """What each block shows of its own image, [N, B, B]. salient: [N, B, B], with sum 1; others as for `mix`."""
         count = salient.shape[1]
         sides = [math.gcd(self.neighbourhood, side // count) for side in images.shape[1:3]]
         pooled = block_means(images, *(side // size for side, size in zip(images.shape[1:3], sides)))
@@ -145,7 +145,7 @@ class PuzzleMix(Method):
         return tf.cast(tf.reshape(drawn, [-1, count, count]), tf.float32) * (1.0 / (self.labels - 1))
 
     def transported(self, images, salient, shown):
-        """Pictures whose blocks have moved to where they are shown. salient, shown: [N, rows, columns]."""
+        """Images whose blocks have moved to where they are shown. salient, shown: [N, rows, columns]."""
         rows, columns = salient.shape[1:]
         sources = tf.numpy_function(puzzle_masks.optimal_sources, [salient, shown, self.transport_epsilon], tf.int32,
                                     stateful=False)
@@ -168,7 +168,7 @@ def dividing(counts, size):
         raise ValueError(f"Expected block_counts of at least 2. Received: {counts}")
     fitting = tuple(count for count in counts if not any(side % count for side in size))
     if not fitting:
-        raise ValueError(f"Expected one of block_counts to divide the pictures' sides, {size[0]} and {size[1]}. "
+        raise ValueError(f"Expected one of block_counts to divide the images' sides, {size[0]} and {size[1]}. "
                          f"Received: {counts}")
     return fitting
 
@@ -194,7 +194,7 @@ def block_means(images, rows, columns):
 
 
 def block_shares(saliency, rows, columns):
-    """Each block's share of the picture's saliency, [N, H, W] -> [N, rows, columns]; without any, all have the same."""
+    """Each block's share of the image's saliency, [N, H, W] -> [N, rows, columns]; without any, all have the same."""
     means = block_means(saliency, rows, columns)
     total = tf.reduce_sum(means, axis=[1, 2], keepdims=True)
     return tf.where(total > 0.0, means / total, tf.fill(tf.shape(means), 1.0 / (rows * columns)))
@@ -206,7 +206,7 @@ def enlarged(mask, height, width):
 
 
 def rearranged(images, sources, rows, columns):
-    """Pictures put together anew: at each place the block that `sources` names.
+    """Images put together anew: at each place the block that `sources` names.
 
     Args:
         images: [N, H, W, C]. sources: int [N, rows * columns], numbers of blocks, row after row.

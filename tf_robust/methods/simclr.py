@@ -17,7 +17,7 @@ from tf_robust.models import heads
 
 
 class SimCLR(ContrastiveMethod):
-    """NT-Xent of two views' projections, and penalties of its gradient by the pictures.
+    """NT-Xent of two views' projections, and penalties of its gradient by the images.
 
     Both views go through the network as one batch. Weight decay leaves out biases, batch norm and the linear monitor.
 
@@ -92,7 +92,7 @@ class SimCLR(ContrastiveMethod):
 
     def contrast(self, projections):
         """NT-Xent over all replicas' pairs, a scalar. projections: [2N, P], of this replica's first views, then the second."""
-        first, second = (self.gathered(view) for view in tf.split(projections, 2))
+        first, second = (self.all_gather(view) for view in tf.split(projections, 2))
         return tf.reduce_mean(losses.nt_xent(first, second, self.temperature))
 
 

@@ -1,4 +1,4 @@
-"""Errors on corrupted pictures: the mean corruption error, and plain means over groups of corruptions.
+"""Errors on corrupted images: the mean corruption error, and plain means over groups of corruptions.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", 2019.
 """
@@ -49,11 +49,11 @@ def mean_corruption_error(errors, reference="alexnet"):
 
 
 def relative_mean_corruption_error(errors, clean_error, reference="alexnet"):
-    """Relative mCE: as `mean_corruption_error`, of the *rise* over the error on clean pictures.
+    """Relative mCE: as `mean_corruption_error`, of the *rise* over the error on clean images.
 
     Args:
         errors, reference: as `mean_corruption_error`; a table of one's own also has `clean_error`.
-        clean_error: the model's top-1 error on clean pictures, a fraction.
+        clean_error: the model's top-1 error on clean images, a fraction.
 
     Returns:
         float, percent of the reference's rise; lower is better, negative if corruptions help.

@@ -1,4 +1,4 @@
-"""How often a prediction changes while a picture hardly does: flip probabilities over perturbation sequences.
+"""How often a prediction changes while an image hardly does: flip probabilities over perturbation sequences.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", 2019; the
 formulas are also in section 4.1 of the NoisyMix paper. Rates divide by AlexNet's flip probabilities, which the authors

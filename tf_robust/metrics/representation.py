@@ -31,7 +31,7 @@ def nearest_neighbour_accuracy(known, known_labels, embeddings, labels, *, neigh
 
 
 def alignment(first, second):
-    """Mean of |u - v|^2 over the pairs of embeddings of the same picture (Wang and Isola, 2020): from 0 to 4, 0 is best.
+    """Mean of |u - v|^2 over the pairs of embeddings of the same image (Wang and Isola, 2020): from 0 to 4, 0 is best.
 
     Args:
         first, second: [N, E], of two views.
@@ -40,7 +40,7 @@ def alignment(first, second):
 
 
 def uniformity(embeddings):
-    """log of the mean of exp(-2 |u - v|^2) over all pairs of different pictures (Wang and Isola, 2020): 0 if all are the
+    """log of the mean of exp(-2 |u - v|^2) over all pairs of different images (Wang and Isola, 2020): 0 if all are the
     same, lower the more evenly they fill the sphere.
 
     Args:

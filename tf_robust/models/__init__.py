@@ -1,10 +1,10 @@
-"""Classifiers: builder(input_shape, num_classes) -> keras.Model giving {"logits", "embedding"} from [0, 1] pictures."""
+"""Classifiers: builder(input_shape, num_classes) -> keras.Model giving {"logits", "embedding"} from [0, 1] images."""
 
 import inspect
 
 import keras
 
-from tf_robust.models.heads import HEAD_LAYERS, around, stages, with_hidden_layer
+from tf_robust.models.heads import HEAD_LAYERS, from_backbone, stages, with_hidden_layer
 from tf_robust.models.lenet import lenet
 from tf_robust.models.mlp import mlp
 from tf_robust.models.preact_resnet import preact_resnet18, preact_resnet18_ibn
@@ -13,6 +13,9 @@ from tf_robust.models.resnet50 import resnet50, resnet50_cifar
 from tf_robust.models.start import start, write_weights
 from tf_robust.models.wide_resnet import wide_resnet28_2, wide_resnet28_4
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.deprecation import moved_names
+
+__getattr__ = moved_names(__name__, {"around": "models.from_backbone"})
 
 MODELS = {"lenet": lenet, "resnet8": resnet8, "resnet20": resnet20, "resnet56": resnet56, "resnet50_v2": resnet50_v2,
           "resnet50": resnet50, "resnet50_cifar": resnet50_cifar, "preact_resnet18": preact_resnet18,
@@ -27,7 +30,7 @@ def build(name, input_shape, num_classes, *, seed=0, resize=0):
         resize: side in pixels to which the model itself resizes images, gray ones with three equal channels; 0: as they are.
 
     Raises:
-        ValueError: unknown name, pictures smaller than the model allows, or a model that resizes nothing.
+        ValueError: unknown name, images smaller than the model allows, or a model that resizes nothing.
     """
     if name not in MODELS:
         raise unknown("model", name, MODELS)

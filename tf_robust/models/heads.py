@@ -18,15 +18,15 @@ def normalized_input(input_shape, mean, std, minimum_size, name, resize=0):
     if resize:
         height = width = resize
     if min(height, width) < minimum_size:
-        raise ValueError(f"Expected pictures of at least {minimum_size}x{minimum_size} for {name}. "
+        raise ValueError(f"Expected images of at least {minimum_size}x{minimum_size} for {name}. "
                          f"Received: {height}x{width}")
     images = keras.Input(input_shape, name="images")
     mean, std = np.asarray(mean), np.asarray(std)
     scaling = keras.layers.Rescaling((1.0 / std).tolist(), offset=(-mean / std).tolist(), name="normalization")
     if not resize:
         return images, scaling(images)
-    colour = keras.ops.repeat(images, 3, axis=-1) if channels == 1 else images
-    return images, scaling(_resized(colour, resize, resize))
+    color = keras.ops.repeat(images, 3, axis=-1) if channels == 1 else images
+    return images, scaling(_resized(color, resize, resize))
 
 
 def _resized(images, height, width):
@@ -50,7 +50,7 @@ def _resizing_matrix(before, after):
 def stages(classifier):
     """A classifier in pieces, which share its layers.
 
-    Stage 0 is the normalized (and, if asked for, resized) picture; stage i is what the layer named `stage_i` gives.
+    Stage 0 is the normalized (and, if asked for, resized) image; stage i is what the layer named `stage_i` gives.
 
     Args:
         classifier: a model of this package.
@@ -86,13 +86,13 @@ def projection(width, layers, output, name, *, batch_norm=True):
     return head
 
 
-def around(backbone, num_classes, *, mean=0.0, std=1.0):
+def from_backbone(backbone, num_classes, *, mean=0.0, std=1.0):
     """A classifier on any Keras or keras-cv backbone, with the weights that it has, as a start for fine-tuning.
 
     Args:
         backbone: keras.Model with a known input shape, images [N, H, W, C] -> features [N, E], tokens [N, T, E] as vision
             transformers return them, or feature maps [N, h, w, E]. Tokens and maps are averaged, a class token included.
-        mean, std: what it wants its pictures to be: (x - mean) / std for x in [0, 1]; numbers, or one a channel.
+        mean, std: what it wants its images to be: (x - mean) / std for x in [0, 1]; numbers, or one a channel.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, E]}

@@ -1,4 +1,4 @@
-"""What a model says about pictures: its logits or its embedding by name, and whether they can be used."""
+"""What a model says about images: its logits or its embedding by name, and whether they can be used."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def output(model, images, key):
 def checked_logits(logits, labels, where):
     """Logits as an array [N, C], or a ValueError that says what is wrong with them or the labels.
 
-    -infinity is allowed (a class that is masked out), but not in all classes of a picture. where: of which pictures, for
+    -infinity is allowed (a class that is masked out), but not in all classes of an image. where: of which images, for
     the message.
     """
     logits = np.asarray(logits)

@@ -36,7 +36,7 @@ def cifar_resnet(input_shape, num_classes, *, depth, instance_norm=False, mean=0
         instance_norm: normalize half of the channels per image in the first norm of each block, except in the last stage: the
             instance normalization of AugMax's DuBIN (Wang et al., 2021), of which `AugMax` adds the second batch norm.
         mean, std: normalization inside the model, on the [0, 1] scale.
-        resize: side in pixels, beyond H and W, to which the model brings pictures first, grey ones with three equal channels.
+        resize: side in pixels, beyond H and W, to which the model brings images first, gray ones with three equal channels.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 64]}

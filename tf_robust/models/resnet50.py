@@ -10,12 +10,12 @@ from tf_robust.models.torch_layers import batch_norm, convolution, logits_initia
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, on the [0, 1] scale
 
 
-def resnet50(input_shape, num_classes, *, small_pictures=False, mean=MEAN, std=STD, resize=0):
+def resnet50(input_shape, num_classes, *, small_images=False, mean=MEAN, std=STD, resize=0):
     """Four stages of 3, 4, 6 and 3 bottleneck blocks; kernels from He et al.'s normal distribution over the fan-out.
 
     Args:
         input_shape: (H, W, C), at least 32 pixels a side, 8 if they are small. num_classes: number of logits.
-        small_pictures: begin with a 3x3 convolution of stride 1 and no pooling, as for CIFAR (Chen et al., 2020, appendix B.9).
+        small_images: begin with a 3x3 convolution of stride 1 and no pooling, as for CIFAR (Chen et al., 2020, appendix B.9).
         mean, std: normalization inside the model, on the [0, 1] scale: numbers, or one a channel.
         resize: as `cifar_resnet`.
 
@@ -24,9 +24,9 @@ def resnet50(input_shape, num_classes, *, small_pictures=False, mean=MEAN, std=S
     """
     if input_shape[-1] == 1 and not resize:
         mean, std = (sum(m) / len(m) if isinstance(m, tuple) else m for m in (mean, std))
-    name = "resnet50_cifar" if small_pictures else "resnet50"
-    images, x = heads.normalized_input(input_shape, mean, std, 8 if small_pictures else 32, name, resize)
-    if small_pictures:
+    name = "resnet50_cifar" if small_images else "resnet50"
+    images, x = heads.normalized_input(input_shape, mean, std, 8 if small_images else 32, name, resize)
+    if small_images:
         x = relu(batch_norm(_convolution(x, 64, 3, 1)))
     else:
         x = relu(batch_norm(_convolution(x, 64, 7, 2)))
@@ -38,7 +38,7 @@ def resnet50(input_shape, num_classes, *, small_pictures=False, mean=MEAN, std=S
     return heads.classifier(images, embedding, num_classes, name, **logits_initializers(2048))
 
 
-resnet50_cifar = functools.partial(resnet50, small_pictures=True, mean=0.5, std=0.5)
+resnet50_cifar = functools.partial(resnet50, small_images=True, mean=0.5, std=0.5)
 
 
 def _block(x, filters, stride, name):

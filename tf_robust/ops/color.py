@@ -1,4 +1,4 @@
-"""Colour of batched pictures. Images are float32 in [0, 1], NHWC, with C = 1 or 3 known."""
+"""Color of batched images. Images are float32 in [0, 1], NHWC, with C = 1 or 3 known."""
 
 import functools
 
@@ -15,10 +15,10 @@ def luma(images):
 
 
 def jittered(images, order, amounts):
-    """Brightness, contrast, saturation and hue of each picture changed, in its own order, cut off at 0 and 1 after each.
+    """Brightness, contrast, saturation and hue of each image changed, in its own order, cut off at 0 and 1 after each.
 
-    As torchvision's ColorJitter: brightness, contrast and saturation blend the picture with black, with the mean of its luma
-    and with its luma; an amount of 1 changes nothing. One-channel pictures have no saturation and no hue: these do nothing.
+    As torchvision's ColorJitter: brightness, contrast and saturation blend the image with black, with the mean of its luma
+    and with its luma; an amount of 1 changes nothing. One-channel images have no saturation and no hue: these do nothing.
 
     Args:
         images: [N, H, W, C]. order: int32 [N, 4], each row a permutation of 0..3: what is done first, second, ...

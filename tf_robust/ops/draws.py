@@ -1,4 +1,4 @@
-"""Stateless random numbers, a row a picture: row i depends on (seed, purpose, indices[i]) alone, not on its batch.
+"""Stateless random numbers, a row an image: row i depends on (seed, purpose, indices[i]) alone, not on its batch.
 
 Numbers have 16 bits: two come out of each draw of 32, and a normal number is its quantile read from a table, which takes
 two thirds of the time of drawing one.
@@ -18,9 +18,9 @@ _LEVELS = 2**16
 
 
 class Draws:
-    """The random numbers of some pictures for one purpose. Every call is a stream of its own, in the order of the calls.
+    """The random numbers of some images for one purpose. Every call is a stream of its own, in the order of the calls.
 
-    A row begins at a multiple of its picture's index in one long stream, so consecutive indices are drawn in one piece.
+    A row begins at a multiple of its image's index in one long stream, so consecutive indices are drawn in one piece.
 
     Args:
         seed: int, or int [2].

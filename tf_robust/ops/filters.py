@@ -1,7 +1,7 @@
 """Batched linear filters: float32 [N, H, W, C] of any range -> the same; H, W and C are known when the graph is built.
 
-What a filter makes of a picture depends, bit for bit, on that picture alone: matrix products are kept short enough that
-no library splits their sums differently for another number of pictures.
+What a filter makes of an image depends, bit for bit, on that image alone: matrix products are kept short enough that
+no library splits their sums differently for another number of images.
 """
 
 import functools
@@ -21,7 +21,7 @@ def gaussian_blur(images, sigma, *, truncate=4.0, mode="nearest"):
     """Gaussian filter of each channel, equal to `scipy.ndimage.gaussian_filter` over height and width.
 
     Args:
-        sigma: standard deviation in pixels, a number or float [N]; 0 leaves a picture as it is. A number is faster.
+        sigma: standard deviation in pixels, a number or float [N]; 0 leaves an image as it is. A number is faster.
         truncate: taps reach int(truncate * sigma + 0.5) pixels.
         mode: what lies beyond the border: its last pixel ("nearest") or the mirror image, border included ("reflect").
     """
@@ -71,11 +71,11 @@ def separable(images, rows, columns):
 
 
 def resized_windows(images, corners, sides):
-    """A window of each picture enlarged to the picture's size, bilinearly, with its border repeated, as Pillow's `resize`.
+    """A window of each image enlarged to the image's size, bilinearly, with its border repeated, as Pillow's `resize`.
 
     Args:
         images: [N, H, W, C]. corners: float32 [N, 2], top and left. sides: float32 [N, 2], height and width, whole numbers of
-            at least 1; the window lies inside the picture.
+            at least 1; the window lies inside the image.
     """
     for axis in (0, 1):
         side, start, length = images.shape[1], corners[:, axis, None], sides[:, axis, None]
@@ -106,7 +106,7 @@ def _product(matrix, lines):
 
 
 def correlate(images, kernel):
-    """Each channel under a NumPy kernel of odd sides; beyond the border the picture is mirrored, its last pixel once.
+    """Each channel under a NumPy kernel of odd sides; beyond the border the image is mirrored, its last pixel once.
 
     out(h, w) = sum kernel(i, j) in(h + i - centre, w + j - centre), as OpenCV's filter2D and `scipy.ndimage.correlate`
     of mode "mirror".
@@ -158,7 +158,7 @@ def motion_blur(images, radius, sigma, angles):
     radians = tf.cast(angles, tf.float64)[:, None] * (math.pi / 180)
     down = tf.cast(tf.math.ceil(steps * tf.sin(radians) - 0.5), tf.int32)  # [N, taps]
     right = tf.cast(tf.math.ceil(steps * tf.cos(radians) - 0.5), tf.int32)
-    # each picture needs one border only: on a circle, what lies behind the last row lies before the first one as well
+    # each image needs one border only: on a circle, what lies behind the last row lies before the first one as well
     sides = [scipy.fft.next_fast_len(side + len(weights) - 1, real=True) for side in (height, width)]
     planes = tf.transpose(images, [0, 3, 1, 2])
     planes = _with_border(planes, right[:, -1] >= 0, 3, sides[1])

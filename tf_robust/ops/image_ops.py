@@ -32,7 +32,7 @@ def check_images(images):
         raise ValueError(f"Expected float images in [0, 1]; divide uint8 by 255. Received dtype: {images.dtype}")
     if not np.isfinite(images).all():
         bad = np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(axis=1))
-        raise ValueError(f"Expected finite images. Received NaN or infinity in {bad.size} of {len(images)} pictures, "
+        raise ValueError(f"Expected finite images. Received NaN or infinity in {bad.size} of {len(images)} images, "
                          f"the first at index {bad[0]}")
     if images.size and (images.min() < 0.0 or images.max() > 1.0):
         raise ValueError(f"Expected images in [0, 1]; normalization is a layer inside the model. "
@@ -46,26 +46,26 @@ def resize(images, height, width):
 
 
 def crop_at(images, tops, lefts, height, width):
-    """Cuts one window from each picture: [N, H, W, C], int [N], int [N] -> [N, height, width, C]."""
+    """Cuts one window from each image: [N, H, W, C], int [N], int [N] -> [N, height, width, C]."""
     rows = tops[:, None, None] + tf.range(height)[None, :, None]  # [N, h, 1]
     columns = lefts[:, None, None] + tf.range(width)[None, None, :]  # [N, 1, w]
     rows, columns = tf.broadcast_to(rows, tf.shape(rows + columns)), tf.broadcast_to(columns, tf.shape(rows + columns))
     return tf.gather_nd(images, tf.stack([rows, columns], axis=-1), batch_dims=1)
 
 
-def random_windows(count, shape, seed, smallest=0.08):
-    """Windows of `smallest` to 100 % of the area, aspect 3/4 to 4/3: for each the first of ten drawn that fits, else all.
+def random_windows(count, shape, seed, min_area=0.08):
+    """Windows of `min_area` to 100 % of the area, aspect 3/4 to 4/3: for each the first of ten drawn that fits, else all.
 
     After Szegedy et al. (2015).
 
     Args:
-        count: of windows. shape: float [2], height and width of the pictures. seed: int [2].
+        count: of windows. shape: float [2], height and width of the images. seed: int [2].
 
     Returns:
         (top and left corners [count, 2], heights and widths [count, 2]), float32 of whole numbers
     """
     draws = philox.uniform([count, 10, 4], seed)
-    area = shape[0] * shape[1] * (smallest + (1.0 - smallest) * draws[..., 0])
+    area = shape[0] * shape[1] * (min_area + (1.0 - min_area) * draws[..., 0])
     aspect = tf.exp((2.0 * draws[..., 1] - 1.0) * tf.math.log(4.0 / 3.0))  # width over height
     sides = tf.stack([tf.round(tf.sqrt(area / aspect)), tf.round(tf.sqrt(area * aspect))], axis=-1)  # [count, 10, 2]
     fits = tf.reduce_all((sides <= shape) & (sides >= 1), axis=2)
@@ -75,21 +75,21 @@ def random_windows(count, shape, seed, smallest=0.08):
 
 
 def random_crops(image, height, width, seed, windows=()):
-    """`random_resized_crop_flip` of one picture [H, W, C], 8 to 100 % of its area; with `windows` one for each of these smallest
+    """`random_resized_crop_flip` of one image [H, W, C], 8 to 100 % of its area; with `windows` one for each of these smallest
     shares, stacked: [len(windows), height, width, C]."""
     if not windows:
         return random_resized_crop_flip(image, height, width, seed)
-    return tf.stack([random_resized_crop_flip(image, height, width, fold(seed, 2 + number), smallest)
-                     for number, smallest in enumerate(windows)])
+    return tf.stack([random_resized_crop_flip(image, height, width, fold(seed, 2 + number), min_area)
+                     for number, min_area in enumerate(windows)])
 
 
-def random_resized_crop_flip(image, height, width, seed, smallest=0.08):
-    """One picture of any size: a window of `smallest` to 100 % of the area, resized; half of them mirrored.
+def random_resized_crop_flip(image, height, width, seed, min_area=0.08):
+    """One image of any size: a window of `min_area` to 100 % of the area, resized; half of them mirrored.
 
     Args:
         image: [H, W, C], any scale. height, width: of the result in pixels. seed: int [2].
     """
-    corner, window = random_windows(1, tf.cast(tf.shape(image)[:2], tf.float32), seed, smallest)
+    corner, window = random_windows(1, tf.cast(tf.shape(image)[:2], tf.float32), seed, min_area)
     corner, window = tf.cast(corner[0], tf.int32), tf.cast(window[0], tf.int32)
     image = resize(image[corner[0]:corner[0] + window[0], corner[1]:corner[1] + window[1]], height, width)
     mirror = philox.uniform([], fold(seed, 1)) < 0.5
@@ -97,10 +97,10 @@ def random_resized_crop_flip(image, height, width, seed, smallest=0.08):
 
 
 def apply_chosen(images, chosen, arguments, functions):
-    """Applies to each picture the function that is chosen for it, and no other.
+    """Applies to each image the function that is chosen for it, and no other.
 
     Args:
-        images: float32 [N, H, W, C]. chosen: int32 [N], positions in `functions`; -1: none. arguments: [N, ...], a picture's
+        images: float32 [N, H, W, C]. chosen: int32 [N], positions in `functions`; -1: none. arguments: [N, ...], an image's
             share of which its function is told. functions: (images [M, H, W, C], arguments [M, ...]) -> images.
 
     Returns:

@@ -1,7 +1,7 @@
 """Pillow's operations on batches, with its rounding, its integer truncations, its pixel centres and its black fill.
 
 Images are float32 [N, H, W, C] that hold whole numbers 0..255, C = 1 or 3, H, W and C known; amounts are float32 [N], what
-Pillow's function is told for each picture. The result has the same form. What takes the time is gathering pixels, so each
+Pillow's function is told for each image. The result has the same form. What takes the time is gathering pixels, so each
 operation gathers as little as it can; arithmetic on all values costs next to nothing beside it.
 """
 
@@ -96,23 +96,23 @@ def equalize(images, amounts):
 
 
 def color(images, factors):
-    """`ImageEnhance.Color`: between gray (0) and the picture (1), and beyond."""
+    """`ImageEnhance.Color`: between gray (0) and the image (1), and beyond."""
     return _blended(_gray(images), images, factors)
 
 
 def contrast(images, factors):
-    """`ImageEnhance.Contrast`: between the mean gray and the picture."""
+    """`ImageEnhance.Contrast`: between the mean gray and the image."""
     mean = tf.reduce_mean(_gray(images)[..., :1], axis=[1, 2, 3])
     return _blended(tf.zeros_like(images) + tf.reshape(tf.floor(mean + 0.5), [-1, 1, 1, 1]), images, factors)
 
 
 def brightness(images, factors):
-    """`ImageEnhance.Brightness`: between black and the picture."""
+    """`ImageEnhance.Brightness`: between black and the image."""
     return _blended(tf.zeros_like(images), images, factors)
 
 
 def sharpness(images, factors):
-    """`ImageEnhance.Sharpness`: between a smoothed picture and the picture; the smoothing leaves the border as it is."""
+    """`ImageEnhance.Sharpness`: between a smoothed image and the image; the smoothing leaves the border as it is."""
     height, width = images.shape[1:3]
     if min(height, width) < 3:
         return images  # all border
@@ -130,7 +130,7 @@ OPERATIONS = {f.__name__: f for f in (autocontrast, equalize, posterize, rotate,
 
 
 def apply_chosen(images, chosen, amounts, names):
-    """Applies to each picture the operation that is chosen for it, and no other.
+    """Applies to each image the operation that is chosen for it, and no other.
 
     Args:
         images: float32 [N, H, W, C] of whole numbers 0..255. chosen: int32 [N], positions in `names`; -1: none.
@@ -143,7 +143,7 @@ def apply_chosen(images, chosen, amounts, names):
 
 
 def _by_value(images, function):
-    """A function of values [N, H * W * C], each picture's beside its own numbers [N, 1]."""
+    """A function of values [N, H * W * C], each image's beside its own numbers [N, 1]."""
     return tf.reshape(function(tf.reshape(images, [-1, math.prod(images.shape[1:])])), tf.shape(images))
 
 

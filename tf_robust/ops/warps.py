@@ -1,4 +1,4 @@
-"""Batched warps: pictures sampled at places between their pixels. Images are float32, NHWC, with H, W and C known.
+"""Batched warps: images sampled at places between their pixels. Images are float32, NHWC, with H, W and C known.
 
 Places are rows and columns in pixels; whole numbers are the pixels' centres.
 """
@@ -14,7 +14,7 @@ def bilinear(images, rows, columns, mode):
 
     Args:
         images: [N, H, W, C].
-        rows, columns: float32 [N, H', W']: where each pixel of the result lies in its picture.
+        rows, columns: float32 [N, H', W']: where each pixel of the result lies in its image.
         mode: what lies outside of abcd. "reflect": dcba|abcd|dcba, "mirror": dcb|abcd|cba, "nearest": aaaa|abcd|dddd,
             "constant": zeros.
 
@@ -48,7 +48,7 @@ def _of_channels(values, channels):
 
 
 def _pixel_and_rest(places, side, mode):
-    """Places along one axis -> (int32 pixel before, float share of the pixel after), brought into the picture."""
+    """Places along one axis -> (int32 pixel before, float share of the pixel after), brought into the image."""
     if mode == "reflect":
         places = _folded(places, -0.5, side)
     elif mode == "mirror":
@@ -65,11 +65,11 @@ def _folded(places, first, length):
 
 
 def affine_places(maps, height, width):
-    """Where an affine map takes the pixels of a picture.
+    """Where an affine map takes the pixels of an image.
 
     Args:
         maps: float32 [N, 2, 3], over (x, y, 1): x is the column, y the row.
-        height, width: the picture's, in pixels.
+        height, width: the image's, in pixels.
 
     Returns:
         (rows, columns): float32 [N, height, width] each.

@@ -7,21 +7,21 @@ leaves a folder with all of it.
 import os
 
 from tf_robust.report import charts
-from tf_robust.report.attacks import attack_curves, attacked_pictures
+from tf_robust.report.attacks import attack_curves, attacked_images
 from tf_robust.report.boundaries import decision_boundaries
 from tf_robust.report.calibration import reliability_diagram, response_rate_curves
 from tf_robust.report.charts import class_histogram, training_curves
-from tf_robust.report.figures import captioned_pictures, noise_samples, picture_groups, utility_by_class
+from tf_robust.report.figures import captioned_images, noise_samples, image_groups, utility_by_class
 from tf_robust.report.formatting import size_notes, verdict
 from tf_robust.report.html import to_html
 from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
 from tf_robust.report.tables import aggregate, results, to_frame
 from tf_robust.report.vega import Chart
-from tf_robust.utils.files import whole_file, write_json
+from tf_robust.utils.files import atomic_file, write_json
 
-__all__ = ["Chart", "aggregate", "attack_curves", "attacked_pictures", "captioned_pictures", "class_histogram",
-           "decision_boundaries", "noise_samples", "picture_groups", "reliability_diagram", "response_rate_curves", "results", "size_notes",
+__all__ = ["Chart", "aggregate", "attack_curves", "attacked_images", "captioned_images", "class_histogram",
+           "decision_boundaries", "noise_samples", "image_groups", "reliability_diagram", "response_rate_curves", "results", "size_notes",
            "to_frame", "to_html", "to_latex", "to_markdown", "to_text", "training_curves", "utility_by_class", "verdict", "write"]
 
 
@@ -32,7 +32,7 @@ def write(folder, evaluations, *, title, command, commit, paper=None, baseline=N
     Args:
         folder: made if it is missing. evaluations, paper, baseline, per_image: as for `aggregate`.
         command, commit: what made the runs. notes: sentences.
-        figures: what is shown besides: `Chart`s, and pictures as (path of a PNG file, caption).
+        figures: what is shown besides: `Chart`s, and images as (path of a PNG file, caption).
 
     Returns:
         The table, as `aggregate` gives.
@@ -40,7 +40,7 @@ def write(folder, evaluations, *, title, command, commit, paper=None, baseline=N
     evaluations = list(evaluations)
     table = aggregate(evaluations, paper, baseline, per_image)
     drawn = [*charts.of_table(table, evaluations), *(figure for figure in figures if isinstance(figure, Chart))]
-    pictures = [figure for figure in figures if not isinstance(figure, Chart)]
+    images = [figure for figure in figures if not isinstance(figure, Chart)]
     for chart in drawn:
         chart.save(os.path.join(folder, "figures"))
     notes = [*notes, *_mixtures(evaluations), *size_notes(evaluations)]
@@ -48,7 +48,7 @@ def write(folder, evaluations, *, title, command, commit, paper=None, baseline=N
                 for name in dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))}
     date = max((e["date"] for e in evaluations if e.get("date")), default=None)
     _write_text(os.path.join(folder, "report.html"), to_html(
-        table, title, drawn, pictures, _details(evaluations, command, commit, versions), notes))
+        table, title, drawn, images, _details(evaluations, command, commit, versions), notes))
     _write_text(os.path.join(folder, "report.md"), to_markdown(table, title, command, notes))
     _write_text(os.path.join(folder, "report.tex"), to_latex(table, title))
     write_json(os.path.join(folder, "results.json"), results(table, command, commit, versions, date))
@@ -78,5 +78,5 @@ def _distinct(values):
 
 
 def _write_text(path, text):
-    with whole_file(path, "wb") as file:
+    with atomic_file(path, "wb") as file:
         file.write(text.encode("utf-8"))

@@ -1,8 +1,8 @@
-"""What attacks do: curves over the size of perturbations, and a sheet of attacked pictures as a PNG file."""
+"""What attacks do: curves over the size of perturbations, and a sheet of attacked images as a PNG file."""
 
 import numpy as np
 
-from tf_robust.report.figures import captioned_pictures
+from tf_robust.report.figures import captioned_images
 from tf_robust.report.vega import Chart, lines_by_row
 
 _COLUMNS = 2
@@ -11,7 +11,7 @@ _UNITS = {"l0": "values changed", "l1": "sum of changes", "l2": "length", "linf"
 
 
 def attack_curves(models, panels=None):
-    """The share of pictures that is misclassified over the size of the perturbation, a panel an attack, a line a model.
+    """The share of images that is misclassified over the size of the perturbation, a panel an attack, a line a model.
 
     Args:
         models: {name: {"ATTACK_NORM": distances [N]}}: 0 of what is misclassified anyway, infinity where nothing was found.
@@ -23,7 +23,7 @@ def attack_curves(models, panels=None):
     panels = {f"{title}, ": names for title, names in (panels or {}).items() if set(names) & set(models)} or {"": list(models)}
     drawn = [_attack_panel(f"{title}{attack}", attack, models, names) for title, names in panels.items() for attack in attacks]
     return Chart("attacks", {"concat": drawn, "columns": _COLUMNS},
-                 "Misclassified pictures over the size of the smallest perturbation that the attack found, first seed of each row.")
+                 "Misclassified images over the size of the smallest perturbation that the attack found, first seed of each row.")
 
 
 def _attack_panel(title, attack, models, names):
@@ -47,16 +47,16 @@ def _attack_panel(title, attack, models, names):
         "tooltip": [{"field": "row"}, *tips]}, "mark": {"type": "line", "interpolate": "step-after", "clip": True}}
 
 
-def attacked_pictures(path, clean, attacked, captions):
-    """A line of pictures, and for each attack a line of its perturbations and one of what it made of the pictures.
+def attacked_images(path, clean, attacked, captions):
+    """A line of images, and for each attack a line of its perturbations and one of what it made of the images.
 
     Args:
         clean: [N, H, W, C] in [0, 1]. attacked: {attack: the same}. captions: {attack: [N] texts, what the model says}.
     """
     lines = [("clean", clean, None)]
-    for name, pictures in attacked.items():
-        changes = pictures - clean
+    for name, images in attacked.items():
+        changes = images - clean
         scale = max(float(np.abs(changes).max()), np.finfo(np.float32).tiny)
-        lines += [(f"{name}: perturbation, {1 / (2 * scale):.3g} times as strong, on grey", 0.5 + changes / (2 * scale), None),
-                  (f"{name}: attacked", pictures, captions[name])]
-    return captioned_pictures(path, lines)
+        lines += [(f"{name}: perturbation, {1 / (2 * scale):.3g} times as strong, on gray", 0.5 + changes / (2 * scale), None),
+                  (f"{name}: attacked", images, captions[name])]
+    return captioned_images(path, lines)

@@ -6,7 +6,7 @@ Models are {name: (confidences [N] in [0, 1], correct [N])}, as the measures of 
 import numpy as np
 
 from tf_robust import metrics
-from tf_robust.report.vega import COLOURS, Chart, lines_by_row, panels
+from tf_robust.report.vega import COLORS, Chart, lines_by_row, panels
 
 _COLUMNS = 4
 _POINTS = 200  # of a curve
@@ -16,7 +16,7 @@ _STEADY = 0.02  # below this response rate a few examples decide, and curves may
 def reliability_diagram(models, bin_size=100):
     """Accuracy over confidence, a panel a model, a dot a bin of equally many examples.
 
-    The grey band is where 95 % of the bins of a calibrated model fall; dots below it are overconfident.
+    The gray band is where 95 % of the bins of a calibrated model fall; dots below it are overconfident.
 
     Args:
         models: {name: (confidences, correct)}. bin_size: examples a bin.
@@ -41,12 +41,12 @@ def reliability_diagram(models, bin_size=100):
         {**calibrated, "mark": {"type": "line", "color": "currentColor", "opacity": 0.5, "strokeDash": [4, 3], "strokeWidth": 1},
          "encoding": {"x": {"field": "chance", **x}, "y": {"field": "chance", **y}}},
         {"transform": [{"filter": "isValid(datum.confidence)"}],
-         "mark": {"type": "point", "filled": True, "size": 30, "color": COLOURS[0]},
+         "mark": {"type": "point", "filled": True, "size": 30, "color": COLORS[0]},
          "encoding": {"x": {"field": "confidence", **x}, "y": {"field": "accuracy", **y}, "tooltip": [
              *({"field": field, "type": "quantitative", "format": ".3f"} for field in ("confidence", "accuracy")),
              {"field": "examples"}]}}]}
     return Chart("reliability", panels(values, "model", titles, panel, _COLUMNS),
-                 f"How often it is right, by how sure it is: bins of {bin_size} clean pictures, first seed of each row. In the grey "
+                 f"How often it is right, by how sure it is: bins of {bin_size} clean images, first seed of each row. In the gray "
                  f"band lie 95 % of the bins of a calibrated model.")
 
 
@@ -66,7 +66,7 @@ def response_rate_curves(models):
                     {"field": field, "type": "quantitative", "format": ".3f"} for field in ("rate", "accuracy", "AURRA"))]}
     return Chart("response_rate", {"data": {"values": values}, "width": "container", "height": 280, "encoding": encoding,
                                    "mark": {"type": "line", "point": len(values) == len(models)}},
-                 "Accuracy on the clean pictures that it is surest of; AURRA is the mean of the curve.")
+                 "Accuracy on the clean images that it is surest of; AURRA is the mean of the curve.")
 
 
 def _check(models):

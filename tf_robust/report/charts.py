@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 
 from tf_robust import metrics
-from tf_robust.report.tables import CLEAN, cells, lower_is_better
-from tf_robust.report.vega import COLOURS, Chart, by_row, lines_by_row, panels
+from tf_robust.evaluation.measure import parse_measure
+from tf_robust.report.tables import cells
+from tf_robust.report.vega import COLORS, Chart, by_row, lines_by_row, panels
 
 _ROBUST = ("corruptions/mean15", "corruptions/mean19", "robust/", "nun", "un")  # what stands against clean, the first there is
 _NAME_PLACES = {"right": {"align": "left", "dx": 7, "dy": -4}, "left": {"align": "right", "dx": -7, "dy": -4},
@@ -16,7 +17,7 @@ _TEXT = {"type": "nominal", "title": None, "sort": None}
 
 def comparison(table):
     """A panel a measure: every row's mean, its spread, and the paper's mean."""
-    names = {measure: f"{measure} (lower is better)" if lower_is_better(measure) else measure for measure in table["measures"]}
+    names = {measure: f"{measure} (lower is better)" if parse_measure(measure).lower_is_better else measure for measure in table["measures"]}
     values = []
     for entry in (e for e in table["rows"] if e["measure"] in names):
         spread = entry["std"]
@@ -44,7 +45,7 @@ def comparison(table):
 
 def pareto(table):
     """Clean against robust accuracy; rows that no other surpasses in both are joined."""
-    clean = next((measure for measure in table["measures"] if measure.split("/")[-1] in CLEAN), None)
+    clean = next((measure for measure in table["measures"] if parse_measure(measure).is_clean), None)
     robust = next((measure for start in _ROBUST for measure in table["measures"] if measure.startswith(start)), None)
     found = cells(table)
     both = [row for row in table["order"] if (row, clean) in found and (row, robust) in found]
@@ -207,7 +208,7 @@ def training_curves(histories):
 
 
 def class_histogram(counts, class_names):
-    """Pictures per class, a panel a split; logarithmic where the classes differ more than tenfold.
+    """Images per class, a panel a split; logarithmic where the classes differ more than tenfold.
 
     Args:
         counts: {split: int [classes]}. class_names: what stands below the bars.
@@ -215,14 +216,14 @@ def class_histogram(counts, class_names):
     for split, found in counts.items():
         if len(found) != len(class_names):
             raise ValueError(f"Expected {len(class_names)} counts, one a class, of {split!r}. Received: {len(found)}")
-    titles = {split: f"{split}: {sum(map(int, found)):,} pictures" for split, found in counts.items()}
-    values = [{"split": titles[split], "class": str(name), "pictures": int(count)}
+    titles = {split: f"{split}: {sum(map(int, found)):,} images" for split, found in counts.items()}
+    values = [{"split": titles[split], "class": str(name), "images": int(count)}
               for split, found in counts.items() for name, count in zip(class_names, found)]
     uneven = any(max(found) > 10 * max(1, min(found)) for found in counts.values())
-    panel = {"width": {"step": 20}, "height": 180, "mark": {"type": "bar", "color": COLOURS[0]}, "encoding": {
+    panel = {"width": {"step": 20}, "height": 180, "mark": {"type": "bar", "color": COLORS[0]}, "encoding": {
         "x": {"field": "class", **_TEXT, "sort": [str(name) for name in class_names]},
-        "y": {"field": "pictures", "type": "quantitative", "scale": {"type": "symlog" if uneven else "linear"}},
-        "tooltip": [{"field": "class"}, {"field": "pictures"}]}}
+        "y": {"field": "images", "type": "quantitative", "scale": {"type": "symlog" if uneven else "linear"}},
+        "tooltip": [{"field": "class"}, {"field": "images"}]}}
     return Chart("classes", panels(values, "split", titles.values(), panel, 2, "y"), "Examples per class.")
 
 

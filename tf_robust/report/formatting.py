@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tf_robust.report.tables import CLEAN, gain, is_clear, lower_is_better
+from tf_robust.evaluation.measure import parse_measure
+from tf_robust.report.tables import gain, is_clear
 
 _OTHER_UNITS = ("checks/", "distance/", "boundary/", "utility/")
 _CHANGED = {"corruptions": "corruptions", "flips": "perturbations", "un": "noise", "nun": "noise", "robust": "attacks",
@@ -63,8 +64,8 @@ def values_caption(table):
     """What the cells hold: deviations over seeds or, with one seed, binomial intervals."""
     seeds = [len(entry["seeds"]) for entry in table["rows"]]
     if max(seeds) == 1:
-        return "One seed; in brackets the 95% interval for the number of test pictures."
-    alone = " A row with one seed has the 95% interval for the number of test pictures." if min(seeds) == 1 else ""
+        return "One seed; in brackets the 95% interval for the number of test images."
+    alone = " A row with one seed has the 95% interval for the number of test images." if min(seeds) == 1 else ""
     return f"Mean ± sample deviation over {_range(seeds)} seeds.{alone}"
 
 
@@ -117,7 +118,7 @@ def best_cells(table):
     best = set()
     for measure in table["measures"]:
         means = {e["row"]: round(e["mean"], 3) for e in table["rows"] if e["measure"] == measure}
-        top = min(means.values()) if lower_is_better(measure) else max(means.values())
+        top = min(means.values()) if parse_measure(measure).lower_is_better else max(means.values())
         best |= {(row, measure) for row, mean in means.items() if mean == top and len(means) > 1}
     return best
 
@@ -148,7 +149,7 @@ def _mean_gain(compared, row):
     """Over shares; sizes and counts, which are of another unit, count only where there is nothing else."""
     own = [entry for entry in compared if entry["row"] == row]
     shares = [e for e in own if not e["measure"].startswith(_OTHER_UNITS)] or own
-    return np.mean([gain(e) for e in shares if e["measure"].split("/")[-1] not in CLEAN] or [gain(e) for e in shares])
+    return np.mean([gain(e) for e in shares if not parse_measure(e["measure"]).is_clean] or [gain(e) for e in shares])
 
 
 def _effects(table, chosen):
@@ -160,7 +161,7 @@ def _effects(table, chosen):
 
 
 def _by(entry):
-    note = " (lower is better)" if lower_is_better(entry["measure"]) else ""
+    note = " (lower is better)" if parse_measure(entry["measure"]).lower_is_better else ""
     return f"{entry['measure']}{note} by {difference_text(entry['difference'])}"
 
 

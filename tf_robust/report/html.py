@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML file: charts, pictures and scripts inside, no network, light and dark."""
+"""The report as one self-contained HTML file: charts, images and scripts inside, no network, light and dark."""
 
 import base64
 import html
@@ -9,12 +9,12 @@ from tf_robust.report import formatting, vega
 from tf_robust.report.tables import cells, members
 
 
-def to_html(table, title, charts, pictures, details, notes=()):
-    """The report: verdict, table, paired differences, charts, pictures, notes, details.
+def to_html(table, title, charts, images, details, notes=()):
+    """The report: verdict, table, paired differences, charts, images, notes, details.
 
     Args:
         table: as `aggregate` gives. title: plain text; like all text here it is escaped.
-        charts: [`vega.Chart`]. pictures: [(path of a PNG file, caption)]. details: {name: text}, such as command, versions, seeds.
+        charts: [`vega.Chart`]. images: [(path of a PNG file, caption)]. details: {name: text}, such as command, versions, seeds.
         notes: plain sentences.
 
     Returns:
@@ -22,7 +22,7 @@ def to_html(table, title, charts, pictures, details, notes=()):
     """
     style, script = (importlib.resources.files(__package__).joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
     sections = [_values(table), _differences(table), _figures("Charts", map(_chart, charts)), _by_corruption(table),
-                _figures("Pictures", (_picture(*picture) for picture in pictures)), _notes(notes), _details(details)]
+                _figures("Images", (_image(*image) for image in images)), _notes(notes), _details(details)]
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -120,10 +120,10 @@ def _chart(chart):
             f'<script type="application/json">{chart.embedded()}</script></div><figcaption>{caption}</figcaption></figure>\n')
 
 
-def _picture(path, caption):
+def _image(path, caption):
     data = base64.b64encode(pathlib.Path(path).read_bytes()).decode()
     caption = html.escape(caption)
-    return (f'<figure><div class="scroll picture" tabindex="0"><img alt="{caption}" src="data:image/png;base64,{data}"></div>'
+    return (f'<figure><div class="scroll image" tabindex="0"><img alt="{caption}" src="data:image/png;base64,{data}"></div>'
             f"<figcaption>{caption}</figcaption></figure>\n")
 
 

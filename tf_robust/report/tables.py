@@ -5,20 +5,20 @@ differ by seed. Intervals over seeds are Student's t: they hold the variation ov
 are at hand, differences are also tested over the images, which both rows share.
 """
 
+import dataclasses
+
 import numpy as np
 import pandas
 import scipy.stats
 
 from tf_robust import metrics
 from tf_robust.evaluation import card
+from tf_robust.evaluation.measure import parse_measure
 from tf_robust.utils.errors import unknown
 
-CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")
 LEVEL = 0.05  # of p values
-_LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/", "utility/corner_uninformative", "checks/failed")
 _HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
-_MEMBERS = {*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, "shear"}
 
 
 def aggregate(evaluations, paper=None, baseline=None, per_image=None):
@@ -50,7 +50,7 @@ def aggregate(evaluations, paper=None, baseline=None, per_image=None):
     _check_cards(evaluations)
     order = list(dict.fromkeys(row for row, _ in found))
     taken = list(dict.fromkeys(measure for _, measure in found))
-    measures = [measure for measure in taken if not is_detail(measure)] or taken
+    measures = [measure for measure in taken if not parse_measure(measure).is_member] or taken
     headlines = _headlines(measures, {measure for printed in (paper or {}).values() for measure in printed})
     measures = [*headlines, *(measure for measure in measures if measure not in headlines)]
     if baseline is None:
@@ -69,40 +69,27 @@ def _unverified(evaluations):
     found = {}
     for evaluation in evaluations:
         for measured in evaluation["rows"]:
-            part = (evaluation.get("card") or {}).get(card.family(measured["measure"]), {})
+            part = (evaluation.get("card") or {}).get(parse_measure(measured["measure"]).card_family, {})
             if part.get("verified") is False:
                 found[measured["measure"]] = part["source"]
     return found
 
 
 def members(table):
-    """The details that are of one corruption or perturbation, over its severities."""
-    return [measure for measure in table["details"] if measure.count("/") == 1 or measure_is_rate(measure)]
+    """Returns the details that are of one corruption or perturbation, over its severities."""
+    return [measure for measure in table["details"] if parse_measure(measure).severity is None and parse_measure(measure).family != "checks"]
 
 
 def _headlines(measures, printed):
     """The measures that a reader looks for first; of a family whose headlines were not taken, all."""
-    def family_of(measure):  # with the share of the labels, if that is a part of the name
-        return measure.rpartition("/")[0]
+    def family_of(measure):
+        return dataclasses.replace(parse_measure(measure), name="", severity=None)
 
     def heads(measure):
-        family = card.plain(measure).split("/")[0]
-        return measure.rpartition("/")[2] in _HEADLINES.get(family, ())
-    there = {family_of(measure) for measure in measures if heads(measure)}
-    return [measure for measure in measures if measure in printed or family_of(measure) not in there or heads(measure)]
-
-
-def is_detail(measure):
-    """Whether a measure is of one corruption, severity or perturbation, or of one check of the attacks."""
-    first, *rest = card.plain(measure).split("/")
-    if first == "checks":
-        return rest != ["failed"]
-    return first in ("corruptions", "flips") and rest[0] in _MEMBERS or measure_is_rate(measure)
-
-
-def measure_is_rate(measure):
-    """Whether a measure is the flip rate of one perturbation."""
-    return card.plain(measure).startswith("flips/rate/")
+        name = parse_measure(measure)
+        return name.name in _HEADLINES.get(name.family, ())
+    families = {family_of(measure) for measure in measures if heads(measure)}
+    return [measure for measure in measures if measure in printed or family_of(measure) not in families or heads(measure)]
 
 
 def _check_cards(evaluations):
@@ -209,13 +196,9 @@ def cells(table):
     return {(entry["row"], entry["measure"]): entry for entry in table["rows"]}
 
 
-def lower_is_better(measure):
-    return any(part in measure for part in _LOWER_IS_BETTER)
-
-
 def gain(entry):
     """The mean difference to the baseline, positive where it is an improvement."""
-    return entry["difference"]["mean"] * (-1 if lower_is_better(entry["measure"]) else 1)
+    return entry["difference"]["mean"] * (-1 if parse_measure(entry["measure"]).lower_is_better else 1)
 
 
 def is_clear(table, entry):

@@ -8,9 +8,9 @@ import functools
 import json
 import os
 
-from tf_robust.utils.files import whole_file
+from tf_robust.utils.files import atomic_file
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")  # after Okabe and Ito
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")  # after Okabe and Ito
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _INK = {"labelColor": "currentColor", "titleColor": "currentColor"}
 _CONFIG = {
@@ -47,7 +47,7 @@ class Chart:
     def save(self, folder):
         """Writes `folder`/NAME.png; returns its path."""
         path = os.path.join(folder, f"{self.name}.png")
-        with whole_file(path, "wb") as file:
+        with atomic_file(path, "wb") as file:
             file.write(self.png())
         return path
 
@@ -78,8 +78,8 @@ def lines_by_row(order):
 
 def by_row(order, channel="color", symbol="circle"):
     """A channel, `color` or `strokeDash`, that tells rows apart, and the symbol of its legend."""
-    cycle = len(COLOURS)
-    range_ = [COLOURS[i % cycle] if channel == "color" else DASHES[(i + i // cycle) % len(DASHES)] for i in range(len(order))]
+    cycle = len(COLORS)
+    range_ = [COLORS[i % cycle] if channel == "color" else DASHES[(i + i // cycle) % len(DASHES)] for i in range(len(order))]
     return {"field": "row", "type": "nominal", "sort": None, "scale": {"domain": list(order), "range": range_},
             "legend": {"symbolType": symbol, "symbolSize": 200 if symbol == "stroke" else 80}}
 

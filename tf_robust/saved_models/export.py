@@ -1,7 +1,7 @@
 """The classifier, and only it, as a SavedModel: reloadable without this package, differentiable, with its card.
 
     model = tf.saved_model.load("saved_model")
-    model.signatures["serving_default"](images=pictures)   # float32 [N, H, W, C] in [0, 1]
+    model.signatures["serving_default"](images=images)   # float32 [N, H, W, C] in [0, 1]
     model.signatures["serving_bytes"](encoded=strings)     # PNG or JPEG files of any size
 
 Both give `logits` [N, classes], `probabilities` [N, classes] and `embedding` [N, E].
@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_robust import models
 from tf_robust.data.fitting import Fit
 from tf_robust.ops import image_ops
-from tf_robust.utils.files import read_json, whole_folder, write_json
+from tf_robust.utils.files import read_json, atomic_folder, write_json
 
 OUTPUTS = ("logits", "probabilities", "embedding")
 
@@ -48,11 +48,11 @@ def export(classifier, path, card, fit=None):
     """Writes the SavedModel folder `path`, whole or not at all, with `card.json` and the weights for `models.start` inside.
 
     Args:
-        classifier: Keras model, [0, 1] pictures -> {"logits", "embedding"}. card: a dictionary for JSON.
+        classifier: Keras model, [0, 1] images -> {"logits", "embedding"}. card: a dictionary for JSON.
         fit: how encoded images are brought to the model's height and width, a `data.fitting.Fit`; None: they are stretched.
     """
     servable = Servable(classifier, fit)
-    with whole_folder(path) as temporary:
+    with atomic_folder(path) as temporary:
         tf.saved_model.save(servable, temporary, signatures={
             "serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
         models.write_weights(classifier, temporary)

@@ -21,13 +21,16 @@ from tf_robust.saved_models import signatures
 from tf_robust.saved_models.signatures import OUTPUTS, Signature, described, shape_text
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import read_json
+from tf_robust.utils.deprecation import moved_names
+
+__getattr__ = moved_names(__name__, {"Interface": "saved_models.loading.ModelInterface"})
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones become this before the logarithm
 SUM_TOLERANCE = 1e-3  # of what are taken for probabilities
 
 
 @dataclasses.dataclass(frozen=True)
-class Interface:
+class ModelInterface:
     """What a model takes and gives.
 
     Args:
@@ -35,7 +38,7 @@ class Interface:
             one number or one a channel: "mean=0.485,0.456,0.406 std=0.229,0.224,0.225".
         outputs: what the model gives; its output of that name is taken, else its only one.
         signature: which signature of a SavedModel to call.
-        input_size: side in pixels that pictures are resized to for the model (bilinear, antialiased); 0: as they are.
+        input_size: side in pixels that images are resized to for the model (bilinear, antialiased); 0: as they are.
     """
     input_range: str = "0,1"
     outputs: typing.Literal["logits", "probabilities"] = "logits"
@@ -47,10 +50,10 @@ class Interface:
         if self.outputs not in OUTPUTS:
             raise unknown("outputs", self.outputs, OUTPUTS)
         if self.input_size < 0:
-            raise ValueError(f"Expected input_size >= 0 (0: pictures as they are). Received: {self.input_size}")
+            raise ValueError(f"Expected input_size >= 0 (0: images as they are). Received: {self.input_size}")
 
     def affine(self):
-        """(scale, offset), tuples of 1 or C numbers: the model takes scale * picture + offset."""
+        """(scale, offset), tuples of 1 or C numbers: the model takes scale * image + offset."""
         normalization = re.fullmatch(r"\s*mean=(\S+)\s+std=(\S+)\s*", self.input_range)
         try:
             if normalization:
@@ -103,7 +106,7 @@ class Classifier:
         images = tf.convert_to_tensor(images)
         if not images.dtype.is_floating:
             raise ValueError(f"Expected images as float32 in [0, 1]. Received: {images.dtype.name}")
-        self.check_pictures(images.shape[1:])
+        self.check_images_match(images.shape[1:])
         found = self._call(**{self._argument: self._prepared(tf.cast(images, tf.float32))})
         scores = tf.cast(found[self._output], tf.float32)
         if self.interface.outputs == "logits":
@@ -116,18 +119,18 @@ class Classifier:
         values = images * self._scale + self._offset
         return tf.saturate_cast(tf.round(values), tf.uint8) if self._type == tf.uint8 else tf.cast(values, self._type)
 
-    def check_pictures(self, shape):
-        """Raises a ValueError that says what to do if pictures of `shape` [H, W, C] do not fit the model."""
+    def check_images_match(self, shape):
+        """Raises a ValueError that says what to do if images of `shape` [H, W, C] do not fit the model."""
         shape, expected = tf.TensorShape(shape), self.input_shape[1:]
         if expected.is_compatible_with(shape):
             return
-        advice = "Convert the pictures, or take other data."
+        advice = "Convert the images, or take other data."
         if shape.rank == 3 and not expected[2:].is_compatible_with(shape[2:]):
             advice = f"Channels are neither repeated nor averaged here. {advice}"
         elif shape.rank == 3 and expected[0] and expected[0] == expected[1]:
             advice = (f"Try: --image_size={expected[0]}, which loads the data at the model's size. (--input_size={expected[0]} resizes "
                       "in front of the model instead, after corruptions and attacks.)")
-        raise ValueError(f"Expected pictures [height, width, channels] {shape_text(expected)} for {self.path}. "
+        raise ValueError(f"Expected images [height, width, channels] {shape_text(expected)} for {self.path}. "
                          f"Received: {shape_text(shape)}. {advice}")
 
     def check(self, logits):
@@ -144,12 +147,12 @@ class Classifier:
         return ""
 
 
-def load_classifier(path, interface=Interface()):
+def load_classifier(path, interface=ModelInterface()):
     """Loads a model as a `Classifier`.
 
     Args:
         path: a SavedModel folder (of this package, `tf.saved_model.save`, Keras' `export`, tf.keras), a `.keras` file,
-            or the workdir of a run. interface: `Interface`.
+            or the workdir of a run. interface: `ModelInterface`.
 
     Raises:
         FileNotFoundError: no model there.
@@ -161,7 +164,7 @@ def load_classifier(path, interface=Interface()):
     if misfit:
         fitting = [f"--signature={name}" for name, signature in available.items() if not signature.misfit()]
         advice = f"\nPass {' or '.join(fitting)}." if fitting else ""
-        raise ValueError("Expected a signature that takes one batch of pictures [N, H, W, C], floats or uint8. "
+        raise ValueError("Expected a signature that takes one batch of images [N, H, W, C], floats or uint8. "
                          f"Received: {interface.signature!r} of {path} {misfit}. "
                          f"{signatures.listed(available)}{advice}")
     try:
@@ -179,18 +182,18 @@ def image_size_of(model):
     return () if None in size else size
 
 
-def classifier_of(model, interface=Interface()):
+def classifier_of(model, interface=ModelInterface()):
     """Wraps a model in memory as a `Classifier`, in inference mode.
 
     Args:
         model: a keras.Model, or a callable from a float32 batch [N, H, W, C] on the pixel scale `interface.input_range` to scores
             [N, classes]; either may return a dictionary with the entry `interface.outputs`.
-        interface: `Interface`; a model in memory has no signatures.
+        interface: `ModelInterface`; a model in memory has no signatures.
 
     Raises:
         ValueError: the model does not take one batch of images, or does not fit the interface.
     """
-    if interface.signature != Interface.signature:
+    if interface.signature != ModelInterface.signature:
         raise ValueError(f"Expected the path of a SavedModel with signature={interface.signature!r}. Received: a model in memory, "
                          f"which has none. Try: leave out signature")
     path = f"the model {getattr(model, 'name', None) or getattr(model, '__name__', None) or type(model).__name__!r}"
@@ -220,7 +223,7 @@ def _scaling(interface, dtype, channels):
 
 
 def _accepted(taken, size, numbers):
-    """[None, H, W, C] of pictures that become what the model takes, [N, H, W, C]. numbers: how many in mean and std."""
+    """[None, H, W, C] of images that become what the model takes, [N, H, W, C]. numbers: how many in mean and std."""
     height, width, channels = taken[1:]
     channels = channels or (numbers if numbers > 1 else None)
     if not size:

@@ -32,13 +32,13 @@ class Signature:
         return f"{described(self.inputs)} -> {described(self.outputs)}"
 
     def misfit(self):
-        """Why this does not take a batch of pictures [N, H, W, C]; empty if it does."""
+        """Why this does not take a batch of images [N, H, W, C]; empty if it does."""
         if len(self.inputs) != 1:
             return f"takes {len(self.inputs)} tensors, not one"
         (spec,) = self.inputs.values()
         shape = spec.shape
         if spec.dtype == tf.string:
-            return "takes strings (encoded pictures?), not pixels"
+            return "takes strings (encoded images?), not pixels"
         if not spec.dtype.is_floating and spec.dtype != tf.uint8:
             return f"takes {spec.dtype.name}, neither floats nor uint8"
         if shape.rank is None:
@@ -48,7 +48,7 @@ class Signature:
         if shape[1] in (1, 3) and shape[3] not in (1, 3):
             return "takes channels first (NCHW), which is not supported: transpose inside the model and export it again"
         if shape[0] is not None:
-            return f"takes exactly {shape[0]} pictures at a time: export it with a free batch size (None)"
+            return f"takes exactly {shape[0]} images at a time: export it with a free batch size (None)"
         return ""
 
     def output(self, kind):

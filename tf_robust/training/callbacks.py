@@ -10,7 +10,7 @@ from tensorboard.plugins.hparams import api as hp
 
 from tf_robust.utils.files import read_json, write_json
 
-_MAP_SIDE = 32  # pixels of a picture in the map of embeddings
+_MAP_SIDE = 32  # pixels of an image in the map of embeddings
 
 
 def _number(text):
@@ -44,9 +44,9 @@ class History(keras.callbacks.Callback):
 
 
 class TensorBoard(keras.callbacks.Callback):
-    """Scalars of every loss term and metric by epoch, an augmented batch as pictures, the flags as text.
+    """Scalars of every loss term and metric by epoch, an augmented batch as images, the flags as text.
 
-    Keras' own callback does not know the terms of a method by step, nor pictures and text.
+    Keras' own callback does not know the terms of a method by step, nor images and text.
 
     Args:
         folder: of the event files. batch: a `Batch` to show, or None. text: shown as it is, or "".
@@ -95,14 +95,14 @@ class TensorBoard(keras.callbacks.Callback):
                 tf.summary.scalar(f"measured/{row['measure']}", row["value"])
         self.writer.flush()
 
-    def show(self, name, picture_path):
+    def show(self, name, image_path):
         """Adds a PNG file."""
         with self.writer.as_default(step=int(self.model.optimizer.iterations.numpy())):
-            tf.summary.image(name, tf.io.decode_png(tf.io.read_file(picture_path), channels=3)[None])
+            tf.summary.image(name, tf.io.decode_png(tf.io.read_file(image_path), channels=3)[None])
         self.writer.flush()
 
     def map_embeddings(self, embeddings, labels, class_names, images):
-        """Lets TensorBoard's projector draw embeddings [N, E] as a map of small pictures, images [N, H, W, C] in [0, 1].
+        """Lets TensorBoard's projector draw embeddings [N, E] as a map of small images, images [N, H, W, C] in [0, 1].
 
         labels: int [N], places in class_names.
         """
@@ -116,11 +116,11 @@ class TensorBoard(keras.callbacks.Callback):
         sheet = tf.reshape(small, [side, side, _MAP_SIDE, _MAP_SIDE, images.shape[-1]])
         sheet = tf.reshape(tf.transpose(sheet, [0, 2, 1, 3, 4]), [side * _MAP_SIDE, side * _MAP_SIDE, images.shape[-1]])
         png = tf.io.encode_png(tf.image.convert_image_dtype(tf.clip_by_value(sheet, 0.0, 1.0), tf.uint8))
-        tf.io.write_file(os.path.join(folder, "pictures.png"), png)
+        tf.io.write_file(os.path.join(folder, "images.png"), png)
         config = projector.ProjectorConfig()
         entry = config.embeddings.add()
         entry.tensor_name, entry.tensor_path = "embedding", os.path.join("embeddings", "vectors.tsv")
         entry.metadata_path = os.path.join("embeddings", "classes.tsv")
-        entry.sprite.image_path = os.path.join("embeddings", "pictures.png")
+        entry.sprite.image_path = os.path.join("embeddings", "images.png")
         entry.sprite.single_image_dim.extend([_MAP_SIDE, _MAP_SIDE])
         projector.visualize_embeddings(self.folder, config)

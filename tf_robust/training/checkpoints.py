@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from tf_robust.utils.files import DAMAGED, whole_file
+from tf_robust.utils.files import DAMAGED, atomic_file
 
 KEPT = 2
 
@@ -27,7 +27,7 @@ def save(method, folder, step, seconds=0.0, write=True):
     arrays = {f"{i:05d}": v.numpy() for i, v in enumerate(_variables(method))}
     if not write:
         return
-    with whole_file(_path(folder, step), "wb") as file:
+    with atomic_file(_path(folder, step), "wb") as file:
         np.savez(file, step=np.int64(step), seconds=np.float64(seconds), **arrays)
     _remove_old(folder)
 

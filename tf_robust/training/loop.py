@@ -59,7 +59,7 @@ def fit(method, source, *, epochs, batch_size, checkpoint_folder=None, validatio
     """
     if epochs < 1 or steps_per_execution < 1:
         raise ValueError(f"Expected epochs and steps_per_execution >= 1. Received: {epochs}, {steps_per_execution}")
-    if method.in_one_go:
+    if method.closed_form:
         began = time.monotonic()
         method.solve(source)
         return TrainingResult(1, time.monotonic() - began)

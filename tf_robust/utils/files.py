@@ -26,7 +26,7 @@ def disk_is_full(error):
 
 
 @contextlib.contextmanager
-def whole_file(path, mode="w"):
+def atomic_file(path, mode="w"):
     """Opens a temporary file that takes the name `path` when the block ends without an error."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     temporary = f"{path}.writing-{os.getpid()}"
@@ -66,7 +66,7 @@ def _clear_left(path, but):
 
 
 @contextlib.contextmanager
-def whole_folder(path):
+def atomic_folder(path):
     """Gives the name of a temporary folder that takes the place of `path` when the block ends without an error."""
     temporary, old = f"{path}.writing-{os.getpid()}", f"{path}.old-{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
@@ -98,7 +98,7 @@ def clear_unfinished(*folders):
 
 
 def write_json(path, value):
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         json.dump(value, file, indent=1)
         file.write("\n")
 

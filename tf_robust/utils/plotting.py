@@ -1,10 +1,10 @@
 """Writing matplotlib figures."""
 
-from tf_robust.utils.files import whole_file
+from tf_robust.utils.files import atomic_file
 
 
 def save(figure, path):
     """Writes a figure as a PNG file, atomically, and returns the path."""
-    with whole_file(path, "wb") as file:
+    with atomic_file(path, "wb") as file:
         figure.savefig(file, format="png", dpi=120, bbox_inches="tight", facecolor="white")
     return path

@@ -9,7 +9,7 @@ from tf_robust.utils.locks import Unavailable, fcntl
 _WRITING = "writing"  # what a process takes while it writes
 
 
-class Claims:
+class SetLocks:
     """Names taken by processes, a byte of a lock file each: the system frees them when a process ends, however it ends.
 
     Args:

@@ -5,8 +5,8 @@ import tensorflow as tf
 from tf_robust import losses
 
 
-class Goal:
-    """What is wanted for N pictures. Every loss is per picture, [N], and an attack raises it.
+class Criterion:
+    """What is wanted for N images. Every loss is per image, [N], and an attack raises it.
 
     Args:
         classes: int [N]: the true labels, or with `targeted` the classes that are wanted instead.
@@ -17,8 +17,8 @@ class Goal:
         self.classes, self.targeted = classes, targeted
 
     def at(self, places):
-        """The goal of the pictures at int [M] places."""
-        return Goal(tf.gather(self.classes, places), self.targeted)
+        """The goal of the images at int [M] places."""
+        return Criterion(tf.gather(self.classes, places), self.targeted)
 
     def reached(self, logits):
         """bool [N]: whether the largest logit is as wanted. Of equal logits the first counts, as in accuracies."""
@@ -34,11 +34,11 @@ class Goal:
         own = tf.one_hot(self.classes, tf.shape(logits)[1], on_value=True, off_value=False)
         order = tf.argsort(tf.where(own, logits.dtype.min, logits), axis=1, direction="DESCENDING", stable=True)
         rivals = tf.cast(order[:, tf.minimum(rank, tf.shape(logits)[1] - 2)], self.classes.dtype)
-        return Goal(rivals, targeted=True)
+        return Criterion(rivals, targeted=True)
 
     def class_of(self, logits):
         """The goal that wants the class of the largest logit, as it is."""
-        return Goal(tf.argmax(logits, axis=1, output_type=self.classes.dtype), targeted=True)
+        return Criterion(tf.argmax(logits, axis=1, output_type=self.classes.dtype), targeted=True)
 
     def cross_entropy(self, logits):
         """Of the label; with a target, minus that of the target. In nats."""

@@ -1,0 +1,123 @@
+"""A measured number and its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import scipy.stats
+
+from tf_robust import metrics
+
+LABEL_FRACTION = "label_fraction_"
+CLEAN = ("clean", "bal")
+_FLIP_RATES = ("mfr", "mfr_without_noise", "rate")
+# parts of names of which less is better: distances of what goes wrong, not accuracies
+_LOWER_IS_BETTER = ("flips/", "calibration", "corruptions/mce", "corruptions/relative_mce", "checks/failed", "boundary/",
+                    "utility/corner_uninformative")
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """One measure of a model: `corruptions/fog/3` has family "corruptions", name "fog" and severity 3.
+
+    Attributes:
+        family: what was measured: clean, bal, un, nun, corruptions, flips, robust, fgsm, checks, distance, calibration, ...
+        name: the member of the family: a corruption, a mean over several, an attack's norm and radius, ...; may be empty.
+        severity: 1 to 5 for one severity of a corruption, else None.
+        value: a fraction, but for boundaries, utilities and distances.
+        count: number of images it was taken on.
+        low: lower end of the 95 % interval over images (Wilson's for an accuracy, normal for a mean of accuracies over sets of the
+            same images); None where there is none.
+        high: upper end.
+        label_fraction: fraction of the labels that the model was trained with, as text; empty for all of them.
+    """
+    family: str
+    name: str = ""
+    severity: int | None = None
+    value: float | None = None
+    count: int = 0
+    low: float | None = None
+    high: float | None = None
+    label_fraction: str = ""
+
+    def __str__(self) -> str:
+        parts = (LABEL_FRACTION + self.label_fraction if self.label_fraction else "", self.family, self.name,
+                 "" if self.severity is None else str(self.severity))
+        return "/".join(part for part in parts if part)
+
+    @property
+    def measure(self) -> str:
+        """The whole name, as in `evaluation.json`: `corruptions/fog/3`."""
+        return str(self)
+
+    def with_value(self, value: float, count: int, low: float | None = None, high: float | None = None) -> Measure:
+        """Returns the measure of this name with a value."""
+        return dataclasses.replace(self, value=value, count=count, low=low, high=high)
+
+    def with_accuracy(self, correct: int, count: int) -> Measure:
+        """Returns the measure of this name with the value `correct / count` and Wilson's interval."""
+        interval = scipy.stats.binomtest(correct, count).proportion_ci(method="wilson")
+        return self.with_value(correct / count, count, interval.low, interval.high)
+
+    def to_json(self) -> dict:
+        """Returns the measure as a row of `evaluation.json`."""
+        return {"measure": str(self), "value": self.value, "count": self.count, "low": self.low, "high": self.high}
+
+    @property
+    def plain(self) -> Measure:
+        """The same name for a model that was trained with all labels."""
+        return dataclasses.replace(self, label_fraction="")
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it is the accuracy on the clean test set."""
+        return self.family in CLEAN and not self.name
+
+    @property
+    def is_flip_rate(self) -> bool:
+        """Whether it is a flip probability divided by AlexNet's."""
+        return self.family == "flips" and self.name.split("/")[0] in _FLIP_RATES
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it is of one corruption, one perturbation or one check of the attacks, not a mean or count over them."""
+        if self.family == "checks":
+            return self.name != "failed"
+        if self.family == "flips" and self.name.startswith("rate/"):
+            return True
+        return self.family in ("corruptions", "flips") and self.name in _members()
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether a smaller value is the better one."""
+        return any(part in str(self) for part in _LOWER_IS_BETTER)
+
+    @property
+    def card_family(self) -> str:
+        """The part of the evaluation card that it depends on beside `data`."""
+        if self.is_flip_rate:
+            return "flip_rates"
+        if self.family == "robust" and self.name.startswith("pgd/"):
+            return "robust_pgd"
+        return {"un": "noise", "nun": "noise", "aurra": "calibration"}.get(self.family, self.family)
+
+
+@functools.cache
+def parse_measure(text: str) -> Measure:
+    """Returns the name `corruptions/fog/3` as a `Measure` without a value."""
+    fraction = ""
+    if text.startswith(LABEL_FRACTION):
+        first, _, text = text.partition("/")
+        fraction = first.removeprefix(LABEL_FRACTION)
+    family, _, name = text.partition("/")
+    severity = None
+    if family == "corruptions" and name.rpartition("/")[2].isdecimal():
+        name, _, last = name.rpartition("/")
+        severity = int(last)
+    return Measure(family, name, severity, label_fraction=fraction)
+
+
+@functools.cache
+def _members() -> frozenset[str]:
+    return frozenset((*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, *metrics.CIFAR_PERTURBATIONS))

@@ -1,0 +1,135 @@
+"""Records of sets -> measures, with 95 % intervals over images."""
+
+import importlib.resources
+import json
+
+import numpy as np
+import scipy.stats
+
+from tf_robust import metrics
+from tf_robust.evaluation import adversarial, utility
+from tf_robust.evaluation.config import EvalConfig
+from tf_robust.evaluation.measure import Measure, parse_measure
+from tf_robust.evaluation.scoring import correctness
+from tf_robust.utils.files import read_json
+
+_CALIBRATION = {"calibration/rms": "rms_calibration_error", "calibration/ece": "expected_calibration_error",
+                "calibration/brier": "brier_score", "calibration/nll": "negative_log_likelihood", "aurra": "aurra"}
+
+
+def read_evaluation(path: str) -> dict:
+    """Returns the content of an `evaluation.json`.
+
+    Raises:
+        ValueError: it does not follow evaluation.schema.json.
+    """
+    return read_json(path, json.loads(importlib.resources.files(__package__).joinpath("evaluation.schema.json").read_text("utf-8")))
+
+
+def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = False) -> list[Measure]:
+    """Returns the measures that an `EvalConfig` asks for.
+
+    Args:
+        records: as `scoring.records` returns them.
+        eval_config: names the evaluations and the ten perturbation sequences.
+        imagenet: the corrupted images are ImageNet's with ImageNet-C's constants: AlexNet's errors and flip probabilities normalize
+            them (`corruptions/mce`, `flips/mfr`, `flips/rate/NAME`).
+    """
+    by_kind: dict[str, list[tuple[Measure, dict]]] = {}
+    for record in records:
+        by_kind.setdefault(record["kind"], []).append((parse_measure(record["set"]), record))
+    accuracies = by_kind.get("accuracy", [])
+    corrupted = [(name, record) for name, record in accuracies if name.family == "corruptions"]
+    clean = next((record for name, record in accuracies if name.is_clean), None)
+    measures = _accuracy_measures(accuracies, clean, eval_config.evaluations) + _corruption_measures(corrupted, imagenet, clean)
+    measures += _flip_measures(by_kind.get("flips", []), eval_config.sequences, imagenet)
+    measures += [Measure("boundary", name, value=record[name], count=record["count"]) for _, record in by_kind.get("boundary", [])
+                 for name in ("length", "gradient") if record[name] is not None]
+    measures += [Measure("utility", name, value=value, count=record["count"]) for _, record in by_kind.get("utility", [])
+                 for name, value in utility.ratios(record).items()]
+    return measures + _distance_measures(by_kind.get("distances", [])) + _check_measures(by_kind.get("checks", []))
+
+
+def _accuracy_measures(accuracies, clean, evaluations):
+    """Accuracies on whole sets, and what else the clean set gives."""
+    measures = [name.with_accuracy(record["correct"], record["count"]) for name, record in accuracies
+                if name.family != "corruptions" and ("clean" in evaluations or not name.is_clean)]
+    if "clean" in evaluations and "per_class" in clean:
+        measures.append(Measure("clean", "per_class", value=clean["per_class"], count=clean["count"]))
+    if "calibration" in evaluations:
+        measures += [parse_measure(name).with_value(clean[field], clean["count"]) for name, field in _CALIBRATION.items()]
+    return measures
+
+
+def _corruption_measures(corrupted, imagenet, clean):
+    """`corruptions/mean15` and other means, one measure per corruption, one per corruption and severity."""
+    if not corrupted:
+        return []
+    by_name: dict[str, dict[int, dict]] = {}
+    for name, record in corrupted:
+        by_name.setdefault(name.name, {})[name.severity] = record
+    complete = {name: [records[severity] for severity in sorted(records)] for name, records in by_name.items() if len(records) == 5}
+    count = corrupted[0][1]["count"]
+    members = {**metrics.MEANS, **{name: (name,) for name in complete}}
+    measures = [_mean(Measure("corruptions", mean), [record for name in members[mean] for record in complete[name]])
+                for mean in members if set(members[mean]) <= complete.keys()]
+    if set(metrics.BENCHMARK) <= complete.keys():
+        errors = {name: [1 - r["correct"] / r["count"] for r in complete[name]] for name in metrics.BENCHMARK}
+        calibration = [r["rms_calibration_error"] for name in metrics.BENCHMARK for r in complete[name]]
+        measures.append(Measure("corruptions", "calibration_rms", value=float(np.mean(calibration)), count=count))
+        if imagenet:
+            measures.append(Measure("corruptions", "mce", value=metrics.mean_corruption_error(errors) / 100, count=count))
+        if imagenet and clean:
+            relative = metrics.relative_mean_corruption_error(errors, 1 - clean["correct"] / clean["count"])
+            measures.append(Measure("corruptions", "relative_mce", value=relative / 100, count=count))
+    return measures + [name.with_accuracy(record["correct"], record["count"]) for name, record in corrupted]
+
+
+def _mean(name, records):
+    """The mean of accuracies over sets of the same images; its interval is over images, which the sets share."""
+    fractions = np.mean([correctness(record) for record in records], axis=0)
+    half = scipy.stats.norm.ppf(0.975) * fractions.std(ddof=1) / np.sqrt(len(fractions)) if len(fractions) > 1 else np.inf
+    value = float(fractions.mean())
+    return name.with_value(value, len(fractions), max(0.0, value - half), min(1.0, value + half))
+
+
+def _flip_measures(sequences_and_records, sequences, imagenet):
+    """`flips/mean` and other means, one measure per perturbation."""
+    if not sequences_and_records:
+        return []
+    probabilities = {name.name: record["flip_probability"] for name, record in sequences_and_records}
+    count = sequences_and_records[0][1]["count"]
+
+    def measure(name, value):
+        return Measure("flips", name, value=value, count=count)
+    ten = metrics.CIFAR_PERTURBATIONS if sequences == "cifar_p" else metrics.PERTURBATIONS
+    measures = []
+    if set(ten) <= probabilities.keys():
+        without_noise = [probabilities[name] for name in ten if "noise" not in name]
+        measures = [measure("mean", metrics.mean_flip_probability({name: probabilities[name] for name in ten}, ten)),
+                    measure("mean_without_noise", float(np.mean(without_noise)))]
+        if imagenet and sequences != "cifar_p":
+            rate = metrics.mean_flip_rate({name: probabilities[name] for name in ten})
+            measures += [measure("mfr", rate["mean"] / 100), measure("mfr_without_noise", rate["mean_without_noise"] / 100)]
+            measures += [measure(f"rate/{name}", percent / 100) for name, percent in rate["rates"].items()]
+    return measures + [measure(name, value) for name, value in probabilities.items()]
+
+
+def _distance_measures(distances):
+    """Median sizes of the smallest perturbations, where at least half of the images have one."""
+    measures = []
+    for name, record in distances:
+        median, low, high, count = adversarial.medians(record)
+        if np.isfinite(median):
+            measures.append(name.with_value(median, count, low, high if np.isfinite(high) else None))
+    return measures
+
+
+def _check_measures(checks):
+    """The accuracies of the attacks' checks, and how many checks failed."""
+    measures = [Measure("checks", f"{name.name}/{attack}", value=value, count=record["count"])
+                for name, record in checks for attack, value in record["accuracies"].items()]
+    if checks:
+        failed = sum(len(record["failed"]) for _, record in checks)
+        measures.append(Measure("checks", "failed", value=failed, count=checks[0][1]["count"]))
+    return measures
