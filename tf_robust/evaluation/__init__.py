@@ -4,6 +4,8 @@
 they depend on.
 """
 
+import dataclasses
+
 from tf_robust.evaluation import adversarial, boundary, utility
 from tf_robust.evaluation.card import card_of, dependencies, difference, image_sizes
 from tf_robust.evaluation.config import EVALUATIONS, USUAL, EvalConfig
@@ -18,21 +20,41 @@ from tf_robust.utils.deprecation import moved_names
 __getattr__ = moved_names(__name__, {"Measuring": "evaluation.EvalConfig", "first_pictures": "evaluation.first_images"})
 
 
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What a model was measured on, the record of each set, and the measures that are computed from the records."""
+    sets: list[EvaluationSet]
+    records: list[dict]
+    measures: list[Measure]
+
+
 def evaluate(predict, source, training_source, eval_config=EvalConfig(), log=print, data_dir=None):
     """Measures a model: a list of `Measure`.
 
     Args:
         predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C] (any scores: the largest wins).
-        source: a `data` source to measure on. training_source: gives NUN its deviation per location.
-        eval_config: a `EvalConfig`: what and how. log: called with a line after each set.
+        source: a `data` source to measure on.
+        training_source: gives NUN its standard deviation per location; None where no noise is asked for.
+        eval_config: what is measured, and how.
+        log: called with a line after each set.
         data_dir: folder of a corrupted TFDS data set; None for TFDS' default.
 
     Raises:
         ValueError: as `records`.
     """
+    return evaluate_records(predict, source, training_source, eval_config, log=log, data_dir=data_dir).measures
+
+
+def evaluate_records(predict, source, training_source, eval_config, *, log=print, data_dir=None, path=None, depends=None):
+    """Measures a model, as `evaluate`, and returns the `Evaluation` with the records.
+
+    Args:
+        path: file of the records; those that are there already are not computed again. None: records are not written.
+        depends: name of a set -> what its record depends on, for JSON.
+    """
     sets = evaluation_sets(source, training_source, eval_config, data_dir)
-    found = records(masked(predict, source.class_mask), sets, log=log)
-    return measures_of(found, eval_config, imagenet=is_imagenet(source, eval_config))
+    found = records(masked(predict, source.class_mask), sets, path=path, depends=depends, log=log)
+    return Evaluation(sets, found, measures_of(found, eval_config, imagenet=is_imagenet(source, eval_config)))
 
 
 def is_imagenet(source, eval_config):

@@ -209,21 +209,20 @@ class Run:
         imagenet = evaluation.is_imagenet(source, self.eval_config)
         card = {**evaluation.card_of(source, self.eval_config, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}
         model, told = digest_of_folder(predict.path, but=("card.json",)), dataclasses.asdict(interface)
-        masked = evaluation.masked(checked_once(predict), source.class_mask)
-        sets = evaluation.evaluation_sets(source, training_source, self.eval_config, s.data_dir or None)
         with source.reading():
-            records = evaluation.records(
-                masked, sets, path=os.path.join(folder, "measured.jsonl"),
-                depends=lambda name: evaluation.dependencies(model, told, card, name),
+            result = evaluation.evaluate_records(
+                checked_once(predict), source, training_source, self.eval_config, data_dir=s.data_dir or None,
+                path=os.path.join(folder, "measured.jsonl"), depends=lambda name: evaluation.dependencies(model, told, card, name),
                 log=lambda line: print(line, flush=True))
+        masked = evaluation.masked(checked_once(predict), source.class_mask)
         sheets = os.path.join(folder, "figures")
         if "clean" in self.eval_config.evaluations and "boundary" not in self.eval_config.evaluations:
             figures.maps(sheets, masked, source)
         if "corruptions" in self.eval_config.evaluations:
-            figures.worst(sheets, masked, source, sets, records)
+            figures.worst(sheets, masked, source, result.sets, result.records)
         if "adversarial" in self.eval_config.evaluations:
             figures.attacked(sheets, predict, source)
-        measures = evaluation.measures_of(records, self.eval_config, imagenet)
+        measures = result.measures
         if s.label_fraction != 1:
             measures = [dataclasses.replace(measure, label_fraction=f"{s.label_fraction:g}") for measure in measures]
         return {"row": self.shown_as, "seed": self.seed, "method": s.method, "data": s.data, "model": s.model,
