@@ -49,7 +49,7 @@ def test_windows_have_the_shares_and_aspects_of_the_paper(min_crop_area):
     assert scipy.stats.kstest(corners[room > 50, 0] / room[room > 50], "uniform").pvalue > 0.01
 
 
-def jittered_by_hand(image, order, amounts):
+def jitter_by_definition(image, order, amounts):
     """One image [H, W, 3] by colorsys, pixel by pixel."""
     image = image.astype(np.float64)
     for which in order:
@@ -69,9 +69,9 @@ def test_colors_are_jittered_in_each_images_own_order():
     random, orders = np.random.RandomState(0), np.array(list(itertools.permutations(range(4))))
     images = random.rand(len(orders), 5, 6, 3).astype(np.float32)
     amounts = np.concatenate([random.uniform(0.2, 1.8, (len(orders), 3)), random.uniform(-0.5, 0.5, (len(orders), 1))], axis=1)
-    found = color.jittered(tf.constant(images), tf.constant(orders, tf.int32), tf.constant(amounts, tf.float32))
-    for image, order, told, jittered in zip(images, orders, amounts, found.numpy()):
-        np.testing.assert_allclose(jittered, jittered_by_hand(image, order, told), atol=2e-5)
+    found = color.jitter(tf.constant(images), tf.constant(orders, tf.int32), tf.constant(amounts, tf.float32))
+    for image, order, told, result in zip(images, orders, amounts, found.numpy()):
+        np.testing.assert_allclose(result, jitter_by_definition(image, order, told), atol=2e-5)
 
 
 def test_one_channel_has_brightness_and_contrast_only():
@@ -79,7 +79,7 @@ def test_one_channel_has_brightness_and_contrast_only():
     order, amounts = tf.constant([[2, 3, 0, 1]] * 3), tf.constant([[0.5, 1.5, 0.0, 0.3]] * 3)
     bright = images * 0.5
     expected = (bright.mean((1, 2, 3), keepdims=True) + 1.5 * (bright - bright.mean((1, 2, 3), keepdims=True))).clip(0, 1)
-    np.testing.assert_allclose(color.jittered(tf.constant(images), order, amounts), expected, atol=1e-6)
+    np.testing.assert_allclose(color.jitter(tf.constant(images), order, amounts), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("family, share, strength", [(contrastive_views.simclr, 0.8, 0.8), (contrastive_views.moco_v1, 1.0, 0.4),

@@ -24,12 +24,12 @@ def test_saturate_equals_colorsys(images, change):
     np.testing.assert_allclose(color.saturate(images, *change), expected, atol=2e-6)
 
 
-def test_gray_turns_red_when_saturation_is_added():
+def test_adding_saturation_turns_gray_red():
     gray = np.full([1, 1, 1, 3], 0.5, np.float32)
     np.testing.assert_allclose(color.saturate(gray, 2.0, 0.2)[0, 0, 0], [0.5, 0.4, 0.4])
 
 
-def test_nearly_gray_and_nearly_black_stay_finite_and_in_range():
+def test_near_gray_and_near_black_stay_finite_and_in_range():
     tiny = np.array([0, 1e-45, 1e-38, 1e-20, 1e-7], np.float32)
     offsets = np.stack(np.meshgrid(tiny, tiny, tiny), axis=-1).reshape(-1, 3)
     pixels = np.concatenate([offsets, offsets + np.float32(0.5)])
@@ -43,6 +43,6 @@ def test_one_channel_keeps_its_values():
     np.testing.assert_array_equal(color.luma(tf.constant(RANDOM[..., :1])), RANDOM[..., :1])
 
 
-def test_luma_weighs_the_channels():
+def test_luma_is_rec_601():
     expected = 0.299 * RANDOM[..., :1] + 0.587 * RANDOM[..., 1:2] + 0.114 * RANDOM[..., 2:]
     np.testing.assert_allclose(color.luma(tf.constant(RANDOM)), expected, rtol=1e-6)

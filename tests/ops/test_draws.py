@@ -1,4 +1,4 @@
-"""Numbers that belong to an image, whatever batch it comes in, and are as random as they should be."""
+"""Random numbers of an image do not depend on its batch and follow their distributions."""
 
 import numpy as np
 import pytest
@@ -17,23 +17,23 @@ def all_kinds(seed, indices, shape, *purpose):
 
 @SHAPES
 def test_a_row_depends_on_its_index_alone(shape):
-    together = [kind.numpy() for kind in all_kinds(1, np.arange(5, 15), shape)]
+    all_rows = [kind.numpy() for kind in all_kinds(1, np.arange(5, 15), shape)]
     for indices in ([9], [14, 5, 9], [7, 8, 9]):
-        for whole, part in zip(together, all_kinds(1, indices, shape)):
-            np.testing.assert_array_equal(part, whole[np.array(indices) - 5])
+        for expected, part in zip(all_rows, all_kinds(1, indices, shape)):
+            np.testing.assert_array_equal(part, expected[np.array(indices) - 5])
     graph = tf.function(lambda i: all_kinds(1, i, shape))
-    for whole, part in zip(together, graph(tf.range(5, 15))):
-        np.testing.assert_array_equal(part, whole)
-    assert all(kind.shape == (10, *shape) for kind in together)
+    for expected, part in zip(all_rows, graph(tf.range(5, 15))):
+        np.testing.assert_array_equal(part, expected)
+    assert all(kind.shape == (10, *shape) for kind in all_rows)
 
 
 def test_streams_differ_by_seed_purpose_call_and_index():
     draws = Draws(1, [0, 1], "fog", 3)
-    found = [*draws.uniform([50]).numpy(), *draws.uniform([50]).numpy()]
-    found += [Draws(seed, [0], *purpose).uniform([50]).numpy()[0] for seed, purpose in ((2, ("fog", 3)), (1, ("fog", 4)), (1, ()))]
-    for i, one in enumerate(found):
-        assert all(abs(np.corrcoef(one, other)[0, 1]) < 0.6 for other in found[:i])
-    np.testing.assert_array_equal(found[0], Draws(1, [0], "fog", 3).uniform([50])[0])
+    streams = [*draws.uniform([50]).numpy(), *draws.uniform([50]).numpy()]
+    streams += [Draws(seed, [0], *purpose).uniform([50]).numpy()[0] for seed, purpose in ((2, ("fog", 3)), (1, ("fog", 4)), (1, ()))]
+    for i, stream in enumerate(streams):
+        assert all(abs(np.corrcoef(stream, other)[0, 1]) < 0.6 for other in streams[:i])
+    np.testing.assert_array_equal(streams[0], Draws(1, [0], "fog", 3).uniform([50])[0])
 
 
 def test_distributions():
@@ -43,7 +43,7 @@ def test_distributions():
     counts = np.bincount(integers + 2)
     assert len(counts) == 5 and scipy.stats.chisquare(counts).pvalue > 1e-3
     np.testing.assert_allclose([normal.mean(), normal.var(), scipy.stats.kurtosis(normal)], [0, 1, 0], atol=0.03)
-    for values in (uniform, normal):  # neighbours, also the two halves of one draw of 32 bits
+    for values in (uniform, normal):  # neighbors, also the two halves of one 32-bit draw
         assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 0.015
         assert abs(np.corrcoef(values[::2], values[1::2])[0, 1]) < 0.02
 
@@ -57,14 +57,14 @@ def test_no_images():
     assert Draws(0, np.zeros([0], np.int64)).normal((4, 4)).shape == (0, 4, 4)
 
 
-def test_some_normal_numbers_are_spared():
-    values = Draws(1, np.arange(20)).normal((2000,), spared=0.65).numpy().ravel()
+def test_zero_fraction_of_normal_numbers():
+    values = Draws(1, np.arange(20)).normal((2000,), zero_fraction=0.65).numpy().ravel()
     assert np.mean(values == 0) == pytest.approx(0.65, abs=0.01)
     assert scipy.stats.kstest(values[values != 0], "norm").pvalue > 1e-3
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 2.5])
-def test_gamma_and_beta_numbers_are_of_their_distributions(alpha):
+def test_gamma_and_beta_distributions(alpha):
     gamma = Draws(1, np.arange(20)).gamma(alpha, (1000,)).numpy().ravel()
     beta, skewed = (Draws(1, np.arange(20)).beta(alpha, other, (1000,)).numpy().ravel() for other in (alpha, 5.0))
     assert scipy.stats.kstest(gamma, "gamma", (alpha,)).pvalue > 1e-3 and gamma.min() > 0
@@ -72,13 +72,13 @@ def test_gamma_and_beta_numbers_are_of_their_distributions(alpha):
     assert scipy.stats.kstest(skewed, "beta", (alpha, 5.0)).pvalue > 1e-3
 
 
-def test_a_seed_of_two_numbers_is_another_stream():
+def test_a_pair_as_seed_gives_its_own_stream():
     one, other = (Draws(np.array(seed), np.arange(3)).uniform((50,)).numpy() for seed in ([1, 2], [1, 3]))
     assert not np.isclose(one, other).any()
     np.testing.assert_array_equal(one, Draws(np.array([1, 2]), np.arange(3)).uniform((50,)))
 
 
-def test_a_number_stands_for_the_first_so_many_images():
+def test_a_count_stands_for_indices_from_zero():
     for shape in ((), (3,), (5, 7)):
         np.testing.assert_array_equal(Draws(2, tf.constant(6), "x").uniform(shape), Draws(2, np.arange(6), "x").uniform(shape))
     assert Draws(2, 0).normal((4,)).shape == (0, 4)

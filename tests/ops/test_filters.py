@@ -32,7 +32,7 @@ def test_gaussian_blur_equals_scipy(shape, sigma, mode):
 
 
 @pytest.mark.parametrize("truncate", [3, 6.0, 7])
-def test_gaussian_blur_ends_where_it_is_told(truncate):
+def test_gaussian_blur_is_truncated(truncate):
     images = sample_images((40, 30, 1))
     for sigma in (0.9, np.full(2, 0.9)):
         ours = filters.gaussian_blur(images, sigma, truncate=truncate)
@@ -41,29 +41,29 @@ def test_gaussian_blur_ends_where_it_is_told(truncate):
 
 @shapes
 @pytest.mark.parametrize("mode", ["nearest", "reflect"])
-def test_gaussian_blur_with_a_deviation_for_each_image(shape, mode):
+def test_gaussian_blur_with_a_sigma_for_each_image(shape, mode):
     sigmas = np.array([0.0, 0.05, 0.4, 1.7, 5.0], np.float32)
     images = sample_images(shape, 5)
     expected = [image if sigma == 0 else scipy_gaussian(image[None], sigma, mode=mode)[0]
                 for image, sigma in zip(images, sigmas)]
-    for given in (sigmas, list(sigmas), tf.constant(sigmas)):
-        assert_near(filters.gaussian_blur(images, given, mode=mode), expected)
+    for argument in (sigmas, list(sigmas), tf.constant(sigmas)):
+        assert_near(filters.gaussian_blur(images, argument, mode=mode), expected)
     assert_near(filters.gaussian_blur(images, tf.constant(1.7), mode=mode), scipy_gaussian(images, 1.7, mode=mode))
 
 
-def test_gaussian_blur_of_deviation_0_is_the_image():
+def test_gaussian_blur_of_sigma_0_is_the_image():
     images = sample_images((6, 5, 3))
     for sigma in (0, 0.0, 0.1, [0.0, 0.1]):  # 0.1: a radius of 0
         np.testing.assert_array_equal(filters.gaussian_blur(images, sigma), images)
 
 
-def test_gaussian_blur_refuses_other_borders():
+def test_gaussian_blur_rejects_an_unknown_mode():
     with pytest.raises(ValueError, match="Expected mode 'nearest' or 'reflect'. Received: 'mirror'"):
         filters.gaussian_blur(sample_images((6, 5, 3)), 1.0, mode="mirror")
 
 
 @shapes
-def test_separable_multiplies_both_sides(shape):
+def test_separable_multiplies_rows_and_columns(shape):
     rows, columns = (RANDOM.randn(side, side) * (abs(np.subtract.outer(range(side), range(side)) - 2) < 5)
                      for side in shape[:2])
     rows[3:4] = 0
@@ -79,8 +79,8 @@ def test_correlate_equals_scipy(shape, sides):
     assert_near(filters.correlate(images, kernel), expected, 3e-5)
 
 
-def each_pixel_by_itself(image, radius, sigma, angle):
-    """Motion blur by its definition: ImageMagick's kernel of 2 ceil(radius) + 1 taps, coordinates clamped."""
+def motion_blur_by_definition(image, radius, sigma, angle):
+    """Motion blur, pixel by pixel: ImageMagick's kernel of 2 ceil(radius) + 1 taps, coordinates clamped."""
     height, width, _ = image.shape
     count = 2 * int(np.ceil(radius)) + 1
     x, y = count * np.sin(np.deg2rad(angle)), count * np.cos(np.deg2rad(angle))
@@ -97,14 +97,14 @@ def each_pixel_by_itself(image, radius, sigma, angle):
 
 @pytest.mark.parametrize("shape", [(13, 20, 3), (9, 7, 1)], ids=str)
 @pytest.mark.parametrize("radius, sigma", [(6, 1), (4.5, 2.5), (15, 8), (0, 1)])
-def test_motion_blur_equals_each_pixel_by_itself(shape, radius, sigma):
+def test_motion_blur_equals_its_definition(shape, radius, sigma):
     angles = np.array([0, 17.3, 45, 80.1, 90, 133, 180, 200.5, -12.25, -45, -90, -100.7, -133, 271], np.float32)
     images = sample_images(shape, len(angles))
-    expected = [each_pixel_by_itself(image, radius, sigma, angle) for image, angle in zip(images, angles)]
+    expected = [motion_blur_by_definition(image, radius, sigma, angle) for image, angle in zip(images, angles)]
     assert_near(filters.motion_blur(images, radius, sigma, angles), expected, 5e-5)
 
 
-def test_motion_blur_looks_to_the_right_at_0_degrees_and_down_at_90():
+def test_motion_blur_reads_to_the_right_at_0_degrees_and_down_at_90():
     point = np.zeros([4, 9, 11, 1], np.float32)
     point[:, 4, 5] = 1
     blurred = np.array(filters.motion_blur(point, 1, 2.0, tf.constant([0.0, 90.0, 180.0, -90.0])))[..., 0]
@@ -115,7 +115,7 @@ def test_motion_blur_looks_to_the_right_at_0_degrees_and_down_at_90():
 
 
 @pytest.mark.parametrize("radius, sigma, taps", [(6, 2, 9), (6, 1, 5), (15, 8, 31), (20, 15, 41)])
-def test_only_taps_that_weigh_nothing_are_left_out(radius, sigma, taps):
+def test_motion_blur_omits_negligible_taps_only(radius, sigma, taps):
     weights = np.exp(-np.arange(2 * radius + 1)**2 / (2 * sigma**2))
     ours = filters.half_gaussian(radius, sigma)
     assert len(ours) == taps and weights[taps:].sum() < 2e-5 * weights.sum()
@@ -134,12 +134,12 @@ FILTERS = {
 
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("shape", [(32, 32, 3), (45, 40, 1), (100, 70, 3)], ids=str)
-def test_a_image_is_filtered_alike_alone_and_in_a_batch(name, shape):
+def test_an_image_is_filtered_alike_alone_and_in_a_batch(name, shape):
     images, indices = tf.constant(sample_images(shape, 21)), tf.range(21)
-    together = FILTERS[name](images, indices)
+    expected = FILTERS[name](images, indices)
     specs = [tf.TensorSpec([None, *shape]), tf.TensorSpec([None], tf.int32)]
     traced = tf.function(FILTERS[name], input_signature=specs)
     assert traced.get_concrete_function().structured_outputs.shape[1:] == shape
-    for begin, end in ((0, 1), (20, 21), (0, 21), (3, 12)):
-        np.testing.assert_array_equal(FILTERS[name](images[begin:end], indices[begin:end]), together[begin:end])
-        np.testing.assert_array_equal(traced(images[begin:end], indices[begin:end]), together[begin:end])
+    for start, end in ((0, 1), (20, 21), (0, 21), (3, 12)):
+        np.testing.assert_array_equal(FILTERS[name](images[start:end], indices[start:end]), expected[start:end])
+        np.testing.assert_array_equal(traced(images[start:end], indices[start:end]), expected[start:end])

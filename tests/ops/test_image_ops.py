@@ -5,11 +5,11 @@ import tensorflow as tf
 from tf_robust.ops import image_ops
 
 
-def test_uint8_becomes_a_share_of_255():
+def test_uint8_is_scaled_to_0_1():
     np.testing.assert_allclose(image_ops.to_float(np.array([0, 51, 255], np.uint8)), [0.0, 0.2, 1.0])
 
 
-def test_crop_at_cuts_each_image_at_its_own_place():
+def test_crop_at_cuts_each_image_at_its_own_corner():
     images = np.random.RandomState(0).rand(3, 7, 6, 2)
     tops, lefts = np.array([0, 3, 2]), np.array([2, 0, 1])
     expected = [image[top:top + 4, left:left + 3] for image, top, left in zip(images, tops, lefts)]
@@ -20,10 +20,10 @@ def test_crop_at_cuts_each_image_at_its_own_place():
 def windows():
     """Height, width, whether mirrored, top and left of 300 random crops of a 30x40 image."""
     rows, columns = np.meshgrid(np.arange(30.0), np.arange(40.0), indexing="ij")
-    places = tf.constant(np.stack([rows, columns], axis=-1), tf.float32)  # a pixel says where it is
-    crops = tf.map_fn(lambda i: image_ops.random_resized_crop_flip(places, 100, 100, tf.stack([i, 5])), tf.range(300),
+    coordinates = tf.constant(np.stack([rows, columns], axis=-1), tf.float32)  # each pixel holds its coordinates
+    crops = tf.map_fn(lambda i: image_ops.random_resized_crop_flip(coordinates, 100, 100, tf.stack([i, 5])), tf.range(300),
                       fn_output_signature=tf.float32).numpy()
-    rows, columns = crops[:, 49:51, 50, 0], crops[:, 50, 49:51, 1]  # away from the border interpolation is exact
+    rows, columns = crops[:, 49:51, 50, 0], crops[:, 50, 49:51, 1]  # interpolation is exact away from the border
     height, width = 100 * np.diff(rows)[:, 0], 100 * np.diff(columns)[:, 0]
     top, left = rows.mean(axis=1) - (height - 1) / 2, columns.mean(axis=1) - (np.abs(width) - 1) / 2
     return height, np.abs(width), width < 0, top, left
@@ -31,12 +31,12 @@ def windows():
 
 def test_random_windows_cover_8_to_100_percent_with_moderate_aspect(windows):
     height, width, *_ = windows
-    share, aspect = height * width / 1200, width / height
-    assert 0.07 < share.min() < 0.12 and 0.9 < share.max() <= 1.001
+    area_fraction, aspect = height * width / 1200, width / height
+    assert 0.07 < area_fraction.min() < 0.12 and 0.9 < area_fraction.max() <= 1.001
     assert 0.69 < aspect.min() < 0.8 and 1.25 < aspect.max() < 1.45
 
 
-def test_random_windows_are_whole_pixels_inside_the_image(windows):
+def test_random_windows_are_integral_and_inside_the_image(windows):
     height, width, _, top, left = windows
     np.testing.assert_allclose([height, width, top, left], np.round([height, width, top, left]), atol=0.01)
     np.testing.assert_allclose([top.min(), left.min()], [0, 0], atol=0.01)
@@ -47,10 +47,10 @@ def test_half_of_the_random_windows_are_mirrored(windows):
     assert 120 < windows[2].sum() < 180
 
 
-def test_a_image_that_no_window_fits_is_taken_whole():
+def test_an_image_that_no_window_fits_is_not_cropped():
     narrow = tf.random.stateless_uniform([200, 2, 3], [0, 0], 0, 255)
-    whole = image_ops.resize(narrow, 8, 8)
+    uncropped = image_ops.resize(narrow, 8, 8)
     crops = [image_ops.random_resized_crop_flip(narrow, 8, 8, tf.constant([seed, 0])) for seed in range(20)]
-    mirrored = [np.array_equal(crop, whole[:, ::-1]) for crop in crops]
-    assert all(flipped or np.array_equal(crop, whole) for crop, flipped in zip(crops, mirrored))
+    mirrored = [np.array_equal(crop, uncropped[:, ::-1]) for crop in crops]
+    assert all(flipped or np.array_equal(crop, uncropped) for crop, flipped in zip(crops, mirrored))
     assert 0 < sum(mirrored) < 20

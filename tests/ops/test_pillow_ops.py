@@ -1,4 +1,4 @@
-"""Every operation against Pillow itself. `by_pillow` is the oracle of tests/data/test_augmix.py too."""
+"""Every operation against Pillow. `by_pillow` is the oracle of tests/data/test_augmix.py too."""
 
 import PIL.Image
 import numpy as np
@@ -41,7 +41,7 @@ shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
 def by_pillow(name, image, amount):
-    """[H, W, C] of whole numbers 0..255, C = 1 or 3, and Pillow's argument -> the same."""
+    """Applies Pillow's operation to [H, W, C] with integral values 0..255, C = 1 or 3."""
     levels = np.asarray(image).astype(np.uint8)
     sample_image = PIL.Image.fromarray(levels[..., 0] if levels.shape[-1] == 1 else levels)
     return np.asarray(PILLOW[name](sample_image, float(amount)), np.float32).reshape(levels.shape)
@@ -66,7 +66,7 @@ def sample_images(shape, seed=0):
 
 
 def amounts_of(name, shape):
-    """What AugMix (severities to 10) and AutoAugment use, with both ends and what does nothing."""
+    """Returns the amounts of AugMix (severities to 10) and AutoAugment, with both ends and the identity."""
     random, side = np.random.RandomState(1), shape[1] if name == "translate_x" else shape[0]
     far = 150 / 331 * side
     return np.float32({
@@ -92,7 +92,7 @@ def apply(name, images, amounts):
     return result.numpy()
 
 
-def test_the_names_are_these():
+def test_every_operation_has_an_oracle():
     assert set(OPERATIONS) == set(PILLOW)
 
 
@@ -100,47 +100,47 @@ def test_the_names_are_these():
 @shapes
 def test_equals_pillow(name, shape):
     images, amounts = cases(name, shape)
-    found, expected = apply(name, images, amounts), all_by_pillow(name, images, amounts)
-    assert (found == np.round(found)).all() and found.min() >= 0 and found.max() <= 255
+    result, expected = apply(name, images, amounts), all_by_pillow(name, images, amounts)
+    assert (result == np.round(result)).all() and result.min() >= 0 and result.max() <= 255
     if name in TABLES:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(result, expected)
         return
-    apart = np.abs(found - expected)
-    assert (apart <= 1).mean() >= 0.999
+    difference = np.abs(result - expected)
+    assert (difference <= 1).mean() >= 0.999
     if name in ENHANCERS:
-        assert apart.max() <= 1 and (apart == 0).mean() >= 0.99
-    else:  # rounding may decide otherwise only where a pixel comes from the very border
-        assert ((apart <= 1).mean(axis=(1, 2, 3)) >= 0.98).all() and (apart == 0).mean() >= 0.99
+        assert difference.max() <= 1 and (difference == 0).mean() >= 0.99
+    else:  # rounding may differ only for pixels that are sampled exactly at the border
+        assert ((difference <= 1).mean(axis=(1, 2, 3)) >= 0.98).all() and (difference == 0).mean() >= 0.99
 
 
 @operations
 @pytest.mark.parametrize("shape", TINY, ids=str)
 def test_equals_pillow_on_tiny_images(name, shape):
     images, amounts = cases(name, shape)
-    apart = np.abs(apply(name, images, amounts) - all_by_pillow(name, images, amounts))
-    assert (apart <= (name not in TABLES)).mean() >= (1 if name in TABLES + ENHANCERS else 0.99)
+    difference = np.abs(apply(name, images, amounts) - all_by_pillow(name, images, amounts))
+    assert (difference <= (name not in TABLES)).mean() >= (1 if name in TABLES + ENHANCERS else 0.99)
 
 
 @pytest.mark.parametrize("name", ["translate_x", "translate_y"])
 @shapes
-def test_translation_by_whole_pixels_is_exact(name, shape):
+def test_translation_by_integral_pixels_is_exact(name, shape):
     pixels = np.arange(-max(shape) - 1, max(shape) + 2)
     images = sample_images(shape)[pixels % 12]
     np.testing.assert_array_equal(apply(name, images, pixels), all_by_pillow(name, images, pixels))
 
 
-@pytest.mark.parametrize("name, nothing", [
+@pytest.mark.parametrize("name, identity", [
     ("posterize", 8), ("rotate", 0), ("rotate", -0.0), ("solarize", 256), ("shear_x", 0), ("shear_y", 0),
     ("translate_x", 0), ("translate_y", 0), *((enhancer, 1) for enhancer in ENHANCERS)])
 @shapes
-def test_some_amounts_do_nothing(name, nothing, shape):
+def test_identity_amounts(name, identity, shape):
     images = sample_images(shape)
-    np.testing.assert_array_equal(apply(name, images, np.full(len(images), nothing)), images)
+    np.testing.assert_array_equal(apply(name, images, np.full(len(images), identity)), images)
 
 
 def test_signs_and_directions():
     dot = np.zeros([1, 9, 9, 1], np.float32)
-    dot[0, 4, 6] = 200  # right of the centre
+    dot[0, 4, 6] = 200  # right of the center
     turned = apply("rotate", dot, [30.0])[0]  # counter-clockwise: up
     assert turned[:4].sum() > 0 and turned[5:].sum() == 0
     assert apply("translate_x", dot, [2.0])[0, 4, 4] == 200 and apply("translate_y", dot, [-2.0])[0, 6, 6] == 200
@@ -148,54 +148,54 @@ def test_signs_and_directions():
 
 @pytest.mark.parametrize("ignored", [-3.0, 0.0, 7.5])
 @pytest.mark.parametrize("name", ["autocontrast", "equalize", "invert"])
-def test_amounts_without_meaning_are_ignored(name, ignored):
+def test_operations_without_amounts_ignore_them(name, ignored):
     images = sample_images((17, 23, 3))
     amounts = np.full(len(images), ignored)
     np.testing.assert_array_equal(apply(name, images, amounts), all_by_pillow(name, images, amounts))
 
 
 @pytest.mark.parametrize("name", ["autocontrast", "equalize"])
-def test_stretching_is_exact_for_many_ranges_of_levels(name):
+def test_autocontrast_and_equalize_are_exact_for_many_ranges_of_levels(name):
     random = np.random.RandomState(2)
     low, high = np.sort(random.randint(0, 256, size=(2, 1500)), axis=0)[:, :, None]
     images = np.clip(np.arange(512) // 2, low, high).reshape(-1, 16, 32, 1).astype(np.float32)
-    nothing = np.zeros(len(images))
-    np.testing.assert_array_equal(apply(name, images, nothing), all_by_pillow(name, images, nothing))
+    unused = np.zeros(len(images))
+    np.testing.assert_array_equal(apply(name, images, unused), all_by_pillow(name, images, unused))
 
 
 def test_equalize_is_exact_for_uneven_histograms():
     random = np.random.RandomState(3)
     a, b = random.uniform(0.2, 3, size=(2, 200, 1, 1, 1))
     levels = 255 * random.rand(200, 1, 1, 3)**2 * random.beta(a, b, (200, 31, 37, 3))
-    images, nothing = np.round(levels).astype(np.float32), np.zeros(200)
-    np.testing.assert_array_equal(apply("equalize", images, nothing), all_by_pillow("equalize", images, nothing))
+    images, unused = np.round(levels).astype(np.float32), np.zeros(200)
+    np.testing.assert_array_equal(apply("equalize", images, unused), all_by_pillow("equalize", images, unused))
 
 
 def shuffled(name, shape, count=24):
-    """Some of the cases, so that each image has an amount of its own."""
+    """Returns a random subset of the cases, so that each image has an amount of its own."""
     images, amounts = cases(name, shape)
     chosen = np.random.RandomState(4).choice(len(images), min(count, len(images)), replace=False)
     return images[chosen], amounts[chosen]
 
 
 @operations
-def test_a_image_in_a_batch_is_the_image_alone(name):
+def test_an_image_does_not_depend_on_its_batch(name):
     images, amounts = shuffled(name, (17, 23, 3))
-    alone = [apply(name, image[None], amount[None])[0] for image, amount in zip(images, amounts)]
-    np.testing.assert_array_equal(apply(name, images, amounts), alone)
+    expected = [apply(name, image[None], amount[None])[0] for image, amount in zip(images, amounts)]
+    np.testing.assert_array_equal(apply(name, images, amounts), expected)
 
 
 @operations
 @pytest.mark.parametrize("shape", [(32, 32, 3), (17, 23, 1)], ids=str)
-def test_a_graph_does_what_eager_code_does_with_any_number_of_images(name, shape):
+def test_graph_equals_eager_for_any_number_of_images(name, shape):
     images, amounts = shuffled(name, shape)
     traced = tf.function(OPERATIONS[name], input_signature=[tf.TensorSpec([None, *shape]), tf.TensorSpec([None])])
     for count in (0, 1, len(images)):
-        some = images[:count], amounts[:count]
-        np.testing.assert_array_equal(traced(*some), apply(name, *some))
+        inputs = images[:count], amounts[:count]
+        np.testing.assert_array_equal(traced(*inputs), apply(name, *inputs))
 
 
-def test_numpy_arrays_are_taken_and_left_alone():
+def test_numpy_arrays_are_accepted_and_not_changed():
     images, amounts = shuffled("rotate", (17, 23, 3))
     before = images.copy()
     for operation in OPERATIONS.values():

@@ -12,17 +12,17 @@ def sample_images(*shape):
     return np.random.RandomState(0).rand(*shape).astype(np.float32)
 
 
-def places(count, shape, height, width, reach=3.0):
+def coordinates(count, shape, height, width, reach=3.0):
     """Rows and columns in and around an image: between pixels, on pixels, on borders and up to `reach` sides away."""
     random = np.random.RandomState(1)
-    found = []
+    result = []
     for side in (height, width):
         anywhere = random.uniform(-reach * side, (reach + 1) * side, size=(count, *shape))
         choice = random.randint(0, 4, size=anywhere.shape)
         near = random.uniform(-1.5, side + 0.5, size=anywhere.shape)
         border = random.choice([-1, -0.5, 0, side - 1, side - 0.5, side], size=anywhere.shape)
-        found.append(np.choose(choice, [anywhere, np.round(anywhere), near, border]).astype(np.float32))
-    return found
+        result.append(np.choose(choice, [anywhere, np.round(anywhere), near, border]).astype(np.float32))
+    return result
 
 
 def sampled(images, rows, columns, mode):
@@ -36,7 +36,7 @@ def sampled(images, rows, columns, mode):
                                    (1, 1, 1, 3)], ids=str)
 def test_bilinear_equals_scipy(shape, mode):
     images = sample_images(*shape)
-    rows, columns = places(shape[0], (11, 13), *shape[1:3])
+    rows, columns = coordinates(shape[0], (11, 13), *shape[1:3])
     result = warps.bilinear(images, rows, columns, mode)
     assert result.dtype == tf.float32 and result.shape == (shape[0], 11, 13, shape[3])
     np.testing.assert_allclose(result, sampled(images, rows, columns, mode), atol=5e-5)
@@ -50,8 +50,8 @@ def test_bilinear_at_the_pixels_is_the_image(mode):
 
 
 @modes
-def test_bilinear_takes_any_number_of_images_in_a_graph(mode):
-    images, (rows, columns) = sample_images(3, 5, 8, 3), places(3, (4, 4), 5, 8)
+def test_graph_takes_any_number_of_images(mode):
+    images, (rows, columns) = sample_images(3, 5, 8, 3), coordinates(3, (4, 4), 5, 8)
     traced = tf.function(lambda *inputs: warps.bilinear(*inputs, mode), input_signature=[
         tf.TensorSpec([None, 5, 8, 3]), tf.TensorSpec([None, 4, 4]), tf.TensorSpec([None, 4, 4])])
     for count in (0, 1, 3):
@@ -59,14 +59,14 @@ def test_bilinear_takes_any_number_of_images_in_a_graph(mode):
         np.testing.assert_array_equal(traced(*inputs), warps.bilinear(*inputs, mode))
 
 
-def test_bilinear_refuses_an_unknown_mode():
+def test_bilinear_rejects_an_unknown_mode():
     with pytest.raises(ValueError, match="Expected mode in .*mirror.* Received: 'wrap'"):
         warps.bilinear(sample_images(1, 2, 2, 1), np.zeros([1, 1, 1]), np.zeros([1, 1, 1]), "wrap")
 
 
-def test_affine_places_are_the_matrix_times_column_row_and_one():
+def test_affine_coordinates_are_the_map_times_x_y_1():
     maps = np.random.RandomState(2).randn(3, 2, 3).astype(np.float32)
-    rows, columns = warps.affine_places(maps, 4, 6)
+    rows, columns = warps.affine_coordinates(maps, 4, 6)
     expected = np.array([[[matrix @ [x, y, 1] for x in range(6)] for y in range(4)] for matrix in maps])
     np.testing.assert_allclose(columns, expected[..., 0], atol=1e-5)
     np.testing.assert_allclose(rows, expected[..., 1], atol=1e-5)

@@ -1,6 +1,6 @@
 """Contrast, elastic transformation, pixelation, JPEG compression, saturation (Hendrycks and Dietterich, 2019).
 
-Images are float32 in [0, 1], NHWC. Pixelation and JPEG compression work on whole gray levels, as Pillow does.
+Images are float32 in [0, 1], NHWC. Pixelation and JPEG compression operate on integral gray levels, as Pillow does.
 """
 
 import functools
@@ -13,7 +13,7 @@ from tf_robust.ops import color, warps
 from tf_robust.ops.filters import gaussian_blur
 
 _SWAPPED = [0, 2, 1, 3]  # rows and columns
-_LEVEL = 1 / 255  # as a factor: graphs would make one of a divisor, and give other last bits than eager execution
+_LEVEL = 1 / 255  # a factor: graphs replace a division by a product, which changes the last bits against eager execution
 
 
 def _contrast(images, factor):
@@ -21,7 +21,7 @@ def _contrast(images, factor):
     height, width, channels = images.shape[1:]
     rows = tf.reshape(images, [-1, height, width * channels])
     means = tf.reshape(tf.reduce_mean(rows, axis=1), [-1, width, channels])
-    means = tf.reduce_mean(means, axis=1)  # one axis after the other: faster than both at once
+    means = tf.reduce_mean(means, axis=1)  # one axis at a time: faster than both at once
     rows = factor * rows + tf.tile((1.0 - factor) * means, [1, width])[:, None]
     return tf.reshape(rows, tf.shape(images))
 
@@ -33,17 +33,18 @@ def _draw_elastic(draws, shape, *_):
 def _elastic(images, strength, sigma, jitter, *, corners, displacement):
     """A random affine map, then a smooth random displacement; each interpolates bilinearly.
 
-    Places are exact, as in OpenCV 5. OpenCV 4 rounds the affine map's to 1/32 pixel: against version 4.10 up to 4 % of
-    the pixels were seen to differ by more than one gray level, and none by more than four.
+    Coordinates are exact, as in OpenCV 5. OpenCV 4 rounds those of the affine map to 1/32 pixel: compared with version 4.10
+    up to 4 % of the pixels differed by more than one gray level, and none by more than four.
 
     Args:
-        strength, sigma: the displacement's factor, and the deviation of the Gaussian that smooths it. In pixels.
-        jitter: how far, in pixels, the three points that define the affine map may move in each direction.
+        strength: factor of the displacement, in pixels.
+        sigma: standard deviation of the Gaussian that smooths the displacement, in pixels.
+        jitter: how far the three points that define the affine map may move in each direction, in pixels.
         corners: [N, 3, 2], x and y shift of each of these points, in [-1, 1).
         displacement: [N, 2, H, W], x and y displacement of each pixel, in [-1, 1), before it is smoothed.
     """
     height, width, _ = images.shape[1:]
-    back = warps.affine_places(_inverse_maps(jitter * corners, height, width), height, width)
+    back = warps.affine_coordinates(_inverse_maps(jitter * corners, height, width), height, width)
     images = warps.bilinear(images, *back, "mirror")
     if strength == 0:
         return images
@@ -55,9 +56,9 @@ def _elastic(images, strength, sigma, jitter, *, corners, displacement):
 
 
 def _inverse_maps(shifts, height, width):
-    """Affine maps, [N, 2, 3] over (x, y, 1), that take three points moved by `shifts`, [N, 3, 2], back to their places.
+    """Returns affine maps, [N, 2, 3] over (x, y, 1), that move three points shifted by `shifts`, [N, 3, 2], back.
 
-    The points are the corners of a right angle about the centre: (x, y + leg), (x, y) and (x - leg, y).
+    The points are the corners of a right angle about the center: (x, y + leg), (x, y) and (x - leg, y).
     """
     reach = min(height, width) // 3
     x, y, leg = height // 2 + reach, width // 2 - reach, 2 * reach  # height goes with x, as in the originals
@@ -65,65 +66,65 @@ def _inverse_maps(shifts, height, width):
     end, corner, other_end = tf.unstack(points + shifts, axis=1)  # [N, 2] each
     upright, level = end - corner, other_end - corner
     scale = leg / (upright[:, 0] * level[:, 1] - upright[:, 1] * level[:, 0])
-    linear = scale[:, None, None] * tf.stack([_turned(upright), _turned(level)], axis=1)
+    linear = scale[:, None, None] * tf.stack([_rotated(upright), _rotated(level)], axis=1)
     offset = points[1] - tf.linalg.matvec(linear, corner)
     return tf.concat([linear, offset[..., None]], axis=2)
 
 
-def _turned(vectors):
-    """[N, 2] -> the same at right angles."""
+def _rotated(vectors):
+    """Rotates vectors [N, 2] by 90 degrees."""
     return tf.stack([vectors[:, 1], -vectors[:, 0]], axis=1)
 
 
-def _pixelate(images, share):
-    """Shrinks to int(share * side) pixels a side and enlarges again, both with Pillow's box filter.
+def _pixelate(images, fraction):
+    """Shrinks each side to int(fraction * side) pixels and enlarges again, both with Pillow's box filter.
 
-    Rows are shrunk first, each to whole gray levels, then columns. (Where an image is more than twice as high as wide,
+    Rows are shrunk first, each to integral gray levels, then columns. (Where an image is more than twice as high as widened,
     Pillow 13 begins with the columns; Pillow 11 does not.)
     """
     height, width, _ = images.shape[1:]
-    rows, columns = (max(int(side * share), 1) for side in (height, width))
-    levels = tf.round(255.0 * tf.transpose(images, _SWAPPED))  # in this order the product needs no memory of its own
+    rows, columns = (max(int(side * fraction), 1) for side in (height, width))
+    levels = tf.round(255.0 * tf.transpose(images, _SWAPPED))  # in this order the product needs no extra memory
     levels = tf.transpose(_box_means(levels, columns), _SWAPPED)
     small = tf.transpose(_box_means(levels, rows) * _LEVEL, _SWAPPED)
-    wide = tf.gather(small, _enlarged(columns, width), axis=1)  # whole lines: far quicker than along the third axis
-    return tf.gather(tf.transpose(wide, _SWAPPED), _enlarged(rows, height), axis=1)
+    widened = tf.gather(small, _enlarged(columns, width), axis=1)  # full lines: much faster than along the third axis
+    return tf.gather(tf.transpose(widened, _SWAPPED), _enlarged(rows, height), axis=1)
 
 
 def _box_means(levels, count):
-    """Means over `count` boxes along axis 1, as whole gray levels: [N, side, K, C] -> [N, count, K, C]."""
-    boxes, pixels, half = pillow_boxes(levels.shape[1], count)
+    """Means over `count` boxes along axis 1, as integral gray levels: [N, side, K, C] -> [N, count, K, C]."""
+    boxes, pixels, offset = pillow_boxes(levels.shape[1], count)
     if not np.array_equal(pixels, np.arange(levels.shape[1])):
         levels = tf.gather(levels, pixels, axis=1)
-    batch, (members, others, channels) = tf.shape(levels)[0], levels.shape[1:]
+    batch, (size, width, channels) = tf.shape(levels)[0], levels.shape[1:]
     boxes = tf.reshape(tf.range(batch)[:, None] * count + boxes, [-1])
-    means = tf.math.segment_mean(tf.reshape(levels, [batch * members, others * channels]), boxes)
-    return tf.floor(tf.reshape(means, [batch, count, others, channels]) + half[:, None, None])
+    means = tf.math.segment_mean(tf.reshape(levels, [batch * size, width * channels]), boxes)
+    return tf.floor(tf.reshape(means, [batch, count, width, channels]) + offset[:, None, None])
 
 
 @functools.lru_cache
-def pillow_boxes(side, count):
-    """How Pillow shrinks `side` pixels to `count` with its box filter, in its own floating-point steps.
+def pillow_boxes(side: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Reproduces how Pillow's box filter shrinks `side` pixels to `count`, with its floating-point steps.
 
-    Nearly always the boxes divide the pixels among them; for some odd sides one pixel is left out or counted twice.
+    Nearly always the boxes divide the pixels among them; for some odd sides one pixel is omitted or counted twice.
 
     Returns:
-        int32 [M] boxes, sorted, and int32 [M] the pixels in them; float32 [count], what each mean takes before it is
-        rounded down.
+        int32 [M] boxes, sorted; int32 [M] the pixels in them; float32 [count], the offset added to each mean before it is
+        rounded down
     """
     scale, pixels = side / count, np.arange(side)
-    centres = ((np.arange(count) + 0.5) * scale)[:, None]
-    places = (pixels - centres + 0.5) * (1 / scale)
-    near = ((centres - scale / 2 + 0.5).astype(int) <= pixels) & (pixels < (centres + scale / 2 + 0.5).astype(int))
-    boxes, pixels = np.nonzero(near & (-0.5 < places) & (places <= 0.5))
+    centers = ((np.arange(count) + 0.5) * scale)[:, None]
+    offsets = (pixels - centers + 0.5) * (1 / scale)
+    near = ((centers - scale / 2 + 0.5).astype(int) <= pixels) & (pixels < (centers + scale / 2 + 0.5).astype(int))
+    boxes, pixels = np.nonzero(near & (-0.5 < offsets) & (offsets <= 0.5))
     sizes = np.bincount(boxes)
-    # an even number of pixels may give a mean half-way between levels; Pillow's weights are multiples of 2**-22
+    # an even number of pixels may give a mean halfway between levels; Pillow's weights are multiples of 2**-22
     upwards = np.floor(2**22 / sizes + 0.5) * sizes >= 2**22
     return boxes.astype(np.int32), pixels.astype(np.int32), np.where(upwards, 0.5001, 0.4999).astype(np.float32)
 
 
 def _enlarged(count, side):
-    """Which of `count` pixels each of `side` pixels shows."""
+    """Returns the index, among `count` pixels, of the source of each of `side` pixels."""
     return ((np.arange(side) + 0.5) * (count / side)).astype(np.int32)
 
 
@@ -132,13 +133,13 @@ def _jpeg(images, quality):
     return tf.cast(levels, tf.float32) * _LEVEL
 
 
-def jpeg_round_trip(levels, quality):
-    """JPEG and back, uint8 [N, H, W, C] -> the same: equals Pillow at its defaults, which halve color's resolution."""
+def jpeg_round_trip(levels: tf.Tensor, quality: int) -> tf.Tensor:
+    """Compresses uint8 [N, H, W, C] as JPEG and decodes it: equals Pillow at its defaults, with 4:2:0 subsampling."""
     shape = levels.shape[1:]
 
     def decoded(image):
         code = tf.io.encode_jpeg(image, quality=quality)
-        return tf.io.decode_jpeg(code, channels=shape[2], dct_method="INTEGER_ACCURATE")  # Pillow's; not the default
+        return tf.io.decode_jpeg(code, channels=shape[2], dct_method="INTEGER_ACCURATE")  # as Pillow; not TensorFlow's default
     return tf.map_fn(decoded, levels, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
 
 

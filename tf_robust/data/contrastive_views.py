@@ -150,7 +150,7 @@ def _jitter(images, seed, probability, strengths):
     middle = tf.constant([1.0, 1.0, 1.0, 0.0])
     lowest = tf.maximum(middle - tf.constant(strengths), [0.0, 0.0, 0.0, -1.0])
     amounts = lowest + philox.uniform([count, 4], fold(seed, 1)) * (middle + tf.constant(strengths) - lowest)
-    return _some(color.jittered, images, fold(seed, 2), probability, order, amounts)
+    return _some(color.jitter, images, fold(seed, 2), probability, order, amounts)
 
 
 def _gray(images, seed):

@@ -1,6 +1,7 @@
 """Batched image primitives. Images are float32 in [0, 1], NHWC, unless a function says otherwise."""
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -8,22 +9,22 @@ import tensorflow as tf
 from tf_robust.ops import philox
 
 
-def fold(seed, purpose):
-    """Another int [2] seed for each purpose (an int). Not `seed + 1`: that is the next step's or example's seed."""
+def fold(seed: tf.Tensor, purpose: int) -> tf.Tensor:
+    """Returns another int [2] seed for each purpose. Not `seed + 1`: that is the seed of the next step or example."""
     seed = tf.cast(seed, tf.int64)
     return philox.fold(tf.reverse(seed, [0]), tf.constant(purpose, tf.int64))
 
 
-def to_float(images):
-    """uint8 [..., H, W, C] in 0..255 -> float32 in [0, 1]."""
+def to_float(images: tf.Tensor) -> tf.Tensor:
+    """Converts uint8 [..., H, W, C] in 0..255 to float32 in [0, 1]."""
     return tf.cast(images, tf.float32) / 255.0
 
 
-def check_images(images):
-    """Returns `images` as float32 [N, H, W, C], or says what is wrong with them.
+def check_images(images: np.ndarray | tf.Tensor) -> np.ndarray:
+    """Returns `images` as float32 [N, H, W, C] after checking them.
 
     Raises:
-        ValueError: the rank is not 4, a value is not finite, or a value lies outside [0, 1].
+        ValueError: the rank is not 4, the dtype is not floating, a value is not finite or lies outside [0, 1].
     """
     images = np.asarray(images)
     if images.ndim != 4:
@@ -40,12 +41,12 @@ def check_images(images):
     return images.astype(np.float32)
 
 
-def resize(images, height, width):
-    """Bilinear with antialiasing: [..., H, W, C] -> float32 [..., height, width, C]."""
+def resize(images: tf.Tensor, height: int, width: int) -> tf.Tensor:
+    """Resizes bilinearly with antialiasing: [..., H, W, C] -> float32 [..., height, width, C]."""
     return tf.image.resize(images, [height, width], antialias=True)
 
 
-def crop_at(images, tops, lefts, height, width):
+def crop_at(images: tf.Tensor, tops: tf.Tensor, lefts: tf.Tensor, height: int, width: int) -> tf.Tensor:
     """Cuts one window from each image: [N, H, W, C], int [N], int [N] -> [N, height, width, C]."""
     rows = tops[:, None, None] + tf.range(height)[None, :, None]  # [N, h, 1]
     columns = lefts[:, None, None] + tf.range(width)[None, None, :]  # [N, 1, w]
@@ -53,16 +54,20 @@ def crop_at(images, tops, lefts, height, width):
     return tf.gather_nd(images, tf.stack([rows, columns], axis=-1), batch_dims=1)
 
 
-def random_windows(count, shape, seed, min_area=0.08):
-    """Windows of `min_area` to 100 % of the area, aspect 3/4 to 4/3: for each the first of ten drawn that fits, else all.
+def random_windows(count: tf.Tensor | int, shape: tf.Tensor, seed: tf.Tensor,
+                   min_area: float = 0.08) -> tuple[tf.Tensor, tf.Tensor]:
+    """Draws windows of `min_area` to 100 % of the area and aspect 3/4 to 4/3 (Szegedy et al., 2015).
 
-    After Szegedy et al. (2015).
+    Ten candidates are drawn for each window; the first that fits is taken, else the full image.
 
     Args:
-        count: of windows. shape: float [2], height and width of the images. seed: int [2].
+        count: number of windows.
+        shape: float [2], height and width of the images.
+        seed: int [2].
+        min_area: smallest fraction of the area.
 
     Returns:
-        (top and left corners [count, 2], heights and widths [count, 2]), float32 of whole numbers
+        (top and left corners [count, 2], heights and widths [count, 2]), float32 with integral values
     """
     draws = philox.uniform([count, 10, 4], seed)
     area = shape[0] * shape[1] * (min_area + (1.0 - min_area) * draws[..., 0])
@@ -74,20 +79,37 @@ def random_windows(count, shape, seed, min_area=0.08):
     return tf.floor(tf.gather(draws, first, batch_dims=1)[:, 2:] * (shape - window + 1.0)), window
 
 
-def random_crops(image, height, width, seed, windows=()):
-    """`random_resized_crop_flip` of one image [H, W, C], 8 to 100 % of its area; with `windows` one for each of these smallest
-    shares, stacked: [len(windows), height, width, C]."""
+def random_crops(image: tf.Tensor, height: int, width: int, seed: tf.Tensor, windows: Sequence[float] = ()) -> tf.Tensor:
+    """Applies `random_resized_crop_flip` to one image once, or once for each of several smallest areas.
+
+    Args:
+        image: [H, W, C], any scale.
+        height: of the result, in pixels.
+        width: of the result, in pixels.
+        seed: int [2].
+        windows: smallest fractions of the area; empty: one crop of 8 to 100 % of the area.
+
+    Returns:
+        [height, width, C], or with `windows` stacked: [len(windows), height, width, C]
+    """
     if not windows:
         return random_resized_crop_flip(image, height, width, seed)
     return tf.stack([random_resized_crop_flip(image, height, width, fold(seed, 2 + number), min_area)
                      for number, min_area in enumerate(windows)])
 
 
-def random_resized_crop_flip(image, height, width, seed, min_area=0.08):
-    """One image of any size: a window of `min_area` to 100 % of the area, resized; half of them mirrored.
+def random_resized_crop_flip(image: tf.Tensor, height: int, width: int, seed: tf.Tensor, min_area: float = 0.08) -> tf.Tensor:
+    """Resizes a random window of `min_area` to 100 % of the area; half of the images are mirrored.
 
     Args:
-        image: [H, W, C], any scale. height, width: of the result in pixels. seed: int [2].
+        image: [H, W, C], any size and scale.
+        height: of the result, in pixels.
+        width: of the result, in pixels.
+        seed: int [2].
+        min_area: smallest fraction of the area.
+
+    Returns:
+        float32 [height, width, C]
     """
     corner, window = random_windows(1, tf.cast(tf.shape(image)[:2], tf.float32), seed, min_area)
     corner, window = tf.cast(corner[0], tf.int32), tf.cast(window[0], tf.int32)
@@ -96,12 +118,15 @@ def random_resized_crop_flip(image, height, width, seed, min_area=0.08):
     return tf.clip_by_value(tf.where(mirror, image[:, ::-1], image), 0, 255)
 
 
-def apply_chosen(images, chosen, arguments, functions):
-    """Applies to each image the function that is chosen for it, and no other.
+def apply_chosen(images: tf.Tensor, chosen: tf.Tensor, arguments: tf.Tensor,
+                 functions: Sequence[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]]) -> tf.Tensor:
+    """Applies to each image only the function that is chosen for it.
 
     Args:
-        images: float32 [N, H, W, C]. chosen: int32 [N], positions in `functions`; -1: none. arguments: [N, ...], an image's
-            share of which its function is told. functions: (images [M, H, W, C], arguments [M, ...]) -> images.
+        images: float32 [N, H, W, C].
+        chosen: int32 [N], positions in `functions`; -1: none.
+        arguments: [N, ...], the rows that belong to the images.
+        functions: (images [M, H, W, C], arguments [M, ...]) -> images.
 
     Returns:
         float32 [N, H, W, C]
@@ -109,22 +134,29 @@ def apply_chosen(images, chosen, arguments, functions):
     groups = len(functions) + 1
     group = tf.where(chosen < 0, len(functions), chosen)
     parts = zip(*(tf.dynamic_partition(x, group, groups) for x in (images, arguments, tf.range(tf.shape(images)[0]))))
-    done, places = [], []
-    for function, (some, told, place) in zip((*functions, None), parts):
-        some = tf.ensure_shape(some, [None, *images.shape[1:]])
-        done.append(function(some, told) if function else some)
-        places.append(place)
-    return tf.ensure_shape(tf.dynamic_stitch(places, done), images.shape)
+    results, rows = [], []
+    for function, (subset, subset_arguments, subset_rows) in zip((*functions, None), parts):
+        subset = tf.ensure_shape(subset, [None, *images.shape[1:]])
+        results.append(function(subset, subset_arguments) if function else subset)
+        rows.append(subset_rows)
+    return tf.ensure_shape(tf.dynamic_stitch(rows, results), images.shape)
 
 
-def clipped_zoom(images, factor):
-    """The benchmark's zoom, for both sides alike: the central H / factor x W / factor pixels enlarged to H x W.
+def clipped_zoom(images: tf.Tensor, factor: float) -> tf.Tensor:
+    """Enlarges the central H / factor x W / factor pixels to H x W, as the corruption benchmark does.
 
     ceil(H / factor) rows become round(that * factor) rows, bilinearly and with the first and the last row at the ends,
-    as `scipy.ndimage.zoom` of order 1 does; what is too many is then cut off at both ends alike. Columns likewise.
+    as `scipy.ndimage.zoom` of order 1 does; the surplus is then cropped at both ends alike. Columns likewise.
 
     Args:
-        images: [N, H, W, C], any range. factor: a number, at least 1.
+        images: [N, H, W, C], any range.
+        factor: at least 1.
+
+    Returns:
+        float32 [N, H, W, C]
+
+    Raises:
+        ValueError: factor < 1.
     """
     if factor < 1:
         raise ValueError(f"Expected a zoom factor of at least 1. Received: {factor}")
@@ -136,13 +168,13 @@ def clipped_zoom(images, factor):
     return central_crop(tf.raw_ops.ResizeBilinear(images=window, size=enlarged, align_corners=True), *images.shape[1:3])
 
 
-def zoom_sides(side, factor):
-    """Pixels of a line that `clipped_zoom` cuts out, and pixels that it makes of them."""
+def zoom_sides(side: int, factor: float) -> tuple[int, int]:
+    """Returns the pixels of a line that `clipped_zoom` crops and the pixels to which it enlarges them."""
     cropped = math.ceil(side / factor)
     return cropped, round(cropped * factor)
 
 
-def central_crop(images, height, width):
-    """[N, H, W, C] -> [N, height, width, C]; where the rest is odd, the larger part is cut off below and right."""
+def central_crop(images: tf.Tensor, height: int, width: int) -> tf.Tensor:
+    """Crops the center: [N, H, W, C] -> [N, height, width, C]; an odd remainder is cropped below and right."""
     top, left = (images.shape[1] - height) // 2, (images.shape[2] - width) // 2
     return images[:, top:top + height, left:left + width]

@@ -1,26 +1,36 @@
-"""Stateless random numbers, the same on every device, also in code compiled by XLA, where TensorFlow's own functions draw others.
+"""Stateless random numbers that are equal on every device and under XLA, where TensorFlow's own functions give others.
 
-Bits come from the Philox generator, and become numbers as in TensorFlow's kernels for the CPU; normal ones are the same but for
-their last digits.
+Bits come from the Philox generator and become numbers as in TensorFlow's CPU kernels; normal numbers agree up to their last
+digits.
 """
 
 import functools
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 fold = functools.partial(tf.random.experimental.stateless_fold_in, alg="philox")
 
 
-def uniform(shape, seed, minval=0.0, maxval=1.0, dtype=tf.float32):
-    """Numbers in [minval, maxval), as `tf.random.stateless_uniform`: float32, or integers."""
+def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, minval: float | int | None = 0.0, maxval: float | int | None = 1.0,
+            dtype: tf.DType = tf.float32) -> tf.Tensor:
+    """Returns numbers in [minval, maxval), as `tf.random.stateless_uniform`: float32, or integers.
+
+    Args:
+        shape: of the result.
+        seed: int [2].
+        minval: lowest value; None together with `maxval`: the full range of an integer dtype.
+        maxval: upper bound, exclusive.
+        dtype: tf.float32 or an integer dtype.
+    """
     if dtype != tf.float32:
         return tf.random.stateless_uniform(shape, seed, minval, maxval, dtype, alg="philox")
-    return _fractions(shape, seed) * (maxval - minval) + minval
+    return _fractions(shape, seed) * (maxval - minval) + minval  # type: ignore[operator]  # None only with integer dtypes
 
 
-def normal(shape, seed):
-    """float32 of mean 0 and deviation 1, by Box and Muller's transform, to the last digits as `tf.random.stateless_normal`."""
+def normal(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns standard normal float32 by the Box-Muller transform; `tf.random.stateless_normal` up to the last digits."""
     count = tf.reduce_prod(tf.cast(shape, tf.int32))
     pairs = _fractions([(count + 1) // 2, 2], seed)
     radius = tf.sqrt(-2.0 * tf.math.log(tf.maximum(pairs[:, 0], 1e-7)))
@@ -29,20 +39,20 @@ def normal(shape, seed):
     return tf.reshape(tf.reshape(both, [-1])[:count], shape)
 
 
-def key_and_counter(seed):
-    """Key uint64 [1] and counter uint64 [2] of a seed int64 [2], as `StatelessRandomGetKeyCounter` has them on a CPU."""
+def key_and_counter(seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns key uint64 [1] and counter uint64 [2] of a seed int64 [2], as `StatelessRandomGetKeyCounter` on a CPU."""
     mixed = full_range([4], tf.constant([0x02461E293EC8F720], tf.uint64), tf.cast(seed, tf.uint64))
     key, second = tf.split(tf.bitcast(tf.reshape(mixed, [2, 2]), tf.uint64), 2)
     return key, tf.concat([tf.zeros([1], tf.uint64), second], axis=0)
 
 
-def full_range(shape, key, counter):
-    """uint32 of a shape: the generator's numbers from a counter on, four a step of it."""
+def full_range(shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
+    """Returns uint32 of a shape: the generator's numbers from a counter on, four for each step of the counter."""
     return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, key=key, counter=counter, alg=1, dtype=tf.uint32)
 
 
 def _fractions(shape, seed):
-    """float32 in [0, 1): the mantissa's 23 bits are the last of 32."""
+    """Returns float32 in [0, 1): the mantissa's 23 bits are the last of 32."""
     bits = tf.random.stateless_uniform(shape, seed, None, None, tf.uint32, alg="philox")
     one = tf.constant(0x3F800000, tf.uint32)
     return tf.bitcast(tf.bitwise.bitwise_or(tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.uint32)), one), tf.float32) - 1.0

@@ -1,6 +1,6 @@
-"""Batched warps: images sampled at places between their pixels. Images are float32, NHWC, with H, W and C known.
+"""Batched warps: images sampled between their pixels. Images are float32, NHWC, with H, W and C known.
 
-Places are rows and columns in pixels; whole numbers are the pixels' centres.
+Coordinates are rows and columns in pixels; integers are the pixels' centers.
 """
 
 import numpy as np
@@ -9,73 +9,78 @@ import tensorflow as tf
 MODES = ("reflect", "mirror", "nearest", "constant")
 
 
-def bilinear(images, rows, columns, mode):
+def bilinear(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, mode: str) -> tf.Tensor:
     """Samples by bilinear interpolation: equals `scipy.ndimage.map_coordinates` of order 1 on each channel.
 
     Args:
-        images: [N, H, W, C].
-        rows, columns: float32 [N, H', W']: where each pixel of the result lies in its image.
-        mode: what lies outside of abcd. "reflect": dcba|abcd|dcba, "mirror": dcb|abcd|cba, "nearest": aaaa|abcd|dddd,
+        images: float32 [N, H, W, C].
+        rows: float32 [N, H', W'], row coordinate in the image of each pixel of the result.
+        columns: float32 [N, H', W'], column coordinate.
+        mode: padding of abcd. "reflect": dcba|abcd|dcba, "mirror": dcb|abcd|cba, "nearest": aaaa|abcd|dddd,
             "constant": zeros.
 
     Returns:
         float32 [N, H', W', C]
+
+    Raises:
+        ValueError: unknown mode.
     """
     if mode not in MODES:
         raise ValueError(f"Expected mode in {MODES}. Received: {mode!r}")
     height, width, channels = images.shape[1:]
-    top, down = _pixel_and_rest(rows, height, mode)
-    left, right = _pixel_and_rest(columns, width, mode)
+    top, down = _floor_and_fraction(rows, height, mode)
+    left, right = _floor_and_fraction(columns, width, mode)
     corner = top * width + left + (tf.range(tf.shape(images)[0]) * (height * width))[:, None, None]
     corner, pixels = tf.reshape(corner, [-1, 1]), tf.reshape(images, [-1, channels])
     below, beside = width if height > 1 else 0, 1 if width > 1 else 0
-    down, right = _of_channels(down, channels), _of_channels(right, channels)
+    down, right = _repeat_channels(down, channels), _repeat_channels(right, channels)
 
     def between(first):
-        start = tf.gather_nd(pixels, first)  # half as long as tf.gather
+        start = tf.gather_nd(pixels, first)  # takes half the time of tf.gather
         return start + right * (tf.gather_nd(pixels, first + beside) - start)
     upper = between(corner)
     samples = upper + down * (between(corner + below) - upper)
     if mode == "constant":
         within = (rows >= 0) & (rows <= height - 1) & (columns >= 0) & (columns <= width - 1)
-        samples *= _of_channels(tf.cast(within, tf.float32), channels)
+        samples *= _repeat_channels(tf.cast(within, tf.float32), channels)
     return tf.reshape(samples, tf.concat([tf.shape(rows), [channels]], 0))
 
 
-def _of_channels(values, channels):
-    """[N, H', W'] -> [N * H' * W', channels], repeated: a product takes half as long as broadcasting does."""
+def _repeat_channels(values, channels):
+    """[N, H', W'] -> [N * H' * W', channels], repeated: a product takes half the time of broadcasting."""
     return tf.matmul(tf.reshape(values, [-1, 1]), tf.ones([1, channels]))
 
 
-def _pixel_and_rest(places, side, mode):
-    """Places along one axis -> (int32 pixel before, float share of the pixel after), brought into the image."""
+def _floor_and_fraction(coordinates, side, mode):
+    """Pads coordinates along one axis. Returns (int32 pixel before, float fraction of the pixel after)."""
     if mode == "reflect":
-        places = _folded(places, -0.5, side)
+        coordinates = _fold(coordinates, -0.5, side)
     elif mode == "mirror":
-        places = _folded(places, 0.0, max(side - 1, 1))
-    places = tf.clip_by_value(places, 0.0, side - 1.0)  # beyond the centre of a border pixel its value goes on
-    pixel = tf.minimum(tf.floor(places), max(side - 2, 0))
-    return tf.cast(pixel, tf.int32), places - pixel
+        coordinates = _fold(coordinates, 0.0, max(side - 1, 1))
+    coordinates = tf.clip_by_value(coordinates, 0.0, side - 1.0)  # beyond the center of a border pixel its value is repeated
+    pixel = tf.minimum(tf.floor(coordinates), max(side - 2, 0))
+    return tf.cast(pixel, tf.int32), coordinates - pixel
 
 
-def _folded(places, first, length):
-    """The line folded to and fro into [first, first + length]."""
-    turns = tf.round((places - first) * (0.5 / length))
-    return first + tf.abs(places - 2.0 * length * turns - first)  # the distance to the nearest fold of one kind
+def _fold(coordinates, first, length):
+    """Reflects the line at both ends of [first, first + length]."""
+    turns = tf.round((coordinates - first) * (0.5 / length))
+    return first + tf.abs(coordinates - 2.0 * length * turns - first)  # distance to the nearest even fold
 
 
-def affine_places(maps, height, width):
-    """Where an affine map takes the pixels of an image.
+def affine_coordinates(maps: tf.Tensor, height: int, width: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Applies affine maps to the pixel coordinates of an image.
 
     Args:
         maps: float32 [N, 2, 3], over (x, y, 1): x is the column, y the row.
-        height, width: the image's, in pixels.
+        height: of the image, in pixels.
+        width: of the image, in pixels.
 
     Returns:
-        (rows, columns): float32 [N, height, width] each.
+        (rows, columns): float32 [N, height, width] each
     """
     y, x = np.indices([height, width])
     pixels = tf.constant(np.stack([x, y, np.ones_like(x)]).reshape(3, -1), tf.float32)
-    # one product: graphs change the order of sums that are written out, and with it the last bits
+    # one product: graphs reorder explicit sums, which changes the last bits
     columns, rows = tf.unstack(tf.reshape(tf.reshape(maps, [-1, 3]) @ pixels, [-1, 2, height, width]), axis=1)
     return rows, columns
