@@ -1,4 +1,4 @@
-"""The oracles of noise, blur and the digital corruptions. What an oracle is: tests/corruptions/oracles.py."""
+"""The oracles of noise, blur and the digital corruptions, as defined in tests/corruptions/oracles.py."""
 
 import colorsys
 import io
@@ -21,12 +21,12 @@ def speckle_noise(image, constants, normal):
 
 def shot_noise(image, constants, uniform):
     """Poisson counts by inversion of the cumulative distribution."""
-    middle = uniform.astype(float) + 2.0**-24  # of the interval that a float32 draw stands for: never 0
-    return np.maximum(scipy.stats.poisson.ppf(middle, image * constants[0]), 0) / constants[0]
+    midpoint = uniform.astype(float) + 2.0**-24  # of the interval of a float32 draw: never 0
+    return np.maximum(scipy.stats.poisson.ppf(midpoint, image * constants[0]), 0) / constants[0]
 
 
 def impulse_noise(image, constants, uniform):
-    """Each value of each channel by itself; the lower tail is made black, the upper white."""
+    """Each value of each channel independently; the lower tail becomes black, the upper white."""
     half = constants[0] / 2
     return np.where(uniform < half, 0.0, np.where(uniform >= 1 - half, 1.0, image))
 
@@ -59,7 +59,7 @@ def defocus_blur(image, constants):
 
 
 def glass_blur(image, constants, offsets):
-    """Pixels take the values of near ones, in turn: what was meant as a swap copies, as both ends are views."""
+    """Pixels take the values of near ones, in turn: the intended swap copies, because both operands are views."""
     sigma, reach, iterations = constants
     height, width = image.shape[:2]
     moved = gaussian(image, sigma)
@@ -92,7 +92,7 @@ def motion_blur(image, constants, angle):
 
 
 def zoomed(image, factor):
-    """The centre of [H, W, C], magnified to at least the old size, and of that the centre."""
+    """Magnifies the center of [H, W, C] to at least the old size and crops the center."""
     sides = image.shape[:2]
     cut = [int(np.ceil(side / factor)) for side in sides]
     top, left = ((side - part) // 2 for side, part in zip(sides, cut))
@@ -116,10 +116,10 @@ def contrast(image, constants):
 
 
 def affine_map(corners, jitter, shape):
-    """The 2x3 matrix, over (x, y, 1), that takes three points about the centre to where the jitter moves them."""
-    centre = np.array(shape[:2]) // 2  # (rows, columns), though used as (x, y)
+    """Returns the 2x3 matrix, over (x, y, 1), that maps three points about the center to their jittered positions."""
+    center = np.array(shape[:2]) // 2  # (rows, columns), though used as (x, y)
     reach = min(shape[:2]) // 3
-    before = np.array([centre + reach, [centre[0] + reach, centre[1] - reach], centre - reach], dtype=float)
+    before = np.array([center + reach, [center[0] + reach, center[1] - reach], center - reach], dtype=float)
     return np.linalg.solve(np.column_stack([before, np.ones(3)]), before + jitter * corners).T
 
 
@@ -162,7 +162,7 @@ def jpeg_compression(image, constants):
 
 
 def with_hsv(image, change):
-    """The image after `change` of hue, saturation and value, pixel by pixel."""
+    """Applies `change` to hue, saturation and value, pixel by pixel."""
     pixels = [colorsys.hsv_to_rgb(*change(*colorsys.rgb_to_hsv(*pixel))) for pixel in image.reshape(-1, 3)]
     return np.array(pixels).reshape(image.shape)
 

@@ -1,11 +1,11 @@
-"""What the public generator of the common corruptions computes, one image at a time, in NumPy, SciPy and Pillow.
+"""The public generator of the common corruptions, one image at a time, in NumPy, SciPy and Pillow.
 
 Written for the tests alone and from the construction of the originals, not from `tf_robust.corruptions`. An oracle is
-(image, constants, **drawn) -> image: float64 [H, W, C] in [0, 1], C = 1 or 3, the numbers of one severity as a tuple,
-and what was drawn for this image, without its first axis. The result is not clipped. The originals' truncation to
-uint8 between steps is left out, except inside spatter's water, where whole gray levels are part of the construction.
+(image, constants, **drawn) -> image: float64 [H, W, C] in [0, 1], C = 1 or 3, the constants of one severity as a tuple,
+and the random inputs of this image, without the first axis. The result is not clipped. The originals' truncation to
+uint8 between steps is omitted, except inside spatter's water, where integral gray levels are part of the construction.
 
-Here are the list of them and the comparison of a corruption with its oracle; they themselves are in
+This file lists the oracles and compares a corruption with its oracle; the oracles themselves are in
 noise_blur_digital_oracles.py and weather_oracles.py.
 """
 
@@ -28,22 +28,22 @@ ORACLES = {oracle.__name__: oracle for oracle in (
 
 
 def sample_images(height, width, channels, count):
-    """float32 [count, height, width, channels], whole gray levels: one drawn image, and windows of photographs."""
+    """Returns float32 [count, height, width, channels] at integral gray levels: one synthetic image, then windows of photographs."""
     random = np.random.RandomState(height + width)
     photographs = [PIL.Image.fromarray(image) for image in sklearn.datasets.load_sample_images().images]
-    found = [drawn_image(height, width)]
-    while len(found) < count:
-        photograph = photographs[len(found) % 2]
+    samples = [synthetic_image(height, width)]
+    while len(samples) < count:
+        photograph = photographs[len(samples) % 2]
         side = random.uniform(0.4, 1) * min(photograph.width / width, photograph.height / height)
         left, top = random.rand(2) * (photograph.width - side * width, photograph.height - side * height)
-        found.append(photograph.resize((width, height), PIL.Image.Resampling.BOX,
+        samples.append(photograph.resize((width, height), PIL.Image.Resampling.BOX,
                                        (left, top, left + side * width, top + side * height)))
     return np.stack([np.asarray(sample_image.convert("L" if channels == 1 else "RGB"), np.float32).reshape(
-        height, width, channels) / 255 for sample_image in found])
+        height, width, channels) / 255 for sample_image in samples])
 
 
-def drawn_image(height, width):
-    """Ramps of color with a black square, a white disk and stripes: what photographs rarely have, flat and sharp."""
+def synthetic_image(height, width):
+    """Returns color ramps with a black square, a white disk and stripes: flat areas and sharp edges, rare in photographs."""
     row, column = np.mgrid[:height, :width] / np.array([height, width])[:, None, None]
     sample_image = np.stack([row, column, 1 - row], axis=-1)
     sample_image[(abs(row - 0.25) < 0.15) & (abs(column - 0.25) < 0.15)] = 0
@@ -52,9 +52,9 @@ def drawn_image(height, width):
     return PIL.Image.fromarray(np.round(255 * sample_image).astype(np.uint8))
 
 
-def differences(corruption, images, severity, which, seed=0):
-    """What a `Corruption` makes of the images less what its oracle does, both clipped: gray levels [N, H, W, C]."""
-    numbers = corruption.constants(severity, images.shape[1:], which)
+def differences(corruption, images, severity, constants_set, seed=0):
+    """Returns the difference of a `Corruption` and its oracle, both clipped, in gray levels [N, H, W, C]."""
+    numbers = corruption.constants(severity, images.shape[1:], constants_set)
     drawn = corruption.drawn(images, severity, seed, None, numbers)
     ours = np.clip(corruption.apply(tf.constant(images), *numbers, **drawn), 0, 1)
     oracle = ORACLES[corruption.name]
@@ -68,6 +68,6 @@ def differences(corruption, images, severity, which, seed=0):
 
 
 def summary(difference):
-    """(share of the pixels off by at most 1 in every channel, mean absolute difference, largest), in gray levels."""
-    off = abs(difference)
-    return (off.max(axis=-1) <= 1 + 1e-3).mean(), off.mean(), off.max()
+    """Returns (fraction of pixels within 1 in every channel, mean absolute difference, largest), in gray levels."""
+    error = abs(difference)
+    return (error.max(axis=-1) <= 1 + 1e-3).mean(), error.mean(), error.max()

@@ -10,8 +10,8 @@ from tf_robust.ops import image_ops
 RANDOM = np.random.RandomState(0)
 BLURS = {corruption.name: corruption for corruption in (blur.defocus_blur, blur.glass_blur, blur.motion_blur,
                                                         blur.zoom_blur, blur.gaussian_blur)}
-SETTINGS = [(which, severity) for which in severities.SETS for severity in range(1, 6)]
-settings = pytest.mark.parametrize("which, severity", SETTINGS, ids=lambda value: str(value))
+CONSTANTS = [(constants_set, severity) for constants_set in severities.SETS for severity in range(1, 6)]
+all_constants = pytest.mark.parametrize("constants_set, severity", CONSTANTS, ids=lambda value: str(value))
 shapes = pytest.mark.parametrize("shape", [(26, 40, 3), (40, 26, 1)], ids=str)
 
 
@@ -28,7 +28,7 @@ def gaussian(images, sigma):
 
 
 def published_kernel(radius, alias):
-    """The defocus kernel on its whole grid, one element at a time."""
+    """The defocus kernel on its full grid, one element at a time."""
     half, taps = (8, 1) if radius <= 8 else (radius, 2)
     side = 2 * half + 1
     disk = np.array([[float((i - half)**2 + (j - half)**2 <= radius**2) for j in range(side)] for i in range(side)])
@@ -43,13 +43,13 @@ def published_kernel(radius, alias):
                       for j in range(side)] for i in range(side)])
 
 
-@settings
-def test_defocus_kernels_are_the_published_ones_without_their_zeros(which, severity):
-    numbers = severities.constants_of("defocus_blur", severity, which)
+@all_constants
+def test_defocus_kernels_equal_the_published_ones(constants_set, severity):
+    numbers = severities.constants_of("defocus_blur", severity, constants_set)
     ours, full = blur.defocus_kernel(*numbers), published_kernel(*numbers)
     assert ours.shape[0] % 2 == 1 and ours[0].max() > 1e-9
-    around = (len(full) - len(ours)) // 2
-    assert_near(np.pad(ours, around), full, 1e-9)
+    margin = (len(full) - len(ours)) // 2
+    assert_near(np.pad(ours, margin), full, 1e-9)
 
 
 def test_small_defocus_kernels():
@@ -60,15 +60,15 @@ def test_small_defocus_kernels():
 
 
 @shapes
-@settings
-def test_defocus_blur_is_a_correlation_mirrored_at_the_border(shape, which, severity):
-    images, numbers = sample_images(shape), severities.constants_of("defocus_blur", severity, which)
+@all_constants
+def test_defocus_blur_is_a_correlation_mirrored_at_the_border(shape, constants_set, severity):
+    images, numbers = sample_images(shape), severities.constants_of("defocus_blur", severity, constants_set)
     expected = scipy.ndimage.correlate(images.astype(float), published_kernel(*numbers)[None, ..., None], mode="mirror")
     assert_near(blur.defocus_blur.apply(images, *numbers), expected)
 
 
-def glass_in_turn(images, sigma, reach, iterations, offsets):
-    """The loop of the originals, with its copy."""
+def glass_blur_by_loop(images, sigma, reach, iterations, offsets):
+    """The loop of the originals, including its copy."""
     height, width = images.shape[1:3]
     moved = gaussian(images, sigma)
     for image, iterations_of_it in zip(moved, offsets):
@@ -82,11 +82,11 @@ def glass_in_turn(images, sigma, reach, iterations, offsets):
 
 
 @shapes
-@settings
-def test_glass_blur_equals_the_visits_in_turn(shape, which, severity):
-    images, numbers = sample_images(shape), severities.constants_of("glass_blur", severity, which)
+@all_constants
+def test_glass_blur_equals_the_loop(shape, constants_set, severity):
+    images, numbers = sample_images(shape), severities.constants_of("glass_blur", severity, constants_set)
     offsets = blur.glass_blur.drawn(images, severity, 7, None, numbers)["offsets"]
-    expected = glass_in_turn(images, *numbers, np.array(offsets))
+    expected = glass_blur_by_loop(images, *numbers, np.array(offsets))
     assert_near(blur.glass_blur.apply(images, *numbers, offsets=offsets), expected)
 
 
@@ -95,12 +95,12 @@ def test_glass_blur_follows_chains_of_any_length(offset):
     images = sample_images((30, 20, 1))
     offsets = np.tile(np.array(offset, np.int32), [2, 2, 26 * 16, 1])
     moved = np.array(blur.glass_blur.apply(images, 0.01, 2, 2, offsets=offsets))
-    assert_near(moved, glass_in_turn(images, 0.01, 2, 2, offsets))
-    if offset == (0, 1):  # each row takes the value of the pixel that is right of its last visited one
+    assert_near(moved, glass_blur_by_loop(images, 0.01, 2, 2, offsets))
+    if offset == (0, 1):  # each row takes the value of the pixel to the right of its last visited one
         assert_near(moved[:, 3:29, 3:19], np.broadcast_to(images[:, 3:29, 19:20], [2, 26, 16, 1]))
 
 
-def test_glass_blur_with_nothing_to_visit_is_two_gaussians():
+def test_glass_blur_of_a_tiny_image_is_two_gaussians():
     images = sample_images((8, 20, 3))
     offsets = blur.glass_blur.drawn(images, 5, 0, None, (1.5, 4, 2))["offsets"]
     assert offsets.shape == [2, 2, 0, 2]
@@ -126,15 +126,15 @@ def test_angles_of_motion_blur_are_uniform():
     np.testing.assert_allclose(angles.std(), 90 / np.sqrt(12), rtol=0.03)
 
 
-def test_motion_blur_takes_the_angle_of_each_image():
+def test_motion_blur_uses_the_angle_of_each_image():
     step = np.zeros([2, 20, 20, 1], np.float32)
     step[:, 10:, 10:] = 1
     ours = np.array(blur.motion_blur.apply(step, 6, 2, angle=tf.constant([-45.0, 45.0])))[..., 0]
     weights = np.exp(-np.arange(13)**2 / 8) / np.exp(-np.arange(13)**2 / 8).sum()
-    places = np.ceil(np.arange(13) * np.sqrt(0.5) - 0.5)
-    assert_near(ours[1, 9, 9], weights[places >= 1].sum(), 5e-5)  # down to the right: into the bright quarter
+    positions = np.ceil(np.arange(13) * np.sqrt(0.5) - 0.5)
+    assert_near(ours[1, 9, 9], weights[positions >= 1].sum(), 5e-5)  # down to the right: into the bright quarter
     assert_near(ours[0, 9, 9], 0, 5e-5)
-    assert_near(ours[0, 12, 9], weights[(places >= 1) & (places <= 2)].sum(), 5e-5)  # up to the right: leaves it again
+    assert_near(ours[0, 12, 9], weights[(positions >= 1) & (positions <= 2)].sum(), 5e-5)  # up to the right: leaves it again
 
 
 def zoom_by_scipy(images, factor):
@@ -142,7 +142,7 @@ def zoom_by_scipy(images, factor):
     cut = [int(np.ceil(side / factor)) for side in sides]
     top, left = ((side - part) // 2 for side, part in zip(sides, cut))
     window = images[:, top:top + cut[0], left:left + cut[1]].astype(float)
-    # nearest: SciPy's default may take the last row for outside, as it rounds (at none of the benchmark's own sizes)
+    # nearest: by rounding, SciPy's default may treat the last row as outside (at none of the benchmark's sizes)
     large = np.stack([scipy.ndimage.zoom(image, (factor, factor, 1), order=1, mode="nearest") for image in window])
     top, left = ((new - side) // 2 for new, side in zip(large.shape[1:3], sides))
     return large[:, top:top + sides[0], left:left + sides[1]]
@@ -166,17 +166,17 @@ LENGTHS = {"cifar": (7, 12, 16, 21, 26), "tiny_imagenet": (7, 12, 16, 21, 26), "
 
 
 @pytest.mark.parametrize("shape", [(32, 32, 1), (26, 40, 3), (64, 50, 1)], ids=str)
-@settings
-def test_zoom_blur_is_the_mean_over_as_many_zooms_as_in_the_originals(shape, which, severity):
-    images, numbers = sample_images(shape, 1), severities.constants_of("zoom_blur", severity, which)
-    factors = 1 + numbers[1] * np.arange(LENGTHS[which][severity - 1])
+@all_constants
+def test_zoom_blur_averages_the_zooms_of_the_originals(shape, constants_set, severity):
+    images, numbers = sample_images(shape, 1), severities.constants_of("zoom_blur", severity, constants_set)
+    factors = 1 + numbers[1] * np.arange(LENGTHS[constants_set][severity - 1])
     expected = (images + sum(zoom_by_scipy(images, factor) for factor in np.arange(1, *numbers))) / (len(factors) + 1)
     np.testing.assert_allclose(np.arange(1, *numbers), factors)
     assert_near(blur.zoom_blur.apply(images, *numbers), expected, 1e-5)
 
 
 @shapes
-@settings
-def test_gaussian_blur_equals_scipy(shape, which, severity):
-    images, numbers = sample_images(shape), severities.constants_of("gaussian_blur", severity, which)
+@all_constants
+def test_gaussian_blur_equals_scipy(shape, constants_set, severity):
+    images, numbers = sample_images(shape), severities.constants_of("gaussian_blur", severity, constants_set)
     assert_near(blur.gaussian_blur.apply(images, *numbers), gaussian(images, *numbers))

@@ -18,7 +18,7 @@ BOX = PIL.Image.Resampling.BOX
 
 
 def sample_images(count, height, width, channels, seed=0):
-    """float32 in [0, 1], whole gray levels: smooth colors, fine noise on one half."""
+    """Returns float32 in [0, 1] at integral gray levels: smooth colors, fine noise on one half."""
     random = np.random.RandomState(seed)
     smooth = scipy.ndimage.gaussian_filter(random.rand(count, height, width, channels), (0, 2, 2, 0), mode="wrap")
     smooth = (smooth - smooth.min()) / (smooth.max() - smooth.min())
@@ -27,14 +27,14 @@ def sample_images(count, height, width, channels, seed=0):
 
 
 def levels(images):
-    """Gray levels as integers; fails unless they are whole."""
+    """Returns gray levels as integers; fails unless they are integral."""
     scaled = 255 * np.asarray(images)
     np.testing.assert_allclose(scaled, np.round(scaled), atol=1e-4)
     return np.round(scaled).astype(int)
 
 
 def by_pillow(images, change):
-    """Gray levels [N, H, W, C] of what `change` makes of each image as a PIL.Image."""
+    """Applies `change` to each image as a PIL.Image. Returns gray levels [N, H, W, C]."""
     scaled = np.round(255 * np.asarray(images)).astype(np.uint8)
     changed = [np.asarray(change(PIL.Image.fromarray(sample_image.squeeze(-1) if sample_image.shape[-1] == 1 else sample_image)))
                for sample_image in scaled]
@@ -53,7 +53,7 @@ def test_contrast_scales_about_each_images_and_channels_mean(shape):
 # Elastic transformation
 
 def affine(image, before, after):
-    """What lies at the points `before` (x, y) comes to lie at `after`; sampled by SciPy in float64."""
+    """Maps the points `before` (x, y) to `after`; sampled by SciPy in float64."""
     matrix = np.linalg.solve(np.c_[after, np.ones(3)], before)  # [3, 2]: (x, y, 1) of the result -> (x, y) before
     rows, columns = np.mgrid[:image.shape[0], :image.shape[1]]
     x, y = np.moveaxis(np.stack([columns, rows, np.ones_like(rows)], axis=-1) @ matrix, -1, 0)
@@ -66,7 +66,7 @@ def sampled(image, rows, columns, mode):
 
 
 def elastic(image, strength, sigma, jitter, corners, displacement):
-    """The original's steps; its `center` holds (height, width) // 2 and is used as (x, y)."""
+    """The steps of the original; its `center` holds (height, width) // 2 and is used as (x, y)."""
     size, center = min(image.shape[:2]) // 3, np.array(image.shape[:2]) // 2
     before = np.array([center + size, [center[0] + size, center[1] - size], center - size], float)
     image = affine(image.astype(float), before, before + jitter * corners)
@@ -106,7 +106,7 @@ def test_equal_corners_move_the_image():
     np.testing.assert_allclose(moved, expected, atol=2e-5)
 
 
-def test_a_constant_displacement_samples_beside_and_below():
+def test_a_constant_displacement_shifts_the_image():
     images = sample_images(1, 20, 24, 3)
     displacement = np.stack([np.full([20, 24], 0.5), np.full([20, 24], -0.25)])[None].astype(np.float32)
     corners = np.zeros([1, 3, 2], np.float32)
@@ -125,45 +125,45 @@ def test_elastic_draws_are_uniform_and_independent():
         assert values.min() >= -1 and values.max() < 1
         assert abs(values.mean()) < 4 * error * np.sqrt(1 / 3)
         assert abs(np.mean(values**2) - 1 / 3) < 4 * error * np.sqrt(4 / 45)
-        together = np.corrcoef(values.reshape(400, -1)[:, :6].T)
-        assert abs(together - np.eye(6)).max() < 4.5 / np.sqrt(400)
+        correlation = np.corrcoef(values.reshape(400, -1)[:, :6].T)
+        assert abs(correlation - np.eye(6)).max() < 4.5 / np.sqrt(400)
     first = [values.numpy().reshape(400, -1)[:, :6].ravel() for values in drawn.values()]
     assert abs(np.corrcoef(first)[0, 1]) < 0.08
 
 
 # Pixelation
 
-def shrunk(share):
+def shrunk(fraction):
     def change(sample_image):
-        small = sample_image.resize((int(share * sample_image.width), int(share * sample_image.height)), BOX)
+        small = sample_image.resize((int(fraction * sample_image.width), int(fraction * sample_image.height)), BOX)
         return small.resize(sample_image.size, BOX)
     return change
 
 
-SHARES = sorted({share for shares in severities.CONSTANTS["pixelate"].values() for share in shares})
+FRACTIONS = sorted({fraction for fractions in severities.CONSTANTS["pixelate"].values() for fraction in fractions})
 
 
 @pytest.mark.parametrize("height, width", [(32, 32), (64, 64), (224, 224), (45, 37), (29, 50), (41, 41)])
-@pytest.mark.parametrize("share", SHARES)
-def test_pixelate_equals_pillow_on_every_pixel(share, height, width):
+@pytest.mark.parametrize("fraction", FRACTIONS)
+def test_pixelate_equals_pillow_on_every_pixel(fraction, height, width):
     images = sample_images(2, height, width, 3)
-    images[1] = np.round(images[1] * 3) / 255  # few dark levels: many means half-way between two
-    np.testing.assert_array_equal(levels(digital.pixelate.apply(images, share)), by_pillow(images, shrunk(share)))
+    images[1] = np.round(images[1] * 3) / 255  # few dark levels: many means halfway between two
+    np.testing.assert_array_equal(levels(digital.pixelate.apply(images, fraction)), by_pillow(images, shrunk(fraction)))
 
 
-@pytest.mark.parametrize("share", [0.03, 0.1, 0.17, 0.99, 1.0])
-def test_pixelate_takes_any_share(share):
+@pytest.mark.parametrize("fraction", [0.03, 0.1, 0.17, 0.99, 1.0])
+def test_pixelate_accepts_any_fraction(fraction):
     images = sample_images(2, 50, 70, 1)
-    np.testing.assert_array_equal(levels(digital.pixelate.apply(images, share)), by_pillow(images, shrunk(share)))
+    np.testing.assert_array_equal(levels(digital.pixelate.apply(images, fraction)), by_pillow(images, shrunk(fraction)))
 
 
 def test_pixelate_at_every_size():
-    """Pillow leaves a pixel out, or counts it twice, at some sizes."""
+    """Pillow omits a pixel, or counts it twice, at some sizes."""
     for side in range(4, 60):
         images = sample_images(1, side, side, 1)
-        for share in (0.85, 0.6, 0.3):
-            expected = by_pillow(images, shrunk(share))
-            np.testing.assert_array_equal(levels(digital.pixelate.apply(images, share)), expected, f"{side}, {share}")
+        for fraction in (0.85, 0.6, 0.3):
+            expected = by_pillow(images, shrunk(fraction))
+            np.testing.assert_array_equal(levels(digital.pixelate.apply(images, fraction)), expected, f"{side}, {fraction}")
 
 
 def test_pixelate_keeps_one_pixel_of_the_smallest_image():
@@ -173,7 +173,7 @@ def test_pixelate_keeps_one_pixel_of_the_smallest_image():
 
 # JPEG compression
 
-def coded(quality):
+def compressed(quality):
     def change(sample_image):
         stream = io.BytesIO()
         sample_image.save(stream, "JPEG", quality=quality)
@@ -187,7 +187,7 @@ def coded(quality):
 def test_jpeg_equals_pillow_on_every_pixel(quality, height, width, channels):
     images = sample_images(2, height, width, channels)
     result = levels(digital.jpeg_compression.apply(images, quality))
-    np.testing.assert_array_equal(result, by_pillow(images, coded(quality)))
+    np.testing.assert_array_equal(result, by_pillow(images, compressed(quality)))
 
 
 # Saturation
@@ -197,14 +197,14 @@ def test_saturate_scales_and_shifts_saturation_in_hsv(severity):
     images = sample_images(1, 8, 9, 3)
     scale, shift = {1: (0.3, 0), 5: (2.5, 0.2)}[severity]
     pixels = [colorsys.rgb_to_hsv(*pixel) for pixel in images.reshape(-1, 3).astype(float)]
-    expected = [colorsys.hsv_to_rgb(hue, min(part * scale + shift, 1), value) for hue, part, value in pixels]
+    expected = [colorsys.hsv_to_rgb(hue, min(saturation * scale + shift, 1), value) for hue, saturation, value in pixels]
     np.testing.assert_allclose(digital.saturate(images, severity), np.reshape(expected, images.shape), atol=2e-6)
 
 
-# What all of them keep
+# Rounding
 
 @pytest.mark.parametrize("corruption", (digital.pixelate, digital.jpeg_compression), ids=NAME)
-def test_pillows_operations_round_to_the_nearest_gray_level_first(corruption):
+def test_pixelate_and_jpeg_first_round_to_gray_levels(corruption):
     images = sample_images(2, 32, 32, 3)
     between = images + np.random.RandomState(1).uniform(-0.49, 0.49, size=images.shape).astype(np.float32) / 255
     between = between.clip(0, 1)

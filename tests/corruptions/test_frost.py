@@ -1,4 +1,4 @@
-"""Frost, from photographs and from procedural ice, against slow oracles that are given the same draws."""
+"""Frost, from photographs and from procedural ice, against slow oracles with the same draws."""
 
 import hashlib
 import itertools
@@ -10,50 +10,50 @@ import scipy.ndimage
 import scipy.stats
 import tensorflow as tf
 
-from tests.corruptions.weather_draws import COLOR, LUMA, RANDOM, both, check_uniform, drawn, in_channels
+from tests.corruptions.weather_draws import COLOR, LUMA, RANDOM, both, check_uniform, drawn, clip_to_channels
 from tf_robust.corruptions import frost_images, frost_textures, weather
 
 
 def write_photographs(folder, names=frost_images.FILES):
-    """Made-up images, [rows, columns, 3] each, lossless whatever the name says."""
+    """Writes random images, [rows, columns, 3] each, lossless whatever the extension."""
     sample_images = [RANDOM.randint(0, 256, (60 + 7 * i, 90 - 5 * i, 3), dtype=np.uint8) for i in range(len(names))]
     for name, sample_image in zip(names, sample_images):
         PIL.Image.fromarray(sample_image).save(folder / name, format="PNG")
     return sample_images
 
 
-def zoomed_by_centres(sample_image, scale):
-    """Bilinear at the centres of the new pixels, without smoothing."""
-    centres = [np.clip((np.arange(round(side * scale)) + 0.5) / scale - 0.5, 0, side - 1) for side in sample_image.shape[:2]]
-    where = np.stack(np.meshgrid(*centres, indexing="ij"))
-    return np.stack([scipy.ndimage.map_coordinates(sample_image[..., i], where, order=1) for i in range(3)], axis=-1)
+def resized_by_centers(sample_image, scale):
+    """Bilinear samples at the centers of the new pixels, without antialiasing."""
+    centers = [np.clip((np.arange(round(side * scale)) + 0.5) / scale - 0.5, 0, side - 1) for side in sample_image.shape[:2]]
+    positions = np.stack(np.meshgrid(*centers, indexing="ij"))
+    return np.stack([scipy.ndimage.map_coordinates(sample_image[..., i], positions, order=1) for i in range(3)], axis=-1)
 
 
 @both
-def test_frost_lays_a_window_of_a_photograph_over_the_image(images, tmp_path):
+def test_frost_overlays_a_window_of_a_photograph(images, tmp_path):
     photographs = write_photographs(tmp_path)
     corner = np.float32([[0, 0], [0.5, 0.99999994], [0.99999994, 0.3], [0.25, 0.75]])
     texture = np.int32([0, 4, 2, 3])
     images = images[:, :11, :13]
-    found = weather.frost_from(tmp_path).apply(tf.constant(images), 0.8, 0.6, texture=texture, corner=corner)
-    for i, shrunk in enumerate(zoomed_by_centres(photographs[number], 0.2) / 255 for number in texture):
+    result = weather.frost_from(tmp_path).apply(tf.constant(images), 0.8, 0.6, texture=texture, corner=corner)
+    for i, shrunk in enumerate(resized_by_centers(photographs[number], 0.2) / 255 for number in texture):
         free = shrunk.shape[0] - 11, shrunk.shape[1] - 13
-        top, left = (int(float(share) * room) for share, room in zip(corner[i], free))
-        assert top < free[0] and left < free[1]  # the last place is never taken, as in the benchmark
-        expected = in_channels(0.8 * images[i] + 0.6 * shrunk[top:top + 11, left:left + 13], images.shape[-1])
-        np.testing.assert_allclose(np.clip(found[i], 0, 1), expected, atol=1.1 * 0.6 * 0.5 / 255)  # of 8 bits
+        top, left = (int(float(fraction) * room) for fraction, room in zip(corner[i], free))
+        assert top < free[0] and left < free[1]  # the last position is never drawn, as in the benchmark
+        expected = clip_to_channels(0.8 * images[i] + 0.6 * shrunk[top:top + 11, left:left + 13], images.shape[-1])
+        np.testing.assert_allclose(np.clip(result[i], 0, 1), expected, atol=1.1 * 0.6 * 0.5 / 255)  # of 8 bits
 
 
 @pytest.mark.parametrize("size, scale", [((20, 30), 0.2), ((60, 60), 0.3), ((224, 200), 1.0), ((300, 500), 1.0)])
-def test_photographs_shrink_with_the_image_as_in_the_benchmark_and_are_mirrored_where_too_small(size, scale, tmp_path):
+def test_photographs_are_scaled_as_in_the_benchmark_and_mirrored_if_too_small(size, scale, tmp_path):
     photographs = write_photographs(tmp_path)
-    for photograph, found in zip(photographs, frost_images.scaled_textures(tmp_path, *size)):
-        shrunk = np.clip(zoomed_by_centres(photograph.astype(float), scale), 0, 255)
+    for photograph, texture in zip(photographs, frost_images.scaled_textures(tmp_path, *size)):
+        shrunk = np.clip(resized_by_centers(photograph.astype(float), scale), 0, 255)
         inside = tuple(slice(side) for side in shrunk.shape[:2])
-        np.testing.assert_allclose(found[inside], shrunk, atol=0.5 + 1e-6)
-        assert found.shape == (max(size[0], shrunk.shape[0]), max(size[1], shrunk.shape[1]), 3)
-        beyond = found[shrunk.shape[0]:2 * shrunk.shape[0]]
-        np.testing.assert_array_equal(beyond, found[shrunk.shape[0] - 1::-1][:len(beyond)])
+        np.testing.assert_allclose(texture[inside], shrunk, atol=0.5 + 1e-6)
+        assert texture.shape == (max(size[0], shrunk.shape[0]), max(size[1], shrunk.shape[1]), 3)
+        beyond = texture[shrunk.shape[0]:2 * shrunk.shape[0]]
+        np.testing.assert_array_equal(beyond, texture[shrunk.shape[0] - 1::-1][:len(beyond)])
 
 
 def test_frost_textures_are_the_five_photographs_of_the_folder(tmp_path):
@@ -69,11 +69,11 @@ def test_frost_textures_are_the_five_photographs_of_the_folder(tmp_path):
     assert weather.frost_source() == weather.frost_source(None) == "procedural"
 
 
-def test_a_folder_without_the_photographs_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="frost1.png.*frost5.jpg in frost_dir '.*no_folder'.*Found: no such"):
+def test_a_folder_without_the_photographs_is_rejected(tmp_path):
+    with pytest.raises(FileNotFoundError, match="frost1.png.*frost5.jpg in frost_dir '.*no_folder'.*Received: no such"):
         weather.frost_textures(tmp_path / "no_folder")
     write_photographs(tmp_path, ["frost1.png", "frost2.png", "frost4.jpg"])
-    with pytest.raises(FileNotFoundError, match="Missing: frost3.png, frost5.jpg. Found: frost1.png, frost2.png, fr"):
+    with pytest.raises(FileNotFoundError, match="Missing: frost3.png, frost5.jpg. Received: frost1.png, frost2.png, fr"):
         weather.frost_source(tmp_path)
     (tmp_path / "frost3.png").write_text("no image")
     (tmp_path / "frost5.jpg").write_bytes(b"")
@@ -82,7 +82,7 @@ def test_a_folder_without_the_photographs_is_refused(tmp_path):
         frost(tf.constant(COLOR), 1)
 
 
-def test_frost_is_bound_to_its_folder_once():
+def test_frost_of_a_folder_is_cached():
     assert weather.frost.name == "frost" and weather.frost_from("a") is weather.frost_from("a")
     assert weather.frost_from("b") is not weather.frost_from("a")
 
@@ -104,33 +104,33 @@ def spectrum_slope(gray):
     return np.polyfit(np.log(edges[:-1] * edges[1:]) / 2, np.log(rings), 1)[0]
 
 
-# Of the benchmark's photographs: size, mean and deviation of the gray image, slope of its spectrum
+# Size, mean and std of the gray image and slope of its spectrum, of the benchmark's photographs
 PHOTOGRAPHS = [((600, 900), .508, .072, -1.70), ((315, 560), .804, .086, -1.69), ((315, 560), .804, .086, -1.69),
                ((350, 527), .587, .112, -1.24), ((495, 660), .476, .170, -1.81)]
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_procedural_ice_has_the_brightness_and_the_spectrum_of_the_photographs(number):
-    size, mean, deviation, slope = PHOTOGRAPHS[number]
+def test_procedural_ice_has_the_statistics_of_the_photographs(number):
+    size, mean, std, slope = PHOTOGRAPHS[number]
     texture = weather.frost_textures()[number]
     gray = texture @ np.float32(LUMA)
     assert texture.shape == (*size, 3) and texture.dtype == np.float32 and texture.min() >= 0 and texture.max() <= 1
     assert gray.mean() == pytest.approx(mean, abs=0.01)
-    assert gray.std() == pytest.approx(deviation, rel=0.1)
+    assert gray.std() == pytest.approx(std, rel=0.1)
     assert spectrum_slope(gray) == pytest.approx(slope, abs=0.15)
     np.testing.assert_allclose(texture.mean(axis=(0, 1)), frost_textures.ICES[number].mean, atol=0.01)
 
 
-def test_procedural_ice_is_crystals_and_not_noise():
-    """With the same spectrum and random phases, differences of neighbours would be of the normal distribution."""
+def test_procedural_ice_is_not_gaussian_noise():
+    """With the same spectrum and random phases, differences of adjacent pixels would be normally distributed."""
     for texture in weather.frost_textures():
         across = np.diff(texture @ np.float32(LUMA), axis=1)
         assert scipy.stats.kurtosis(across, axis=None) > 1
 
 
-def test_procedural_ice_is_always_the_same():
-    frost_textures.grown.cache_clear()
-    first = frost_textures.grown()
-    frost_textures.grown.cache_clear()
-    for one, other in zip(first, frost_textures.grown()):
+def test_procedural_ice_is_reproducible():
+    frost_textures.procedural_textures.cache_clear()
+    first = frost_textures.procedural_textures()
+    frost_textures.procedural_textures.cache_clear()
+    for one, other in zip(first, frost_textures.procedural_textures()):
         np.testing.assert_array_equal(one, other)

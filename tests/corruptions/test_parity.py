@@ -1,4 +1,4 @@
-"""Every corruption against its oracle, which is given the same draws; and the draws by their moments."""
+"""Every corruption against its oracle with the same draws; and the moments of the draws."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ CASES = {
     (20, 28, 3): ("tiny_imagenet", (3,), 6),
     (32, 32, 1): ("cifar", (3,), 6),
 }
-SHARES = {"jpeg_compression": 0.97}
+MIN_FRACTIONS = {"jpeg_compression": 0.97}
 SWEEP = [(*shape, severity) for shape, (_, severities, _) in CASES.items() for severity in severities]
 
 
@@ -24,24 +24,24 @@ def test_every_corruption_has_an_oracle():
 
 @pytest.mark.parametrize("height, width, channels, severity", SWEEP)
 @pytest.mark.parametrize("name", oracles.ORACLES)
-def test_pixels(name, height, width, channels, severity):
-    which, _, count = CASES[height, width, channels]
-    images = oracles.images(height, width, channels, count)
-    share, mean, _ = oracles.summary(oracles.differences(corruptions.CORRUPTIONS[name], images, severity, which))
-    assert share >= SHARES.get(name, 0.995)
+def test_corruption_equals_its_oracle(name, height, width, channels, severity):
+    constants_set, _, count = CASES[height, width, channels]
+    images = oracles.sample_images(height, width, channels, count)
+    fraction, mean, _ = oracles.summary(oracles.differences(corruptions.CORRUPTIONS[name], images, severity, constants_set))
+    assert fraction >= MIN_FRACTIONS.get(name, 0.995)
     assert mean < 0.5
 
 
 @pytest.mark.parametrize("name", oracles.ORACLES)
-def test_the_images_given_stay_as_they_are(name):
-    images = oracles.images(20, 28, 3, 2)
+def test_inputs_are_not_changed(name):
+    images = oracles.sample_images(20, 28, 3, 2)
     corruptions.CORRUPTIONS[name](images, 3)
-    np.testing.assert_array_equal(images, oracles.images(20, 28, 3, 2))
+    np.testing.assert_array_equal(images, oracles.sample_images(20, 28, 3, 2))
 
 
 SIDE = 16
 PIXELS, PLANE = (SIDE, SIDE, 3), (SIDE, SIDE)
-# What is drawn for an image of 16x16x3: {name: (shape, low, high)}; low and high are None for the normal distribution
+# Random inputs for an image of 16x16x3: {name: (shape, low, high)}; low and high are None for the normal distribution
 DRAWS = {
     "gaussian_noise": {"normal": (PIXELS, None, None)},
     "speckle_noise": {"normal": (PIXELS, None, None)},
@@ -54,42 +54,42 @@ DRAWS = {
     "elastic_transform": {"corners": ((3, 2), -1, 1), "displacement": ((2, *PLANE), -1, 1)},
     "spatter": {"normal": (PLANE, None, None)},
 }
-WHOLE_NUMBERS = {"frost", "glass_blur"}
+INTEGER_DRAWS = {"frost", "glass_blur"}
 
 
-def drawn(name, count, severity=3, which="cifar"):
-    """What is drawn for images 0 to count - 1, of which only the shape matters."""
+def drawn(name, count, severity=3, constants_set="cifar"):
+    """Returns the random inputs of images 0 to count - 1; they depend on the images' shape only."""
     corruption, sample_image = corruptions.CORRUPTIONS[name], np.zeros([1, *PIXELS], np.float32)
-    numbers = corruption.constants(severity, PIXELS, which)
+    numbers = corruption.constants(severity, PIXELS, constants_set)
     values = corruption.drawn(sample_image, severity, 0, np.arange(count), numbers)
     return {key: np.asarray(value) for key, value in values.items()}
 
 
-def test_every_other_corruption_draws_nothing():
-    assert {name for name, corruption in corruptions.CORRUPTIONS.items() if corruption.draw} == {*DRAWS, *WHOLE_NUMBERS}
+def test_other_corruptions_draw_nothing():
+    assert {name for name, corruption in corruptions.CORRUPTIONS.items() if corruption.draw} == {*DRAWS, *INTEGER_DRAWS}
 
 
 @pytest.mark.parametrize("name, key", [(name, key) for name, keys in DRAWS.items() for key in keys])
-def test_draws_by_their_moments(name, key):
+def test_moments_of_draws(name, key):
     shape, low, high = DRAWS[name][key]
     values = drawn(name, 10000 if len(shape) < 2 else 2000)[key]
     assert values.shape[1:] == shape
-    middle, deviation = (0, 1) if low is None else ((low + high) / 2, (high - low) / np.sqrt(12))
+    midpoint, std = (0, 1) if low is None else ((low + high) / 2, (high - low) / np.sqrt(12))
     rows = values.reshape(len(values), -1).astype(float)
-    assert abs(rows.mean() - middle) < 0.03 * deviation
-    assert rows.std() == pytest.approx(deviation, rel=0.03)
-    fourth = 3 if low is None else 1.8  # of the normal and of the uniform distribution
-    assert np.mean(((rows - middle) / deviation)**4) == pytest.approx(fourth, rel=0.03)
+    assert abs(rows.mean() - midpoint) < 0.03 * std
+    assert rows.std() == pytest.approx(std, rel=0.03)
+    fourth = 3 if low is None else 1.8  # moment of the normal and of the uniform distribution
+    assert np.mean(((rows - midpoint) / std)**4) == pytest.approx(fourth, rel=0.03)
     if low is not None:
         assert low <= values.min() < low + 0.03 * (high - low)
         assert high - 0.03 * (high - low) < values.max() < high
-    assert abs(np.corrcoef(rows[:-1].ravel(), rows[1:].ravel())[0, 1]) < 0.03  # one image and the next
+    assert abs(np.corrcoef(rows[:-1].ravel(), rows[1:].ravel())[0, 1]) < 0.03  # adjacent images
 
 
-@pytest.mark.parametrize("severity, which", [(3, "cifar"), (2, "imagenet"), (5, "imagenet")])
-def test_offsets_of_glass_blur_are_equally_frequent(severity, which):
-    _, reach, iterations = corruptions.CORRUPTIONS["glass_blur"].constants(severity, PIXELS, which)
-    offsets = drawn("glass_blur", 1000, severity, which)["offsets"]
+@pytest.mark.parametrize("severity, constants_set", [(3, "cifar"), (2, "imagenet"), (5, "imagenet")])
+def test_offsets_of_glass_blur_are_equally_frequent(severity, constants_set):
+    _, reach, iterations = corruptions.CORRUPTIONS["glass_blur"].constants(severity, PIXELS, constants_set)
+    offsets = drawn("glass_blur", 1000, severity, constants_set)["offsets"]
     assert offsets.shape == (1000, iterations, (SIDE - 2 * reach)**2, 2)
     check_frequencies(offsets[..., 0], range(-reach, reach))
     check_frequencies(offsets[..., 1], range(-reach, reach))
@@ -100,6 +100,6 @@ def test_five_ice_images_are_equally_frequent():
 
 
 def check_frequencies(values, expected):
-    found, counts = np.unique(values, return_counts=True)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_allclose(counts / counts.sum(), 1 / len(found), rtol=0.03)
+    unique, counts = np.unique(values, return_counts=True)
+    np.testing.assert_array_equal(unique, expected)
+    np.testing.assert_allclose(counts / counts.sum(), 1 / len(unique), rtol=0.03)

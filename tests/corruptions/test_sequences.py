@@ -20,48 +20,48 @@ def sample_images():
     return np.stack([china[5:37, 10:42], flower[20:52, 40:72]]).astype(np.float32) / 255
 
 
-def test_the_tens_and_the_fourteen():
+def test_sequence_names():
     assert tuple(corruptions.SEQUENCES)[:10] == metrics.PERTURBATIONS == corruptions.sequence_names("imagenet_p")
     assert set(corruptions.sequence_names("cifar_p")) - set(metrics.PERTURBATIONS) == {"spatter"}
     assert len(corruptions.sequence_names("all")) == 14
 
 
 @EVERY
-def test_frames_range_and_dependence_on_seed_and_index_alone(name, sample_images):
-    found = corruptions.perturb(sample_images, name, seed=1, indices=[5, 9]).numpy()
-    assert found.shape == (2, FRAMES[name], 32, 32, 3) and found.dtype == np.float32
-    assert found.min() >= 0 and found.max() <= 1
-    np.testing.assert_array_equal(corruptions.perturb(sample_images[1:], name, seed=1, indices=[9])[0], found[1])
-    if name != "spatter":  # 31 times water: the graph takes long to build
+def test_shape_range_and_reproducibility(name, sample_images):
+    result = corruptions.perturb(sample_images, name, seed=1, indices=[5, 9]).numpy()
+    assert result.shape == (2, FRAMES[name], 32, 32, 3) and result.dtype == np.float32
+    assert result.min() >= 0 and result.max() <= 1
+    np.testing.assert_array_equal(corruptions.perturb(sample_images[1:], name, seed=1, indices=[9])[0], result[1])
+    if name != "spatter":  # its graph of 31 frames takes long to build
         graph = tf.function(lambda x, i: corruptions.perturb(x, name, seed=1, indices=i))
-        np.testing.assert_array_equal(graph(sample_images, tf.constant([5, 9])), found)
-    assert np.abs(np.diff(found, axis=1)).max(axis=(2, 3, 4)).min() > 0  # every frame differs from the one before
+        np.testing.assert_array_equal(graph(sample_images, tf.constant([5, 9])), result)
+    assert np.abs(np.diff(result, axis=1)).max(axis=(2, 3, 4)).min() > 0  # every frame differs from the one before
 
 
 @EVERY
-def test_neighbouring_frames_are_nearer_than_the_ends(name, sample_images):
-    found = corruptions.perturb(sample_images, name).numpy()
+def test_adjacent_frames_are_nearer_than_the_ends(name, sample_images):
+    result = corruptions.perturb(sample_images, name).numpy()
     if "noise" not in name:
-        step = np.abs(np.diff(found, axis=1)).mean()
-        assert step < np.abs(found[:, -1] - found[:, 0]).mean() / 2
+        step = np.abs(np.diff(result, axis=1)).mean()
+        assert step < np.abs(result[:, -1] - result[:, 0]).mean() / 2
 
 
 @pytest.mark.parametrize("name, imagenet", [("gaussian_noise", 0.03), ("speckle_noise", 0.05)])
 def test_noise_frames_follow_the_clean_one(name, imagenet):
     gray = np.full([4, 32, 32, 3], 0.5, np.float32)
-    for constants, deviation in (("cifar", 0.05 if name == "speckle_noise" else 0.02), ("imagenet", imagenet)):
-        found = corruptions.perturb(gray, name, constants=constants).numpy()
-        np.testing.assert_array_equal(found[:, 0], gray)
-        expected = deviation * (0.5 if name == "speckle_noise" else 1)
-        np.testing.assert_allclose(found[:, 1:].std(), expected, rtol=0.03)
-        assert abs(np.corrcoef(found[:, 1].ravel() - 0.5, found[:, 2].ravel() - 0.5)[0, 1]) < 0.05
+    for constants, std in (("cifar", 0.05 if name == "speckle_noise" else 0.02), ("imagenet", imagenet)):
+        result = corruptions.perturb(gray, name, constants=constants).numpy()
+        np.testing.assert_array_equal(result[:, 0], gray)
+        expected = std * (0.5 if name == "speckle_noise" else 1)
+        np.testing.assert_allclose(result[:, 1:].std(), expected, rtol=0.03)
+        assert abs(np.corrcoef(result[:, 1].ravel() - 0.5, result[:, 2].ravel() - 0.5)[0, 1]) < 0.05
 
 
 def test_shot_noise_has_the_variance_of_its_photons():
     gray = np.full([4, 32, 32, 3], 0.5, np.float32)
     for constants, photons in (("cifar", 700), ("imagenet", 300)):
-        found = corruptions.perturb(gray, "shot_noise", constants=constants).numpy()[:, 1:]
-        np.testing.assert_allclose([found.mean(), found.var()], [0.5, 0.5 / photons], rtol=0.03)
+        result = corruptions.perturb(gray, "shot_noise", constants=constants).numpy()[:, 1:]
+        np.testing.assert_allclose([result.mean(), result.var()], [0.5, 0.5 / photons], rtol=0.03)
 
 
 def inside(images, margin):
@@ -73,16 +73,16 @@ def pillow(sample_image, method, data):
     return np.asarray(image.transform(image.size, method, data, PIL.Image.BILINEAR), np.float32) / 255
 
 
-def test_rotation_is_pillows(sample_images):
-    found = corruptions.perturb(sample_images, "rotate").numpy()
+def test_rotation_equals_pillow(sample_images):
+    result = corruptions.perturb(sample_images, "rotate").numpy()
     for frame in (0, 10, 15, 30):
         image = PIL.Image.fromarray(np.round(sample_images[0] * 255).astype(np.uint8))
-        ours, theirs = found[0, frame], np.asarray(image.rotate(frame - 15, PIL.Image.BILINEAR), np.float32) / 255
-        np.testing.assert_allclose(inside(ours, 6), inside(theirs, 6), atol=1.5 / 255)
-    np.testing.assert_allclose(found[:, 15], sample_images, atol=1e-6)
+        ours, expected = result[0, frame], np.asarray(image.rotate(frame - 15, PIL.Image.BILINEAR), np.float32) / 255
+        np.testing.assert_allclose(inside(ours, 6), inside(expected, 6), atol=1.5 / 255)
+    np.testing.assert_allclose(result[:, 15], sample_images, atol=1e-6)
 
 
-def test_shear_and_scale_are_pillows_affine_maps_about_the_middle(sample_images):
+def test_shear_and_scale_equal_pillows_affine_transform(sample_images):
     shear, scale = (corruptions.perturb(sample_images, name).numpy() for name in ("shear", "scale"))
     for frame in (3, 15, 28):
         tangent, size = np.tan(np.radians(frame - 15)), (70 + 2 * frame) / 100
@@ -92,11 +92,11 @@ def test_shear_and_scale_are_pillows_affine_maps_about_the_middle(sample_images)
         np.testing.assert_allclose(inside(scale[1, frame], 8), inside(expected, 8), atol=1.5 / 255)
 
 
-def test_translation_moves_whole_pixels(sample_images):
-    found = corruptions.perturb(sample_images, "translate").numpy()
+def test_translation_moves_by_integral_pixels(sample_images):
+    result = corruptions.perturb(sample_images, "translate").numpy()
     for frame in range(16):
         expected = scipy.ndimage.shift(sample_images, (0, 0, 7 - frame, 0), order=0)
-        np.testing.assert_allclose(found[:, frame], expected, atol=1e-6)
+        np.testing.assert_allclose(result[:, frame], expected, atol=1e-6)
     wide = corruptions.perturb(sample_images, "translate", constants="imagenet").numpy()
     assert wide.shape[1] == 41
     np.testing.assert_allclose(wide[:, 20], sample_images, atol=1e-6)
@@ -104,9 +104,9 @@ def test_translation_moves_whole_pixels(sample_images):
 
 
 def test_tilt_is_a_rotation_in_space_seen_in_perspective(sample_images):
-    """Points of the image are carried to the frame by the camera model itself; there the frame must show them."""
-    found = corruptions.perturb(sample_images, "tilt").numpy()
-    np.testing.assert_allclose(found[:, 15], sample_images, atol=1e-5)
+    """Points of the image are projected to the frame by the camera model; the frame must show them there."""
+    result = corruptions.perturb(sample_images, "tilt").numpy()
+    np.testing.assert_allclose(result[:, 15], sample_images, atol=1e-5)
     for frame in (0, 30):
         angle, distance = np.radians(0.75 * (frame - 15)), np.hypot(32, 32)
         cos, sin = np.cos(angle), np.sin(angle)
@@ -114,15 +114,15 @@ def test_tilt_is_a_rotation_in_space_seen_in_perspective(sample_images):
         x, y = columns - 15.5, rows - 15.5
         x, z = x * cos, x * sin  # about the vertical axis
         y, z = y * cos - z * sin, y * sin + z * cos  # about the horizontal axis
-        seen = np.stack([y, x]) * distance / (distance + z) + 15.5
-        shown = np.stack([scipy.ndimage.map_coordinates(found[0, frame, ..., c], seen, order=1) for c in range(3)], -1)
-        truth = sample_images[0, 8:24, 8:24].reshape(-1, 3)
-        assert np.corrcoef(shown.ravel(), truth.ravel())[0, 1] > 0.97  # interpolated twice
+        projected = np.stack([y, x]) * distance / (distance + z) + 15.5
+        shown = np.stack([scipy.ndimage.map_coordinates(result[0, frame, ..., c], projected, order=1) for c in range(3)], -1)
+        expected_values = sample_images[0, 8:24, 8:24].reshape(-1, 3)
+        assert np.corrcoef(shown.ravel(), expected_values.ravel())[0, 1] > 0.97  # interpolated twice
         shifted = sample_images[0, 7:23, 8:24].reshape(-1, 3)
-        assert np.corrcoef(shown.ravel(), truth.ravel())[0, 1] > np.corrcoef(shown.ravel(), shifted.ravel())[0, 1]
+        assert np.corrcoef(shown.ravel(), expected_values.ravel())[0, 1] > np.corrcoef(shown.ravel(), shifted.ravel())[0, 1]
 
 
-def test_blurs_are_scipys(sample_images):
+def test_gaussian_blur_equals_scipy(sample_images):
     blurred = corruptions.perturb(sample_images, "gaussian_blur").numpy()
     for frame in (0, 30):
         expected = scipy.ndimage.gaussian_filter(sample_images, (0, 0.3 + 0.015 * frame, 0.3 + 0.015 * frame, 0), truncate=7,
@@ -131,31 +131,31 @@ def test_blurs_are_scipys(sample_images):
 
 
 def test_zoom_blur_is_the_running_mean_of_zooms(sample_images):
-    found = corruptions.perturb(sample_images, "zoom_blur").numpy()
-    np.testing.assert_allclose(found[:, 0], sample_images, atol=1e-6)
+    result = corruptions.perturb(sample_images, "zoom_blur").numpy()
+    np.testing.assert_allclose(result[:, 0], sample_images, atol=1e-6)
     for i in (1, 30):
-        zoom = found[0, i] * (i + 1) - found[0, i - 1] * i  # what this frame adds
-        place = (np.mgrid[:32, :32] - 15.5) / (1 + 0.004 * i) + 15.5
-        expected = np.stack([scipy.ndimage.map_coordinates(sample_images[0, ..., c], place, order=1) for c in range(3)], -1)
+        zoom = result[0, i] * (i + 1) - result[0, i - 1] * i  # what this frame adds
+        positions = (np.mgrid[:32, :32] - 15.5) / (1 + 0.004 * i) + 15.5
+        expected = np.stack([scipy.ndimage.map_coordinates(sample_images[0, ..., c], positions, order=1) for c in range(3)], -1)
         np.testing.assert_allclose(zoom, expected, atol=1e-4)
 
 
-def test_brightness_goes_from_darker_to_lighter_by_hsv_value(sample_images):
-    found = corruptions.perturb(sample_images, "brightness").numpy()
+def test_brightness_changes_the_hsv_value(sample_images):
+    result = corruptions.perturb(sample_images, "brightness").numpy()
     for frame in (0, 15, 30):
         expected = np.clip(sample_images.max(axis=-1) + 0.015 * (frame - 15), 0, 1)
-        np.testing.assert_allclose(found[:, frame].max(axis=-1), expected, atol=1e-5)
+        np.testing.assert_allclose(result[:, frame].max(axis=-1), expected, atol=1e-5)
 
 
 def test_drops_run_down():
     layer = np.zeros([8, 8])
     layer[2] = 1.0
-    smear = sequences._smeared(8, (0.2, 0.8))
+    smear = sequences._smear(8, (0.2, 0.8))
     np.testing.assert_allclose(smear @ layer, np.apply_along_axis(lambda c: np.convolve(c, [0.2, 0.8], "same"), 0, layer))
     assert (smear @ layer)[3, 0] > (smear @ layer)[2, 0] > 0
 
 
-def test_unknown_words_are_refused(sample_images):
+def test_invalid_arguments_are_rejected(sample_images):
     with pytest.raises(ValueError, match="Did you mean 'rotate'"):
         corruptions.perturb(sample_images, "rotation")
     with pytest.raises(ValueError, match="set of constants"):

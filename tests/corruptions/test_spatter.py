@@ -1,4 +1,4 @@
-"""Spatter and the image operations it takes, against slow oracles that are given the same draws."""
+"""Spatter and its image operations against slow oracles with the same draws."""
 
 import itertools
 import math
@@ -9,12 +9,12 @@ import pytest
 import scipy.ndimage
 import tensorflow as tf
 
-from tests.corruptions.weather_draws import COLOR, RANDOM, both, check_normal, drawn, in_channels
+from tests.corruptions.weather_draws import COLOR, RANDOM, both, check_normal, drawn, clip_to_channels
 from tf_robust.corruptions import spatter, weather
 
 
 def speckled(seed):
-    """uint8 [70, 90]: patches of 150..255 on 0, by whole-number arithmetic alone."""
+    """Returns uint8 [70, 90]: patches of 150..255 on 0, by integer arithmetic alone."""
     plane = np.random.RandomState(seed).randint(0, 256, (70, 90))
     for _ in range(2):
         plane = sum(np.roll(plane, shift, (0, 1)) for shift in itertools.product(range(-2, 3), repeat=2)) // 25
@@ -22,20 +22,20 @@ def speckled(seed):
     return np.where(plane < 150, 0, plane).astype(np.uint8)
 
 
-# What OpenCV 4.12 and 5.0 make of speckled(0), (1), (2): CRC of Canny(plane, 50, 150) > 0; sums of the distances to
+# Results of OpenCV 4.12 and 5.0 on speckled(0), (1), (2): CRC of Canny(plane, 50, 150) > 0; sums of the distances to
 # those edges (DIST_L2, 5 x 5, at most 20) and of their squares; CRC of equalizeHist(plane)
 OPENCV = [(950685966, 16958.1146, 75612.248, 2905795445), (4079019766, 12439.2971, 41856.389, 2894950616),
           (3794512097, 18747.2343, 91672.910, 3759776877)]
 
 
-def test_edges_distances_and_equalization_are_those_of_opencv():
+def test_edges_distances_and_equalization_equal_opencv():
     planes = np.stack([speckled(seed) for seed in range(3)]).astype(np.float32)
     edges = spatter.edges(planes)
     distances = spatter.edge_distance(edges).numpy().astype(float)
-    equalized = spatter.equalized(planes, 256)
+    equalize = spatter.equalize(planes, 256)
     for i, (edges_crc, total, squares, equalized_crc) in enumerate(OPENCV):
         assert zlib.crc32(edges[i].numpy().astype(np.uint8).tobytes()) == edges_crc
-        assert zlib.crc32(equalized[i].numpy().astype(np.uint8).tobytes()) == equalized_crc
+        assert zlib.crc32(equalize[i].numpy().astype(np.uint8).tobytes()) == equalized_crc
         assert distances[i].sum() == pytest.approx(total, rel=1e-5)
         assert (distances[i]**2).sum() == pytest.approx(squares, rel=1e-5)
 
@@ -46,9 +46,9 @@ def slow_canny(plane):
     right, down = (scipy.ndimage.correlate(plane, kernel, mode="nearest") for kernel in (
         np.outer([1, 2, 1], [-1, 0, 1]), np.outer([-1, 0, 1], [1, 2, 1])))
     steep = np.pad(abs(right) + abs(down), 1)
-    found = np.zeros(plane.shape, int)
+    edges = np.zeros(plane.shape, int)
     for row, column in np.ndindex(*plane.shape):
-        here, x, y = steep[row + 1, column + 1], right[row, column], down[row, column]
+        magnitude, x, y = steep[row + 1, column + 1], right[row, column], down[row, column]
         angle = math.degrees(math.atan2(abs(y), abs(x)))
         if angle < 22.5:
             before, behind, strict = (0, -1), (0, 1), 0
@@ -57,22 +57,22 @@ def slow_canny(plane):
         else:
             before, behind, strict = ((-1, -1), (1, 1), 1) if x * y > 0 else ((-1, 1), (1, -1), 1)
         before, behind = (steep[row + 1 + i, column + 1 + j] for i, j in (before, behind))
-        if here > 50 and here > before and here >= behind + strict:
-            found[row, column] = 2 if here > 150 else 1
-    labels, _ = scipy.ndimage.label(found, np.ones([3, 3]))
-    return np.isin(labels, np.unique(labels[found == 2])) & (found > 0)
+        if magnitude > 50 and magnitude > before and magnitude >= behind + strict:
+            edges[row, column] = 2 if magnitude > 150 else 1
+    labels, _ = scipy.ndimage.label(edges, np.ones([3, 3]))
+    return np.isin(labels, np.unique(labels[edges == 2])) & (edges > 0)
 
 
 def test_edges():
     rough = RANDOM.randint(0, 256, (6, 20, 31))
     smooth = np.round(scipy.ndimage.gaussian_filter(rough.astype(float), [0, 2, 2]) * 2 - 120).clip(0, 255)
-    stairs = np.tile(np.arange(31) // 3 * 14, (2, 20, 1))  # candidates without a strong pixel; and with one
+    stairs = np.tile(np.arange(31) // 3 * 14, (2, 20, 1))  # candidates without a strong pixel, then with one
     stairs[1, 3, 5:] = 255
     planes = np.concatenate([rough, smooth, stairs, stairs[..., ::-1], np.zeros([1, 20, 31])]).astype(np.float32)
-    found = spatter.edges(planes).numpy()
-    for plane, ours in zip(planes, found):
+    result = spatter.edges(planes).numpy()
+    for plane, ours in zip(planes, result):
         np.testing.assert_array_equal(ours, slow_canny(plane))
-    assert found[6:12].any() and not found[12].any() and found[13].any() and not found[-1].any()
+    assert result[6:12].any() and not result[12].any() and result[13].any() and not result[-1].any()
 
 
 def test_a_long_chain_of_candidates_is_followed_to_its_end():
@@ -83,7 +83,7 @@ def test_a_long_chain_of_candidates_is_followed_to_its_end():
 
 
 def slow_distance(edges):
-    """min over edge pixels of the chamfer norm: of a steps, b diagonals and c knight's moves, as few as can be."""
+    """Returns the minimum over edge pixels of the chamfer norm: the shortest sum of steps, diagonals and knight's moves."""
     down, right = np.indices(edges.shape)
     best = np.full(edges.shape, 20.0)
     for row, column in np.argwhere(edges):
@@ -99,11 +99,11 @@ def test_distance_to_edges(size, count):
     edges = np.zeros([5, *size], bool)
     for plane in edges[1:]:
         plane[RANDOM.randint(0, size[0], count), RANDOM.randint(0, size[1], count)] = True
-    edges[4, -1, -1] = edges[4, 0, 0] = True  # nothing may leak over a border into the next row or the next plane
-    found = spatter.edge_distance(tf.constant(edges)).numpy()
-    for plane, ours in zip(edges, found):
+    edges[4, -1, -1] = edges[4, 0, 0] = True  # distances must not leak into the next row or the next plane
+    result = spatter.edge_distance(tf.constant(edges)).numpy()
+    for plane, ours in zip(edges, result):
         np.testing.assert_allclose(ours, slow_distance(plane), atol=2e-4)
-    assert (found[0] == 20).all()
+    assert (result[0] == 20).all()
 
 
 def slow_equalized(plane, count):
@@ -119,8 +119,8 @@ def slow_equalized(plane, count):
 def test_equalization():
     planes = np.minimum(RANDOM.poisson(4, (4, 9, 13)), 20)
     planes[2], planes[3] = 7, np.where(planes[3] > 4, 20, 3)
-    found = spatter.equalized(tf.constant(planes, tf.float32), 21)
-    for plane, ours in zip(planes, found):
+    result = spatter.equalize(tf.constant(planes, tf.float32), 21)
+    for plane, ours in zip(planes, result):
         np.testing.assert_array_equal(ours, slow_equalized(plane, 21))
 
 
@@ -135,22 +135,22 @@ def slow_water(layer):
 
 
 @both
-@pytest.mark.parametrize("severity, which", [(1, "cifar"), (3, "cifar"), (1, "imagenet"), (3, "imagenet")])
-def test_water(images, severity, which):
-    numbers, draws = drawn(weather.spatter, images, severity, which)
-    mean, deviation, sigma, threshold, strength, _ = numbers
-    found = np.clip(weather.spatter.apply(tf.constant(images), *numbers, **draws), 0, 1)
-    off = []
-    for image, normal, ours in zip(images, draws["normal"].astype(float), found):
-        layer = scipy.ndimage.gaussian_filter(mean + deviation * normal, sigma, truncate=4.0, mode="nearest")
+@pytest.mark.parametrize("severity, constants_set", [(1, "cifar"), (3, "cifar"), (1, "imagenet"), (3, "imagenet")])
+def test_water(images, severity, constants_set):
+    numbers, draws = drawn(weather.spatter, images, severity, constants_set)
+    mean, std, sigma, threshold, strength, _ = numbers
+    result = np.clip(weather.spatter.apply(tf.constant(images), *numbers, **draws), 0, 1)
+    errors = []
+    for image, normal, ours in zip(images, draws["normal"].astype(float), result):
+        layer = scipy.ndimage.gaussian_filter(mean + std * normal, sigma, truncate=4.0, mode="nearest")
         layer[layer < threshold] = 0
         light = strength * slow_water(layer)[..., None] * np.array([175, 238, 238]) / 255
-        off.append(255 * abs(in_channels(image + light, images.shape[-1]) - ours))
-    assert np.mean(np.less(off, 1)) > 0.995 and np.mean(off) < 0.05
-    assert abs(found - images).max() > 0.3
+        errors.append(255 * abs(clip_to_channels(image + light, images.shape[-1]) - ours))
+    assert np.mean(np.less(errors, 1)) > 0.995 and np.mean(errors) < 0.05
+    assert abs(result - images).max() > 0.3
 
 
-def test_a_image_without_water_stays_as_it_is():
+def test_an_image_without_water_is_unchanged():
     layer = np.zeros([2, 12, 12], np.float32)
     layer[1, 4:8, 4:8] = 0.8
     light = spatter.water(tf.constant(layer)).numpy()
@@ -166,20 +166,20 @@ def test_an_overflow_of_8_bits_wraps_around():
 
 
 @both
-@pytest.mark.parametrize("severity, which", [(4, "cifar"), (5, "cifar"), (4, "imagenet")])
-def test_mud(images, severity, which):
-    numbers, draws = drawn(weather.spatter, images, severity, which)
-    mean, deviation, sigma, threshold, softness, _ = numbers
-    found = np.clip(weather.spatter.apply(tf.constant(images), *numbers, **draws), 0, 1)
-    off = []
-    for image, normal, ours in zip(images, draws["normal"].astype(float), found):
-        layer = scipy.ndimage.gaussian_filter(mean + deviation * normal, sigma, truncate=4.0, mode="nearest")
+@pytest.mark.parametrize("severity, constants_set", [(4, "cifar"), (5, "cifar"), (4, "imagenet")])
+def test_mud(images, severity, constants_set):
+    numbers, draws = drawn(weather.spatter, images, severity, constants_set)
+    mean, std, sigma, threshold, softness, _ = numbers
+    result = np.clip(weather.spatter.apply(tf.constant(images), *numbers, **draws), 0, 1)
+    errors = []
+    for image, normal, ours in zip(images, draws["normal"].astype(float), result):
+        layer = scipy.ndimage.gaussian_filter(mean + std * normal, sigma, truncate=4.0, mode="nearest")
         cover = scipy.ndimage.gaussian_filter((layer > threshold).astype(float), softness, truncate=4.0, mode="nearest")
         cover = np.where(cover < 0.8, 0, cover)[..., None]
         muddy = image * (1 - cover) + cover * np.array([63, 42, 20]) / 255
-        off.append(255 * abs(in_channels(muddy, images.shape[-1]) - ours))
-    assert np.mean(np.less(off, 1)) > 0.995 and np.mean(off) < 0.05
-    assert abs(found - images).max() > 0.3
+        errors.append(255 * abs(clip_to_channels(muddy, images.shape[-1]) - ours))
+    assert np.mean(np.less(errors, 1)) > 0.995 and np.mean(errors) < 0.05
+    assert abs(result - images).max() > 0.3
 
 
 def test_draws_of_spatter():

@@ -1,4 +1,4 @@
-"""Every corruption keeps the contract: shape, range, and pixels that depend on (seed, index) alone."""
+"""The contract of every corruption: shape, range, and pixels that depend on (seed, index) alone."""
 
 import inspect
 import io
@@ -13,7 +13,7 @@ from tf_robust import corruptions, metrics
 
 EVERY = pytest.mark.parametrize("name", corruptions.CORRUPTIONS)
 RANDOM = pytest.mark.parametrize("name", [n for n, c in corruptions.CORRUPTIONS.items() if c.draw])
-INDICES = np.array([7, 8, 9, 3])  # in one piece, and not
+INDICES = np.array([7, 8, 9, 3])  # partly consecutive
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def sample_images():
     return np.stack(pieces).astype(np.float32) / 255
 
 
-def test_the_names_are_the_papers_and_the_functions_keep_one_signature():
+def test_names_and_signatures():
     assert tuple(corruptions.CORRUPTIONS) == metrics.BENCHMARK + metrics.EXTRA
     for name, corruption in corruptions.CORRUPTIONS.items():
         assert corruption.name == name and list(inspect.signature(corruption).parameters)[:2] == ["images", "severity"]
@@ -34,28 +34,28 @@ def test_the_names_are_the_papers_and_the_functions_keep_one_signature():
 def test_shape_type_range_and_severity(name, sample_images):
     mild, severe = (corruptions.corrupt(sample_images, name, severity, seed=1) for severity in (1, 5))
     assert mild.shape == severe.shape == sample_images.shape and mild.dtype == severe.dtype == tf.float32
-    for found in (mild, severe):
-        assert np.isfinite(found).all() and tf.reduce_min(found) >= 0 and tf.reduce_max(found) <= 1
-        assert 0.5 / 255 < np.abs(found - sample_images).mean() < 0.5
-    uneven = ("elastic_transform", "saturate", "spatter")  # later severities are of another kind
+    for result in (mild, severe):
+        assert np.isfinite(result).all() and tf.reduce_min(result) >= 0 and tf.reduce_max(result) <= 1
+        assert 0.5 / 255 < np.abs(result - sample_images).mean() < 0.5
+    uneven = ("elastic_transform", "saturate", "spatter")  # their severities differ in kind
     assert name in uneven or np.abs(severe - sample_images).mean() > np.abs(mild - sample_images).mean()
 
 
 @EVERY
-def test_a_image_alone_in_a_batch_in_a_graph_and_in_a_data_set(name, sample_images):
+def test_results_do_not_depend_on_batch_graph_or_data_set(name, sample_images):
     for severity, images in ((2, sample_images[:, :22]), (5, sample_images[..., :1])):
         def corrupt(images, indices):
             return corruptions.corrupt(images, name, severity, seed=2, indices=indices)
-        together = corrupt(images, INDICES).numpy()
+        expected = corrupt(images, INDICES).numpy()
         mapped = tf.data.Dataset.from_tensor_slices((images, INDICES)).batch(3).map(corrupt).unbatch()
-        for others, found in (([corrupt(*one) for one in zip(images, INDICES)], together), (list(mapped), together),
-                              (corrupt(images[1:3], INDICES[1:3]), together[1:3])):
-            np.testing.assert_allclose(np.stack(others), found, rtol=0, atol=1e-6)  # sums of 22 are ordered by their place
+        for others, expected_part in (([corrupt(*example) for example in zip(images, INDICES)], expected), (list(mapped), expected),
+                              (corrupt(images[1:3], INDICES[1:3]), expected[1:3])):
+            np.testing.assert_allclose(np.stack(others), expected_part, rtol=0, atol=1e-6)  # the order of a sum of 22 depends on its position
     assert corrupt(images[:0], INDICES[:0]).shape == (0, 24, 20, 1)
 
 
 @RANDOM
-def test_another_seed_or_index_gives_other_pixels(name, sample_images):
+def test_pixels_differ_by_seed_and_index(name, sample_images):
     same = np.repeat(sample_images[:1], 2, axis=0)
     first = corruptions.corrupt(same, name, 5, seed=3).numpy()
     assert (first[0] != first[1]).any() and (first != corruptions.corrupt(same, name, 5, seed=4)).numpy().any()
@@ -64,50 +64,50 @@ def test_another_seed_or_index_gives_other_pixels(name, sample_images):
 @EVERY
 def test_one_channel(name, sample_images):
     gray = sample_images[..., 1:2]
-    found = corruptions.corrupt(gray, name, 3, seed=1).numpy()
-    assert found.shape == gray.shape
+    result = corruptions.corrupt(gray, name, 3, seed=1).numpy()
+    assert result.shape == gray.shape
     if name in ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "jpeg_compression", "elastic_transform",
                 "glass_blur", "motion_blur"):
-        return  # of their own draws, or of another kind of file
+        return  # own draws for each channel, or a different file format
     three = corruptions.corrupt(np.repeat(gray, 3, axis=-1), name, 3, seed=1).numpy()
     expected = gray if name == "saturate" else three @ np.array([[0.299], [0.587], [0.114]], np.float32)
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(result, expected, atol=2e-6)
 
 
-def test_the_noise_sets_are_of_the_family(sample_images):
-    chances = np.linspace(0.0, 1.0, sample_images[0, ..., 0].size).reshape(sample_images.shape[1:3])
+def test_noise_sets_by_name(sample_images):
+    probabilities = np.linspace(0.0, 1.0, sample_images[0, ..., 0].size).reshape(sample_images.shape[1:3])
     for name, options, expected in (
             ("uniform_noise", {}, corruptions.uniform_noise(sample_images, seed=1, indices=INDICES)),
-            ("nonuniform_noise", {"probabilities": chances},
-             corruptions.nonuniform_noise(sample_images, chances, seed=1, indices=INDICES))):
-        found = corruptions.corrupt(sample_images, name, seed=1, indices=INDICES, **options)
-        np.testing.assert_array_equal(found, expected)
-        np.testing.assert_array_equal(found[3], corruptions.corrupt(sample_images[3], name, seed=1, indices=3, **options))
+            ("nonuniform_noise", {"probabilities": probabilities},
+             corruptions.nonuniform_noise(sample_images, probabilities, seed=1, indices=INDICES))):
+        result = corruptions.corrupt(sample_images, name, seed=1, indices=INDICES, **options)
+        np.testing.assert_array_equal(result, expected)
+        np.testing.assert_array_equal(result[3], corruptions.corrupt(sample_images[3], name, seed=1, indices=3, **options))
     with pytest.raises(ValueError, match="Expected probabilities"):
         corruptions.corrupt(sample_images, "nonuniform_noise")
     with pytest.raises(ValueError, match="Expected probabilities"):
-        corruptions.corrupt(sample_images, "nonuniform_noise", probabilities=chances[:-1])
+        corruptions.corrupt(sample_images, "nonuniform_noise", probabilities=probabilities[:-1])
 
 
-def test_protocols_round_as_the_originals_stored(sample_images):
-    as_is = corruptions.corrupt(sample_images, "gaussian_noise", 2).numpy()
+def test_protocols_round_as_the_originals(sample_images):
+    unrounded = corruptions.corrupt(sample_images, "gaussian_noise", 2).numpy()
     truncated = corruptions.corrupt(sample_images, "gaussian_noise", 2, protocol="cifar_c").numpy()
-    np.testing.assert_allclose(truncated * 255, np.floor(as_is * 255 + 1e-3), atol=1e-4)
+    np.testing.assert_allclose(truncated * 255, np.floor(unrounded * 255 + 1e-3), atol=1e-4)
     np.testing.assert_array_equal(corruptions.store(tf.constant(sample_images), "cifar_c"), sample_images)
     compressed = corruptions.corrupt(sample_images, "gaussian_noise", 2, protocol="imagenet_c").numpy()
-    for sample_image, found in zip(truncated, compressed):
+    for sample_image, result in zip(truncated, compressed):
         file = io.BytesIO()
         PIL.Image.fromarray(np.round(sample_image * 255).astype(np.uint8)).save(file, "JPEG", quality=85)
-        np.testing.assert_array_equal(np.round(found * 255), np.asarray(PIL.Image.open(file)))
+        np.testing.assert_array_equal(np.round(result * 255), np.asarray(PIL.Image.open(file)))
 
 
 @pytest.mark.parametrize("shape, expected", [
     ((32, 32, 3), "cifar"), ((28, 28, 1), "cifar, made for 32x32, used for 28x28"), ((64, 64, 3), "tiny_imagenet"),
     ((96, 96, 3), "tiny_imagenet, made for 64x64, used for 96x96"), ((224, 224, 3), "imagenet"),
     ((40, 200, 3), "tiny_imagenet, made for 64x64, used for 40x200")])
-def test_constants_are_those_of_the_nearest_size_and_it_is_said(shape, expected):
-    found = corruptions.describe(shape)
-    assert found["constants"] == expected and ("one_channel" in found) == (shape[2] == 1)
+def test_describe_names_the_constants_of_the_nearest_size(shape, expected):
+    result = corruptions.describe(shape)
+    assert result["constants"] == expected and ("one_channel" in result) == (shape[2] == 1)
     assert corruptions.describe(shape, "imagenet")["constants"].startswith("imagenet")
 
 
@@ -124,16 +124,16 @@ def test_constants_can_be_chosen(sample_images):
     ({"images": np.full([2, 8, 8, 3], 2.0, np.float32)}, r"images in \[0, 1\]"),
     ({"images": np.full([2, 8, 8, 3], np.nan, np.float32)}, "finite"), ({"images": np.zeros([2, 8, 8, 4], np.float32)}, "C = 1 or 3"),
     ({"images": np.zeros([8, 8], np.float32)}, "shape")])
-def test_what_cannot_be_corrupted_is_refused(change, message, sample_images):
+def test_invalid_arguments_are_rejected(change, message, sample_images):
     with pytest.raises(ValueError, match=message):
         corruptions.corrupt(**{"images": sample_images, "name": "fog", **change})
 
 
-def test_unknown_sizes_in_a_graph_are_refused_with_the_remedy(sample_images):
-    anywhere = tf.data.Dataset.from_generator(lambda: iter(sample_images), output_signature=tf.TensorSpec([None, None, 3]))
+def test_unknown_sizes_in_a_graph_are_rejected_with_advice(sample_images):
+    dataset = tf.data.Dataset.from_generator(lambda: iter(sample_images), output_signature=tf.TensorSpec([None, None, 3]))
     with pytest.raises(ValueError, match="tf.ensure_shape"):
-        anywhere.batch(2).map(lambda x: corruptions.corrupt(x, "fog"))
+        dataset.batch(2).map(lambda x: corruptions.corrupt(x, "fog"))
 
 
-def test_no_images_give_no_images():
+def test_an_empty_batch_stays_empty():
     assert corruptions.corrupt(np.zeros([0, 32, 32, 3], np.float32), "gaussian_noise").shape == (0, 32, 32, 3)

@@ -1,4 +1,4 @@
-"""Snow, fog and brightness, pixel by pixel against slow oracles that are given the same draws; and what all weather does."""
+"""Snow, fog and brightness, pixel by pixel, against slow oracles with the same draws; common properties of all weather."""
 
 import colorsys
 import itertools
@@ -17,9 +17,9 @@ from tf_robust.corruptions import severities, weather
 
 @every
 def test_one_channel_is_the_luma_of_three_equal_channels(corruption):
-    for severity, which in itertools.product((1, 3, 5), severities.SETS):
-        numbers, draws = drawn(corruption, GRAY, severity, which)
-        single, triple = (np.clip(corruption.apply(tf.constant(images), *numbers, **draws), 0, 1)
+    for severity, constants_set in itertools.product((1, 3, 5), severities.SETS):
+        constants, draws = drawn(corruption, GRAY, severity, constants_set)
+        single, triple = (np.clip(corruption.apply(tf.constant(images), *constants, **draws), 0, 1)
                           for images in (GRAY, np.repeat(GRAY, 3, axis=-1)))
         np.testing.assert_allclose(single[..., 0], triple @ LUMA, atol=1e-5)
 
@@ -29,8 +29,8 @@ def test_one_channel_is_the_luma_of_three_equal_channels(corruption):
 def test_any_size(corruption, shape):
     images = tf.constant(RANDOM.rand(2, *shape), tf.float32)
     for severity in (2, 5):
-        found = corruption(images, severity, seed=1).numpy()
-        assert found.shape == images.shape and np.isfinite(found).all() and found.min() >= 0 and found.max() <= 1
+        result = corruption(images, severity, seed=1).numpy()
+        assert result.shape == images.shape and np.isfinite(result).all() and result.min() >= 0 and result.max() <= 1
 
 
 # Snow
@@ -61,11 +61,11 @@ def blown(plane, radius, sigma, angle):
 @both
 @pytest.mark.parametrize("severity", [1, 3, 4, 5])
 def test_snow(images, severity):
-    numbers, draws = drawn(weather.snow, images, severity)
-    mean, deviation, zoom, threshold, radius, sigma, mix = numbers
-    found = weather.snow.apply(tf.constant(images), *numbers, **draws)
-    for image, normal, angle, ours in zip(images.astype(float), draws["normal"], draws["angle"], found):
-        layer = zoomed(mean + deviation * normal.astype(float), zoom)
+    constants, draws = drawn(weather.snow, images, severity)
+    mean, std, zoom, threshold, radius, sigma, mix = constants
+    result = weather.snow.apply(tf.constant(images), *constants, **draws)
+    for image, normal, angle, ours in zip(images.astype(float), draws["normal"], draws["angle"], result):
+        layer = zoomed(mean + std * normal.astype(float), zoom)
         layer[layer < threshold] = 0
         layer = blown(np.clip(layer, 0, 1), radius, sigma, float(angle))
         gray = (image @ LUMA if image.shape[-1] == 3 else image[..., 0])[..., None]
@@ -86,8 +86,8 @@ def slow_plasma(noise, decay):
     side = len(noise)
     plane, wibble, step = np.zeros([side, side]), 100.0, side
 
-    def fill(row, column, neighbours):
-        near = [plane[(row + down) % side, (column + right) % side] for down, right in neighbours]
+    def fill(row, column, neighbors):
+        near = [plane[(row + down) % side, (column + right) % side] for down, right in neighbors]
         plane[row, column] = np.mean(near) + wibble**2 * noise[row, column]
     while step >= 2:
         half = step // 2
@@ -106,19 +106,19 @@ def slow_plasma(noise, decay):
 @pytest.mark.parametrize("side, decay", [(2, 3.0), (4, 2.0), (32, 3.0), (64, 1.4)])
 def test_plasma(side, decay):
     noise = RANDOM.uniform(-1, 1, (3, side, side)).astype(np.float32)
-    found = weather.plasma(tf.constant(noise.reshape(3, -1)), side, decay)
-    for plane, ours in zip(noise.astype(float), found):
+    result = weather.plasma(tf.constant(noise.reshape(3, -1)), side, decay)
+    for plane, ours in zip(noise.astype(float), result):
         np.testing.assert_allclose(ours, slow_plasma(plane, decay), atol=1e-5)
 
 
 @both
 def test_fog(images):
-    numbers, draws = drawn(weather.fog, images, 4)
-    found = weather.fog.apply(tf.constant(images), *numbers, **draws)
-    for image, noise, ours in zip(images.astype(float), draws["noise"], found):
-        plane = slow_plasma(noise.reshape(32, 32).astype(float), numbers[1])
-        foggy = image + numbers[0] * plane[:image.shape[0], :image.shape[1], None]
-        np.testing.assert_allclose(ours, foggy * image.max() / (image.max() + numbers[0]), atol=1e-5)
+    constants, draws = drawn(weather.fog, images, 4)
+    result = weather.fog.apply(tf.constant(images), *constants, **draws)
+    for image, noise, ours in zip(images.astype(float), draws["noise"], result):
+        plane = slow_plasma(noise.reshape(32, 32).astype(float), constants[1])
+        foggy = image + constants[0] * plane[:image.shape[0], :image.shape[1], None]
+        np.testing.assert_allclose(ours, foggy * image.max() / (image.max() + constants[0]), atol=1e-5)
 
 
 def test_draws_of_fog():
@@ -135,16 +135,16 @@ def test_draws_of_fog():
 def test_brightness_is_hsv_value(amount):
     images = COLOR.copy()
     images[0, 0, :5] = [[0, 0, 0], [1, 1, 1], [1, 0, 0], [0, 1e-3, 0], [0.2, 0.2, 0.2]]
-    found = weather.brightness.apply(tf.constant(images), amount).numpy()
-    for pixel, ours in zip(images.reshape(-1, 3)[::3], found.reshape(-1, 3)[::3]):
+    result = weather.brightness.apply(tf.constant(images), amount).numpy()
+    for pixel, ours in zip(images.reshape(-1, 3)[::3], result.reshape(-1, 3)[::3]):
         hue, saturation, value = colorsys.rgb_to_hsv(*pixel.astype(float))
         expected = colorsys.hsv_to_rgb(hue, saturation, np.clip(value + amount, 0, 1))
         np.testing.assert_allclose(ours, expected, atol=2e-6)
-    np.testing.assert_allclose(found[0, 0, 0], max(amount, 0), atol=1e-6)
+    np.testing.assert_allclose(result[0, 0, 0], max(amount, 0), atol=1e-6)
 
 
 def test_brightness_of_very_dark_pixels_is_finite():
     dark = np.float32([0, 1e-45, 1e-39, 1e-20, 1e-7, 1e-6])[None, None, :, None] * np.float32([1, 0.5, 0])
-    found = weather.brightness(tf.constant(dark), 3).numpy()
-    assert np.isfinite(found).all() and (found >= 0).all()
-    np.testing.assert_allclose(found.max(axis=-1), 0.15, atol=1e-5)
+    result = weather.brightness(tf.constant(dark), 3).numpy()
+    assert np.isfinite(result).all() and (result >= 0).all()
+    np.testing.assert_allclose(result.max(axis=-1), 0.15, atol=1e-5)

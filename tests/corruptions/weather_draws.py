@@ -1,4 +1,4 @@
-"""What the tests of the weather share: images, what a corruption draws for them, and tests of draws."""
+"""Images, random inputs and checks of distributions for the tests of the weather corruptions."""
 
 import numpy as np
 import pytest
@@ -15,15 +15,15 @@ every = pytest.mark.parametrize("corruption", CORRUPTIONS.values(), ids=CORRUPTI
 both = pytest.mark.parametrize("images", [COLOR, GRAY], ids=["color", "gray"])
 
 
-def drawn(corruption, images, severity, which="cifar", seed=5):
-    """(constants, {name: array}) as the corruption would draw them for `images`."""
-    numbers = corruption.constants(severity, images.shape[1:], which)
-    draws = corruption.drawn(tf.constant(images), severity, seed, None, numbers)
-    return numbers, {name: np.asarray(values) for name, values in draws.items()}
+def drawn(corruption, images, severity, constants_set="cifar", seed=5):
+    """Returns (constants, {name: array}) as the corruption draws them for `images`."""
+    constants = corruption.constants(severity, images.shape[1:], constants_set)
+    draws = corruption.drawn(tf.constant(images), severity, seed, None, constants)
+    return constants, {name: np.asarray(values) for name, values in draws.items()}
 
 
-def in_channels(image, channels):
-    """A corrupted image of three channels as it is seen, or of that the luma."""
+def clip_to_channels(image, channels):
+    """Clips a corrupted image of three channels; with one channel, returns its luma."""
     image = np.clip(image, 0, 1)
     return image if channels == 3 else (image @ LUMA)[..., None]
 
@@ -32,7 +32,7 @@ def check_normal(values):
     values = values.astype(float)
     assert abs(values.mean()) < 0.03 and abs(values.std() - 1) < 0.03
     assert abs((values**3).mean()) < 0.1 and abs((values**4).mean() - 3) < 0.2
-    assert abs((values[1:] * values[:-1]).mean()) < 0.03  # images next to each other
+    assert abs((values[1:] * values[:-1]).mean()) < 0.03  # adjacent images
 
 
 def check_uniform(values, low, high):

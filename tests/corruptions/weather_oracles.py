@@ -1,4 +1,4 @@
-"""The oracles of snow, frost, fog, brightness and spatter. What an oracle is: tests/corruptions/oracles.py."""
+"""The oracles of snow, frost, fog, brightness and spatter, as defined in tests/corruptions/oracles.py."""
 
 import functools
 
@@ -11,7 +11,7 @@ LUMA = np.array([0.299, 0.587, 0.114])  # Rec. 601
 
 
 def three_channels(oracle):
-    """Lets a color operation take one channel: as three equal ones, of whose result the luma is kept."""
+    """Extends a color operation to one channel: three equal channels, of whose result the luma is returned."""
     @functools.wraps(oracle)
     def wrapped(image, constants, **drawn):
         if image.shape[-1] == 3:
@@ -22,8 +22,8 @@ def three_channels(oracle):
 
 @three_channels
 def snow(image, constants, normal, angle):
-    mean, deviation, zoom, threshold, radius, sigma, mix = constants
-    flakes = zoomed((mean + deviation * normal)[..., None], zoom)
+    mean, std, zoom, threshold, radius, sigma, mix = constants
+    flakes = zoomed((mean + std * normal)[..., None], zoom)
     flakes = np.where(flakes < threshold, 0, flakes)
     flakes = motion(np.clip(flakes, 0, 1), radius, sigma, angle)
     whitened = np.maximum(image, (image @ LUMA)[..., None] * 1.5 + 0.5)
@@ -31,7 +31,7 @@ def snow(image, constants, normal, angle):
 
 
 def shrunk(sample_image, factor):
-    """Bilinear without antialiasing, as OpenCV resizes: positions at centres of pixels, sides rounded half to even."""
+    """Bilinear without antialiasing, as OpenCV resizes: positions at centers of pixels, sides rounded half to even."""
     positions = [np.clip((np.arange(round(side * factor)) + 0.5) / factor - 0.5, 0, side - 1)
                  for side in sample_image.shape[:2]]
     return sampled(sample_image, *np.meshgrid(*positions, indexing="ij"), "nearest")
@@ -39,7 +39,7 @@ def shrunk(sample_image, factor):
 
 @three_channels
 def frost(image, constants, texture, corner, textures):
-    """A window of one of the first five ice images, laid over the image; small images get a smaller ice image."""
+    """Overlays a window of one of the first five ice images; small images get a smaller ice image."""
     height, width = image.shape[:2]
     factors = {32: 0.2, 64: 0.3, 224: 1.0}  # the side of the images that each was published for
     factor = factors[min(factors, key=lambda side: abs(np.log(np.sqrt(height * width) / side)))]
@@ -58,10 +58,10 @@ def plasma(noise, decay):
         half = step // 2
         square = ((-half, -half), (-half, half), (half, -half), (half, half))
         edge = ((-half, 0), (half, 0), (0, -half), (0, half))
-        for first_row, first_column, neighbours in ((half, half, square), (0, half, edge), (half, 0, edge)):
+        for first_row, first_column, neighbors in ((half, half, square), (0, half, edge), (half, 0, edge)):
             for row in range(first_row, size, step):
                 for column in range(first_column, size, step):
-                    near = [heights[(row + down) % size, (column + right) % size] for down, right in neighbours]
+                    near = [heights[(row + down) % size, (column + right) % size] for down, right in neighbors]
                     # the amplitude counts twice: once as a factor, once as the range of the noise
                     heights[row, column] = sum(near) / 4 + amplitude**2 * noise[row, column]
         step, amplitude = half, amplitude / decay
@@ -85,8 +85,8 @@ def brightness(image, constants):
 
 # Spatter
 
-def moved(array, down, right, fill):
-    """array [H, W] -> the value that lies (down, right) of each position, `fill` outside."""
+def shifted(array, down, right, fill):
+    """array [H, W] -> the value at (down, right) from each position, `fill` outside."""
     reach = max(abs(down), abs(right))
     padded = np.pad(array, reach, constant_values=fill)
     height, width = array.shape
@@ -94,18 +94,18 @@ def moved(array, down, right, fill):
 
 
 def canny(levels, low, high):
-    """int [H, W] -> bool: Canny's edges as OpenCV finds them, with 3x3 Sobel slopes and |dx| + |dy| for their size."""
+    """int [H, W] -> bool: Canny's edges as in OpenCV, with 3x3 Sobel gradients and |dx| + |dy| as their magnitude."""
     smooth, slope = [1, 2, 1], [-1, 0, 1]
     dx = scipy.ndimage.correlate(levels, np.outer(smooth, slope), mode="nearest")
     dy = scipy.ndimage.correlate(levels, np.outer(slope, smooth), mode="nearest")
     size = abs(dx) + abs(dy)
-    # tangents of 22.5 and 67.5 degrees in fixed point of 15 bits: the one is the other plus 2
+    # tangents of 22.5 and 67.5 degrees in 15-bit fixed point: the second is the first plus 2
     flat, scaled = abs(dx) * 13573, abs(dy) << 15
     horizontal, vertical = scaled < flat, scaled > flat + (abs(dx) << 16)
-    falling = (dx < 0) != (dy < 0)  # as signs of the bits: 0 counts as positive
+    falling = (dx < 0) != (dy < 0)  # sign bits: 0 counts as positive
 
     def beats(down, right, ties):
-        other = moved(size, down, right, 0)
+        other = shifted(size, down, right, 0)
         return size >= other if ties else size > other
     ridge = np.select([horizontal, vertical, falling], [
         beats(0, -1, False) & beats(0, 1, True), beats(-1, 0, False) & beats(1, 0, True),
@@ -124,7 +124,7 @@ def distance_to(edges, limit):
         for (a, b), length in lengths.items():
             length = round(length * 2**16) / 2**16
             for down, right in {(s * p, t * q) for p, q in ((a, b), (b, a)) for s in (-1, 1) for t in (-1, 1)}:
-                shorter = np.minimum(shorter, moved(shorter, down, right, limit) + length)
+                shorter = np.minimum(shorter, shifted(shorter, down, right, limit) + length)
         if (shorter == distance).all():
             return distance
         distance = shorter
@@ -145,10 +145,10 @@ def mean_of_nine(values):
 
 
 def water(layer):
-    """Drops [H, W] -> how much each pixel shines, in [0, 1]: brightest along their rims, with light from one side."""
+    """Drops [H, W] -> brightness of each pixel in [0, 1]: brightest along their edges, with light from one side."""
     levels = (layer * 255).astype(np.uint8).astype(int)
     distance = distance_to(canny(levels, 50, 150), 20.0)
-    # float32 sees a mean of whole numbers as a whole number, which the truncation needs
+    # in float32 a mean of integers is an integer, as the truncation requires
     depth = equalized(mean_of_nine(distance).astype(np.float32).astype(int))
     relief = scipy.ndimage.correlate(depth, np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]), mode="mirror")
     relief = np.round(mean_of_nine(np.clip(relief, 0, 255)))
@@ -158,8 +158,8 @@ def water(layer):
 
 @three_channels
 def spatter(image, constants, normal):
-    mean, deviation, sigma, threshold, strength, mud = constants
-    layer = gaussian(mean + deviation * normal.astype(float), sigma)
+    mean, std, sigma, threshold, strength, mud = constants
+    layer = gaussian(mean + std * normal.astype(float), sigma)
     layer = np.where(layer < threshold, 0, layer)
     if not mud:
         return image + strength * water(layer)[..., None] * np.array([175, 238, 238]) / 255  # pale turquoise

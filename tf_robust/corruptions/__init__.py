@@ -1,4 +1,4 @@
-"""What makes an image worse, reproducibly: a pure function of (seed, index)."""
+"""Reproducible corruptions of images: pure functions of (seed, index)."""
 
 from tf_robust.corruptions.noise_sets import (FLOOR, RATE, default_floor, location_std, nonuniform_noise, nonuniform_probabilities,
                                               uniform_noise)

@@ -1,7 +1,7 @@
 """Defocus, glass, motion, zoom and Gaussian blur (Hendrycks and Dietterich, 2019). Images are float32 in [0, 1], NHWC.
 
-The originals truncate to uint8 in the middle of glass blur, between the first Gaussian and the moves, which darkens by
-half a gray level in the mean; here values stay floats throughout.
+The originals truncate to uint8 inside glass blur, between the first Gaussian and the moves, which darkens by half a gray
+level on average; here values stay floats throughout.
 """
 
 import functools
@@ -19,38 +19,39 @@ def _defocus(images, radius, alias):
 
 
 @functools.lru_cache(maxsize=32)
-def defocus_kernel(radius, alias):
-    """float64 [S, S], S odd: a disk of `radius` pixels, its rim softened by a Gaussian of deviation `alias`.
+def defocus_kernel(radius: float, alias: float) -> np.ndarray:
+    """Returns a disk of `radius` pixels, softened by a Gaussian of standard deviation `alias`: float64 [S, S], S odd.
 
     As in the originals the disk stands on a grid of at least 17x17 pixels and is mirrored at the grid's edge for the
-    Gaussian of 3x3 taps (5x5 beyond radius 8), so at radius 8 the sum is not exactly 1. Zeros around it are cut off.
+    Gaussian of 3x3 taps (5x5 beyond radius 8), so at radius 8 the sum is not exactly 1. Surrounding zeros are removed.
     """
     reach, taps = (8, 3) if radius <= 8 else (int(radius), 5)
-    places = np.arange(-reach, reach + 1)
-    disk = (places[:, None]**2 + places**2 <= radius**2).astype(float)
+    positions = np.arange(-reach, reach + 1)
+    disk = (positions[:, None]**2 + positions**2 <= radius**2).astype(float)
     soft = np.exp(-0.5 * ((np.arange(taps) - taps // 2) / alias)**2)
     soft /= soft.sum()
     kernel = disk / disk.sum()
     for axis in (0, 1):
         kernel = scipy.ndimage.correlate1d(kernel, soft, axis=axis, mode="mirror")
-    cut = reach - abs(places[kernel.sum(axis=0) > 1e-9]).max()
+    cut = reach - abs(positions[kernel.sum(axis=0) > 1e-9]).max()
     return kernel[cut:len(kernel) - cut, cut:len(kernel) - cut]
 
 
 def _draw_offsets(draws, shape, sigma, reach, iterations):
-    """Where each visited pixel looks, (rows down, columns right) in -reach..reach - 1, in the order of the visits."""
+    """Draws the source of each visited pixel, (rows down, columns right) in -reach..reach - 1, in the order of the visits."""
     height, width = (max(side - 2 * reach, 0) for side in shape[:2])
     return {"offsets": draws.integers([iterations, height * width, 2], -reach, reach)}
 
 
 def _glass(images, sigma, reach, iterations, *, offsets):
-    """Gaussian blur, then `iterations` times each pixel takes the value of one nearby, in turn, then Gaussian blur.
+    """Gaussian blur; then, `iterations` times, each pixel in turn takes the value of a nearby one; then Gaussian blur.
 
-    The visits go from row H - reach up to reach + 1, and in each row from column W - reach down to reach + 1. The
-    originals mean to swap the two pixels, but both end with the value of the one nearby; so do ours.
+    Pixels are visited from row H - reach up to reach + 1, and in each row from column W - reach down to reach + 1. The
+    originals intend to swap the two pixels, but both end with the value of the nearby one; the same holds here.
 
     Args:
-        sigma: of both Gaussians, pixels. offsets: int32 [N, iterations, (H - 2 reach) (W - 2 reach), 2].
+        sigma: standard deviation of both Gaussians, in pixels.
+        offsets: int32 [N, iterations, (H - 2 reach) (W - 2 reach), 2].
     """
     height, width, channels = images.shape[1:]
     images = filters.gaussian_blur(images, sigma)
@@ -63,21 +64,21 @@ def _glass(images, sigma, reach, iterations, *, offsets):
 
 
 def _origins(offsets, height, width, reach):
-    """int32 [N, visits, 2] -> int32 [N * H * W]: whose old value each pixel of the batch has after all visits.
+    """int32 [N, visits, 2] -> int32 [N * H * W]: the pixel of the batch whose old value each pixel has after all visits.
 
-    A pixel looks at one that was visited before, so has a new value, where the offset leads forwards in reading order.
-    Such chains of pixels are followed in steps of doubled length, from those pixels that are not at their end.
+    Where the offset points forwards in reading order, the source was visited before and has a new value. Such chains of
+    pixels are followed by pointer jumping, from those pixels that are not at the end of their chain.
     """
     shifts = tf.reverse(offsets[..., 0] * width + offsets[..., 1], [1])  # in reading order
     shifts = tf.reshape(shifts, [-1, height - 2 * reach, width - 2 * reach])
     shifts = tf.reshape(tf.pad(shifts, [[0, 0], [reach + 1, reach - 1], [reach + 1, reach - 1]]), [-1])
-    seen = tf.range(tf.size(shifts)) + shifts
+    sources = tf.range(tf.size(shifts)) + shifts
     if reach == 1:  # all offsets lead backwards
-        return seen
-    # i: what pixel i ends with; ~i, which is negative: the old value of pixel i
-    pointers = tf.where(shifts > 0, seen, ~seen)
+        return sources
+    # i: the final value of pixel i; ~i, which is negative: the old value of pixel i
+    pointers = tf.where(shifts > 0, sources, ~sources)
     ahead = tf.gather(pointers, tf.maximum(pointers, 0))
-    pointers = tf.where(pointers >= 0, ahead, pointers)  # all at once while many are open, then only those that still are
+    pointers = tf.where(pointers >= 0, ahead, pointers)  # one dense step while most are open, then sparse ones
 
     def follow(pointers, open_):
         ahead = tf.gather(pointers, tf.gather_nd(pointers, open_))
@@ -96,14 +97,14 @@ def _motion(images, radius, sigma, *, angle):
 
 
 def _zoom(images, end, step):
-    """The mean of the image and of its zooms by 1, 1 + step, ... before `end`; so the image itself counts twice."""
-    factors = np.arange(1, end, step)  # the originals' own call, as it rounds
-    alike = {}  # small images: many factors give the same whole numbers of pixels
+    """Averages the image and its zooms by 1, 1 + step, ... before `end`; so the image itself counts twice."""
+    factors = np.arange(1, end, step)  # the call of the originals, including its rounding
+    groups = {}  # in small images many factors give the same integral sizes
     for factor in factors:
-        alike.setdefault(tuple(image_ops.zoom_sides(side, factor) for side in images.shape[1:3]), []).append(factor)
+        groups.setdefault(tuple(image_ops.zoom_sides(side, factor) for side in images.shape[1:3]), []).append(factor)
     total = tf.convert_to_tensor(images, tf.float32)
-    for group in alike.values():
-        # in turn: else a graph holds all zooms in memory at once, and adds them in another order than eager execution
+    for group in groups.values():
+        # sequential: otherwise a graph holds all zooms in memory at once, and adds them in another order than eager execution
         with tf.control_dependencies([total]):
             zoomed = image_ops.clipped_zoom(images, group[0])
             total += zoomed if len(group) == 1 else len(group) * zoomed

@@ -1,7 +1,7 @@
-"""What a corruption is: what is drawn for each image, and what is then done with it."""
+"""The `Corruption` class: random draws for each image, and a deterministic function of images and draws."""
 
 import dataclasses
-import typing
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -18,42 +18,54 @@ class Corruption:
         name: as in the benchmark.
         apply: (images, *constants, **drawn) -> images: float32 [N, H, W, C] in [0, 1] -> the same, not yet clipped.
             Deterministic.
-        draw: (draws, (H, W, C), *constants) -> {name: tensor [N, ...]}, from `Draws`; None where nothing is random.
+        draw: (draws, (H, W, C), *constants) -> {name: tensor [N, ...]}, from `Draws`; None if nothing is random.
     """
     name: str
-    apply: typing.Callable
-    draw: typing.Callable = None
+    apply: Callable[..., tf.Tensor]
+    draw: Callable[..., dict[str, tf.Tensor]] | None = None
 
-    def __call__(self, images, severity, *, seed=0, indices=None, constants="auto"):
-        """float32 [N, H, W, C] in [0, 1] -> the same; arguments as `corruptions.corrupt`."""
+    def __call__(self, images: tf.Tensor, severity: int, *, seed: int = 0, indices: tf.Tensor | None = None,
+                 constants: str = "auto") -> tf.Tensor:
+        """Returns float32 [N, H, W, C] in [0, 1], corrupted; arguments as `corruptions.corrupt`."""
         shape = static_shape(images)
         numbers = self.constants(severity, shape, constants)
         return tf.clip_by_value(self.apply(images, *numbers, **self.drawn(images, severity, seed, indices, numbers)), 0.0, 1.0)
 
-    def constants(self, severity, shape, which="auto"):
-        """The numbers of one severity: of the set `which`, or of the one made for images nearest in size."""
+    def constants(self, severity: int, shape: Sequence[int], constants: str = "auto") -> tuple[float, ...]:
+        """Returns the constants of one severity.
+
+        Args:
+            severity: 1 to 5.
+            shape: (H, W, ...) of the images.
+            constants: name of a set; "auto": the set made for images nearest in size.
+
+        Raises:
+            ValueError: unknown severity or set.
+        """
         if severity not in range(1, 6):
             raise ValueError(f"Expected severity in 1..5. Received: {severity}")
-        if which != "auto" and which not in severities.SETS:
-            raise unknown("set of constants", which, ("auto", *severities.SETS))
-        return severities.constants_of(self.name, severity, severities.nearest_set(*shape[:2]) if which == "auto" else which)
+        if constants != "auto" and constants not in severities.SETS:
+            raise unknown("set of constants", constants, ("auto", *severities.SETS))
+        return severities.constants_of(self.name, severity,
+                                       severities.nearest_set(*shape[:2]) if constants == "auto" else constants)
 
-    def drawn(self, images, severity, seed, indices, numbers):
-        """What is random about these images, {name: tensor [N, ...]}: a function of seed, severity and indices alone."""
+    def drawn(self, images: tf.Tensor, severity: int, seed: int, indices: tf.Tensor | None,
+              constants: Sequence[float]) -> dict[str, tf.Tensor]:
+        """Returns the random inputs of `apply`, {name: tensor [N, ...]}: a function of seed, severity and indices alone."""
         if self.draw is None:
             return {}
         indices = tf.range(tf.shape(images)[0]) if indices is None else indices
-        return self.draw(Draws(seed, indices, self.name, severity), static_shape(images), *numbers)
+        return self.draw(Draws(seed, indices, self.name, severity), static_shape(images), *constants)
 
 
-def static_shape(images):
-    """(H, W, C) of a batch.
+def static_shape(images: tf.Tensor | tf.TensorSpec) -> tuple[int, int, int]:
+    """Returns (H, W, C) of a batch.
 
     Raises:
-        ValueError: they are not known when the graph is built, or C is neither 1 nor 3.
+        ValueError: H, W or C is not known when the graph is built, or C is neither 1 nor 3.
     """
     shape = tuple(images.shape[1:])
     if len(shape) != 3 or None in shape or shape[2] not in (1, 3) or 0 in shape:
-        raise ValueError(f"Expected images [N, H, W, C] with known H and W and C = 1 or 3. Received shape: {images.shape}; "
-                         f"inside Dataset.map, tf.ensure_shape makes a shape known")
+        raise ValueError(f"Expected images [N, H, W, C] with known H and W and C = 1 or 3. Received shape: {images.shape}. "
+                         f"Try: tf.ensure_shape inside Dataset.map")
     return shape

@@ -19,18 +19,23 @@ def _draw_uniform(draws, shape, *_):
     return {"uniform": draws.uniform(shape)}
 
 
-def _add_gaussian(images, deviation, *, normal):
-    return images + deviation * normal
+def _add_gaussian(images, std, *, normal):
+    return images + std * normal
 
 
 def _shot(images, photons, *, uniform):
     return poisson(images, photons, uniform)
 
 
-def poisson(images, photons, uniform):
-    """Poisson(images * photons) / photons, by the quantile at `uniform` of each gray level's distribution.
+def poisson(images: tf.Tensor, photons: float, uniform: tf.Tensor) -> tf.Tensor:
+    """Returns Poisson(images * photons) / photons, by the quantile at `uniform` of each gray level's distribution.
 
-    An image is taken at its 256 gray levels, the quantile to one part in 16,384.
+    Images are rounded to 256 gray levels, quantiles to 1/16,384.
+
+    Args:
+        images: float32 in [0, 1].
+        photons: expected count of a white pixel.
+        uniform: float32 in [0, 1), of the shape of `images`.
     """
     table = tf.constant(poisson_quantiles(photons).ravel())
     levels = tf.cast(images * (_LEVELS - 1) + 0.5, tf.int32)
@@ -39,23 +44,23 @@ def poisson(images, photons, uniform):
 
 
 @functools.lru_cache(maxsize=32)
-def poisson_quantiles(photons):
-    """int [256, 16384]: the number of photons at each gray level and quantile. In 8 bits if they suffice: read twice as fast."""
+def poisson_quantiles(photons: float) -> np.ndarray:
+    """Returns the number of photons at each gray level and quantile, [256, 16384]; uint8 if they fit: gathers twice as fast."""
     rates = np.arange(_LEVELS)[:, None] * (photons / (_LEVELS - 1))
     counts = np.arange(int(photons + 8 * np.sqrt(photons)) + 8)
-    middles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    midpoints = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     below = scipy.stats.poisson.cdf(counts[None], rates)
-    return np.stack([np.searchsorted(row, middles) for row in below]).astype(np.uint8 if len(counts) <= 256 else np.int16)
+    return np.stack([np.searchsorted(row, midpoints) for row in below]).astype(np.uint8 if len(counts) <= 256 else np.int16)
 
 
 def _impulse(images, amount, *, uniform):
-    """Each channel's value alone: a share `amount` / 2 becomes 0 and as many become 1, once they are clipped."""
+    """Sets values of single channels: a fraction `amount` / 2 becomes 0 and as many become 1, after clipping."""
     salt, pepper = (tf.cast(chosen, tf.float32) for chosen in (uniform >= 1.0 - amount / 2, uniform < amount / 2))
     return images + (salt - pepper)  # twice as fast as tf.where with numbers
 
 
-def _speckle(images, deviation, *, normal):
-    return images + images * (deviation * normal)
+def _speckle(images, std, *, normal):
+    return images + images * (std * normal)
 
 
 gaussian_noise = Corruption("gaussian_noise", _add_gaussian, _draw_normal)

@@ -1,21 +1,21 @@
 """The constants of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C: five severities each (Hendrycks and Dietterich, 2019).
 
-What the numbers mean stands at the function of that name. An entry of several numbers is a tuple.
+The function of the same name explains the numbers of a corruption. An entry of several numbers is a tuple.
 """
 
 import math
 
-SETS = {"cifar": 32, "tiny_imagenet": 64, "imagenet": 224}  # the side in pixels that the constants were made for
+SETS = {"cifar": 32, "tiny_imagenet": 64, "imagenet": 224}  # the side, in pixels, of the images that the constants were made for
 
 _BRIGHTER = (.1, .2, .3, .4, .5)
 _CIFAR_ZOOM = ((1.06, .01), (1.11, .01), (1.16, .01), (1.21, .01), (1.26, .01))
 
 
-def _of_side(side, *shares):
-    return tuple(tuple(side * share for share in severity) for severity in shares)
+def _of_side(side, *fractions):
+    return tuple(tuple(side * fraction for fraction in severity) for severity in fractions)
 
 
-CONSTANTS = {
+CONSTANTS: dict[str, dict[str, tuple]] = {
     "gaussian_noise": {
         "cifar": (.04, .06, .08, .09, .10), "tiny_imagenet": (.04, .08, .12, .15, .18),
         "imagenet": (.08, .12, .18, .26, .38)},
@@ -83,13 +83,13 @@ CONSTANTS = {
 }
 
 
-def nearest_set(height, width):
-    """The set whose side is nearest, as a ratio, to the geometric mean of an image's height and width."""
+def nearest_set(height: int, width: int) -> str:
+    """Returns the set whose side is nearest, as a ratio, to the geometric mean of an image's height and width."""
     side = math.sqrt(height * width)
     return min(SETS, key=lambda name: abs(math.log(side / SETS[name])))
 
 
-def constants_of(name, severity, which):
-    """The constants of one corruption at one severity of the set `which`, as a tuple."""
-    found = CONSTANTS[name][which][severity - 1]
-    return found if isinstance(found, tuple) else (found,)
+def constants_of(name: str, severity: int, constants: str) -> tuple[float, ...]:
+    """Returns the constants of one corruption at one severity (1 to 5) of the set `constants`, as a tuple."""
+    entry = CONSTANTS[name][constants][severity - 1]
+    return entry if isinstance(entry, tuple) else (entry,)

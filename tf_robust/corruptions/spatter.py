@@ -1,6 +1,6 @@
-"""How light falls on water drops: the relief that spatter makes of its liquid layer. Batched; planes are [N, H, W].
+"""Light on water drops: the relief that spatter makes of its liquid layer. Batched; planes are [N, H, W].
 
-The chain of the benchmark (OpenCV on 8-bit planes): Canny edges, distance to them, equalized, embossed. It is followed
+The chain of the benchmark (OpenCV on 8-bit planes): Canny edges, distance to them, equalize, embossed. It is followed
 exactly, with one exception: where a layer has no water, the originals divide 0 by 0, and here nothing is added.
 """
 
@@ -10,28 +10,28 @@ import numpy as np
 import tensorflow as tf
 
 _LOW, _HIGH = 50.0, 150.0  # of the Canny edge detector
-REACH = 20  # pixels: distances are cut off there
+REACH = 20  # largest distance, in pixels
 _DIAGONAL, _KNIGHT = 91750 / 65536, 143976 / 65536  # 1.4 and 2.1969 in 16 bits: multiples of 2**-16 add up exactly
 _STEPS = (((0, 1), 1.0), ((1, 0), 1.0), ((1, 1), _DIAGONAL), ((1, -1), _DIAGONAL),
           ((1, 2), _KNIGHT), ((1, -2), _KNIGHT), ((2, 1), _KNIGHT), ((2, -1), _KNIGHT))
 
 
-def water(layer):
-    """How much of the water's light each pixel gets: [N, H, W] in [0, 1]; the brightest of a plane gets 1, if any.
+def water(layer: tf.Tensor) -> tf.Tensor:
+    """Returns the brightness of the water at each pixel, [N, H, W] in [0, 1]; its maximum in each plane is 1 if there is water.
 
     Args:
-        layer: float32, thickness of the liquid; 0 where there is none. Taken in 8 bits, whose overflow wraps around.
+        layer: float32 [N, H, W], thickness of the liquid; 0 where there is none. Quantized to 8 bits, with wraparound.
     """
     levels = tf.floor(255.0 * layer)
     levels = tf.where(levels > 255.0, levels - 256.0, levels)
     depth = tf.floor(_box_sum(edge_distance(edges(levels))) / 9.0)
-    relief = tf.clip_by_value(_embossed(equalized(depth, REACH + 1)), 0.0, 255.0)
+    relief = tf.clip_by_value(_emboss(equalize(depth, REACH + 1)), 0.0, 255.0)
     light = levels * tf.round(_box_sum(relief) / 9.0)
     return light * tf.math.divide_no_nan(1.0, tf.reduce_max(light, axis=[1, 2], keepdims=True))
 
 
-def edges(levels):
-    """Edges (Canny, 1986) of planes of whole numbers in 0..255, as cv2.Canny(levels, 50, 150) finds them: bool."""
+def edges(levels: tf.Tensor) -> tf.Tensor:
+    """Returns edges (Canny, 1986), bool, of planes with integral values in 0..255, as cv2.Canny(levels, 50, 150)."""
     right, down = _sobel(levels)
     magnitude = tf.abs(right) + tf.abs(down)
     ridge = _is_ridge(magnitude, right, down)
@@ -39,24 +39,24 @@ def edges(levels):
 
 
 def _sobel(levels):
-    """Gradients to the right and down, 3 x 3, with the border's pixels repeated."""
+    """Returns gradients to the right and down, 3 x 3, with repeated borders."""
     padded = tf.pad(levels, [[0, 0], [1, 1], [1, 1]], mode="SYMMETRIC")
-    above, here, below = padded[:, :-2], padded[:, 1:-1], padded[:, 2:]
-    smooth, slope = above + 2.0 * here + below, below - above
+    above, center, below = padded[:, :-2], padded[:, 1:-1], padded[:, 2:]
+    smooth, slope = above + 2.0 * center + below, below - above
     return smooth[:, :, 2:] - smooth[:, :, :-2], slope[:, :, :-2] + 2.0 * slope[:, :, 1:-1] + slope[:, :, 2:]
 
 
 def _is_ridge(magnitude, right, down):
-    """Whether no neighbour along the gradient, in the nearest of four directions, is steeper."""
+    """Returns whether no neighbor along the gradient, in the nearest of four directions, is steeper."""
     height, width = magnitude.shape[1:]
     padded = tf.pad(magnitude, [[0, 0], [1, 1], [1, 1]])
 
-    def beside(rows, columns):
+    def neighbor(rows, columns):
         return padded[:, 1 + rows:1 + rows + height, 1 + columns:1 + columns + width]
-    across = (magnitude > beside(0, -1)) & (magnitude >= beside(0, 1))
-    upright = (magnitude > beside(-1, 0)) & (magnitude >= beside(1, 0))
-    falling = (magnitude > beside(-1, -1)) & (magnitude > beside(1, 1))
-    rising = (magnitude > beside(-1, 1)) & (magnitude > beside(1, -1))
+    across = (magnitude > neighbor(0, -1)) & (magnitude >= neighbor(0, 1))
+    upright = (magnitude > neighbor(-1, 0)) & (magnitude >= neighbor(1, 0))
+    falling = (magnitude > neighbor(-1, -1)) & (magnitude > neighbor(1, 1))
+    rising = (magnitude > neighbor(-1, 1)) & (magnitude > neighbor(1, -1))
     steepness, flatness = tf.abs(down), tf.abs(right)
     oblique = tf.where(right * down > 0, falling, rising)
     oblique = tf.where(steepness > flatness * math.tan(math.radians(67.5)), upright, oblique)
@@ -64,29 +64,29 @@ def _is_ridge(magnitude, right, down):
 
 
 def _hysteresis(strong, candidates):
-    """The strong pixels, and the candidates that others join to a strong one, diagonally too: bool."""
+    """Returns the strong pixels and the candidates that are connected to one, diagonally too: bool."""
     _, height, width = strong.shape
     stride = width + 2
     around = tf.constant([-stride - 1, -stride, -stride + 1, -1, 1, stride - 1, stride, stride + 1])
     kept = tf.reshape(tf.pad(strong, [[0, 0], [1, 1], [1, 1]]), [-1])
     weak = tf.pad(candidates & ~strong, [[0, 0], [1, 1], [1, 1]])
-    cells = tf.cast(tf.where(tf.reshape(weak, [-1])), tf.int32)  # [M, 1]: so few that only they are looked at
+    cells = tf.cast(tf.where(tf.reshape(weak, [-1])), tf.int32)  # [M, 1]: few, so only they are visited
 
-    def spread(kept, _):
+    def grow(kept, _):
         joined = tf.reduce_any(tf.gather(kept, cells + around), axis=1)
-        new = joined & ~tf.gather(kept, cells[:, 0])
-        return tf.tensor_scatter_nd_update(kept, cells, joined), tf.reduce_any(new)
-    kept, _ = tf.while_loop(lambda _, grew: grew, spread, (kept, tf.constant(True)), parallel_iterations=1)
+        added = joined & ~tf.gather(kept, cells[:, 0])
+        return tf.tensor_scatter_nd_update(kept, cells, joined), tf.reduce_any(added)
+    kept, _ = tf.while_loop(lambda _, grew: grew, grow, (kept, tf.constant(True)), parallel_iterations=1)
     return tf.reshape(kept, [-1, height + 2, stride])[:, 1:-1, 1:-1]
 
 
-def edge_distance(is_edge):
-    """Distance to the nearest edge pixel, at most 20: bool [N, H, W] -> float32.
+def edge_distance(is_edge: tf.Tensor) -> tf.Tensor:
+    """Returns the distance to the nearest edge pixel, at most 20: bool [N, H, W] -> float32.
 
-    The 5 x 5 chamfer metric (Borgefors, 1986) of OpenCV's distanceTransform: 1 a step, 1.4 a diagonal, 2.1969 a
-    knight's move. A shortest path takes its moves in any order, so each of the eight axes has its turn, with 1, 2, 4,
-    ... moves at once. All planes lie in one line with `REACH` far pixels behind each row and each plane: what a shift
-    carries over a border ends there.
+    The 5 x 5 chamfer metric (Borgefors, 1986) of OpenCV's distanceTransform: 1 for a step, 1.4 for a diagonal, 2.1969 for a
+    knight's move. A shortest path may take its moves in any order, so the eight axes are processed one after the other, with
+    1, 2, 4, ... moves at once. All planes lie in one line with `REACH` far pixels behind each row and each plane: distances
+    shifted across a border end there.
     """
     height, width = is_edge.shape[1:]
     far = tf.pad(tf.where(is_edge, 0.0, float(REACH)), [[0, 0], [0, REACH], [0, REACH]], constant_values=float(REACH))
@@ -99,17 +99,17 @@ def edge_distance(is_edge):
     return tf.reshape(distance, tf.shape(far))[:, :height, :width]
 
 
-def _doublings(most):
-    """1, 2, 4, ... and a rest: the fewest numbers whose partial sums are all of 0..most."""
+def _doublings(limit):
+    """Returns 1, 2, 4, ... and a remainder: the fewest numbers whose partial sums are all of 0..limit."""
     parts, part = [], 1
-    while most > 0:
-        parts.append(min(part, most))
-        most, part = most - parts[-1], 2 * part
+    while limit > 0:
+        parts.append(min(part, limit))
+        limit, part = limit - parts[-1], 2 * part
     return parts
 
 
-def equalized(levels, count):
-    """Histogram equalization to 0..255 of planes of whole numbers in 0..count - 1; a plane of one level stays."""
+def equalize(levels: tf.Tensor, count: int) -> tf.Tensor:
+    """Histogram equalization to 0..255 of planes with integral values in 0..count - 1; a plane of one level stays."""
     _, height, width = levels.shape
     levels = tf.cast(levels, tf.int32)
     flat = tf.reshape(levels, [-1, height * width])
@@ -122,23 +122,23 @@ def equalized(levels, count):
     return tf.gather(table, levels, batch_dims=1)
 
 
-def _embossed(planes):
+def _emboss(planes):
     """Correlation with [[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], light from the upper left; borders mirrored."""
-    padded = _mirrored(planes)
+    padded = _mirror(planes)
     return (planes + 2.0 * (padded[:, 2:, 2:] - padded[:, :-2, :-2])
             + (padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2]) + (padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1]))
 
 
 def _box_sum(planes):
     """Sums over 3 x 3; borders mirrored."""
-    padded = _mirrored(planes)
+    padded = _mirror(planes)
     rows = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]
     return rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:]
 
 
-def _mirrored(planes):
-    """One more pixel on each side: what lies next to the border pixel, or where a side has one pixel, that."""
+def _mirror(planes):
+    """Adds one pixel on each side: the neighbor of the border pixel, or, where a side has one pixel, that pixel."""
     for axis in (1, 2):
-        around = [[1, 1] if i == axis else [0, 0] for i in range(3)]
-        planes = tf.pad(planes, around, mode="REFLECT" if planes.shape[axis] > 1 else "SYMMETRIC")
+        padding = [[1, 1] if i == axis else [0, 0] for i in range(3)]
+        planes = tf.pad(planes, padding, mode="REFLECT" if planes.shape[axis] > 1 else "SYMMETRIC")
     return planes

@@ -1,11 +1,13 @@
-"""The suite under one call: `corrupt(images, name, severity, seed, indices)`. Images are float32 in [0, 1], NHWC."""
+"""Entry point of the suite: `corrupt(images, name, severity, seed, indices)`. Images are float32 in [0, 1], NHWC."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf_robust.corruptions import noise_sets, severities
 from tf_robust.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from tf_robust.corruptions.corruption import static_shape
+from tf_robust.corruptions.corruption import Corruption, static_shape
 from tf_robust.corruptions.digital import contrast, elastic_transform, jpeg_compression, jpeg_round_trip, pixelate, saturate
 from tf_robust.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from tf_robust.corruptions.weather import brightness, fog, frost, frost_from, frost_source, snow, spatter
@@ -18,33 +20,35 @@ EXTRA = (speckle_noise, gaussian_blur, spatter, saturate)
 CORRUPTIONS = {corruption.name: corruption for corruption in (*BENCHMARK, *EXTRA)}
 PROTOCOLS = ("float", "cifar_c", "imagenet_c")
 NOISE_SETS = ("uniform_noise", "nonuniform_noise")  # of the FCL paper
-_QUALITY = 85  # of the JPEG files that ImageNet-C was stored as
+_QUALITY = 85  # of ImageNet-C's JPEG files
 
 
-def corrupt(images, name, severity=3, seed=0, indices=None, *, constants="auto", protocol="float", frost_dir=None,
-            probabilities=None):
-    """Corrupts images. What happens to one depends on (seed, its index) alone, not on the batch that it is in.
+def corrupt(images: np.ndarray | tf.Tensor, name: str, severity: int = 3, seed: int = 0,
+            indices: int | Sequence[int] | np.ndarray | tf.Tensor | None = None, *, constants: str = "auto", protocol: str = "float",
+            frost_dir: str | None = None, probabilities: np.ndarray | None = None) -> tf.Tensor:
+    """Corrupts images. The result for an image depends on (seed, its index) alone, not on its batch.
 
     Args:
         images: float32 [N, H, W, C] in [0, 1], or one image [H, W, C]; C = 1 or 3. On one channel, color operations
             act on three equal channels and the result is its Rec. 601 luma; `saturate` changes nothing.
         name: from `CORRUPTIONS`, or one of the FCL paper's noise sets, which have no severities: `uniform_noise` (UN) or
             `nonuniform_noise` (NUN).
-        severity: 1 to 5. seed: int.
+        severity: 1 to 5.
+        seed: int.
         indices: int [N] (or one int for one image), positions in the data set; None: 0..N-1.
         constants: `cifar`, `tiny_imagenet` or `imagenet`: the published set of constants; `auto`: the one made for
             images nearest in size (32, 64 and 224 pixels), see `describe`.
-        protocol: `float`: the values as they are; `cifar_c`: truncated to 256 levels, as CIFAR-10-C is stored;
+        protocol: `float`: unrounded values; `cifar_c`: truncated to 256 levels, as CIFAR-10-C is stored;
             `imagenet_c`: then compressed as JPEG of quality 85, as ImageNet-C is stored.
         frost_dir: folder of the original frost photographs; None: procedural ice.
-        probabilities: [H, W], of `nonuniform_noise`: each location's chance, from `nonuniform_probabilities`.
+        probabilities: [H, W], for `nonuniform_noise`: each location's probability, from `nonuniform_probabilities`.
 
     Returns:
-        float32 in [0, 1], of the shape of `images`.
+        float32 in [0, 1], of the shape of `images`
 
     Raises:
-        ValueError: unknown name (the nearest are named), severity, constants or protocol; images that are integers,
-            not finite or not in [0, 1] (checked outside of graphs only).
+        ValueError: unknown name (the message suggests the nearest ones), severity, constants or protocol; images that are
+            integers, not finite or not in [0, 1] (checked outside of graphs only).
     """
     if protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS)
@@ -70,21 +74,25 @@ def _noise_set(images, name, seed, indices, probabilities):
     if name == "uniform_noise":
         return noise_sets.uniform_noise(images, seed=seed, indices=indices)
     if probabilities is None or tuple(np.shape(probabilities)) != tuple(images.shape[1:3]):
-        raise ValueError(f"Expected probabilities [H, W] of the images' size {tuple(images.shape[1:3])} for nonuniform_noise: "
-                         f"nonuniform_probabilities(location_std(batches of training images)). "
-                         f"Received: {'none' if probabilities is None else np.shape(probabilities)}")
+        raise ValueError(f"Expected probabilities [H, W] of the images' size {tuple(images.shape[1:3])} for nonuniform_noise. "
+                         f"Received: {'none' if probabilities is None else np.shape(probabilities)}. "
+                         f"Try: nonuniform_probabilities(location_std(batches of training images))")
     return noise_sets.nonuniform_noise(images, probabilities, seed=seed, indices=indices)
 
 
-def named(name, frost_dir=None):
-    """The `Corruption` of that name."""
+def named(name: str, frost_dir: str | None = None) -> Corruption:
+    """Returns the `Corruption` of a name.
+
+    Raises:
+        ValueError: unknown name.
+    """
     if name not in CORRUPTIONS:
         raise unknown("corruption", name, (*CORRUPTIONS, *NOISE_SETS))
     return frost_from(frost_dir) if name == "frost" else CORRUPTIONS[name]
 
 
-def store(images, protocol):
-    """What is left of float32 [N, H, W, C] in [0, 1] when it is stored by a protocol and read again."""
+def store(images: tf.Tensor, protocol: str) -> tf.Tensor:
+    """Returns float32 [N, H, W, C] in [0, 1] as read back after storage by a protocol; see `corrupt`."""
     if protocol == "float":
         return images
     levels = tf.cast(images * 255.0 + 1e-3, tf.uint8)  # truncation; k / 255 * 255 may fall short of k
@@ -93,11 +101,12 @@ def store(images, protocol):
     return image_ops.to_float(tf.ensure_shape(levels, images.shape))
 
 
-def describe(image_shape, constants="auto", protocol="float", frost_dir=None):
-    """What a result must say about how its images were corrupted: a dictionary for JSON."""
+def describe(image_shape: Sequence[int], constants: str = "auto", protocol: str = "float",
+             frost_dir: str | None = None) -> dict[str, str | int]:
+    """Returns the description of the corruptions for result cards: a dictionary for JSON; arguments as `corrupt`."""
     height, width, channels = static_shape(tf.TensorSpec([None, *image_shape]))
-    chosen = severities.nearest_set(height, width) if constants == "auto" else constants
-    side = severities.SETS[chosen]
+    constants_set = severities.nearest_set(height, width) if constants == "auto" else constants
+    side = severities.SETS[constants_set]
     note = "" if height == width == side else f", made for {side}x{side}, used for {height}x{width}"
-    return {"constants": chosen + note, "protocol": protocol, "frost": frost_source(frost_dir), "severities": 5,
+    return {"constants": constants_set + note, "protocol": protocol, "frost": frost_source(frost_dir), "severities": 5,
             **({"one_channel": "color operations: luma of three equal channels; saturate: identity"} if channels == 1 else {})}
