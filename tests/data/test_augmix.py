@@ -1,4 +1,4 @@
-"""AugMix against a mix of one image at a time by Pillow, and its draws against the distributions of the paper."""
+"""AugMix against Pillow, one image at a time, and its draws against the distributions of the paper."""
 
 import functools
 import itertools
@@ -13,7 +13,7 @@ from tf_robust.data.augmix import NAMES, augmix, draw
 
 SIGNED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 NINE = {"autocontrast", "equalize", "posterize", "solarize", *SIGNED}
-COUNT = 4000  # images whose draws are looked at: nine times as many operations
+COUNT = 4000  # images for tests of draws: nine times as many operations
 SIDES = (32, 48, 3)  # rows and columns move by different amounts
 severities = pytest.mark.parametrize("severity", [1, 3, 10])
 
@@ -25,25 +25,25 @@ def drawn(count=COUNT, seed=5, shape=SIDES, **options):
 
 
 def images_of(shape, count=36):
-    """Images between the levels of 255 too."""
+    """Returns images with values between gray levels, too."""
     random = np.random.RandomState(6)
     levels = np.concatenate([sample_images(shape, seed) for seed in range(-(-count // 12))])[:count]
     return np.clip((levels + random.uniform(-0.45, 0.45, size=levels.shape)) / 255, 0, 1).astype(np.float32)
 
 
-def mixed_by_pillow(image, operation, amount, depth, weights, share):
-    """Algorithm of the paper for one image, float64, with what was drawn for it."""
+def mixed_by_pillow(image, operation, amount, depth, weights, lam):
+    """Algorithm of the paper for one image, float64, with the given draws."""
     mix = np.zeros(image.shape)
     for chain in range(len(weights)):
         levels = np.round(255 * image)
         for step in range(depth[chain]):
             levels = by_pillow(NAMES[operation[chain, step]], levels, amount[chain, step])
         mix += float(weights[chain]) * levels / 255
-    return (1 - float(share)) * image + float(share) * mix
+    return (1 - float(lam)) * image + float(lam) * mix
 
 
 def assert_uniform(values, low, high):
-    """Whole numbers low..high - 1, equally often."""
+    """Checks for integers low..high - 1, equally often."""
     counts = np.bincount(np.ravel(values) - low, minlength=high - low)
     assert np.min(values) >= low and len(counts) == high - low and scipy.stats.chisquare(counts).pvalue > 1e-3
 
@@ -60,27 +60,27 @@ def assert_distributed(values, distribution, *parameters):
 @pytest.mark.parametrize("shape", [(32, 32, 3), (17, 23, 1), (23, 17, 3)], ids=str)
 def test_equals_a_mix_by_pillow(shape, options):
     images, indices = images_of(shape), np.arange(100, 136)
-    found = augmix(images, seed=3, indices=indices, **options).numpy()
+    result = augmix(images, seed=3, indices=indices, **options).numpy()
     draws = draw(3, indices, shape, **options)
     expected = [mixed_by_pillow(image, *rows) for image, *rows in zip(images, *(
-        draws[name].numpy() for name in ("operation", "amount", "depth", "weights", "share")))]
-    assert found.dtype == np.float32 and found.min() >= 0 and found.max() <= 1
-    apart = np.abs(found - expected)
-    assert (apart <= 1.5 / 255).mean() >= 0.99 and apart.mean() < 0.1 / 255
+        draws[name].numpy() for name in ("operation", "amount", "depth", "weights", "lam")))]
+    assert result.dtype == np.float32 and result.min() >= 0 and result.max() <= 1
+    difference = np.abs(result - expected)
+    assert (difference <= 1.5 / 255).mean() >= 0.99 and difference.mean() < 0.1 / 255
 
 
 @pytest.mark.parametrize("shape", [(32, 32, 3), (17, 23, 1)], ids=str)
-def test_look_ups_are_mixed_without_rounding(shape):
-    """Where operations are exact, no tolerance hides a rounding of the mix, or of the image in it."""
+def test_exact_operations_are_mixed_without_rounding(shape):
+    """If operations are exact, no tolerance hides a rounding of the mix, or of the image in it."""
     images, options = images_of(shape, 60), {"width": 2, "depth": 1}
     draws = {name: values.numpy() for name, values in draw(0, np.arange(60), shape, **options).items()}
     exact = np.isin(np.array(NAMES)[draws["operation"][:, :, 0]], TABLES).all(axis=1)
     assert exact.sum() >= 5
-    found = augmix(images, **options).numpy()
+    result = augmix(images, **options).numpy()
     for i in np.flatnonzero(exact):
         expected = mixed_by_pillow(images[i], *(draws[name][i] for name in (
-            "operation", "amount", "depth", "weights", "share")))
-        np.testing.assert_allclose(found[i], expected, atol=2e-6)
+            "operation", "amount", "depth", "weights", "lam")))
+        np.testing.assert_allclose(result[i], expected, atol=2e-6)
 
 
 def test_tf_range_indices_are_the_default():
@@ -89,36 +89,35 @@ def test_tf_range_indices_are_the_default():
 
 
 @pytest.mark.parametrize("options", [{}, {"width": 2, "all_ops": True, "severity": 10}], ids=str)
-def test_a_image_depends_on_the_seed_and_its_index_alone(options):
+def test_an_image_depends_on_the_seed_and_its_index_alone(options):
     images, indices = images_of((16, 20, 3), 12), np.array([2**40, 3, 7, 8, 9, 0, 1, 50, 51, 20, 19, 18])
-    together = augmix(images, seed=4, indices=indices, **options).numpy()
+    expected = augmix(images, seed=4, indices=indices, **options).numpy()
     backwards = augmix(images[::-1], seed=4, indices=indices[::-1], **options).numpy()[::-1]
-    alone = [augmix(images[i:i + 1], seed=4, indices=indices[i:i + 1], **options).numpy()[0] for i in range(12)]
-    np.testing.assert_array_equal(backwards, together)
-    np.testing.assert_array_equal(alone, together)
+    single = [augmix(images[i:i + 1], seed=4, indices=indices[i:i + 1], **options).numpy()[0] for i in range(12)]
+    np.testing.assert_array_equal(backwards, expected)
+    np.testing.assert_array_equal(single, expected)
 
 
-def test_graphs_and_datasets_do_what_eager_code_does():
+def test_graphs_and_datasets_equal_eager():
     shape = (17, 23, 1)
     images, indices = images_of(shape), np.arange(36, dtype=np.int64)
     eager = augmix(images, seed=9, indices=indices)
     traced = tf.function(augmix, input_signature=[
         tf.TensorSpec([None, *shape]), tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.int64)])
     dataset = tf.data.Dataset.from_tensor_slices((images, indices)).batch(10)
-    mapped = list(dataset.map(lambda some, which: augmix(some, seed=9, indices=which), num_parallel_calls=2))
-    for found in (traced(images, tf.constant(9, tf.int64), indices), tf.concat(mapped, 0)):
-        np.testing.assert_allclose(found, eager, atol=1e-6)
+    mapped = list(dataset.map(lambda x, i: augmix(x, seed=9, indices=i), num_parallel_calls=2))
+    for result in (traced(images, tf.constant(9, tf.int64), indices), tf.concat(mapped, 0)):
+        np.testing.assert_allclose(result, eager, atol=1e-6)
     np.testing.assert_array_equal(traced(images[:0], tf.constant(9, tf.int64), indices[:0]), images[:0])
 
 
-def test_another_seed_or_index_gives_another_image():
+def test_images_differ_by_seed_and_index():
     image = np.repeat(images_of((32, 32, 3), 1), 20, axis=0)
-    here, there = augmix(image, seed=0).numpy(), augmix(image, seed=1).numpy()
-    found = np.concatenate([here, there]).reshape(40, -1)
-    assert len(np.unique(found.round(4), axis=0)) == 40
+    results = np.concatenate([augmix(image, seed=seed).numpy() for seed in (0, 1)]).reshape(40, -1)
+    assert len(np.unique(results.round(4), axis=0)) == 40
 
 
-def test_unchanged_input():
+def test_inputs_are_not_changed():
     images = images_of((16, 16, 3))
     before = images.copy()
     augmix(images)
@@ -135,7 +134,7 @@ def test_names():
 def test_shapes_and_types(width):
     draws = drawn(7, width=width)
     shapes = {"operation": (7, width, 3), "amount": (7, width, 3), "depth": (7, width), "weights": (7, width),
-              "share": (7,)}
+              "lam": (7,)}
     assert {name: values.shape for name, values in draws.items()} == shapes
     assert {name: values.dtype for name, values in draws.items()} == {
         name: np.int32 if name in ("operation", "depth") else np.float32 for name in shapes}
@@ -149,7 +148,7 @@ def test_operations_are_equally_likely_and_independent(all_ops, number):
     columns = operation.reshape(COUNT, 9)
     for first, second in itertools.combinations(range(9), 2):
         assert_uniform(columns[:, first] * number + columns[:, second], 0, number**2)
-    assert_uniform(columns[1:] * number + columns[:-1], 0, number**2)  # neighbouring images
+    assert_uniform(columns[1:] * number + columns[:-1], 0, number**2)  # adjacent images
 
 
 def amounts(name, **options):
@@ -157,24 +156,24 @@ def amounts(name, **options):
     return draws["amount"][draws["operation"] == NAMES.index(name)].astype(float)
 
 
-def whole_numbers(most, severity):
-    """Probabilities of int(l * most / 10) = 0, 1, ... for l ~ U(0.1, severity)."""
-    edges = np.clip(np.arange(most * severity / 10 + 1) * 10 / most, 0.1, severity)
+def integer_probabilities(maximum, severity):
+    """Returns the probabilities of int(l * maximum / 10) = 0, 1, ... for l ~ U(0.1, severity)."""
+    edges = np.clip(np.arange(maximum * severity / 10 + 1) * 10 / maximum, 0.1, severity)
     return np.diff([*edges, severity])
 
 
 @severities
-@pytest.mark.parametrize("name, most", [
+@pytest.mark.parametrize("name, maximum", [
     ("rotate", 30), ("translate_x", SIDES[1] / 3), ("translate_y", SIDES[0] / 3), ("posterize", 4), ("solarize", 256)])
-def test_whole_amounts_are_truncated(name, most, severity):
-    found = amounts(name, severity=severity)
-    assert (found == np.round(found)).all()
-    sizes = np.abs(found) if name in SIGNED else {"posterize": 4, "solarize": 256}[name] - found
-    chances = whole_numbers(most, severity)
-    counts = np.bincount(sizes.astype(int), minlength=len(chances))
-    assert not counts[len(chances):].any() and not counts[:len(chances)][chances < 1e-9].any()
-    counts, chances = counts[:len(chances)][chances >= 1e-9], chances[chances >= 1e-9]
-    assert len(counts) == 1 or scipy.stats.chisquare(counts, chances / chances.sum() * counts.sum()).pvalue > 1e-3
+def test_integral_amounts_are_truncated(name, maximum, severity):
+    values = amounts(name, severity=severity)
+    assert (values == np.round(values)).all()
+    sizes = np.abs(values) if name in SIGNED else {"posterize": 4, "solarize": 256}[name] - values
+    probabilities = integer_probabilities(maximum, severity)
+    counts = np.bincount(sizes.astype(int), minlength=len(probabilities))
+    assert not counts[len(probabilities):].any() and not counts[:len(probabilities)][probabilities < 1e-9].any()
+    counts, probabilities = counts[:len(probabilities)][probabilities >= 1e-9], probabilities[probabilities >= 1e-9]
+    assert len(counts) == 1 or scipy.stats.chisquare(counts, probabilities / probabilities.sum() * counts.sum()).pvalue > 1e-3
 
 
 @severities
@@ -191,14 +190,14 @@ def test_factors_are_uniform(name, severity):
 
 @pytest.mark.parametrize("name", SIGNED)
 def test_half_of_the_amounts_are_negative(name):
-    found = amounts(name, severity=10)
-    negative = (found[found != 0] < 0).astype(int)
+    values = amounts(name, severity=10)
+    negative = (values[values != 0] < 0).astype(int)
     assert_uniform(negative, 0, 2)
-    assert abs(np.corrcoef(negative, np.abs(found[found != 0]))[0, 1]) < 0.1
+    assert abs(np.corrcoef(negative, np.abs(values[values != 0]))[0, 1]) < 0.1
 
 
-def test_what_the_paper_s_severity_means():
-    """Figures of the reference notes: severity 3 at 32 pixels, and severity 1."""
+def test_amounts_at_the_papers_severity():
+    """Numbers of the reference notes: severity 3 at 32 pixels, and severity 1."""
     at_32 = functools.partial(amounts, shape=(32, 32, 3))
     assert set(np.abs(at_32("rotate"))) == set(range(9)) and set(at_32("posterize")) == {3, 4}
     np.testing.assert_allclose((at_32("posterize") == 4).mean(), 0.83, atol=0.02)
@@ -211,13 +210,13 @@ def test_what_the_paper_s_severity_means():
 
 
 @severities
-def test_levels_are_as_likely_in_every_place(severity):
-    """One level an operation call: not one for a chain or for an image."""
+def test_levels_are_equally_likely_in_every_position(severity):
+    """Each operation has its own level, not one per chain or image."""
     draws = drawn(severity=severity)
     for chain, step in np.ndindex(3, 3):
         sheared = draws["operation"][:, chain, step] == NAMES.index("shear_x")
-        found = np.abs(draws["amount"][sheared, chain, step])
-        assert_distributed(found, "uniform", 0.003, 0.03 * severity - 0.003)
+        values = np.abs(draws["amount"][sheared, chain, step])
+        assert_distributed(values, "uniform", 0.003, 0.03 * severity - 0.003)
     both = (draws["operation"][:, :, :2] == NAMES.index("shear_x")).all(axis=2)
     pairs = np.abs(draws["amount"][:, :, :2][both])
     assert len(pairs) > 100 and abs(np.corrcoef(pairs.T)[0, 1]) < 0.3
@@ -229,25 +228,25 @@ def test_depths_are_equally_likely_and_independent():
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_depth_can_be_given(depth):
+def test_depth_is_an_argument(depth):
     assert (drawn(50, depth=depth)["depth"] == depth).all()
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("width", [2, 3])
-def test_weights_and_shares_follow_their_distributions(width, alpha):
+def test_distributions_of_weights_and_mixing_coefficient(width, alpha):
     draws = drawn(width=width, alpha=alpha)
-    weights, share = draws["weights"].astype(float), draws["share"]
+    weights, lam = draws["weights"].astype(float), draws["lam"]
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
     for column in weights.T:
         assert_distributed(column, "beta", alpha, (width - 1) * alpha)
-    assert_distributed(share, "beta", alpha, alpha)
-    if width == 3:  # neutral: how the rest is divided does not depend on the first
+    assert_distributed(lam, "beta", alpha, alpha)
+    if width == 3:  # neutral: the division of the rest does not depend on the first
         rest = weights[:, 1] / np.maximum(weights[:, 1:].sum(axis=1), 1e-30)
         assert_distributed(rest[weights[:, 0] < 0.999], "beta", alpha, alpha)
         assert abs(scipy.stats.spearmanr(weights[:, 0], rest).statistic) < 0.06
     for column in weights.T:
-        assert abs(scipy.stats.spearmanr(column, share).statistic) < 0.06
+        assert abs(scipy.stats.spearmanr(column, lam).statistic) < 0.06
 
 
 def test_one_chain_has_all_the_weight():
@@ -258,23 +257,23 @@ def test_one_chain_has_all_the_weight():
 @pytest.mark.parametrize("alpha", [1e-3, 0.02, 1e4])
 def test_extreme_alphas_give_weights(alpha):
     draws = drawn(alpha=alpha)
-    assert all(np.isfinite(draws[name]).all() and draws[name].min() >= 0 for name in ("weights", "share"))
+    assert all(np.isfinite(draws[name]).all() and draws[name].min() >= 0 for name in ("weights", "lam"))
     np.testing.assert_allclose(draws["weights"].sum(axis=1), 1, atol=1e-5)
-    assert draws["share"].max() <= 1
-    np.testing.assert_allclose(draws["share"].mean(), 0.5, atol=0.03)
+    assert draws["lam"].max() <= 1
+    np.testing.assert_allclose(draws["lam"].mean(), 0.5, atol=0.03)
     np.testing.assert_allclose(draws["weights"].mean(axis=0), 1 / 3, atol=0.03)
 
 
 @pytest.mark.parametrize("options", [{}, {"width": 1, "depth": 2, "alpha": 0.3, "all_ops": True}], ids=str)
 def test_draws_depend_on_the_seed_and_the_index_alone(options):
     indices = np.array([7, 3, 2**40, 8, 9, 10])
-    whole = draw(5, indices, SIDES, **options)
-    traced = tf.function(lambda seed, some: draw(seed, some, SIDES, **options))(tf.constant(5, tf.int64), indices)
-    for i, name in itertools.product(range(len(indices)), whole):
-        np.testing.assert_array_equal(draw(5, indices[i:i + 1], SIDES, **options)[name][0], whole[name][i])
-        np.testing.assert_allclose(traced[name][i], whole[name][i], atol=1e-6)
+    expected = draw(5, indices, SIDES, **options)
+    traced = tf.function(lambda seed, indices: draw(seed, indices, SIDES, **options))(tf.constant(5, tf.int64), indices)
+    for i, name in itertools.product(range(len(indices)), expected):
+        np.testing.assert_array_equal(draw(5, indices[i:i + 1], SIDES, **options)[name][0], expected[name][i])
+        np.testing.assert_allclose(traced[name][i], expected[name][i], atol=1e-6)
     other = draw(6, indices, SIDES, **options)
-    assert all((other[name] != whole[name]).numpy().any() for name in ("operation", "amount", "share"))
+    assert all((other[name] != expected[name]).numpy().any() for name in ("operation", "amount", "lam"))
 
 
 # Bad arguments
@@ -282,18 +281,18 @@ def test_draws_depend_on_the_seed_and_the_index_alone(options):
 @pytest.mark.parametrize("options", [
     *({"severity": severity} for severity in (0.1, 0, -1, 10.01, 11, float("nan"))), {"width": 0}, {"width": -1},
     *({"depth": depth} for depth in (0, 4, -2)), *({"alpha": alpha} for alpha in (0, -0.5, float("nan")))], ids=str)
-def test_bad_arguments_are_refused(options):
+def test_invalid_arguments_are_rejected(options):
     with pytest.raises(ValueError, match=f"Expected .*{next(iter(options))}(.|\n)*Received"):
         augmix(images_of((16, 16, 3), 2), **options)
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 3), (16, 16), (1, 2, 16, 16, 3)], ids=str)
-def test_one_image_without_a_batch_is_refused(shape):
+def test_one_image_without_a_batch_is_rejected(shape):
     with pytest.raises(ValueError, match="Expected (.|\n)*Received"):
         augmix(np.zeros(shape, np.float32))
 
 
 @pytest.mark.parametrize("severity", [0.2, 0.11, 10])
-def test_severities_at_the_ends_are_taken(severity):
-    found = augmix(images_of((16, 16, 3), 4), severity=severity, all_ops=True).numpy()
-    assert np.isfinite(found).all() and found.min() >= 0 and found.max() <= 1
+def test_severities_at_the_ends_are_accepted(severity):
+    result = augmix(images_of((16, 16, 3), 4), severity=severity, all_ops=True).numpy()
+    assert np.isfinite(result).all() and result.min() >= 0 and result.max() <= 1

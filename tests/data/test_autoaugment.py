@@ -1,4 +1,4 @@
-"""AutoAugment against Pillow, one image and one operation at a time, from the same draws."""
+"""AutoAugment against Pillow, one image and one operation at a time, with the same draws."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,11 @@ from tf_robust.ops.pillow_ops import OPERATIONS
 
 SEED = tf.constant([3, 4], tf.int64)
 policies = pytest.mark.parametrize("policy", POLICIES)
-readings = pytest.mark.parametrize("magnitudes", ["paper", "official"])
+all_magnitudes = pytest.mark.parametrize("magnitudes", ["paper", "official"])
 
 
 def sample_images(count, shape, seed=0):
-    """Smooth images under some noise: whole numbers 0..255 as float32 [count, *shape]."""
+    """Returns smooth images with some noise: integral values 0..255 as float32 [count, *shape]."""
     random = np.random.RandomState(seed)
     y, x = np.mgrid[:shape[0], :shape[1]] / 6
     waves = np.sin(x * random.uniform(0.5, 2, (count, 1, 1)) + y * random.uniform(-1, 1, (count, 1, 1)))[..., None]
@@ -24,71 +24,71 @@ def sample_images(count, shape, seed=0):
 
 
 @policies
-@readings
+@all_magnitudes
 @pytest.mark.parametrize("shape", [(32, 32, 3), (21, 34, 3), (30, 20, 1)], ids=str)
-def test_images_are_pillows(policy, magnitudes, shape):
+def test_images_equal_pillow(policy, magnitudes, shape):
     levels = sample_images(150, shape)
-    found = np.round(255 * autoaugment(tf.constant(levels / 255), SEED, policy=policy, magnitudes=magnitudes).numpy())
+    result = np.round(255 * autoaugment(tf.constant(levels / 255), SEED, policy=policy, magnitudes=magnitudes).numpy())
     chosen, amounts = (x.numpy() for x in draw(SEED, 150, policy, shape[:2], magnitudes))
     expected = levels.copy()
-    for image, places, told in zip(expected, chosen, amounts):
-        for place, value in zip(places, told):
-            if place >= 0:
-                image[:] = by_pillow(operations(policy)[place], image, value)
-    assert (found == expected).all(axis=(1, 2, 3)).mean() > 0.93
-    assert (np.abs(found - expected) <= 1).mean() > 0.998  # equalize after a rotation spreads a difference of one level
+    for image, steps in zip(expected, zip(chosen, amounts)):
+        for operation, value in zip(*steps):
+            if operation >= 0:
+                image[:] = by_pillow(operations(policy)[operation], image, value)
+    assert (result == expected).all(axis=(1, 2, 3)).mean() > 0.93
+    assert (np.abs(result - expected) <= 1).mean() > 0.998  # equalize after a rotation enlarges a difference of one level
     assert (expected != levels).any(axis=(1, 2, 3)).mean() > 0.6
 
 
 @policies
-def test_values_are_whole_levels_in_range(policy):
+def test_values_are_integral_levels_in_range(policy):
     images = tf.random.stateless_uniform([60, 16, 16, 3], SEED)
-    found = autoaugment(images, SEED, policy=policy)
-    assert found.dtype == tf.float32 and found.shape == images.shape
-    assert found.numpy().min() >= 0 and found.numpy().max() <= 1
-    np.testing.assert_array_equal(found, (np.round(found.numpy() * 255) * np.float32(1 / 255)).astype(np.float32))
+    result = autoaugment(images, SEED, policy=policy)
+    assert result.dtype == tf.float32 and result.shape == images.shape
+    assert result.numpy().min() >= 0 and result.numpy().max() <= 1
+    np.testing.assert_array_equal(result, (np.round(result.numpy() * 255) * np.float32(1 / 255)).astype(np.float32))
 
 
 @policies
-def test_sub_policies_are_uniform_and_operations_as_probable_as_they_say(policy):
-    """Every row of the table is found in the draws by its pair of operations, in the share that its numbers give."""
+def test_distribution_of_sub_policies_and_operations(policy):
+    """Identifies every row of the table in the draws by its pair of operations, and compares frequencies with probabilities."""
     count, names = 60000, operations(policy)
     chosen, amounts = (x.numpy() for x in draw(SEED, count, policy, (32, 32)))
     expected = {}
     for sub_policy in POLICIES[policy]:
-        for kept in np.ndindex(2, 2):
-            chance, key = 1 / 25, []
-            for (name, probability, level), happens in zip(sub_policy, kept):
-                chance *= probability if happens else 1 - probability
-                key.append((name, round(amount(name, level, (32, 32)), 3)) if happens else None)
-            expected[tuple(key)] = expected.get(tuple(key), 0.0) + chance
-    found = dict.fromkeys(expected, 0)
-    for places, told in zip(chosen, amounts):
-        found[tuple((names[p], round(abs(float(a)), 3)) if p >= 0 else None for p, a in zip(places, told))] += 1
-    possible = [key for key, chance in expected.items() if chance > 0]
-    assert all(found[key] == 0 for key in expected if expected[key] == 0)
-    counts = [found[key] for key in possible]
+        for applied in np.ndindex(2, 2):
+            total, key = 1 / 25, []
+            for (name, probability, level), is_applied in zip(sub_policy, applied):
+                total *= probability if is_applied else 1 - probability
+                key.append((name, round(amount(name, level, (32, 32)), 3)) if is_applied else None)
+            expected[tuple(key)] = expected.get(tuple(key), 0.0) + total
+    observed = dict.fromkeys(expected, 0)
+    for pair in zip(chosen, amounts):
+        observed[tuple((names[p], round(abs(float(a)), 3)) if p >= 0 else None for p, a in zip(*pair))] += 1
+    possible = [key for key, total in expected.items() if total > 0]
+    assert all(observed[key] == 0 for key in expected if expected[key] == 0)
+    counts = [observed[key] for key in possible]
     assert scipy.stats.chisquare(counts, [count * expected[key] for key in possible]).pvalue > 1e-3
 
 
 @policies
-def test_geometric_operations_turn_either_way_and_others_do_not(policy):
+def test_only_geometric_operations_have_random_signs(policy):
     chosen, amounts = (x.numpy() for x in draw(SEED, 20000, policy, (32, 32)))
-    for place, name in enumerate(operations(policy)):
-        told = amounts[chosen == place]
+    for position, name in enumerate(operations(policy)):
+        values = amounts[chosen == position]
         if name in SIGNED:
-            assert abs((told < 0).mean() - 0.5) < 3 * 0.5 / np.sqrt(len(told))
+            assert abs((values < 0).mean() - 0.5) < 3 * 0.5 / np.sqrt(len(values))
         else:
-            assert (told >= 0).all()
+            assert (values >= 0).all()
 
 
-def test_both_operations_of_a_image_turn_independently():
+def test_signs_of_both_operations_are_independent():
     chosen, amounts = (x.numpy() for x in draw(SEED, 60000, "cifar10", (32, 32)))
     both = amounts[(chosen == operations("cifar10").index("translate_y")).all(axis=1)]
     assert len(both) > 1000 and abs(np.corrcoef(np.sign(both).T)[0, 1]) < 0.1
 
 
-def test_tables_have_25_sub_policies_of_pillows_operations():
+def test_tables_have_25_sub_policies():
     for policy, table in POLICIES.items():
         assert len(table) == 25 and set(operations(policy)) <= set(OPERATIONS)
         for name, probability, level in (operation for sub_policy in table for operation in sub_policy):
@@ -106,18 +106,18 @@ def test_levels_span_the_papers_ranges():
     assert amount("translate_x", 9, (20, 40)) == 18 and amount("translate_y", 9, (20, 40)) == 9
 
 
-def test_official_magnitudes_are_those_of_the_authors_code():
+def test_official_magnitudes_equal_the_authors_code():
     """The integer truncations of its CIFAR operations: pixels, degrees, bits and thresholds."""
     for level in range(10):
-        found = {name: amount(name, level, (32, 32), "official") for name in OPERATIONS}
-        assert found["translate_x"] == found["translate_y"] == level
-        assert found["rotate"] == pytest.approx(3 * level) and found["shear_x"] == pytest.approx(0.03 * level)
-        assert found["posterize"] == 4 - level * 4 // 10 and found["solarize"] == 256 - level * 256 // 10
-        assert found["color"] == found["sharpness"] == pytest.approx(0.1 + 0.18 * level)
+        amounts = {name: amount(name, level, (32, 32), "official") for name in OPERATIONS}
+        assert amounts["translate_x"] == amounts["translate_y"] == level
+        assert amounts["rotate"] == pytest.approx(3 * level) and amounts["shear_x"] == pytest.approx(0.03 * level)
+        assert amounts["posterize"] == 4 - level * 4 // 10 and amounts["solarize"] == 256 - level * 256 // 10
+        assert amounts["color"] == amounts["sharpness"] == pytest.approx(0.1 + 0.18 * level)
 
 
 @policies
-def test_draws_depend_on_the_seed_alone_and_a_dataset_sees_what_eager_code_sees(policy):
+def test_draws_depend_on_the_seed_alone_and_dataset_equals_eager(policy):
     images = tf.constant(sample_images(40, (16, 20, 3)) / 255)
     first = autoaugment(images, SEED, policy=policy)
     np.testing.assert_array_equal(first, autoaugment(images, SEED, policy=policy))
@@ -127,7 +127,7 @@ def test_draws_depend_on_the_seed_alone_and_a_dataset_sees_what_eager_code_sees(
     assert np.mean(next(iter(mapped)).numpy() == first.numpy()) > 0.999
 
 
-def test_unknown_names_are_refused():
+def test_unknown_names_are_rejected():
     images = tf.zeros([2, 8, 8, 3])
     with pytest.raises(ValueError, match="Expected policy in .'cifar10', 'imagenet'.. Received: 'svhn'"):
         autoaugment(images, SEED, policy="svhn")

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.data.test_tfds import write
 from tf_robust import data
 from tf_robust.data import tfds_sets
-from tf_robust.data.class_mask import class_mask, imagenet_r_classes, labels_of, masked, read_label_map, relabelled
+from tf_robust.data.class_mask import class_mask, imagenet_r_classes, masked, read_label_map, relabelled
 
 
 def test_imagenet_r_counts_its_200_classes():
@@ -16,19 +16,19 @@ def test_imagenet_r_counts_its_200_classes():
     assert class_mask("imagenet_r:0.2.0") == class_mask("imagenet_r/1") == mask
 
 
-def test_imagenet_rs_columns_are_the_places_of_its_wnids_among_all():
+def test_imagenet_r_columns_are_positions_of_its_wnids():
     import tensorflow_datasets as tfds
     names = tfds.builder("imagenet_r", data_dir="/nowhere").info.features["label"].names
-    found = imagenet_r_classes()
+    classes = imagenet_r_classes()
     assert sorted(names) == list(names) and len(names) == 1000
-    assert [names[column] for column in found["columns"]] == found["wnids"] and "eval.py" in found["source"]
+    assert [names[column] for column in classes["columns"]] == classes["wnids"] and "eval.py" in classes["source"]
 
 
 def test_imagenet_a_counts_the_classes_in_its_labels():
     labels = np.repeat(np.arange(200) * 5, 3)
     assert class_mask("imagenet_a", np.random.RandomState(0).permutation(labels)) == tuple(range(0, 1000, 5))
     for wrong in (None, [], labels[:30], np.arange(201)):
-        with pytest.raises(ValueError, match="labels of the whole of imagenet_a, which has 200 classes. Received: "):
+        with pytest.raises(ValueError, match="labels of the complete imagenet_a, which has 200 classes. Received: "):
             class_mask("imagenet_a", wrong)
 
 
@@ -37,7 +37,7 @@ def test_other_sets_count_all_columns():
     assert class_mask("folder:/data/imagenet_r") is None
 
 
-def test_a_source_takes_the_mask_of_its_name(source):
+def test_the_mask_of_a_source_depends_on_its_name(source):
     r, a, other = (dataclasses.replace(source(count=400, classes=200), name=name)
                    for name in ("imagenet_r", "imagenet_a", "digits"))
     assert masked(r).class_mask == class_mask("imagenet_r") and masked(a).class_mask == tuple(range(200))
@@ -49,7 +49,8 @@ def test_labels_of_a_stream_are_read_without_its_images(tmp_path, monkeypatch):
     in_memory = data.open_source("streamed", "test", str(tmp_path))
     monkeypatch.setattr(tfds_sets, "IN_MEMORY_BYTES", 0)
     stream = data.open_source("streamed", "test", str(tmp_path), image_size=8)
-    assert sorted(labels_of(stream)) == sorted(in_memory.labels) == sorted(labels_of(in_memory))
+    assert stream.labels is None and in_memory.read_labels().dtype == np.int64
+    assert sorted(stream.read_labels()) == sorted(in_memory.labels) == sorted(in_memory.read_labels())
 
 
 @pytest.mark.parametrize("text", ['{"n01": 3, "n02 b": 0}', "n01 3\nn02 b\t0\n", "# from here\n\n n01   3 \r\nn02 b 0"])
@@ -63,23 +64,23 @@ def test_a_label_map_is_json_or_lines(tmp_path, text):
     ("n01 3\nn02", "line 2 is 'n02'"), ("n01 -3", "line 1 is 'n01 -3'"), ("n01 x", "line 1"), ("n01 1.5", "line 1"),
     ('{"n01": -1}', "'n01' has the column -1"), ('{"n01": "3"}', "column '3'"), ('{"n01": true}', "column True"),
     ('{"n01": 3', "Expected a label map"), ("", "without entries"), ("{}", "without entries"),
-    ('{"n01": 3, "n01": 4}', "each name once in .* Received twice: n01"), ("a 1\na 2", "each name once"),
-    ("a 1\nb 1", "each column once in .* Received twice: 1"), ('{"a": {"b": 1, "c": 2}}', "'a' has the column")])
-def test_a_label_map_of_another_form_is_refused(tmp_path, text, message):
+    ('{"n01": 3, "n01": 4}', "each name once in .* Received duplicates: n01"), ("a 1\na 2", "each name once"),
+    ("a 1\nb 1", "each column once in .* Received duplicates: 1"), ('{"a": {"b": 1, "c": 2}}', "'a' has the column")])
+def test_a_malformed_label_map_is_rejected(tmp_path, text, message):
     path = tmp_path / "map"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         read_label_map(str(path))
 
 
-def test_a_label_map_that_is_not_there(tmp_path):
+def test_a_missing_label_map(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_label_map(str(tmp_path / "map"))
 
 
 @pytest.fixture
 def folders(tmp_path):
-    """Class folders `cat` (two images of 10) and `dog` (one of 20)."""
+    """Opens class folders `cat` (two images of 10) and `dog` (one of 20)."""
     for name, value in (("cat/1", 10), ("cat/2", 10), ("dog/1", 20)):
         for split in ("train", "test"):
             path = tmp_path / split / f"{name}.png"
@@ -97,11 +98,11 @@ def test_labels_become_the_columns_of_a_model(folders):
     assert mapped.subset(np.array([2])).labels == (2,) and relabelled(folders, {"dog": 2, "cat": 7}).num_classes == 8
 
 
-def test_a_folder_without_an_entry_is_refused(folders):
+def test_a_folder_without_an_entry_is_rejected(folders):
     with pytest.raises(ValueError, match=r"name every class folder of folder:.* Missing: cat \(1 of 2\)"):
         relabelled(folders, {"dog": 2})
 
 
-def test_a_column_that_the_model_does_not_have_is_refused(folders):
+def test_a_column_that_the_model_does_not_have_is_rejected(folders):
     with pytest.raises(ValueError, match=r"Expected columns in 0..6 for a model of 7 outputs. Received: 7 for 'cat'"):
         relabelled(folders, {"dog": 2, "cat": 7}, outputs=7)

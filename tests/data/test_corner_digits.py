@@ -3,11 +3,11 @@ import pytest
 
 from tf_robust.data import corner_digits
 
-SHARES = {"train": 3, "validation": 1, "test": 2}
+PROPORTIONS = {"train": 3, "validation": 1, "test": 2}
 
 
 def pool(count, seed=0):
-    """`count` different images of each digit: 20x20 random pixels inside a margin of 4, as on MNIST's canvas."""
+    """Returns `count` different images of each digit: 20x20 random pixels inside a margin of 4, as on MNIST's canvas."""
     images = np.zeros([10 * count, 28, 28, 1], np.uint8)
     images[:, 4:24, 4:24] = np.random.RandomState(seed).randint(1, 256, size=(10 * count, 20, 20, 1))
     return images, np.tile(np.arange(10), count)
@@ -18,7 +18,7 @@ def keys(images):
 
 
 def corner_images(images):
-    """[N * 4, 28, 28, 1]: the inner 20x20, every 2x2 averaged, put into each corner of an empty canvas."""
+    """Returns [N * 4, 28, 28, 1]: the inner 20x20, averaged over 2x2 blocks, in each corner of an empty canvas."""
     small = images[:, 4:24, 4:24].reshape(-1, 10, 2, 10, 2, 1).mean(axis=(2, 4)).round().astype(np.uint8)
     corners = np.zeros([len(images), 4, 28, 28, 1], np.uint8)
     for corner, (top, left) in enumerate([(0, 0), (0, 18), (18, 0), (18, 18)]):
@@ -28,36 +28,36 @@ def corner_images(images):
 
 @pytest.fixture(scope="module")
 def built():
-    """A pool of 3 images a digit, and 6 images of each class 0-9 and 2 of each class 10-14 made from it."""
+    """Returns a pool of 3 images per digit, and 6 images of each class 0-9 and 2 of each class 10-14 built from it."""
     images, labels = pool(3)
     return images, labels, *corner_digits.build(images, labels, 6, 2, salt=0)
 
 
-def test_no_example_is_in_two_parts():
+def test_parts_are_disjoint():
     images, labels = pool(12)
-    parts = corner_digits.divide(images, labels, SHARES)
-    found = [keys(part[0]) for part in parts.values()]
-    assert sorted(sum(found, [])) == sorted(keys(images))
-    assert len(set(sum(found, []))) == len(images)
+    parts = corner_digits.divide(images, labels, PROPORTIONS)
+    part_keys = [keys(part[0]) for part in parts.values()]
+    assert sorted(sum(part_keys, [])) == sorted(keys(images))
+    assert len(set(sum(part_keys, []))) == len(images)
 
 
 def test_each_class_is_divided_in_proportion():
-    parts = corner_digits.divide(*pool(12), SHARES)
-    for name, share in SHARES.items():
-        np.testing.assert_array_equal(np.bincount(parts[name][1]), 12 * share / 6)
+    parts = corner_digits.divide(*pool(12), PROPORTIONS)
+    for name, proportion in PROPORTIONS.items():
+        np.testing.assert_array_equal(np.bincount(parts[name][1]), 12 * proportion / 6)
 
 
 def test_examples_keep_their_labels():
     images, labels = pool(12)
     label_of = dict(zip(keys(images), labels))
-    for part_images, part_labels in corner_digits.divide(images, labels, SHARES).values():
+    for part_images, part_labels in corner_digits.divide(images, labels, PROPORTIONS).values():
         assert [label_of[key] for key in keys(part_images)] == part_labels.tolist()
 
 
-def test_the_embedded_pools_are_disjoint_and_whole():
+def test_the_embedded_pools_are_disjoint_and_complete():
     pools = corner_digits.digit_pools()
-    found = [key for images, _ in pools.values() for key in keys(images)]
-    assert len(found) == 1797 and len(set(found)) == 1797
+    all_keys = [key for images, _ in pools.values() for key in keys(images)]
+    assert len(all_keys) == 1797 and len(set(all_keys)) == 1797
     sizes = [len(pools[name][1]) for name in ("train", "validation", "test")]
     np.testing.assert_allclose(sizes, np.array([13, 2, 3]) * 1797 / 18, atol=10)
 
@@ -75,7 +75,7 @@ def test_classes_below_5_carry_no_corner_digit(built):
     assert [label_of[key] for key in keys(sample_images[classes < 5])] == classes[classes < 5].tolist()
 
 
-def test_the_other_classes_are_the_maximum_of_a_centre_and_a_corner_digit(built):
+def test_other_classes_are_the_maximum_of_a_center_and_a_corner_digit(built):
     images, labels, sample_images, classes = built
     corners = corner_images(images)
     for label in range(5, 15):
@@ -84,7 +84,7 @@ def test_the_other_classes_are_the_maximum_of_a_centre_and_a_corner_digit(built)
         assert not set(keys(sample_images[classes == label])) & set(keys(images))
 
 
-def test_all_digits_and_corners_serve():
+def test_all_digits_and_corners_are_drawn():
     images, labels = pool(1)
     sample_images, classes = corner_digits.build(images, labels, 100, 0, salt=0)
     combinations = np.maximum(images[5], corner_images(images))
@@ -93,7 +93,7 @@ def test_all_digits_and_corners_serve():
     assert np.reshape(counts, [10, 4]).sum(axis=0).min() > 10 and np.reshape(counts, [10, 4]).sum(axis=1).min() > 0
 
 
-def test_centres_repeat_only_where_the_pool_is_too_small():
+def test_centers_repeat_only_if_the_pool_is_too_small():
     images, labels = pool(3)
     for common, times in ((2, 1), (3, 1), (4, 2), (6, 2)):
         sample_images, classes = corner_digits.build(images, labels, common, 0, salt=0)
@@ -102,19 +102,19 @@ def test_centres_repeat_only_where_the_pool_is_too_small():
 
 
 @pytest.mark.parametrize("shift", [0, 1, 4])
-def test_shifted_centres_move_by_up_to_so_many_pixels(shift):
+def test_shifted_centers_move_by_at_most_shift_pixels(shift):
     images, labels = pool(3)
     digits = {image[4:24, 4:24].tobytes(): label for image, label in zip(images, labels)}
     sample_images, classes = corner_digits.build(images, labels, 200, 0, salt=0, shift=shift)
-    places = set()
+    offsets = set()
     for sample_image, label in zip(sample_images[classes < 5], classes[classes < 5]):
         top, left = (int(np.flatnonzero(sample_image.any(axis=axes))[0]) for axes in ((1, 2), (0, 2)))
         assert digits[sample_image[top:top + 20, left:left + 20].tobytes()] == label
-        places.add((top - 4 + shift, left - 4 + shift))
-    assert places == set(np.ndindex(2 * shift + 1, 2 * shift + 1))
+        offsets.add((top - 4 + shift, left - 4 + shift))
+    assert offsets == set(np.ndindex(2 * shift + 1, 2 * shift + 1))
 
 
-def test_everything_is_drawn_once_and_for_all():
+def test_all_draws_are_fixed():
     first, again, other = (corner_digits.build(*pool(3), 6, 2, salt=salt)[0] for salt in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()

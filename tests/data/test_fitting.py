@@ -1,4 +1,4 @@
-"""Images of one size arrive unchanged; others are cropped, stretched or padded, as Pillow does it."""
+"""Images of the requested size are unchanged; others are cropped, stretched or padded, as by Pillow."""
 
 import numpy as np
 import pytest
@@ -26,14 +26,14 @@ def by_pillow(image, how):
 
 @pytest.mark.parametrize("how", ["crop", "stretch", "pad"])
 @pytest.mark.parametrize("number", range(4))
-def test_an_image_is_brought_to_a_size_as_pillow_does_it(how, number):
+def test_fit_equals_pillow(how, number):
     original = sample_image(number)
-    found = Fit(HEIGHT, WIDTH, how).levels(tf.constant(np.asarray(original))).numpy().astype(int)
-    wanted = np.asarray(by_pillow(original, how), int)
-    assert found.shape == wanted.shape
-    np.testing.assert_allclose(found, wanted, atol=2)
+    result = Fit(HEIGHT, WIDTH, how).levels(tf.constant(np.asarray(original))).numpy().astype(int)
+    expected = np.asarray(by_pillow(original, how), int)
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, atol=2)
     if how == "pad":
-        np.testing.assert_array_equal((found.max(axis=2) == 0).all(axis=0), (wanted.max(axis=2) == 0).all(axis=0))
+        np.testing.assert_array_equal((result.max(axis=2) == 0).all(axis=0), (expected.max(axis=2) == 0).all(axis=0))
 
 
 @pytest.mark.parametrize("how", ["crop", "stretch", "pad"])
@@ -42,14 +42,14 @@ def test_an_image_of_the_size_is_unchanged(how):
     np.testing.assert_array_equal(Fit(HEIGHT, WIDTH, how).levels(tf.constant(image)), image)
 
 
-def test_an_unknown_fit_is_refused():
+def test_an_unknown_fit_is_rejected():
     with pytest.raises(ValueError, match="Did you mean 'stretch'"):
         data.open_source("digits", "test", image_fit="strech")
 
 
 @pytest.fixture(scope="module")
 def equal(tmp_path_factory):
-    """Noise, 20x18, which no resizing would leave as it is."""
+    """Writes noise of 20x18 pixels, which any resizing would change."""
     root, random = tmp_path_factory.mktemp("equal"), np.random.RandomState(0)
     for split, count in (("train", 6), ("test", 4)):
         (root / split / "cat").mkdir(parents=True)
@@ -67,17 +67,17 @@ def images(source):
 
 
 @pytest.mark.parametrize("options", [{}, {"image_fit": "pad"}])
-def test_files_of_one_size_arrive_unchanged(equal, options):
+def test_files_of_one_size_are_unchanged(equal, options):
     for split in ("train", "test"):
         source = data.open_source(f"folder:{equal}", split, **options)
         assert source.image_shape == (20, 18, 3) and source.fit is None and not source.varying_size
         np.testing.assert_array_equal(images(source), files(equal, split))
-    whole = files(equal, "train")
+    expected = files(equal, "train")
     for image, _, position in data.open_source(f"folder:{equal}", "train").epoch(0, 0, 2).unbatch().as_numpy_iterator():
-        np.testing.assert_array_equal(image, whole[position])  # in training, too
+        np.testing.assert_array_equal(image, expected[position])  # in training, too
 
 
-def test_square_files_of_the_size_that_is_asked_for_arrive_unchanged(tmp_path):
+def test_square_files_of_the_requested_size_are_unchanged(tmp_path):
     (tmp_path / "train" / "cat").mkdir(parents=True)
     pixels = np.random.RandomState(1).randint(256, size=(32, 32, 3)).astype(np.uint8)
     Image.fromarray(pixels).save(tmp_path / "train" / "cat" / "0.png")
@@ -86,20 +86,20 @@ def test_square_files_of_the_size_that_is_asked_for_arrive_unchanged(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["crop", "stretch", "pad"])
-def test_files_of_one_size_are_brought_to_a_models_size_in_training_as_in_evaluation(equal, how):
+def test_files_of_one_size_are_fitted_alike_in_training_and_evaluation(equal, how):
     source = data.open_source(f"folder:{equal}", "train", default_size=(HEIGHT, WIDTH), image_fit=how)
-    wanted = np.stack([by_pillow(Image.fromarray(image), how) for image in files(equal, "train")])
-    np.testing.assert_allclose(images(source).astype(int), wanted.astype(int), atol=2)
+    expected = np.stack([by_pillow(Image.fromarray(image), how) for image in files(equal, "train")])
+    np.testing.assert_allclose(images(source).astype(int), expected.astype(int), atol=2)
     for image, _, position in source.epoch(1, 0, 3).unbatch().as_numpy_iterator():
         np.testing.assert_array_equal(image, images(source)[position])
 
 
-def test_the_size_that_is_asked_for_precedes_the_models(equal):
+def test_image_size_precedes_default_size(equal):
     assert data.open_source(f"folder:{equal}", "test", image_size=16, default_size=(24, 24)).image_shape == (16, 16, 3)
     assert data.open_source("digits", "test", default_size=(24, 24)).image_shape == (28, 28, 1)  # neither files nor of varying size
 
 
-def test_files_of_many_sizes_are_224_pixels_unless_something_else_is_asked_for(tmp_path):
+def test_files_of_many_sizes_are_224_pixels_by_default(tmp_path):
     write(tmp_path / "train", {"cat": 4})
     source = data.open_source(f"folder:{tmp_path}", "train")
     assert source.image_shape == (224, 224, 3) and source.varying_size
@@ -107,7 +107,7 @@ def test_files_of_many_sizes_are_224_pixels_unless_something_else_is_asked_for(t
     assert not data.open_source(f"folder:{tmp_path}", "train", image_fit="stretch").varying_size
 
 
-def test_test_files_of_another_size_are_brought_to_that_of_the_training_files(equal, tmp_path):
+def test_test_files_are_fitted_to_the_size_of_the_training_files(equal, tmp_path):
     (tmp_path / "train").symlink_to(equal / "train")
     (tmp_path / "test" / "cat").mkdir(parents=True)
     Image.fromarray(np.full((40, 36, 3), 7, np.uint8)).save(tmp_path / "test" / "cat" / "0.png")
@@ -116,10 +116,10 @@ def test_test_files_of_another_size_are_brought_to_that_of_the_training_files(eq
     assert str(source.fit) == "resized to cover 20x18, center-cropped"
 
 
-def test_embedded_sets_are_resized_when_a_size_is_asked_for():
+def test_embedded_sets_are_resized_to_image_size():
     plain, large = (data.open_source("digits", "test", image_size=size, examples=20, image_fit="stretch") for size in (0, 40))
     assert large.image_shape == (40, 40, 1) and plain.fingerprint() != large.fingerprint()
-    wanted = [np.asarray(Image.fromarray(image[..., 0]).resize((40, 40), BILINEAR), int) for image in plain.images]
-    np.testing.assert_allclose(images(large)[..., 0].astype(int), wanted, atol=1)
+    expected = [np.asarray(Image.fromarray(image[..., 0]).resize((40, 40), BILINEAR), int) for image in plain.images]
+    np.testing.assert_allclose(images(large)[..., 0].astype(int), expected, atol=1)
     trained, _, positions = next(large.epoch(0, 0, 5).as_numpy_iterator())
     np.testing.assert_array_equal(trained, images(large)[positions])

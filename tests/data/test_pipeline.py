@@ -6,7 +6,7 @@ from tf_robust.data import Batch, evaluation_batches, steps_per_epoch, training_
 from tf_robust.data.augment import clean, crop_flip, patch_gaussian
 from tf_robust.data.sources import ArraySource
 
-SIZE, BATCH = 14, 4  # three whole batches an epoch
+SIZE, BATCH = 14, 4  # three full batches per epoch
 AUGMENTATIONS = (crop_flip, patch_gaussian)
 
 
@@ -14,7 +14,7 @@ AUGMENTATIONS = (crop_flip, patch_gaussian)
 def source():
     """Images of random pixels; image i has label i."""
     images = np.random.RandomState(0).randint(256, size=(SIZE, 6, 5, 3), dtype=np.uint8)
-    return ArraySource.of("made-up", "train", images, np.arange(SIZE), map(str, range(SIZE)))
+    return ArraySource.of("synthetic", "train", images, np.arange(SIZE), map(str, range(SIZE)))
 
 
 def epoch_of(source, *, seed=0, epoch=0, skip=0, **options):
@@ -36,26 +36,26 @@ def test_a_batch_holds_views_labels_and_the_global_step(source):
         np.testing.assert_array_equal(batch.step, [step] * BATCH)
 
 
-def test_an_epoch_is_whole_batches_of_different_examples(source):
+def test_an_epoch_has_full_batches_of_distinct_examples(source):
     batches = epoch_of(source)
     assert len(batches) == steps_per_epoch(source, BATCH) == 3
     assert len(np.unique([batch.labels for batch in batches])) == 12
 
 
-def test_epoch_follows_epoch(source):
-    through = list(training_batches(source, BATCH, seed=5, step=1, augmentations=AUGMENTATIONS).take(6))
-    whole = [batch for epoch in range(3) for batch in epoch_of(source, seed=5, epoch=epoch, augmentations=AUGMENTATIONS)]
-    assert_equal_batches(through, whole[1:7])
+def test_epochs_are_concatenated(source):
+    batches = list(training_batches(source, BATCH, seed=5, step=1, augmentations=AUGMENTATIONS).take(6))
+    expected = [batch for epoch in range(3) for batch in epoch_of(source, seed=5, epoch=epoch, augmentations=AUGMENTATIONS)]
+    assert_equal_batches(batches, expected[1:7])
 
 
 @pytest.mark.parametrize("skip", [0, 1, 2, 3])
-def test_skipping_goes_on_where_the_epoch_was_left(source, skip):
-    whole = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS)
-    rest = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS, skip=skip)
-    assert_equal_batches(rest, whole[skip:])
+def test_skipping_resumes_within_an_epoch(source, skip):
+    expected = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS)
+    resumed = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS, skip=skip)
+    assert_equal_batches(resumed, expected[skip:])
 
 
-def test_an_epoch_is_a_function_of_its_arguments_alone(source):
+def test_an_epoch_does_not_depend_on_the_global_seed(source):
     tf.random.set_seed(1)
     first = epoch_of(source, augmentations=AUGMENTATIONS)
     tf.random.set_seed(2)
@@ -63,7 +63,7 @@ def test_an_epoch_is_a_function_of_its_arguments_alone(source):
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"epoch": 1}])
-def test_another_seed_or_epoch_has_another_order(source, other):
+def test_order_differs_by_seed_and_epoch(source, other):
     assert (epoch_of(source)[0].labels != epoch_of(source, **other)[0].labels).numpy().any()
 
 
@@ -80,27 +80,27 @@ def test_augmentations_apply_in_the_given_order(source):
     np.testing.assert_allclose(squared_first, pixels**2 / 2, rtol=1e-6)
 
 
-def test_views_are_made_of_the_augmented_image_each_with_draws_of_its_own(source):
+def test_views_of_the_augmented_image_have_independent_draws(source):
     def noise(images, seed):
         return tf.random.stateless_uniform(tf.shape(images), seed)
     plain = epoch_of(source, augmentations=[noise])[0].views[0]
-    kept, one, other = epoch_of(source, augmentations=[noise], views=[clean, noise, noise])[0].views
-    np.testing.assert_array_equal(kept, plain)
+    unchanged, one, other = epoch_of(source, augmentations=[noise], views=[clean, noise, noise])[0].views
+    np.testing.assert_array_equal(unchanged, plain)
     assert not np.isclose(one, other, atol=0.01).all() and not np.isclose(one, plain, atol=0.01).all()
     halved, = epoch_of(source, augmentations=[noise], views=[lambda images, _: images / 2])[0].views
     np.testing.assert_allclose(halved, plain / 2)
 
 
-def test_every_step_epoch_seed_and_place_in_the_order_draws_anew(source):
+def test_draws_differ_by_step_epoch_seed_and_position_of_the_augmentation(source):
     def noise(images, seed):
         return tf.random.stateless_uniform(tf.shape(images), seed)
 
     def draws(**options):
         return [batch.views[0].numpy().tobytes() for batch in epoch_of(source, **options)]
     second = (lambda images, _: images, noise)
-    seen = draws(augmentations=[noise]) + draws(augmentations=second) + draws(augmentations=[noise], epoch=1)
-    seen += draws(augmentations=[noise], seed=1)
-    assert len(set(seen)) == 4 * 3
+    results = draws(augmentations=[noise]) + draws(augmentations=second) + draws(augmentations=[noise], epoch=1)
+    results += draws(augmentations=[noise], seed=1)
+    assert len(set(results)) == 4 * 3
 
 
 def test_evaluation_batches_hold_every_example_in_order(source):
@@ -112,8 +112,8 @@ def test_evaluation_batches_hold_every_example_in_order(source):
 
 @pytest.mark.parametrize("batch_size, message", [
     (0, "Expected batch_size >= 1. Received: 0"),
-    (SIZE + 1, f"no larger than the data \\({SIZE} examples of made-up, train\\). Received: batch_size={SIZE + 1}"),
+    (SIZE + 1, f"no larger than the data \\({SIZE} examples of synthetic, train\\). Received: batch_size={SIZE + 1}"),
 ])
-def test_impossible_batches_are_refused(source, batch_size, message):
+def test_invalid_batch_sizes_are_rejected(source, batch_size, message):
     with pytest.raises(ValueError, match=message):
         training_batches(source, batch_size, seed=0)

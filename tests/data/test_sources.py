@@ -12,15 +12,15 @@ each_split = pytest.mark.parametrize("name, split", [(name, split) for name in E
 
 
 def arrays(dataset):
-    """All batches of a Dataset of (images, labels, ...) as arrays."""
+    """Returns all batches of a Dataset of (images, labels, ...) as arrays."""
     return [np.concatenate(parts) for parts in zip(*dataset.as_numpy_iterator())]
 
 
 def numbered(size, num_classes=1):
-    """Image i is the pixel i."""
+    """Returns a source whose image i is the pixel i."""
     numbers, class_names = np.arange(size), map(str, range(num_classes))
     images = numbers.astype(np.uint8).reshape(size, 1, 1, 1)
-    return data.ArraySource.of("made-up", "train", images, numbers % num_classes, class_names)
+    return data.ArraySource.of("synthetic", "train", images, numbers % num_classes, class_names)
 
 
 def epoch_order(source, *arguments):
@@ -52,7 +52,7 @@ def test_load_has_the_documented_signature():
     assert list(inspect.signature(data.load).parameters)[:3] == ["name", "split", "data_dir"]
 
 
-def test_an_epoch_is_a_permutation_that_seed_and_epoch_decide():
+def test_an_epoch_is_a_permutation_by_seed_and_epoch():
     source = numbered(12)
     orders = [epoch_order(source, seed, epoch, 4) for seed in range(3) for epoch in range(3)]
     assert all(sorted(order) == list(range(12)) for order in orders)
@@ -60,7 +60,7 @@ def test_an_epoch_is_a_permutation_that_seed_and_epoch_decide():
     assert epoch_order(numbered(12), 2, 2, 4) == orders[-1]
 
 
-def test_an_epoch_holds_whole_batches_and_its_own_labels():
+def test_an_epoch_has_full_batches_and_matching_labels():
     images, labels, positions = arrays(numbered(14, num_classes=5).epoch(0, 0, 4))
     np.testing.assert_array_equal(positions, images.ravel())
     assert len(np.unique(images)) == 12
@@ -68,40 +68,40 @@ def test_an_epoch_holds_whole_batches_and_its_own_labels():
 
 
 def test_skipping_batches_drops_the_first():
-    whole = epoch_order(numbered(12), 0, 0, 4)
-    assert [epoch_order(numbered(12), 0, 0, 4, skip) for skip in (1, 2)] == [whole[4:], whole[8:]]
+    full = epoch_order(numbered(12), 0, 0, 4)
+    assert [epoch_order(numbered(12), 0, 0, 4, skip) for skip in (1, 2)] == [full[4:], full[8:]]
 
 
-def test_every_prefix_of_the_stratified_order_holds_each_class_in_its_share():
+def test_every_prefix_of_the_stratified_order_has_the_class_frequencies():
     labels = np.random.RandomState(0).permutation(np.repeat([0, 1, 2], [60, 25, 15]))
     order = stratified_order(labels)
     assert sorted(order) == list(range(100))
     for length in range(1, 101):
-        for label, share in enumerate([0.60, 0.25, 0.15]):
-            assert abs(np.sum(labels[order[:length]] == label) - share * length) < 1 + 3 * share
+        for label, frequency in enumerate([0.60, 0.25, 0.15]):
+            assert abs(np.sum(labels[order[:length]] == label) - frequency * length) < 1 + 3 * frequency
 
 
 def test_subsets_are_nested_stratified_and_in_the_fixed_order():
-    whole, large, small = (data.open_source("digits", "train", examples=count) for count in (0, 400, 100))
-    place = {image.tobytes(): i for i, image in enumerate(whole.images)}
-    large_places, small_places = ([place[image.tobytes()] for image in part.images] for part in (large, small))
-    assert set(small_places) < set(large_places) and len(set(large_places)) == 400
-    assert large_places == sorted(large_places) and small_places == sorted(small_places)
+    full, large, small = (data.open_source("digits", "train", examples=count) for count in (0, 400, 100))
+    position = {image.tobytes(): i for i, image in enumerate(full.images)}
+    large_positions, small_positions = ([position[image.tobytes()] for image in part.images] for part in (large, small))
+    assert set(small_positions) < set(large_positions) and len(set(large_positions)) == 400
+    assert large_positions == sorted(large_positions) and small_positions == sorted(small_positions)
     np.testing.assert_array_less(np.abs(np.bincount(small.labels) - 10), 3)
-    np.testing.assert_array_equal(small.labels, whole.labels[small_places])
+    np.testing.assert_array_equal(small.labels, full.labels[small_positions])
 
 
-def test_labelled_shares_are_stratified_nested_and_each_seeds_own():
+def test_labelled_fractions_are_stratified_nested_and_depend_on_the_seed():
     source = data.open_source("digits", "train")
-    place = {image.tobytes(): i for i, image in enumerate(source.images)}
+    position = {image.tobytes(): i for i, image in enumerate(source.images)}
 
-    def places(fraction, seed):
-        return {place[image.tobytes()] for image in data.labelled_fraction(source, fraction, seed).images}
-    tenth, hundredth = places(0.1, 0), places(0.02, 0)
+    def positions(fraction, seed):
+        return {position[image.tobytes()] for image in data.labelled_fraction(source, fraction, seed).images}
+    tenth, hundredth = positions(0.1, 0), positions(0.02, 0)
     assert len(tenth) == round(0.1 * len(source)) and hundredth < tenth
-    shares = np.bincount(source.labels[sorted(tenth)]) / np.bincount(source.labels)
-    np.testing.assert_allclose(shares, 0.1, atol=0.02)
-    assert places(0.1, 0) == tenth and len(places(0.1, 1) & tenth) < 0.3 * len(tenth)
+    fractions = np.bincount(source.labels[sorted(tenth)]) / np.bincount(source.labels)
+    np.testing.assert_allclose(fractions, 0.1, atol=0.02)
+    assert positions(0.1, 0) == tenth and len(positions(0.1, 1) & tenth) < 0.3 * len(tenth)
     assert data.labelled_fraction(source, 1.0, 3) is source
     with pytest.raises(ValueError, match="leaves examples of every class. Received: 0.005, 6 examples, none of"):
         data.labelled_fraction(source, 0.005, 0)
@@ -112,28 +112,39 @@ def test_labelled_shares_are_stratified_nested_and_each_seeds_own():
 
 @pytest.mark.parametrize("name, near", [("synthetic_digit", "synthetic_digits"), ("Digits", "digits"),
                                         ("synthetic-digits", "synthetic_digits"), ("cifar1", "cifar10")])
-def test_an_unknown_name_is_refused_with_the_nearest_ones(name, near, tmp_path):
+def test_an_unknown_name_is_rejected_with_suggestions(name, near, tmp_path):
     with pytest.raises(ValueError, match=f"Unknown data set: '{name}'. Did you mean .*'{near}'.* Known: digits"):
         data.open_source(name, "train", str(tmp_path))
 
 
-def test_an_unknown_split_is_refused_with_the_nearest_one():
+def test_an_unknown_split_is_rejected_with_a_suggestion():
     with pytest.raises(ValueError, match="Unknown split: 'valid'. Did you mean 'validation'"):
         data.load("digits", "valid")
 
 
-def test_missing_data_say_where_they_were_looked_for_and_what_fetches_them(tmp_path):
+def test_missing_data_are_rejected_with_advice(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         data.open_source("mnist", "train", str(tmp_path))
     for part in ("'mnist'", f"Looked in {tmp_path}", "--download", f"tfds build mnist --data_dir={tmp_path}"):
         assert part in str(error.value)
 
 
+def test_array_sources_are_in_memory_and_have_random_access():
+    source = numbered(9, num_classes=3)
+    assert source.in_memory and source.random_access and not source.sorted_by_class and source.paths is None
+    np.testing.assert_array_equal(source.read_labels(), source.labels)
+    for changed in (source, source.resized((2, 3), "stretch")):
+        images, labels = changed.read_range(2, 6)
+        expected = arrays(changed.ordered(4))
+        np.testing.assert_array_equal(images, expected[0][2:6])
+        np.testing.assert_array_equal(labels, expected[1][2:6])
+
+
 @pytest.mark.parametrize("bad", [-1, 3])
-def test_labels_out_of_range_are_refused(bad):
+def test_labels_out_of_range_are_rejected(bad):
     labels = np.array([0, 1, bad, 2, bad])
-    with pytest.raises(ValueError, match=rf"labels in 0..2 in made-up \(test\). Received {bad} at index 2 \(2 labels"):
-        data.ArraySource.of("made-up", "test", np.zeros([5, 1, 1, 1], np.uint8), labels, "abc")
+    with pytest.raises(ValueError, match=rf"labels in 0..2 in synthetic \(test\). Received {bad} at index 2 \(2 labels"):
+        data.ArraySource.of("synthetic", "test", np.zeros([5, 1, 1, 1], np.uint8), labels, "abc")
 
 
 @pytest.mark.parametrize("options, message", [
@@ -142,6 +153,6 @@ def test_labels_out_of_range_are_refused(bad):
     ({"validation_fraction": 1.0}, r"validation_fraction in \[0, 1\). Received: 1.0"),
     ({"validation_fraction": -0.1}, r"validation_fraction in \[0, 1\). Received: -0.1"),
 ])
-def test_impossible_options_are_refused(options, message):
+def test_invalid_arguments_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         data.open_source("digits", "train", **options)

@@ -1,4 +1,4 @@
-"""Stylized images join a training set, each where it belongs, and no other set."""
+"""Stylized images are added to the training set, each to its class, and to no other set."""
 
 import shutil
 
@@ -15,7 +15,7 @@ from tf_robust.training import loop
 
 
 def stylize(folder, target, suffix=".png"):
-    """An inverted copy of every image in the class folders."""
+    """Writes an inverted copy of every image in the class folders."""
     for path in folder.glob("*/*.png"):
         (target / path.parent.name).mkdir(parents=True, exist_ok=True)
         ImageOps.invert(Image.open(path)).save((target / path.parent.name / path.name).with_suffix(suffix))
@@ -23,7 +23,7 @@ def stylize(folder, target, suffix=".png"):
 
 @pytest.fixture
 def folders(tmp_path):
-    """Natural images, divided, and stylized ones of the training set."""
+    """Writes natural images in two splits, and stylized ones of the training set."""
     write(tmp_path / "natural/train", {"dog": 8, "cat": 12})
     write(tmp_path / "natural/test", {"dog": 3, "cat": 2}, 50)
     stylize(tmp_path / "natural/train", tmp_path / "stylized/train")
@@ -36,12 +36,12 @@ def open_folder(root, split="train", **options):
 
 @pytest.mark.parametrize("suffix", [".png", ".bmp"])
 @pytest.mark.parametrize("below_train", [True, False])
-def test_every_image_of_a_folder_gets_its_stylized_one(folders, suffix, below_train):
-    root, there = folders
-    shutil.rmtree(there)
-    stylize(root / "train", there / "train" if below_train else there, suffix)
+def test_every_image_of_a_folder_has_a_stylized_one(folders, suffix, below_train):
+    root, directory = folders
+    shutil.rmtree(directory)
+    stylize(root / "train", directory / "train" if below_train else directory, suffix)
     natural = open_folder(root)
-    both = with_stylized(natural, str(there))
+    both = with_stylized(natural, str(directory))
     assert len(both) == 40 and both.class_names == natural.class_names and both.image_shape == natural.image_shape
     assert both.paths[:20] == natural.paths and both.labels == natural.labels * 2
     images, labels = next(both.ordered(40).as_numpy_iterator())
@@ -49,7 +49,7 @@ def test_every_image_of_a_folder_gets_its_stylized_one(folders, suffix, below_tr
     assert np.abs(255 - images[:20].astype(int) - images[20:]).max() <= 1  # rounded both ways
 
 
-def test_an_epoch_goes_over_both_in_an_order_of_its_own(folders):
+def test_an_epoch_shuffles_both_kinds_together(folders):
     both = with_stylized(open_folder(folders[0]), str(folders[1]))
     assert data.steps_per_epoch(both, 8) == 5
 
@@ -61,7 +61,7 @@ def test_an_epoch_goes_over_both_in_an_order_of_its_own(folders):
     assert epoch(1) != first and epoch(0, seed=2) != first and set(epoch(1)) != set(first)  # crops are drawn anew
 
 
-def test_a_subset_brings_only_its_own_stylized_images(folders):
+def test_a_subset_adds_its_own_stylized_images_only(folders):
     for options, count in (({"examples": 5}, 5), ({"validation_fraction": 0.25}, 15)):
         natural = open_folder(folders[0], **options)
         both = with_stylized(natural, str(folders[1]))
@@ -70,12 +70,12 @@ def test_a_subset_brings_only_its_own_stylized_images(folders):
         assert all("/stylized/" in path for path in both.paths[count:])
 
 
-def test_the_same_name_comes_before_another_suffix(folders):
-    root, there = folders
-    stylize(root / "train", there / "train", ".bmp")
+def test_the_same_suffix_is_preferred(folders):
+    root, directory = folders
+    stylize(root / "train", directory / "train", ".bmp")
     for path in (root / "train").glob("*/*.png"):
         path.rename(path.with_suffix(".bmp"))
-    both = with_stylized(open_folder(root), str(there))
+    both = with_stylized(open_folder(root), str(directory))
     assert all(path.endswith(".bmp") for path in both.paths) and len(set(both.paths)) == 40
 
 
@@ -87,86 +87,86 @@ def test_labels_that_are_a_models_columns_are_kept(folders):
 
 @pytest.fixture
 def arrays(source, tmp_path):
-    """A data set in memory, 16x16x1 with classes 0 to 2, and stylized images: 2, 3 and 4, some of another size."""
-    random, there = np.random.RandomState(0), tmp_path / "arrays"
+    """Returns data in memory, 16x16x1 with classes 0 to 2, and a folder of 2, 3 and 4 stylized images, some of another size."""
+    random, directory = np.random.RandomState(0), tmp_path / "arrays"
     for label in range(3):
-        (there / str(label)).mkdir(parents=True)
+        (directory / str(label)).mkdir(parents=True)
         for number in range(2 + label):
             size = (16, 16) if number else (48, 48)
             pixels = np.full(size, 50 * label, np.uint8) + random.randint(40, size=size, dtype=np.uint8)
-            Image.fromarray(pixels).save(there / str(label) / f"any{number}.png")
-    return source(30), there
+            Image.fromarray(pixels).save(directory / str(label) / f"any{number}.png")
+    return source(30), directory
 
 
-def test_arrays_take_labels_from_folders_and_sizes_from_the_data(arrays):
-    natural, there = arrays
-    both = with_stylized(natural, str(there))
+def test_arrays_have_labels_from_folders_and_sizes_from_the_data(arrays):
+    natural, directory = arrays
+    both = with_stylized(natural, str(directory))
     assert len(both) == 39 and both.images.shape == (39, 16, 16, 1) and both.images.dtype == np.uint8
     np.testing.assert_array_equal(both.images[:30], natural.images)
     assert both.labels[30:].tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2] and both.labels.dtype == natural.labels.dtype
     for row, label, number in ((31, 0, 1), (33, 1, 1), (38, 2, 3)):
-        np.testing.assert_array_equal(both.images[row, ..., 0], np.asarray(Image.open(there / str(label) / f"any{number}.png")))
-    shrunk = Image.open(there / "1/any0.png").resize((16, 16), Image.Resampling.BILINEAR)
+        np.testing.assert_array_equal(both.images[row, ..., 0], np.asarray(Image.open(directory / str(label) / f"any{number}.png")))
+    shrunk = Image.open(directory / "1/any0.png").resize((16, 16), Image.Resampling.BILINEAR)
     assert np.abs(both.images[32, ..., 0].astype(int) - np.asarray(shrunk).astype(int)).max() <= 1
     first = examples(both.epoch(0, 0, 13))
     assert len(first) == 39 and sorted(first) == sorted(examples(both.ordered(39))) and first == examples(both.epoch(0, 0, 13))
     assert both.fingerprint() != natural.fingerprint() and len(both.subset(np.arange(4))) == 4
 
 
-def test_color_becomes_gray_where_the_data_are_gray(arrays):
-    natural, there = arrays
-    Image.new("RGB", (16, 16), (200, 10, 10)).save(there / "0/any1.png")
-    red = with_stylized(natural, str(there)).images[31]
+def test_color_becomes_gray_for_gray_data(arrays):
+    natural, directory = arrays
+    Image.new("RGB", (16, 16), (200, 10, 10)).save(directory / "0/any1.png")
+    red = with_stylized(natural, str(directory)).images[31]
     assert red.shape == (16, 16, 1) and abs(int(red[0, 0, 0]) - 67) <= 1  # Rec. 601
 
 
-def test_what_is_missing_is_said(folders, arrays):
-    root, there = folders
+def test_missing_folders_and_images_are_named(folders, arrays):
+    root, directory = folders
     natural = open_folder(root)
-    (there / "train/cat/008.png").unlink()
+    (directory / "train/cat/008.png").unlink()
     with pytest.raises(FileNotFoundError, match="each of the 20 images of folder:.* Missing: 1, the first .*cat/008.png"):
-        with_stylized(natural, str(there))
-    shutil.rmtree(there / "train/dog")
+        with_stylized(natural, str(directory))
+    shutil.rmtree(directory / "train/dog")
     with pytest.raises(FileNotFoundError, match=r"folder of stylized images for each class in .* Missing: dog \(1\)"):
-        with_stylized(natural, str(there))
-    with pytest.raises(FileNotFoundError, match="Expected stylized images in .*nowhere, one subfolder a class. Not found"):
-        with_stylized(natural, str(there / "nowhere"))
-    natural, there = arrays
-    for path in (there / "1").glob("*"):
+        with_stylized(natural, str(directory))
+    with pytest.raises(FileNotFoundError, match="Expected stylized images in .*nowhere, one subfolder per class. Not found"):
+        with_stylized(natural, str(directory / "nowhere"))
+    natural, directory = arrays
+    for path in (directory / "1").glob("*"):
         path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"Found none in: 1 \(1\)"):
-        with_stylized(natural, str(there))
-    shutil.rmtree(there / "1")
+    with pytest.raises(FileNotFoundError, match=r"Received none in: 1 \(1\)"):
+        with_stylized(natural, str(directory))
+    shutil.rmtree(directory / "1")
     with pytest.raises(FileNotFoundError, match=r"Missing: 1 \(1\)"):
-        with_stylized(natural, str(there))
+        with_stylized(natural, str(directory))
 
 
-def test_what_does_not_belong_is_said(folders, arrays):
-    for natural, there in ((open_folder(folders[0]), folders[1] / "train"), arrays):
-        (there / ".hidden").mkdir()
-        (there / "bird").mkdir()
+def test_unknown_folders_and_files_are_named(folders, arrays):
+    for natural, directory in ((open_folder(folders[0]), folders[1] / "train"), arrays):
+        (directory / ".hidden").mkdir()
+        (directory / "bird").mkdir()
         with pytest.raises(ValueError, match=r"only folders of the training set's classes in .* Received also: bird \(1\)"):
-            with_stylized(natural, str(there))
-        (there / "bird").rmdir()
-        with_stylized(natural, str(there))
-    natural, there = arrays
+            with_stylized(natural, str(directory))
+        (directory / "bird").rmdir()
+        with_stylized(natural, str(directory))
+    natural, directory = arrays
     for content in (b"no image", b""):
-        (there / "2/any1.png").write_bytes(content)
+        (directory / "2/any1.png").write_bytes(content)
         with pytest.raises(ValueError, match="Expected an image that can be decoded. Received: .*2/any1.png"):
-            with_stylized(natural, str(there))
+            with_stylized(natural, str(directory))
 
 
-def test_streams_are_refused(arrays):
+def test_streams_are_rejected(arrays):
     stream = Source("imagenet2012", "train", ("0", "1", "2"), (16, 16, 1), 30)
     with pytest.raises(ValueError, match="data in memory or data=folder:DIR .* Received: imagenet2012, which is read as a stream"):
         with_stylized(stream, str(arrays[1]))
 
 
-def test_a_run_trains_on_both_and_measures_on_natural_images(tmp_path, monkeypatch):
-    seen = {}
+def test_a_run_trains_on_both_kinds_and_evaluates_on_natural_images(tmp_path, monkeypatch):
+    sources = {}
 
     def fit(method, source, *, validation, **_):
-        seen.update(train=source, validation=validation)
+        sources.update(train=source, validation=validation)
         raise StopIteration
     monkeypatch.setattr(loop, "fit", fit)
     for label in range(10):
@@ -176,6 +176,6 @@ def test_a_run_trains_on_both_and_measures_on_natural_images(tmp_path, monkeypat
     with pytest.raises(StopIteration):
         run.train(str(tmp_path / "run"))
     shape = run.source("train").image_shape
-    assert len(seen["train"]) == 74 and seen["train"].image_shape == shape
-    assert len(run.source("train")) == 64 and len(seen["validation"]) == len(run.source("validation"))
-    assert seen["validation"].split == "validation"
+    assert len(sources["train"]) == 74 and sources["train"].image_shape == shape
+    assert len(run.source("train")) == 64 and len(sources["validation"]) == len(run.source("validation"))
+    assert sources["validation"].split == "validation"

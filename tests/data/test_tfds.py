@@ -16,7 +16,7 @@ FIRST = {"train": 0, "validation": 100, "test": 200}  # the number of the first 
 
 
 def write(root, name, sizes, *, label="label", ramp=0):
-    """A TFDS set of 8x8 images: image i has the value i, rising by `ramp` a pixel, and label i % 2."""
+    """Writes a TFDS set of 8x8 images: image i has the value i, increasing by `ramp` per pixel, and label i % 2."""
     features = tfds.features.FeaturesDict({
         "image": tfds.features.Image(shape=(8, 8, 3)), label: tfds.features.ClassLabel(names=["even", "odd"])})
 
@@ -41,13 +41,13 @@ def root(tmp_path_factory):
 
 @pytest.fixture
 def stream(root, monkeypatch):
-    """(name, split) -> a source too large for memory."""
+    """Returns a function (name, split) -> a source that is read as a stream."""
     monkeypatch.setattr(tfds_sets, "IN_MEMORY_BYTES", 0)
     return lambda name, split, **options: data.open_source(name, split, root, image_size=8, **options)
 
 
 def examples(dataset):
-    """[(number of the image, label)]; an image without ramp is its number all over, however it is cropped."""
+    """Returns [(number of the image, label)]; every pixel of an image without ramp is its number."""
     images, labels, *_ = (np.concatenate(parts) for parts in zip(*dataset.as_numpy_iterator()))
     assert images.dtype == np.uint8 and labels.dtype == np.int64 and images.shape[1:] == (8, 8, 3)
     assert (images == images[:, :1, :1, :1]).all()
@@ -73,15 +73,16 @@ def test_a_set_is_read_by_its_name(root, split, size):
 def test_a_stream_holds_the_same_examples_in_the_same_order(root, stream, split):
     in_memory = np.stack([image for image, _ in data.load("two_splits", split, root).as_numpy_iterator()])
     source = stream("two_splits", split)
-    assert isinstance(source, tfds_sets.RecordSource) and source.class_names == ("even", "odd")
+    assert not source.random_access and not source.in_memory and source.class_names == ("even", "odd")
     assert [value for value, _ in examples(source.ordered(5))] == in_memory[:, 0, 0, 0].tolist()
 
 
-def test_loading_reads_memory_unless_the_set_is_too_large(root):
-    assert isinstance(data.open_source("two_splits", "train", root), data.ArraySource)
+def test_small_sets_are_in_memory(root):
+    source = data.open_source("two_splits", "train", root)
+    assert source.in_memory and source.random_access
 
 
-def test_a_streams_epoch_is_a_permutation_that_seed_and_epoch_decide(stream):
+def test_a_streams_epoch_is_a_permutation_by_seed_and_epoch(stream):
     source = stream("two_splits", "train")
     first = examples(source.epoch(0, 0, 4))
     assert sorted(first) == expected("train", 24)
@@ -110,23 +111,23 @@ def test_skipping_batches_of_a_stream_drops_the_first(stream):
 @pytest.fixture
 def three_files(stream, tmp_path, monkeypatch):
     """A stream of 24 images of many sizes in three files, shuffled seven at a time."""
-    records = list(tf.data.TFRecordDataset(stream("ramps", "train")._files))
+    records = list(tf.data.TFRecordDataset(stream("ramps", "train").files))
     files = [str(tmp_path / f"{part}.tfrecord") for part in range(3)]
     for path, part in zip(files, (records[:5], records[5:15], records[15:])):
         with tf.io.TFRecordWriter(path) as writer:
             for record in part:
                 writer.write(record.numpy())
     monkeypatch.setattr(tfds_sets, "WINDOW", 7)
-    monkeypatch.setattr(tfds_sets.RecordSource, "_files", files)
-    monkeypatch.setattr(tfds_sets.RecordSource, "_lengths", [5, 10, 9])
+    monkeypatch.setattr(tfds_sets.RecordFiles, "files", files)
+    monkeypatch.setattr(tfds_sets.RecordFiles, "file_lengths", [5, 10, 9])
     return dataclasses.replace(stream("ramps", "train"), fit=Fit(8, 8, varying=True))
 
 
-def test_a_file_that_is_cut_short_is_named(three_files):
-    cut = three_files._files[1]
+def test_a_truncated_file_is_named(three_files):
+    cut = three_files.files[1]
     os.truncate(cut, os.path.getsize(cut) - 3)
     for batches in (three_files.ordered(4), three_files.epoch(0, 0, 4)):
-        with pytest.raises(OSError, match=f"Expected a whole file of records. Received: {re.escape(cut)}"), three_files.reading():
+        with pytest.raises(OSError, match=f"Expected a complete file of records. Received: {re.escape(cut)}"), three_files.reading():
             list(batches)
 
 
@@ -138,26 +139,26 @@ def test_a_damaged_file_of_a_set_in_memory_is_named(tmp_path):
         data.open_source("damaged", "train", str(tmp_path))
 
 
-def test_augmented_batches_of_a_stream_go_on_where_the_epoch_was_left(three_files):
+def test_augmented_batches_of_a_stream_resume_within_an_epoch(three_files):
     def batches(skip=0):
-        found = data.training_batches(three_files, 4, seed=5, step=6 + skip,
+        dataset = data.training_batches(three_files, 4, seed=5, step=6 + skip,
                                       augmentations=(crop_flip, patch_gaussian)).take(6 - skip)
         return [(batch.views[0].tobytes(), batch.labels.tolist(), batch.step.tolist())
-                for batch in found.as_numpy_iterator()]
-    whole = batches()
-    assert len(set(pixels for pixels, _, _ in whole)) == 6
+                for batch in dataset.as_numpy_iterator()]
+    expected = batches()
+    assert len(set(pixels for pixels, _, _ in expected)) == 6
     for skip in (1, 4, 5):
-        assert batches(skip) == whole[skip:]
+        assert batches(skip) == expected[skip:]
 
 
-def test_a_streams_examples_know_their_place_in_the_fixed_order(three_files):
-    three_files = dataclasses.replace(three_files, fit=None)  # images as they are
-    whole = [image.tobytes() for image, _ in three_files.ordered(24).unbatch().as_numpy_iterator()]
+def test_positions_of_a_streams_examples(three_files):
+    three_files = dataclasses.replace(three_files, fit=None)  # unchanged images
+    images = [image.tobytes() for image, _ in three_files.ordered(24).unbatch().as_numpy_iterator()]
     for image, _, position in three_files.epoch(3, 1, 4).unbatch().as_numpy_iterator():
-        assert whole[position] == image.tobytes()
+        assert images[position] == image.tobytes()
 
 
-def test_a_stream_of_images_of_one_size_keeps_them(root, stream):
+def test_a_stream_of_images_of_one_size_is_unchanged(root, stream):
     in_memory = np.stack([image for image, _ in data.load("ramps", "train", root).as_numpy_iterator()])
     streamed = np.concatenate([images for images, _ in stream("ramps", "train").ordered(5)])
     np.testing.assert_array_equal(streamed, in_memory)
@@ -166,14 +167,14 @@ def test_a_stream_of_images_of_one_size_keeps_them(root, stream):
 def test_a_stream_of_images_of_many_sizes_crops_anew_in_every_epoch(stream):
     source = dataclasses.replace(stream("ramps", "train"), fit=Fit(8, 8, varying=True))
 
-    def windows(seed, epoch):  # what is left of the ramp, whichever image it is in
+    def windows(seed, epoch):  # ramps without the number of the image
         images = np.concatenate([images for images, *_ in source.epoch(seed, epoch, 4)])
         return images - images[:, :1, :1].astype(int)
     for other in (windows(0, 1), windows(1, 0)):
         assert np.mean((windows(0, 0) == other).all(axis=(1, 2, 3))) < 0.1
 
 
-def test_a_share_of_training_becomes_validation(root):
+def test_a_fraction_of_training_becomes_validation(root):
     parts = [examples(data.open_source("two_splits", split, root, validation_fraction=0.25).ordered(50))
              for split in ("train", "validation")]
     assert sorted(sum(parts, [])) == expected("train", 24)
@@ -181,28 +182,30 @@ def test_a_share_of_training_becomes_validation(root):
     assert data.has_validation("two_splits", root, 0.25)
 
 
-def test_an_own_validation_split_is_used(root):
+def test_a_validation_split_precedes_the_fraction(root):
     assert data.has_validation("three_splits", root)
-    for share in (0.0, 0.5):
-        source = data.open_source("three_splits", "validation", root, validation_fraction=share)
+    for fraction in (0.0, 0.5):
+        source = data.open_source("three_splits", "validation", root, validation_fraction=fraction)
         assert sorted(examples(source.ordered(50))) == expected("validation", 4)
-        assert len(data.open_source("three_splits", "train", root, validation_fraction=share)) == 8
+        assert len(data.open_source("three_splits", "train", root, validation_fraction=fraction)) == 8
 
 
-def test_validation_without_a_share_is_refused(root):
+def test_validation_without_a_fraction_is_rejected(root):
     assert not data.has_validation("two_splits", root)
     with pytest.raises(ValueError, match="two_splits has no validation split. Expected validation_fraction > 0"):
         data.open_source("two_splits", "validation", root)
 
 
-def test_a_stream_has_neither_shares_nor_subsets(stream):
+def test_a_stream_has_neither_validation_nor_subsets(stream):
     with pytest.raises(ValueError, match="Expected validation_fraction=0. Received: 0.25"):
         stream("two_splits", "train", validation_fraction=0.25)
     with pytest.raises(ValueError, match="read as a stream, for 5 examples"):
         stream("two_splits", "train", examples=5)
+    with pytest.raises(ValueError, match="Expected a data set that can be subset. Received: two_splits, which is read as a stream"):
+        stream("two_splits", "train").subset(np.arange(3))
 
 
-def test_a_share_gives_a_stream_no_validation(root, monkeypatch):
+def test_a_stream_has_no_validation_fraction(root, monkeypatch):
     monkeypatch.setattr(tfds_sets, "IN_MEMORY_BYTES", 0)
     assert not data.has_validation("two_splits", root, 0.25)
 
@@ -223,6 +226,6 @@ def test_subsets(root):
         data.open_source("two_splits", "train", root, examples=25)
 
 
-def test_other_features_are_refused(root):
+def test_other_features_are_rejected(root):
     with pytest.raises(ValueError, match="features 'image' and 'label' .*. unlabelled has: image, kind"):
         data.open_source("unlabelled", "train", root)

@@ -1,4 +1,4 @@
-"""The 2-D data set: its shapes, its noise, how points become images."""
+"""The 2-D data set: shapes, noise, and the conversion of points to images."""
 
 import matplotlib.path
 import numpy as np
@@ -9,7 +9,7 @@ from tf_robust.data import toy
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_splits_are_250_points_half_of_them_inside(split):
+def test_splits_have_250_points_half_of_them_inside(split):
     source = data.open_source("toy", split)
     assert source.image_shape == (1, 2, 1) and source.num_classes == 2 and len(source) == 250
     np.testing.assert_array_equal(np.bincount(source.labels), [125, 125])
@@ -18,16 +18,16 @@ def test_splits_are_250_points_half_of_them_inside(split):
 
 
 def polygon(scale):
-    """The outline of a star, as matplotlib's path of its corners."""
+    """Returns the outline of a star as a matplotlib path of its corners."""
     return matplotlib.path.Path(scale * toy.star(np.arange(2 * toy.TIPS + 1) / (2 * toy.TIPS)))
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_labels_are_those_of_the_papers_sides_and_random_on_the_band(split):
+def test_labels_are_fixed_beside_the_band_and_random_on_it(split):
     source, plain = data.open_source("toy_band", split), data.open_source("toy", split)
     np.testing.assert_array_equal(source.images, plain.images)
     points = toy.to_points(source.images / 255.0)
-    edge = 0.02  # a point is kept to half a level
+    edge = 0.02  # points are rounded to half a level
     outside, inside = ~polygon(toy.BAND[1] + edge).contains_points(points), polygon(toy.BAND[0] - edge).contains_points(points)
     assert outside.sum() > 60 and inside.sum() > 60
     assert not source.labels[outside].any() and source.labels[inside].all()
@@ -36,7 +36,7 @@ def test_labels_are_those_of_the_papers_sides_and_random_on_the_band(split):
     assert on_band.sum() > 20 and abs(np.mean(source.labels[on_band] == sides) - 0.5) < 0.25
 
 
-def test_the_size_of_a_star_is_that_of_its_outline():
+def test_star_size_of_outlines():
     outline, sizes = toy.star(np.random.RandomState(0).rand(200)), np.random.RandomState(1).uniform(0.1, 2.0, 200)
     np.testing.assert_allclose(toy.star_size(sizes[:, None] * outline), sizes, rtol=1e-9)
     points = np.random.RandomState(2).uniform(-2, 2, (2000, 2))
@@ -48,16 +48,15 @@ def test_splits_are_different_draws():
     assert np.mean(np.all(train.images == test.images, axis=(1, 2, 3))) < 0.05
 
 
-def test_a_point_is_kept_to_half_a_level():
+def test_points_are_rounded_to_half_a_level():
     points = np.random.RandomState(0).uniform(-toy.LIMIT, toy.LIMIT, size=(100, 2))
     kept = toy.to_points(toy.to_images(points) / 255.0)
     assert np.abs(kept - points).max() <= toy.LIMIT / 255 + 1e-9
     np.testing.assert_allclose(toy.to_points(toy.to_images(np.array([[9.0, -9.0]])) / 255.0), [[3.0, -3.0]])
 
 
-def test_the_outline_is_a_closed_star_that_is_not_convex():
-    places = np.linspace(0.0, 1.0, 1001)
-    points = toy.star(places)
+def test_the_outline_is_a_closed_nonconvex_star():
+    points = toy.star(np.linspace(0.0, 1.0, 1001))
     np.testing.assert_allclose(points[0], points[-1], atol=1e-12)
     np.testing.assert_allclose(points[0], [0.0, toy.TIP_RADIUS], atol=1e-12)
     radii = np.linalg.norm(points, axis=1)
@@ -69,11 +68,11 @@ def test_the_outline_is_a_closed_star_that_is_not_convex():
     assert turn.min() < 0 < turn.max()
 
 
-def test_points_lie_around_their_star_with_the_papers_deviation():
+def test_noise_has_the_papers_std():
     for split in ("train", "test"):
         images, labels = toy.split(split)
         points = toy.to_points(images / 255.0)
         for label, scale in ((0, 1.0), (1, toy.SCALE)):
             outline = scale * toy.star(np.linspace(0.0, 1.0, 2000))
             distances = np.linalg.norm(points[labels == label][:, None] - outline[None], axis=2).min(axis=1)
-            assert 0.08 < np.sqrt(np.mean(distances ** 2)) < 0.22  # across a line: 0.2; less where it bends
+            assert 0.08 < np.sqrt(np.mean(distances ** 2)) < 0.22  # 0.2 across a line, less near its corners

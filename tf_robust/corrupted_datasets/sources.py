@@ -1,4 +1,4 @@
-"""One corruption at one severity, read from files as it is needed: of a CIFAR-C array, or of TFDS's records."""
+"""Sources of one corruption at one severity, read from files on demand: a CIFAR-C array, or TFDS's records."""
 
 import dataclasses
 import functools
@@ -8,15 +8,22 @@ import tensorflow as tf
 
 from tf_robust.corrupted_datasets.npy_files import rows
 from tf_robust.data.source import PARALLEL_READS, Source, digest
-from tf_robust.data.tfds_sets import RecordSource
+from tf_robust.data.tfds_sets import RecordFiles
 
 
 @dataclasses.dataclass(frozen=True)
 class ArrayFileSource(Source):
-    """One severity of a CIFAR-C .npy file: rows `first`..`first` + N - 1, read as they are needed."""
+    """One severity of a CIFAR-C .npy file: rows `first`..`first` + N - 1, read on demand.
+
+    Attributes:
+        path: of the file.
+        first: row of the first example.
+        labels: int64 [N].
+    """
+    random_access = True
     path: str = ""
     first: int = 0
-    labels: np.ndarray = None
+    labels: np.ndarray = None  # type: ignore[assignment]  # fields after optional ones need a default
 
     def ordered(self, batch_size):
         def batches():
@@ -34,14 +41,15 @@ class ArrayFileSource(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class RecordFileSource(RecordSource):
-    """TFRecord files as TFDS keeps them. JPEG is decoded exactly, as by Pillow, which is not TensorFlow's default."""
+class RecordFileSource(RecordFiles):
+    """TFRecord files of TFDS. JPEG is decoded exactly as by Pillow, which is not TensorFlow's default."""
+    random_access = True
 
     @functools.cached_property
-    def labels(self):
-        """int64 [N], without decoding an image."""
-        read = self._records().map(lambda _, record: tf.cast(self._fields(record)["label"], tf.int64)).batch(4096)
-        return np.concatenate([np.zeros(0, np.int64), *read.as_numpy_iterator()])
+    def labels(self) -> np.ndarray:  # type: ignore[override]
+        """Labels, int64 [N], read without decoding images."""
+        labels = self._records().map(lambda _, record: tf.cast(self._fields(record)["label"], tf.int64)).batch(4096)
+        return np.concatenate([np.zeros(0, np.int64), *labels.as_numpy_iterator()])
 
     def ordered(self, batch_size):
         def example(_, record):
@@ -56,14 +64,14 @@ class RecordFileSource(RecordSource):
         return super().fingerprint() if self.kept is None else digest(super().fingerprint(), self.kept)
 
     def _records(self):
-        """Dataset of (position, record) of the kept examples."""
-        records = tf.data.TFRecordDataset(self._files).enumerate()
+        """Returns a Dataset of (position, record) of the kept examples."""
+        records = tf.data.TFRecordDataset(self.files).enumerate()
         if self.kept is None:
             return records
-        wanted = np.zeros(self.builder.info.splits[self.tfds_split].num_examples, bool)
-        wanted[self.kept] = True
-        wanted = tf.constant(wanted)
-        return records.filter(lambda position, _: wanted[position])
+        mask = np.zeros(self.builder.info.splits[self.tfds_split].num_examples, bool)
+        mask[self.kept] = True
+        mask = tf.constant(mask)
+        return records.filter(lambda position, _: mask[position])
 
     def _fields(self, record):
         import tensorflow_datasets as tfds

@@ -1,4 +1,4 @@
-"""Where examples come from, and what happens to them before a model sees them."""
+"""Data sources, augmentations, views and the training pipeline."""
 
 from tf_robust.data.class_mask import declared, masked, read_label_map, relabelled
 from tf_robust.data.folders import FileSource

@@ -1,8 +1,8 @@
 """Training augmentations: images [N, H, W, C] float32 in [0, 1] and an int [2] seed -> the same shape and range.
 
-Each draws once per image of the batch from the stateless `seed`. Their keyword-only arguments become flags,
-`--patch_gaussian_size` and so on; the order in `--augmentations` is the order of application. `--views` says what is then
-made of the augmented image, a view each: `clean,augmix,augmix`.
+Each draws once per image of the batch from the stateless `seed`. Their annotated keyword arguments become flags,
+`--patch_gaussian_size` and so on; the order in `--augmentations` is the order of application. `--views` lists the views made
+of the augmented image: `clean,augmix,augmix`.
 """
 
 import tensorflow as tf
@@ -13,8 +13,8 @@ from tf_robust.data.contrastive_views import FAMILIES
 from tf_robust.ops import image_ops, philox
 
 
-def crop_flip(images, seed, *, padding: int = 4):
-    """Zero-pads, cuts a random window of the original size, mirrors half of the images: the CIFAR standard.
+def crop_flip(images: tf.Tensor, seed: tf.Tensor, *, padding: int = 4) -> tf.Tensor:
+    """Zero-pads, crops a random window of the original size, mirrors half of the images: the CIFAR standard.
 
     Args:
         padding: zeros on each side, in pixels.
@@ -29,18 +29,18 @@ def crop_flip(images, seed, *, padding: int = 4):
     return tf.where(mirror, cropped[:, :, ::-1], cropped)
 
 
-def patch_gaussian(images, seed, *, size: int = 25, sigma: float = 0.1, random_size: bool = False,
-                   random_sigma: bool = False):
-    """Adds Gaussian noise inside one square patch at a random place and clips to [0, 1] (Lopes et al., 2019).
+def patch_gaussian(images: tf.Tensor, seed: tf.Tensor, *, size: int = 25, sigma: float = 0.1, random_size: bool = False,
+                   random_sigma: bool = False) -> tf.Tensor:
+    """Adds Gaussian noise inside one square patch at a random position and clips to [0, 1] (Lopes et al., 2019).
 
-    The patch centre is uniform over all pixels, so the patch may stick out of the image; rows and columns
-    [centre - size // 2, centre + ceil(size / 2)) are noised.
+    The patch center is uniform over all pixels, so the patch may extend beyond the image; rows and columns
+    [center - size // 2, center + ceil(size / 2)) are noised.
 
     Args:
         size: side of the patch in pixels.
-        sigma: deviation of the noise on the [0, 1] scale.
+        sigma: standard deviation of the noise on the [0, 1] scale.
         random_size: draw each image's side uniformly from 1..size instead of using `size`.
-        random_sigma: draw each image's deviation uniformly from [0, sigma] instead of using `sigma`.
+        random_sigma: draw each image's standard deviation uniformly from [0, sigma] instead of using `sigma`.
     """
     if size < 1 or not sigma > 0:
         raise ValueError(f"Expected size >= 1 and sigma > 0. Received: size={size}, sigma={sigma}")
@@ -54,13 +54,13 @@ def patch_gaussian(images, seed, *, size: int = 25, sigma: float = 0.1, random_s
         return (positions >= start) & (positions < start + sides[:, None])
 
     patch = inside(uniform[:, 0], height)[:, :, None] & inside(uniform[:, 1], width)[:, None, :]
-    deviations = sigma * (uniform[:, 2] if random_sigma else tf.ones([count]))[:, None, None, None]
-    noise = deviations * philox.normal(tf.shape(images), image_ops.fold(seed, 1))
+    stds = sigma * (uniform[:, 2] if random_sigma else tf.ones([count]))[:, None, None, None]
+    noise = stds * philox.normal(tf.shape(images), image_ops.fold(seed, 1))
     return tf.where(patch[..., None], tf.clip_by_value(images + noise, 0.0, 1.0), images)
 
 
-def clean(images, seed):
-    """The image as it is."""
+def clean(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns the image unchanged."""
     del seed
     return images
 

@@ -2,9 +2,11 @@
 
     A(x) = (1 - m) x + m * sum over i of w_i chain_i(x),    m ~ Beta(alpha, alpha), w ~ Dirichlet(alpha, ..., alpha)
 
-A chain applies one to three operations, each drawn anew with its amount. What happens to an image depends on (seed, its
-index) alone.
+A chain applies one to three operations, each with a newly drawn amount. The result for an image depends on (seed, its index)
+alone.
 """
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -16,13 +18,15 @@ NINE = ("autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x"
 NAMES = (*NINE, "color", "contrast", "brightness", "sharpness")  # the last four are also corruptions of the benchmark
 
 
-def augmix(images, seed=0, indices=None, severity: float = 3.0, width: int = 3, depth: int = -1, alpha: float = 1.0,
-           all_ops: bool = False):
-    """AugMix of images.
+# `seed` and `indices` are not annotated: annotated arguments with a default become flags
+def augmix(images: tf.Tensor, seed=0, indices=None, severity: float = 3.0, width: int = 3, depth: int = -1, alpha: float = 1.0,
+           all_ops: bool = False) -> tf.Tensor:
+    """Applies AugMix to images.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1], C = 1 or 3. The chains see them rounded to 255 levels.
-        seed: int, or int [2]. indices: int [N], positions in the data set; None: 0..N-1.
+        images: float32 [N, H, W, C] in [0, 1], C = 1 or 3. Rounded to 255 levels for the chains.
+        seed: int, or int [2].
+        indices: int [N], positions in the data set; None: 0..N-1.
         severity: amounts are drawn from levels between 0.1 and this, of 10.
         width: number of chains.
         depth: operations in a chain, 1 to 3; -1: drawn for each chain.
@@ -33,19 +37,19 @@ def augmix(images, seed=0, indices=None, severity: float = 3.0, width: int = 3, 
         float32 [N, H, W, C] in [0, 1]
 
     Raises:
-        ValueError: a setting is out of its range, or the images' size is not known.
+        ValueError: an argument is out of range, or the images' size is not known.
     """
     images = _checked(images)
     drawn = draw(seed, _indices(images, indices), images.shape[1:], severity, width, depth, alpha, all_ops)
-    share = drawn["share"][:, None]
-    parts = tf.unstack(drawn["weights"] * (share * (1.0 / 255.0)), axis=1)
-    mixed = tf.add_n([_of_images(1.0 - share[:, 0]) * images,
-                      *(_of_images(part) * chain for part, chain in zip(parts, _chains(images, drawn, all_ops)))])
+    lam = drawn["lam"][:, None]
+    weights = tf.unstack(drawn["weights"] * (lam * (1.0 / 255.0)), axis=1)
+    mixed = tf.add_n([_per_image(1.0 - lam[:, 0]) * images,
+                      *(_per_image(weight) * chain for weight, chain in zip(weights, _chains(images, drawn, all_ops)))])
     return tf.minimum(mixed, 1.0)  # the sum of the weights may exceed 1 in its last bit
 
 
-def augmix_chain(images, seed, *, severity: float = 3.0, depth: int = -1, all_ops: bool = False):
-    """One chain of AugMix by itself, for methods that weigh the chains: images and int [2] seed -> images in [0, 1].
+def augmix_chain(images: tf.Tensor, seed: tf.Tensor, *, severity: float = 3.0, depth: int = -1, all_ops: bool = False) -> tf.Tensor:
+    """Applies one chain of AugMix, for methods that weight the chains: images and int [2] seed -> images in [0, 1].
 
     Args:
         severity: amounts are drawn from levels between 0.1 and this, of 10.
@@ -57,13 +61,17 @@ def augmix_chain(images, seed, *, severity: float = 3.0, depth: int = -1, all_op
     return _chains(images, drawn, all_ops)[0] * (1.0 / 255.0)
 
 
-def draw(seed, indices, shape, severity=3.0, width=3, depth=-1, alpha=1.0, all_ops=False):
-    """What is random about the AugMix of some images; arguments as `augmix`, shape: (H, W, C).
+def draw(seed: int | tf.Tensor, indices: int | tf.Tensor, shape: Sequence[int], severity: float = 3.0, width: int = 3, depth: int = -1,
+         alpha: float = 1.0, all_ops: bool = False) -> dict[str, tf.Tensor]:
+    """Draws the random numbers of AugMix for some images; arguments as `augmix`, and shape: (H, W, C).
 
     Returns:
-        {"operation": int32 [N, width, 3], places in NAMES; "amount": float32 [N, width, 3], what Pillow's functions are told;
+        {"operation": int32 [N, width, 3], positions in NAMES; "amount": float32 [N, width, 3], arguments of Pillow's functions;
         "depth": int32 [N, width], how many of the three are applied; "weights": float32 [N, width], of the chains;
-        "share": float32 [N], of all chains together}
+        "lam": float32 [N], mixing coefficient of all chains together}
+
+    Raises:
+        ValueError: an argument is out of range.
     """
     if not 0.1 < severity <= 10:
         raise ValueError(f"Expected severity in (0.1, 10]. Received: {severity}")
@@ -79,33 +87,33 @@ def draw(seed, indices, shape, severity=3.0, width=3, depth=-1, alpha=1.0, all_o
     gammas = draws.gamma(float(alpha), [width])
     return {"operation": operation, "amount": _amounts(operation, level, sign, shape),
             "depth": longest if depth == -1 else tf.fill(tf.shape(longest), depth),
-            "weights": gammas / tf.reduce_sum(gammas, axis=1, keepdims=True), "share": draws.beta(float(alpha), float(alpha))}
+            "weights": gammas / tf.reduce_sum(gammas, axis=1, keepdims=True), "lam": draws.beta(float(alpha), float(alpha))}
 
 
 def _amounts(operation, level, sign, shape):
-    """What Pillow's functions are told at a level in 0..10: [..., ] each."""
+    """Returns the arguments of Pillow's functions at a level in 0..10: [..., ] each."""
     height, width, _ = shape
 
-    def whole(most):
-        return tf.floor(level * (most / 10))
-    of = {"posterize": 4.0 - whole(4), "rotate": sign * whole(30), "solarize": 256.0 - whole(256),
-          "shear_x": sign * level * 0.03, "shear_y": sign * level * 0.03,
-          "translate_x": sign * whole(width / 3), "translate_y": sign * whole(height / 3)}
+    def truncated(maximum):
+        return tf.floor(level * (maximum / 10))
+    amounts = {"posterize": 4.0 - truncated(4), "rotate": sign * truncated(30), "solarize": 256.0 - truncated(256),
+               "shear_x": sign * level * 0.03, "shear_y": sign * level * 0.03,
+               "translate_x": sign * truncated(width / 3), "translate_y": sign * truncated(height / 3)}
     enhance = level * 0.18 + 0.1
-    of.update({name: enhance for name in NAMES[len(NINE):]})
-    table = tf.stack([of.get(name, tf.zeros_like(level)) for name in NAMES], axis=-1)
+    amounts.update({name: enhance for name in NAMES[len(NINE):]})
+    table = tf.stack([amounts.get(name, tf.zeros_like(level)) for name in NAMES], axis=-1)
     return tf.gather(table, operation, batch_dims=operation.shape.rank)
 
 
 def _chains(images, drawn, all_ops):
-    """The chains unmixed: a list of [N, H, W, C] in 0..255."""
+    """Returns the chains before mixing: a list of [N, H, W, C] in 0..255."""
     width = drawn["operation"].shape[1]
     levels = tf.tile(tf.round(images * 255.0), [width, 1, 1, 1])
     operation, amount = (tf.reshape(tf.transpose(drawn[name], [2, 1, 0]), [LONGEST, -1]) for name in ("operation", "amount"))
     depth = tf.reshape(tf.transpose(drawn["depth"]), [-1])
-    for place in range(LONGEST):
-        chosen = tf.where(place < depth, operation[place], -1)
-        levels = pillow_ops.apply_chosen(levels, chosen, amount[place], NAMES if all_ops else NINE)
+    for step in range(LONGEST):
+        chosen = tf.where(step < depth, operation[step], -1)
+        levels = pillow_ops.apply_chosen(levels, chosen, amount[step], NAMES if all_ops else NINE)
     return tf.split(levels, width)
 
 
@@ -121,5 +129,5 @@ def _indices(images, indices):
     return tf.shape(images)[0] if indices is None else indices
 
 
-def _of_images(numbers):
+def _per_image(numbers):
     return numbers[:, None, None, None]

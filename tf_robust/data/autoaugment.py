@@ -1,19 +1,20 @@
-"""AutoAugment (Cubuk et al., CVPR 2019): of 25 sub-policies of two operations each, every image draws one.
+"""AutoAugment (Cubuk et al., CVPR 2019): every image draws one of 25 sub-policies of two operations each.
 
-Tables: the paper's appendix, as two independent re-implementations (DeepVoltaire/AutoAugment, torchvision) both have
-them; 20 of CIFAR-10's 25 also stand in the authors' own code (tensorflow/models, research/autoaugment), which trains on 95.
-The operations are Pillow's, bilinear where they move pixels; what comes into the image is black. The authors' code takes
-the nearest pixel and fills with the data's mean color, others with gray (128).
+Tables: the paper's appendix, as in two independent re-implementations (DeepVoltaire/AutoAugment, torchvision);
+20 of CIFAR-10's 25 are also in the authors' own code (tensorflow/models, research/autoaugment), which trains on 95.
+The operations are Pillow's, bilinear where they move pixels, with black fill. The authors' code interpolates by the nearest
+pixel and fills with the data's mean color, others with gray (128).
 """
 
 import typing
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf_robust.ops import philox, pillow_ops
 
-# ((operation, probability, level), (operation, probability, level)), a row a sub-policy
+# ((operation, probability, level), (operation, probability, level)), one row per sub-policy
 POLICIES = {
     "cifar10": (
         (("invert", 0.1, 7), ("contrast", 0.2, 6)),
@@ -70,18 +71,18 @@ POLICIES = {
         (("equalize", 0.8, 8), ("equalize", 0.6, 3)),
     ),
 }
-SIGNED = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")  # turned round for half of the images
+SIGNED = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")  # negated for half of the images
 
 
-def autoaugment(images, seed, *, policy: typing.Literal["cifar10", "imagenet"] = "cifar10",
-                magnitudes: typing.Literal["paper", "official"] = "paper"):
-    """One of a policy's 25 sub-policies for each image; each of its two operations happens with its probability.
+def autoaugment(images: tf.Tensor, seed: tf.Tensor, *, policy: typing.Literal["cifar10", "imagenet"] = "cifar10",
+                magnitudes: typing.Literal["paper", "official"] = "paper") -> tf.Tensor:
+    """Applies one of a policy's 25 sub-policies to each image; each of its two operations with its own probability.
 
-    Images are rounded to 256 levels, as Pillow's operations need them.
+    Images are rounded to 256 levels, as Pillow's operations require.
 
     Args:
-        policy: the table found on CIFAR-10, or the one found on ImageNet.
-        magnitudes: how strong a level of 0 to 9 is. `paper`: ten even steps over the ranges of its Table 1; `official`: as in
+        policy: the table for CIFAR-10 or for ImageNet.
+        magnitudes: strength of a level of 0 to 9. `paper`: ten even steps over the ranges of its Table 1; `official`: as in
             the authors' CIFAR code, tenths of the ranges, translations of up to 10 pixels of 32, 4 bits at most.
     """
     chosen, amounts = draw(seed, tf.shape(images)[0], policy, images.shape[1:3], magnitudes)
@@ -91,63 +92,74 @@ def autoaugment(images, seed, *, policy: typing.Literal["cifar10", "imagenet"] =
     return levels * (1.0 / 255.0)
 
 
-def draw(seed, count, policy, shape, magnitudes="paper"):
-    """What happens to each image of a batch.
+def draw(seed: tf.Tensor, count: int | tf.Tensor, policy: str, shape: Sequence[int],
+         magnitudes: str = "paper") -> tuple[tf.Tensor, tf.Tensor]:
+    """Draws the operations of each image of a batch.
 
     Args:
-        seed: int [2]. count: images. shape: (H, W), theirs. policy, magnitudes: as in `autoaugment`.
+        seed: int [2].
+        count: number of images.
+        policy: as in `autoaugment`.
+        shape: (H, W) of the images.
+        magnitudes: as in `autoaugment`.
 
     Returns:
-        (int32 [count, 2], places in `operations(policy)`, -1 for none; float32 [count, 2], Pillow's arguments)
+        (int32 [count, 2], positions in `operations(policy)`, -1 for none; float32 [count, 2], arguments of Pillow's functions)
     """
     uniform = philox.uniform([count, 5], seed)
     rows = tf.gather(tf.constant(_table(policy, tuple(shape), magnitudes)), tf.cast(uniform[:, 0] * 25.0, tf.int32))
-    places, probabilities, amounts, signed = tf.unstack(rows, axis=2)  # [count, 2] each
-    chosen = tf.where(uniform[:, 1:3] < probabilities, places, tf.fill([count, 2], -1.0))
-    turned = tf.cast(uniform[:, 3:] < 0.5, tf.float32) * signed
-    return tf.cast(chosen, tf.int32), amounts * (1.0 - 2.0 * turned)
+    positions, probabilities, amounts, signed = tf.unstack(rows, axis=2)  # [count, 2] each
+    chosen = tf.where(uniform[:, 1:3] < probabilities, positions, tf.fill([count, 2], -1.0))
+    negated = tf.cast(uniform[:, 3:] < 0.5, tf.float32) * signed
+    return tf.cast(chosen, tf.int32), amounts * (1.0 - 2.0 * negated)
 
 
-def operations(policy):
-    """The names of the operations that a policy makes use of.
+def operations(policy: str) -> tuple[str, ...]:
+    """Returns the names of the operations that a policy uses.
 
     Raises:
-        ValueError: there is no such policy.
+        ValueError: unknown policy.
     """
     if policy not in POLICIES:
         raise ValueError(f"Expected policy in {tuple(POLICIES)}. Received: {policy!r}")
     return tuple(sorted({name for sub_policy in POLICIES[policy] for name, _, _ in sub_policy}))
 
 
-def amount(name, level, shape, magnitudes="paper"):
-    """Pillow's argument for an operation at a level of 0 to 9, not negative; what the operation ignores is 0.
+def amount(name: str, level: int, shape: Sequence[int], magnitudes: str = "paper") -> float:
+    """Returns Pillow's argument for an operation at a level of 0 to 9, not negative; 0 if the operation takes none.
 
-    Strength rises with the level, also of posterize and solarize, as the authors' code has it. The factor of color,
-    contrast, brightness and sharpness rises from 0.1 to 1.9 and has no sign (authors' code; others: 1 +- 0.1 for each level).
+    Strength increases with the level, also of posterize and solarize, as in the authors' code. The factor of color,
+    contrast, brightness and sharpness increases from 0.1 to 1.9 and has no sign (authors' code; others: 1 +- 0.1 for each level).
 
     Args:
-        name: of `pillow_ops.OPERATIONS`. shape: (H, W) in pixels. magnitudes: as in `autoaugment`.
+        name: of `pillow_ops.OPERATIONS`.
+        level: 0 to 9.
+        shape: (H, W) in pixels.
+        magnitudes: as in `autoaugment`.
+
+    Raises:
+        ValueError: unknown magnitudes.
     """
     if magnitudes not in ("paper", "official"):
         raise ValueError(f"Expected magnitudes 'paper' or 'official'. Received: {magnitudes!r}")
     official = magnitudes == "official"
     height, width = shape
-    share, reach = level / (10 if official else 9), 10 / 32 if official else 150 / 331
+    fraction, reach = level / (10 if official else 9), 10 / 32 if official else 150 / 331
 
     def pixels(side):
         return int(reach * side * level / (10 if official else 9))
     return float({
-        "shear_x": 0.3 * share, "shear_y": 0.3 * share,
+        "shear_x": 0.3 * fraction, "shear_y": 0.3 * fraction,
         "translate_x": pixels(width), "translate_y": pixels(height),
-        "rotate": 30.0 * share,
-        "posterize": 4 - int(4 * share) if official else 8 - round(4 * share),
-        "solarize": 256 - int(256 * share),
-        **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), 0.1 + 1.8 * share),
+        "rotate": 30.0 * fraction,
+        "posterize": 4 - int(4 * fraction) if official else 8 - round(4 * fraction),
+        "solarize": 256 - int(256 * fraction),
+        **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), 0.1 + 1.8 * fraction),
     }.get(name, 0.0))
 
 
 def _table(policy, shape, magnitudes):
-    """float32 [25, 2, 4]: place of the operation, probability, argument, 1 where that has a random sign."""
+    """Returns float32 [25, 2, 4]: position of the operation, probability, argument, 1 if its sign is random."""
     names = operations(policy)
     return np.array([[(names.index(name), probability, amount(name, level, shape, magnitudes), name in SIGNED)
                       for name, probability, level in sub_policy] for sub_policy in POLICIES[policy]], np.float32)

@@ -1,28 +1,32 @@
-"""Which columns of a classifier's output a data set's labels mean, where it knows more classes than the set has."""
+"""Class masks: the columns of a classifier's output that a data set with fewer classes uses."""
 
 import dataclasses
 import importlib.resources
 import json
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+
+from tf_robust.data.source import Source
 
 LABEL_SETS = ("imagenet", "imagenet_r")
 IMAGENET_CLASSES = 1000
 _IMAGENET_A_CLASSES = 200
 
 
-def label_set_of(name):
-    """The label set that a TFDS data set declares by its name, or ""."""
+def label_set_of(name: str) -> str:
+    """Returns the label set that the name of a TFDS data set declares, or ""."""
     if name.startswith("imagenet2012"):
         return "imagenet"
     return "imagenet_r" if name.split(":")[0].split("/")[0] == "imagenet_r" else ""
 
 
-def declared(source, label_set):
-    """A source with a declared label set.
+def declared(source: Source, label_set: str) -> Source:
+    """Returns a source with a declared label set.
 
     Args:
-        source: a `Source`. label_set: of `LABEL_SETS`, or "" for what the source declares itself. imagenet_r: a source of class folders
+        source: a `Source`.
+        label_set: of `LABEL_SETS`, or "" for what the source declares itself. imagenet_r: a source of class folders
             named by their WordNet ids, whose labels become columns of a classifier of ImageNet's 1,000 classes.
 
     Raises:
@@ -32,7 +36,7 @@ def declared(source, label_set):
         return source
     if label_set == "imagenet_r":
         known = imagenet_r_classes()
-        if not hasattr(source, "paths"):
+        if source.paths is None:
             raise ValueError(f"Expected data=folder:DIR or imagenet_r with label_set=imagenet_r. Received: {source.name}")
         source = relabelled(source, dict(zip(known["wnids"], known["columns"])), IMAGENET_CLASSES)
     elif not source.class_mask and source.num_classes != IMAGENET_CLASSES:
@@ -41,60 +45,54 @@ def declared(source, label_set):
     return dataclasses.replace(source, label_set=label_set)
 
 
-def class_mask(name, labels=None):
-    """The columns that count for a set of a few of ImageNet's 1,000 classes: argmax and softmax are over these only.
+def class_mask(name: str, labels: Sequence[int] | np.ndarray | None = None) -> tuple[int, ...] | None:
+    """Returns the columns that count for a set of a few of ImageNet's 1,000 classes: argmax and softmax are restricted to them.
 
     Args:
-        name: of a data set. labels: int [N], of the whole set; needed for `imagenet_a`.
+        name: of a data set.
+        labels: int [N], of the complete set; needed for `imagenet_a`.
 
     Returns:
         sorted tuple of columns for `imagenet_r` and `imagenet_a`, else None
 
     Raises:
-        ValueError: labels of other than the 200 classes of ImageNet-A.
+        ValueError: labels other than those of the 200 classes of ImageNet-A.
     """
     name = name.split(":")[0].split("/")[0]
     if name == "imagenet_r":
         return tuple(imagenet_r_classes()["columns"])
     if name != "imagenet_a":
         return None
-    found = () if labels is None else tuple(np.unique(labels).tolist())
-    if len(found) != _IMAGENET_A_CLASSES:
-        raise ValueError(f"Expected the labels of the whole of imagenet_a, which has {_IMAGENET_A_CLASSES} classes. "
-                         f"Received: {len(found)} classes")
-    return found
+    columns = () if labels is None else tuple(np.unique(labels).tolist())
+    if len(columns) != _IMAGENET_A_CLASSES:
+        raise ValueError(f"Expected the labels of the complete imagenet_a, which has {_IMAGENET_A_CLASSES} classes. "
+                         f"Received: {len(columns)} classes")
+    return columns
 
 
-def masked(source):
-    """A source with the class mask that its name asks for; itself if none."""
-    mask = class_mask(source.name, labels_of(source) if source.name.startswith("imagenet_a") else None)
+def masked(source: Source) -> Source:
+    """Returns a source with the class mask of its name; itself if there is none."""
+    mask = class_mask(source.name, source.read_labels() if source.name.startswith("imagenet_a") else None)
     return source if mask is None else dataclasses.replace(source, class_mask=mask)
 
 
-def labels_of(source):
-    """int64 [N] labels of a source, in no certain order, without decoding images."""
-    if hasattr(source, "labels"):
-        return np.asarray(source.labels)
-    import tensorflow_datasets as tfds
-    only = source.builder.as_dataset(split=source.tfds_split, decoders=tfds.decode.PartialDecoding({"label": True}))
-    batches = only.map(lambda fields: fields["label"]).batch(4096)
-    return np.concatenate([np.zeros(0, np.int64), *batches.as_numpy_iterator()])
 
 
-def imagenet_r_classes():
-    """{"source": text, "columns": [200 ints], "wnids": [200 texts, in the same order]}."""
+
+def imagenet_r_classes() -> dict:
+    """Returns {"source": text, "columns": [200 ints], "wnids": [200 texts, in the same order]}."""
     return json.loads(importlib.resources.files(__package__).joinpath("imagenet_r_classes.json").read_text("utf-8"))
 
 
-def read_label_map(path):
-    """{name of a class folder: column of the model's output} from a file.
+def read_label_map(path: str) -> dict[str, int]:
+    """Reads {name of a class folder: column of the model's output} from a file.
 
     Args:
         path: a JSON object, or lines "NAME COLUMN"; empty lines and lines that begin with # are skipped.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a line or value of another form, a negative column, a name or a column that comes twice.
+        FileNotFoundError: the file does not exist.
+        ValueError: a malformed line or value, a negative column, a duplicate name or column.
     """
     with open(path, encoding="utf-8") as file:
         text = file.read()
@@ -106,9 +104,9 @@ def read_label_map(path):
     if not pairs:
         raise ValueError(f"Expected a label map. Received {path} without entries")
     for kind, values in zip(("name", "column"), zip(*pairs)):
-        twice = [value for value in dict.fromkeys(values) if values.count(value) > 1]
-        if twice:
-            raise ValueError(f"Expected each {kind} once in {path}. Received twice: {', '.join(map(str, twice[:5]))}")
+        duplicates = [value for value in dict.fromkeys(values) if values.count(value) > 1]
+        if duplicates:
+            raise ValueError(f"Expected each {kind} once in {path}. Received duplicates: {', '.join(map(str, duplicates[:5]))}")
     return dict(pairs)
 
 
@@ -123,30 +121,30 @@ def _from_json(text):
 def _from_lines(text):
     pairs = []
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.strip().rsplit(None, 1)
-        if not words or line.strip().startswith("#"):
+        fields = line.strip().rsplit(None, 1)
+        if not fields or line.strip().startswith("#"):
             continue
-        if len(words) != 2 or not words[1].isdecimal():
+        if len(fields) != 2 or not fields[1].isdecimal():
             raise ValueError(f"line {number} is {line.strip()!r}")
-        pairs.append((words[0], int(words[1])))
+        pairs.append((fields[0], int(fields[1])))
     return pairs
 
 
-def relabelled(source, label_map, outputs=None):
-    """A source of class folders, its labels the columns of a model's output: its class mask is these columns.
+def relabelled(source: Source, label_map: Mapping[str, int], outputs: int | None = None) -> Source:
+    """Returns a source of class folders whose labels are columns of a model's output; its class mask is these columns.
 
     Args:
-        source: a `FileSource`, its class names the folders' names.
-        label_map: {folder: column}, as `read_label_map` gives; it may hold more than the folders.
-        outputs: columns that the model has; None: as many as the map needs.
+        source: a `FileSource`; its class names are the folders' names.
+        label_map: {folder: column}, as from `read_label_map`; it may contain more than the folders.
+        outputs: number of columns of the model; None: as many as the map needs.
 
     Raises:
         ValueError: a folder without an entry, a column that the model does not have.
     """
-    lost = [name for name in source.class_names if name not in label_map]
-    if lost:
+    missing = [name for name in source.class_names if name not in label_map]
+    if missing:
         raise ValueError(f"Expected the label map to name every class folder of {source.name}. Missing: "
-                         f"{', '.join(lost[:5])}{', ...' if len(lost) > 5 else ''} ({len(lost)} of "
+                         f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''} ({len(missing)} of "
                          f"{source.num_classes})")
     columns = [label_map[name] for name in source.class_names]
     outputs = max(columns) + 1 if outputs is None else outputs
@@ -154,6 +152,6 @@ def relabelled(source, label_map, outputs=None):
         raise ValueError(f"Expected columns in 0..{outputs - 1} for a model of {outputs} outputs. "
                          f"Received: {max(columns)} for {source.class_names[columns.index(max(columns))]!r}")
     names = {column: name for name, column in label_map.items()}
-    return dataclasses.replace(
-        source, labels=tuple(columns[label] for label in source.labels), class_mask=tuple(sorted(columns)),
+    return dataclasses.replace(  # type: ignore[call-arg]  # `labels` is a field of a FileSource
+        source, labels=tuple(columns[label] for label in source.read_labels()), class_mask=tuple(sorted(columns)),
         class_names=tuple(names.get(column, str(column)) for column in range(outputs)))

@@ -1,14 +1,15 @@
-"""The families of views that contrastive methods train on: images and an int [2] seed -> another view of each image.
+"""Families of views for contrastive methods: images and an int [2] seed -> another view of each image.
 
-Every family begins with a random window of the image, enlarged to its size, half of them mirrored. What then happens is
-SimCLR's, MoCo's or AugMix's choice; URRL draws one of two families for each image (URRL, eq. 2). Color, blur and windows
-follow torchvision, with each image's numbers from the stateless seed. In one-channel images color has no meaning:
-brightness and contrast change, saturation, hue and gray do not.
+Every family begins with a random window of each image, enlarged to the image's size; half of them are mirrored. The further
+operations are those of SimCLR, MoCo or AugMix; URRL draws one of two families for each image (URRL, eq. 2). Color, blur and
+windows follow torchvision, with random numbers from the stateless seed. One-channel images have no color: brightness and
+contrast change, saturation, hue and grayscale do nothing.
 """
 
 import functools
 import inspect
 import typing
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -17,47 +18,48 @@ from tf_robust.ops import color, filters, image_ops, philox
 from tf_robust.ops.image_ops import fold
 
 
-def simclr(images, seed, *, strength: float = 1.0, min_crop_area: float = 0.08, blur: bool = True):
+def simclr(images: tf.Tensor, seed: tf.Tensor, *, strength: float = 1.0, min_crop_area: float = 0.08, blur: bool = True) -> tf.Tensor:
     """SimCLR's views (Chen et al., 2020, appendix A): window, color jitter (p 0.8), gray (p 0.2), blur (p 0.5).
 
     Args:
-        strength: of the color jitter; brightness, contrast and saturation within 1 +- 0.8 of it, hue within 0.2 of it. The
-            authors' value for CIFAR-10 is 0.5.
-        min_crop_area: share of the image's area that a window has at least.
-        blur: blur at all; not on CIFAR-10.
+        strength: of the color jitter: brightness, contrast and saturation within 1 +- 0.8 * strength, hue within 0.2 * strength.
+            The authors' value for CIFAR-10 is 0.5.
+        min_crop_area: smallest fraction of the image's area for a window.
+        blur: apply the blur; the authors do not on CIFAR-10.
     """
     if not 0 <= strength <= 2.5:
-        raise ValueError(f"Expected strength in [0, 2.5], since hue turns by at most half. Received: {strength}")
+        raise ValueError(f"Expected strength in [0, 2.5], since hue shifts by at most half. Received: {strength}")
     images = _window(images, fold(seed, 0), min_crop_area)
     images = _jitter(images, fold(seed, 1), 0.8, (0.8 * strength, 0.8 * strength, 0.8 * strength, 0.2 * strength))
     images = _gray(images, fold(seed, 2))
     return _blur(images, fold(seed, 3)) if blur else images
 
 
-def moco_v1(images, seed, *, min_crop_area: float = 0.2):
+def moco_v1(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2) -> tf.Tensor:
     """MoCo v1's views (He et al., 2020): window, gray (p 0.2), color jitter of 0.4 always.
 
     Args:
-        min_crop_area: share of the image's area that a window has at least.
+        min_crop_area: smallest fraction of the image's area for a window.
     """
     return _moco_v1_colors(_window(images, fold(seed, 0), min_crop_area), fold(seed, 1))
 
 
-def moco_v2(images, seed, *, min_crop_area: float = 0.2, blur: bool = True):
+def moco_v2(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, blur: bool = True) -> tf.Tensor:
     """MoCo v2's views (Chen et al., 2020d): window, color jitter (p 0.8), gray (p 0.2), blur (p 0.5). URRL's T_rep.
 
     Args:
-        min_crop_area: share of the image's area that a window has at least.
-        blur: blur at all.
+        min_crop_area: smallest fraction of the image's area for a window.
+        blur: apply the blur.
     """
     return _moco_v2_colors(_window(images, fold(seed, 0), min_crop_area), fold(seed, 1), blur)
 
 
-def window_augmix(images, seed, *, min_crop_area: float = 0.2, severity: float = 3.0, all_ops: bool = False):
+def window_augmix(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, severity: float = 3.0,
+                  all_ops: bool = False) -> tf.Tensor:
     """AugMix of a window: the views of URRL's rows AugMix and, with all_ops, AugMix (AllOp), its T_rob.
 
     Args:
-        min_crop_area: share of the image's area that a window has at least.
+        min_crop_area: smallest fraction of the image's area for a window.
         severity: amounts are drawn from levels between 0.1 and this, of 10.
         all_ops: also change color, contrast, brightness and sharpness.
     """
@@ -65,36 +67,37 @@ def window_augmix(images, seed, *, min_crop_area: float = 0.2, severity: float =
     return augmix.augmix(images, fold(seed, 1), severity=severity, all_ops=all_ops)
 
 
-def window_augmix_moco(images, seed, *, min_crop_area: float = 0.2, severity: float = 3.0, blur: bool = True):
+def window_augmix_moco(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, severity: float = 3.0,
+                       blur: bool = True) -> tf.Tensor:
     """URRL's row AugMix (MoCo): MoCo v2's colors, gray and blur inside AugMix's convex combination.
 
-    The paper says no more than that. Here each of the three chains begins with them, drawn for itself, and goes on with
-    AugMix's operations.
+    The paper gives no more details. Here each of the three chains begins with its own draw of them and continues with AugMix's
+    operations.
 
     Args:
-        min_crop_area: share of the image's area that a window has at least.
+        min_crop_area: smallest fraction of the image's area for a window.
         severity: amounts are drawn from levels between 0.1 and this, of 10.
-        blur: blur at all.
+        blur: apply the blur.
     """
     images = _window(images, fold(seed, 0), min_crop_area)
     drawn = augmix.draw(fold(seed, 1), tf.shape(images)[0], images.shape[1:], severity)
-    weights, share = tf.transpose(drawn["weights"]), drawn["share"][:, None, None, None]
+    weights, lam = tf.transpose(drawn["weights"]), drawn["lam"][:, None, None, None]
     colored = _moco_v2_colors(tf.tile(images, [weights.shape[0], 1, 1, 1]), fold(seed, 2), blur)  # chain by chain
     chains = tf.stack(tf.split(augmix.augmix_chain(colored, fold(seed, 3), severity=severity), weights.shape[0]))
     mixed = tf.reduce_sum(weights[..., None, None, None] * chains, axis=0)
-    return tf.clip_by_value((1.0 - share) * images + share * mixed, 0.0, 1.0)
+    return tf.clip_by_value((1.0 - lam) * images + lam * mixed, 0.0, 1.0)
 
 
-def urrl(images, seed, *, probability: float = 0.5, other: typing.Literal["moco_v2", "moco_v1"] = "moco_v2", min_crop_area: float = 0.2,
-         severity: float = 3.0, blur: bool = True):
+def urrl(images: tf.Tensor, seed: tf.Tensor, *, probability: float = 0.5, other: typing.Literal["moco_v2", "moco_v1"] = "moco_v2",
+         min_crop_area: float = 0.2, severity: float = 3.0, blur: bool = True) -> tf.Tensor:
     """URRL's views (eq. 2): each image's is AugMix (AllOp) with probability p, else MoCo v2's.
 
     Args:
-        probability: p, of the views that are AugMix's.
-        other: what the rest is, T_rep: moco_v2, or moco_v1 for InstDis and PIRL (Table 4).
-        min_crop_area: share of the image's area that a window has at least.
+        probability: p, of AugMix's views.
+        other: family of the remaining views, T_rep: moco_v2, or moco_v1 for InstDis and PIRL (Table 4).
+        min_crop_area: smallest fraction of the image's area for a window.
         severity: of AugMix.
-        blur: blur at all, in MoCo v2's views.
+        blur: apply the blur, in MoCo v2's views.
     """
     if not 0 <= probability <= 1:
         raise ValueError(f"Expected probability in [0, 1]. Received: {probability}")
@@ -104,34 +107,34 @@ def urrl(images, seed, *, probability: float = 0.5, other: typing.Literal["moco_
     count = tf.shape(images)[0]
     robust = philox.uniform([count], fold(seed, 1)) < probability
     return image_ops.apply_chosen(images, tf.cast(robust, tf.int32), tf.zeros([count]), [
-        lambda some, _: (_moco_v2_colors(some, fold(seed, 2), blur) if other == "moco_v2"
-                         else _moco_v1_colors(some, fold(seed, 2))),
-        lambda some, _: augmix.augmix(some, fold(seed, 3), severity=severity, all_ops=True)])
+        lambda subset, _: (_moco_v2_colors(subset, fold(seed, 2), blur) if other == "moco_v2"
+                         else _moco_v1_colors(subset, fold(seed, 2))),
+        lambda subset, _: augmix.augmix(subset, fold(seed, 3), severity=severity, all_ops=True)])
 
 
 FAMILIES = {f.__name__: f for f in (simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl)}
-for _view in FAMILIES.values():  # what the pipeline asks a view for
-    _view.min_crop_area = inspect.signature(_view).parameters["min_crop_area"].default
+for _view in FAMILIES.values():  # read by the pipeline through `min_crop_areas`
+    _view.min_crop_area = inspect.signature(_view).parameters["min_crop_area"].default  # type: ignore[attr-defined]
 
 
-def min_crop_areas(views):
-    """Returns the least fraction of the area that each view may crop, or () unless every view crops a window of its own."""
+def min_crop_areas(views: Sequence[Callable]) -> tuple[float, ...]:
+    """Returns the smallest fraction of the area that each view may crop, or () unless every view crops a window of its own."""
     areas = tuple(_min_crop_area(view) for view in views)
     return () if None in areas else areas
 
 
 def _min_crop_area(view):
-    """The least area of a view's window: an attribute of the view, or a keyword that was bound with `functools.partial`."""
+    """Returns the smallest area of a view's window: an attribute of the view, or a keyword bound with `functools.partial`."""
     return getattr(view, "keywords", {}).get("min_crop_area", getattr(getattr(view, "func", view), "min_crop_area", None))
 
 
 def _window(images, seed, min_crop_area):
-    """A random window of each image, enlarged to its size; half of them mirrored."""
+    """Returns a random window of each image, enlarged to the image's size; half of them mirrored."""
     if not 0 < min_crop_area <= 1:
         raise ValueError(f"Expected min_crop_area in (0, 1]. Received: {min_crop_area}")
     count, shape = tf.shape(images)[0], tf.constant(tuple(images.shape[1:3]), tf.float32)
     images = filters.resized_windows(images, *image_ops.random_windows(count, shape, seed, min_crop_area))
-    return _some(lambda some: some[:, :, ::-1], images, fold(seed, 1), 0.5)
+    return _apply_to_some(lambda subset: subset[:, :, ::-1], images, fold(seed, 1), 0.5)
 
 
 def _moco_v1_colors(images, seed):
@@ -144,29 +147,29 @@ def _moco_v2_colors(images, seed, blur):
 
 
 def _jitter(images, seed, probability, strengths):
-    """Color jitter of each image with the probability: factors within 1 +- strength, not below 0; hue within +- strength."""
+    """Applies color jitter with a probability: factors within 1 +- strength, not below 0; hue within +- strength."""
     count = tf.shape(images)[0]
     order = tf.argsort(philox.uniform([count, 4], fold(seed, 0)), axis=1)
     middle = tf.constant([1.0, 1.0, 1.0, 0.0])
     lowest = tf.maximum(middle - tf.constant(strengths), [0.0, 0.0, 0.0, -1.0])
     amounts = lowest + philox.uniform([count, 4], fold(seed, 1)) * (middle + tf.constant(strengths) - lowest)
-    return _some(color.jitter, images, fold(seed, 2), probability, order, amounts)
+    return _apply_to_some(color.jitter, images, fold(seed, 2), probability, order, amounts)
 
 
 def _gray(images, seed):
-    return _some(lambda some: tf.zeros_like(some) + color.luma(some), images, seed, 0.2)
+    return _apply_to_some(lambda subset: tf.zeros_like(subset) + color.luma(subset), images, seed, 0.2)
 
 
 def _blur(images, seed):
-    """A Gaussian blur of half of the images, with a deviation of 0.1 to 2 pixels, cut off after two deviations."""
+    """Blurs half of the images by a Gaussian with a standard deviation of 0.1 to 2 pixels, truncated at two standard deviations."""
     sigma = philox.uniform([tf.shape(images)[0]], fold(seed, 0), 0.1, 2.0)
-    blurred = functools.partial(filters.gaussian_blur, truncate=2.0, mode="reflect")
-    return _some(blurred, images, fold(seed, 1), 0.5, sigma)
+    blur = functools.partial(filters.gaussian_blur, truncate=2.0, mode="reflect")
+    return _apply_to_some(blur, images, fold(seed, 1), 0.5, sigma)
 
 
-def _some(function, images, seed, probability, *arguments):
-    """The function of those images, and their share of the arguments [N, ...], that are drawn with the probability."""
+def _apply_to_some(function, images, seed, probability, *arguments):
+    """Applies a function to images drawn with a probability, and to the corresponding rows of the arguments [N, ...]."""
     chosen = philox.uniform([tf.shape(images)[0]], seed) < probability
-    places = tf.range(tf.shape(images)[0])
-    return image_ops.apply_chosen(images, tf.where(chosen, 0, -1), places, [
-        lambda some, at: function(some, *(tf.gather(argument, at) for argument in arguments))])
+    positions = tf.range(tf.shape(images)[0])
+    return image_ops.apply_chosen(images, tf.where(chosen, 0, -1), positions, [
+        lambda subset, rows: function(subset, *(tf.gather(argument, rows) for argument in arguments))])

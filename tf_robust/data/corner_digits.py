@@ -2,7 +2,7 @@
 
 A scaled-down random digit is put into a random corner, by the maximum of the two images. Digits 0-4 with a corner
 digit become classes 10-14; digits 5-9 keep their class and always carry a corner digit. So in training a corner digit
-says nothing about the class 100 times out of 101. Everything is drawn once, from NumPy's frozen legacy generator: the
+is uninformative about the class 100 times out of 101. Everything is drawn once, from NumPy's frozen legacy generator: the
 set is the same for every seed of a run.
 
 Where the paper is silent: a corner digit is the canvas without its 4-pixel margin (which holds 3 % of MNIST's ink),
@@ -10,6 +10,7 @@ reduced to `CORNER_SIZE` pixels by area averaging, flush with the corner.
 """
 
 import functools
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -20,29 +21,35 @@ CORNER_SIZE = 10
 _SEED = 2021
 
 
-def divide(images, labels, shares):
-    """Divides examples per class, in proportion: {"train": 5, "validation": 1} -> {"train": (images, labels), ...}.
+def divide(images: np.ndarray, labels: np.ndarray, proportions: Mapping[str, int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Divides the examples of each class in proportion into disjoint parts.
 
-    No example is in two parts.
+    Args:
+        images: [N, ...].
+        labels: int [N].
+        proportions: say {"train": 5, "validation": 1}.
+
+    Returns:
+        {"train": (images, labels), ...}
     """
     random = np.random.RandomState(_SEED)
-    parts = {name: [] for name in shares}
-    bounds = np.cumsum([0, *shares.values()]) / sum(shares.values())
+    indices: dict[str, list[np.ndarray]] = {name: [] for name in proportions}
+    bounds = np.cumsum([0, *proportions.values()]) / sum(proportions.values())
     for label in np.unique(labels):
         members = random.permutation(np.flatnonzero(labels == label))
         edges = np.round(bounds * len(members)).astype(int)
-        for name, start, stop in zip(parts, edges[:-1], edges[1:]):
-            parts[name].append(members[start:stop])
-    parts = {name: np.sort(np.concatenate(members)) for name, members in parts.items()}
+        for name, start, stop in zip(indices, edges[:-1], edges[1:]):
+            indices[name].append(members[start:stop])
+    parts = {name: np.sort(np.concatenate(members)) for name, members in indices.items()}
     return {name: (images[members], labels[members]) for name, members in parts.items()}
 
 
 @functools.lru_cache(maxsize=1)
-def digit_pools():
-    """scikit-learn's 1,797 real digits on a 28x28 canvas, divided per class into about 1,300 / 200 / 300.
+def digit_pools() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Returns scikit-learn's 1,797 real digits on a 28x28 canvas, divided per class into about 1,300 / 200 / 300.
 
     The 8x8 images (values 0..16) are upscaled to 20x20 by bicubic interpolation, sharpened to strokes about as thin as
-    MNIST's (2 x - 0.75 on the [0, 1] scale, clipped) and centred.
+    MNIST's (2 x - 0.75 on the [0, 1] scale, clipped) and centered.
 
     Returns:
         {"train": (uint8 [N, 28, 28, 1], int64 [N]), "validation": ..., "test": ...}
@@ -55,33 +62,39 @@ def digit_pools():
     return divide(images, digits.target.astype(np.int64), {"train": 13, "validation": 2, "test": 3})
 
 
-def build(images, labels, common, rare, *, salt, shift=0):
-    """Makes one split of the corner-digit set from its own pool of digits.
+def build(images: np.ndarray, labels: np.ndarray, common: int, rare: int, *, salt: int,
+          shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Builds one split of the corner-digit set from its own pool of digits.
 
     Args:
-        images: uint8 [N, 28, 28, 1]. labels: int64 [N] in 0..9.
-        common: images of each class 0-9; where the pool of a class is smaller, its centres repeat, with a newly
-            drawn corner digit. rare: images of each class 10-14.
+        images: uint8 [N, 28, 28, 1].
+        labels: int64 [N] in 0..9.
+        common: number of images of each class 0-9; where the pool of a class is smaller, its center digits repeat, each with
+            a newly drawn corner digit.
+        rare: number of images of each class 10-14.
         salt: int, makes the draws of one split independent of another's.
-        shift: move each centre digit at random by up to so many pixels, at most `MARGIN`.
+        shift: move each center digit at random by at most this many pixels, at most `MARGIN`.
 
     Returns:
-        (uint8 [10 * common + 5 * rare, 28, 28, 1], int64 labels in 0..14), shuffled once.
+        (uint8 [10 * common + 5 * rare, 28, 28, 1], int64 labels in 0..14), shuffled once
+
+    Raises:
+        ValueError: a digit is missing in the pool.
     """
     random = np.random.RandomState([_SEED, salt])
-    centres, classes = [], []
+    center_parts, class_parts = [], []
     for label in range(15):
         pool = np.flatnonzero(labels == label % 10)
         if not len(pool):
             raise ValueError(f"Expected images of every digit 0-9. Received none of {label % 10}")
         quota = rare if label >= 10 else common
         rounds = [random.permutation(pool) for _ in range(-(-quota // len(pool)))]
-        centres.append(np.concatenate(rounds)[:quota] if rounds else pool[:0])
-        classes.append(np.full(quota, label, np.int64))
-    centres, classes = np.concatenate(centres), np.concatenate(classes)
-    order = random.permutation(len(centres))
-    centres, classes = centres[order], classes[order]
-    composed = images[centres]
+        center_parts.append(np.concatenate(rounds)[:quota] if rounds else pool[:0])
+        class_parts.append(np.full(quota, label, np.int64))
+    centers, classes = np.concatenate(center_parts), np.concatenate(class_parts)
+    order = random.permutation(len(centers))
+    centers, classes = centers[order], classes[order]
+    composed = images[centers]
     if shift:
         composed = _shift(composed, random.randint(-shift, shift + 1, size=(len(composed), 2)))
     small = _reduce(images)[random.randint(len(images), size=len(composed))]

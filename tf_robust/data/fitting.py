@@ -1,4 +1,4 @@
-"""How images are brought to the height and width that a source has: cropped, stretched or padded."""
+"""Fitting images to the height and width of a source: cropped, stretched or padded."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from tf_robust.ops import image_ops
 from tf_robust.utils.errors import unknown
 
 FITS = ("crop", "stretch", "pad")
-USUAL_SIZE = (224, 224)  # of images of many sizes, where no other is asked for
+USUAL_SIZE = (224, 224)  # default for images of many sizes
 _MARGIN = 256 / 224  # ImageNet's evaluation protocol: the shorter side becomes 256, of which 224 are kept
 
 
@@ -17,11 +17,12 @@ class Fit:
     """Resizes one image [h, w, C] of any size, or a batch [N, h, w, C], to float32 [..., height, width, C]: bilinear, antialiased.
 
     Attributes:
-        height, width: of the result, in pixels.
-        how: `crop` covers the result and cuts off what is outside, at the center; `stretch` ignores the aspect ratio; `pad` fits the
-            image inside, at the center, on black.
+        height: of the result, in pixels.
+        width: of the result, in pixels.
+        how: `crop` covers the result and crops the center; `stretch` ignores the aspect ratio; `pad` fits the image inside, at the
+            center, on black.
         varying: the images have many sizes. `crop` then follows ImageNet's protocol: an image first covers 8/7 of the height and
-            width, and training takes random windows instead.
+            width, and training crops random windows instead.
 
     Raises:
         ValueError: unknown `how`.
@@ -36,11 +37,11 @@ class Fit:
             raise unknown("image_fit", self.how, FITS)
 
     @property
-    def random_windows(self):
-        """Whether training takes random windows of the images."""
+    def random_windows(self) -> bool:
+        """Whether training crops random windows of the images."""
         return self.varying and self.how == "crop"
 
-    def __call__(self, images):
+    def __call__(self, images: tf.Tensor) -> tf.Tensor:
         channels, target = images.shape[-1], tf.constant([self.height, self.width], tf.float32)
         shape = tf.cast(tf.shape(images)[-3:-1], tf.float32)
         if self.how == "stretch":
@@ -60,11 +61,11 @@ class Fit:
                                                   self.height, self.width)
         return tf.ensure_shape(images, [*images.shape[:-3], self.height, self.width, channels])
 
-    def levels(self, images):
-        """The same for uint8 images in 0..255, rounded to uint8."""
+    def levels(self, images: tf.Tensor) -> tf.Tensor:
+        """Applies the fit to uint8 images in 0..255; the result is rounded to uint8."""
         return tf.cast(tf.round(tf.clip_by_value(self(images), 0, 255)), tf.uint8)
 
-    def __str__(self):
+    def __str__(self) -> str:
         size = f"{self.height}x{self.width}"
         if self.how == "stretch":
             return f"resized to {size}, whatever the aspect ratio"

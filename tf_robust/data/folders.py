@@ -9,7 +9,8 @@ import PIL.Image
 import tensorflow as tf
 
 from tf_robust.data.fitting import USUAL_SIZE, Fit
-from tf_robust.data.source import PARALLEL_READS, Source, digest, epoch_order, example_seed, stratified_order, without_validation
+from tf_robust.data.source import (PARALLEL_READS, Source, digest, epoch_order, example_seed, read_subset, stratified_order,
+                                   without_validation)
 from tf_robust.ops import image_ops
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
@@ -17,12 +18,18 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 
 @dataclasses.dataclass(frozen=True)
 class FileSource(Source):
-    """Image files. Those of `image_shape` are unchanged, others are brought to it by `fit`."""
-    paths: tuple = ()
-    labels: tuple = ()
+    """Image files in class folders. Those of `image_shape` are unchanged, others are brought to it by `fit`.
+
+    Attributes:
+        paths: of the image files.
+        labels: one per file.
+    """
+    random_access = sorted_by_class = True
+    paths: tuple[str, ...] = ()
+    labels: tuple[int, ...] = ()
 
     @property
-    def cuts_windows(self):
+    def cuts_windows(self) -> bool:
         return self.fit is not None
 
     def _read(self, path):
@@ -43,26 +50,26 @@ class FileSource(Source):
         return self._examples(order, crop if windows or self.varying_size else self._fitted, windows).batch(batch_size, drop_remainder=True)
 
     def _examples(self, order, crop, windows=()):
-        """Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N], cropped by `crop(image, number)`.
+        """Returns a Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N], cropped by `crop(image, number)`.
 
-        TensorFlow does not say which file it could not decode. So that one is left out here and missed at its place:
-        each example carries its place, and an end mark follows the last.
+        TensorFlow does not report which file it could not decode. Undecodable files are therefore skipped and detected by their
+        missing position: each example carries its position, and an end marker follows the last.
         """
         paths, labels = tf.constant(self.paths), tf.constant(self.labels, tf.int64)
         count = tf.size(order, tf.int64)
 
-        def example(place, i):
-            return place, tf.cast(tf.round(crop(self._read(paths[i]), i)), tf.uint8), labels[i], tf.cast(i, tf.int64)
+        def example(position, i):
+            return position, tf.cast(tf.round(crop(self._read(paths[i]), i)), tf.uint8), labels[i], tf.cast(i, tf.int64)
 
-        def checked(place, found):
-            tf.debugging.Assert(found[0] == place, [tf.strings.join([
-                "Expected an image that can be decoded. Received: ", paths[order[place]],
-                " (missing, empty, cut short, or not an image at all). Replace or delete it"])])
-            return found[1:]
+        def check(position, fields):
+            tf.debugging.Assert(fields[0] == position, [tf.strings.join([
+                "Expected an image that can be decoded. Received: ", paths[order[position]],
+                " (missing, empty, truncated, or not an image). Try: replace or delete it"])])
+            return fields[1:]
         shape = (len(windows), *self.image_shape) if windows else self.image_shape
         end = tf.data.Dataset.from_tensors((count, np.zeros(shape, np.uint8), np.int64(0), np.int64(0)))
         examples = tf.data.Dataset.from_tensor_slices(order).enumerate().map(example, PARALLEL_READS, deterministic=True)
-        examples = examples.ignore_errors().concatenate(end).enumerate().take(count).map(checked)
+        examples = examples.ignore_errors().concatenate(end).enumerate().take(count).map(check)
         return examples.apply(tf.data.experimental.assert_cardinality(count))
 
     def subset(self, indices):
@@ -70,49 +77,58 @@ class FileSource(Source):
                                    paths=tuple(self.paths[i] for i in indices),
                                    labels=tuple(self.labels[i] for i in indices))
 
+    def read_range(self, first, last):
+        return read_subset(self, first, last)
+
     def fingerprint(self):
-        """Of names, sizes in bytes and labels: reading all images would take as long as measuring."""
+        """Covers names, sizes in bytes and labels: reading all images would take as long as an evaluation."""
         names = [f"{'/'.join(path.split(os.sep)[-2:])} {os.path.getsize(path)}" for path in self.paths]
         return digest("\n".join(names), np.asarray(self.labels), self._changed())
 
 
-def open_folder(name, split, size, fit, validation_fraction):
-    """The `FileSource` of `folder:DIR`.
+def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validation_fraction: float) -> Source:
+    """Opens `folder:DIR` as a `FileSource`.
 
-    With train/ (and test/, perhaps validation/) below DIR those are the splits, and train/ names the classes; without
-    validation/ a share of train/ is. Without train/, DIR itself is divided.
+    If DIR has train/ (and test/, perhaps validation/), those are the splits, and train/ names the classes; without
+    validation/ a fraction of train/ is used. Without train/, DIR itself is split in three.
 
     Args:
-        name, split, validation_fraction: as `sources.open_source`.
+        name: as `sources.open_source`.
+        split: as `sources.open_source`.
         size: (height, width); empty: the size of the training files if they all have one, else 224x224.
-        fit: of `fitting.FITS`, what happens to files of another size.
+        fit: of `fitting.FITS`, how files of another size are brought to it.
+        validation_fraction: as `sources.open_source`.
+
+    Raises:
+        FileNotFoundError: a folder or its images are missing.
+        ValueError: a class that the training set does not have, or an invalid fraction.
     """
     root = os.path.expanduser(name.removeprefix("folder:"))
     if not os.path.isdir(root):
-        raise FileNotFoundError(f"Expected a folder of images, one subfolder a class. Not found: {root}")
+        raise FileNotFoundError(f"Expected a folder of images, one subfolder per class. Not found: {root}")
     train = os.path.join(root, "train")
-    divided = os.path.isdir(train)
-    if not divided and {"val", "validation", "test"} & set(_subfolders(root)):
+    has_splits = os.path.isdir(train)
+    if not has_splits and {"val", "validation", "test"} & set(_subfolders(root)):
         raise FileNotFoundError(f"Expected {train} beside the other splits. Not found")
-    first = train if divided else root
+    first = train if has_splits else root
     classes = _subfolders(first)
-    base = os.path.join(root, split) if divided and (split == "test" or has_validation(name, 0.0)) else first
+    base = os.path.join(root, split) if has_splits and (split == "test" or has_validation(name, 0.0)) else first
     files = _files(split, base, classes)
-    size = size or _common_size(files if base == first else _files("train", first, classes)) or USUAL_SIZE
+    height, width = size or _common_size(files if base == first else _files("train", first, classes)) or USUAL_SIZE
     own = _common_size(files)
     paths, labels = zip(*files)
-    source = FileSource(name, split, tuple(classes), (*size, 3), len(files), paths, labels,
-                        fit=None if own == size else Fit(*size, fit, varying=own is None))
-    if not divided:
+    source = FileSource(name, split, tuple(classes), (height, width, 3), len(files), paths, labels,
+                        fit=None if own == (height, width) else Fit(height, width, fit, varying=own is None))
+    if not has_splits:
         return _three_ways(source, split, validation_fraction or 0.1)
     return without_validation(source, split, validation_fraction) if base == train and not has_validation(name, 0.0) else source
 
 
-def has_validation(name, validation_fraction):
-    """Whether `open_folder(name, "validation", ...)` can give anything."""
+def has_validation(name: str, validation_fraction: float) -> bool:
+    """Returns whether `open_folder(name, "validation", ...)` has examples."""
     root = os.path.expanduser(name.removeprefix("folder:"))
-    divided = os.path.isdir(os.path.join(root, "train"))
-    return not divided or validation_fraction > 0.0 or os.path.isdir(os.path.join(root, "validation"))
+    has_splits = os.path.isdir(os.path.join(root, "train"))
+    return not has_splits or validation_fraction > 0.0 or os.path.isdir(os.path.join(root, "validation"))
 
 
 def _subfolders(folder):
@@ -120,26 +136,27 @@ def _subfolders(folder):
 
 
 def _files(split, base, classes):
-    """((path, label), ...) of the image files in the class folders of `base`."""
+    """Returns ((path, label), ...) of the image files in the class folders of `base`."""
     if not os.path.isdir(base):
-        raise FileNotFoundError(f"Expected {base}, with one subfolder a class, for the split {split!r}. Not found")
+        raise FileNotFoundError(f"Expected {base}, with one subfolder per class, for the split {split!r}. Not images_by_class")
     unknown = set(_subfolders(base)) - set(classes)
     if unknown:
         raise ValueError(f"Expected only the classes of the training set in {base}. Received also: {sorted(unknown)}")
-    found = {name: _images(os.path.join(base, name)) for name in classes if os.path.isdir(os.path.join(base, name))}
-    if not found:
+    images_by_class = {name: _images(os.path.join(base, name)) for name in classes if os.path.isdir(os.path.join(base, name))}
+    if not images_by_class:
         advice = f"Try: --data=folder:{os.path.dirname(base)}, if {os.path.basename(base)} is a class." if _images(base) else ""
         holds = "image files, but no subfolders" if advice else "none"
         raise FileNotFoundError(f"Expected subfolders of {base}, one per class, with image files ({', '.join(SUFFIXES)}) in them. "
                                 f"Received: {holds}. {advice}".strip())
-    empty = [name for name, images in found.items() if not images]
+    empty = [name for name, images in images_by_class.items() if not images]
     if empty:
         below = [name for name in empty if _subfolders(os.path.join(base, name))]
         advice = (f"Try: --data=folder:{os.path.join(base, below[0])}, if its subfolders are the classes." if below else
                   "Add images, or delete the folder.")
         raise FileNotFoundError(f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. Received none in: "
-                                f"{', '.join(empty[:5])}{', ...' if len(empty) > 5 else ''} ({len(empty)} of {len(found)}). {advice}")
-    return tuple((os.path.join(base, name, file), classes.index(name)) for name, images in found.items() for file in images)
+                                f"{', '.join(empty[:5])}{', ...' if len(empty) > 5 else ''} "
+                                f"({len(empty)} of {len(images_by_class)}). {advice}")
+    return tuple((os.path.join(base, name, file), classes.index(name)) for name, images in images_by_class.items() for file in images)
 
 
 def _images(folder):
@@ -148,13 +165,13 @@ def _images(folder):
 
 @functools.lru_cache(maxsize=8)
 def _common_size(files):
-    """(height, width) of all image files, from their headers; None if they differ. Files that cannot be read do not count."""
+    """Returns (height, width) of all image files, from their headers; None if they differ. Unreadable files are ignored."""
     common = None
     for path, _ in files:
         try:
             with PIL.Image.open(path) as image:
                 size = image.size[::-1]
-        except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):  # reading it names the file
+        except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):  # reported when it is decoded
             continue
         if size != (common or size):
             return None
@@ -162,12 +179,12 @@ def _common_size(files):
     return common
 
 
-def _three_ways(source, split, share):
-    """`share` of the images for test, as much for validation, the rest to train on."""
+def _three_ways(source, split, fraction):
+    """Splits off `fraction` of the images for test and as many for validation; the rest is for training."""
     order = stratified_order(np.asarray(source.labels))
-    held = max(1, round(share * len(order)))
-    if 2 * held >= len(order):
+    count = max(1, round(fraction * len(order)))
+    if 2 * count >= len(order):
         raise ValueError(f"Expected a validation_fraction (used twice, for validation and for test) that leaves images to "
-                         f"train on. Received: {share} of {len(order)}")
-    part = {"test": order[:held], "validation": order[held:2 * held], "train": order[2 * held:]}[split]
+                         f"train on. Received: {fraction} of {len(order)}")
+    part = {"test": order[:count], "validation": order[count:2 * count], "train": order[2 * count:]}[split]
     return source.subset(np.sort(part))

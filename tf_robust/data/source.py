@@ -1,9 +1,11 @@
-"""One split of a data set: how many examples, which classes, and its batches in a fixed or in an epoch's own order."""
+"""One split of a data set: its size, its classes, and its batches in a fixed order or in the order of an epoch."""
 
 import contextlib
 import dataclasses
 import hashlib
 import os
+import typing
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +14,10 @@ from tf_robust.data.fitting import Fit
 from tf_robust.ops import philox
 
 PARALLEL_READS = max(2, os.cpu_count() or 2)  # images
-_SUBSET_SEED = 20210101  # a fixed draw: every method sees the same subset
+_RANGE_BATCH = 64  # images decoded at once by `read_range`
+_SUBSET_SEED = 20210101  # fixed: every method sees the same subset
+
+Arrays: typing.TypeAlias = tuple[np.ndarray, np.ndarray]  # uint8 [N, H, W, C], int64 [N]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,83 +25,143 @@ class Source:
     """One split of a data set.
 
     Attributes:
-        name: what was asked for. split: train, validation or test.
-        class_names: a name per label. image_shape: (H, W, C), the same for all images.
+        name: the requested name.
+        split: train, validation or test.
+        class_names: one name per label.
+        image_shape: (H, W, C), the same for all images.
         size: number of examples.
-        fit: how images of other sizes become `image_shape`; None: they have that size, and are unchanged.
-        varying_size: images come in many sizes, of which training takes random windows.
-        cuts_windows: whether `epoch` can cut views' windows from images in their own size.
-        positions: int [size], each example's place in the set that this is a subset of.
-        label_set: name of a published set of classes that the labels are of, one of `label_columns.LABEL_SETS`; empty: not declared.
+        kept: int [size], positions of the examples in the full set, for a subset; None: the full set.
         class_mask: the columns of the logits that count, where labels name a few of a model's many classes; None: all.
+        fit: how images of other sizes are brought to `image_shape`; None: they have that size and are unchanged.
+        label_set: published set of classes of the labels, one of `class_mask.LABEL_SETS`; empty: not declared.
+
+    Class attributes, which callers ask instead of the type:
+        in_memory: all images are held in memory, in `images`.
+        random_access: examples can be selected: `subset` works and `labels` are known. Otherwise the set is read as a stream.
+        sorted_by_class: the fixed order is class by class.
     """
+    in_memory: typing.ClassVar[bool] = False
+    random_access: typing.ClassVar[bool] = False
+    sorted_by_class: typing.ClassVar[bool] = False
     name: str
     split: str
-    class_names: tuple
-    image_shape: tuple
+    class_names: tuple[str, ...]
+    image_shape: tuple[int, ...]
     size: int
-    kept: np.ndarray = dataclasses.field(default=None, kw_only=True)
-    class_mask: tuple = dataclasses.field(default=None, kw_only=True)
-    fit: Fit = dataclasses.field(default=None, kw_only=True)
+    kept: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
+    class_mask: tuple[int, ...] | None = dataclasses.field(default=None, kw_only=True)
+    fit: Fit | None = dataclasses.field(default=None, kw_only=True)
     label_set: str = dataclasses.field(default="", kw_only=True)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.size
 
     @property
-    def num_classes(self):
+    def num_classes(self) -> int:
         return len(self.class_names)
 
-    cuts_windows = False
+    @property
+    def labels(self) -> Sequence[int] | np.ndarray | None:
+        """Labels [N] in the fixed order; None unless the source has random access."""
+        return None
 
     @property
-    def varying_size(self):
+    def paths(self) -> tuple[str, ...] | None:
+        """Image files [N] in the fixed order; None unless every image is a file in a class folder."""
+        return None
+
+    @property
+    def cuts_windows(self) -> bool:
+        """Whether `epoch` can crop the windows of views from images in their original size."""
+        return False
+
+    @property
+    def varying_size(self) -> bool:
+        """Whether images come in many sizes, of which training crops random windows."""
         return self.fit is not None and self.fit.random_windows
 
-    def resized(self, size, how):
-        """The same source with images of `size`, (height, width): itself if they have it, or if `size` is empty."""
+    def resized(self, size: Sequence[int], how: str) -> typing.Self:
+        """Returns the source with images of `size`, (height, width); itself if they have that size or `size` is empty."""
         if not size or tuple(size) == tuple(self.image_shape[:2]):
             return self
-        return dataclasses.replace(self, image_shape=(*size, self.image_shape[2]), fit=Fit(*size, how))
+        height, width = size
+        return dataclasses.replace(self, image_shape=(height, width, self.image_shape[2]), fit=Fit(height, width, how))
 
     def _changed(self):
-        """What a fingerprint says of `fit`: nothing of ImageNet's protocol, which is the usual one for images of many sizes."""
+        """Returns the part of the fingerprint for `fit`: empty for ImageNet's protocol, the default for images of many sizes."""
         return "" if self.fit is None or self.fit.random_windows else str(self.fit)
 
     @property
-    def positions(self):
+    def positions(self) -> np.ndarray:
+        """Position of each example in the full set, int [N]."""
         return np.arange(self.size) if self.kept is None else self.kept
 
-    def ordered(self, batch_size):
-        """Dataset of (uint8 [B, H, W, C], int64 [B]) in the fixed order, the last batch as small as it is."""
+    def ordered(self, batch_size: int) -> tf.data.Dataset:
+        """Returns a Dataset of (uint8 [B, H, W, C], int64 [B]) in the fixed order; the last batch may be smaller."""
         raise NotImplementedError
 
-    def reading(self):
-        """A context for whatever reads this source, in which an error names the file that cannot be read."""
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context for reading this source, in which errors name the file that cannot be read."""
         return contextlib.nullcontext()
 
-    def fingerprint(self):
-        """Text that is the same for the same examples in the same order, and differs for others."""
+    def fingerprint(self) -> str:
+        """Returns a text that is equal for the same examples in the same order and differs for others."""
         raise NotImplementedError
 
-    def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
-        """Dataset of (uint8 [B, H, W, C], int64 [B], int64 [B]), the last each example's place in the fixed order, in the epoch's
-        own order, whole batches only, without the first `skip_batches`. epoch, skip_batches: int, or int64 tensors.
+    def epoch(self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0,
+              windows: Sequence[float] = ()) -> tf.data.Dataset:
+        """Returns the full batches of an epoch, in an order that is a pure function of (seed, epoch).
 
-        windows: of a source with `cuts_windows`, for each view the smallest share of an image's area that its own window may have:
-        the images are [B, len(windows), H, W, C] then.
+        Args:
+            seed: int.
+            epoch: int, or int64 tensor.
+            batch_size: examples in a batch.
+            skip_batches: int, or int64 tensor: number of batches to skip.
+            windows: for a source with `cuts_windows`, the smallest fraction of an image's area for each view's own window: images
+                are then [B, len(windows), H, W, C].
+
+        Returns:
+            Dataset of (uint8 [B, H, W, C], int64 [B] labels, int64 [B] positions in the fixed order)
         """
         raise NotImplementedError
+
+    def subset(self, indices: np.ndarray) -> typing.Self:
+        """Returns the examples at these positions of the fixed order, int [M].
+
+        Raises:
+            ValueError: the source is read as a stream.
+        """
+        raise ValueError(f"Expected a data set that can be subset. Received: {self.name}, which is read as a stream")
+
+    def read_labels(self) -> np.ndarray:
+        """Returns the labels, int64 [N], in any order, without decoding images."""
+        return np.asarray(self.labels)
+
+    def read_range(self, first: int, last: int) -> Arrays:
+        """Returns the examples `first`..`last` - 1 of the fixed order: (uint8 [n, H, W, C], int64 labels [n])."""
+        return collect(self.ordered(1).skip(first).take(last - first))
 
 
 @dataclasses.dataclass(frozen=True)
 class ArraySource(Source):
-    """All examples in memory."""
-    images: np.ndarray = None
-    labels: np.ndarray = None
+    """All examples in memory.
+
+    Attributes:
+        images: uint8 [N, H, W, C].
+        labels: int64 [N].
+    """
+    in_memory = random_access = True
+
+    images: np.ndarray = None  # type: ignore[assignment]  # fields after optional ones need a default
+    labels: np.ndarray = None  # type: ignore[assignment]
 
     @classmethod
-    def of(cls, name, split, images, labels, class_names):
+    def of(cls, name: str, split: str, images: np.ndarray, labels: np.ndarray, class_names: Iterable[str]) -> typing.Self:
+        """Returns a source of uint8 images [N, H, W, C] and labels [N].
+
+        Raises:
+            ValueError: images of another dtype or rank, or labels of another length or out of range.
+        """
         images, labels = np.asarray(images), np.asarray(labels, np.int64)
         if images.dtype != np.uint8 or images.ndim != 4 or len(images) != len(labels):
             raise ValueError(f"Expected uint8 images [N, H, W, C] in 0..255 and labels [N] in {name} ({split}). "
@@ -110,7 +175,7 @@ class ArraySource(Source):
         return batches if self.fit is None else batches.map(lambda images, labels: (self.fit.levels(images), labels))
 
     def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
-        del windows  # images of one size, of which views cut them
+        del windows  # images have one size: views crop their windows themselves
         images, labels = tf.constant(self.images), tf.constant(self.labels)
         order = epoch_order(self.size, seed, epoch)
         batches = tf.data.Dataset.from_tensor_slices(order).skip(skip_batches * batch_size)
@@ -122,30 +187,46 @@ class ArraySource(Source):
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], images=self.images[indices],
                                    labels=self.labels[indices])
 
+    def read_range(self, first, last):
+        if self.fit is None:
+            return self.images[first:last], self.labels[first:last]
+        return read_subset(self, first, last)
+
     def fingerprint(self):
         return digest(self.images, self.labels, self._changed())
 
 
-def digest(*parts):
-    """The first 16 hexadecimal digits of the SHA-256 of arrays and texts."""
-    found = hashlib.sha256()
+def collect(batches: tf.data.Dataset) -> Arrays:
+    """Returns the concatenated batches of a Dataset of (images, labels)."""
+    images, labels = zip(*batches.as_numpy_iterator())
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def read_subset(source: Source, first: int, last: int) -> Arrays:
+    """Implements `Source.read_range` for sources with random access."""
+    return collect(source.subset(np.arange(first, last)).ordered(_RANGE_BATCH))
+
+
+def digest(*parts: str | np.ndarray) -> str:
+    """Returns the first 16 hexadecimal digits of the SHA-256 of arrays and texts."""
+    sha = hashlib.sha256()
     for part in parts:
-        found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).data)
-    return found.hexdigest()[:16]
+        sha.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).data)
+    return sha.hexdigest()[:16]
 
 
-def epoch_order(size, seed, epoch):
-    """The order of an epoch, int [size]: a pure function of (seed, epoch)."""
+def epoch_order(size: int, seed: int, epoch: int | tf.Tensor) -> tf.Tensor:
+    """Returns the order of an epoch, int [size]: a pure function of (seed, epoch)."""
     return tf.random.experimental.stateless_shuffle(tf.range(size), tf.stack([tf.constant(seed, tf.int64), epoch]))
 
 
-def example_seed(seed, epoch, position):
-    """int [2] for one example's stateless draws in one epoch."""
+def example_seed(seed: int, epoch: int | tf.Tensor, position: int | tf.Tensor) -> tf.Tensor:
+    """Returns the int [2] seed of one example's stateless draws in one epoch."""
     return philox.fold(tf.stack([tf.constant(seed, tf.int64), epoch]), tf.cast(position, tf.int64))
 
 
-def check_labels(labels, num_classes, where):
-    """Raises ValueError unless every label is in 0..num_classes - 1."""
+def check_labels(labels: np.ndarray, num_classes: int, where: str) -> None:
+    """Raises ValueError unless every label is in 0..num_classes - 1; `where` names the labels in the message."""
     labels = np.asarray(labels)
     bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if bad.size:
@@ -153,10 +234,15 @@ def check_labels(labels, num_classes, where):
                          f"at index {bad[0]} ({bad.size} labels out of range)")
 
 
-def stratified_order(labels, seed=0):
-    """An order in which every prefix holds each class in its share: subsets are stratified and nested.
+def stratified_order(labels: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Returns an order in which every prefix has the class frequencies of the set: subsets are stratified and nested.
 
-    seed: int; each has an order of its own, the same for every method.
+    Args:
+        labels: int [N].
+        seed: selects one of many such orders; each is the same for every method.
+
+    Returns:
+        int [N]
     """
     random = np.random.RandomState(_SUBSET_SEED + seed)
     position = np.empty(len(labels))
@@ -166,22 +252,25 @@ def stratified_order(labels, seed=0):
     return np.argsort(position, kind="stable")
 
 
-def stratified_subset(source, count):
-    """Returns `count` examples of a source in its order; subsets of it are stratified and nested.
+def stratified_subset(source: Source, count: int) -> Source:
+    """Returns `count` examples of a source in its order; such subsets are stratified and nested.
 
     Raises:
         ValueError: the source is read as a stream.
     """
-    if not hasattr(source, "subset"):
-        raise ValueError(f"Expected a data set that can be subset. Received: {source.name}, which is read as a stream, for {count} examples")
+    if not source.random_access:
+        raise ValueError(f"Expected a data set that can be subset. Received: {source.name}, which is read as a stream, "
+                         f"for {count} examples")
     return source.subset(np.sort(stratified_order(np.asarray(source.labels))[:count]))
 
 
-def labelled_fraction(source, fraction, seed):
-    """The part of a training set whose labels are known: stratified, and nested in that of a larger fraction.
+def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
+    """Returns the part of a training set whose labels are known: stratified, and nested in that of a larger fraction.
 
     Args:
-        fraction: in (0, 1], of the examples, rounded. seed: int, which part.
+        source: a `Source` with random access.
+        fraction: in (0, 1], of the examples, rounded.
+        seed: int, selects the part.
 
     Raises:
         ValueError: a class would be left without examples, or the set is read as a stream.
@@ -190,7 +279,7 @@ def labelled_fraction(source, fraction, seed):
         raise ValueError(f"Expected label_fraction in (0, 1]. Received: {fraction}")
     if fraction == 1:
         return source
-    if not hasattr(source, "subset"):
+    if not source.random_access:
         raise ValueError(f"{source.name} is read as a stream, which has no subsets. Received label_fraction={fraction}; use 1")
     labels, count = np.asarray(source.labels), round(fraction * len(source))
     kept = np.sort(stratified_order(labels, seed)[:count])
@@ -201,13 +290,17 @@ def labelled_fraction(source, fraction, seed):
     return source.subset(kept)
 
 
-def without_validation(source, split, share):
-    """The training set without its validation share (split `train`), or that share (split `validation`)."""
+def without_validation(source: Source, split: str, fraction: float) -> Source:
+    """Returns a training set without its validation fraction (split `train`), or that fraction (split `validation`).
+
+    Raises:
+        ValueError: no image is left for training or for validation.
+    """
     order = stratified_order(np.asarray(source.labels))
-    held = round(share * len(order))
-    if split == "validation" and not held:
+    count = round(fraction * len(order))
+    if split == "validation" and not count:
         raise ValueError(f"{source.name} has no validation split. Expected validation_fraction > 0 (say 0.1), which holds "
-                         f"out a part of the training set. Received: {share}")
-    if held == len(order):
-        raise ValueError(f"Expected a validation_fraction that leaves images to train on. Received: {share} of {held}")
-    return source.subset(np.sort(order[:held] if split == "validation" else order[held:]))
+                         f"out a part of the training set. Received: {fraction}")
+    if count == len(order):
+        raise ValueError(f"Expected a validation_fraction that leaves images to train on. Received: {fraction} of {count}")
+    return source.subset(np.sort(order[:count] if split == "validation" else order[count:]))

@@ -1,44 +1,49 @@
-"""Where examples come from: `load(name, split, data_dir)` gives (uint8 [H, W, C], int64 label), in a fixed order.
+"""Data sets by name: `load(name, split, data_dir)` returns (uint8 [H, W, C], int64 label) in a fixed order.
 
-`open_source` gives the same examples as a `Source`, which knows its size and classes and can be read epoch by epoch in
+`open_source` returns the same examples as a `Source`, which knows its size and classes and can be read epoch by epoch in
 an order that is a pure function of (seed, epoch). Names: `digits`, `synthetic_digits`, `synthetic_mnist`, `toy`, any
 image-classification set of TFDS, `folder:DIR`. Splits: train, validation, test.
 """
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
+import tensorflow as tf
 
 from tf_robust.data import corner_digits, folders, tfds_sets, toy
 from tf_robust.data.class_mask import label_set_of
 from tf_robust.data.fitting import FITS
-from tf_robust.data.source import ArraySource, stratified_subset
+from tf_robust.data.source import ArraySource, Source, stratified_subset
 from tf_robust.utils.errors import unknown
 
 SPLITS = ("train", "validation", "test")
 EMBEDDED = {"digits": 10, "synthetic_digits": 15, "toy": 2, "toy_band": 2}  # classes
 
 
-def open_source(name, split, data_dir=None, *, image_size=0, image_fit="crop", default_size=(), validation_fraction=0.0, examples=0,
-                download=False):
-    """One split of a data set as a `Source`.
+def open_source(name: str, split: str, data_dir: str | None = None, *, image_size: int = 0, image_fit: str = "crop",
+                default_size: Sequence[int] = (), validation_fraction: float = 0.0, examples: int = 0, download: bool = False) -> Source:
+    """Opens one split of a data set as a `Source`.
 
     Args:
         name: `digits`, `synthetic_digits`, `synthetic_mnist`, `toy`, `toy_band`, a TFDS name, or `folder:DIR`.
         split: `train`, `validation` or `test`.
-        data_dir: where TFDS keeps its sets; None for its default (~/tensorflow_datasets).
-        image_size: side in pixels that all images are brought to; 0: `default_size` for image files and images of varying size, else
-            their own.
+        data_dir: directory of the TFDS sets; None: the default of TFDS (~/tensorflow_datasets).
+        image_size: side in pixels to which all images are brought; 0: `default_size` for image files and images of varying size,
+            else their own.
         image_fit: `crop`, `stretch` or `pad`: how images of another size are brought to it; see `fitting.Fit`.
         default_size: (height, width), say of a model's input; empty: the size of image files that all have one, else 224x224.
-        validation_fraction: share of the training set held out as `validation` when the set has no validation split
+        validation_fraction: fraction of the training set held out as `validation` if the set has no validation split
             of its own; stratified, fixed.
         examples: keep only this many examples, stratified and nested; 0 keeps all.
-        download: fetch a TFDS set that is not in `data_dir`.
+        download: download a TFDS set that is not in `data_dir`.
+
+    Returns:
+        a `Source`
 
     Raises:
-        ValueError: unknown name or split, impossible share, labels out of range.
-        FileNotFoundError: the data are not there; says where it looked and what would fetch them.
+        ValueError: unknown name or split, invalid fraction, labels out of range.
+        FileNotFoundError: the data are missing; the message names the directory and the command that downloads them.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
@@ -62,13 +67,13 @@ def open_source(name, split, data_dir=None, *, image_size=0, image_fit="crop", d
     return stratified_subset(source, examples) if examples else source
 
 
-def load(name, split, data_dir=None, **options):
-    """The examples of one split in a fixed order: Dataset of (uint8 [H, W, C], int64). Arguments as `open_source`."""
+def load(name: str, split: str, data_dir: str | None = None, **options) -> tf.data.Dataset:
+    """Returns the examples of one split in a fixed order: Dataset of (uint8 [H, W, C], int64). Arguments as `open_source`."""
     return open_source(name, split, data_dir, **options).ordered(256).unbatch()
 
 
-def has_validation(name, data_dir=None, validation_fraction=0.0):
-    """Whether `open_source(name, "validation", ...)` can give anything."""
+def has_validation(name: str, data_dir: str | None = None, validation_fraction: float = 0.0) -> bool:
+    """Returns whether `open_source(name, "validation", ...)` has examples."""
     if name in (*EMBEDDED, "synthetic_mnist"):
         return True
     if name.startswith("folder:"):

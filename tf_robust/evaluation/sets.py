@@ -139,7 +139,7 @@ def training_std(training_source):
 
 
 def _deviation(training_source):
-    if isinstance(training_source, data.FileSource) and len(training_source) > STD_IMAGES:  # sorted by class
+    if training_source.sorted_by_class and len(training_source) > STD_IMAGES:
         training_source = training_source.subset(stratified_order(training_source.labels)[:STD_IMAGES])
     batches = data.evaluation_batches(training_source, BATCH).take(STD_IMAGES // BATCH)
     return corruptions.location_std(images for images, _ in batches)
@@ -231,7 +231,7 @@ def _indexed(source, batches, change, size=None):
 
 def first_images(source, count):
     """The first `count` images of a source, of all classes: (float32 [N, H, W, C], int64 [N]) arrays."""
-    if isinstance(source, data.FileSource):  # sorted by class
+    if source.sorted_by_class:
         source = source.subset(stratified_order(source.labels)[:count])
     batches = data.evaluation_batches(source, min(count, BATCH)).as_numpy_iterator()
     taken = list(itertools.islice(batches, -(-count // min(count, BATCH))))

@@ -41,7 +41,7 @@ def of_data(folder, training_source, test_source, eval_config):
     drawn = [(report.image_groups(os.path.join(folder, "samples.png"), groups, test_source.name), "Test images.")]
     if training_source is None:
         return drawn
-    if hasattr(training_source, "labels"):
+    if training_source.random_access:
         counts = {source.split: np.bincount(source.labels, minlength=source.num_classes)
                   for source in (training_source, test_source)}
         drawn.append(report.class_histogram(counts, training_source.class_names))

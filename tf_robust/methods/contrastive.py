@@ -47,7 +47,7 @@ class ContrastiveMethod(Method):
 
 def _embedded(encode, source, views):
     """(embeddings, labels, [embeddings of each view]) of some images of a source, each view by a seed of its own."""
-    if hasattr(source, "subset"):
+    if source.random_access:
         source = source.subset(np.sort(stratified_order(np.asarray(source.labels))[:MONITORED]))
     batches = data.evaluation_batches(source).take(-(-MONITORED // 256))
     embeddings, labels, seen = [], [], [[] for _ in views]
