@@ -1,4 +1,4 @@
-"""What the tests of corrupted sets share: clean images, what a severity makes of them, a folder like CIFAR-10-C."""
+"""Clean images, their corrupted versions, and a folder like CIFAR-10-C, for the tests of corrupted sets."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ SIZE, SHAPE, CLASSES = 9, (32, 32, 3), 10
 
 
 def clean(size=SIZE, order=None):
-    """Image i has the value i all over; labels in no order, of few classes."""
+    """Returns a source in which every pixel of image i is i; labels are random."""
     order = np.arange(size) if order is None else order
     images = np.zeros((size, *SHAPE), np.uint8) + np.arange(size)[order][:, None, None, None].astype(np.uint8)
     labels = np.random.RandomState(0).randint(0, CLASSES, size)[order]
@@ -17,7 +17,7 @@ def clean(size=SIZE, order=None):
 
 
 def corrupted(source, severity):
-    """What severity s stands for here: image i has the value 20 * s + i."""
+    """Returns the images at a severity s: every pixel of image i is 20 * s + i."""
     return source.images + np.uint8(20 * severity)
 
 
@@ -27,16 +27,19 @@ def read(source, batch_size=4):
     return images, labels
 
 
-def assert_is(there, images, labels):
-    found = read(there)
-    np.testing.assert_array_equal(found[0], images)
-    np.testing.assert_array_equal(found[1], labels)
-    assert len(there) == len(images) and there.image_shape == images.shape[1:]
+def assert_is(source, images, labels):
+    actual_images, actual_labels = read(source)
+    np.testing.assert_array_equal(actual_images, images)
+    np.testing.assert_array_equal(actual_labels, labels)
+    assert len(source) == len(images) and source.image_shape == images.shape[1:] and source.random_access
+    np.testing.assert_array_equal(source.read_labels(), labels)
+    first, last = len(images) // 3, len(images)
+    np.testing.assert_array_equal(source.read_range(first, last)[0], images[first:last])
 
 
 @pytest.fixture
 def arrays(tmp_path):
-    """A folder like CIFAR-10-C."""
+    """Returns a folder like CIFAR-10-C."""
     source = clean()
     for name in ("fog", "glass_blur"):
         np.save(tmp_path / f"{name}.npy", np.concatenate([corrupted(source, severity) for severity in range(1, 6)]))

@@ -1,4 +1,4 @@
-"""A small clean set, and what a corrupted set of it must hold, made without the code under test."""
+"""A small clean set and its expected corrupted images, computed without the code under test."""
 
 import os
 
@@ -13,31 +13,31 @@ NAMES = ("gaussian_noise", "impulse_noise")
 
 
 def clean(count=11, shape=(9, 7, 3), classes=4):
-    """Images of no kind of symmetry, labels in no order."""
+    """Returns a source of random images and labels."""
     random = np.random.RandomState(3)
     images, labels = random.randint(0, 256, (count, *shape)).astype(np.uint8), random.randint(0, classes, count)
     return data.ArraySource.of("clean", "test", images, labels, [f"class {i}" for i in range(classes)])
 
 
 def expected(source, name, severity, protocol="cifar_c", seed=5):
-    """uint8 [N, H, W, C]: the corrupted images, all at once."""
+    """Returns the corrupted images in one batch: uint8 [N, H, W, C]."""
     images, positions = source.images / np.float32(255), source.positions
     corrupted = corruptions.corrupt(images, name, severity, seed, positions, protocol=protocol)
     return np.round(255 * np.asarray(corrupted)).astype(np.uint8)
 
 
 def content(folder):
-    """{path: bytes} of all files of a folder."""
-    found = {}
+    """Returns {path: bytes} of all files of a folder."""
+    contents = {}
     for base, _, files in os.walk(folder):
         for name in files:
             with open(os.path.join(base, name), "rb") as file:
-                found[os.path.relpath(os.path.join(base, name), folder)] = file.read()
-    return found
+                contents[os.path.relpath(os.path.join(base, name), folder)] = file.read()
+    return contents
 
 
 def quick(monkeypatch):
-    """Replaces what takes long: the corruptions, by one that depends on all that they depend on, and the sheet."""
+    """Replaces the slow parts: corruptions, by one that depends on the same arguments, and the image sheet."""
     def traced(self, name, severity):
         def levels(images, positions):
             shift = positions[:, None, None, None] * 7 + severity * 31 + len(name) + self.corruption_config.seed

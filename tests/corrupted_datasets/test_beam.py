@@ -17,22 +17,22 @@ def pipeline(folder, layout="tfds", names=NAMES):
     return corrupted_datasets.write(functools.partial(clean), folder, options, corrupted_datasets.CorruptionConfig(seed=5))
 
 
-def test_a_pipeline_writes_what_this_process_would(source, tmp_path):
-    there, here = str(tmp_path / "beam"), str(tmp_path / "here")
-    assert pipeline(there, names=NAMES[:1]) == []
-    write(source, here, "tfds", NAMES[:1])
-    assert content(there) == content(here)
+def test_a_pipeline_writes_the_set_of_the_local_engine(source, tmp_path):
+    by_beam, local = str(tmp_path / "beam"), str(tmp_path / "local")
+    assert pipeline(by_beam, names=NAMES[:1]) == []
+    write(source, local, "tfds", NAMES[:1])
+    assert content(by_beam) == content(local)
 
 
 def test_a_pipeline_writes_arrays_too(source, tmp_path, monkeypatch):
     quick(monkeypatch)
-    there, here = str(tmp_path / "beam"), str(tmp_path / "here")
-    assert pipeline(there, "npy") == []
-    write(source, here)
-    assert content(there) == content(here)
+    by_beam, local = str(tmp_path / "beam"), str(tmp_path / "local")
+    assert pipeline(by_beam, "npy") == []
+    write(source, local)
+    assert content(by_beam) == content(local)
 
 
-def test_a_pipeline_that_fails_says_why_and_goes_on_later(source, tmp_path, monkeypatch):
+def test_a_failed_pipeline_gives_its_reason_and_resumes(source, tmp_path, monkeypatch):
     quick(monkeypatch)
     folder, fsync = str(tmp_path / "set"), os.fsync
 
@@ -41,22 +41,22 @@ def test_a_pipeline_that_fails_says_why_and_goes_on_later(source, tmp_path, monk
             raise OSError(errno.ENOSPC, "No space left on device")
         return fsync(file)
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="Beam pipeline failed; what it wrote stays valid.*The disk is full"):
+    with pytest.raises(OSError, match="Beam pipeline failed. Completed chunks stay valid.*The disk is full"):
         pipeline(folder)
     monkeypatch.setattr(os, "fsync", fsync)
     assert pipeline(folder) == []
-    write(source, str(tmp_path / "here"), "tfds")
-    assert content(folder) == content(tmp_path / "here")
+    write(source, str(tmp_path / "local"), "tfds")
+    assert content(folder) == content(tmp_path / "local")
 
 
-def test_a_pipeline_goes_on_where_this_process_stopped(source, tmp_path, monkeypatch):
+def test_a_pipeline_resumes_a_set_of_the_local_engine(source, tmp_path, monkeypatch):
     quick(monkeypatch)
     folder = str(tmp_path / "set")
     write(source, folder, "tfds", shard="1/2")
     before = {path: os.stat(os.path.join(folder, path)).st_mtime_ns for path in content(folder) if "tfrecord" in path}
     assert pipeline(folder) == []
-    write(source, str(tmp_path / "here"), "tfds")
-    assert content(folder) == content(tmp_path / "here")
+    write(source, str(tmp_path / "local"), "tfds")
+    assert content(folder) == content(tmp_path / "local")
     for path, time in before.items():
         final = path.replace(".writing/", "").replace(os.path.basename(path), f"1.0.0/{os.path.basename(path)}")
         assert os.stat(os.path.join(folder, final)).st_mtime_ns == time

@@ -15,11 +15,11 @@ def quick_corruptions(monkeypatch):
     quick(monkeypatch)
 
 
-def test_arrays_that_do_not_fit_are_refused_before_they_are_made(source, folder, monkeypatch):
+def test_arrays_that_do_not_fit_are_rejected_before_writing(source, folder, monkeypatch):
     usage = shutil.disk_usage("/")
     needed = 3 * 5 * 11 * 9 * 7 * 3  # two corruptions in chunks, and one of them once more as a file
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed - 1))
-    with pytest.raises(OSError, match="Expected 31.2 kB free for what is still to be written. Received: 31") as full:
+    with pytest.raises(OSError, match="Expected 31.2 kB of free disk space for the remaining chunks. Received: 31") as full:
         write(source, folder)
     assert full.value.errno == errno.ENOSPC
     assert set(content(folder)) == {"card.json", ".writing/lock", ".writing/lock-1-of-1"}
@@ -30,7 +30,7 @@ def test_arrays_that_do_not_fit_are_refused_before_they_are_made(source, folder,
 
 
 def full(after):
-    """A stand-in for os.fsync that finds the disk full from the `after`-th call on."""
+    """Returns a replacement for os.fsync that fails with a full disk after `after` calls."""
     calls = []
 
     def fsync(_):
@@ -40,13 +40,13 @@ def full(after):
     return fsync
 
 
-@pytest.mark.parametrize("layout, done, needed", [("npy", 6, "27 kB"), ("tfds", 6, "16.6 kB")])
-def test_a_disk_that_fills_up_leaves_what_is_written(source, folder, tmp_path, monkeypatch, layout, done, needed):
+@pytest.mark.parametrize("layout, completed, needed", [("npy", 6, "27 kB"), ("tfds", 6, "16.6 kB")])
+def test_units_written_before_the_disk_is_full_stay_valid(source, folder, tmp_path, monkeypatch, layout, completed, needed):
     # arrays: the card, labels and images of three chunks, three more; records: the card, twice three, metadata
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", full(after=10))
-    with pytest.raises(OSError, match=f"The disk is full. {done} of 30 chunks are written and stay valid; the rest "
-                       f"needs at most about {needed}.*same command goes on") as caught:
+    with pytest.raises(OSError, match=f"The disk is full. {completed} of 30 chunks are written and stay valid; the rest "
+                       f"needs at most about {needed}.*same command resumes") as caught:
         write(source, folder, layout)
     monkeypatch.setattr(os, "fsync", fsync)
     assert caught.value.errno == errno.ENOSPC and caught.value.filename == folder
@@ -56,7 +56,7 @@ def test_a_disk_that_fills_up_leaves_what_is_written(source, folder, tmp_path, m
     assert content(folder) == content(tmp_path / "other")
 
 
-def test_tensorflow_says_it_otherwise(source, folder, monkeypatch):
+def test_tensorflows_error_of_a_full_disk(source, folder, monkeypatch):
     def refuse(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "file; No space left on device")
     monkeypatch.setattr(tfrecord.tf.io, "TFRecordWriter", refuse)
@@ -64,7 +64,7 @@ def test_tensorflow_says_it_otherwise(source, folder, monkeypatch):
         write(source, folder, "tfds")
 
 
-def test_memory_that_runs_out_is_no_full_disk(source, folder, monkeypatch):
+def test_exhausted_memory_is_not_a_full_disk(source, folder, monkeypatch):
     def refuse(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
     monkeypatch.setattr(tfrecord.tf.io, "TFRecordWriter", refuse)
@@ -78,6 +78,6 @@ def test_bytes_are_readable(count, text):
     assert disk_space._bytes(count) == text
 
 
-def test_room_is_what_is_written(source, folder):
+def test_room_is_the_size_of_the_array(source, folder):
     write(source, folder, names=NAMES[:1])
     assert len(np.load(os.path.join(folder, "gaussian_noise.npy")).tobytes()) == 5 * 11 * 9 * 7 * 3

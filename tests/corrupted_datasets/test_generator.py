@@ -16,7 +16,7 @@ def clean():
 
 @pytest.fixture
 def files(clean, tmp_path):
-    """The clean images as a folder of class folders."""
+    """Returns the clean images as files in class folders."""
     for i, (image, label) in enumerate(zip(clean.images, clean.labels)):
         path = tmp_path / "test" / str(label) / f"{i:03d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ def files(clean, tmp_path):
 
 @pytest.fixture
 def stream(clean, tmp_path, monkeypatch):
-    """The clean images as TFDS keeps them, in four files of unequal length, too large for memory."""
+    """Returns the clean images as a stream of four TFDS files of unequal length."""
     monkeypatch.setattr(tfds_sets, "IN_MEMORY_BYTES", 0)
     features = tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(8, 8, 3)),
                                            "label": tfds.features.ClassLabel(num_classes=4)})
@@ -43,58 +43,58 @@ def stream(clean, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("first, last", [(0, 23), (0, 1), (4, 7), (5, 6), (6, 16), (15, 17), (20, 23), (22, 23)])
-def test_a_block_of_a_stream_is_found_in_its_files(clean, stream, first, last):
-    assert isinstance(stream, data.tfds_sets.RecordSource)
-    images, labels = generator.read_chunk(stream, first, last)
+def test_read_range_of_a_stream(clean, stream, first, last):
+    assert not stream.random_access
+    images, labels = stream.read_range(first, last)
     np.testing.assert_array_equal(images, clean.images[first:last])
     np.testing.assert_array_equal(labels, clean.labels[first:last])
 
 
 @pytest.mark.parametrize("first, last", [(0, 23), (7, 12), (22, 23)])
-def test_a_block_of_files_is_the_same_as_in_their_order(files, first, last):
-    every = [np.concatenate(parts) for parts in zip(*files.ordered(5).as_numpy_iterator())]
-    for found, all_of_them in zip(generator.read_chunk(files, first, last), every):
-        np.testing.assert_array_equal(found, all_of_them[first:last])
+def test_read_range_of_files(files, first, last):
+    full = [np.concatenate(parts) for parts in zip(*files.ordered(5).as_numpy_iterator())]
+    for part, expected in zip(files.read_range(first, last), full):
+        np.testing.assert_array_equal(part, expected[first:last])
 
 
-def test_a_block_of_an_unknown_kind_of_source_is_read_in_its_order(clean):
+def test_read_range_of_an_unknown_source(clean):
     class Other(data.source.Source):
         def ordered(self, batch_size):
             return clean.ordered(batch_size)
     other = Other("other", "test", clean.class_names, clean.image_shape, len(clean))
-    for found, all_of_them in zip(generator.read_chunk(other, 3, 9), (clean.images, clean.labels)):
-        np.testing.assert_array_equal(found, all_of_them[3:9])
+    for part, expected in zip(other.read_range(3, 9), (clean.images, clean.labels)):
+        np.testing.assert_array_equal(part, expected[3:9])
 
 
-def test_a_stream_is_corrupted_as_the_same_images_in_memory(clean, stream, tmp_path):
-    make = generator.Generator(stream, generator.CorruptionConfig(seed=5))
-    images, labels = make("gaussian_noise", 2, 4, 9)
+def test_a_stream_is_corrupted_as_images_in_memory(clean, stream, tmp_path):
+    generate = generator.Generator(stream, generator.CorruptionConfig(seed=5))
+    images, labels = generate("gaussian_noise", 2, 4, 9)
     np.testing.assert_array_equal(images, sets.expected(clean, "gaussian_noise", 2)[4:9])
     np.testing.assert_array_equal(labels, clean.labels[4:9])
 
 
-def test_a_block_is_corrupted_in_batches_and_its_images_are_the_same(clean, monkeypatch):
+def test_chunks_do_not_depend_on_the_batch_size(clean, monkeypatch):
     monkeypatch.setattr(generator, "_BATCH_VALUES", 2 * 8 * 8 * 3)
     images, _ = generator.Generator(clean, generator.CorruptionConfig(seed=5))("gaussian_noise", 2, 4, 9)
     np.testing.assert_array_equal(images, sets.expected(clean, "gaussian_noise", 2)[4:9])
 
 
-def test_constants_and_seed_are_the_recipe(clean):
+def test_pixels_depend_on_constants_and_seed(clean):
     from tf_robust import corruptions
-    for corruption_config in (generator.CorruptionConfig(seed=5, constants="imagenet"), generator.CorruptionConfig(seed=6, constants="cifar")):
-        images, _ = generator.Generator(clean, corruption_config)("gaussian_noise", 2, 0, 23)
-        wanted = corruptions.corrupt(clean.images / np.float32(255), "gaussian_noise", 2, corruption_config.seed,
-                                     constants=corruption_config.constants, protocol="cifar_c")
-        np.testing.assert_array_equal(images, np.round(255 * wanted.numpy()))
+    for config in (generator.CorruptionConfig(seed=5, constants="imagenet"), generator.CorruptionConfig(seed=6, constants="cifar")):
+        images, _ = generator.Generator(clean, config)("gaussian_noise", 2, 0, 23)
+        expected = corruptions.corrupt(clean.images / np.float32(255), "gaussian_noise", 2, config.seed,
+                                       constants=config.constants, protocol="cifar_c")
+        np.testing.assert_array_equal(images, np.round(255 * expected.numpy()))
 
 
-def test_a_block_is_read_once_for_all_that_is_made_of_it(clean, monkeypatch):
+def test_a_chunk_is_read_once_for_all_severities(clean, monkeypatch):
     reads = []
-    monkeypatch.setattr(generator, "read_chunk", lambda source, *chunk: reads.append(chunk) or (
+    monkeypatch.setattr(data.ArraySource, "read_range", lambda source, *chunk: reads.append(chunk) or (
         source.images[slice(*chunk)], source.labels[slice(*chunk)]))
     sets.quick(monkeypatch)
-    make = generator.Generator(clean, generator.CorruptionConfig())
+    generate = generator.Generator(clean, generator.CorruptionConfig())
     for severity in (1, 2, 3):
-        make("gaussian_noise", severity, 0, 4)
-    make("gaussian_noise", 1, 4, 8)
+        generate("gaussian_noise", severity, 0, 4)
+    generate("gaussian_noise", 1, 4, 8)
     assert reads == [(0, 4), (4, 8)]

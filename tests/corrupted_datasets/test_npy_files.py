@@ -1,4 +1,4 @@
-"""Arrays like CIFAR-10-C's: their severities, labels and subsets; what is cut or of other images is refused."""
+"""Arrays like CIFAR-10-C's: severities, labels and subsets; incomplete files and those of other images are rejected."""
 
 import dataclasses
 
@@ -17,58 +17,58 @@ arrays = corrupted_images.arrays  # the fixture
 @pytest.mark.parametrize("severity", [1, 3, 5])
 def test_a_severity_of_an_array(arrays, severity):
     source = clean()
-    there = open_corrupted(str(arrays), source, "glass_blur", severity)
-    assert_is(there, corrupted(source, severity), source.labels)
-    assert there.class_names == source.class_names
+    result = open_corrupted(str(arrays), source, "glass_blur", severity)
+    assert_is(result, corrupted(source, severity), source.labels)
+    assert result.class_names == source.class_names
 
 
 def test_an_array_without_its_clean_images(arrays):
-    there = open_corrupted(str(arrays), None, "fog", 2)
-    assert_is(there, corrupted(clean(), 2), clean().labels)
+    result = open_corrupted(str(arrays), None, "fog", 2)
+    assert_is(result, corrupted(clean(), 2), clean().labels)
 
 
-def test_an_array_is_batched_as_evaluation_wants_it(arrays):
+def test_evaluation_batches_of_an_array(arrays):
     batches = list(data.evaluation_batches(open_corrupted(str(arrays), clean(), "fog", 1), 4))
     assert [images.shape[0] for images, _ in batches] == [4, 4, 1] and batches[0][0].dtype == tf.float32
     np.testing.assert_allclose(batches[2][0], np.full((1, *SHAPE), (20 + 8) / 255), rtol=1e-6)
 
 
-def test_an_array_is_read_twice_the_same(arrays):
+def test_reading_an_array_twice_gives_the_same(arrays):
     dataset = open_corrupted(str(arrays), clean(), "fog", 1).ordered(4)
     first, second = ([images.numpy().tolist() for images, _ in dataset] for _ in range(2))
     assert first == second
 
 
-def test_a_half_written_array_is_found_by_its_size(arrays):
+def test_an_incomplete_array_is_detected_by_its_size(arrays):
     path = arrays / "fog.npy"
-    whole = path.read_bytes()
-    for cut in (len(whole) - 1, len(whole) // 2, 200):
-        path.write_bytes(whole[:cut])
-        with pytest.raises(ValueError, match=rf"Expected {len(whole):,} bytes in .*fog.npy .*Received {cut:,}"):
+    complete = path.read_bytes()
+    for cut in (len(complete) - 1, len(complete) // 2, 200):
+        path.write_bytes(complete[:cut])
+        with pytest.raises(ValueError, match=rf"Expected {len(complete):,} bytes in .*fog.npy .*Received: {cut:,}"):
             open_corrupted(str(arrays), clean(), "fog", 1)
-    for content in (whole[:50], b"", b"\x00" * 500):
+    for content in (complete[:50], b"", b"\x00" * 500):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="Expected a .npy file. Received .*fog.npy"):
+        with pytest.raises(ValueError, match="Expected a .npy file. Received: .*fog.npy"):
             open_corrupted(str(arrays), clean(), "fog", 1)
-    path.write_bytes(whole + b"x")
+    path.write_bytes(complete + b"x")
     with pytest.raises(ValueError, match="bytes in .*fog.npy"):
         open_corrupted(str(arrays), clean(), "fog", 1)
 
 
 @pytest.mark.parametrize("old, new", [
     (b"}", b"("), (b"'shape'", b"b'hape'"), (b"'shape': (", b"'shape': 1("), (b"|u1", b"|uu"), (b"\x01\x00v", b"\x09\x09v")])
-def test_an_array_whose_header_is_damaged_is_named(arrays, old, new):
+def test_an_array_with_a_damaged_header_is_named(arrays, old, new):
     for path in (arrays / "fog.npy", arrays / "labels.npy"):
-        whole = path.read_bytes()
-        path.write_bytes(whole.replace(b"<i8", b"|u1", 1).replace(old, new, 1))
-        with pytest.raises(ValueError, match=f"Expected a .npy file. Received {path}: .*make or fetch it again"):
+        complete = path.read_bytes()
+        path.write_bytes(complete.replace(b"<i8", b"|u1", 1).replace(old, new, 1))
+        with pytest.raises(ValueError, match=f"Expected a .npy file. Received: {path}, damaged .*create or download it again"):
             open_corrupted(str(arrays), clean(), "fog", 1)
-        path.write_bytes(whole)
+        path.write_bytes(complete)
 
 
 @pytest.mark.parametrize("shape, message", [("(-45,-32,32,3,)", "rows of numbers"), ("(2**32,2**32,3,4)", "a .npy file"),
                                             ("(4294967296,4294967296,3,3)", "bytes in")])
-def test_an_array_of_an_impossible_shape_is_refused(arrays, shape, message):
+def test_an_array_of_an_impossible_shape_is_rejected(arrays, shape, message):
     header = f"{{'descr':'|u1','fortran_order':False,'shape':{shape},}}".ljust(117).encode() + b"\n"
     (arrays / "fog.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00" + header + (b"" if "4294" in shape else bytes(45 * 32 * 32 * 3)))
     with pytest.raises(ValueError, match=f"Expected .*{message}.*fog.npy"):
@@ -78,7 +78,7 @@ def test_an_array_of_an_impossible_shape_is_refused(arrays, shape, message):
 @pytest.mark.parametrize("array", [
     np.zeros((10, *SHAPE), np.float32), np.zeros((11, *SHAPE), np.uint8), np.zeros((10, 32, 32), np.uint8),
     np.zeros((0, *SHAPE), np.uint8), np.zeros((10, 3, 32, 32), np.uint8), np.zeros((10, *SHAPE), np.int64)])
-def test_an_array_of_another_kind_is_refused(arrays, array):
+def test_an_array_of_another_kind_is_rejected(arrays, array):
     np.save(arrays / "fog.npy", array)
     with pytest.raises(ValueError, match=r"Expected uint8 images \[5 \* N, H, W, 1 or 3\] in .*fog.npy. Received: "):
         open_corrupted(str(arrays), clean(), "fog", 1)
@@ -90,7 +90,7 @@ def test_pickled_objects_are_never_loaded(arrays):
         open_corrupted(str(arrays), clean(), "fog", 1)
 
 
-def test_labels_that_do_not_fit_are_refused(arrays):
+def test_labels_that_do_not_match_are_rejected(arrays):
     path, labels = arrays / "labels.npy", np.tile(clean().labels, 5)
     for wrong in (labels[:-1], labels.astype(np.float32), labels[:SIZE]):
         np.save(path, wrong)
@@ -116,7 +116,7 @@ def test_labels_of_any_integer_type(arrays, kind):
     assert_is(open_corrupted(str(arrays), clean(), "fog", 1), corrupted(clean(), 1), clean().labels)
 
 
-def test_other_images_are_refused(arrays):
+def test_other_images_are_rejected(arrays):
     with pytest.raises(ValueError, match=r"Expected 8 images, of clean \(test\), in .*. Received: 9"):
         open_corrupted(str(arrays), clean(8), "fog", 1)
     small = data.ArraySource.of("small", "test", clean().images[:, :28], clean().labels, clean().class_names)
@@ -124,7 +124,7 @@ def test_other_images_are_refused(arrays):
         open_corrupted(str(arrays), small, "fog", 1)
 
 
-def test_a_subset_shows_the_same_images(arrays):
+def test_a_subset_has_the_same_images(arrays):
     subset = clean().subset(np.array([1, 4, 8]))
     assert_is(open_corrupted(str(arrays), subset, "fog", 2), corrupted(subset, 2), subset.labels)
     larger = clean(20).subset(np.array([1, 15]))
@@ -133,16 +133,16 @@ def test_a_subset_shows_the_same_images(arrays):
 
 
 def test_a_subset_of_a_subset_of_files(arrays):
-    there = open_corrupted(str(arrays), clean(), "fog", 2).subset(np.array([2, 5, 7])).subset(np.array([0, 2]))
-    assert_is(there, corrupted(clean(), 2)[[2, 7]], clean().labels[[2, 7]])
+    result = open_corrupted(str(arrays), clean(), "fog", 2).subset(np.array([2, 5, 7])).subset(np.array([0, 2]))
+    assert_is(result, corrupted(clean(), 2)[[2, 7]], clean().labels[[2, 7]])
 
 
-def test_the_class_mask_is_the_clean_images(arrays):
+def test_the_class_mask_is_that_of_the_clean_images(arrays):
     masked = dataclasses.replace(clean(), class_mask=(1, 2))
     assert open_corrupted(str(arrays), masked, "fog", 1).class_mask == (1, 2)
 
 
-def test_fingerprints_tell_sets_apart(arrays):
-    found = [open_corrupted(str(arrays), clean(), "fog", severity) for severity in (1, 2, 1)]
-    prints = [source.fingerprint() for source in (*found, found[0].subset(np.arange(3)))]
-    assert prints[0] == prints[2] and len(set(prints)) == 3
+def test_fingerprints_differ_by_set(arrays):
+    sources = [open_corrupted(str(arrays), clean(), "fog", severity) for severity in (1, 2, 1)]
+    fingerprints = [source.fingerprint() for source in (*sources, sources[0].subset(np.arange(3)))]
+    assert fingerprints[0] == fingerprints[2] and len(set(fingerprints)) == 3

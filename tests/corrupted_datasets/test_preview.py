@@ -9,7 +9,7 @@ from tf_robust.corrupted_datasets import preview
 
 @pytest.fixture(params=[(16, 24, 3), (8, 8, 1)])
 def folder(request, tmp_path):
-    """Two corruptions of two images: the first image of severity s has the value 10 * s, or 100 + 10 * s."""
+    """Writes two corruptions of two images: pixels of the first image at severity s are 10 * s, or 100 + 10 * s."""
     for name, base in (("fog", 0), ("snow", 100)):
         values = np.repeat(np.arange(1, 6) * 10 + base, 2).astype(np.uint8)
         values[1::2] = 255
@@ -19,20 +19,20 @@ def folder(request, tmp_path):
 
 
 def test_a_sheet_shows_the_first_image_of_every_corruption_and_severity(folder, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(preview, "save", lambda figure, path: drawn.append(figure))
+    figures = []
+    monkeypatch.setattr(preview, "save", lambda figure, path: figures.append(figure))
     shape = np.load(folder / "fog.npy").shape[1:]
     preview.draw("path", str(folder), ["snow", "fog"], np.full(shape, 5, np.uint8), "a title")
-    axes, = drawn[0].axes
+    axes, = figures[0].axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["clean", "1", "2", "3", "4", "5"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["snow", "fog"]
     mosaic = np.asarray(axes.images[0].get_array())
-    centres = mosaic[np.round(axes.get_yticks()).astype(int)][:, np.round(axes.get_xticks()).astype(int)]
-    assert centres[..., 0].tolist() == [[5, 110, 120, 130, 140, 150], [5, 10, 20, 30, 40, 50]]
-    assert (mosaic == 255).any() and drawn[0].get_suptitle() == "a title"
+    centers = mosaic[np.round(axes.get_yticks()).astype(int)][:, np.round(axes.get_xticks()).astype(int)]
+    assert centers[..., 0].tolist() == [[5, 110, 120, 130, 140, 150], [5, 10, 20, 30, 40, 50]]
+    assert (mosaic == 255).any() and figures[0].get_suptitle() == "a title"
 
 
-def test_a_sheet_is_a_image_file(folder, tmp_path):
+def test_a_sheet_is_an_image_file(folder, tmp_path):
     shape = np.load(folder / "fog.npy").shape[1:]
     path = preview.draw(str(tmp_path / "new" / "sheet.png"), str(folder), ["fog"], np.zeros(shape, np.uint8), "a title")
     with Image.open(path) as sample_image:

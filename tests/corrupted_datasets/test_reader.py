@@ -1,4 +1,4 @@
-"""Which corrupted sets there are; those of TFDS, in its own names and order; and those of --mode=corrupt."""
+"""Available corrupted sets; those of TFDS, with its own names and order; and those of --mode=corrupt."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ arrays = corrupted_images.arrays  # the fixture
 
 
 def store(root, name, config, source, severity, split="test", version="1.0.0", more=None, encoding="png"):
-    """As TFDS keeps a set: root/name/config/version."""
+    """Writes a set in the layout of TFDS: root/name/config/version."""
     features = tfds.features.FeaturesDict({
         "image": tfds.features.Image(shape=source.image_shape, encoding_format=encoding),
         "label": tfds.features.ClassLabel(names=source.class_names), **(more or {})})
@@ -37,7 +37,7 @@ def store(root, name, config, source, severity, split="test", version="1.0.0", m
 
 @pytest.fixture
 def records(tmp_path):
-    """A data_dir of TFDS with two of cifar10_corrupted's sets, in TFDS's own order and by its names."""
+    """Returns a data_dir of TFDS with two of cifar10_corrupted's sets, with TFDS's own order and names."""
     order = np.random.RandomState(1).permutation(SIZE)
     for config, severity in (("frosted_glass_blur_3", 3), ("elastic_5", 5)):
         store(str(tmp_path), "cifar10_corrupted", config, clean(order=order), severity)
@@ -45,12 +45,12 @@ def records(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory):
-    """Two layouts of one set that --mode=corrupt wrote, of images with some content."""
+def own_sets(tmp_path_factory):
+    """Writes a set of random images with --mode=corrupt in both layouts; returns (root, source)."""
     random = np.random.RandomState(2)
-    source = data.ArraySource.of("ours", "test", random.randint(0, 256, (SIZE, 8, 6, 3)).astype(np.uint8),
+    source = data.ArraySource.of("own_sets", "test", random.randint(0, 256, (SIZE, 8, 6, 3)).astype(np.uint8),
                                  clean().labels, clean().class_names)
-    root = tmp_path_factory.mktemp("ours")
+    root = tmp_path_factory.mktemp("own_sets")
     for layout, protocol in (("npy", "cifar_c"), ("tfds", "cifar_c"), ("tfds", "imagenet_c")):
         options = corrupted_datasets.WriterConfig(dataset_format=layout, corruptions=("impulse_noise",), chunk_size=4)
         corruption_config = corrupted_datasets.CorruptionConfig(seed=7, protocol=protocol)
@@ -58,19 +58,19 @@ def ours(tmp_path_factory):
     return root, source
 
 
-def test_what_there_is(arrays, records, ours):
+def test_available_corruptions(arrays, records, own_sets):
     assert available(str(arrays)) == [*(("fog", s) for s in range(1, 6)), *(("glass_blur", s) for s in range(1, 6))]
     assert available("cifar10_corrupted", str(records)) == [("elastic_transform", 5), ("glass_blur", 3)]
     assert available(str(records / "cifar10_corrupted")) == [("elastic_transform", 5), ("glass_blur", 3)]
     assert available("imagenet2012_corrupted", str(records)) == []
     for layout in ("npy", "tfds"):
-        assert available(str(ours[0] / f"{layout}_cifar_c")) == [("impulse_noise", s) for s in range(1, 6)]
+        assert available(str(own_sets[0] / f"{layout}_cifar_c")) == [("impulse_noise", s) for s in range(1, 6)]
 
 
-def test_what_is_missing_is_named_with_what_there_is(arrays, records):
-    with pytest.raises(FileNotFoundError, match="Expected 'snow' at severity 2 in .* Found: fog 1-5, glass_blur 1-5"):
+def test_missing_corruptions_are_named_with_the_available_ones(arrays, records):
+    with pytest.raises(FileNotFoundError, match="Expected 'snow' at severity 2 in .* Received: fog 1-5, glass_blur 1-5"):
         open_corrupted(str(arrays), clean(), "snow", 2)
-    message = "Expected cifar10_corrupted/frosted_glass_blur_2 in .*Found: elastic_transform 5, glass_blur 3.*--down"
+    message = "Expected cifar10_corrupted/frosted_glass_blur_2 in .*Received: elastic_transform 5, glass_blur 3.*--down"
     with pytest.raises(FileNotFoundError, match=message):
         open_corrupted("cifar10_corrupted", clean(), "glass_blur", 2, data_dir=str(records))
     with pytest.raises(FileNotFoundError, match="Expected a folder of a corrupted set. Not found: /nowhere"):
@@ -81,11 +81,11 @@ def test_what_is_missing_is_named_with_what_there_is(arrays, records):
         open_corrupted(str(arrays), clean(), "fog", 0)
 
 
-def test_a_folder_of_other_things_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="Expected NAME.npy files .* Found: nothing"):
+def test_a_folder_of_other_files_is_rejected(tmp_path):
+    with pytest.raises(FileNotFoundError, match="Expected NAME.npy files .* Received: nothing"):
         available(str(tmp_path))
     (tmp_path / "holiday.txt").write_text("sun")
-    with pytest.raises(FileNotFoundError, match="Found: holiday.txt"):
+    with pytest.raises(FileNotFoundError, match="Received: holiday.txt"):
         open_corrupted(str(tmp_path), clean(), "fog", 1)
 
 
@@ -94,27 +94,27 @@ def test_a_folder_of_other_things_is_refused(tmp_path):
 def test_sets_of_tfds_have_their_own_names_and_order(records, name, severity, by_name):
     where = "cifar10_corrupted" if by_name else str(records / "cifar10_corrupted")
     order = np.random.RandomState(1).permutation(SIZE)
-    there = open_corrupted(where, clean(), name, severity, data_dir=str(records))
-    assert_is(there, corrupted(clean(order=order), severity), clean(order=order).labels)
+    result = open_corrupted(where, clean(), name, severity, data_dir=str(records))
+    assert_is(result, corrupted(clean(order=order), severity), clean(order=order).labels)
 
 
 def test_a_subset_of_a_set_in_another_order_is_drawn_anew(records):
     subset = clean().subset(np.array([1, 4, 8]))
-    there = open_corrupted("cifar10_corrupted", subset, "glass_blur", 3, data_dir=str(records))
-    images, labels = read(there)
+    result = open_corrupted("cifar10_corrupted", subset, "glass_blur", 3, data_dir=str(records))
+    images, labels = read(result)
     numbers = images[:, 0, 0, 0] - 60
-    assert len(there) == 3 and len(set(numbers)) == 3 and labels.tolist() == clean().labels[numbers].tolist()
-    assert there.labels.tolist() == labels.tolist()
+    assert len(result) == 3 and len(set(numbers)) == 3 and labels.tolist() == clean().labels[numbers].tolist()
+    assert result.labels.tolist() == labels.tolist()
 
 
-def test_a_set_of_other_labels_in_another_order_is_refused(records):
+def test_a_set_of_other_labels_in_another_order_is_rejected(records):
     other = clean()
     other.labels[:] = (other.labels + 1) % CLASSES
     with pytest.raises(ValueError, match="Expected the labels of clean"):
         open_corrupted("cifar10_corrupted", other, "glass_blur", 3, data_dir=str(records))
 
 
-def test_imagenets_set_is_found_by_the_benchmarks_names(tmp_path):
+def test_imagenets_set_is_opened_by_the_benchmarks_names(tmp_path):
     random = np.random.RandomState(0)
     names = tfds.builder("imagenet2012_corrupted/fog_1", data_dir=str(tmp_path)).info.features["label"].names
     images = random.randint(0, 200, (2, 224, 224, 3)).astype(np.uint8)
@@ -123,60 +123,60 @@ def test_imagenets_set_is_found_by_the_benchmarks_names(tmp_path):
         store(str(tmp_path), "imagenet2012_corrupted", f"{name}_1", source, 1, "validation", "3.1.0",
               {"file_name": tfds.features.Text()}, "jpeg")
     assert available("imagenet2012_corrupted", str(tmp_path)) == [("elastic_transform", 1), ("glass_blur", 1)]
-    there = open_corrupted("imagenet2012_corrupted", source, "glass_blur", 1, data_dir=str(tmp_path))
-    images, labels = read(there)
-    assert labels.tolist() == [7, 999] and there.num_classes == 1000
+    result = open_corrupted("imagenet2012_corrupted", source, "glass_blur", 1, data_dir=str(tmp_path))
+    images, labels = read(result)
+    assert labels.tolist() == [7, 999] and result.num_classes == 1000
     assert np.abs(images.astype(int) - corrupted(source, 1)).mean() < 40  # JPEG of noise
 
 
-def test_the_names_of_every_set_of_tfds_are_known():
-    theirs = {config.name for config in cifar10_corrupted.Cifar10Corrupted.BUILDER_CONFIGS}
+def test_all_names_exist_in_tfds():
+    tfds_names = {config.name for config in cifar10_corrupted.Cifar10Corrupted.BUILDER_CONFIGS}
     translated = {f"{reader._TFDS_NAMES.get(name, name)}_{severity}"
                   for name in corruptions.CORRUPTIONS for severity in range(1, 6)}
-    assert translated <= theirs
+    assert translated <= tfds_names
     builder = tfds.builder_cls("imagenet2012_corrupted")
     assert {f"{name}_{severity}" for name in corruptions.CORRUPTIONS for severity in range(1, 6)} <= set(
         builder.builder_configs)
 
 
 @pytest.mark.parametrize("layout", ["npy", "tfds"])
-def test_our_own_sets(ours, layout):
-    root, source = ours
-    there = open_corrupted(str(root / f"{layout}_cifar_c"), source, "impulse_noise", 4)
-    assert_is(there, expected(source, "impulse_noise", 4, seed=7), source.labels)
+def test_written_sets(own_sets, layout):
+    root, source = own_sets
+    result = open_corrupted(str(root / f"{layout}_cifar_c"), source, "impulse_noise", 4)
+    assert_is(result, expected(source, "impulse_noise", 4, seed=7), source.labels)
     assert card_of(str(root / f"{layout}_cifar_c"))["seed"] == 7
 
 
-def test_our_own_jpeg_files_are_exactly_the_protocol(ours):
-    root, source = ours
-    there = open_corrupted(str(root / "tfds_imagenet_c"), source, "impulse_noise", 4)
-    assert_is(there, expected(source, "impulse_noise", 4, "imagenet_c", seed=7), source.labels)
+def test_written_jpeg_files_equal_the_protocol(own_sets):
+    root, source = own_sets
+    result = open_corrupted(str(root / "tfds_imagenet_c"), source, "impulse_noise", 4)
+    assert_is(result, expected(source, "impulse_noise", 4, "imagenet_c", seed=7), source.labels)
 
 
 @pytest.mark.parametrize("layout", ["npy", "tfds"])
-def test_subsets_of_our_own_sets(ours, layout):
-    root, source = ours
+def test_subsets_of_written_sets(own_sets, layout):
+    root, source = own_sets
     subset = source.subset(np.array([0, 3, 8]))
-    there = open_corrupted(str(root / f"{layout}_cifar_c"), subset, "impulse_noise", 1)
-    assert_is(there, expected(source, "impulse_noise", 1, seed=7)[[0, 3, 8]], source.labels[[0, 3, 8]])
+    result = open_corrupted(str(root / f"{layout}_cifar_c"), subset, "impulse_noise", 1)
+    assert_is(result, expected(source, "impulse_noise", 1, seed=7)[[0, 3, 8]], source.labels[[0, 3, 8]])
 
 
-def test_our_own_set_of_other_images_is_refused_even_in_another_order(ours):
-    root, source = ours
+def test_a_written_set_of_other_images_is_rejected_even_in_another_order(own_sets):
+    root, source = own_sets
     other = data.ArraySource.of("other", "test", source.images, source.labels[::-1], source.class_names)
     for layout in ("npy", "tfds"):
         with pytest.raises(ValueError, match="Expected the labels of other .*at index"):
             open_corrupted(str(root / f"{layout}_cifar_c"), other, "impulse_noise", 1)
 
 
-def test_our_own_records_that_were_cut_are_refused(ours, tmp_path):
-    root, source = tmp_path, ours[1]
-    shutil.copytree(ours[0] / "tfds_cifar_c", root / "tfds_cifar_c")
+def test_truncated_records_are_rejected(own_sets, tmp_path):
+    root, source = tmp_path, own_sets[1]
+    shutil.copytree(own_sets[0] / "tfds_cifar_c", root / "tfds_cifar_c")
     folder = root / "tfds_cifar_c" / "impulse_noise_2" / "1.0.0"
     path = folder / "impulse_noise_2-test.tfrecord-00001-of-00003"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1])
-    with pytest.raises(ValueError, match="bytes of TFRecord files in .*impulse_noise_2.* not written or copied"):
+    complete = path.read_bytes()
+    path.write_bytes(complete[:-1])
+    with pytest.raises(ValueError, match="bytes of TFRecord files in .*impulse_noise_2.* an incomplete file"):
         open_corrupted(str(root / "tfds_cifar_c"), source, "impulse_noise", 2)
     path.unlink()
     with pytest.raises(FileNotFoundError, match="Expected 3 files in .* Not found: .*00001-of-00003"):
@@ -187,12 +187,12 @@ def test_our_own_records_that_were_cut_are_refused(ours, tmp_path):
 @pytest.mark.parametrize("name, old, new", [
     ("dataset_info.json", "{", ""), ("dataset_info.json", '"', '\xe9'), ("dataset_info.json", '"version"', '"versian"'),
     ("features.json", "{", "{,"), ("features.json", "\n", "\0"), ("card.json", "seed", "sead"), ("card.json", "fingerprint", "print")])
-def test_our_own_records_with_damaged_metadata_are_named(ours, tmp_path, name, old, new):
-    root = shutil.copytree(ours[0] / "tfds_cifar_c", tmp_path / "set")
+def test_written_records_with_damaged_metadata_are_named(own_sets, tmp_path, name, old, new):
+    root = shutil.copytree(own_sets[0] / "tfds_cifar_c", tmp_path / "set")
     path = root / name if name == "card.json" else root / "impulse_noise_2" / "1.0.0" / name
     path.write_bytes(path.read_text().replace(old, new, 1).encode("latin-1"))
-    with pytest.raises(ValueError, match=f"Expected (.*whole.*{path.parent}|{path} to be whole)"):
-        open_corrupted(str(root), ours[1], "impulse_noise", 2)
+    with pytest.raises(ValueError, match=f"Expected (a valid .*{path.parent}|{path} to be)"):
+        open_corrupted(str(root), own_sets[1], "impulse_noise", 2)
 
 
 @pytest.mark.parametrize("content", ["", '{"fileFormat": 3, "a'])
@@ -200,17 +200,17 @@ def test_a_set_of_tfds_with_damaged_metadata_is_named(records, content):
     path, = (records / "cifar10_corrupted" / "elastic_5").glob("*/dataset_info.json")
     path.write_text(content)
     tfds_sets.builder_of.cache_clear()
-    with pytest.raises(ValueError, match=f"Expected a whole dataset_info.json .*{records}.*make or fetch it again"):
+    with pytest.raises(ValueError, match=f"Expected a valid dataset_info.json .*{records}.*create or download it again"):
         open_corrupted("cifar10_corrupted", clean(), "elastic_transform", 5, data_dir=str(records))
 
 
-def test_a_set_written_of_a_subset_is_read_with_that_subset(tmp_path):
+def test_a_set_written_for_a_subset_is_read_with_that_subset(tmp_path):
     subset = clean().subset(np.array([2, 6, 8]))
     options = corrupted_datasets.WriterConfig(corruptions=("impulse_noise",))
     corrupted_datasets.write(lambda: subset, str(tmp_path / "set"), options, corrupted_datasets.CorruptionConfig())
-    there = open_corrupted(str(tmp_path / "set"), subset, "impulse_noise", 1)
-    assert len(there) == 3 and read(there)[1].tolist() == subset.labels.tolist()
+    result = open_corrupted(str(tmp_path / "set"), subset, "impulse_noise", 1)
+    assert len(result) == 3 and read(result)[1].tolist() == subset.labels.tolist()
 
 
-def test_others_made_nothing_of_ours(arrays):
+def test_other_sets_have_no_card(arrays):
     assert card_of(str(arrays)) == {}

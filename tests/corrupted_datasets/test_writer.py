@@ -15,15 +15,15 @@ from tf_robust.utils import hyperparameters
 from tf_robust.utils.files import read_json
 
 
-def test_arrays_hold_five_severities_one_after_another(source, folder):
+def test_arrays_hold_five_severities_in_order(source, folder):
     assert write(source, folder) == []
     arrays = ["gaussian_noise.npy", "impulse_noise.npy", "labels.npy"]
     assert sorted(os.listdir(folder)) == ["card.json", *arrays, "sheet.png"]
     for name in NAMES:
-        found = np.load(os.path.join(folder, f"{name}.npy"))
-        assert found.dtype == np.uint8 and found.shape == (5 * 11, 9, 7, 3)
+        array = np.load(os.path.join(folder, f"{name}.npy"))
+        assert array.dtype == np.uint8 and array.shape == (5 * 11, 9, 7, 3)
         for severity in range(1, 6):
-            np.testing.assert_array_equal(found[(severity - 1) * 11:severity * 11], expected(source, name, severity))
+            np.testing.assert_array_equal(array[(severity - 1) * 11:severity * 11], expected(source, name, severity))
     labels = np.load(os.path.join(folder, "labels.npy"))
     assert labels.dtype == np.int64
     np.testing.assert_array_equal(labels, list(source.labels) * 5)
@@ -54,19 +54,19 @@ def test_tfds_reads_the_records_by_name(source, folder):
     np.testing.assert_array_equal(dataset["label"], source.labels)
 
 
-def test_arrays_of_the_imagenet_protocol_went_through_jpeg(source, folder):
+def test_arrays_of_the_imagenet_protocol_are_compressed_as_jpeg(source, folder):
     write(source, folder, names=NAMES[:1], protocol="imagenet_c")
-    found = np.load(os.path.join(folder, "gaussian_noise.npy"))
-    np.testing.assert_array_equal(found[22:33], expected(source, "gaussian_noise", 3, "imagenet_c"))
-    assert (found[22:33] != expected(source, "gaussian_noise", 3)).any()
+    array = np.load(os.path.join(folder, "gaussian_noise.npy"))
+    np.testing.assert_array_equal(array[22:33], expected(source, "gaussian_noise", 3, "imagenet_c"))
+    assert (array[22:33] != expected(source, "gaussian_noise", 3)).any()
 
 
-def test_the_float_protocol_is_no_file(source, folder):
+def test_the_float_protocol_is_rejected(source, folder):
     with pytest.raises(ValueError, match="Unknown protocol for files: 'float'.*cifar_c, imagenet_c"):
         write(source, folder, protocol="float")
 
 
-def test_the_card_says_what_the_set_is(source, folder, monkeypatch):
+def test_the_card_describes_the_set(source, folder, monkeypatch):
     quick(monkeypatch)
     write(source, folder)
     card = read_json(os.path.join(folder, "card.json"))
@@ -76,35 +76,35 @@ def test_the_card_says_what_the_set_is(source, folder, monkeypatch):
     assert card["constants"].startswith("cifar") and card["frost"] and card["versions"]["tensorflow"] == tf.__version__
 
 
-def test_a_subset_gets_what_the_same_images_get_in_the_whole_set(source, folder):
+def test_a_subset_is_corrupted_as_in_the_full_set(source, folder):
     write(source.subset(np.array([1, 4, 8])), folder, names=NAMES[:1])
-    found = np.load(os.path.join(folder, "gaussian_noise.npy"))
-    np.testing.assert_array_equal(found[3:6], expected(source, "gaussian_noise", 2)[[1, 4, 8]])
+    array = np.load(os.path.join(folder, "gaussian_noise.npy"))
+    np.testing.assert_array_equal(array[3:6], expected(source, "gaussian_noise", 2)[[1, 4, 8]])
 
 
-def test_no_images_are_refused(source, folder):
+def test_an_empty_source_is_rejected(source, folder):
     with pytest.raises(ValueError, match="Expected images to corrupt in clean"):
         write(source.subset(np.zeros(0, int)), folder)
 
 
 @pytest.mark.parametrize("options, message", [
     ({"corruptions": ("gausian_noise",)}, "Unknown corruption: 'gausian_noise'. Did you mean 'gaussian_noise'"),
-    ({"dataset_format": "zip"}, "Unknown dataset_format: 'zip'"), ({"block": 0}, "Expected chunk >= 1. Received: 0"),
+    ({"dataset_format": "zip"}, "Unknown dataset_format: 'zip'"), ({"chunk_size": 0}, "Expected chunk_size >= 1. Received: 0"),
     ({"shard": "0/3"}, "the first is 1"), ({"engine": "spark"}, "Unknown engine"),
     ({"engine": "beam", "shard": "1/2"}, "Expected shard=1/1 with Beam")])
-def test_impossible_options_are_refused(options, message):
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         corrupted_datasets.WriterConfig(**options)
 
 
-def test_every_option_has_a_flag_with_help():
-    found = hyperparameters.parameters(corrupted_datasets.WriterConfig)
-    assert list(found) == ["dataset_format", "corruptions", "shard", "chunk_size", "engine", "beam_options"]
-    assert all(parameter.help for parameter in found.values())
-    assert found["dataset_format"].choices == ("npy", "tfds")
+def test_every_field_has_a_help_text():
+    fields = hyperparameters.parameters(corrupted_datasets.WriterConfig)
+    assert list(fields) == ["dataset_format", "corruptions", "shard", "chunk_size", "engine", "beam_options"]
+    assert all(parameter.help for parameter in fields.values())
+    assert fields["dataset_format"].choices == ("npy", "tfds")
 
 
-def test_beam_that_is_not_installed_is_named(source, folder, monkeypatch):
+def test_missing_beam_is_named(source, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.delitem(sys.modules, "tf_robust.corrupted_datasets.beam", raising=False)
     with pytest.raises(ValueError, match=r"pip install 'tf_robust\[beam\]'"):
@@ -119,7 +119,7 @@ def test_one_channel(folder):
     np.testing.assert_array_equal(dataset["image"], expected(gray, "gaussian_noise", 1))
 
 
-def test_every_layout_says_everything():
+def test_every_layout_implements_all_hooks():
     hooks = [name for name, value in vars(Layout).items() if "NotImplementedError" in getattr(
         getattr(value, "__code__", None), "co_names", ())]
     assert len(hooks) == 6

@@ -1,41 +1,50 @@
-"""The same corrupted set as an Apache Beam pipeline (extra `[beam]`): its workers do the units, in any order, anywhere.
+"""Writing a corrupted set with an Apache Beam pipeline (extra `[beam]`), whose workers write the units in any order.
 
-Every worker needs the clean set, and the folder, on a file system that all share. Units are written whole, and are
-the same whoever makes them: a repeated one does no harm, and what a pipeline began the local writer may end.
+Every worker needs the clean set and the folder on a shared file system. Units are written atomically and do not depend on
+the worker: a repeated one does no harm, and the local writer can complete what a pipeline began.
 """
+
+from collections.abc import Callable, Iterator
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from tf_robust.corrupted_datasets.disk_space import explain_full_disk
+from tf_robust.corrupted_datasets.generator import CorruptionConfig
 from tf_robust.corrupted_datasets.job import Job
+from tf_robust.corrupted_datasets.writer import WriterConfig
+from tf_robust.data.source import Source
 
-_LOCAL = "FnApiRunner"  # Beam's DirectRunner would first try to fetch another local runner from the network
+_LOCAL = "FnApiRunner"  # Beam's DirectRunner would first try to download another local runner
 
 
 class WriteUnits(beam.DoFn):
-    """(number, number of parts) -> the images written in that part.
+    """Maps (number, number of parts) to the number of images written in that part.
 
     Args:
-        open_source: () -> the clean `Source`; called once by each worker. folder, writing, corruption_config: as `Job`.
+        open_source: () -> the clean `Source`; called once by each worker.
+        folder: of the set.
+        writer_config: a `WriterConfig`.
+        corruption_config: a `CorruptionConfig`.
     """
 
-    def __init__(self, open_source, folder, writer_config, corruption_config):
-        self._arguments = open_source, folder, writer_config, corruption_config
-        self._job = None
+    def __init__(self, open_source: Callable[[], Source], folder: str, writer_config: WriterConfig,
+                 corruption_config: CorruptionConfig) -> None:
+        self._open_source, self._arguments = open_source, (folder, writer_config, corruption_config)
+        self._job: Job
 
-    def setup(self):
-        open_source, *rest = self._arguments
-        self._job = Job(open_source(), *rest)
+    def setup(self) -> None:
+        self._job = Job(self._open_source(), *self._arguments)
 
-    def process(self, share):
-        units = self._job.layout.missing(self._job.plan.share(*share))
+    def process(self, element: tuple[int, int]) -> Iterator[int]:
+        units = self._job.layout.missing(self._job.plan.part(*element))
         with explain_full_disk(self._job.layout, units):
             yield sum(self._job.write(unit) for unit in units)
 
 
-def write_with_beam(open_source, folder, writer_config, corruption_config):
-    """`writing.write` by a Beam pipeline; waits for its end."""
+def write_with_beam(open_source: Callable[[], Source], folder: str, writer_config: WriterConfig,
+                    corruption_config: CorruptionConfig) -> list[str]:
+    """Runs `writer.write` as a Beam pipeline and waits for its end."""
     job = Job(open_source(), folder, writer_config, corruption_config)
     job.begin()
     units = job.layout.missing(job.plan.units())
@@ -45,10 +54,10 @@ def write_with_beam(open_source, folder, writer_config, corruption_config):
     try:
         with beam.Pipeline(options=options) as pipeline:
             (pipeline | "parts" >> beam.Create([(part, parts) for part in range(1, parts + 1)])
-             | "spread" >> beam.Reshuffle()
+             | "reshuffle" >> beam.Reshuffle()
              | "write" >> beam.ParDo(WriteUnits(open_source, folder, writer_config, corruption_config)))
-    except RuntimeError as error:  # what workers raise arrives as text
-        raise OSError("The Beam pipeline failed; what it wrote stays valid, and the same command goes on: "
+    except RuntimeError as error:  # errors of workers arrive as text
+        raise OSError("The Beam pipeline failed. Completed chunks stay valid; the same command resumes: "
                       f"{error}") from error
     with explain_full_disk(job.layout, units):
         return job.conclude(len(units))

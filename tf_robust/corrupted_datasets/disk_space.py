@@ -1,36 +1,39 @@
-"""Is there room on the disk, and what to say when there is none."""
+"""Checks of the free disk space, and messages for a full disk."""
 
 import contextlib
 import errno
 import shutil
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from tf_robust.corrupted_datasets.layout import Layout
+from tf_robust.corrupted_datasets.plan import Unit
 from tf_robust.utils.files import disk_is_full
 
 
-def check_disk_space(layout, units):
-    """Raises OSError unless the disk has room for `units`, as far as their size is known beforehand."""
+def check_disk_space(layout: Layout, units: Sequence[Unit]) -> None:
+    """Raises OSError unless the disk has room for `units`, as far as their size is known in advance."""
     needed, free = layout.room(units), shutil.disk_usage(layout.folder).free
     if needed > free:
-        raise OSError(errno.ENOSPC, f"Expected {_bytes(needed)} free for what is still to be written. Received: "
-                      f"{_bytes(free)}. Make room, or write fewer corruptions; what is there stays valid, and the same "
-                      "command goes on", layout.folder)
+        raise OSError(errno.ENOSPC, f"Expected {_bytes(needed)} of free disk space for the remaining chunks. Received: "
+                      f"{_bytes(free)}. Try: free disk space, or write fewer corruptions. Completed chunks stay valid; the same "
+                      "command resumes", layout.folder)
 
 
 @contextlib.contextmanager
-def explain_full_disk(layout, units):
-    """Turns the error of a full disk, in writing `units`, into one that says what is needed."""
+def explain_full_disk(layout: Layout, units: Sequence[Unit]) -> Iterator[None]:
+    """Turns the error of a full disk, while writing `units`, into one that states the space that is needed."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
         if not disk_is_full(error):
             raise
-        left = layout.missing(units)
-        needed = layout.room(left) or layout.plan.values(left)
-        done = f"{len(units) - len(left)} of {len(units)}"
+        remaining = layout.missing(units)
+        needed = layout.room(remaining) or layout.plan.values(remaining)
+        done = f"{len(units) - len(remaining)} of {len(units)}"
         raise OSError(errno.ENOSPC, f"The disk is full. {done} chunks are written and stay valid; the rest needs at "
-                      f"most about {_bytes(needed)}. Make room; the same command goes on", layout.folder) from error
+                      f"most about {_bytes(needed)}. Try: free disk space; the same command resumes", layout.folder) from error
 
 
 def _bytes(count):

@@ -1,47 +1,57 @@
-"""The writing of one corrupted set, whoever does which part of it."""
+"""The work of writing one corrupted set, whichever process does which part of it."""
 
 import os
+import typing
+
 
 from tf_robust import corruptions
 from tf_robust.corrupted_datasets import preview
-from tf_robust.corrupted_datasets.generator import Generator
+from tf_robust.corrupted_datasets.generator import CorruptionConfig, Generator
 from tf_robust.corrupted_datasets.npy import ArrayLayout
-from tf_robust.corrupted_datasets.plan import SEVERITIES, Plan
+from tf_robust.corrupted_datasets.plan import SEVERITIES, Plan, Unit
 from tf_robust.corrupted_datasets.tfrecord import RecordLayout
-from tf_robust.data import ArraySource
+from tf_robust.data.source import Source
 from tf_robust.utils import environment
 from tf_robust.utils.files import read_json, write_json
 from tf_robust.utils.locks import held
+
+if typing.TYPE_CHECKING:
+    from tf_robust.corrupted_datasets.writer import WriterConfig
 
 LAYOUTS = {"npy": ArrayLayout, "tfds": RecordLayout}
 _FREE = ("versions", "corruptions")  # parts of a card that may change while a set is written
 
 
 class Job:
-    """What belongs to a corrupted set, what of it is there, and how the rest is made.
+    """The contents of a corrupted set: its plan, its files, and the generator of missing units.
 
     Args:
-        source: the clean images. folder: of the set. writer_config: a `WriterConfig`. corruption_config: a `CorruptionConfig`.
+        source: the clean images.
+        folder: of the set.
+        writer_config: a `WriterConfig`.
+        corruption_config: a `CorruptionConfig`.
+
+    Raises:
+        ValueError: the source is empty.
     """
 
-    def __init__(self, source, folder, writer_config, corruption_config):
+    def __init__(self, source: Source, folder: str, writer_config: "WriterConfig", corruption_config: CorruptionConfig) -> None:
         if not len(source):
-            raise ValueError(f"Expected images to corrupt in {source.name} ({source.split}). Received none")
+            raise ValueError(f"Expected images to corrupt in {source.name} ({source.split}). Received: none")
         self.source, self.folder = source, folder
         chosen = writer_config.corruptions or corruptions.CORRUPTIONS
         as_files = writer_config.dataset_format == "tfds" and corruption_config.protocol == "imagenet_c"
         self.plan = Plan(tuple(name for name in corruptions.CORRUPTIONS if name in chosen), len(source), writer_config.chunk_size,
                          tuple(source.image_shape), source.class_names, source.split, as_files)
         self.layout = LAYOUTS[writer_config.dataset_format](folder, self.plan)
-        self._in_memory = isinstance(source, ArraySource)
-        self._make = Generator(source, corruption_config, as_files=as_files, keep=1 if self._in_memory else 128)
+        self._generate = Generator(source, corruption_config, as_files=as_files, keep=1 if source.in_memory else 128)
         self.card = _card(source, writer_config, corruption_config)
 
-    def begin(self):
-        """Claims the folder for this set, or checks that it is this set's.
+    def begin(self) -> None:
+        """Claims the folder for this set, or checks that it belongs to this set.
 
         Raises:
-            ValueError: it holds something else.
+            ValueError: the folder holds something else.
         """
         try:
             with held(self.layout.unfinished("lock")):
@@ -55,38 +65,38 @@ class Job:
         if os.path.exists(card):
             self._compare(read_json(card))
         elif others:
-            raise ValueError(f"Expected a folder that is empty, or that --mode=corrupt began. {self.folder} holds "
+            raise ValueError(f"Expected an empty folder, or one begun by --mode=corrupt. Received: {self.folder}, which holds "
                              f"{', '.join(others[:5])}{', ...' if len(others) > 5 else ''} and no card.json")
         else:
             write_json(card, self.card)
 
     def _compare(self, before):
-        differing = [f"  {name}: {before.get(name)} there, {self.card.get(name)} now"
+        differing = [f"  {name}: {before.get(name)} before, {self.card.get(name)} now"
                      for name in sorted({*before, *self.card} - {*_FREE}) if before.get(name) != self.card.get(name)]
         if differing:
-            raise ValueError(f"{self.folder} holds a set that was made otherwise:\n" + "\n".join(differing) +
-                             "\nUse the same flags to go on, or another folder.")
+            raise ValueError(f"{self.folder} holds a set of another configuration:\n" + "\n".join(differing) +
+                             "\nTry: the same flags to resume, or another folder.")
         if before.get("versions") != self.card["versions"]:
-            print(f"  Note: {self.folder} was begun with {before.get('versions')}, now it is {self.card['versions']}: "
+            print(f"  Note: {self.folder} was begun with {before.get('versions')} and is continued with {self.card['versions']}: "
                   "pixels may differ by rounding.", flush=True)
 
-    def order(self, units):
-        """Units in the order of the work: corruption after corruption, or, where reading is dear, chunk after chunk."""
-        if not self._in_memory:
+    def order(self, units: list[Unit]) -> list[Unit]:
+        """Returns units in the order of the work: by corruption, or by chunk where reading is expensive."""
+        if not self.source.in_memory:
             return units
         return sorted(units, key=lambda unit: (self.plan.names.index(unit.name), unit.severity, unit.chunk))
 
-    def write(self, unit):
-        """Makes and writes one unit. Returns the number of its images."""
+    def write(self, unit: Unit) -> int:
+        """Generates and writes one unit. Returns the number of its images."""
         first, last = self.plan.range_of(unit.chunk)
-        self.layout.write(unit, *self._make(unit.name, unit.severity, first, last))
+        self.layout.write(unit, *self._generate(unit.name, unit.severity, first, last))
         return last - first
 
-    def conclude(self, written):
-        """Finishes what can be: files and folders, the card, the image sheet. Prints it.
+    def conclude(self, written: int) -> list[str]:
+        """Finishes complete groups, the card and the image sheet. Prints the state.
 
         Args:
-            written: how many units were written.
+            written: number of units written by this process.
 
         Returns:
             the groups that are not finished
@@ -101,25 +111,26 @@ class Job:
             if not waiting:
                 self._draw(complete)
         print(f"  {len(groups) - len(waiting)} of {len(groups)} complete in {self.folder}"
-              + ("" if written else ", done before"), flush=True)
+              + ("" if written else " (no units written)"), flush=True)
         if waiting:
-            print(f"  waiting for other parts: {', '.join(waiting[:4])}{', ...' if len(waiting) > 4 else ''}; the part "
-                  "that ends last finishes them", flush=True)
+            print(f"  waiting for other parts: {', '.join(waiting[:4])}{', ...' if len(waiting) > 4 else ''}; the last part "
+                  "to end finishes them", flush=True)
         else:
             self.layout.tidy()
         return waiting
 
     def _draw(self, names):
-        card, (clean, _) = self.card, self._make.chunk(0, 1)
+        card, (clean, _) = self.card, self._generate.chunk(0, 1)
         title = (f"{card['data']['name']}: constants {card['constants']}, protocol {card['protocol']}, "
                  f"frost {card['frost']}")
         preview.draw(os.path.join(self.folder, "sheet.png"), self.folder, names, clean[0], title)
 
 
 def _card(source, writer_config, corruption_config):
-    """What a set is, beside the corruptions that it holds."""
-    made = corruptions.describe(source.image_shape, corruption_config.constants, corruption_config.protocol, corruption_config.frost_dir)
+    """Returns the card of a set without its corruptions."""
+    description = corruptions.describe(source.image_shape, corruption_config.constants, corruption_config.protocol,
+                                       corruption_config.frost_dir)
     data = {"name": source.name.rstrip("/").split("/")[-1], "split": source.split, "pictures": len(source),
             "fingerprint": source.fingerprint(), "picture_shape": list(source.image_shape)}
-    return {"layout": writer_config.dataset_format, "data": data, "seed": corruption_config.seed, **made, "block": writer_config.chunk_size,
-            "versions": environment.describe(), "corruptions": []}
+    return {"layout": writer_config.dataset_format, "data": data, "seed": corruption_config.seed, **description,
+            "block": writer_config.chunk_size, "versions": environment.describe(), "corruptions": []}

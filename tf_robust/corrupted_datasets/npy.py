@@ -1,6 +1,6 @@
 """The layout of CIFAR-10-C: NAME.npy, uint8 [5 * N, H, W, C], severity 1 first, and labels.npy, int64 [5 * N].
 
-The original's labels are repeated for each severity, and its readers hand them to a 64-bit label tensor as they are.
+As in the original, labels are repeated for each severity; readers of the original convert them to a 64-bit label tensor.
 """
 
 import os
@@ -17,7 +17,7 @@ _LABELS = "labels.npy"
 
 
 class ArrayLayout(Layout):
-
+    """One .npy file for each corruption, and one for the labels."""
     def group(self, name, severity):
         return f"{name}.npy"
 
@@ -40,7 +40,7 @@ class ArrayLayout(Layout):
         shutil.rmtree(self.unfinished("labels"), ignore_errors=True)
 
     def room(self, units):
-        """The chunks, and one final file beside its chunks."""
+        """Counts the chunks, and one final file in addition to its chunks."""
         final = len(SEVERITIES) * self.plan.size * int(np.prod(self.plan.image_shape))
         return self.plan.values(units) + (0 if all(map(self.is_finished, self.groups())) else final)
 
@@ -54,7 +54,7 @@ def _save(path, array):
 
 
 def _join(path, parts):
-    """One .npy file of the rows of many, copied without being held in memory."""
+    """Writes one .npy file with the rows of many, without holding them in memory."""
     headers = [array_header(part) for part in parts]
     rows = sum(header.shape[0] for header in headers)
     with atomic_file(path, "wb") as file:

@@ -1,4 +1,4 @@
-"""`.npy` files of images too large to hold: checked before they are read, read a few rows at a time."""
+"""`.npy` files of images that do not fit in memory: checked before reading, read a few rows at a time."""
 
 import math
 import os
@@ -11,18 +11,24 @@ _READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 class ArrayHeader(typing.NamedTuple):
-    """shape, dtype: of the array. offset: byte at which its values begin."""
-    shape: tuple
+    """Header of a .npy file.
+
+    Attributes:
+        shape: of the array.
+        dtype: of the array.
+        offset: byte at which its values begin.
+    """
+    shape: tuple[int, ...]
     dtype: np.dtype
     offset: int
 
 
-def array_header(path):
-    """The `ArrayHeader` of a .npy file.
+def array_header(path: str) -> ArrayHeader:
+    """Returns the `ArrayHeader` of a .npy file.
 
     Raises:
-        FileNotFoundError: there is none. ValueError: it is not a .npy file of rows of numbers, or its length is not
-            what its header says, as of a file that was not written or copied to its end.
+        FileNotFoundError: the file does not exist.
+        ValueError: it is not a .npy file of rows of numbers, or its length is not that of its header, as of an incomplete copy.
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"Expected a .npy file. Not found: {path}")
@@ -30,7 +36,7 @@ def array_header(path):
         try:
             shape, columns_first, dtype = _READERS[np.lib.format.read_magic(file)](file)
         except Exception as error:  # NumPy reads the header as Python: TypeError, SyntaxError, tokenize.TokenError...
-            raise ValueError(f"Expected a .npy file. Received {path}: {error}. It was damaged; make or fetch it again") from error
+            raise ValueError(f"Expected a .npy file. Received: {path}, damaged ({error}). Try: create or download it again") from error
         offset = file.tell()
     if dtype.hasobject or columns_first or not shape or min(shape) < 0:
         raise ValueError(f"Expected rows of numbers. Received {path} of shape {shape}, type {dtype}, "
@@ -38,10 +44,10 @@ def array_header(path):
     expected, size = offset + math.prod(shape) * dtype.itemsize, os.path.getsize(path)
     if size != expected:
         raise ValueError(f"Expected {expected:,} bytes in {path} by its header (shape {shape}, {dtype}). "
-                         f"Received {size:,}: it was not written or copied to its end; make or fetch it again")
+                         f"Received: {size:,}, an incomplete file. Try: create or download it again")
     return ArrayHeader(shape, dtype, offset)
 
 
-def rows(path, which):
-    """Some rows of a .npy file, `which` a slice or int [n]. It is mapped anew each time: no page stays resident."""
-    return np.array(np.load(path, mmap_mode="r", allow_pickle=False)[which])
+def rows(path: str, indices: slice | np.ndarray) -> np.ndarray:
+    """Returns some rows of a .npy file. It is mapped anew for each call: no page stays resident."""
+    return np.array(np.load(path, mmap_mode="r", allow_pickle=False)[indices])

@@ -1,9 +1,10 @@
-"""What a corrupted set consists of, and how the work is divided: units, each written whole and at once."""
+"""The units of a corrupted set and their division among processes; each unit is written atomically."""
 
 import dataclasses
 import math
 import re
 import typing
+from collections.abc import Iterable
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -17,56 +18,62 @@ class Unit(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A corrupted set.
+    """The units of a corrupted set.
 
     Attributes:
-        names: of the corruptions. size: images of the clean set. chunk_size: images written at once.
-        image_shape: (H, W, C). class_names: a name per label. split: of the clean set.
-        jpeg: images are stored as JPEG files, as ImageNet-C is.
+        names: of the corruptions.
+        size: number of images of the clean set.
+        chunk_size: images written at once.
+        image_shape: (H, W, C).
+        class_names: one name per label.
+        split: of the clean set.
+        jpeg: images are stored as JPEG files, as in ImageNet-C.
     """
-    names: tuple
+    names: tuple[str, ...]
     size: int
     chunk_size: int
-    image_shape: tuple
-    class_names: tuple
+    image_shape: tuple[int, ...]
+    class_names: tuple[str, ...]
     split: str
     jpeg: bool
 
     @property
-    def chunks(self):
+    def chunks(self) -> int:
+        """Number of chunks."""
         return -(-self.size // self.chunk_size)
 
-    def range_of(self, chunk):
-        """(first, behind the last) image of a chunk."""
+    def range_of(self, chunk: int) -> tuple[int, int]:
+        """Returns (first, last + 1) of the images of a chunk."""
         return chunk * self.chunk_size, min(self.size, (chunk + 1) * self.chunk_size)
 
-    def images(self, chunk):
+    def images(self, chunk: int) -> int:
+        """Returns the number of images of a chunk."""
         first, last = self.range_of(chunk)
         return last - first
 
-    def values(self, units):
-        """Pixels times channels of units: their bytes when they are stored as they are."""
+    def values(self, units: Iterable[Unit]) -> int:
+        """Returns pixels times channels of units: their bytes without compression."""
         return sum(self.images(unit.chunk) for unit in units) * math.prod(self.image_shape)
 
-    def units(self):
-        """All units, chunk after chunk: the images of a chunk are read once for all that is made of them."""
+    def units(self) -> list[Unit]:
+        """Returns all units, chunk by chunk, so that each chunk is read once."""
         return [Unit(name, severity, chunk)
                 for chunk in range(self.chunks) for name in self.names for severity in SEVERITIES]
 
-    def share(self, part, parts):
-        """The units of one part of many, 1..parts: a range of `units`, so that few chunks are read by two parts."""
+    def part(self, part: int, parts: int) -> list[Unit]:
+        """Returns the units of one part of many, 1..parts: a range of `units`, so that few chunks are read by two parts."""
         units = self.units()
         return units[(part - 1) * len(units) // parts:part * len(units) // parts]
 
 
-def part_of(shard):
-    """`3/16` -> (3, 16): the third of sixteen parts; the first is 1.
+def part_of(shard: str) -> tuple[int, int]:
+    """Parses `3/16` to (3, 16): the third of sixteen parts; the first is 1.
 
     Raises:
-        ValueError: not of that form, or the part is not in 1..parts.
+        ValueError: another form, or the part is not in 1..parts.
     """
-    found = re.fullmatch(r"(\d+)/(\d+)", shard.strip())
-    part, parts = map(int, found.groups()) if found else (0, 0)
+    match = re.fullmatch(r"(\d+)/(\d+)", shard.strip())
+    part, parts = map(int, match.groups()) if match else (0, 0)
     if not 1 <= part <= parts:
         raise ValueError("Expected shard as PART/PARTS with PART in 1..PARTS (the first is 1), say 3/16. "
                          f"Received: {shard!r}")

@@ -1,4 +1,6 @@
-"""One image under every corruption at every severity, as a PNG."""
+"""An image sheet: one image under every corruption at every severity, as a PNG."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -10,12 +12,18 @@ from tf_robust.utils.plotting import save
 _INCHES = 0.9  # the side of an image
 
 
-def draw(path, folder, names, clean, title):
-    """A line a corruption: the clean image, then severity 1 to 5, as they are stored in `folder`.
+def draw(path: str, folder: str, names: Sequence[str], clean: np.ndarray, title: str) -> str:
+    """Draws one row per corruption: the clean image, then severities 1 to 5, as stored in `folder`.
 
     Args:
-        path: of the PNG. folder: of a corrupted set. names: of corruptions that it holds.
+        path: of the PNG.
+        folder: of a corrupted set.
+        names: of corruptions in the set.
         clean: uint8 [H, W, C], the first image of the clean set.
+        title: of the figure.
+
+    Returns:
+        path
     """
     lines = [[clean, *(_first(folder, name, severity) for severity in SEVERITIES)] for name in names]
     height, width = clean.shape[:2]

@@ -1,6 +1,6 @@
 """The layout of TFDS: a set of TFRecord files for each corruption and severity, NAME_SEVERITY/1.0.0/.
 
-Images are PNG, or JPEG of quality 85 where the storage protocol is ImageNet-C's: then the file is that protocol.
+Images are PNG, or JPEG of quality 85 where the storage protocol is ImageNet-C's: the file then implements that protocol.
 """
 
 import functools
@@ -18,7 +18,7 @@ _FRAME = 16  # bytes of a TFRecord around each example
 
 
 class RecordLayout(Layout):
-
+    """One folder for each corruption and severity."""
     def group(self, name, severity):
         return f"{name}_{severity}"
 
@@ -47,8 +47,8 @@ class RecordLayout(Layout):
             "label": tfds.features.ClassLabel(names=self.plan.class_names)})
         tfds.folder_dataset.write_metadata(data_dir=folder, features=features, split_infos=[split], version=VERSION,
                                            supervised_keys=("image", "label"), check_data=False)
-        for left in glob.glob(os.path.join(glob.escape(folder), "*.writing-*")):  # of processes that were killed
-            os.remove(left)
+        for leftover in glob.glob(os.path.join(glob.escape(folder), "*.writing-*")):  # of processes that were killed
+            os.remove(leftover)
         for path in set(glob.glob(os.path.join(glob.escape(folder), "*"))) - set(paths):
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
@@ -64,7 +64,7 @@ class RecordLayout(Layout):
 
 @functools.cache
 def _encoder(jpeg):
-    """uint8 [N, H, W, C] -> bytes [N]."""
+    """Returns a function uint8 [N, H, W, C] -> bytes [N]."""
     encode = functools.partial(tf.io.encode_jpeg, quality=QUALITY) if jpeg else tf.io.encode_png
 
     @tf.function(reduce_retracing=True)
