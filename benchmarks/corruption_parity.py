@@ -37,7 +37,7 @@ FLAGS = flags.FLAGS
 def worst(name, which, count):
     """(lowest share within 1, highest mean, largest difference) over the five severities of a set, at its own size."""
     side = severities.SETS[which]
-    images = oracles.images(side, side, 3, count)
+    images = oracles.sample_images(side, side, 3, count)
     rows = [oracles.summary(oracles.differences(corruptions.CORRUPTIONS[name], images, severity, which))
             for severity in range(1, 6)]
     shares, means, largest = zip(*rows)

@@ -50,7 +50,8 @@ def test_results_do_not_depend_on_batch_graph_or_data_set(name, sample_images):
         mapped = tf.data.Dataset.from_tensor_slices((images, INDICES)).batch(3).map(corrupt).unbatch()
         for others, expected_part in (([corrupt(*example) for example in zip(images, INDICES)], expected), (list(mapped), expected),
                               (corrupt(images[1:3], INDICES[1:3]), expected[1:3])):
-            np.testing.assert_allclose(np.stack(others), expected_part, rtol=0, atol=1e-6)  # the order of a sum of 22 depends on its position
+            # the order of a sum of 22 depends on its position
+            np.testing.assert_allclose(np.stack(others), expected_part, rtol=0, atol=1e-6)
     assert corrupt(images[:0], INDICES[:0]).shape == (0, 24, 20, 1)
 
 

@@ -94,7 +94,8 @@ def test_distribution_of_brightness(family, fraction, strength):
     assert scipy.stats.kstest(changed, "uniform", args=(1 - strength, 2 * strength)).pvalue > 0.01
 
 
-@pytest.mark.parametrize("family, hue", [(contrastive_views.simclr, 0.2), (contrastive_views.moco_v1, 0.4), (contrastive_views.moco_v2, 0.1)])
+@pytest.mark.parametrize("family, hue", [(contrastive_views.simclr, 0.2), (contrastive_views.moco_v1, 0.4),
+                                         (contrastive_views.moco_v2, 0.1)])
 def test_distributions_of_gray_and_hue(family, hue):
     result = family(tf.constant(flat(np.tile([0.6, 0.45, 0.45], [FLAT, 1]))), SEED).numpy()[:, 0, 0]
     gray = np.ptp(result, axis=1) < 1e-6

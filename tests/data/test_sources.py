@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tf_robust import data
-from tf_robust.data.source import stratified_order
+from tf_robust.data.subsets import stratified_order
 
 EMBEDDED = {"digits": 10, "synthetic_digits": 15}
 SPLITS = ("train", "validation", "test")

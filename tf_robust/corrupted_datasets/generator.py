@@ -33,7 +33,7 @@ class CorruptionConfig:
     protocol: str = "cifar_c"
     frost_dir: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise unknown("protocol for files", self.protocol, PROTOCOLS)
 

@@ -3,7 +3,6 @@
 import os
 import typing
 
-
 from tf_robust import corruptions
 from tf_robust.corrupted_datasets import preview
 from tf_robust.corrupted_datasets.generator import CorruptionConfig, Generator

@@ -5,12 +5,13 @@ As in the original, labels are repeated for each severity; readers of the origin
 
 import os
 import shutil
+from collections.abc import Sequence
 
 import numpy as np
 
 from tf_robust.corrupted_datasets.layout import Layout
 from tf_robust.corrupted_datasets.npy_files import array_header
-from tf_robust.corrupted_datasets.plan import SEVERITIES
+from tf_robust.corrupted_datasets.plan import SEVERITIES, Unit
 from tf_robust.utils.files import atomic_file
 
 _LABELS = "labels.npy"
@@ -18,16 +19,16 @@ _LABELS = "labels.npy"
 
 class ArrayLayout(Layout):
     """One .npy file for each corruption, and one for the labels."""
-    def group(self, name, severity):
+    def group(self, name: str, severity: int) -> str:
         return f"{name}.npy"
 
-    def path(self, unit):
+    def path(self, unit: Unit) -> str:
         return self.unfinished(f"{unit.name}.npy", f"{unit.severity}-{unit.chunk:05d}.npy")
 
-    def is_finished(self, group):
+    def is_finished(self, group: str) -> bool:
         return all(os.path.exists(os.path.join(self.folder, name)) for name in (group, _LABELS))
 
-    def write(self, unit, levels, labels):
+    def write(self, unit: Unit, levels: np.ndarray, labels: np.ndarray) -> None:
         if not any(map(os.path.exists, (os.path.join(self.folder, _LABELS), self._labels_path(unit.chunk)))):
             _save(self._labels_path(unit.chunk), labels)
         _save(self.path(unit), levels)
@@ -39,7 +40,7 @@ class ArrayLayout(Layout):
         _join(os.path.join(self.folder, group), paths)
         shutil.rmtree(self.unfinished("labels"), ignore_errors=True)
 
-    def room(self, units):
+    def room(self, units: Sequence[Unit]) -> int:
         """Counts the chunks, and one final file in addition to its chunks."""
         final = len(SEVERITIES) * self.plan.size * int(np.prod(self.plan.image_shape))
         return self.plan.values(units) + (0 if all(map(self.is_finished, self.groups())) else final)

@@ -14,7 +14,8 @@ import numpy as np
 from tf_robust.corrupted_datasets.npy_files import array_header
 from tf_robust.corrupted_datasets.sources import ArrayFileSource, RecordFileSource
 from tf_robust.data import tfds_sets
-from tf_robust.data.source import Source, check_labels, stratified_order
+from tf_robust.data.source import Source, check_labels
+from tf_robust.data.subsets import stratified_order
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import read_json
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import typing
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +26,7 @@ class ArrayFileSource(Source):
     first: int = 0
     labels: np.ndarray = None  # type: ignore[assignment]  # fields after optional ones need a default
 
-    def ordered(self, batch_size):
+    def ordered(self, batch_size: int) -> tf.data.Dataset:
         def batches():
             for start in range(0, self.size, batch_size):
                 cut = slice(start, start + batch_size)
@@ -33,10 +34,10 @@ class ArrayFileSource(Source):
         return tf.data.Dataset.from_generator(batches, output_signature=(
             tf.TensorSpec([None, *self.image_shape], tf.uint8), tf.TensorSpec([None], tf.int64)))
 
-    def subset(self, indices):
+    def subset(self, indices: np.ndarray) -> typing.Self:
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], labels=self.labels[indices])
 
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         return digest(rows(self.path, self.first + self.positions), self.labels)
 
 
@@ -51,16 +52,16 @@ class RecordFileSource(RecordFiles):
         labels = self._records().map(lambda _, record: tf.cast(self._fields(record)["label"], tf.int64)).batch(4096)
         return np.concatenate([np.zeros(0, np.int64), *labels.as_numpy_iterator()])
 
-    def ordered(self, batch_size):
+    def ordered(self, batch_size: int) -> tf.data.Dataset:
         def example(_, record):
             fields = self._fields(record)
             return tf.ensure_shape(self._decode(fields["image"]), self.image_shape), tf.cast(fields["label"], tf.int64)
         return self._records().map(example, PARALLEL_READS, deterministic=True).batch(batch_size)
 
-    def subset(self, indices):
+    def subset(self, indices: np.ndarray) -> typing.Self:
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices])
 
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         return super().fingerprint() if self.kept is None else digest(super().fingerprint(), self.kept)
 
     def _records(self):

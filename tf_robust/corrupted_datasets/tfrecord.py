@@ -6,10 +6,13 @@ Images are PNG, or JPEG of quality 85 where the storage protocol is ImageNet-C's
 import functools
 import glob
 import os
+from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from tf_robust.corrupted_datasets.layout import Layout
+from tf_robust.corrupted_datasets.plan import Unit
 from tf_robust.utils.files import atomic_file
 
 VERSION = "1.0.0"
@@ -19,17 +22,17 @@ _FRAME = 16  # bytes of a TFRecord around each example
 
 class RecordLayout(Layout):
     """One folder for each corruption and severity."""
-    def group(self, name, severity):
+    def group(self, name: str, severity: int) -> str:
         return f"{name}_{severity}"
 
-    def path(self, unit):
+    def path(self, unit: Unit) -> str:
         group = self.group(unit.name, unit.severity)
         return self.unfinished(group, f"{group}-{self.plan.split}.tfrecord-{unit.chunk:05d}-of-{self.plan.chunks:05d}")
 
-    def is_finished(self, group):
+    def is_finished(self, group: str) -> bool:
         return os.path.isdir(self._final(group))
 
-    def write(self, unit, levels, labels):
+    def write(self, unit: Unit, levels: np.ndarray, labels: np.ndarray) -> None:
         images = _encoder(self.plan.jpeg)(levels).numpy()
         with atomic_file(self.path(unit), "wb") as file, tf.io.TFRecordWriter(file.name) as writer:
             for image, label in zip(images, labels):
@@ -55,7 +58,7 @@ class RecordLayout(Layout):
         os.makedirs(os.path.dirname(self._final(group)), exist_ok=True)
         os.rename(folder, self._final(group))
 
-    def room(self, units):
+    def room(self, units: Sequence[Unit]) -> int:
         return 0
 
     def _final(self, group):

@@ -23,12 +23,12 @@ class WriterConfig:
     """Format, corruptions and division of the work of writing a corrupted set.
 
     Args:
-        dataset_format: npy: one file NAME.npy with all five severities for each corruption, as CIFAR-10-C. tfds: a set of
+        dataset_format: `npy`: one file NAME.npy with all five severities for each corruption, as CIFAR-10-C; `tfds`: a set of
             TFRecord files for each corruption and severity, which TFDS reads.
         corruptions: names of the corruptions; empty: all of them.
         shard: part of the work for this process: 3/16 is the third of sixteen.
         chunk_size: images written at once; with the format tfds, images per file.
-        engine: local: this process. beam: an Apache Beam pipeline (extra [beam]), which divides the work itself.
+        engine: `local`: this process; `beam`: an Apache Beam pipeline (extra [beam]), which divides the work itself.
         beam_options: of the pipeline, as on Beam's command line: --runner=FlinkRunner,--parallelism=8; empty: this
             machine.
 
@@ -42,7 +42,7 @@ class WriterConfig:
     engine: typing.Literal["local", "beam"] = "local"
     beam_options: tuple[str, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.engine == "beam" and part_of(self.shard) != (1, 1):
             raise ValueError(f"Expected shard=1/1 with Beam, which divides the work itself. Received: {self.shard!r}")
         if self.chunk_size < 1:

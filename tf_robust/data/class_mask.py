@@ -26,8 +26,8 @@ def declared(source: Source, label_set: str) -> Source:
 
     Args:
         source: a `Source`.
-        label_set: of `LABEL_SETS`, or "" for what the source declares itself. imagenet_r: a source of class folders
-            named by their WordNet ids, whose labels become columns of a classifier of ImageNet's 1,000 classes.
+        label_set: of `LABEL_SETS`, or "" for what the source declares itself. With `imagenet_r` a source of class folders
+            named by their WordNet ids is accepted, whose labels become columns of a classifier of ImageNet's 1,000 classes.
 
     Raises:
         ValueError: the classes are not those of the label set.

@@ -32,7 +32,7 @@ class Fit:
     how: str = "crop"
     varying: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.how not in FITS:
             raise unknown("image_fit", self.how, FITS)
 

@@ -3,14 +3,16 @@
 import dataclasses
 import functools
 import os
+import typing
+from collections.abc import Sequence
 
 import numpy as np
 import PIL.Image
 import tensorflow as tf
 
 from tf_robust.data.fitting import USUAL_SIZE, Fit
-from tf_robust.data.source import (PARALLEL_READS, Source, digest, epoch_order, example_seed, read_subset, stratified_order,
-                                   without_validation)
+from tf_robust.data.source import PARALLEL_READS, Arrays, Source, digest, epoch_order, example_seed, read_subset
+from tf_robust.data.subsets import stratified_order, without_validation
 from tf_robust.ops import image_ops
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
@@ -37,13 +39,14 @@ class FileSource(Source):
         image = tf.io.decode_image(tf.io.read_file(path), channels=channels, expand_animations=False)
         return tf.ensure_shape(image, [None, None, channels])
 
-    def ordered(self, batch_size):
+    def ordered(self, batch_size: int) -> tf.data.Dataset:
         return self._examples(tf.range(self.size), self._fitted).map(lambda image, label, _: (image, label)).batch(batch_size)
 
     def _fitted(self, image, _):
         return tf.ensure_shape(image, self.image_shape) if self.fit is None else self.fit.levels(image)
 
-    def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
+    def epoch(self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0,
+              windows: Sequence[float] = ()) -> tf.data.Dataset:
         def crop(image, i):
             return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, i), windows)
         order = epoch_order(self.size, seed, epoch)[skip_batches * batch_size:]
@@ -72,15 +75,15 @@ class FileSource(Source):
         examples = examples.ignore_errors().concatenate(end).enumerate().take(count).map(check)
         return examples.apply(tf.data.experimental.assert_cardinality(count))
 
-    def subset(self, indices):
+    def subset(self, indices: np.ndarray) -> typing.Self:
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices],
                                    paths=tuple(self.paths[i] for i in indices),
                                    labels=tuple(self.labels[i] for i in indices))
 
-    def read_range(self, first, last):
+    def read_range(self, first: int, last: int) -> Arrays:
         return read_subset(self, first, last)
 
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """Covers names, sizes in bytes and labels: reading all images would take as long as an evaluation."""
         names = [f"{'/'.join(path.split(os.sep)[-2:])} {os.path.getsize(path)}" for path in self.paths]
         return digest("\n".join(names), np.asarray(self.labels), self._changed())

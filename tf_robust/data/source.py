@@ -15,7 +15,6 @@ from tf_robust.ops import philox
 
 PARALLEL_READS = max(2, os.cpu_count() or 2)  # images
 _RANGE_BATCH = 64  # images decoded at once by `read_range`
-_SUBSET_SEED = 20210101  # fixed: every method sees the same subset
 
 Arrays: typing.TypeAlias = tuple[np.ndarray, np.ndarray]  # uint8 [N, H, W, C], int64 [N]
 
@@ -170,11 +169,12 @@ class ArraySource(Source):
         check_labels(labels, len(class_names), f"{name} ({split})")
         return cls(name, split, class_names, images.shape[1:], len(images), images, labels)
 
-    def ordered(self, batch_size):
+    def ordered(self, batch_size: int) -> tf.data.Dataset:
         batches = tf.data.Dataset.from_tensor_slices((self.images, self.labels)).batch(batch_size)
         return batches if self.fit is None else batches.map(lambda images, labels: (self.fit.levels(images), labels))
 
-    def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
+    def epoch(self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0,
+              windows: Sequence[float] = ()) -> tf.data.Dataset:
         del windows  # images have one size: views crop their windows themselves
         images, labels = tf.constant(self.images), tf.constant(self.labels)
         order = epoch_order(self.size, seed, epoch)
@@ -183,16 +183,16 @@ class ArraySource(Source):
         return batches.batch(batch_size, drop_remainder=True).map(
             lambda i: (change(tf.gather(images, i)), tf.gather(labels, i), tf.cast(i, tf.int64)))
 
-    def subset(self, indices):
+    def subset(self, indices: np.ndarray) -> typing.Self:
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], images=self.images[indices],
                                    labels=self.labels[indices])
 
-    def read_range(self, first, last):
+    def read_range(self, first: int, last: int) -> Arrays:
         if self.fit is None:
             return self.images[first:last], self.labels[first:last]
         return read_subset(self, first, last)
 
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         return digest(self.images, self.labels, self._changed())
 
 
@@ -232,75 +232,3 @@ def check_labels(labels: np.ndarray, num_classes: int, where: str) -> None:
     if bad.size:
         raise ValueError(f"Expected labels in 0..{num_classes - 1} in {where}. Received {labels[bad[0]]} "
                          f"at index {bad[0]} ({bad.size} labels out of range)")
-
-
-def stratified_order(labels: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Returns an order in which every prefix has the class frequencies of the set: subsets are stratified and nested.
-
-    Args:
-        labels: int [N].
-        seed: selects one of many such orders; each is the same for every method.
-
-    Returns:
-        int [N]
-    """
-    random = np.random.RandomState(_SUBSET_SEED + seed)
-    position = np.empty(len(labels))
-    for label in np.unique(labels):
-        members = random.permutation(np.flatnonzero(labels == label))
-        position[members] = (np.arange(len(members)) + random.rand()) / len(members)
-    return np.argsort(position, kind="stable")
-
-
-def stratified_subset(source: Source, count: int) -> Source:
-    """Returns `count` examples of a source in its order; such subsets are stratified and nested.
-
-    Raises:
-        ValueError: the source is read as a stream.
-    """
-    if not source.random_access:
-        raise ValueError(f"Expected a data set that can be subset. Received: {source.name}, which is read as a stream, "
-                         f"for {count} examples")
-    return source.subset(np.sort(stratified_order(np.asarray(source.labels))[:count]))
-
-
-def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
-    """Returns the part of a training set whose labels are known: stratified, and nested in that of a larger fraction.
-
-    Args:
-        source: a `Source` with random access.
-        fraction: in (0, 1], of the examples, rounded.
-        seed: int, selects the part.
-
-    Raises:
-        ValueError: a class would be left without examples, or the set is read as a stream.
-    """
-    if not 0 < fraction <= 1:
-        raise ValueError(f"Expected label_fraction in (0, 1]. Received: {fraction}")
-    if fraction == 1:
-        return source
-    if not source.random_access:
-        raise ValueError(f"{source.name} is read as a stream, which has no subsets. Received label_fraction={fraction}; use 1")
-    labels, count = np.asarray(source.labels), round(fraction * len(source))
-    kept = np.sort(stratified_order(labels, seed)[:count])
-    missing = sorted(set(np.unique(labels)) - set(labels[kept]))
-    if missing:
-        raise ValueError(f"Expected a label_fraction that leaves examples of every class. Received: {fraction}, {count} examples, "
-                         f"none of {len(missing)} classes, the first {source.class_names[missing[0]]!r}")
-    return source.subset(kept)
-
-
-def without_validation(source: Source, split: str, fraction: float) -> Source:
-    """Returns a training set without its validation fraction (split `train`), or that fraction (split `validation`).
-
-    Raises:
-        ValueError: no image is left for training or for validation.
-    """
-    order = stratified_order(np.asarray(source.labels))
-    count = round(fraction * len(order))
-    if split == "validation" and not count:
-        raise ValueError(f"{source.name} has no validation split. Expected validation_fraction > 0 (say 0.1), which holds "
-                         f"out a part of the training set. Received: {fraction}")
-    if count == len(order):
-        raise ValueError(f"Expected a validation_fraction that leaves images to train on. Received: {fraction} of {count}")
-    return source.subset(np.sort(order[:count] if split == "validation" else order[count:]))

@@ -14,7 +14,8 @@ import tensorflow as tf
 from tf_robust.data import corner_digits, folders, tfds_sets, toy
 from tf_robust.data.class_mask import label_set_of
 from tf_robust.data.fitting import FITS
-from tf_robust.data.source import ArraySource, Source, stratified_subset
+from tf_robust.data.source import ArraySource, Source
+from tf_robust.data.subsets import stratified_subset
 from tf_robust.utils.errors import unknown
 
 SPLITS = ("train", "validation", "test")

@@ -14,8 +14,8 @@ import tensorflow as tf
 from google.protobuf import json_format
 
 from tf_robust.data.fitting import USUAL_SIZE, Fit
-from tf_robust.data.source import (PARALLEL_READS, ArraySource, Source, collect, digest, epoch_order, example_seed,
-                                   without_validation)
+from tf_robust.data.source import PARALLEL_READS, Arrays, ArraySource, Source, collect, digest, epoch_order, example_seed
+from tf_robust.data.subsets import without_validation
 from tf_robust.ops import image_ops
 from tf_robust.utils.errors import unknown
 
@@ -46,10 +46,10 @@ class RecordFiles(Source):
         """The number of records in each file."""
         return self.builder.info.splits[self.tfds_split].shard_lengths
 
-    def reading(self):
+    def reading(self) -> contextlib.AbstractContextManager[None]:
         return naming_damaged_files(self.files)
 
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """Covers the set's name and version and the number of examples in each file."""
         info = self.builder.info
         return digest(f"{info.full_name} {self.tfds_split} {self.file_lengths} {self.image_shape}", self._changed())
@@ -82,11 +82,12 @@ class RecordSource(RecordFiles):
             return image, tf.cast(fields["label"], tf.int64)
         return example
 
-    def ordered(self, batch_size):
+    def ordered(self, batch_size: int) -> tf.data.Dataset:
         records = tf.data.TFRecordDataset(self.files).enumerate()
         return records.map(self._example(), PARALLEL_READS, deterministic=True).batch(batch_size)
 
-    def epoch(self, seed, epoch, batch_size, skip_batches=0, windows=()):
+    def epoch(self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0,
+              windows: Sequence[float] = ()) -> tf.data.Dataset:
         def random_windows(image, position):
             return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, position), windows)
         crop = self._example(random_windows if windows or self.varying_size else None)
@@ -104,13 +105,13 @@ class RecordSource(RecordFiles):
         return records.map(lambda turn, record: (*crop(turn, record[1]), record[0]), PARALLEL_READS,
                            deterministic=True).batch(batch_size, drop_remainder=True)
 
-    def read_labels(self):
+    def read_labels(self) -> np.ndarray:
         import tensorflow_datasets as tfds
         dataset = self.builder.as_dataset(split=self.tfds_split, decoders=tfds.decode.PartialDecoding({"label": True}))
         batches = dataset.map(lambda fields: fields["label"]).batch(4096)
         return np.concatenate([np.zeros(0, np.int64), *batches.as_numpy_iterator()])
 
-    def read_range(self, first, last):
+    def read_range(self, first: int, last: int) -> Arrays:
         """Does not open files before the range nor decode records before it."""
         ends = np.cumsum(self.file_lengths)
         file = int(np.searchsorted(ends, first, side="right"))

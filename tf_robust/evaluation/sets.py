@@ -12,7 +12,7 @@ from tf_robust import attacks, corruptions, data
 from tf_robust.attacks import norms
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
-from tf_robust.data.source import stratified_order, stratified_subset
+from tf_robust.data.subsets import stratified_order, stratified_subset
 from tf_robust.evaluation import adversarial, boundary, scoring, utility
 
 NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, losses, metrics
-from tf_robust.data.source import stratified_order
+from tf_robust.data.subsets import stratified_order
 from tf_robust.methods.base import Method
 from tf_robust.ops import image_ops
 

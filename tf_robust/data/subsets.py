@@ -1,0 +1,79 @@
+"""Stratified subsets of a source: fixed, nested, the same for every method."""
+
+import numpy as np
+
+from tf_robust.data.source import Source
+
+_SUBSET_SEED = 20210101  # fixed: every method sees the same subset
+
+
+def stratified_order(labels: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Returns an order in which every prefix has the class frequencies of the set: subsets are stratified and nested.
+
+    Args:
+        labels: int [N].
+        seed: selects one of many such orders; each is the same for every method.
+
+    Returns:
+        int [N]
+    """
+    random = np.random.RandomState(_SUBSET_SEED + seed)
+    position = np.empty(len(labels))
+    for label in np.unique(labels):
+        members = random.permutation(np.flatnonzero(labels == label))
+        position[members] = (np.arange(len(members)) + random.rand()) / len(members)
+    return np.argsort(position, kind="stable")
+
+
+def stratified_subset(source: Source, count: int) -> Source:
+    """Returns `count` examples of a source in its order; such subsets are stratified and nested.
+
+    Raises:
+        ValueError: the source is read as a stream.
+    """
+    if not source.random_access:
+        raise ValueError(f"Expected a data set that can be subset. Received: {source.name}, which is read as a stream, "
+                         f"for {count} examples")
+    return source.subset(np.sort(stratified_order(np.asarray(source.labels))[:count]))
+
+
+def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
+    """Returns the part of a training set whose labels are known: stratified, and nested in that of a larger fraction.
+
+    Args:
+        source: a `Source` with random access.
+        fraction: in (0, 1], of the examples, rounded.
+        seed: int, selects the part.
+
+    Raises:
+        ValueError: a class would be left without examples, or the set is read as a stream.
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(f"Expected label_fraction in (0, 1]. Received: {fraction}")
+    if fraction == 1:
+        return source
+    if not source.random_access:
+        raise ValueError(f"{source.name} is read as a stream, which has no subsets. Received label_fraction={fraction}; use 1")
+    labels, count = np.asarray(source.labels), round(fraction * len(source))
+    kept = np.sort(stratified_order(labels, seed)[:count])
+    missing = sorted(set(np.unique(labels)) - set(labels[kept]))
+    if missing:
+        raise ValueError(f"Expected a label_fraction that leaves examples of every class. Received: {fraction}, {count} examples, "
+                         f"none of {len(missing)} classes, the first {source.class_names[missing[0]]!r}")
+    return source.subset(kept)
+
+
+def without_validation(source: Source, split: str, fraction: float) -> Source:
+    """Returns a training set without its validation fraction (split `train`), or that fraction (split `validation`).
+
+    Raises:
+        ValueError: no image is left for training or for validation.
+    """
+    order = stratified_order(np.asarray(source.labels))
+    count = round(fraction * len(order))
+    if split == "validation" and not count:
+        raise ValueError(f"{source.name} has no validation split. Expected validation_fraction > 0 (say 0.1), which holds "
+                         f"out a part of the training set. Received: {fraction}")
+    if count == len(order):
+        raise ValueError(f"Expected a validation_fraction that leaves images to train on. Received: {fraction} of {count}")
+    return source.subset(np.sort(order[:count] if split == "validation" else order[count:]))
