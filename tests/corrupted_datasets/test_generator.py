@@ -50,6 +50,14 @@ def test_read_range_of_a_stream(clean, stream, first, last):
     np.testing.assert_array_equal(labels, clean.labels[first:last])
 
 
+@pytest.mark.parametrize("first, damaged", [(5, 1), (6, 2), (15, 2), (16, 3)])
+def test_read_range_of_a_stream_does_not_open_earlier_files(clean, stream, first, damaged):
+    for path in stream.files[:damaged]:
+        with open(path, "wb") as file:
+            file.write(b"damaged")
+    np.testing.assert_array_equal(stream.read_range(first, 23)[0], clean.images[first:])
+
+
 @pytest.mark.parametrize("first, last", [(0, 23), (7, 12), (22, 23)])
 def test_read_range_of_files(files, first, last):
     full = [np.concatenate(parts) for parts in zip(*files.ordered(5).as_numpy_iterator())]

@@ -63,6 +63,12 @@ def test_classes_are_the_sorted_subfolders(with_splits):
         np.testing.assert_array_equal(np.bincount(labels), counts)
 
 
+def test_files_have_random_access_and_are_sorted_by_class(with_splits):
+    source = open_folder(with_splits, "train")
+    assert source.random_access and source.sorted_by_class and not source.in_memory and len(source.paths) == 20
+    assert source.read_labels().tolist() == [0] * 12 + [1] * 8
+
+
 def test_a_class_missing_in_the_test_set_keeps_the_labels_of_training(with_splits):
     write(with_splits / "train", {"bee": 2}, 90)
     assert open_folder(with_splits, "test").class_names == ("bee", "cat", "dog")

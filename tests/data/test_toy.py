@@ -50,8 +50,8 @@ def test_splits_are_different_draws():
 
 def test_points_are_rounded_to_half_a_level():
     points = np.random.RandomState(0).uniform(-toy.LIMIT, toy.LIMIT, size=(100, 2))
-    kept = toy.to_points(toy.to_images(points) / 255.0)
-    assert np.abs(kept - points).max() <= toy.LIMIT / 255 + 1e-9
+    restored = toy.to_points(toy.to_images(points) / 255.0)
+    assert np.abs(restored - points).max() <= toy.LIMIT / 255 + 1e-9
     np.testing.assert_allclose(toy.to_points(toy.to_images(np.array([[9.0, -9.0]])) / 255.0), [[3.0, -3.0]])
 
 

@@ -18,7 +18,7 @@ def all_kinds(seed, indices, shape, *purpose):
 @SHAPES
 def test_a_row_depends_on_its_index_alone(shape):
     all_rows = [kind.numpy() for kind in all_kinds(1, np.arange(5, 15), shape)]
-    for indices in ([9], [14, 5, 9], [7, 8, 9]):
+    for indices in ([9], [14, 5, 9], [5, 9, 14], [6, 6, 7], [7, 8, 9]):
         for expected, part in zip(all_rows, all_kinds(1, indices, shape)):
             np.testing.assert_array_equal(part, expected[np.array(indices) - 5])
     graph = tf.function(lambda i: all_kinds(1, i, shape))

@@ -16,9 +16,9 @@ def test_numbers_equal_tensorflow_on_a_cpu(shape, seed):
     np.testing.assert_array_equal(philox.uniform(shape, seed), tf.random.stateless_uniform(shape, seed))
     np.testing.assert_array_equal(philox.uniform(shape, seed, 2, 9, tf.int32), tf.random.stateless_uniform(shape, seed, 2, 9, tf.int32))
     np.testing.assert_allclose(philox.normal(shape, seed), tf.random.stateless_normal(shape, seed), atol=3e-6)
-    for ours, theirs in zip(philox.key_and_counter(tf.constant(seed, tf.int64)),
+    for ours, expected in zip(philox.key_and_counter(tf.constant(seed, tf.int64)),
                             tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.constant(seed, tf.int64))):
-        np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(ours, expected)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -45,7 +45,7 @@ def test_bilinear_equals_scipy(shape, mode):
 @modes
 def test_bilinear_at_the_pixels_is_the_image(mode):
     images = sample_images(4, 6, 9, 3)
-    rows, columns = (np.broadcast_to(place, [4, 6, 9]).astype(np.float32) for place in np.mgrid[:6, :9])
+    rows, columns = (np.broadcast_to(axis, [4, 6, 9]).astype(np.float32) for axis in np.mgrid[:6, :9])
     np.testing.assert_allclose(warps.bilinear(images, rows, columns, mode), images, atol=1e-7)
 
 
