@@ -17,6 +17,8 @@ def crop_flip(images: tf.Tensor, seed: tf.Tensor, *, padding: int = 4) -> tf.Ten
     """Zero-pads, crops a random window of the original size, mirrors half of the images: the CIFAR standard.
 
     Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        seed: int [2].
         padding: zeros on each side, in pixels.
     """
     if padding < 0:
@@ -37,6 +39,8 @@ def patch_gaussian(images: tf.Tensor, seed: tf.Tensor, *, size: int = 25, sigma:
     [center - size // 2, center + ceil(size / 2)) are noised.
 
     Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        seed: int [2].
         size: side of the patch in pixels.
         sigma: standard deviation of the noise on the [0, 1] scale.
         random_size: draw each image's side uniformly from 1..size instead of using `size`.

@@ -42,6 +42,7 @@ class Source:
     in_memory: typing.ClassVar[bool] = False
     random_access: typing.ClassVar[bool] = False
     sorted_by_class: typing.ClassVar[bool] = False
+
     name: str
     split: str
     class_names: tuple[str, ...]
