@@ -1,4 +1,4 @@
-"""What attacks are tested against: linear classifiers, whose distance to the boundary is known; and sizes by NumPy."""
+"""Linear classifiers, whose distance to the boundary is known, and sizes of perturbations by NumPy."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +8,7 @@ ORDERS = {"linf": np.inf, "l2": 2}
 
 
 class Linear:
-    """Two classes or more, logits W x + b on images near gray, so that the cube's faces are far away."""
+    """Logits W x + b of two classes or more, for images near gray, so that the cube's faces are far away."""
 
     def __init__(self, classes=2, seed=0, scale=1.0):
         random = np.random.RandomState(seed)
@@ -19,29 +19,29 @@ class Linear:
         return tf.reshape(images, [-1, int(np.prod(SHAPE))]) @ self.weights + self.offset
 
     def distances(self, images, labels, order):
-        """The size of the least perturbation that changes each image's class, by the norm of `order` (1, 2, inf)."""
+        """Returns the size of the smallest perturbation that changes each image's class, in the norm of `order` (1, 2, inf)."""
         logits = self(images).numpy().astype(np.float64)
         dual = {1: np.inf, 2: 2, np.inf: 1}[order]
-        found = np.full(len(labels), np.inf)
+        distances = np.full(len(labels), np.inf)
         for other in range(self.weights.shape[1]):
-            for sample_image, label in enumerate(labels):
+            for i, label in enumerate(labels):
                 if other != label:
                     slope = np.linalg.norm(self.weights[:, label] - self.weights[:, other], dual)
-                    found[sample_image] = min(found[sample_image], (logits[sample_image, label] - logits[sample_image, other]) / slope)
-        return found
+                    distances[i] = min(distances[i], (logits[i, label] - logits[i, other]) / slope)
+        return distances
 
 
-def sample_images(model, count=24, seed=1, spread=0.05):
-    """(float32 [N, *SHAPE] near gray, int64 [N] what the model says of them)"""
-    images = (0.5 + spread * np.random.RandomState(seed).randn(count, *SHAPE)).clip(0.2, 0.8).astype(np.float32)
+def sample_images(model, count=24, seed=1, std=0.05):
+    """Returns (float32 [N, *SHAPE] near gray, int64 [N], the model's predictions)."""
+    images = (0.5 + std * np.random.RandomState(seed).randn(count, *SHAPE)).clip(0.2, 0.8).astype(np.float32)
     return images, np.argmax(model(images).numpy(), axis=1)
 
 
 def wrong(model, images, labels):
-    """bool [N]: whether the model says something else than the labels."""
+    """Returns bool [N], whether the model's predictions differ from the labels."""
     return np.argmax(np.asarray(model(images)), axis=1) != labels
 
 
 def sizes(perturbations, norm):
-    """[N]: the sizes of perturbations in the norm, `linf` or `l2`."""
+    """Returns the sizes [N] of perturbations in the norm, `linf` or `l2`."""
     return np.linalg.norm(perturbations.reshape(len(perturbations), -1), ORDERS[norm], axis=1)

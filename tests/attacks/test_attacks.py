@@ -1,4 +1,4 @@
-"""What holds for every attack: where its points lie, what they depend on, that targets are reached, and what is refused."""
+"""Properties of every attack: ball and cube, dependence on seed and index, targets, and argument checks."""
 
 import numpy as np
 import pytest
@@ -9,55 +9,55 @@ from tests.conftest import tiny_network
 from tf_robust.attacks import ATTACKS
 from tf_robust.attacks.norms import NORMS
 
-LITTLE = {"pgd": {"steps": 4}, "pgd_distance": {"rounds": 2, "steps": 3}, "auto_pgd": {"steps": 4}, "square": {"steps": 25},
+SHORT = {"pgd": {"steps": 4}, "pgd_distance": {"rounds": 2, "steps": 3}, "auto_pgd": {"steps": 4}, "square": {"steps": 25},
           "ensemble": {"queries": 10}, "plb": {"outer_steps": 2, "inner_steps": 5, "starts": 2}}
-DISTANCES = ("pgd_distance", "plb")  # these look for the nearest point; the others for any within a radius
+MINIMAL = ("pgd_distance", "plb")  # minimize the perturbation; the others have a radius
 RADII = {"linf": 0.05, "l2": 0.25}
 CASES = [(name, norm) for name in ATTACKS for norm in (NORMS if name == "plb" else ORDERS)]
 
 
-def build(name, norm="l2", radius=None, **settings):
-    ball = {} if name in DISTANCES else {"radius": radius or RADII[norm]}
-    return ATTACKS[name](norm=norm, **ball, **{**LITTLE.get(name, {}), **settings})
+def build(name, norm="l2", radius=None, **config):
+    ball = {} if name in MINIMAL else {"radius": radius or RADII[norm]}
+    return ATTACKS[name](norm=norm, **ball, **{**SHORT.get(name, {}), **config})
 
 
 @pytest.mark.parametrize("name, norm", CASES)
-def test_points_stay_in_ball_and_cube_and_depend_on_seed_and_index_alone(name, norm):
+def test_points_stay_in_ball_and_cube_and_depend_only_on_seed_and_index(name, norm):
     model = tiny_network(seed=0)
-    images = np.random.RandomState(0).uniform(0, 1, (9, 16, 16, 1)).round(1).astype(np.float32)  # some at the faces
+    images = np.random.RandomState(0).uniform(0, 1, (9, 16, 16, 1)).round(1).astype(np.float32)  # some values at the faces
     labels, order = np.argmax(model(images)["logits"], axis=1), np.random.RandomState(1).permutation(9)
     attack = build(name, norm, batch_size=4)
-    first = attack(model, images, labels).numpy()
-    assert first.dtype == np.float32 and first.min() >= 0 and first.max() <= 1 and np.abs(first - images).max() > 1e-3
-    if name not in DISTANCES:
-        assert 0.9 * attack.radius < sizes(first - images, norm).max() <= attack.radius * (1 + 1e-5)
-    np.testing.assert_allclose(attack(model, images[order], labels[order], indices=order), first[order], atol=1e-4)
-    if norm == "l2" and name != "fast_gradient":  # which draws nothing
+    attacked = attack(model, images, labels).numpy()
+    assert attacked.dtype == np.float32 and attacked.min() >= 0 and attacked.max() <= 1 and np.abs(attacked - images).max() > 1e-3
+    if name not in MINIMAL:
+        assert 0.9 * attack.radius < sizes(attacked - images, norm).max() <= attack.radius * (1 + 1e-5)
+    np.testing.assert_allclose(attack(model, images[order], labels[order], indices=order), attacked[order], atol=1e-4)
+    if norm == "l2" and name != "fast_gradient":  # has no random draws
         attack = build(name, norm, seed=1)
-        assert np.abs(attack(model, images, labels).numpy() - first).max() > 1e-4
+        assert np.abs(attack(model, images, labels).numpy() - attacked).max() > 1e-4
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_targets_are_reached_and_what_is_wrong_already_is_left_alone(name):
+def test_targets_are_reached_and_misclassified_images_unchanged(name):
     model = Linear(classes=2 if name == "fast_gradient" else 4)
     images, labels = sample_images(model, count=8)
     targets = (labels + 1) % model.weights.shape[1]
     attack = build(name, radius=1.0, **{"square": {"steps": 300}, "pgd_distance": {"rounds": 4, "steps": 10}}.get(name, {}))
-    found = attack(model, images, labels, targets=targets).numpy()
-    np.testing.assert_array_equal(np.argmax(model(found), axis=1), targets)
-    mixed = np.where(np.arange(8) < 4, labels, targets)
-    some = attack(model, images, mixed).numpy()
-    np.testing.assert_array_equal(some[4:], images[4:])
-    assert wrong(model, some, mixed).all() and np.abs(some[:4] - images[:4]).max(axis=(1, 2, 3)).min() > 0
+    attacked = attack(model, images, labels, targets=targets).numpy()
+    np.testing.assert_array_equal(np.argmax(model(attacked), axis=1), targets)
+    partly_wrong = np.where(np.arange(8) < 4, labels, targets)
+    partly_attacked = attack(model, images, partly_wrong).numpy()
+    np.testing.assert_array_equal(partly_attacked[4:], images[4:])
+    assert wrong(model, partly_attacked, partly_wrong).all() and np.abs(partly_attacked[:4] - images[:4]).max(axis=(1, 2, 3)).min() > 0
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_what_cannot_be_attacked_is_said(name):
+def test_invalid_arguments_raise(name):
     model, attack = Linear(), build(name)
     images, labels = sample_images(model, count=4)
-    for arguments, said in (((images * 255, labels), r"\[0, 1\]"), ((images, [0, 1, 2, 0]), "labels in 0..1"),
+    for arguments, message in (((images * 255, labels), r"\[0, 1\]"), ((images, [0, 1, 2, 0]), "labels in 0..1"),
                             ((images, labels[:2]), "as many labels")):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             attack(model, *arguments)
     with pytest.raises(ValueError, match="labels in 0..1 in the targets"):
         attack(model, images, labels, targets=[0, 1, 5, 0])
@@ -66,10 +66,10 @@ def test_what_cannot_be_attacked_is_said(name):
     if name != "square":
         with pytest.raises(ValueError, match="differentiable"):
             attack(lambda x: model(tf.stop_gradient(x)), images, labels)
-    for settings, said in (({"norm": "l3"}, "Unknown norm"), ({"restarts": 0}, "restarts"), ({"batch_size": 0}, "batch_size")):
-        with pytest.raises(ValueError, match=said):
-            ATTACKS[name](**settings)
-    for norm, radius in (() if name in DISTANCES else (("linf", -0.1), ("linf", 1.5), ("l2", 4.5), ("l2", np.nan))):
+    for config, message in (({"norm": "l3"}, "Unknown norm"), ({"restarts": 0}, "restarts"), ({"batch_size": 0}, "batch_size")):
+        with pytest.raises(ValueError, match=message):
+            ATTACKS[name](**config)
+    for norm, radius in (() if name in MINIMAL else (("linf", -0.1), ("linf", 1.5), ("l2", 4.5), ("l2", np.nan))):
         with pytest.raises(ValueError, match="radius"):
             build(name, norm, radius)(model, images, labels)
     assert attack(model, np.zeros([0, *SHAPE], np.float32), np.zeros(0, int)).shape == (0, *SHAPE)

@@ -20,7 +20,7 @@ RADII = {"linf": 0.4, "l2": 2.0}
 class Waves:
     """Logits V sin(W x + b) + c, in TensorFlow and, with losses and their derivatives by hand, in float64 NumPy.
 
-    Class 0 gets `ahead` more than the others. It records what it is asked.
+    Class 0 gets `ahead` more than the others. It records its queries.
     """
 
     def __init__(self, classes=4, width=12, seed=0, ahead=0.0):
@@ -36,7 +36,7 @@ class Waves:
         return tf.sin(tf.reshape(images, [-1, len(self.w)]) @ w + b) @ v + c
 
     def loss(self, kind, x, label):
-        """(loss, its derivative by x) of one image"""
+        """Returns (loss, its derivative with respect to x) of one image."""
         inner = x.reshape(-1) @ self.w + self.b
         z = np.sin(inner) @ self.v + self.c
         by_z = np.zeros_like(z)
@@ -57,10 +57,10 @@ class Waves:
         return value, (self.w @ (np.cos(inner) * (self.v @ by_z))).reshape(x.shape)
 
 
-def algorithm_box(loss, image, seen, norm, radius, steps):
-    """Algorithm 1 of the paper for one image: (points x(1)..x(N), the best one, which conditions held at the checks).
+def algorithm_box(loss, image, queries, norm, radius, steps):
+    """Runs Algorithm 1 of the paper on one image; returns (points x(1)..x(N), the best one, the conditions at the checkpoints).
 
-    Each point follows from those `seen` before it, x(0)..x(N) of the attack, so that rounding errors do not add up.
+    Each point is computed from the attack's own points before it, `queries`, so that rounding errors do not accumulate.
     """
     def project(x):
         moved = x - image
@@ -73,76 +73,76 @@ def algorithm_box(loss, image, seen, norm, radius, steps):
     p = [fractions.Fraction(0), fractions.Fraction(22, 100)]
     while p[-1] < 1:
         p.append(p[-1] + max(p[-1] - p[-2] - fractions.Fraction(3, 100), fractions.Fraction(6, 100)))
-    judged = {math.ceil(share * steps) for share in p}
-    size, x, computed, held = 2 * radius, list(seen[:2]), [ascent(seen[0], 2 * radius)], []
+    checked = {math.ceil(fraction * steps) for fraction in p}
+    size, x, computed, conditions = 2 * radius, list(queries[:2]), [ascent(queries[0], 2 * radius)], []
     best = max(x, key=lambda x: loss(x)[0])
     last, last_size, last_best = 0, size, loss(best)[0]
     for k in range(1, steps):
         z = ascent(x[k], size)
         computed.append(project(x[k] + 0.75 * (z - x[k]) + 0.25 * (x[k] - x[k - 1])))
-        x.append(seen[k + 1])
+        x.append(queries[k + 1])
         if loss(x[-1])[0] > loss(best)[0]:
             best = x[-1]
-        if k in judged:
+        if k in checked:
             few = sum(loss(x[i + 1])[0] > loss(x[i])[0] for i in range(last, k)) < 0.75 * (k - last)
             stuck = last_size == size and last_best == loss(best)[0]
             last, last_size, last_best = k, size, loss(best)[0]
-            held.append((few, stuck))
+            conditions.append((few, stuck))
             if few or stuck:
                 size, x[k + 1] = size / 2, best
-    return computed, best, held
+    return computed, best, conditions
 
 
-def test_checkpoints_are_those_of_the_paper():
+def test_checkpoints_equal_the_papers():
     assert checkpoints(100) == [0, 22, 41, 57, 70, 80, 87, 93, 99]
     assert checkpoints(10) == [0, 3, 5, 6, 7, 8, 9, 10]
     assert checkpoints(1) == [0, 1]
 
 
 @pytest.mark.parametrize("norm, loss", CASES)
-def test_every_point_is_that_of_the_algorithm_box(norm, loss):
+def test_every_point_equals_the_algorithm_box(norm, loss):
     # the ratio's gradient vanishes where the label has the third largest logit, so there class 0 is always the largest
-    model, steps, held = Waves(ahead=15.0 if loss == "difference_of_logits_ratio" else 0.0), 60, []
+    model, steps, all_conditions = Waves(ahead=15.0 if loss == "difference_of_logits_ratio" else 0.0), 60, []
     images = np.random.RandomState(1).uniform(0.2, 0.8, (5, *SHAPE)).astype(np.float32)
     labels = np.argmax(model(images), axis=1)
     attack = AutoProjectedGradientDescent(norm=norm, radius=RADII[norm], loss=loss, steps=steps, early_stop=False)
     model.queries.clear()
-    found = attack(model, images, labels).numpy()
+    attacked = attack(model, images, labels).numpy()
     points = np.stack(model.queries[-steps - 1:], axis=1)  # [N, steps + 1, ...]
     assert points.shape == (5, steps + 1, *SHAPE)
-    for sample_image, (image, label) in enumerate(zip(images.astype(np.float64), labels)):
+    for i, (image, label) in enumerate(zip(images.astype(np.float64), labels)):
         computed, best, conditions = algorithm_box(lambda x: model.loss(loss, x, label), image,
-                                                   points[sample_image].astype(np.float64), norm, RADII[norm], steps)
-        np.testing.assert_allclose(points[sample_image, 1:], computed, atol=1e-4)
-        np.testing.assert_allclose(found[sample_image], best, atol=1e-7)
-        held += conditions
-    assert 0.5 < np.mean([few for few, _ in held]) < 0.95  # sizes were halved, and kept
+                                                   points[i].astype(np.float64), norm, RADII[norm], steps)
+        np.testing.assert_allclose(points[i, 1:], computed, atol=1e-4)
+        np.testing.assert_allclose(attacked[i], best, atol=1e-7)
+        all_conditions += conditions
+    assert 0.5 < np.mean([few for few, _ in all_conditions]) < 0.95  # sizes were halved, and kept
 
 
-@pytest.mark.parametrize("rises, period, best_stayed, halved, expected", [
+@pytest.mark.parametrize("rises, period, best_unchanged, halved, expected", [
     (7, 10, False, False, True), (8, 10, False, False, False),  # fewer than 0.75 of the steps rose
     (8, 10, True, False, True), (8, 10, True, True, False),  # the best loss stayed, at a size that was kept
     (0, -1, True, False, False),  # no checkpoint
 ])
-def test_each_condition_halves_the_step_by_itself(rises, period, best_stayed, halved, expected):
-    here, best, gradients = (np.full([1, *SHAPE], value, np.float32) for value in (0.3, 0.6, 2.0))
-    state = auto_pgd._ApgdState(
-        place=tf.zeros([1], tf.int32), here=tf.constant(here), before=tf.constant(here), best=tf.constant(best),
-        best_gradient=tf.constant(gradients), best_loss=tf.ones([1]), checked_loss=tf.fill([1], float(best_stayed)),
-        last_loss=tf.fill([1], 0.5), size=tf.fill([1], 0.2), rises=tf.fill([1], float(rises)),
+def test_each_condition_halves_the_step_by_itself(rises, period, best_unchanged, halved, expected):
+    points, best, gradients = (np.full([1, *SHAPE], value, np.float32) for value in (0.3, 0.6, 2.0))
+    state = auto_pgd._State(
+        indices=tf.zeros([1], tf.int32), points=tf.constant(points), previous=tf.constant(points), best=tf.constant(best),
+        best_gradient=tf.constant(gradients), best_loss=tf.ones([1]), checkpoint_loss=tf.fill([1], float(best_unchanged)),
+        last_loss=tf.fill([1], 0.5), step_size=tf.fill([1], 0.2), rises=tf.fill([1], float(rises)),
         halved=tf.constant([halved]))
-    after, gradient = auto_pgd._checked(state, tf.fill([1], 0.25), tf.zeros([1, *SHAPE]), float(period))
-    np.testing.assert_allclose(after.size, 0.1 if expected else 0.2)
-    np.testing.assert_allclose(after.here, best if expected else here)
+    after, gradient = auto_pgd._adapt(state, tf.fill([1], 0.25), tf.zeros([1, *SHAPE]), float(period))
+    np.testing.assert_allclose(after.step_size, 0.1 if expected else 0.2)
+    np.testing.assert_allclose(after.points, best if expected else points)
     np.testing.assert_allclose(gradient, gradients if expected else 0.0)
-    # going back to the best counts as a rise, the first after the checkpoint
+    # returning to the best counts as the first rise after the checkpoint
     assert after.rises == (rises if period < 0 else 0) + expected and after.last_loss == (1.0 if expected else 0.25)
-    assert after.halved == (halved if period < 0 else expected) and after.checked_loss == state.checked_loss + (
-        period >= 0 and not best_stayed)
+    assert after.halved == (halved if period < 0 else expected) and after.checkpoint_loss == state.checkpoint_loss + (
+        period >= 0 and not best_unchanged)
 
 
 @pytest.mark.parametrize("norm, loss", CASES)
-def test_on_a_linear_classifier_it_succeeds_where_that_is_possible_and_nowhere_else(norm, loss):
+def test_on_a_linear_classifier_it_succeeds_exactly_where_possible(norm, loss):
     """Two of the classes are never near, so that all losses have one maximum in a ball."""
     model = Linear(classes=4)
     model.offset[2:] -= 30
@@ -152,9 +152,9 @@ def test_on_a_linear_classifier_it_succeeds_where_that_is_possible_and_nowhere_e
     certain = np.abs(distances / radius - 1) > 0.01
     for targets in (None, 1 - labels):
         attack = AutoProjectedGradientDescent(norm=norm, radius=radius, loss=loss, steps=30)
-        found = attack(model, images, labels, targets=targets).numpy()
-        assert sizes(found - images, norm).max() <= radius * (1 + 1e-5)
-        np.testing.assert_array_equal(wrong(model, found, labels)[certain], (distances < radius)[certain])
+        attacked = attack(model, images, labels, targets=targets).numpy()
+        assert sizes(attacked - images, norm).max() <= radius * (1 + 1e-5)
+        np.testing.assert_array_equal(wrong(model, attacked, labels)[certain], (distances < radius)[certain])
 
 
 @pytest.mark.parametrize("norm", ORDERS)
@@ -165,28 +165,28 @@ def test_of_four_classes_the_margins_find_the_nearest_and_none_is_nearer_than_po
     radius = float(np.median(distances))
     for loss in ("margin", "difference_of_logits_ratio"):
         attack = AutoProjectedGradientDescent(norm=norm, radius=radius, loss=loss, steps=30, restarts=2)
-        found = wrong(model, attack(model, images, labels).numpy(), labels)
-        assert not found[distances > radius].any()
-        assert found[distances < 0.9 * radius].mean() > 0.9, loss
+        attacked = wrong(model, attack(model, images, labels).numpy(), labels)
+        assert not attacked[distances > radius].any()
+        assert attacked[distances < 0.9 * radius].mean() > 0.9, loss
 
 
-def test_only_images_that_still_stand_are_worked_on():
+def test_only_unsuccessful_images_are_queried_again():
     model = Waves()
     images = np.random.RandomState(1).uniform(0.2, 0.8, (40, *SHAPE)).astype(np.float32)
     labels = np.argmax(model(images), axis=1)
     model.queries.clear()
     attack = AutoProjectedGradientDescent(radius=0.02, steps=20)
-    found = attack(model, images, labels).numpy()
-    asked = list(model.queries[1:])
-    left, standing = np.arange(40), []
-    for points in asked:
-        standing.append(len(left))
-        assert len(points) == len(left)
-        reached = np.argmax(model(points), axis=1) != labels[left]
-        np.testing.assert_array_equal(found[left[reached]], points[reached])
-        left = left[~reached]
-    assert len(asked) == 21 and standing[0] == 40 and len(left) and standing[-1] < 35
-    np.testing.assert_array_equal(np.flatnonzero(~wrong(model, found, labels)), left)
+    attacked = attack(model, images, labels).numpy()
+    queries = list(model.queries[1:])
+    active, counts = np.arange(40), []
+    for points in queries:
+        counts.append(len(active))
+        assert len(points) == len(active)
+        reached = np.argmax(model(points), axis=1) != labels[active]
+        np.testing.assert_array_equal(attacked[active[reached]], points[reached])
+        active = active[~reached]
+    assert len(queries) == 21 and counts[0] == 40 and len(active) and counts[-1] < 35
+    np.testing.assert_array_equal(np.flatnonzero(~wrong(model, attacked, labels)), active)
 
 
 def test_a_misclassified_point_is_returned_even_if_the_loss_was_higher_before():
@@ -196,12 +196,12 @@ def test_a_misclassified_point_is_returned_even_if_the_loss_was_higher_before():
         rest = tf.tile(-0.01 - 30.0 * tf.nn.relu(brighter - 0.05), [1, 9])
         return tf.concat([0.0 * brighter, 5.0 * brighter - 0.05, rest], axis=1)
     images, labels = np.full([20, *SHAPE], 0.5, np.float32), np.zeros(20, int)
-    found = AutoProjectedGradientDescent(radius=0.1, steps=20)(model, images, labels).numpy()
+    attacked = AutoProjectedGradientDescent(radius=0.1, steps=20)(model, images, labels).numpy()
     start = AutoProjectedGradientDescent(radius=0.1).start(images, [0, 0], np.arange(20), 0.1)
-    assert wrong(model, found, labels).all()
-    before, after = (Criterion(tf.constant(labels)).cross_entropy(model(points)).numpy() for points in (start, found))
-    standing = ~wrong(model, start, labels)
-    assert standing.sum() > 5 and (after < before)[standing].all()
+    assert wrong(model, attacked, labels).all()
+    before, after = (Criterion(tf.constant(labels)).cross_entropy(model(points)).numpy() for points in (start, attacked))
+    correct = ~wrong(model, start, labels)
+    assert correct.sum() > 5 and (after < before)[correct].all()
 
 
 def test_more_steps_are_not_weaker_and_apgd_is_not_weaker_than_pgd_of_as_many():
@@ -216,17 +216,17 @@ def test_more_steps_are_not_weaker_and_apgd_is_not_weaker_than_pgd_of_as_many():
     assert many > few and many > reached(ProjectedGradientDescent, 50) - 0.01
 
 
-def test_a_flat_model_and_a_ball_without_room_change_nothing_that_matters():
+def test_flat_model_and_zero_radius():
     images, labels = np.full([2, *SHAPE], 0.5, np.float32), np.array([0, 1])
     for norm in ORDERS:
         attack = AutoProjectedGradientDescent(norm=norm, radius=0.1, steps=5, skip_misclassified=False)
-        found = attack(lambda x: x[:, :2, 0, 0] * 0.0 + [[1.0, 0.0]], images, labels).numpy()
-        assert np.isfinite(found).all() and sizes(found - images, norm).max() <= 0.1 + 1e-6
+        attacked = attack(lambda x: x[:, :2, 0, 0] * 0.0 + [[1.0, 0.0]], images, labels).numpy()
+        assert np.isfinite(attacked).all() and sizes(attacked - images, norm).max() <= 0.1 + 1e-6
         attack = AutoProjectedGradientDescent(norm=norm, radius=0.0, steps=5, skip_misclassified=False)
         np.testing.assert_array_equal(attack(Linear(), images, labels), images)
 
 
-def test_settings_that_make_no_sense_are_said():
-    for settings, said in (({"steps": 0}, "steps >= 1 .*Received: 0"), ({"loss": "hinge"}, "Unknown loss")):
-        with pytest.raises(ValueError, match=said):
-            AutoProjectedGradientDescent(**settings)
+def test_invalid_arguments_raise():
+    for config, message in (({"steps": 0}, "steps >= 1 .*Received: 0"), ({"loss": "hinge"}, "Unknown loss")):
+        with pytest.raises(ValueError, match=message):
+            AutoProjectedGradientDescent(**config)

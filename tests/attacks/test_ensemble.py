@@ -1,4 +1,4 @@
-"""The ensemble against its members one after the other, closed forms on linear classifiers, and a masked gradient."""
+"""The ensemble against its members one after the other, closed forms on linear classifiers, and masked gradients."""
 
 import numpy as np
 import pytest
@@ -24,50 +24,50 @@ class Waves:
 
 @pytest.mark.parametrize("norm, classes, second", [
     ("l2", 4, "difference_of_logits_ratio"), ("linf", 2, "margin")])
-def test_it_is_the_worst_of_its_members_each_on_what_was_left(norm, classes, second):
+def test_result_is_the_worst_of_members_run_in_turn(norm, classes, second):
     model, radius = Waves(classes), {"linf": 0.02, "l2": 0.06}[norm]
     images = np.random.RandomState(1).uniform(0.1, 0.9, (80, *SHAPE)).astype(np.float32)
     labels, indices = np.argmax(model(images), axis=1), np.arange(100, 180)
-    labels[:3] = (labels[:3] + 1) % classes  # these are wrong already
+    labels[:3] = (labels[:3] + 1) % classes  # misclassified already
     ball = {"norm": norm, "radius": radius, "seed": 3}
     members = [AutoProjectedGradientDescent(**ball), AutoProjectedGradientDescent(loss=second, **ball),
                Square(steps=40, **ball)]
-    points, left = [], np.arange(80)
+    counts, active = [], np.arange(80)
     expected, best = images.copy(), np.full(80, -np.inf)
     for member in members:
-        found = member(model, images[left], labels[left], indices=indices[left]).numpy()
-        margins = Criterion(tf.constant(labels[left])).margin(model(found)).numpy()
-        better = margins > best[left]
-        expected[left[better]], best[left] = found[better], np.maximum(margins, best[left])
-        points.append(len(left))
-        left = left[~wrong(model, found, labels[left])]
-    assert 80 == points[0] > points[1] >= points[2] > 0
-    found = Ensemble(queries=40, **ball)(model, images, labels, indices=indices).numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    np.testing.assert_array_equal(found[:3], images[:3])
+        attacked = member(model, images[active], labels[active], indices=indices[active]).numpy()
+        margins = Criterion(tf.constant(labels[active])).margin(model(attacked)).numpy()
+        better = margins > best[active]
+        expected[active[better]], best[active] = attacked[better], np.maximum(margins, best[active])
+        counts.append(len(active))
+        active = active[~wrong(model, attacked, labels[active])]
+    assert 80 == counts[0] > counts[1] >= counts[2] > 0
+    attacked = Ensemble(queries=40, **ball)(model, images, labels, indices=indices).numpy()
+    np.testing.assert_allclose(attacked, expected, atol=1e-6)
+    np.testing.assert_array_equal(attacked[:3], images[:3])
 
 
 @pytest.mark.parametrize("norm", ORDERS)
 @pytest.mark.parametrize("classes", [2, 4])
-def test_on_a_linear_classifier_it_finds_what_there_is_and_no_more(norm, classes):
+def test_on_a_linear_classifier_it_succeeds_exactly_where_possible(norm, classes):
     model = Linear(classes=classes)
     images, labels = sample_images(model, count=48)
     distances = model.distances(images, labels, ORDERS[norm])
     radius = float(np.median(distances))
-    found = Ensemble(norm=norm, radius=radius, queries=200)(model, images, labels).numpy()
-    assert sizes(found - images, norm).max() <= radius * (1 + 1e-5)
-    broken = wrong(model, found, labels)
+    attacked = Ensemble(norm=norm, radius=radius, queries=200)(model, images, labels).numpy()
+    assert sizes(attacked - images, norm).max() <= radius * (1 + 1e-5)
+    broken = wrong(model, attacked, labels)
     assert not broken[distances > radius].any()
     assert broken[distances < (0.99 if classes == 2 else 0.93) * radius].all()
 
 
-def test_targets_are_reached_where_there_is_room():
+def test_targets_are_reached():
     for classes in (2, 3, 4):
         model = Linear(classes=classes)
         images, labels = sample_images(model, count=8)
         targets = (labels + 1) % classes
-        found = Ensemble(norm="l2", radius=1.5, queries=20)(model, images, labels, targets=targets)
-        np.testing.assert_array_equal(np.argmax(model(found), axis=1), targets)
+        attacked = Ensemble(norm="l2", radius=1.5, queries=20)(model, images, labels, targets=targets)
+        np.testing.assert_array_equal(np.argmax(model(attacked), axis=1), targets)
 
 
 def test_square_breaks_a_model_whose_gradient_points_the_wrong_way():
@@ -82,7 +82,7 @@ def test_square_breaks_a_model_whose_gradient_points_the_wrong_way():
     assert wrong(model, Ensemble(radius=radius, queries=100)(masked, images, labels).numpy(), labels).all()
 
 
-def test_settings_reach_every_member():
+def test_arguments_reach_every_member():
     attack = Ensemble(batch_size=3, seed=5)
     for member in (attack.cross_entropy, attack.ratio, attack.margin, attack.square):
         assert (member.batch_size, member.seed, member.restarts) == (3, 5, 1)

@@ -23,15 +23,15 @@ def tiny_images(count=12, seed=0):
 
 @pytest.mark.parametrize("norm", ORDERS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_a_linear_classifier_every_radius_above_the_distance_succeeds_and_none_below(norm, kind):
+def test_on_a_linear_classifier_exactly_radii_above_the_distance_succeed(norm, kind):
     model = Linear()
     images, labels = sample_images(model, count=5)
     distances = model.distances(images, labels, ORDERS[norm])
     for image, label, distance in zip(images, labels, distances):
         for factor, expected in ((0.98, False), (1.02, True)):
             attack = KINDS[kind](norm=norm, radius=factor * distance)
-            found = attack(model, image[None], [label]).numpy()
-            assert wrong(model, found, [label])[0] == expected, (norm, kind, factor, distance)
+            attacked = attack(model, image[None], [label]).numpy()
+            assert wrong(model, attacked, [label])[0] == expected, (norm, kind, factor, distance)
 
 
 @pytest.mark.parametrize("norm", ORDERS)
@@ -42,12 +42,12 @@ def test_pgd_finds_the_nearest_of_four_classes_on_every_loss(norm, loss):
     distances = model.distances(images, labels, ORDERS[norm])
     radius = float(np.median(distances))
     attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=40, loss=loss, restarts=3)
-    found = wrong(model, attack(model, images, labels).numpy(), labels)
-    assert not found[distances > radius].any()
-    assert found[distances < 0.95 * radius].mean() > 0.9
+    misled = wrong(model, attack(model, images, labels).numpy(), labels)
+    assert not misled[distances > radius].any()
+    assert misled[distances < 0.95 * radius].mean() > 0.9
 
 
-def test_the_gradient_is_that_of_finite_differences(network):
+def test_gradient_equals_finite_differences(network):
     model, images = network(), tiny_images(3)
     labels = tf.constant([0, 1, 2], tf.int64)
     for loss in LOSSES:
@@ -62,10 +62,10 @@ def test_the_gradient_is_that_of_finite_differences(network):
 
 
 @pytest.mark.parametrize("norm", ORDERS)
-def test_pgd_is_the_loop_written_in_numpy(norm, network):
+def test_pgd_equals_a_numpy_loop(norm, network):
     model, images, labels = network(), tiny_images(), np.arange(12) % 3
-    radius, steps, share = {"linf": 0.03, "l2": 0.4}[norm], 5, 0.3
-    attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=steps, step_size=share, random_start=False,
+    radius, steps, step_size = {"linf": 0.03, "l2": 0.4}[norm], 5, 0.3
+    attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=steps, step_size=step_size, random_start=False,
                                               early_stop=False, skip_misclassified=False)
     points = images.astype(np.float64)
     for _ in range(steps):
@@ -73,17 +73,17 @@ def test_pgd_is_the_loop_written_in_numpy(norm, network):
         with tf.GradientTape() as tape:
             loss = keras.losses.sparse_categorical_crossentropy(labels, model(x)["logits"], from_logits=True)
         gradient = tape.gradient(loss, x).numpy().astype(np.float64)
-        for place in range(len(points)):
+        for i in range(len(points)):
             if norm == "linf":
-                moved = points[place] + share * radius * np.sign(gradient[place]) - images[place]
+                moved = points[i] + step_size * radius * np.sign(gradient[i]) - images[i]
                 moved = np.clip(moved, -radius, radius)
             else:
-                moved = points[place] + share * radius * gradient[place] / np.linalg.norm(gradient[place]) - images[place]
+                moved = points[i] + step_size * radius * gradient[i] / np.linalg.norm(gradient[i]) - images[i]
                 moved *= min(1.0, radius / np.linalg.norm(moved))
-            points[place] = np.clip(images[place] + moved, 0, 1)
-    found = attack(model, images, labels).numpy()
-    assert np.abs(found - images).max() > 0.005
-    np.testing.assert_allclose(found, points, atol=2e-5)
+            points[i] = np.clip(images[i] + moved, 0, 1)
+    attacked = attack(model, images, labels).numpy()
+    assert np.abs(attacked - images).max() > 0.005
+    np.testing.assert_allclose(attacked, points, atol=2e-5)
 
 
 @pytest.mark.parametrize("norm", ORDERS)
@@ -97,10 +97,10 @@ def test_random_starts_fill_the_ball_uniformly(norm):
     assert np.abs(drawn.mean(axis=0)).max() < 0.01
 
 
-def test_restarts_draw_anew_and_keep_what_succeeded():
+def test_restarts_draw_anew_and_keep_successes():
     linear = Linear()
 
-    def model(x):  # rough: where a step leads depends on where it starts
+    def model(x):  # rough, so that the result of a step depends on its start
         return linear(x) + tf.sin(200.0 * tf.reshape(x, [-1, 16])[:, :2])
     images, labels = sample_images(model, count=60)
 
@@ -114,9 +114,9 @@ def test_restarts_draw_anew_and_keep_what_succeeded():
 def test_bisection_finds_the_distance_of_a_linear_classifier(norm):
     model = Linear(classes=3)
     images, labels = sample_images(model)
-    found = attacks.MinimalPGD(norm=norm, rounds=12, steps=40)(model, images, labels).numpy()
-    assert wrong(model, found, labels).all()
-    ratios = sizes(found - images, norm) / model.distances(images, labels, ORDERS[norm])
+    attacked = attacks.MinimalPGD(norm=norm, rounds=12, steps=40)(model, images, labels).numpy()
+    assert wrong(model, attacked, labels).all()
+    ratios = sizes(attacked - images, norm) / model.distances(images, labels, ORDERS[norm])
     assert ratios.min() > 0.999 and np.quantile(ratios, 0.9) < 1.01, ratios
 
 
@@ -126,49 +126,49 @@ def test_a_target_is_reached():
     targets = (labels + 1) % 4
     for loss in LOSSES:
         attack = attacks.ProjectedGradientDescent(norm="l2", radius=0.5, steps=20, loss=loss)
-        found = attack(model, images, labels, targets=targets).numpy()
-        assert (np.argmax(model(found), axis=1) == targets).all(), loss
+        attacked = attack(model, images, labels, targets=targets).numpy()
+        assert (np.argmax(model(attacked), axis=1) == targets).all(), loss
 
 
-def test_what_the_model_gets_wrong_is_left_alone_and_early_stopping_takes_the_first_success():
+def test_misclassified_images_are_unchanged_and_early_stopping_takes_the_first_success():
     model = Linear(classes=4)
     images, labels = sample_images(model)
     others = (labels + 1) % 4
     for attack in (attacks.FastGradient(radius=0.1), attacks.ProjectedGradientDescent(radius=0.1)):
         np.testing.assert_array_equal(attack(model, images, others), images)
-    early, whole = (attacks.ProjectedGradientDescent(radius=0.1, early_stop=early)(model, images, labels).numpy()
+    early, full = (attacks.ProjectedGradientDescent(radius=0.1, early_stop=early)(model, images, labels).numpy()
                     for early in (True, False))
-    margins = [Criterion(tf.constant(labels)).margin(model(found)).numpy() for found in (early, whole)]
-    assert wrong(model, early, labels).all() and wrong(model, whole, labels).all()
+    margins = [Criterion(tf.constant(labels)).margin(model(attacked)).numpy() for attacked in (early, full)]
+    assert wrong(model, early, labels).all() and wrong(model, full, labels).all()
     assert margins[1].mean() > margins[0].mean()
 
 
-def test_a_reloaded_savedmodel_is_attacked_like_the_model(tmp_path, network):
+def test_attack_on_reloaded_savedmodel_equals_attack_on_model(tmp_path, network):
     model, images = network(), tiny_images()
     labels = np.argmax(model(images)["logits"], axis=1)
     export.export(model, str(tmp_path / "saved_model"), {})
     reloaded = loading.load_classifier(str(tmp_path / "saved_model"))
     attack = attacks.ProjectedGradientDescent(norm="l2", radius=0.5, random_start=False)
-    there, here = attack(reloaded, images, labels).numpy(), attack(model, images, labels).numpy()
-    assert np.abs(here - images).max() > 0.01
-    np.testing.assert_allclose(there, here, atol=1e-4)
+    of_reloaded, of_model = attack(reloaded, images, labels).numpy(), attack(model, images, labels).numpy()
+    assert np.abs(of_model - images).max() > 0.01
+    np.testing.assert_allclose(of_reloaded, of_model, atol=1e-4)
 
 
-def test_settings_that_make_no_sense_are_said():
+def test_invalid_arguments_raise():
     model = Linear()
-    for settings, said in (({"loss": "hinge"}, "Unknown loss"), ({"norm": "l1"}, "Unknown norm"), ({"steps": 0}, "steps")):
-        with pytest.raises(ValueError, match=said):
-            attacks.ProjectedGradientDescent(**settings)
+    for config, message in (({"loss": "hinge"}, "Unknown loss"), ({"norm": "l1"}, "Unknown norm"), ({"steps": 0}, "steps")):
+        with pytest.raises(ValueError, match=message):
+            attacks.ProjectedGradientDescent(**config)
     with pytest.raises(ValueError, match="at least 3 classes"):
         attacks.ProjectedGradientDescent(loss="difference_of_logits_ratio")(model, *sample_images(model, count=4))
 
 
-def test_a_model_that_breaks_down_ends_the_attack_with_its_name():
+def test_nan_logits_during_the_attack_raise_with_its_name():
     model = Linear()
     images, labels = sample_images(model, count=4)
 
-    def breaks(x):  # only away from the images as they are
+    def breaks(x):  # only away from the original images
         moved = tf.reduce_any(tf.abs(x - images) > 0.01)
         return tf.where(moved, np.float32(np.nan), 1.0) * model(x)
-    with pytest.raises(ValueError, match="ProjectedGradientDescent attacks it"):
+    with pytest.raises(ValueError, match="during ProjectedGradientDescent"):
         attacks.ProjectedGradientDescent(radius=0.1, early_stop=False)(breaks, images, labels)

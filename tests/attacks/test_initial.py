@@ -1,4 +1,4 @@
-"""Starting points: misclassified, close, an image's own, against linear models whose boundary is known."""
+"""Starting points: misclassified, close, and independent of the batch; on linear models whose boundary is known."""
 
 import numpy as np
 import pytest
@@ -24,13 +24,13 @@ def linear(images):
 LABELS = linear(IMAGES).numpy().argmax(axis=1)
 
 
-def started(kind, images=IMAGES, classes=LABELS, targeted=False, seed=0, indices=None, candidates=EMPTY, model=linear):
+def start_points(kind, images=IMAGES, classes=LABELS, targeted=False, seed=0, indices=None, candidates=EMPTY, model=linear):
     indices = np.arange(len(images)) if indices is None else indices
     graph = tf.function(lambda images, classes, indices: initial.start(
         kind, model, images, Criterion(classes, targeted), [seed, 0], indices, candidates), autograph=False,
         input_signature=[tf.TensorSpec([None, *SHAPE], tf.float32)] + 2 * [tf.TensorSpec([None], tf.int64)])
-    points, found = graph(tf.constant(images), tf.constant(classes, tf.int64), tf.constant(indices, tf.int64))
-    return points.numpy(), found.numpy()
+    points, success = graph(tf.constant(images), tf.constant(classes, tf.int64), tf.constant(indices, tf.int64))
+    return points.numpy(), success.numpy()
 
 
 def classes_of(points, model=linear):
@@ -38,30 +38,30 @@ def classes_of(points, model=linear):
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform", "gradient"])
-def test_starts_are_misclassified_inside_the_cube_and_barely_so(kind):
-    points, found = started(kind)
-    assert found.mean() >= 0.5 and points.min() >= 0 and points.max() <= 1  # some noise leads to no other class
-    np.testing.assert_array_equal(classes_of(points) != LABELS, found)
+def test_starts_are_misclassified_inside_the_cube_and_near_the_boundary(kind):
+    points, success = start_points(kind)
+    assert success.mean() >= 0.5 and points.min() >= 0 and points.max() <= 1  # some noise leads to no other class
+    np.testing.assert_array_equal(classes_of(points) != LABELS, success)
     np.testing.assert_array_equal(classes_of(IMAGES + 0.99 * (points - IMAGES)), LABELS)  # the line was bisected
-    np.testing.assert_array_equal(points[~found], IMAGES[~found])
+    np.testing.assert_array_equal(points[~success], IMAGES[~success])
 
 
-def test_a_climb_on_a_linear_model_starts_near_the_least_distance():
+def test_gradient_ascent_on_a_linear_model_ends_near_the_smallest_distance():
     logits = linear(IMAGES).numpy()
-    least = [min((logits[i, y] - logits[i, j]) / np.linalg.norm(WEIGHTS[:, y] - WEIGHTS[:, j])
+    smallest = [min((logits[i, y] - logits[i, j]) / np.linalg.norm(WEIGHTS[:, y] - WEIGHTS[:, j])
                  for j in range(3) if j != y) for i, y in enumerate(LABELS)]
-    points, found = started("gradient")
+    points, success = start_points("gradient")
     distances = np.sqrt(((points - IMAGES) ** 2).sum(axis=(1, 2, 3)))
-    assert found.all()
-    assert (distances >= np.array(least) * 0.999).all()
-    assert np.median(distances / least) < 2.0
-    far, found = started("gaussian")
-    assert np.median((distances / np.sqrt(((far - IMAGES) ** 2).sum(axis=(1, 2, 3))))[found]) < 0.7
+    assert success.all()
+    assert (distances >= np.array(smallest) * 0.999).all()
+    assert np.median(distances / smallest) < 2.0
+    far, success = start_points("gaussian")
+    assert np.median((distances / np.sqrt(((far - IMAGES) ** 2).sum(axis=(1, 2, 3))))[success]) < 0.7
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])
-def test_growing_noise_stops_at_the_first_scale_that_is_misclassified(kind):
-    points, found = initial.grown(initial.GROWING[kind], linear, tf.constant(IMAGES), Criterion(tf.constant(LABELS)), [0, 0],
+def test_growing_noise_stops_at_the_first_misclassified_scale(kind):
+    points, success = initial.grow(initial.GROWING[kind], linear, tf.constant(IMAGES), Criterion(tf.constant(LABELS)), [0, 0],
                                   tf.range(N, dtype=tf.int64))
     draws = Draws([0, 0], tf.range(N, dtype=tf.int64), "initial")
     noise = (draws.normal(SHAPE) if kind == "gaussian" else draws.uniform(SHAPE, -1.0, 1.0)).numpy()
@@ -73,11 +73,11 @@ def test_growing_noise_stops_at_the_first_scale_that_is_misclassified(kind):
                 break
         else:
             np.testing.assert_array_equal(points[i], IMAGES[i])
-        assert found[i].numpy() == (k < 930)
-    assert 0 < found.numpy().mean() < 1
+        assert success[i].numpy() == (k < 930)
+    assert 0 < success.numpy().mean() < 1
 
 
-def test_blur_is_scipys():
+def test_blur_equals_scipy():
     scale = np.full(N, 0.3, np.float32)
     expected = [scipy.ndimage.gaussian_filter(i, (0.3 * 6, 0.3 * 6, 0), mode="nearest", truncate=2.0) for i in IMAGES]
     np.testing.assert_allclose(initial.blur(tf.constant(IMAGES), scale, None), expected, atol=1e-5)
@@ -89,29 +89,29 @@ def test_blur_grows_until_details_are_gone():
     def detail(images):  # class 1: strong differences of neighbours
         strength = tf.reduce_mean(tf.abs(images[:, 1:] - images[:, :-1]), axis=[1, 2, 3])
         return tf.stack([0.2 - strength, strength - 0.2], axis=1)
-    points, found = started("blur", board[None].astype(np.float32), np.array([1]), model=detail)
-    assert found.all() and classes_of(points, detail)[0] == 0
+    points, success = start_points("blur", board[None].astype(np.float32), np.array([1]), model=detail)
+    assert success.all() and classes_of(points, detail)[0] == 0
     assert np.abs(np.diff(points[0], axis=0)).mean() == pytest.approx(0.2, abs=2e-3)  # bisected to the boundary
 
 
-def test_neighbours_are_the_nearest_of_the_candidates_that_are_as_wanted():
+def test_neighbours_are_the_nearest_candidates_that_meet_the_goal():
     candidates = RANDOM.uniform(size=(30, *SHAPE)).astype(np.float32)
     classes = classes_of(candidates)
     distances = ((IMAGES[:, None] - candidates) ** 2).sum(axis=(2, 3, 4))
     for wanted, targeted in ((LABELS, False), ((LABELS + 1) % 3, True)):
         allowed = (classes == wanted[:, None]) == targeted
         nearest = np.where(allowed, distances, np.inf).argmin(axis=1)
-        points, found = initial.neighbours(linear, tf.constant(IMAGES), Criterion(tf.constant(wanted), targeted),
+        points, success = initial.nearest_candidates(linear, tf.constant(IMAGES), Criterion(tf.constant(wanted), targeted),
                                            tf.constant(candidates))
         np.testing.assert_array_equal(points, candidates[nearest])
-        assert found.numpy().all()
+        assert success.numpy().all()
 
 
-def test_without_a_fitting_candidate_the_image_comes_back():
-    same = IMAGES[LABELS == LABELS[0]]
-    points, found = started("neighbour", same, LABELS[LABELS == LABELS[0]], candidates=tf.constant(same))
-    assert not found.any()
-    np.testing.assert_array_equal(points, same)
+def test_without_a_suitable_candidate_the_image_is_returned():
+    same_class = IMAGES[LABELS == LABELS[0]]
+    points, success = start_points("neighbour", same_class, LABELS[LABELS == LABELS[0]], candidates=tf.constant(same_class))
+    assert not success.any()
+    np.testing.assert_array_equal(points, same_class)
 
 
 def always_first(images):
@@ -119,51 +119,51 @@ def always_first(images):
 
 
 @pytest.mark.parametrize("kind", initial.INITIAL)
-def test_where_no_start_exists_it_ends_and_the_image_comes_back(kind):
-    points, found = started(kind, classes=np.zeros(N, np.int64), model=always_first, candidates=tf.constant(IMAGES))
-    assert not found.any()
+def test_without_a_start_the_image_is_returned(kind):
+    points, success = start_points(kind, classes=np.zeros(N, np.int64), model=always_first, candidates=tf.constant(IMAGES))
+    assert not success.any()
     np.testing.assert_array_equal(points, IMAGES)
 
 
-def test_candidates_help_where_noise_finds_nothing():
+def test_candidates_are_used_where_noise_fails():
     def bright(images):  # only an almost white image is of class 1, which noise does not make
         return tf.stack([tf.fill([tf.shape(images)[0]], 0.9), tf.reduce_mean(images, axis=[1, 2, 3])], axis=1)
     zeros, white = np.zeros(N, np.int64), tf.ones([1, *SHAPE])
-    assert not started("gaussian", classes=zeros, model=bright)[1].any()
-    points, found = started("gaussian", classes=zeros, model=bright, candidates=white)
-    assert found.all()
+    assert not start_points("gaussian", classes=zeros, model=bright)[1].any()
+    points, success = start_points("gaussian", classes=zeros, model=bright, candidates=white)
+    assert success.all()
     np.testing.assert_allclose(points.mean(axis=(1, 2, 3)), 0.9, atol=1e-3)  # on the line to white, at the boundary
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform", "gradient"])
-def test_a_start_depends_on_seed_and_index_alone(kind):
-    together, _ = started(kind)
+def test_a_start_depends_only_on_seed_and_index(kind):
+    all_points, _ = start_points(kind)
     for part in ([5, 2, 7], [3]):
-        alone, _ = started(kind, IMAGES[part], LABELS[part], indices=np.array(part))
-        np.testing.assert_allclose(alone, together[part], atol=1e-6)
-    assert np.abs(started(kind, seed=1)[0] - together).max() > 1e-3
-    assert np.abs(started(kind, indices=np.arange(N) + 50)[0] - together).max() > 1e-3
+        alone, _ = start_points(kind, IMAGES[part], LABELS[part], indices=np.array(part))
+        np.testing.assert_allclose(alone, all_points[part], atol=1e-6)
+    assert np.abs(start_points(kind, seed=1)[0] - all_points).max() > 1e-3
+    assert np.abs(start_points(kind, indices=np.arange(N) + 50)[0] - all_points).max() > 1e-3
 
 
-@pytest.mark.parametrize("kind, least", [("gaussian", 0.25), ("gradient", 1.0)])
-def test_targets_are_reached(kind, least):
+@pytest.mark.parametrize("kind, minimum", [("gaussian", 0.25), ("gradient", 1.0)])
+def test_targets_are_reached(kind, minimum):
     targets = (LABELS + 1) % 3
-    points, found = started(kind, classes=targets, targeted=True)
-    assert found.mean() >= least
-    np.testing.assert_array_equal(classes_of(points)[found], targets[found])
-    np.testing.assert_array_equal(points[~found], IMAGES[~found])
+    points, success = start_points(kind, classes=targets, targeted=True)
+    assert success.mean() >= minimum
+    np.testing.assert_array_equal(classes_of(points)[success], targets[success])
+    np.testing.assert_array_equal(points[~success], IMAGES[~success])
 
 
-def test_nearer_finds_the_boundary_on_the_line():
+def test_bisect_line_finds_the_boundary():
     points = np.random.RandomState(1).permutation(IMAGES) * 1.4
-    has = classes_of(points) != LABELS
-    images, points, labels = IMAGES[has], points[has], LABELS[has]
+    misclassified = classes_of(points) != LABELS
+    images, points, labels = IMAGES[misclassified], points[misclassified], LABELS[misclassified]
     assert len(images) > 2
-    found = initial.nearer(linear, tf.constant(images), tf.constant(points), Criterion(tf.constant(labels))).numpy()
-    assert (classes_of(found) != labels).all()
-    shares = np.linspace(0, 1, 5001)
-    for image, point, label, result in zip(images, points, labels, found):
-        line = image + shares[:, None, None, None].astype(np.float32) * (point - image)
-        first = shares[np.argmax(classes_of(line) != label)]
-        share = np.linalg.norm(result - image) / np.linalg.norm(point - image)
-        assert first - 1e-3 <= share <= first + 2 ** -10 + 1e-3
+    results = initial.bisect_line(linear, tf.constant(images), tf.constant(points), Criterion(tf.constant(labels))).numpy()
+    assert (classes_of(results) != labels).all()
+    fractions = np.linspace(0, 1, 5001)
+    for image, point, label, result in zip(images, points, labels, results):
+        line = image + fractions[:, None, None, None].astype(np.float32) * (point - image)
+        first = fractions[np.argmax(classes_of(line) != label)]
+        fraction = np.linalg.norm(result - image) / np.linalg.norm(point - image)
+        assert first - 1e-3 <= fraction <= first + 2 ** -10 + 1e-3

@@ -1,10 +1,10 @@
-"""The proximal log-barrier attack: least distances of linear models, where they are known; ends; repeats itself."""
+"""The proximal log-barrier attack: smallest distances of linear models, where they are known; failures; arguments."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import attacks  # noqa: F401  (the package must import whole)
+from tf_robust import attacks  # noqa: F401  (the package must import first)
 from tf_robust.attacks import norms
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.proximal_log_barrier import ProximalLogBarrier
@@ -23,9 +23,9 @@ def heights(images, weights=WEIGHTS):
 OFFSETS = heights(IMAGES)
 
 
-def two_classes(share):
-    """A linear model, right with class 0, and how much w . x must rise for class 1; a share of what the cube allows."""
-    distance = share * 0.4 * np.abs(WEIGHTS).sum()
+def two_classes(fraction):
+    """Returns a linear model whose right class is 0, and how much w . x must rise for class 1, a fraction of what the cube allows."""
+    distance = fraction * 0.4 * np.abs(WEIGHTS).sum()
     offset = OFFSETS.mean()
     weights = tf.constant(WEIGHTS[:, None])
 
@@ -40,7 +40,7 @@ def sizes(norm, attacked, images=IMAGES):
 
 
 def greedy_count(image, distance):
-    """The fewest values that reach the boundary: the ones with most to gain on the way to their face first."""
+    """Returns the fewest values that reach the boundary, taking those with the largest gain first."""
     room = np.where(WEIGHTS > 0, 1 - image.ravel(), image.ravel())
     gains = np.sort(np.abs(WEIGHTS) * room)[::-1]
     return np.searchsorted(np.cumsum(gains), distance) + 1
@@ -50,41 +50,41 @@ DUAL = {"l1": np.inf, "l2": 2, "linf": 1}
 
 
 @pytest.mark.parametrize("norm", DUAL)
-def test_least_distance_of_a_linear_model(norm):
-    # so near that even l1, which moves one value alone, stays off the faces
+def test_smallest_distance_of_a_linear_model(norm):
+    # so near that even l1, which moves a single value, does not reach the faces
     model, distances = two_classes(0.02 if norm == "l1" else 0.3)
     expected = distances / np.linalg.norm(WEIGHTS, DUAL[norm])
-    found = ProximalLogBarrier(norm=norm)(model, IMAGES, np.zeros(N, int))
-    assert (model(found).numpy().argmax(axis=1) == 1).all()
-    ratio = sizes(norm, found) / expected
+    attacked = ProximalLogBarrier(norm=norm)(model, IMAGES, np.zeros(N, int))
+    assert (model(attacked).numpy().argmax(axis=1) == 1).all()
+    ratio = sizes(norm, attacked) / expected
     assert (ratio > 1 - 1e-4).all() and (ratio < 1.02).all(), ratio
 
 
-@pytest.mark.parametrize("share", [0.1, 0.6])
-def test_fewest_values_of_a_linear_model(share):
-    model, distances = two_classes(share)
+@pytest.mark.parametrize("fraction", [0.1, 0.6])
+def test_fewest_values_of_a_linear_model(fraction):
+    model, distances = two_classes(fraction)
     expected = [greedy_count(image, distance) for image, distance in zip(IMAGES, distances)]
-    found = ProximalLogBarrier(norm="l0", **SHORT)(model, IMAGES, np.zeros(N, int))
-    assert (model(found).numpy().argmax(axis=1) == 1).all()
-    np.testing.assert_array_equal(sizes("l0", found), expected)
+    attacked = ProximalLogBarrier(norm="l0", **SHORT)(model, IMAGES, np.zeros(N, int))
+    assert (model(attacked).numpy().argmax(axis=1) == 1).all()
+    np.testing.assert_array_equal(sizes("l0", attacked), expected)
 
 
 @pytest.mark.parametrize("start", ["gaussian", "neighbour"])
-def test_every_start_comes_to_the_same_distance(start):
+def test_every_start_leads_to_the_same_distance(start):
     model, distances = two_classes(0.2)
     white = np.where(WEIGHTS > 0, 0.9, 0.1).astype(np.float32).reshape(1, *SHAPE)
     attack = ProximalLogBarrier(initial=start, candidates=white, **SHORT)
-    found = attack(model, IMAGES, np.zeros(N, int))
-    np.testing.assert_allclose(sizes("l2", found), distances / np.linalg.norm(WEIGHTS), rtol=0.02)
+    attacked = attack(model, IMAGES, np.zeros(N, int))
+    np.testing.assert_allclose(sizes("l2", attacked), distances / np.linalg.norm(WEIGHTS), rtol=0.02)
 
 
 def test_the_closest_point_is_kept_when_the_steps_lead_away():
     model, distances = two_classes(0.3)
-    least = (distances / np.abs(WEIGHTS).sum()).astype(np.float32)
-    best = IMAGES + 1.001 * least[:, None, None, None] * np.sign(WEIGHTS).reshape(SHAPE)
+    smallest = (distances / np.abs(WEIGHTS).sum()).astype(np.float32)
+    best = IMAGES + 1.001 * smallest[:, None, None, None] * np.sign(WEIGHTS).reshape(SHAPE)
     attack = ProximalLogBarrier(norm="linf", barrier_weight=3.0, barrier_decay=1.0, outer_steps=1, inner_steps=5)
-    found = attack.approached(model, tf.constant(IMAGES), tf.constant(best), Criterion(tf.zeros(N, tf.int64)))
-    assert (sizes("linf", found) <= 1.0015 * least).all()
+    attacked = attack.minimize(model, tf.constant(IMAGES), tf.constant(best), Criterion(tf.zeros(N, tf.int64)))
+    assert (sizes("linf", attacked) <= 1.0015 * smallest).all()
 
 
 def three_classes(images):
@@ -95,18 +95,18 @@ THREE = RANDOM.normal(size=(VALUES, 3)).astype(np.float32)
 
 
 def distance_to(target, others):
-    """The l2 distance to where `target` has the largest logit, by Dykstra's projections on its half-spaces."""
+    """Returns the l2 distance to where `target` has the largest logit, by Dykstra's projections on its half-spaces."""
     results = []
     for image in IMAGES.reshape(N, -1).astype(np.float64):
-        point, left = image.copy(), {o: 0.0 for o in others}
+        point, corrections = image.copy(), {o: 0.0 for o in others}
         for _ in range(300):
             for other in others:
                 normal = (THREE[:, target] - THREE[:, other]).astype(np.float64)
-                back = point + left[other]
+                corrected = point + corrections[other]
                 offset = 0.8 * ((target == 0) - float(other == 0))
-                lack = -((back - 0.5) @ normal + offset)
-                point = back + max(lack, 0.0) / (normal @ normal) * normal
-                left[other] = back - point
+                lack = -((corrected - 0.5) @ normal + offset)
+                point = corrected + max(lack, 0.0) / (normal @ normal) * normal
+                corrections[other] = corrected - point
         results.append(np.linalg.norm(point - image))
     return np.array(results)
 
@@ -117,15 +117,15 @@ def test_untargeted_and_targeted_distances_with_three_classes():
     to = {target: distance_to(target, [c for c in range(3) if c != target]) for target in (1, 2)}
     attack = ProximalLogBarrier(**SHORT)
     for target, expected in to.items():
-        found = attack(three_classes, IMAGES, labels, targets=np.full(N, target))
-        assert (three_classes(found).numpy().argmax(axis=1) == target).all()
-        np.testing.assert_allclose(sizes("l2", found), expected, rtol=0.02)
-    found = attack(three_classes, IMAGES, labels)
-    assert (three_classes(found).numpy().argmax(axis=1) != 0).all()
-    np.testing.assert_allclose(sizes("l2", found), np.minimum(to[1], to[2]), rtol=0.02)
+        attacked = attack(three_classes, IMAGES, labels, targets=np.full(N, target))
+        assert (three_classes(attacked).numpy().argmax(axis=1) == target).all()
+        np.testing.assert_allclose(sizes("l2", attacked), expected, rtol=0.02)
+    attacked = attack(three_classes, IMAGES, labels)
+    assert (three_classes(attacked).numpy().argmax(axis=1) != 0).all()
+    np.testing.assert_allclose(sizes("l2", attacked), np.minimum(to[1], to[2]), rtol=0.02)
 
 
-def test_one_start_stays_with_the_strongest_rival_and_more_find_a_nearer_one():
+def test_one_start_keeps_to_the_strongest_rival_and_more_find_a_nearer_one():
     def model(images):  # class 2 has the larger logit and the farther boundary
         first, second, third = tf.unstack(three_classes(images), axis=1)
         return tf.stack([0.0 * first, second - first, 0.1 * (third - first)], axis=1)
@@ -133,55 +133,55 @@ def test_one_start_stays_with_the_strongest_rival_and_more_find_a_nearer_one():
     near, far = (-logits[:, k] / np.linalg.norm(THREE[:, k] - THREE[:, 0]) for k in (1, 2))
     assert (near < 0.9 * far).all()
     for starts, expected, rival in ((1, far, 2), (2, near, 1)):
-        found = ProximalLogBarrier(starts=starts, **SHORT)(model, IMAGES, np.zeros(N, int))
-        np.testing.assert_array_equal(model(found).numpy().argmax(axis=1), rival)
-        np.testing.assert_allclose(sizes("l2", found), expected, rtol=0.02)
+        attacked = ProximalLogBarrier(starts=starts, **SHORT)(model, IMAGES, np.zeros(N, int))
+        np.testing.assert_array_equal(model(attacked).numpy().argmax(axis=1), rival)
+        np.testing.assert_allclose(sizes("l2", attacked), expected, rtol=0.02)
 
 
 @pytest.mark.parametrize("norm", ["l0", "l1"])
-def test_images_that_are_wrong_already_come_back(norm):
+def test_misclassified_images_are_returned_unchanged(norm):
     model, _ = two_classes(0.1)
     attack = ProximalLogBarrier(norm=norm, outer_steps=2, inner_steps=3, skip_misclassified=False)
     labels = np.array([1, 0, 1, 0, 1])
-    found = attack(model, IMAGES, labels).numpy()
-    np.testing.assert_array_equal(found[::2], IMAGES[::2])
-    np.testing.assert_array_equal(model(found).numpy().argmax(axis=1), 1 - labels)
+    attacked = attack(model, IMAGES, labels).numpy()
+    np.testing.assert_array_equal(attacked[::2], IMAGES[::2])
+    np.testing.assert_array_equal(model(attacked).numpy().argmax(axis=1), 1 - labels)
 
 
-def test_a_model_that_cannot_be_misled_gives_the_images_back():
+def test_images_are_returned_where_no_start_exists():
     def model(images):
         mean = tf.reduce_mean(images, axis=[1, 2, 3])
         return tf.stack([tf.ones_like(mean), 1e-3 * mean], axis=1)
-    found = ProximalLogBarrier(outer_steps=2, inner_steps=2)(model, IMAGES, np.zeros(N, int))
-    np.testing.assert_array_equal(found, IMAGES)
+    attacked = ProximalLogBarrier(outer_steps=2, inner_steps=2)(model, IMAGES, np.zeros(N, int))
+    np.testing.assert_array_equal(attacked, IMAGES)
 
 
-def test_a_model_without_slope_ends():
+def test_a_model_with_zero_gradients():
     def steps(images):  # class 1 from a mean of 0.7 on; no gradient but a zero
         mean = tf.reduce_mean(images, axis=[1, 2, 3])
         score = tf.where(mean > 0.7, 1.0, -1.0) + 0.0 * mean
         return tf.stack([0.0 * score, score], axis=1)
     white = np.ones((1, *SHAPE), np.float32)
     attack = ProximalLogBarrier(norm="linf", initial="neighbour", candidates=white, outer_steps=2, inner_steps=5)
-    found = attack(steps, IMAGES, np.zeros(N, int)).numpy()
-    assert (steps(found).numpy().argmax(axis=1) == 1).all() and found.min() >= 0 and found.max() <= 1
+    attacked = attack(steps, IMAGES, np.zeros(N, int)).numpy()
+    assert (steps(attacked).numpy().argmax(axis=1) == 1).all() and attacked.min() >= 0 and attacked.max() <= 1
 
 
 @pytest.mark.parametrize("norm", ["l0", "l2"])
-def test_nan_ends_it_with_its_name(norm):
+def test_nan_logits_raise_with_the_attacks_name(norm):
     model, _ = two_classes(0.3)
 
     def breaks(images):  # off the images themselves
         logits = model(images)
         away = tf.reduce_max(tf.abs(images - 0.5), axis=[1, 2, 3]) > 0.12
         return tf.where(away[:, None], np.float32(np.nan), logits)
-    with pytest.raises(ValueError, match="Expected finite logits from the model while ProximalLogBarrier"):
+    with pytest.raises(ValueError, match="Expected finite logits from the model during ProximalLogBarrier"):
         ProximalLogBarrier(norm=norm, outer_steps=2, inner_steps=2)(breaks, IMAGES, np.zeros(N, int))
     with pytest.raises(ValueError, match="Expected finite logits"):
         ProximalLogBarrier(norm=norm)(lambda images: model(images) * np.nan, IMAGES, np.zeros(N, int))
 
 
-def test_more_steps_come_nearer_and_scale_does_not_matter(network, source):
+def test_more_steps_come_nearer_and_the_logits_scale_does_not_matter(network, source):
     model = network()
     images = source(12).images.astype(np.float32) / np.float32(255)
     labels = model(images)["logits"].numpy().argmax(axis=1)

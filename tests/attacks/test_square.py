@@ -13,7 +13,7 @@ RADII = {"linf": 0.1, "l2": 0.6}
 
 
 class Recorded:
-    """Waves over images of any shape, in NumPy, through which no gradient flows; it records what it is asked."""
+    """Waves over images of any shape, in NumPy, through which no gradient flows; it records its queries."""
 
     def __init__(self, shape, classes=3, seed=0, ahead=0.0):
         random = np.random.RandomState(seed)
@@ -25,10 +25,10 @@ class Recorded:
         return (waves @ self.values + self.ahead).astype(np.float32)
 
     def __call__(self, images):
-        def asked(images):
+        def record(images):
             self.queries.append(images.copy())
             return self.logits(images)
-        logits = tf.numpy_function(asked, [images], tf.float32)
+        logits = tf.numpy_function(record, [images], tf.float32)
         return tf.ensure_shape(logits, [None, len(self.ahead)])
 
 
@@ -39,19 +39,19 @@ def eta(h1, h2):
                       for s in range(1, h2 + 1)] for r in range(1, h1 + 1)]).reshape(h1, h2)
 
 
-def whole_eta(side, lying):
+def normalized_eta(side, transposed):
     both = np.concatenate([eta(side, side // 2), -eta(side, side - side // 2)], axis=1)
     both /= np.sqrt((both**2).sum())
-    return both.T if lying else both
+    return both.T if transposed else both
 
 
-def share(step, steps):
+def fraction(step, steps):
     scaled = int(step / steps * 10000)
     return 0.8 / 2**sum(scaled > mark for mark in (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000))
 
 
 def algorithm(model, image, norm, radius, steps, index, seed):
-    """Algorithm 1 with 2 or 3 for one image of label 0, on the attack's draws: all points asked, the last kept."""
+    """Runs Algorithm 1 with 2 or 3 on one image of label 0, with the attack's draws; returns (all queries, the result)."""
     height, width, channels = image.shape
     sign = lambda u: -1.0 if u < 0.5 else 1.0  # noqa: E731
 
@@ -78,17 +78,17 @@ def algorithm(model, image, norm, radius, steps, index, seed):
             for j in range(columns):
                 top, left = (height - rows * side) // 2 + i * side, (width - columns * side) // 2 + j * side
                 for c in range(channels):
-                    start[top:top + side, left:left + side, c] = sign(drawn[i, j, 1 + c]) * whole_eta(
+                    start[top:top + side, left:left + side, c] = sign(drawn[i, j, 1 + c]) * normalized_eta(
                         side, drawn[i, j, 0] >= 0.5)
         start *= radius / np.linalg.norm(start)
-    here = clipped(image + start)
-    asked = [here]
+    current = clipped(image + start)
+    queries = [current]
     for step in range(steps):
         folded = tf.random.experimental.stateless_fold_in(tf.constant(seed, tf.int64), tf.constant(step, tf.int64))
-        area = np.sqrt(share(step, steps) * height * width)
+        area = np.sqrt(fraction(step, steps) * height * width)
         side = min(max(round(area), 1 if norm == "linf" else 3), height, width)
         draws = Draws(folded, [index], "square")
-        nu = here - image
+        nu = current - image
         if norm == "linf":
             u = draws.uniform([2 + channels]).numpy()[0]
             r, s = int(u[0] * (height - side + 1)), int(u[1] * (width - side + 1))
@@ -104,58 +104,58 @@ def algorithm(model, image, norm, radius, steps, index, seed):
             for c in range(channels):
                 channel = nu[:, :, c]
                 window = channel[r1:r1 + side, s1:s1 + side].copy()
-                aimed = sign(u[5 + c]) * whole_eta(side, u[4] < 0.5)
+                aimed = sign(u[5 + c]) * normalized_eta(side, u[4] < 0.5)
                 if window.any():  # the paper does not say what 0 / 0 is
                     aimed += window / np.sqrt((window**2).sum())
                 available = np.sqrt((channel[one | two]**2).sum() + unused / channels)
                 channel[two] = 0
                 channel[r1:r1 + side, s1:s1 + side] = aimed / np.sqrt((aimed**2).sum()) * available
-        asked.append(clipped(image + nu))
-        here = asked[-1] if margin(asked[-1]) > margin(here) else here
-    return np.array(asked), here
+        queries.append(clipped(image + nu))
+        current = queries[-1] if margin(queries[-1]) > margin(current) else current
+    return np.array(queries), current
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 7, 12])
-def test_the_two_bumps_are_those_of_the_papers_equation(side):
-    np.testing.assert_allclose(two_bumps(side), whole_eta(side, False), atol=1e-6)
+def test_two_bumps_equal_the_papers_equation(side):
+    np.testing.assert_allclose(two_bumps(side), normalized_eta(side, False), atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(two_bumps(side)), 1, atol=1e-6)
 
 
 def test_sides_follow_the_schedule_scaled_to_the_steps():
     assert list(sides(10_000, (32, 32, 3))[[0, 10, 11, 51, 201, 501, 1001, 2001, 4001, 6001, 8001]]) == [
         29, 29, 20, 14, 10, 7, 5, 4, 3, 2, 1]
-    assert list(sides(5, (20, 8, 3))) == [8, 2, 1, 1, 1] and min(sides(5000, (32, 32, 3), least=3)) == 3
+    assert list(sides(5, (20, 8, 3))) == [8, 2, 1, 1, 1] and min(sides(5000, (32, 32, 3), minimum=3)) == 3
 
 
 @pytest.mark.parametrize("norm, shape", [
     ("linf", (7, 9, 2)), ("linf", (4, 4, 1)), ("l2", (7, 11, 2)), ("l2", (12, 10, 1))])
-def test_every_query_is_that_of_the_papers_algorithm(norm, shape):
+def test_every_query_equals_the_papers_algorithm(norm, shape):
     model, steps, indices = Recorded(shape, ahead=20.0), 40, np.array([5, 2, 17])
     images = np.random.RandomState(0).uniform(0, 1, (3, *shape)).astype(np.float32)
     attack = Square(norm=norm, radius=RADII[norm], steps=steps, seed=3)
-    found = attack(model, images, [0, 0, 0], indices=indices).numpy()
+    attacked = attack(model, images, [0, 0, 0], indices=indices).numpy()
     queries = np.stack(model.queries[1:], axis=1)  # [N, steps + 1, ...], after the one before the attack
     assert sizes((queries - images[:, None]).reshape(-1, *shape), norm).max() <= RADII[norm] * (1 + 1e-5)
     assert queries.min() >= 0 and queries.max() <= 1
-    for place, image in enumerate(images.astype(np.float64)):
-        asked, last = algorithm(model, image, norm, RADII[norm], steps, indices[place], [3, 0])
-        np.testing.assert_allclose(queries[place], asked, atol=1e-4)
-        np.testing.assert_allclose(found[place], last, atol=1e-4)
-        margins = Criterion(tf.zeros([steps + 1], tf.int64)).margin(tf.constant(model.logits(queries[place]))).numpy()
-        assert margins.argmax() > 0  # and what is returned is the query of the highest margin
-        np.testing.assert_array_equal(found[place], queries[place, margins.argmax()])
+    for i, image in enumerate(images.astype(np.float64)):
+        expected, result = algorithm(model, image, norm, RADII[norm], steps, indices[i], [3, 0])
+        np.testing.assert_allclose(queries[i], expected, atol=1e-4)
+        np.testing.assert_allclose(attacked[i], result, atol=1e-4)
+        margins = Criterion(tf.zeros([steps + 1], tf.int64)).margin(tf.constant(model.logits(queries[i]))).numpy()
+        assert margins.argmax() > 0  # the result is the query of the highest margin
+        np.testing.assert_array_equal(attacked[i], queries[i, margins.argmax()])
 
 
 @pytest.mark.parametrize("norm", ORDERS)
 @pytest.mark.parametrize("classes", [2, 4])
-def test_on_a_linear_classifier_it_breaks_what_is_near_and_nothing_that_is_far(norm, classes):
+def test_on_a_linear_classifier_near_images_are_misled_and_far_ones_never(norm, classes):
     model = Linear(classes=classes)
     images, labels = sample_images(model, count=40)
     distances = model.distances(images, labels, ORDERS[norm])
     radius = float(np.median(distances))
-    found = Square(norm=norm, radius=radius, steps=300)(lambda x: tf.stop_gradient(model(x)), images, labels).numpy()
-    assert sizes(found - images, norm).max() <= radius * (1 + 1e-5)
-    broken = wrong(model, found, labels)
+    attacked = Square(norm=norm, radius=radius, steps=300)(lambda x: tf.stop_gradient(model(x)), images, labels).numpy()
+    assert sizes(attacked - images, norm).max() <= radius * (1 + 1e-5)
+    broken = wrong(model, attacked, labels)
     assert broken[distances < 0.7 * radius].all() and (distances < 0.7 * radius).sum() > 8
     assert not broken[distances > radius].any()
 
@@ -164,35 +164,35 @@ def test_all_of_the_l2_radius_is_used_away_from_the_faces():
     model = Recorded((16, 16, 3), ahead=20.0)
     images = np.full([2, 16, 16, 3], 0.5, np.float32)
     Square(norm="l2", radius=0.6, steps=30)(model, images, [0, 0])
-    np.testing.assert_allclose([sizes(asked - images, "l2") for asked in model.queries[1:]], 0.6, rtol=1e-4)
+    np.testing.assert_allclose([sizes(points - images, "l2") for points in model.queries[1:]], 0.6, rtol=1e-4)
 
 
-def test_only_images_that_still_stand_are_asked_about_and_the_first_success_is_returned():
+def test_only_unsuccessful_images_are_queried_again_and_the_first_success_is_returned():
     model = Recorded(SHAPE)
     images = np.random.RandomState(1).uniform(0.2, 0.8, (40, *SHAPE)).astype(np.float32)
     labels = np.argmax(model.logits(images), axis=1)
-    found = Square(radius=0.05, steps=60)(model, images, labels).numpy()
-    left, counts = np.arange(40), []
+    attacked = Square(radius=0.05, steps=60)(model, images, labels).numpy()
+    active, counts = np.arange(40), []
     for points in model.queries[1:]:
-        assert len(points) == len(left)
-        reached = np.argmax(model.logits(points), axis=1) != labels[left]
-        np.testing.assert_array_equal(found[left[reached]], points[reached])
-        left = left[~reached]
-        counts.append(len(left))
+        assert len(points) == len(active)
+        reached = np.argmax(model.logits(points), axis=1) != labels[active]
+        np.testing.assert_array_equal(attacked[active[reached]], points[reached])
+        active = active[~reached]
+        counts.append(len(active))
     assert len(counts) == 61 and 0 < counts[-1] < counts[0] < 40
-    assert (np.argmax(model.logits(found[left]), axis=1) == labels[left]).all()
+    assert (np.argmax(model.logits(attacked[active]), axis=1) == labels[active]).all()
 
 
 @pytest.mark.parametrize("norm", ORDERS)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 5, 3), (5, 2, 1)])
-def test_tiny_images_and_a_ball_without_room(norm, shape):
+def test_tiny_images_and_zero_radius(norm, shape):
     model, images = Recorded(shape, ahead=20.0), np.full([2, *shape], 0.5, np.float32)
-    found = Square(norm=norm, radius=0.3, steps=12)(model, images, [0, 0]).numpy()
-    assert np.isfinite(found).all() and sizes(found - images, norm).max() <= 0.3 * (1 + 1e-5)
+    attacked = Square(norm=norm, radius=0.3, steps=12)(model, images, [0, 0]).numpy()
+    assert np.isfinite(attacked).all() and sizes(attacked - images, norm).max() <= 0.3 * (1 + 1e-5)
     np.testing.assert_array_equal(Square(norm=norm, radius=0.0, steps=12)(model, images, [0, 0]), images)
 
 
-def test_what_cannot_be_attacked_is_said():
+def test_invalid_arguments_raise():
     model = Linear()
     images, labels = sample_images(model, count=4)
     with pytest.raises(ValueError, match="steps >= 1 .*Received: 0"):
@@ -200,5 +200,5 @@ def test_what_cannot_be_attacked_is_said():
 
     def breaks(x):
         return tf.where(tf.reduce_any(tf.abs(x - images) > 0.01), np.float32(np.nan), 1.0) * model(x)
-    with pytest.raises(ValueError, match="finite logits from the model while Square attacks it"):
+    with pytest.raises(ValueError, match="finite logits from the model during Square"):
         Square(radius=0.1, steps=3)(breaks, images, labels)

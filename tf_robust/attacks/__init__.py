@@ -1,4 +1,4 @@
-"""Images that a classifier gets wrong, made from those it gets right: attacks on any differentiable classifier."""
+"""Adversarial attacks on any differentiable classifier."""
 
 from tf_robust.attacks.attack import Attack
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent
@@ -10,7 +10,7 @@ from tf_robust.utils.deprecation import moved_names
 
 __getattr__ = moved_names(__name__, {"BisectedDescent": "attacks.MinimalPGD"})
 
-ATTACKS = {
+ATTACKS: dict[str, type[Attack]] = {
     "fast_gradient": FastGradient,
     "pgd": ProjectedGradientDescent,
     "pgd_distance": MinimalPGD,

@@ -1,9 +1,12 @@
-"""The worst case of attacks that have nothing to tune, each on what the ones before it left standing.
+"""The worst case of several attacks without tuning parameters, each run on the images that the previous ones failed on.
 
-After AutoAttack (Croce and Hein, 2020, section 6), of whose members the targeted APGD and FAB are not here.
+After AutoAttack (Croce and Hein, 2020, section 6), of whose members the targeted APGD and FAB are not included.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tf_robust.attacks import norms
@@ -11,7 +14,7 @@ from tf_robust.attacks.attack import Attack
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.square import Square
-from tf_robust.models.outputs import output
+from tf_robust.models.outputs import Model, output
 
 
 class Ensemble(Attack):
@@ -22,11 +25,13 @@ class Ensemble(Attack):
     An image on which no member succeeded is returned as the point with the highest margin among the members'.
 
     Args:
-        norm: `linf` or `l2`. radius: largest size of a perturbation, >= 0. queries: of the model by Square, an image,
-            after the first one, >= 1. Everything else holds for each member.
+        norm: `linf` or `l2`.
+        radius: maximum size of a perturbation, >= 0.
+        queries: of the model by Square, per image, after the first one, >= 1.
+        **kwargs: of `Attack`, for every member.
     """
 
-    def __init__(self, *, norm="linf", radius=8 / 255, queries=5000, **kwargs):
+    def __init__(self, *, norm: str = "linf", radius: float = 8 / 255, queries: int = 5000, **kwargs):
         super().__init__(**kwargs)
         ball = {"norm": norm, "radius": radius, **kwargs}
         self.norm, self.radius = norms.norm(norm), radius
@@ -34,35 +39,36 @@ class Ensemble(Attack):
             "cross_entropy", "difference_of_logits_ratio", "margin"))
         self.square = Square(steps=queries, **ball)
 
-    def check(self, shape):
+    def check(self, shape: Sequence[int]) -> None:
         norms.check_radius(self.radius, self.norm, shape)
 
-    def __call__(self, model, images, labels, *, targets=None, indices=None):
-        found = self.cross_entropy(model, images, labels, targets=targets, indices=indices).numpy()
+    def __call__(self, model: Model, images: npt.ArrayLike, labels: npt.ArrayLike, *, targets: npt.ArrayLike | None = None,
+                 indices: npt.ArrayLike | None = None) -> tf.Tensor:
+        attacked = self.cross_entropy(model, images, labels, targets=targets, indices=indices).numpy()
         images, labels = np.asarray(images), np.asarray(labels)
         targeted, wanted = targets is not None, labels if targets is None else np.asarray(targets)
         indices = np.arange(len(images)) if indices is None else np.asarray(indices)
-        margins, standing, classes = self._judged(model, found, wanted, targeted)
+        margins, robust, classes = self._evaluate(model, attacked, wanted, targeted)
         for member in (self.ratio if classes >= (4 if targeted else 3) else self.margin, self.square):
-            left = np.flatnonzero(standing)
-            if not len(left):
+            active = np.flatnonzero(robust)
+            if not len(active):
                 break
-            points = member(model, images[left], labels[left], targets=wanted[left] if targeted else None,
-                            indices=indices[left]).numpy()
-            higher, still, _ = self._judged(model, points, wanted[left], targeted)
-            better = ~still | (higher > margins[left])
-            found[left[better]] = points[better]
-            margins[left], standing[left] = np.maximum(higher, margins[left]), still
-        return tf.constant(found)
+            points = member(model, images[active], labels[active], targets=wanted[active] if targeted else None,
+                            indices=indices[active]).numpy()
+            new_margins, still_robust, _ = self._evaluate(model, points, wanted[active], targeted)
+            better = ~still_robust | (new_margins > margins[active])
+            attacked[active[better]] = points[better]
+            margins[active], robust[active] = np.maximum(new_margins, margins[active]), still_robust
+        return tf.constant(attacked)
 
     __call__.__doc__ = Attack.__call__.__doc__
 
-    def _judged(self, model, images, wanted, targeted):
-        """(margins [N], bool [N] whether the attack has not succeeded, classes of the model)"""
-        margins, standing, classes = np.zeros(len(images), np.float32), np.zeros(len(images), bool), 0
+    def _evaluate(self, model, images, wanted, targeted):
+        """Returns (margins [N], bool [N] whether the attack failed, number of classes)."""
+        margins, robust, classes = np.zeros(len(images), np.float32), np.zeros(len(images), bool), 0
         for start in range(0, len(images), self.batch_size):
-            part = slice(start, start + self.batch_size)
-            logits = tf.convert_to_tensor(output(model, tf.constant(images[part]), "logits"))
-            criterion, classes = Criterion(tf.constant(wanted[part], tf.int64), targeted), logits.shape[1]
-            margins[part], standing[part] = criterion.margin(logits), ~criterion.reached(logits).numpy()
-        return margins, standing, classes
+            batch = slice(start, start + self.batch_size)
+            logits = tf.convert_to_tensor(output(model, tf.constant(images[batch]), "logits"))
+            criterion, classes = Criterion(tf.constant(wanted[batch], tf.int64), targeted), logits.shape[1]
+            margins[batch], robust[batch] = criterion.margin(logits), ~criterion.reached(logits).numpy()
+        return margins, robust, classes

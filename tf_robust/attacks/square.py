@@ -1,22 +1,25 @@
 """Square: random search by square-shaped changes, without gradients (Andriushchenko et al., 2020, Algorithms 1 to 3).
 
-A change is kept if it raises the margin. It covers a square, whose share of the image shrinks as the search goes on.
-What is drawn for an image at a step depends on the seed, the image's index and the step alone.
+A change is kept if it raises the margin. It covers a square, whose fraction of the image decreases during the search.
+The draws for an image at a step depend on the seed, the image's index and the step only.
 """
 
 import bisect
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf_robust.attacks import norms
-from tf_robust.attacks.attack import finite
+from tf_robust.attacks.attack import Predict, finite
+from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.gradient import BallAttack
 from tf_robust.ops import philox
 from tf_robust.ops.draws import Draws
 
-_FIRST_SHARE = 0.8  # of the image, of the square that is changed: what the authors' ensemble uses
-_HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of that share, after these of 10,000 queries
+_FIRST_FRACTION = 0.8  # of the image that the square covers: the setting of the authors' ensemble
+_HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of that fraction, after these of 10,000 queries
 _TILES = 5  # along the shorter side, of the first perturbation in l2
 _TINY = 1e-12
 
@@ -25,162 +28,173 @@ class Square(BallAttack):
     """Square attack on the margin, by the paper's schedules for `linf` and `l2`; the model needs no gradients.
 
     Args:
-        norm, radius: as `BallAttack`. steps: queries of the model, an image, after the first one, >= 1; an image that
-            is misclassified (or of the wanted class) is done and takes no more.
+        steps: queries of the model per image, after the first one, >= 1; an image that is misclassified (or assigned to the
+            target class) takes no more.
+        **kwargs: of `BallAttack`, without `loss`.
     """
 
-    def __init__(self, *, steps=5000, **kwargs):
+    def __init__(self, *, steps: int = 5000, **kwargs):
         super().__init__(loss="margin", **kwargs)
         if steps < 1:
             raise ValueError(f"Expected steps >= 1 for {type(self).__name__}, the number of its steps. Received: {steps}")
         self.steps = steps
 
-    def attacked(self, predict, images, criterion, seed, indices):
-        changes = _CHANGES[self.norm](images.shape[1:], self.radius, self.steps)
-        start = self.inside(images + changes.first(Draws(seed, indices, "square", "first")), images, self.radius)
+    def perturb(self, predict: Predict, images: tf.Tensor, criterion: Criterion, seed: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+        proposals = _PROPOSALS[self.norm](images.shape[1:], self.radius, self.steps)
+        start = self.project(images + proposals.first(Draws(seed, indices, "square", "first")), images, self.radius)
         logits = finite(predict(start))
-        left = tf.where(~criterion.reached(logits))[:, 0]
+        active = tf.where(~criterion.reached(logits))[:, 0]
 
-        def step(i, left, best, found):
-            around, here, aim = tf.gather(images, left), tf.gather(found, left), criterion.at(left)
-            draws = Draws(philox.fold(seed, i), tf.gather(indices, left), "square")
-            tried = self.inside(around + changes.next(here - around, draws, i), around, self.radius)
-            logits = finite(predict(tried))
-            margin, reached = aim.margin(logits), aim.reached(logits)
-            kept = (margin > best) | reached
-            here = tf.raw_ops.Select(condition=kept, x=tried, y=here)  # by rows; `tf.where` is slow at that
-            found = tf.tensor_scatter_nd_update(found, left[:, None], here)
-            return i + 1, tf.boolean_mask(left, ~reached), tf.boolean_mask(tf.maximum(margin, best), ~reached), found
+        def step(i, active, best, points):
+            centers, current, goal = tf.gather(images, active), tf.gather(points, active), criterion.at(active)
+            draws = Draws(philox.fold(seed, i), tf.gather(indices, active), "square")
+            proposed = self.project(centers + proposals.next(current - centers, draws, i), centers, self.radius)
+            logits = finite(predict(proposed))
+            margin, reached = goal.margin(logits), goal.reached(logits)
+            accepted = (margin > best) | reached
+            current = tf.raw_ops.Select(condition=accepted, x=proposed, y=current)  # whole rows; `tf.where` is slower
+            points = tf.tensor_scatter_nd_update(points, active[:, None], current)
+            return i + 1, tf.boolean_mask(active, ~reached), tf.boolean_mask(tf.maximum(margin, best), ~reached), points
         return tf.while_loop(
-            lambda i, left, best, found: (i < self.steps) & (tf.size(left) > 0), step,
-            (tf.constant(0, tf.int64), left, tf.gather(criterion.margin(logits), left), start),
+            lambda i, active, best, points: (i < self.steps) & (tf.size(active) > 0), step,
+            (tf.constant(0, tf.int64), active, tf.gather(criterion.margin(logits), active), start),
             shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None]), start.shape))[3]
 
 
-def sides(steps, shape, least=1):
-    """int [steps]: the side in pixels of the square that each step changes in images of `shape` (H, W, C).
+def sides(steps: int, shape: Sequence[int], minimum: int = 1) -> np.ndarray:
+    """Returns the side of the square that each step changes, in pixels: int32 [steps].
 
-    The nearest whole number to sqrt(p H W), from `least` to the shorter side. The share p is halved after the queries
+    The nearest whole number to sqrt(p H W), from `minimum` to the shorter side. The fraction p is halved after the queries
     of the paper's schedule for 10,000, scaled to `steps`.
+
+    Args:
+        steps: number of steps.
+        shape: (H, W, C) of the images.
+        minimum: of the sides.
     """
     halvings = [bisect.bisect_left(_HALVINGS, step * 10_000 // steps) for step in range(steps)]
-    shares = _FIRST_SHARE * 0.5 ** np.array(halvings)
-    return np.clip(np.rint(np.sqrt(shares * shape[0] * shape[1])).astype(np.int32), least, min(shape[:2]))
+    fractions = _FIRST_FRACTION * 0.5 ** np.array(halvings)
+    return np.clip(np.rint(np.sqrt(fractions * shape[0] * shape[1])).astype(np.int32), minimum, min(shape[:2]))
 
 
-def two_bumps(side):
-    """float32 [side, side] of length 1: a positive bump beside a negative one (section 3.4, eq. 2, and below it)."""
+def two_bumps(side: int) -> np.ndarray:
+    """Returns float32 [side, side] of length 1: a positive bump next to a negative one (section 3.4, eq. 2, and below it)."""
     half = side // 2
-    both = np.concatenate([_bump(side, half), -_bump(side, side - half)], axis=1)
-    return (both / np.linalg.norm(both)).astype(np.float32)
+    bumps = np.concatenate([_bump(side, half), -_bump(side, side - half)], axis=1)
+    return (bumps / np.linalg.norm(bumps)).astype(np.float32)
 
 
 def _bump(height, width):
-    """[height, width]: at distance d (the larger along the axes) from the middle, the sum of 1/(i+1)^2 from d on."""
+    """Returns [height, width]: at distance d (the larger along the axes) from the middle, the sum of 1/(i+1)^2 from d on."""
     last = max(height, width) // 2
     sums = np.cumsum(1.0 / np.arange(last + 1, 0, -1) ** 2)[::-1]
     rows, columns = (np.abs(np.arange(side) - side // 2) for side in (height, width))
     return sums[np.maximum(rows[:, None], columns[None, :])]
 
 
-class _LinfChanges:
+class _LinfProposals:
     """Every value is `radius` away from the image's, up or down: stripes first, then squares of one color."""
 
     def __init__(self, shape, radius, steps):
         self.shape, self.radius, self.sides = shape, radius, tf.constant(sides(steps, shape))
 
     def first(self, draws):
-        """Columns of one color each: [N, H, W, C]"""
+        """Returns columns of one color each: [N, H, W, C]."""
         colors = _signs(draws.uniform([1, self.shape[1], self.shape[2]]))
         return tf.repeat(self.radius * colors, self.shape[0], axis=1)
 
     def next(self, perturbations, draws, step):
-        """Algorithm 2. The projection on the ball that follows makes one radius of the two."""
+        """Returns a change by Algorithm 2. The projection onto the ball that follows turns two radii into one."""
         drawn = draws.uniform([2 + self.shape[2]])
         window, _, _ = _window(drawn[:, :2], self.sides[step], self.shape)
         return perturbations + window * (2.0 * self.radius * _signs(drawn[:, None, None, 2:]))
 
 
-class _L2Changes:
+class _L2Proposals:
     """The whole radius is used: tiles of two bumps first, then the length of one window moves into another."""
 
     def __init__(self, shape, radius, steps):
         self.shape, self.radius = shape, radius
-        of_steps = sides(steps, shape, least=min(3, *shape[:2]))  # of one pixel, nothing but its sign could change
-        levels, of_steps = np.unique(of_steps, return_inverse=True)
-        self.sides, self.level, self.widest = tf.constant(levels), tf.constant(of_steps, tf.int32), levels[-1]
-        bumps = np.stack([np.pad(two_bumps(side), [(0, self.widest - side)] * 2) for side in levels])
+        step_sides = sides(steps, shape, minimum=min(3, *shape[:2]))  # in a single pixel only the sign could change
+        levels, step_levels = np.unique(step_sides, return_inverse=True)
+        self.sides, self.levels, self.largest = tf.constant(levels), tf.constant(step_levels, tf.int32), levels[-1]
+        bumps = np.stack([np.pad(two_bumps(side), [(0, self.largest - side)] * 2) for side in levels])
         self.bumps = tf.constant(bumps)
 
     def first(self, draws):
-        """A grid of two bumps each, of random sign and orientation: [N, H, W, C] of length `radius`"""
+        """Returns a grid of two bumps each, of random sign and orientation: [N, H, W, C] of length `radius`."""
         height, width, channels = self.shape
         side = max(min(height, width) // _TILES, 1)
         counts = height // side, width // side
-        rows, columns = (_padded(np.repeat(np.arange(count), side), whole, -1)
-                         for count, whole in zip(counts, (height, width)))
+        rows, columns = (_padded(np.repeat(np.arange(count), side), size, -1)
+                         for count, size in zip(counts, (height, width)))
         covered = tf.constant(((rows[:, None] >= 0) & (columns >= 0))[:, :, None], tf.float32)
-        upright = _padded(np.tile(two_bumps(side), counts), (height, width), 0)[:, :, None]
+        horizontal = _padded(np.tile(two_bumps(side), counts), (height, width), 0)[:, :, None]
         drawn = draws.uniform([*counts, channels + 1])
         drawn = tf.gather(tf.gather(drawn, np.maximum(rows, 0), axis=1), np.maximum(columns, 0), axis=2)
-        lying = _padded(np.tile(two_bumps(side).T, counts), (height, width), 0)[:, :, None]
-        tiles = tf.where(drawn[..., :1] < 0.5, upright, lying) * _signs(drawn[..., 1:]) * covered
+        vertical = _padded(np.tile(two_bumps(side).T, counts), (height, width), 0)[:, :, None]
+        tiles = tf.where(drawn[..., :1] < 0.5, horizontal, vertical) * _signs(drawn[..., 1:]) * covered
         return self.radius * norms.L2.steepest(tiles)
 
     def next(self, perturbations, draws, step):
-        """Algorithm 3: by channel, one window takes the length that it, another one, and no value had."""
+        """Returns a change by Algorithm 3: per channel, one window receives its length, another's, and the unused one."""
         drawn = draws.uniform([5 + self.shape[2]])
-        level = self.level[step]
+        level = self.levels[step]
         side = self.sides[level]
         first, rows, columns = _window(drawn[:, :2], side, self.shape)
         second, _, _ = _window(drawn[:, 2:4], side, self.shape)
         bumps = first * self._bumps(rows, columns, drawn[:, 4] < 0.5, level)
-        aimed = _unit(bumps * _signs(drawn[:, None, None, 5:]) + _unit(first * perturbations))
+        direction = _unit(bumps * _signs(drawn[:, None, None, 5:]) + _unit(first * perturbations))
         unused = tf.maximum(self.radius**2 - tf.reduce_sum(perturbations**2, [1, 2, 3], keepdims=True), 0.0)
-        held = perturbations * tf.maximum(first, second)
-        available = _squared(held) + unused * (1.0 / self.shape[2])
-        return perturbations - held + aimed * tf.sqrt(available)
+        in_windows = perturbations * tf.maximum(first, second)
+        available = _squared_length(in_windows) + unused * (1.0 / self.shape[2])
+        return perturbations - in_windows + direction * tf.sqrt(available)
 
-    def _bumps(self, rows, columns, lying, level):
-        """The two bumps at rows [N, H] and columns [N, W] of a window, where they are in it: [N, H, W, 1]"""
-        rows, columns = (tf.clip_by_value(part, 0, self.widest - 1) for part in (rows, columns))
-        upright = rows[:, :, None] * self.widest + columns[:, None, :]
-        turned = columns[:, None, :] * self.widest + rows[:, :, None]
-        places = tf.where(lying[:, None, None], turned, upright)
-        return tf.gather(tf.reshape(self.bumps[level], [-1]), places)[..., None]
+    def _bumps(self, rows, columns, transposed, level):
+        """Returns the two bumps at rows [N, H] and columns [N, W] of a window, valid inside it: [N, H, W, 1]."""
+        rows, columns = (tf.clip_by_value(part, 0, self.largest - 1) for part in (rows, columns))
+        plain = rows[:, :, None] * self.largest + columns[:, None, :]
+        swapped = columns[:, None, :] * self.largest + rows[:, :, None]
+        indices = tf.where(transposed[:, None, None], swapped, plain)
+        return tf.gather(tf.reshape(self.bumps[level], [-1]), indices)[..., None]
 
 
-_CHANGES = {norms.Linf: _LinfChanges, norms.L2: _L2Changes}
+_PROPOSALS: dict[type[norms.Norm], Any] = {norms.Linf: _LinfProposals, norms.L2: _L2Proposals}
 
 
 def _window(drawn, side, shape):
-    """A square at a uniform place: (float [N, H, W, 1], 1 inside; rows [N, H], columns [N, W] counted from its corner).
+    """Returns a square at a uniform position.
 
     Args:
-        drawn: [N, 2] uniform in (0, 1). side: int32, of the square.
+        drawn: [N, 2], uniform in (0, 1).
+        side: int32, of the square.
+        shape: (H, W, C) of the images.
+
+    Returns:
+        (float [N, H, W, 1], 1 inside; rows [N, H] and columns [N, W] relative to the square's corner)
     """
-    rows, columns = (tf.range(whole) - tf.cast(drawn[:, axis, None] * tf.cast(whole - side + 1, tf.float32), tf.int32)
-                     for axis, whole in enumerate(shape[:2]))
-    across, along = (tf.cast((part >= 0) & (part < side), tf.float32) for part in (rows, columns))
-    return (across[:, :, None] * along[:, None, :])[..., None], rows, columns
+    rows, columns = (tf.range(size) - tf.cast(drawn[:, axis, None] * tf.cast(size - side + 1, tf.float32), tf.int32)
+                     for axis, size in enumerate(shape[:2]))
+    in_rows, in_columns = (tf.cast((part >= 0) & (part < side), tf.float32) for part in (rows, columns))
+    return (in_rows[:, :, None] * in_columns[:, None, :])[..., None], rows, columns
 
 
 def _signs(drawn):
-    """-1 or 1 of uniform numbers in (0, 1)."""
+    """Returns -1 or 1 for uniform numbers in (0, 1)."""
     return tf.where(drawn < 0.5, -1.0, 1.0)
 
 
-def _squared(perturbations):
-    """The squared length of each channel: [N, 1, 1, C]"""
+def _squared_length(perturbations):
+    """Returns the squared length of each channel: [N, 1, 1, C]."""
     return tf.reduce_sum(tf.reduce_sum(perturbations**2, axis=1, keepdims=True), axis=2, keepdims=True)
 
 
 def _unit(perturbations):
-    """Each channel at length 1, or 0 where it is 0."""
-    return perturbations / tf.maximum(tf.sqrt(_squared(perturbations)), _TINY)
+    """Returns each channel at length 1, or 0 where it is 0."""
+    return perturbations / tf.maximum(tf.sqrt(_squared_length(perturbations)), _TINY)
 
 
-def _padded(values, whole, fill):
-    """An array in the middle of one of size `whole`; where the rest is odd, the larger part is after it."""
-    rests = np.atleast_1d(whole) - values.shape
-    return np.pad(values, [(rest // 2, rest - rest // 2) for rest in rests], constant_values=fill)
+def _padded(values, size, fill):
+    """Returns an array centered in one of the given size; an odd remainder has its larger part after the array."""
+    remainders = np.atleast_1d(size) - values.shape
+    return np.pad(values, [(r // 2, r - r // 2) for r in remainders], constant_values=fill)

@@ -116,7 +116,7 @@ class RandomNoise(attacks.Attack):
         super().__init__(**kwargs)
         self.norm, self.radius = norms.norm(norm), radius
 
-    def attacked(self, predict, images, criterion, seed, indices):
+    def perturb(self, predict, images, criterion, seed, indices):
         drawn = self.norm.steepest(Draws(seed, indices, "noise").normal(images.shape[1:]))
         return tf.clip_by_value(images + self.radius * drawn, 0.0, 1.0)
 

@@ -33,13 +33,13 @@ class AdversarialTraining(FurtherViewsMethod):
     batch_norm_choices = ("own", "inference")
 
     @property
-    def loop_turns(self):
+    def loop_iterations(self):
         return self.attack.steps
 
     def loss_terms(self, batch, training):
         def predict(images):
             return self.encode_further(images, training)["logits"]
         images, seed = batch.views[0], self.random_seed(batch.step[0], 0)
-        attacked = self.attack.attacked(predict, images, Criterion(batch.labels), seed, tf.shape(images)[0])
+        attacked = self.attack.perturb(predict, images, Criterion(batch.labels), seed, tf.shape(images)[0])
         logits = self.encode(tf.stop_gradient(attacked), training)["logits"]
         return {"cross_entropy": losses.cross_entropy(batch.labels, logits)}, logits

@@ -1,21 +1,37 @@
-"""What a model says about images: its logits or its embedding by name, and whether they can be used."""
+"""Logits and embeddings of any model, and checks that the logits can be used."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
 
 from tf_robust import data
 
+# images float32 [N, H, W, C] in [0, 1] -> a tensor, or a dictionary with "logits" and "embedding": a keras.Model, a
+# reloaded SavedModel, a function
+Model = Callable[[Any], Any]
 
-def output(model, images, key):
-    """A model's logits, or its dictionary's entry `key`."""
+
+def output(model: Model, images: tf.Tensor, key: str) -> tf.Tensor:
+    """Returns a model's output for images, or the entry `key` of it where it is a dictionary."""
     outputs = model(images)
     return outputs[key] if isinstance(outputs, dict) else outputs
 
 
-def checked_logits(logits, labels, where):
-    """Logits as an array [N, C], or a ValueError that says what is wrong with them or the labels.
+def checked_logits(logits: npt.ArrayLike, labels: Sequence[int] | np.ndarray, where: str) -> np.ndarray:
+    """Returns logits as an array [N, C] after checking them and the labels.
 
-    -infinity is allowed (a class that is masked out), but not in all classes of an image. where: of which images, for
-    the message.
+    -infinity is allowed (a class that is masked out), but not in all classes of an image.
+
+    Args:
+        logits: [N, C].
+        labels: int [N].
+        where: which images these are, for the message.
+
+    Raises:
+        ValueError: wrong shape, NaN, +infinity, or labels without a logit.
     """
     logits = np.asarray(logits)
     if logits.ndim != 2 or len(logits) != len(labels):
