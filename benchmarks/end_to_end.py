@@ -61,7 +61,7 @@ def our_steps(model, only_input=False):
     method = run.method(source)
     method.optimizer.build(method.trainable_variables)
     batches = data.training_batches(source, FLAGS.batch_size, seed=0, **run.pipeline())
-    iterator, run_steps = iter(distribution.distributed(method.distribute_strategy, batches, FLAGS.batch_size)), loop.steps_function(method)
+    iterator, run_steps = iter(distribution.distribute(method.distribute_strategy, batches, FLAGS.batch_size)), loop.steps_function(method)
     return (lambda count: [next(iterator) for _ in range(count)]) if only_input else lambda count: run_steps(iterator, tf.constant(count))
 
 

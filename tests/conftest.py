@@ -1,10 +1,10 @@
-"""Two logical CPU devices, so that replicas can be tested; a tiny network and a tiny data set for sweeps."""
+"""Two logical CPU devices for tests of replicas; a tiny network and a tiny data set for tests of every method."""
 
 import os
 
 from tf_robust.utils import quiet
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # one of two processes: a core each
+if "PYTEST_XDIST_WORKER" in os.environ:  # one of two processes: one core each
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 with quiet.importing([]):
@@ -22,7 +22,7 @@ tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfigu
 
 
 def tiny_network(shape=(16, 16, 1), classes=3, batch_norm=True, seed=0):
-    """One convolution, which is stage 1, batch norm, a dense embedding of 8."""
+    """Returns a network of one convolution, which is stage 1, batch norm, and a dense embedding of 8."""
     keras.utils.set_random_seed(seed)
     images, x = heads.normalized_input(shape, 0.5, 0.5, 8, "tiny")
     x = keras.layers.Conv2D(4, 3, strides=2, activation="softplus", name="stage_1")(x)
@@ -33,7 +33,7 @@ def tiny_network(shape=(16, 16, 1), classes=3, batch_norm=True, seed=0):
 
 
 def tiny_source(count=48, shape=(16, 16, 1), classes=3, split="train"):
-    """Images whose class is the brightest third, under noise."""
+    """Returns a source of noisy images whose class is the brightest third."""
     random = np.random.RandomState(count)
     labels = np.arange(count) % classes
     images = random.randint(0, 120, size=(count, *shape))
@@ -60,7 +60,7 @@ def two_replicas():
 
 @pytest.fixture
 def float64():
-    """Networks and methods that are built in the test compute in float64."""
+    """Networks and methods built in the test compute in float64."""
     keras.config.set_dtype_policy("float64")
     yield
     keras.config.set_dtype_policy("float32")

@@ -1,11 +1,11 @@
-"""A suite that is killed again and again, in real processes by SIGKILL, and gone on with by the same command.
+"""Runs a suite whose processes are killed repeatedly by SIGKILL, and resumes it by the same command.
 
     python tests/killed_suite.py FOLDER KILLS SEED ROW,ROW,...
 
-runs a small suite once without a kill, and then again and again with kills, until every row has had KILLS of them, each at a
-random event: after a step of training, or before or after a file is flushed or takes its name (checkpoints, exports,
-records, evaluations). Prints as JSON what all of these left behind. TensorFlow is imported once and the processes are
-forks, made before anything is computed.
+runs a small suite once without a kill, and then repeatedly with kills until every row has been killed KILLS times, each at a
+random event: after a training step, or before or after a file is flushed or renamed (checkpoints, exports,
+records, evaluations). Prints the contents of all workdirs as JSON. TensorFlow is imported once, and the processes are forked
+before any computation.
 """
 
 import collections
@@ -41,34 +41,34 @@ ROWS = {
 
 
 class Events:
-    """Counts what happens in this process, by the row at work, and kills it at one of them."""
+    """Counts events in this process for each row, and kills the process at one of them."""
 
     def __init__(self, row=None, number=None):
-        self.at, self.counts, self.row = (row, number), collections.Counter(), None
+        self.target, self.counts, self.row = (row, number), collections.Counter(), None
         for module, name in ((os, "fsync"), (os, "replace"), (os, "rename"), (loop, "checked_run")):
             setattr(module, name, self.counted(getattr(module, name), loop is module))
         complete = Run.complete
 
-        def named(run, folder):
+        def complete_and_exit(run, folder):
             self.row = run.row
-            found = complete(run, folder)
+            result = complete(run, folder)
             if run.row == row:
-                os._exit(0)  # the others' turns come
-            return found
-        Run.complete = named
+                os._exit(0)  # the other rows run in further processes
+            return result
+        Run.complete = complete_and_exit
 
     def counted(self, function, after_only):
         def call(*arguments):
             if not after_only:
-                self.happened()
+                self.count()
             result = function(*arguments)
-            self.happened()
+            self.count()
             return result
         return call
 
-    def happened(self):
+    def count(self):
         self.counts[self.row] += 1
-        if (self.row, self.counts[self.row]) == self.at:
+        if (self.row, self.counts[self.row]) == self.target:
             self.kill()
 
     @staticmethod
@@ -77,7 +77,7 @@ class Events:
 
 
 def fork(work):
-    """Does work in a process of its own; returns its exit status."""
+    """Runs work in a child process; returns its exit status."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1]
@@ -92,7 +92,7 @@ def fork(work):
 
 
 def quiet():
-    """Nothing is said or drawn in this process, and training saves after every step."""
+    """Suppresses output and charts in this process, and saves a checkpoint after every step."""
     sys.stdout = open(os.devnull, "w")
     loop.CHECKPOINT_SECONDS = -1.0
     report.charts.of_table = figures.of_training = figures.of_data = figures.of_calibration = lambda *_: []
@@ -112,22 +112,22 @@ def suite(folder, workdir, row=None, number=None):
         json.dump(events.counts, file)
 
 
-def left_behind(workdir, rows):
-    """{row: what must be the same}"""
-    found = {}
+def contents(workdir, rows):
+    """Returns {row: everything that must be equal}."""
+    contents_of_rows = {}
     for row in rows:
-        place = f"{workdir}/{row}/seed_0"
-        arrays, kept = [], sorted(os.listdir(f"{place}/checkpoints"))
+        folder = f"{workdir}/{row}/seed_0"
+        arrays, kept = [], sorted(os.listdir(f"{folder}/checkpoints"))
         for path in ("saved_model/weights.npz", *(f"checkpoints/{name}" for name in kept)):
-            with np.load(f"{place}/{path}") as file:
+            with np.load(f"{folder}/{path}") as file:
                 arrays += [name.encode() + file[name].tobytes() for name in sorted(file.files) if name != "seconds"]
-        rows = [[r["measure"], r["value"]] for r in json_of(f"{place}/evaluation.json")["rows"]]
-        history = [{name: value for name, value in entry.items() if "second" not in name} for entry in json_of(f"{place}/history.json")]
-        names = sorted(os.path.relpath(os.path.join(at, name), place) for at, _, files in os.walk(place) for name in files)
-        measured = sorted(record["set"] for record in scoring.read_records(f"{place}/measured.jsonl"))  # once each
-        found[row] = {"weights": hashlib.sha256(b"".join(arrays)).hexdigest(), "rows": rows, "history": history, "measured": measured,
+        rows = [[r["measure"], r["value"]] for r in json_of(f"{folder}/evaluation.json")["rows"]]
+        history = [{name: value for name, value in entry.items() if "second" not in name} for entry in json_of(f"{folder}/history.json")]
+        names = sorted(os.path.relpath(os.path.join(parent, name), folder) for parent, _, files in os.walk(folder) for name in files)
+        measured = sorted(record["set"] for record in scoring.read_records(f"{folder}/measured.jsonl"))  # once each
+        contents_of_rows[row] = {"weights": hashlib.sha256(b"".join(arrays)).hexdigest(), "rows": rows, "history": history, "measured": measured,
                       "files": [name for name in names if "tensorboard" not in name]}
-    return found
+    return contents_of_rows
 
 
 def main(folder, kills, seed, rows):
@@ -137,22 +137,22 @@ def main(folder, kills, seed, rows):
             file.write("\n".join([*COMMON, *ROWS[row]]))
     with open(f"{folder}/table/suite.json", "w") as file:
         json.dump({"baseline": rows[0], "rows": rows}, file)
-    if fork(lambda: suite(folder, f"{folder}/whole")):
+    if fork(lambda: suite(folder, f"{folder}/uninterrupted")):
         sys.exit("the suite failed without a kill")
-    counts = json_of(f"{folder}/whole/events.json")
-    draw, killed, gone_on = random.Random(seed), collections.Counter(), []
+    counts = json_of(f"{folder}/uninterrupted/events.json")
+    draw, killed, resumed = random.Random(seed), collections.Counter(), []
     while min(killed[row] for row in rows) < kills:
-        workdir = f"{folder}/killed_{len(gone_on)}"
+        workdir = f"{folder}/killed_{len(resumed)}"
         for row in rows:
             status = None
             while status != 0:
-                number = draw.randint(1, counts[row])  # counted from where this process begins
+                number = draw.randint(1, counts[row])  # counted from the start of this process
                 status = fork(lambda: suite(folder, workdir, row, number))
                 if status and not os.WIFSIGNALED(status):
                     sys.exit(f"{row}: the same command failed after a kill")
                 killed[row] += status != 0
-        gone_on.append(left_behind(workdir, rows))
-    print(json.dumps({"events": counts, "killed": killed, "whole": left_behind(f"{folder}/whole", rows), "gone_on": gone_on}))
+        resumed.append(contents(workdir, rows))
+    print(json.dumps({"events": counts, "killed": killed, "uninterrupted": contents(f"{folder}/uninterrupted", rows), "resumed": resumed}))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A sweep, a measurement and the writing of a corrupted set that are killed again and again, as in killed_suite.py.
+"""Runs a sweep, an evaluation and the writing of a corrupted set whose processes are killed, as in killed_suite.py.
 
     python tests/killed_work.py FOLDER KILLS SEED sweep|evaluate|corrupt
 
-Prints as JSON what they left behind: done in one go, and gone on with after at least KILLS kills: the first of each when the first
-set is measured, the others (and those of `corrupt`) at random events.
+Prints as JSON the contents of their folders: uninterrupted, and resumed after at least KILLS kills, the first of each when the
+first set is measured, the others (and those of `corrupt`) at random events.
 """
 
 import glob
@@ -28,20 +28,20 @@ COMMANDS = {
 
 
 class AnyEvent(Events):
-    """Kills the process at its event of a number, whatever row is at work."""
+    """Kills the process at its event of a number, of any row."""
 
     def __init__(self, number=None):
         super().__init__(None, number)
         self.measured, append = [], scoring._append
 
-        def appended(*arguments):
+        def record(*arguments):
             append(*arguments)
             self.measured.append(self.counts["all"])
-        scoring._append = appended
+        scoring._append = record
 
-    def happened(self):
+    def count(self):
         self.counts["all"] += 1
-        if self.counts["all"] == self.at[1]:
+        if self.counts["all"] == self.target[1]:
             self.kill()
 
 
@@ -53,7 +53,7 @@ def work(kind, folder, workdir, number=None):
         json.dump([events.counts["all"], events.measured[:1]], file)
 
 
-def trained(folder):
+def train(folder):
     quiet()
     run("train", ["--mode=train", *COMMON, f"--workdir={folder}/model"])
 
@@ -63,43 +63,43 @@ def run(mode, arguments):
     getattr(cli, mode)(cli.parsed(arguments), arguments)
 
 
-def left_behind(workdir):
-    """{file: its content, as far as it must be the same}"""
-    found = {}
+def contents(workdir):
+    """Returns {file: its content, as far as it must be equal}."""
+    files = {}
     for path in sorted(glob.glob(f"{workdir}/**", recursive=True)):
         name = os.path.relpath(path, workdir)
         if not os.path.isfile(path) or "tensorboard" in name.split("/"):
             continue
         if name.endswith(("evaluation.json", "results.json")):
-            found[name] = [[row["row"] if "row" in row else "", row["measure"], row.get("value", row.get("values"))]
+            files[name] = [[row["row"] if "row" in row else "", row["measure"], row.get("value", row.get("values"))]
                            for row in json_of(path)["rows"]]
         elif name.endswith("measured.jsonl"):
-            found[name] = sorted(record["set"] for record in scoring.read_records(path))  # once each
+            files[name] = sorted(record["set"] for record in scoring.read_records(path))  # once each
         elif name.endswith(("weights.npz", ".npy")) or name in ("card.json", "sheet.png"):
             with open(path, "rb") as file:
-                found[name] = hashlib.sha256(file.read()).hexdigest()
+                files[name] = hashlib.sha256(file.read()).hexdigest()
         else:
-            found[name] = "there"
-    return found
+            files[name] = "exists"
+    return files
 
 
 def main(folder, kills, seed, kind):
-    if kind == "evaluate" and fork(lambda: trained(folder)):
+    if kind == "evaluate" and fork(lambda: train(folder)):
         sys.exit("the training failed")
-    if fork(lambda: work(kind, folder, f"{folder}/whole")):
+    if fork(lambda: work(kind, folder, f"{folder}/uninterrupted")):
         sys.exit("the work failed without a kill")
-    draw, killed, gone_on = random.Random(seed), 0, []
-    events, measured = json_of(f"{folder}/whole.events")
+    draw, killed, resumed = random.Random(seed), 0, []
+    events, measured = json_of(f"{folder}/uninterrupted.events")
     while killed < kills:
-        workdir, status = f"{folder}/killed_{len(gone_on)}", None
+        workdir, status = f"{folder}/killed_{len(resumed)}", None
         while status != 0:
-            number = measured[0] if measured and status is None else draw.randint(1, events)  # counted from where this process begins
+            number = measured[0] if measured and status is None else draw.randint(1, events)  # counted from the start of this process
             status = fork(lambda: work(kind, folder, workdir, number))
             if status and not os.WIFSIGNALED(status):
                 sys.exit("the same command failed after a kill")
             killed += status != 0
-        gone_on.append(left_behind(workdir))
-    print(json.dumps({"events": events, "killed": killed, "whole": left_behind(f"{folder}/whole"), "gone_on": gone_on}))
+        resumed.append(contents(workdir))
+    print(json.dumps({"events": events, "killed": killed, "uninterrupted": contents(f"{folder}/uninterrupted"), "resumed": resumed}))
 
 
 if __name__ == "__main__":

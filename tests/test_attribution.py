@@ -1,3 +1,5 @@
+"""Contextual utility and sensitivity against finite differences of a network written in NumPy."""
+
 import keras
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ LABELS = np.array([2, 0, 1])
 
 @pytest.fixture(scope="module")
 def net():
-    """softplus(tanh(x W + b) V + c) with random weights; its dropout does nothing in inference mode."""
+    """Returns softplus(tanh(x W + b) V + c) with random weights; its dropout is inactive in inference mode."""
     keras.utils.set_random_seed(0)
     images = keras.Input(SHAPE)
     x = keras.layers.Dropout(0.9)(keras.layers.Flatten()(images))
@@ -23,7 +25,7 @@ def net():
 
 @pytest.fixture(scope="module")
 def formulas(net):
-    """x -> (embedding, softmax) in float64 NumPy, with the net's weights."""
+    """Returns x -> (embedding, softmax) in float64 NumPy, with the net's weights."""
     w, b, v, c = (np.asarray(weight, np.float64) for weight in net.get_weights())
 
     def forward(images):
@@ -34,11 +36,11 @@ def formulas(net):
 
 
 def jacobian(function, images, step=1e-5):
-    """Central finite differences: [N, H, W, C] -> [N, E, H, W, C]."""
+    """Returns the Jacobian by central finite differences: [N, H, W, C] -> [N, E, H, W, C]."""
     columns = []
-    for place in np.ndindex(images.shape[1:]):
+    for index in np.ndindex(images.shape[1:]):
         shift = np.zeros(images.shape[1:])
-        shift[place] = step
+        shift[index] = step
         columns.append((function(images + shift) - function(images - shift)) / (2 * step))
     return np.stack(columns, axis=-1).reshape(len(images), -1, *images.shape[1:])
 
@@ -51,20 +53,20 @@ def sensitivity(formulas):
 def test_utility_equals_finite_differences(net, formulas):
     expected = np.abs(jacobian(lambda x: -np.log(formulas(x)[1][range(3), LABELS])[:, None], IMAGES)[:, 0])
     np.testing.assert_allclose(attribution.contextual_utility(net, IMAGES, LABELS), expected, rtol=1e-4, atol=1e-6)
-    found = attribution.contextual_utility(lambda x: net(x)["logits"], IMAGES, LABELS)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    result = attribution.contextual_utility(lambda x: net(x)["logits"], IMAGES, LABELS)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("memory_limit", [1, 2**10, 2**11, 2**12, 2**29])
 def test_sensitivity_equals_finite_differences_at_every_memory_limit(net, sensitivity, memory_limit):
-    found = attribution.contextual_sensitivity(net, IMAGES, memory_limit=memory_limit)
-    np.testing.assert_allclose(found, sensitivity, rtol=1e-4)
+    result = attribution.contextual_sensitivity(net, IMAGES, memory_limit=memory_limit)
+    np.testing.assert_allclose(result, sensitivity, rtol=1e-4)
 
 
 @pytest.mark.parametrize("memory_limit", [1, 3 * 400 * np.prod(SHAPE), 2**29])
 def test_sensitivity_of_a_function(net, sensitivity, memory_limit):
-    found = attribution.contextual_sensitivity(lambda x: net(x)["embedding"], IMAGES, memory_limit=int(memory_limit))
-    np.testing.assert_allclose(found, sensitivity, rtol=1e-4)
+    result = attribution.contextual_sensitivity(lambda x: net(x)["embedding"], IMAGES, memory_limit=int(memory_limit))
+    np.testing.assert_allclose(result, sensitivity, rtol=1e-4)
 
 
 def test_sensitivity_of_a_subclassed_model(net, sensitivity):
@@ -82,7 +84,7 @@ def test_the_memory_limit_bounds_the_batch():
     def encoder(images):
         tf.debugging.assert_less_equal(tf.shape(images)[0], 2)
         return tf.tanh(tf.reduce_sum(images, axis=(1, 2)))
-    guess = 100 * 4 * int(np.prod(SHAPE))  # bytes an image where the layers cannot be seen
+    guess = 100 * 4 * int(np.prod(SHAPE))  # bytes per image if the layers are unknown
     attribution.contextual_sensitivity(encoder, IMAGES, memory_limit=2 * guess)
 
 
@@ -106,7 +108,7 @@ def test_the_estimate_converges_to_the_square(net, sensitivity):
     np.testing.assert_array_less(np.abs(estimates.mean(axis=0) - sensitivity**2) / error, 5.0)
 
 
-def test_the_estimate_comes_from_its_seed(net):
+def test_the_estimate_depends_on_its_seed(net):
     first, again, other = (attribution.squared_sensitivity_estimate(net, IMAGES, projections=2, seed=seed)
                            for seed in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
@@ -139,7 +141,7 @@ def test_mean_by_class_takes_labels_modulo():
     ((255 * IMAGES).astype(np.uint8), "Received dtype: uint8"),
     (IMAGES[0], r"Received shape: \(4, 3, 2\)"),
 ])
-def test_bad_images_are_named(net, images, message):
+def test_invalid_images_raise(net, images, message):
     for measure in (lambda: attribution.contextual_utility(net, images, LABELS),
                     lambda: attribution.contextual_sensitivity(net, images),
                     lambda: attribution.squared_sensitivity_estimate(net, images)):
@@ -150,6 +152,6 @@ def test_bad_images_are_named(net, images, message):
 @pytest.mark.parametrize("model", [
     lambda images: tf.stop_gradient(tf.reduce_mean(images, axis=[1, 2])),
     lambda images: tf.cast(tf.raw_ops.AdjustHue(images=images, delta=0.1)[:, 0, 0], tf.float32)])
-def test_a_model_without_a_gradient_is_named(model):
-    with pytest.raises(attribution.WithoutGradient, match="Expected a model that can be differentiated"):
+def test_a_model_without_gradients_raises(model):
+    with pytest.raises(attribution.WithoutGradient, match="Expected a model that is differentiable"):
         attribution.contextual_utility(model, np.full([2, 4, 4, 3], 0.5, np.float32), np.array([0, 1]))

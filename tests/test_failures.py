@@ -1,4 +1,4 @@
-"""What the machine does to a training: a full disk, files that vanish, a clock that runs backwards."""
+"""Failures of the machine: a full disk, deleted files, a clock that runs backwards, concurrent writers."""
 
 import contextlib
 import errno
@@ -31,7 +31,7 @@ def weights(method):
     return [v.numpy() for v in method.variables]
 
 
-def test_a_full_disk_ends_it_with_the_last_checkpoint_whole_and_it_goes_on(network, source, tmp_path, monkeypatch):
+def test_a_full_disk_keeps_the_last_checkpoint_and_training_resumes(network, source, tmp_path, monkeypatch):
     folder, flush, calls = str(tmp_path / "checkpoints"), os.fsync, itertools.count()
 
     def fsync(number):
@@ -42,14 +42,14 @@ def test_a_full_disk_ends_it_with_the_last_checkpoint_whole_and_it_goes_on(netwo
     with pytest.raises(OSError, match="The disk is full.*make room, and the same command goes on.*step_000000008.npz"):
         loop.fit(build(network()), source(), checkpoint_folder=folder, **OPTIONS)
     assert os.listdir(folder) == ["step_000000004.npz"]
-    whole, gone_on = build(network()), build(network(seed=1))
-    loop.fit(whole, source(), **OPTIONS)
-    loop.fit(gone_on, source(), checkpoint_folder=folder, **OPTIONS)
-    for a, b in zip(weights(whole), weights(gone_on)):
+    uninterrupted, resumed = build(network()), build(network(seed=1))
+    loop.fit(uninterrupted, source(), **OPTIONS)
+    loop.fit(resumed, source(), checkpoint_folder=folder, **OPTIONS)
+    for a, b in zip(weights(uninterrupted), weights(resumed)):
         np.testing.assert_array_equal(a, b)
 
 
-def test_an_export_that_finds_the_disk_full_leaves_the_one_before(tmp_path):
+def test_an_export_on_a_full_disk_keeps_the_previous_one(tmp_path):
     path = tmp_path / "model"
     for text in ("first", "second"):
         with pytest.raises(OSError, match="The disk is full") if text == "second" else contextlib.nullcontext():
@@ -62,23 +62,23 @@ def test_an_export_that_finds_the_disk_full_leaves_the_one_before(tmp_path):
     assert (path / "file").read_text() == "first" and os.listdir(tmp_path) == ["model"]
 
 
-def test_checkpoints_that_vanish_and_a_clock_that_runs_backwards_do_no_harm(network, source, tmp_path, monkeypatch):
+def test_deleted_checkpoints_and_a_clock_that_runs_backwards_do_no_harm(network, source, tmp_path, monkeypatch):
     folder, clock = str(tmp_path / "checkpoints"), itertools.count(0, -1000)
     monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(clock)))
-    whole, disturbed = build(network()), build(network())
+    undisturbed, disturbed = build(network()), build(network())
 
     class Delete(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             for path in glob.glob(f"{folder}/*"):
                 os.remove(path)
-    loop.fit(whole, source(), **OPTIONS)
+    loop.fit(undisturbed, source(), **OPTIONS)
     loop.fit(disturbed, source(), checkpoint_folder=folder, callbacks=[Delete()], **OPTIONS)
-    for a, b in zip(weights(whole), weights(disturbed)):
+    for a, b in zip(weights(undisturbed), weights(disturbed)):
         np.testing.assert_array_equal(a, b)
     assert os.listdir(folder) == ["step_000000012.npz"]
 
 
-def test_what_a_killed_process_was_writing_is_cleared_and_what_another_writes_stays(tmp_path):
+def test_only_temporary_files_of_dead_processes_are_removed(tmp_path):
     path = str(tmp_path / "a.json")
     holds = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", holds, f"{path}.writing-1"], stdout=subprocess.PIPE, text=True) as other:
@@ -93,24 +93,24 @@ def test_what_a_killed_process_was_writing_is_cleared_and_what_another_writes_st
     assert sorted(os.listdir(tmp_path)) == ["a.json", "ab.json.writing-3"] and files.read_json(path) == {"b": 1}
 
 
-def test_a_name_that_its_writer_took_anew_is_not_cleared(tmp_path, monkeypatch):
-    path, left, lockf = str(tmp_path / "a.json"), str(tmp_path / "a.json.writing-3"), files.fcntl.lockf
+def test_a_reused_temporary_file_is_not_removed(tmp_path, monkeypatch):
+    path, temporary, lockf = str(tmp_path / "a.json"), str(tmp_path / "a.json.writing-3"), files.fcntl.lockf
 
-    def finish_and_begin_again(file, how):  # what the other process does between our opening its file and our locking it
-        if file.name == left:
-            os.replace(left, path)
-            pathlib.Path(left).write_text("the next")
+    def finish_and_restart(file, how):  # the other process acts between our opening its file and our locking it
+        if file.name == temporary:
+            os.replace(temporary, path)
+            pathlib.Path(temporary).write_text("the next")
         return lockf(file, how)
-    pathlib.Path(left).write_text("{}")
-    monkeypatch.setattr(files.fcntl, "lockf", finish_and_begin_again)
+    pathlib.Path(temporary).write_text("{}")
+    monkeypatch.setattr(files.fcntl, "lockf", finish_and_restart)
     files._clear_left(path, but="")
-    assert pathlib.Path(left).read_text() == "the next"
+    assert pathlib.Path(temporary).read_text() == "the next"
 
 
 def test_two_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):
     path = str(tmp_path / "a.json")
-    loop = "import sys; from tf_robust.utils import files\nfor number in range(300): files.write_json(sys.argv[1], {'number': number})"
-    both = [subprocess.Popen([sys.executable, "-c", loop, path], stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [one.communicate(timeout=120)[1] for one in both]
-    assert [one.returncode for one in both] == [0, 0], said
+    script = "import sys; from tf_robust.utils import files\nfor number in range(300): files.write_json(sys.argv[1], {'number': number})"
+    processes = [subprocess.Popen([sys.executable, "-c", script, path], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
     assert files.read_json(path) == {"number": 299} and os.listdir(tmp_path) == ["a.json"]

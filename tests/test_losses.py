@@ -1,3 +1,5 @@
+"""Losses against sums in NumPy, closed forms and finite differences."""
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -12,7 +14,7 @@ WEIGHTS = np.array([0.0, 0.25, 1.0, 3.0, 0.0])
 
 @pytest.fixture
 def embeddings():
-    """Anchors, positives and negatives, float64 [N, E] each."""
+    """Returns anchors, positives and negatives, float64 [3, N, E]."""
     return np.random.RandomState(0).randn(3, N, E)
 
 
@@ -21,7 +23,7 @@ def cosine(a, b):
 
 
 def softmax_form(anchors, positives, negatives, temperature, weights):
-    """Eq. 5, pair by pair; its own negative counts `weights[i]` times."""
+    """Returns eq. 5, pair by pair; the own negative counts `weights[i]` times."""
     values = []
     for i, anchor in enumerate(anchors):
         positive = np.exp(cosine(anchor, positives[i]) / temperature)
@@ -33,7 +35,7 @@ def softmax_form(anchors, positives, negatives, temperature, weights):
 
 
 def margin_form(anchors, positives, negatives, margin, weights):
-    """Eq. 4, pair by pair; its own negative counts `weights[i]` times."""
+    """Returns eq. 4, pair by pair; the own negative counts `weights[i]` times."""
     values = []
     for i, anchor in enumerate(anchors):
         hinges = [max(0.0, margin - (1 - cosine(anchor, z)))**2 for j, z in enumerate(anchors) if j != i]
@@ -51,15 +53,15 @@ losses_only = pytest.mark.parametrize("loss", [losses.feature_contrastive, losse
 
 @forms
 def test_equals_the_papers_sums(loss, oracle, parameter, embeddings):
-    found = loss(*embeddings, parameter)
-    assert found.shape == (N,)
-    np.testing.assert_allclose(found, oracle(*embeddings, parameter, np.ones(N)))
+    result = loss(*embeddings, parameter)
+    assert result.shape == (N,)
+    np.testing.assert_allclose(result, oracle(*embeddings, parameter, np.ones(N)))
 
 
 @forms
 def test_negative_weights_count_the_own_negative(loss, oracle, parameter, embeddings):
-    found = loss(*embeddings, parameter, negative_weights=WEIGHTS)
-    np.testing.assert_allclose(found, oracle(*embeddings, parameter, WEIGHTS))
+    result = loss(*embeddings, parameter, negative_weights=WEIGHTS)
+    np.testing.assert_allclose(result, oracle(*embeddings, parameter, WEIGHTS))
 
 
 @forms
@@ -72,19 +74,19 @@ def test_without_negatives_the_other_anchors_remain(loss, oracle, parameter, emb
 
 
 def test_identical_embeddings_have_a_closed_form():
-    same = np.ones([N, E], np.float32)
-    np.testing.assert_allclose(losses.feature_contrastive(same, same, same, 0.1), np.log(N + 1.0), rtol=1e-5)
-    np.testing.assert_allclose(losses.feature_contrastive(same, same, None, 0.1), np.log(N), rtol=1e-5)
-    np.testing.assert_allclose(losses.feature_contrastive_margin(same, same, same, 0.5), 0.5**2 * N, rtol=1e-5)
-    np.testing.assert_allclose(losses.feature_contrastive_margin(same, same, None, 0.5), 0.5**2 * (N - 1), rtol=1e-5)
+    equal = np.ones([N, E], np.float32)
+    np.testing.assert_allclose(losses.feature_contrastive(equal, equal, equal, 0.1), np.log(N + 1.0), rtol=1e-5)
+    np.testing.assert_allclose(losses.feature_contrastive(equal, equal, None, 0.1), np.log(N), rtol=1e-5)
+    np.testing.assert_allclose(losses.feature_contrastive_margin(equal, equal, equal, 0.5), 0.5**2 * N, rtol=1e-5)
+    np.testing.assert_allclose(losses.feature_contrastive_margin(equal, equal, None, 0.5), 0.5**2 * (N - 1), rtol=1e-5)
 
 
-def test_one_image_has_no_other_anchors():
+def test_a_single_image_has_no_negatives():
     assert losses.feature_contrastive(np.ones([1, E]), -np.ones([1, E])).numpy() == [0.0]
 
 
 @losses_only
-def test_the_length_of_embeddings_does_not_matter(loss, embeddings):
+def test_losses_are_invariant_to_the_length_of_embeddings(loss, embeddings):
     lengths = 10.0**np.random.RandomState(1).uniform(-3, 3, size=[3, N, 1])
     np.testing.assert_allclose(loss(*(lengths * embeddings)), loss(*embeddings))
 
@@ -109,14 +111,14 @@ def value_and_gradients(loss, points, parameter):
 
 
 @losses_only
-@pytest.mark.parametrize("which", range(3))
-def test_a_zero_embedding_keeps_everything_finite(loss, which, embeddings):
-    embeddings[which, 2] = 0.0
+@pytest.mark.parametrize("position", range(3))
+def test_a_zero_embedding_keeps_everything_finite(loss, position, embeddings):
+    embeddings[position, 2] = 0.0
     values, gradients = value_and_gradients(loss, embeddings, 0.5)
     assert np.isfinite(values).all() and np.isfinite(gradients).all()
 
 
-def test_a_zero_embedding_is_as_far_from_all():
+def test_a_zero_embedding_has_similarity_0():
     anchors = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     np.testing.assert_allclose(losses.feature_contrastive(anchors, anchors, anchors)[0], np.log(4.0))
     np.testing.assert_allclose(losses.feature_contrastive_margin(anchors, anchors, anchors, 1.5)[0], 1 + 3 * 0.5**2)
@@ -133,7 +135,7 @@ def test_extreme_similarities_at_a_low_temperature():
     assert np.isfinite(gradients).all()
 
 
-def test_nt_xent_is_eq_1_of_the_contrastive_paper():
+def test_nt_xent_equals_eq_1_of_the_contrastive_paper():
     a, b, temperature = *np.random.RandomState(0).randn(2, 5, 7), 0.5
     z = np.stack([a, b], axis=1).reshape(10, 7)  # x_1, x_1', x_2, x_2', ...: 2k - 1 and 2k are the views of image k
     z /= np.linalg.norm(z, axis=1, keepdims=True)
@@ -146,7 +148,7 @@ def test_nt_xent_is_eq_1_of_the_contrastive_paper():
     np.testing.assert_allclose(losses.nt_xent(b, 3 * a, temperature), expected, rtol=1e-10)
 
 
-def test_nt_xent_of_equal_embeddings_and_of_bad_input():
+def test_nt_xent_of_equal_embeddings_and_invalid_input():
     equal = tf.ones([6, 3])
     np.testing.assert_allclose(losses.nt_xent(equal, equal, 0.1), np.full(6, np.log(11)), rtol=1e-5)
     np.testing.assert_allclose(losses.nt_xent(equal[:1], -equal[:1], 0.1), [0.0], atol=1e-5)  # no negatives at all
@@ -159,13 +161,13 @@ def test_nt_xent_of_equal_embeddings_and_of_bad_input():
 
 def test_similarity_is_the_frobenius_norm_with_gradient_0_at_0():
     features, frozen = np.random.RandomState(0).randn(2, 4, 3)
-    moved = np.array([[f @ g - p @ q for g, q in zip(features, frozen)] for f, p in zip(features, frozen)])
-    assert float(losses.similarity(features, frozen)) == pytest.approx(np.linalg.norm(moved, "fro"))
-    assert float(losses.similarity(features, frozen, mean_squared=True)) == pytest.approx(np.mean(moved**2))
-    here = tf.Variable(frozen)
+    difference = np.array([[f @ g - p @ q for g, q in zip(features, frozen)] for f, p in zip(features, frozen)])
+    assert float(losses.similarity(features, frozen)) == pytest.approx(np.linalg.norm(difference, "fro"))
+    assert float(losses.similarity(features, frozen, mean_squared=True)) == pytest.approx(np.mean(difference**2))
+    variable = tf.Variable(frozen)
     with tf.GradientTape() as tape:
-        loss = losses.similarity(here, frozen)
+        loss = losses.similarity(variable, frozen)
     assert float(loss) == 0.0
-    np.testing.assert_array_equal(tape.gradient(loss, here), np.zeros_like(frozen))
+    np.testing.assert_array_equal(tape.gradient(loss, variable), np.zeros_like(frozen))
     rotation = np.linalg.qr(np.random.RandomState(1).randn(3, 3))[0]  # keeps every similarity
     assert float(losses.similarity(frozen @ rotation, frozen)) == pytest.approx(0.0, abs=1e-12)

@@ -15,7 +15,8 @@ MODULES = {"callbacks": "training.callbacks", "command_line": "experiments.flags
            "prepared": "corrupted_datasets", "settings": "experiments.config", "workdir": "experiments.workdir"}
 OBJECTS = [("evaluation", "Measuring", "evaluation.EvalConfig"), ("methods", "FeatureContrastive", "methods.FCL"),
            ("attacks", "BisectedDescent", "attacks.MinimalPGD"), ("corrupted_datasets", "Writing", "corrupted_datasets.WriterConfig"),
-           ("models", "around", "models.from_backbone"), ("data", "open_corrupted", "corrupted_datasets.reader.open_corrupted"),
+           ("models", "around", "models.from_backbone"), ("models", "start", "models.load_encoder"),
+           ("data", "open_corrupted", "corrupted_datasets.reader.open_corrupted"),
            ("saved_models.loading", "Interface", "saved_models.loading.ModelInterface"),
            ("experiments.config", "Settings", "experiments.config.TrainConfig")]
 

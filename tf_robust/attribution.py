@@ -1,32 +1,36 @@
 """Contextual utility and sensitivity: input Jacobians of any differentiable model (FCL, section 2).
 
-A model is a callable from float32 [N, H, W, C] in [0, 1] to logits or embeddings, or to a dictionary that has them under
+A model is a callable from float32 [N, H, W, C] in [0, 1] to logits or embeddings, or to a dictionary of them with the keys
 "logits" and "embedding": a Keras model, a reloaded SavedModel, a function.
 """
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tf_robust import losses
-from tf_robust.models.outputs import output
+from tf_robust.models.outputs import Model, output
 from tf_robust.ops import image_ops, philox
 
 
 class WithoutGradient(ValueError):
-    """The outputs of a model have no derivative to its images."""
+    """The outputs of a model are not differentiable with respect to the input images."""
 
 
-def contextual_utility(model, images, labels):
-    """|d cross-entropy / d x| of each example (Definition 1, eq. 1), in inference mode.
+def contextual_utility(model: Model, images: npt.ArrayLike, labels: npt.ArrayLike) -> tf.Tensor:
+    """Returns |d cross-entropy / d x| of each example (Definition 1, eq. 1), in inference mode.
 
     Args:
-        images: float32 [N, H, W, C] in [0, 1]. labels: int [N].
+        model: images -> logits [N, C], or a dictionary with "logits".
+        images: float32 [N, H, W, C] in [0, 1].
+        labels: int [N].
 
     Returns:
         tf.Tensor [N, H, W, C], >= 0, in nats per unit of pixel value.
 
     Raises:
-        ValueError: images that are not finite or not in [0, 1]. WithoutGradient: the model has none.
+        ValueError: images that are not finite or not in [0, 1].
+        WithoutGradient: the model is not differentiable.
     """
     images = tf.constant(image_ops.check_images(images))
     with tf.GradientTape() as tape:
@@ -35,15 +39,16 @@ def contextual_utility(model, images, labels):
     return tf.abs(_gradient(tape, loss, images))
 
 
-def contextual_sensitivity(encoder, images, *, memory_limit=2**29):
-    """The norm of the embedding's Jacobian per input value, |d phi / d x_j| (Definition 2, eq. 2); exact.
+def contextual_sensitivity(encoder: Model, images: npt.ArrayLike, *, memory_limit: int = 2**29) -> tf.Tensor:
+    """Returns the norm of the embedding's Jacobian per input value, |d phi / d x_j| (Definition 2, eq. 2); exact.
 
     Every embedding dimension takes one backward pass; several dimensions are differentiated at once on copies of the
     images, as many as the memory limit allows.
 
     Args:
-        encoder: images -> [N, E], or a dictionary with "embedding". images: float32 [N, H, W, C] in [0, 1].
-        memory_limit: bytes that the copies and their activations may take; one image and one dimension always fit.
+        encoder: images -> [N, E], or a dictionary with "embedding".
+        images: float32 [N, H, W, C] in [0, 1].
+        memory_limit: maximum bytes of the copies and their activations; at least one image and one dimension are computed at once.
 
     Returns:
         tf.Tensor [N, H, W, C], >= 0.
@@ -54,12 +59,12 @@ def contextual_sensitivity(encoder, images, *, memory_limit=2**29):
     rows, copies = min(at_once, len(images)), max(1, min(dimensions, at_once // len(images)))
 
     @tf.function(reduce_retracing=True)
-    def squares(part, chosen):  # [P, H, W, C], one-hot rows [K, E] -> [P, H, W, C]
-        count = tf.shape(chosen)[0]
+    def squares(part, one_hot):  # [P, H, W, C], one-hot rows [K, E] -> [P, H, W, C]
+        count = tf.shape(one_hot)[0]
         repeated = tf.repeat(part, count, axis=0)  # image-major [P * K, ...]
         with tf.GradientTape() as tape:
             tape.watch(repeated)
-            selected = tf.reduce_sum(output(encoder, repeated, "embedding") * tf.tile(chosen, [tf.shape(part)[0], 1]))
+            selected = tf.reduce_sum(output(encoder, repeated, "embedding") * tf.tile(one_hot, [tf.shape(part)[0], 1]))
         gradient = _gradient(tape, selected, repeated)
         return tf.reduce_sum(tf.reshape(gradient, tf.concat([[-1, count], tf.shape(part)[1:]], 0)) ** 2, axis=1)
 
@@ -70,23 +75,26 @@ def contextual_sensitivity(encoder, images, *, memory_limit=2**29):
     return tf.sqrt(tf.concat(parts, axis=0))
 
 
-def squared_sensitivity_estimate(encoder, images, *, projections=16, seed=0):
-    """An unbiased estimate of the *squared* contextual sensitivity, for embeddings too wide for the exact one.
+def squared_sensitivity_estimate(encoder: Model, images: npt.ArrayLike, *, projections: int = 16, seed: int = 0) -> tf.Tensor:
+    """Returns an unbiased estimate of the *squared* contextual sensitivity, for embeddings too wide for the exact one.
 
     For v with independent signs, E (d (v . phi) / d x_j)^2 = sum over e of (d phi_e / d x_j)^2.
 
     Args:
-        encoder, images: as `contextual_sensitivity`. projections: backward passes to average, >= 1. seed: int.
+        encoder: images -> [N, E], or a dictionary with "embedding".
+        images: float32 [N, H, W, C] in [0, 1].
+        projections: number of backward passes to average, >= 1.
+        seed: of the random signs.
 
     Returns:
-        tf.Tensor [N, H, W, C], >= 0; take the root for the sensitivity (which is then biased low).
+        tf.Tensor [N, H, W, C], >= 0; its root is an estimate of the sensitivity, biased low.
     """
     if projections < 1:
         raise ValueError(f"Expected projections >= 1. Received: {projections}")
     images = tf.constant(image_ops.check_images(images))
 
     @tf.function
-    def one(projection):
+    def squared_gradient(projection):
         with tf.GradientTape() as tape:
             tape.watch(images)
             embedding = output(encoder, images, "embedding")
@@ -94,21 +102,21 @@ def squared_sensitivity_estimate(encoder, images, *, projections=16, seed=0):
             projected = tf.reduce_sum(embedding * tf.cast(2 * bits - 1, embedding.dtype))
         return _gradient(tape, projected, images) ** 2
 
-    return sum(one(tf.constant(p)) for p in range(projections)) / projections
+    return sum(squared_gradient(tf.constant(p)) for p in range(projections)) / projections
 
 
 def _gradient(tape, target, images):
     try:
         gradient = tape.gradient(target, images)
-    except LookupError:  # of an operation that has none
+    except LookupError:  # of an operation without a gradient
         gradient = None
     if gradient is None:
-        raise WithoutGradient("Expected a model that can be differentiated. Received one without a gradient to its images")
+        raise WithoutGradient("Expected a model that is differentiable with respect to its images. Received: a model without gradients")
     return gradient
 
 
 def _bytes_per_image(encoder, shape):
-    """Activations and their gradients of one image; a guess of 100 images where the layers cannot be seen."""
+    """Returns the bytes of one image's activations and their gradients; those of 100 images if the layers are unknown."""
     layers = list(_leaves(encoder))
     if not layers or not all(hasattr(layer, "output") for layer in layers):
         return 100 * 4 * int(np.prod(shape))
@@ -117,7 +125,7 @@ def _bytes_per_image(encoder, shape):
 
 
 def _leaves(model):
-    """The layers of a Keras model and of the models in it; none of anything else."""
+    """Yields the layers of a Keras model and of the models inside it; nothing for other callables."""
     for layer in getattr(model, "layers", ()):
         if getattr(layer, "layers", ()):
             yield from _leaves(layer)
@@ -125,11 +133,13 @@ def _leaves(model):
             yield layer
 
 
-def mean_by_class(values, labels, modulo=10):
-    """Mean over the examples of each class modulo `modulo` (FCL, Figure 4).
+def mean_by_class(values: npt.ArrayLike, labels: npt.ArrayLike, modulo: int = 10) -> np.ndarray:
+    """Returns the mean over the examples of each class modulo `modulo` (FCL, Figure 4).
 
     Args:
-        values: [N, ...]. labels: int [N].
+        values: [N, ...].
+        labels: int [N].
+        modulo: number of groups of classes.
 
     Returns:
         np.ndarray [modulo, ...]; zeros for a class without examples.

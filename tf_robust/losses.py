@@ -1,10 +1,19 @@
-"""Losses as pure functions: inputs [N, ...] -> float32 [N], one value per example, unless a function says otherwise."""
+"""Losses as pure functions: inputs [N, ...] -> float32 [N], one value per example, unless documented otherwise."""
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 
-def cross_entropy(labels, logits):
-    """Softmax cross-entropy. labels: int [N]. logits: [N, C]. -> [N], in nats.
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Returns the softmax cross-entropy.
+
+    Args:
+        labels: int [N].
+        logits: [N, C].
+
+    Returns:
+        [N], in nats.
 
     Raises:
         ValueError: labels are not class indices.
@@ -15,18 +24,18 @@ def cross_entropy(labels, logits):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
-def jensen_shannon(distributions, weights=None):
-    """Jensen-Shannon divergence sum over k of w_k KL(p_k | sum over j of w_j p_j) (NoisyMix, section 3.2; Lin, 1991).
+def jensen_shannon(distributions: Sequence[tf.Tensor], weights: Sequence[float] | None = None) -> tf.Tensor:
+    """Returns the Jensen-Shannon divergence sum over k of w_k KL(p_k | sum over j of w_j p_j) (NoisyMix, section 3.2; Lin, 1991).
 
     Args:
-        distributions: list of K arrays [N, C]: at least 0, each row sums to 1.
-        weights: K numbers, at least 0, with sum 1; None: 1 / K each.
+        distributions: list of K arrays [N, C], >= 0, whose rows sum to 1.
+        weights: K numbers >= 0 with sum 1; None: 1 / K each.
 
     Returns:
-        [N], in nats: from 0, where all are equal, to the entropy of the weights.
+        [N], in nats, from 0 for equal distributions to the entropy of the weights.
 
     Raises:
-        ValueError: fewer than two distributions, or weights that do not fit them.
+        ValueError: fewer than two distributions, or invalid weights.
     """
     if len(distributions) < 2:
         raise ValueError(f"Expected at least 2 distributions. Received: {len(distributions)}")
@@ -36,25 +45,26 @@ def jensen_shannon(distributions, weights=None):
     distributions = [tf.convert_to_tensor(p) for p in distributions]
 
     def log(p):
-        return tf.math.log(tf.clip_by_value(p, 1e-7, 1.0))  # p log p goes to 0 with p, its gradient does not stay finite
+        return tf.math.log(tf.clip_by_value(p, 1e-7, 1.0))  # p log p tends to 0 with p, but its gradient is unbounded
     mixture = log(tf.add_n([w * p for w, p in zip(weights, distributions)]))
     return tf.add_n([w * tf.reduce_sum(p * (log(p) - mixture), axis=1) for w, p in zip(weights, distributions)])
 
 
-def feature_contrastive(anchors, positives, negatives=None, temperature=0.1, negative_weights=None):
-    """The softmax form of the feature contrastive loss (FCL, eq. 5), with cosine similarity s = 1 - dist.
+def feature_contrastive(anchors: tf.Tensor, positives: tf.Tensor, negatives: tf.Tensor | None = None, temperature: float = 0.1,
+                        negative_weights: tf.Tensor | None = None) -> tf.Tensor:
+    """Returns the softmax form of the feature contrastive loss (FCL, eq. 5), with cosine similarity s = 1 - dist.
 
     -log exp(s(z_i, z_i+) / t) / (exp(s(z_i, z_i+) / t) + w_i exp(s(z_i, z_i-) / t) + sum over j != i of exp(s(z_i, z_j) / t))
 
     Args:
         anchors: embeddings z [N, E]; the other samples' anchors are negatives.
         positives: embeddings z+ of the low-utility perturbation [N, E].
-        negatives: embeddings z- of the high-utility perturbation [N, E]; None for none.
+        negatives: embeddings z- of the high-utility perturbation [N, E]; None: no such negatives.
         temperature: > 0.
         negative_weights: [N], >= 0, weight of each own negative; 0 drops it. None: all 1.
 
     Returns:
-        [N]
+        [N].
     """
     others, positive, own = _similarities(anchors, positives, negatives)
     others = tf.linalg.set_diag(others / temperature, tf.fill(tf.shape(positive), others.dtype.min))  # [N, N], no self-pairs
@@ -65,12 +75,21 @@ def feature_contrastive(anchors, positives, negatives=None, temperature=0.1, neg
     return tf.reduce_logsumexp(tf.concat(candidates, axis=1), axis=1) - positive / temperature
 
 
-def feature_contrastive_margin(anchors, positives, negatives=None, margin=1.0, negative_weights=None):
-    """The margin form of the feature contrastive loss (FCL, eq. 4), with cosine distance.
+def feature_contrastive_margin(anchors: tf.Tensor, positives: tf.Tensor, negatives: tf.Tensor | None = None, margin: float = 1.0,
+                               negative_weights: tf.Tensor | None = None) -> tf.Tensor:
+    """Returns the margin form of the feature contrastive loss (FCL, eq. 4), with cosine distance.
 
     dist(z_i, z_i+)^2 + w_i max(0, margin - dist(z_i, z_i-))^2 + sum over j != i of max(0, margin - dist(z_i, z_j))^2
 
-    Arguments as `feature_contrastive`; margin: > 0, distances lie in [0, 2].
+    Args:
+        anchors: embeddings z [N, E]; the other samples' anchors are negatives.
+        positives: embeddings z+ of the low-utility perturbation [N, E].
+        negatives: embeddings z- of the high-utility perturbation [N, E]; None: no such negatives.
+        margin: > 0; distances lie in [0, 2].
+        negative_weights: [N], >= 0, weight of each own negative; 0 drops it. None: all 1.
+
+    Returns:
+        [N].
     """
     others, positive, own = _similarities(anchors, positives, negatives)
 
@@ -82,18 +101,20 @@ def feature_contrastive_margin(anchors, positives, negatives=None, margin=1.0, n
     return loss
 
 
-def nt_xent(view_a, view_b, temperature):
-    """The normalized temperature-scaled cross-entropy of two views (Chen et al., 2020; Robustness of Contrastive Learning
-    Models, eq. 1), with cosine similarity.
+def nt_xent(view_a: tf.Tensor, view_b: tf.Tensor, temperature: float) -> tf.Tensor:
+    """Returns NT-Xent, the normalized temperature-scaled cross-entropy of two views, with cosine similarity.
 
-    The mean of l(a_i, b_i) and l(b_i, a_i), where the candidates of l are the other 2N - 1 embeddings: the pair of an
-    embedding with itself, which eq. 1 prints in the denominator, is excluded as everywhere in practice.
+    Chen et al., 2020; Robustness of Contrastive Learning Models, eq. 1. The mean of l(a_i, b_i) and l(b_i, a_i), where the
+    candidates of l are the other 2N - 1 embeddings: self-pairs, which eq. 1 includes in the denominator, are excluded as is
+    common practice.
 
     Args:
-        view_a, view_b: embeddings of two views of the same images [N, E]. temperature: > 0.
+        view_a: embeddings of one view of the images [N, E].
+        view_b: embeddings of another view of the same images [N, E].
+        temperature: > 0.
 
     Returns:
-        [N]; where all embeddings are equal, log(2N - 1).
+        [N]; log(2N - 1) if all embeddings are equal.
 
     Raises:
         ValueError: the temperature is not positive, or the views have different shapes.
@@ -111,27 +132,28 @@ def nt_xent(view_a, view_b, temperature):
     return tf.reduce_mean(tf.reshape(tf.reduce_logsumexp(candidates, axis=1), [2, -1]), axis=0) - positive
 
 
-def similarity(features, frozen_features, mean_squared=False):
-    """How far the similarities between images have moved: |S - S*|, S = f f^T (URRL, eq. 4), the Frobenius norm.
+def similarity(features: tf.Tensor, frozen_features: tf.Tensor, mean_squared: bool = False) -> tf.Tensor:
+    """Returns the change of the similarities between images: the Frobenius norm |S - S*|, S = f f^T (URRL, eq. 4).
 
     Args:
-        features, frozen_features: [N, E], of the encoder and of the one that it began as.
-        mean_squared: the mean of the squared entries of S - S* instead.
+        features: [N, E], of the encoder.
+        frozen_features: [N, E], of the initial encoder.
+        mean_squared: return the mean of the squared entries of S - S* instead.
 
     Returns:
         A scalar; its gradient is 0 where it is 0.
     """
     features, frozen_features = tf.convert_to_tensor(features), tf.convert_to_tensor(frozen_features)
-    moved = tf.matmul(features, features, transpose_b=True) - tf.matmul(frozen_features, frozen_features, transpose_b=True)
+    difference = tf.matmul(features, features, transpose_b=True) - tf.matmul(frozen_features, frozen_features, transpose_b=True)
     if mean_squared:
-        return tf.reduce_mean(moved**2)
-    squared = tf.reduce_sum(moved**2)
-    some = squared > 0
-    return tf.where(some, tf.sqrt(tf.where(some, squared, tf.ones_like(squared))), tf.zeros_like(squared))
+        return tf.reduce_mean(difference**2)
+    squared = tf.reduce_sum(difference**2)
+    nonzero = squared > 0
+    return tf.where(nonzero, tf.sqrt(tf.where(nonzero, squared, tf.ones_like(squared))), tf.zeros_like(squared))
 
 
 def _similarities(anchors, positives, negatives):
-    """Cosines of every two anchors [N, N], of anchor and positive [N], of anchor and own negative [N] or None."""
+    """Returns the cosines of every two anchors [N, N], of anchor and positive [N], of anchor and own negative [N] or None."""
     unit = _unit(anchors)
     others = tf.matmul(unit, unit, transpose_b=True)
     own = None if negatives is None else tf.reduce_sum(unit * _unit(negatives), axis=1)

@@ -1,4 +1,4 @@
-"""Adversarial training: on which images, and that it pays."""
+"""Adversarial training: the attacked images, and the gain in robust accuracy."""
 
 import numpy as np
 import pytest
@@ -8,22 +8,22 @@ from tests.methods.test_methods import batches, build
 from tf_robust import attacks, losses
 
 
-def seen(method, batch):
-    """The images that the method trains on."""
-    images_seen, encode = [], method.encode
+def training_images(method, batch):
+    """Returns the images that the method trains on, and its loss terms."""
+    inputs, encode = [], method.encode
 
-    def watched(images, training, update_statistics=True):
-        images_seen.append((images, training))
+    def record(images, training, update_statistics=True):
+        inputs.append((images, training))
         return encode(images, training, update_statistics)
-    method.encode = watched
+    method.encode = record
     terms, _ = method.loss_terms(batch, training=True)
-    return [images for images, training in images_seen if training], terms
+    return [images for images, training in inputs if training], terms
 
 
 @pytest.mark.parametrize("norm,radius", [("linf", 0.02), ("l2", 0.3)])
-def test_it_trains_on_images_of_the_ball_that_are_harder(norm, radius, network, source):
+def test_it_trains_on_images_of_the_ball_with_a_higher_loss(norm, radius, network, source):
     method, batch = build("adversarial", network(), norm=norm, radius=radius), next(batches(source(), 1))
-    (attacked,), terms = seen(method, batch)
+    (attacked,), terms = training_images(method, batch)
     sizes = np.linalg.norm((attacked - batch.views[0]).numpy().reshape(12, -1), np.inf if norm == "linf" else 2, axis=1)
     assert sizes.max() <= radius * 1.0001 and sizes.min() > 0.5 * radius
     assert attacked.numpy().min() >= 0 and attacked.numpy().max() <= 1
@@ -43,12 +43,12 @@ def test_it_makes_a_classifier_more_robust(network, source):
         step = tf.function(method.train_step)
         for batch in batches(source(), 60):
             step(batch)
-        found = attack(method.classifier, first.views[0], first.labels)
-        accuracies.append(np.mean(np.argmax(method.classifier(found)["logits"], axis=1) == first.labels))
+        attacked = attack(method.classifier, first.views[0], first.labels)
+        accuracies.append(np.mean(np.argmax(method.classifier(attacked)["logits"], axis=1) == first.labels))
     assert accuracies[1] > accuracies[0] + 0.2, accuracies
 
 
-def test_a_radius_that_images_have_no_room_for_is_refused(network):
+def test_an_invalid_radius_raises(network):
     with pytest.raises(ValueError, match="radius"):
         build("adversarial", network(), radius=1.5)
     with pytest.raises(ValueError, match="radius"):

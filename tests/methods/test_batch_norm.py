@@ -1,4 +1,4 @@
-"""The argument `batch_norm`: which statistics normalize further views, against NumPy; and what it is for."""
+"""The argument `batch_norm`: the statistics that normalize further views, against NumPy; and its effect on robustness."""
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ FURTHER_VIEWS = {name: method for name, method in methods.METHODS.items() if iss
 
 @pytest.fixture
 def normalization():
-    """A network of one batch norm layer: values [N, 1, 1, 1] -> {"logits": [N, 1], "embedding": [N, 1]}."""
+    """Returns a network of one batch norm layer: values [N, 1, 1, 1] -> {"logits": [N, 1], "embedding": [N, 1]}."""
     images = keras.Input((1, 1, 1))
     layer = keras.layers.BatchNormalization(momentum=MOMENTUM, epsilon=EPSILON)
     normalized = keras.layers.Flatten()(layer(images))
@@ -69,7 +69,7 @@ def test_in_inference_mode_scale_and_offset_are_trained_and_moving_averages_are_
 
 @pytest.mark.parametrize("name, batch_norm", [(name, choice) for name, method in FURTHER_VIEWS.items()
                                               for choice in method.batch_norm_choices])
-def test_each_choice_trains_and_only_joint_normalization_moves_the_averages(name, batch_norm, network, source):
+def test_each_choice_trains_and_only_joint_changes_the_averages_update(name, batch_norm, network, source):
     batch = next(batches(source(), 1, name=name))
     method = build(name, network(), batch_norm=batch_norm, **OTHER_OPTIONS.get(name, {}))
     before, averages = weights(method), [v.numpy() for v in method.classifier.non_trainable_variables]
@@ -80,9 +80,9 @@ def test_each_choice_trains_and_only_joint_normalization_moves_the_averages(name
         return
     plain = build("cross_entropy", network())
     plain.train_step(batch)
-    moved_alike = all(np.allclose(a, b, atol=1e-7) for a, b in zip(
+    equal_updates = all(np.allclose(a, b, atol=1e-7) for a, b in zip(
         plain.classifier.non_trainable_variables, method.classifier.non_trainable_variables))
-    assert moved_alike == (batch_norm != "joint")
+    assert equal_updates == (batch_norm != "joint")
     assert any(not np.array_equal(a, b) for a, b in zip(averages, method.classifier.non_trainable_variables))
 
 
@@ -100,7 +100,7 @@ def test_the_choices_differ_with_batch_norm_and_only_then(name, network, source)
 
 
 @pytest.mark.parametrize("name", FURTHER_VIEWS)
-def test_auto_is_the_documented_default_and_an_unknown_choice_is_refused(name, network):
+def test_auto_is_the_documented_default_and_an_unknown_choice_raises(name, network):
     assert build(name, network()).batch_norm == FURTHER_VIEWS[name].auto_batch_norm
     with pytest.raises(ValueError, match="Expected batch_norm in .* Received: 'moving'"):
         build(name, network(), batch_norm="moving")

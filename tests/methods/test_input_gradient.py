@@ -1,4 +1,4 @@
-"""The input-gradient penalty against finite differences, its two forms against each other; adversarial training's images."""
+"""The input-gradient penalty against finite differences, and its two forms against each other."""
 
 import keras
 import numpy as np
@@ -14,8 +14,8 @@ def smooth(network):
 
 
 def terms(method, batch):
-    found, _ = method.loss_terms(batch, training=True)
-    return {name: np.asarray(value, np.float64) for name, value in found.items()}
+    loss_terms, _ = method.loss_terms(batch, training=True)
+    return {name: np.asarray(value, np.float64) for name, value in loss_terms.items()}
 
 
 def test_the_penalty_is_half_lambda_times_the_squared_gradient(network, source):
@@ -29,24 +29,24 @@ def test_the_penalty_is_half_lambda_times_the_squared_gradient(network, source):
         signs = random.choice([-1.0, 1.0], images.shape)
         squares.append(((loss(images + step * signs) - loss(images - step * signs)) / (2 * step)) ** 2)
     expected = 1.5 * np.mean(squares, axis=0)
-    found = terms(method, batch)["input_gradient"]
-    assert found.min() > 0
-    np.testing.assert_allclose(found, expected, rtol=0.35)
-    assert found.sum() == pytest.approx(expected.sum(), rel=0.1)
+    penalties = terms(method, batch)["input_gradient"]
+    assert penalties.min() > 0
+    np.testing.assert_allclose(penalties, expected, rtol=0.35)
+    assert penalties.sum() == pytest.approx(expected.sum(), rel=0.1)
 
 
 @pytest.mark.parametrize("batch_norm", [False, True])
-def test_the_other_reading_is_the_squared_gradient_of_the_batchs_mean_loss(network, batch_norm):
+def test_batch_mean_penalizes_the_gradient_of_the_mean_loss(network, batch_norm):
     random = np.random.RandomState(0)
     images, labels = random.uniform(0, 1, (3, 8, 8, 1)).astype(np.float32), tf.constant([0, 1, 2], tf.int64)
     batch = data.Batch((tf.constant(images),), labels, tf.zeros([3], tf.int64))
     method = build("input_gradient", network((8, 8, 1), batch_norm=batch_norm), weight=3.0, loss="batch_mean")
     squares, step = 0.0, 0.01
-    for place in np.ndindex(*images.shape):
+    for index in np.ndindex(*images.shape):
         sides = []
         for side in (step, -step):
             moved = images.copy()
-            moved[place] += side
+            moved[index] += side
             with keras.StatelessScope():
                 sides.append(float(np.mean(losses.cross_entropy(labels, method.classifier(moved, training=True)["logits"]))))
         squares += ((sides[0] - sides[1]) / (2 * step)) ** 2
@@ -55,7 +55,7 @@ def test_the_other_reading_is_the_squared_gradient_of_the_batchs_mean_loss(netwo
     np.testing.assert_allclose(terms(printed, batch)["input_gradient"], 3 * terms(method, batch)["input_gradient"], rtol=1e-4)
 
 
-def test_the_weights_gradient_of_the_penalty_is_that_of_finite_differences(network, source):
+def test_weight_gradients_equal_finite_differences(network, source):
     method, batch = build("input_gradient", smooth(network), weight=5.0), next(batches(source(), 1))
     gradients, *_ = method.gradients(batch, batch.step[0])
     for variable, gradient in zip(method.trainable_variables, gradients):
@@ -91,7 +91,7 @@ def test_the_penalty_makes_gradients_smaller(network, source):
     assert sizes[1] < 0.7 * sizes[0]
 
 
-@pytest.mark.parametrize("settings", [{"weight": -1.0}, {"form": "other"}, {"loss": "other"}, {"difference": 0.0}])
-def test_bad_settings_are_refused(network, settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        build("input_gradient", network(), **settings)
+@pytest.mark.parametrize("arguments", [{"weight": -1.0}, {"form": "other"}, {"loss": "other"}, {"difference": 0.0}])
+def test_invalid_arguments_raise(network, arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        build("input_gradient", network(), **arguments)

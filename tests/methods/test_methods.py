@@ -1,4 +1,4 @@
-"""Every method trains, logs its terms, restores and exports; and each does what its paper says."""
+"""Every method trains, logs its terms, restores and exports; FCL and the shared terms against their papers."""
 
 import keras
 import numpy as np
@@ -65,7 +65,7 @@ def test_it_trains_restores_and_exports(name, network, source, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "noisymix"])
-def test_keras_fit_does_what_our_loop_does(name, network, source, float64):
+def test_keras_fit_equals_our_loop(name, network, source, float64):
     by_keras, ours = build(name, network()), build(name, network())
     by_keras.fit(data.training_batches(source(), 12, seed=0, views=views(name)).take(4), verbose=0, shuffle=False)
     loop.fit(ours, source(), epochs=1, batch_size=12, views=views(name))
@@ -119,7 +119,7 @@ def test_fcl_runs_on_two_replicas_after_a_late_start(source, network, two_replic
 
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_mixed_precision_changes_a_step_a_little_and_differentiates_in_float32(name, network, source):
-    found = []
+    results = []
     for policy in ("float32", "mixed_bfloat16"):
         keras.config.set_dtype_policy(policy)
         try:
@@ -129,19 +129,19 @@ def test_mixed_precision_changes_a_step_a_little_and_differentiates_in_float32(n
         batch = next(batches(source(), 1, name=name))
         gradients, terms, logits, _ = method.gradients(batch, batch.step[0])
         assert {value.dtype for value in (*gradients, *terms.values(), logits)} == {tf.float32}
-        found.append((np.concatenate([np.ravel(g) for g in gradients]), np.array(list(terms.values()))))
-    (gradient, terms), (mixed_gradient, mixed_terms) = found
+        results.append((np.concatenate([np.ravel(g) for g in gradients]), np.array(list(terms.values()))))
+    (gradient, terms), (mixed_gradient, mixed_terms) = results
     np.testing.assert_allclose(mixed_terms, terms, rtol=0.05, atol=1e-4)
     assert (mixed_terms != terms).any()
-    loosely = name in ("simclr", "moco")  # of embeddings that differ little at the start, in bfloat16
-    assert np.linalg.norm(mixed_gradient - gradient) < (0.4 if loosely else 0.1) * np.linalg.norm(gradient)
+    loose = name in ("simclr", "moco")  # of embeddings that differ little at the start, in bfloat16
+    assert np.linalg.norm(mixed_gradient - gradient) < (0.4 if loose else 0.1) * np.linalg.norm(gradient)
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
-def test_a_step_that_xla_compiles_is_the_same(name, network, source, float64):
+def test_steps_compiled_by_xla_are_equal(name, network, source, float64):
     """The network computes in float64: how two compilers round float32 depends on the CPU, and training amplifies the difference.
 
-    What is left is the rounding of noise and other random numbers, which are float32: a few units of 2^-23.
+    The remaining difference is the rounding of noise and other random numbers, which are float32: a few units of 2^-23.
     """
     if not methods.METHODS[name].compiles:
         with pytest.raises(ValueError, match="Expected jit_compile=false for PuzzleMix"):
@@ -151,14 +151,14 @@ def test_a_step_that_xla_compiles_is_the_same(name, network, source, float64):
     for jit_compile in (False, True):
         method = build(name, network(), jit_compile, **options)
         run_steps = loop.steps_function(method)
-        seen = [in_float64(clean)] if name == "input_gradient" else views(name)  # its penalty has the type of the images
-        run_steps(iter(data.training_batches(source(), 12, seed=0, views=seen).take(3)), tf.constant(3))
+        step_views = [in_float64(clean)] if name == "input_gradient" else views(name)  # its penalty has the type of the images
+        run_steps(iter(data.training_batches(source(), 12, seed=0, views=step_views).take(3)), tf.constant(3))
         trained.append([v.numpy() for v in method.variables])
     for plain, compiled in zip(*trained):
         np.testing.assert_allclose(compiled, plain, rtol=0, atol=8 * 2**-23)
 
 
-def test_what_xla_compiles_trains_on_two_replicas_but_gathers_nothing(network, source, two_replicas, float64):
+def test_xla_trains_on_two_replicas_but_cannot_gather(network, source, two_replicas, float64):
     trained = []
     for jit_compile in (False, True):
         with two_replicas.scope():
@@ -179,7 +179,7 @@ def test_ramp_rises_linearly_from_the_start(network):
     assert [float(method.ramp(s)) for s in (0, 22, 23, 24, 26, 27, 90)] == [0, 0, 0.125, 0.25, 0.5, 0.5, 0.5]
 
 
-def test_a_ramp_that_cannot_finish_is_pointed_out(network):
+def test_a_ramp_that_cannot_finish_warns(network):
     ramp = {"start_epoch": 300.0, "warmup_steps": 14000}  # Table 2 of the FCL paper, read literally
     warning, = build("fcl", network(), **ramp).schedule(48, 450 * 48)
     assert "51%" in warning
@@ -188,7 +188,7 @@ def test_a_ramp_that_cannot_finish_is_pointed_out(network):
     assert build("fcl", network(), start_step=14000).schedule(48, 450 * 48) == []
 
 
-def test_sum_is_the_mean_with_a_weight_larger_by_the_batch(network, source):
+def test_sum_is_the_mean_with_weight_times_batch_size(network, source):
     batch = next(batches(source(), 1))
     trained = []
     for options in ({"reduction": "sum", "weight": 0.01}, {"reduction": "mean", "weight": 0.12}):
@@ -208,14 +208,14 @@ def test_weight_decay_adds_weight_times_variable_to_the_gradient(network, source
         np.testing.assert_allclose(a - b, 0.3 * w, atol=1e-5)
 
 
-def test_fcl_terms_are_the_papers(network, source):
+def test_fcl_terms_equal_the_papers(network, source):
     """Utility from the clean training-mode pass; low-utility noise the positive, high-utility noise the negative."""
     batch = next(batches(source(), 1))
     method = build("fcl", network(), weight=2.0)
-    seen = {}
+    arguments = {}
 
     def contrast(anchors, positives, negatives, negative_weights):
-        seen.update(anchors=anchors, positives=positives, negatives=negatives, weights=negative_weights)
+        arguments.update(anchors=anchors, positives=positives, negatives=negatives, weights=negative_weights)
         return losses.feature_contrastive(anchors, positives, negatives, method.temperature, negative_weights)
     method.contrast = contrast
     terms, _ = method.loss_terms(batch, training=True)
@@ -225,20 +225,20 @@ def test_fcl_terms_are_the_papers(network, source):
         clean = method.encode(images, True, update_statistics=False)
         loss = losses.cross_entropy(batch.labels, clean["logits"])
     utility = np.abs(tape.gradient(loss, images).numpy()).reshape(12, -1)
-    np.testing.assert_allclose(seen["anchors"], clean["embedding"], atol=1e-6)
+    np.testing.assert_allclose(arguments["anchors"], clean["embedding"], atol=1e-6)
     low, high = methods.fcl.perturb(images, utility.reshape(images.shape), 20, 0.5, method.random_seed(batch.step[0], 1))
     for perturbed, expected in ((low, np.argsort(utility, kind="stable")[:, :20]),
                                 (high, np.argsort(-utility, kind="stable")[:, :20])):
         changed = (perturbed.numpy() != images.numpy()).reshape(12, -1)
         assert [set(np.flatnonzero(row)) for row in changed] == [set(row) for row in expected]
-    np.testing.assert_allclose(seen["positives"], method.classifier(low, training=False)["embedding"], atol=1e-6)
-    np.testing.assert_allclose(seen["negatives"], method.classifier(high, training=False)["embedding"], atol=1e-6)
-    assert seen["weights"].numpy().tolist() == [1.0] * 12
-    expected = losses.feature_contrastive(*(seen[n] for n in ("anchors", "positives", "negatives")), 0.1)
+    np.testing.assert_allclose(arguments["positives"], method.classifier(low, training=False)["embedding"], atol=1e-6)
+    np.testing.assert_allclose(arguments["negatives"], method.classifier(high, training=False)["embedding"], atol=1e-6)
+    assert arguments["weights"].numpy().tolist() == [1.0] * 12
+    expected = losses.feature_contrastive(*(arguments[n] for n in ("anchors", "positives", "negatives")), 0.1)
     np.testing.assert_allclose(terms["feature_contrastive"], 2.0 * expected, rtol=1e-5)
 
 
-def test_fcl_drops_the_negative_of_a_image_without_utility(network, source):
+def test_fcl_drops_the_negative_of_an_image_without_utility(network, source):
     batch = next(batches(source(), 1))
     method, weights_seen = build("fcl", network(), minimum_utility=1e9), []
     method.contrast = lambda a, p, n, w: weights_seen.append(w) or losses.feature_contrastive(a, p, n, 0.1, w)
@@ -246,7 +246,7 @@ def test_fcl_drops_the_negative_of_a_image_without_utility(network, source):
     assert weights_seen[0].numpy().tolist() == [0.0] * 12
 
 
-def test_fcl_options_change_what_they_say(network, source):
+def test_fcl_options_change_the_result(network, source):
     batch = next(batches(source(), 1))
 
     def after(**options):
@@ -270,7 +270,7 @@ def test_fcl_options_change_what_they_say(network, source):
     ("noisymix", {"stages": (0, 2)}, "stages in 0..1, which tiny has"), ("noisymix", {"stages": (1, 1)}, "each once"),
     ("noisymix", {"jsd_weight": -1.0}, "jsd_weight >= 0"), ("cutmix", {"alpha": -1.0}, "alpha > 0"),
     ("cutmix", {"probability": 0.0}, "probability in")])
-def test_impossible_hyperparameters_are_refused(name, options, message, network):
+def test_invalid_arguments_raise(name, options, message, network):
     with pytest.raises(ValueError, match=message):
         build(name, network(), **options)
 

@@ -1,4 +1,4 @@
-"""MoCo: its loss against NumPy, the queue's order, the key encoder's exact average, and what gradients reach."""
+"""MoCo: its loss against NumPy, the queue's order, the key encoder's moving average, and gradients."""
 
 import keras
 import numpy as np
@@ -33,7 +33,7 @@ def mirrored(images, seed):
     return images[:, :, ::-1]
 
 
-def test_the_loss_is_that_of_the_paper():
+def test_loss_equals_the_papers():
     method, batch = moco(batch_norm=False, temperature=0.3), batch_of()
     query, key = (unit(method.query_encoder(view)[1].numpy()) for view in batch.views)
     queue = method.memory.numpy()
@@ -48,18 +48,18 @@ def test_the_loss_is_that_of_the_paper():
 
 
 @pytest.mark.parametrize("queue", [4, 10, 12])
-def test_the_queue_holds_the_newest_keys_and_starts_over_at_its_end(queue):
+def test_queue_holds_the_newest_keys_and_wraps_around(queue):
     method, newest = moco(batch_norm=False, queue=queue, momentum=0.0), {}
     for step in range(7):
         batch = batch_of(step=step)
-        leader = [v.numpy() for v in method.query_encoder.variables]  # with momentum 0 the key encoder is the query's
+        before = [v.numpy() for v in method.query_encoder.variables]  # with momentum 0 the key encoder is the query's
         method.train_step(batch)
-        now = [v.numpy() for v in method.query_encoder.variables]
-        method.query_encoder.set_weights(leader)
+        after = [v.numpy() for v in method.query_encoder.variables]
+        method.query_encoder.set_weights(before)
         keys = unit(method.query_encoder(batch.views[1])[1].numpy())
-        method.query_encoder.set_weights(now)
+        method.query_encoder.set_weights(after)
         newest.update({(step * 4 + i) % queue: key for i, key in enumerate(keys)})
-    np.testing.assert_allclose(method.memory.numpy(), [newest[place] for place in range(queue)], atol=1e-5)
+    np.testing.assert_allclose(method.memory.numpy(), [newest[row] for row in range(queue)], atol=1e-5)
 
 
 def test_the_key_encoder_is_the_exact_average_of_the_querys_past():
@@ -105,7 +105,7 @@ def test_groups_have_statistics_of_their_own_and_keys_are_shuffled():
             alone = method.query_encoder(tf.gather(batch.views[0], part), training=True)[1]
             np.testing.assert_allclose(tf.gather(shuffled, part), alone, atol=1e-5)
     method.check_batch(6)
-    with pytest.raises(ValueError, match="share equally. Received: 5 images"):
+    with pytest.raises(ValueError, match="divide equally. Received: 5 images"):
         method.check_batch(5)
 
 
@@ -133,9 +133,9 @@ def test_it_learns_what_tells_images_apart():
 
 
 def test_what_makes_no_sense_is_refused():
-    for options, said in (({"temperature": 0.0}, "temperature > 0"), ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
+    for options, message in (({"temperature": 0.0}, "temperature > 0"), ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
                           ({"queue": 0}, "at least one row"), ({"batch_norm_groups": 0}, "batch_norm_groups >= 1")):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             moco(**options)
     with pytest.raises(ValueError, match="moco_queue of at least the batch, 4"):
         moco(queue=3).check_batch(4)

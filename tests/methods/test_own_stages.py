@@ -1,4 +1,4 @@
-"""NoisyMix on views that are the same: with own_stages each draws its stage and noise, what is mixed is common."""
+"""NoisyMix with equal views: with own_stages each draws its stage and noise, but all lam partners and lam."""
 
 import keras
 import numpy as np
@@ -11,24 +11,24 @@ STEPS = range(12)
 
 
 def views_of(step, noise="none", mixing=True, views=2, **options):
-    """Logits [views, N, C] of one batch seen several times, and where it is mixed at stage 0 and at stage 1."""
+    """Returns logits [views, N, C] of equal views, and the expected ones for mixing at stage 0 and at stage 1."""
     keras.utils.set_random_seed(0)
     method = methods.NoisyMix(models.build("mlp", (1, 2, 1), 2), noise=noise, mixing=mixing, **options)
     images = tf.constant(np.random.RandomState(0).rand(6, 1, 2, 1), tf.float32)
-    partner, share = tf.constant([1, 2, 3, 4, 5, 0]), tf.constant(0.3)
-    logits = method.encode_mixed([images] * views, partner, share, tf.constant(step, tf.int64), True)
+    partner, lam = tf.constant([1, 2, 3, 4, 5, 0]), tf.constant(0.3)
+    logits = method.encode_mixed([images] * views, partner, lam, tf.constant(step, tf.int64), True)
     pieces, expected = models.stages(method.classifier), []
     for stage in (0, 1):
         x = images
         for number, piece in enumerate(pieces):
             x = piece(x)
             if number == stage:
-                x = share * x + (1 - share) * tf.gather(x, partner)
+                x = lam * x + (1 - lam) * tf.gather(x, partner)
         expected.append(x["logits"].numpy())
     return tf.reshape(logits, [views, 6, 2]).numpy(), np.stack(expected)
 
 
-def test_each_view_is_mixed_at_its_own_stage_with_the_same_share_and_partners():
+def test_each_view_is_mixed_at_its_own_stage_with_the_same_lam_and_partners():
     drawn = []
     for step in STEPS:
         logits, expected = views_of(step, own_stages=True)

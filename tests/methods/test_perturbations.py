@@ -1,3 +1,5 @@
+"""FCL's selection of values and its perturbations against NumPy."""
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -11,10 +13,10 @@ SEED = tf.constant([1, 2], tf.int64)
 
 
 def bottom(scores, k):
-    """bool [N, D] by a stable sort: of equal scores those at lower indices."""
-    chosen = np.zeros(scores.shape, bool)
-    np.put_along_axis(chosen, np.argsort(scores, axis=1, kind="stable")[:, :k], True, axis=1)
-    return chosen
+    """Returns bool [N, D] by a stable sort: of equal scores those at lower indices."""
+    selected = np.zeros(scores.shape, bool)
+    np.put_along_axis(selected, np.argsort(scores, axis=1, kind="stable")[:, :k], True, axis=1)
+    return selected
 
 
 SCORES = {
@@ -36,13 +38,13 @@ def test_zeros_of_both_signs_are_equal_in_graphs_too():
 
 @each_scores
 @each_k
-def test_what_stands_in_for_nth_element_chooses_the_same(scores, k):
+def test_selection_for_xla_equals_a_stable_sort(scores, k):
     for signed in (scores, -scores):
         np.testing.assert_array_equal(fcl.lowest(signed, k, compiled=True), bottom(signed, k))
 
 
-def touched(scores, k, sigma=0.5, seed=SEED):
-    """What `perturb` adds for the positive and for the negative, [N, D] each, to images of zeros."""
+def noise_of(scores, k, sigma=0.5, seed=SEED):
+    """Returns the noise of the positive and of the negative, [N, D] each, on images of zeros."""
     images = tf.zeros([len(scores), *SHAPE])
     low, high = fcl.perturb(images, tf.reshape(scores, images.shape), k, sigma, seed)
     return low.numpy().reshape(scores.shape), high.numpy().reshape(scores.shape)
@@ -56,34 +58,34 @@ def test_lowest_equals_a_stable_sort(scores, k):
 
 @each_scores
 @each_k
-def test_perturb_touches_exactly_the_k_lowest_and_the_k_highest(scores, k):
-    low, high = touched(scores, k)
+def test_perturb_changes_exactly_the_k_lowest_and_the_k_highest(scores, k):
+    low, high = noise_of(scores, k)
     np.testing.assert_array_equal(low != 0, bottom(scores, k))
     np.testing.assert_array_equal(high != 0, bottom(-scores, k))
 
 
 @pytest.mark.parametrize("k, overlap", [(SIZE // 2, 0), (SIZE // 2 + 7, 14), (SIZE, SIZE)])
 def test_the_two_sets_overlap_by_what_2k_exceeds_the_image(k, overlap):
-    low, high = touched(SCORES["distinct"], k)
+    low, high = noise_of(SCORES["distinct"], k)
     np.testing.assert_array_equal(((low != 0) & (high != 0)).sum(axis=1), overlap)
 
 
-def test_untouched_values_stay_as_they_are():
+def test_other_values_do_not_change():
     images = tf.random.stateless_uniform([4, *SHAPE], [0, 0])
     scores = SCORES["distinct"].astype(np.float32)
-    for perturbed, chosen in zip(fcl.perturb(images, tf.reshape(scores, images.shape), 10, 0.5, SEED),
+    for perturbed, selected in zip(fcl.perturb(images, tf.reshape(scores, images.shape), 10, 0.5, SEED),
                                  (bottom(scores, 10), bottom(-scores, 10))):
-        np.testing.assert_array_equal((perturbed != images).numpy().reshape(4, SIZE), chosen)
+        np.testing.assert_array_equal((perturbed != images).numpy().reshape(4, SIZE), selected)
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.5])
-def test_the_noise_is_normal_with_deviation_sigma(sigma):
+def test_noise_is_normal_with_std_sigma(sigma):
     scores = np.random.RandomState(3).rand(60, SIZE).astype(np.float32)
-    for noise in touched(scores, 40, sigma):
+    for noise in noise_of(scores, 40, sigma):
         assert scipy.stats.kstest(noise[noise != 0], "norm", (0.0, sigma)).pvalue > 1e-3
 
 
-def test_the_seed_decides_the_noise():
-    first, again, other = (touched(SCORES["equal"], SIZE, seed=SEED + shift)[0] for shift in (0, 0, 1))
+def test_noise_depends_on_the_seed():
+    first, again, other = (noise_of(SCORES["equal"], SIZE, seed=SEED + shift)[0] for shift in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert (first != other).all()

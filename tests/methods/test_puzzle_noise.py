@@ -1,4 +1,4 @@
-"""Adversarial Puzzle Mix: its noise against NumPy, whom it reaches, and how often."""
+"""Adversarial Puzzle Mix: its noise against NumPy, to which images it is added, and how often."""
 
 import keras
 import numpy as np
@@ -48,18 +48,18 @@ def test_noise_of_a_method_follows_the_gradient_at_the_noisy_images(network, sou
     np.testing.assert_array_equal(noise[0], noise[1])
 
 
-def test_images_and_partners_get_noise_apart_and_as_often_as_asked(network, source):
+def test_images_and_partners_get_noise_independently_with_the_given_probability(network, source):
     method, batch = build(network(), adversarial_probability=0.3), batch_of(source())
-    find = tf.function(lambda step: method.saliency_and_noise(batch.views[0], batch.labels, step), autograph=False)
-    found, plain = [], method.saliency(batch.views[0], batch.labels).numpy()
+    compute = tf.function(lambda step: method.saliency_and_noise(batch.views[0], batch.labels, step), autograph=False)
+    draws, plain = [], method.saliency(batch.views[0], batch.labels).numpy()
     for step in tf.range(150, dtype=tf.int64):
-        saliency, noise = find(step)
+        saliency, noise = compute(step)
         sides = [bool((side != 0).any()) for side in noise.numpy()]
         assert any(sides) == (np.abs(saliency - plain).max() > 1e-6)
-        found.append(sides)
-    rates = np.mean(found, axis=0)
+        draws.append(sides)
+    rates = np.mean(draws, axis=0)
     assert (0.15 < rates).all() and (rates < 0.45).all()
-    assert {tuple(sides) for sides in found} == {(a, b) for a in (False, True) for b in (False, True)}
+    assert {tuple(sides) for sides in draws} == {(a, b) for a in (False, True) for b in (False, True)}
 
 
 def test_noise_is_mixed_under_the_mask_of_the_images_without_it():
@@ -68,14 +68,14 @@ def test_noise_is_mixed_under_the_mask_of_the_images_without_it():
     images, noise = random.rand(6, 16, 16, 3).astype(np.float32), random.uniform(-0.3, 0.3, (2, 6, 16, 16, 3)).astype(np.float32)
     saliency, partner = random.gamma(0.3, size=(6, 16, 16)).astype(np.float32), random.permutation(6)
     mixed, kept = method.mix(tf.constant(images), saliency, partner, 0.4, 4, noise)
-    mask = method.mask(tf.constant(images), puzzlemix.block_shares(saliency, 4, 4), partner, 0.4).numpy()
+    mask = method.mask(tf.constant(images), puzzlemix.block_fractions(saliency, 4, 4), partner, 0.4).numpy()
     pixels = np.kron(mask, np.ones([1, 4, 4]))[..., None]
     expected = pixels * np.clip(images + noise[0], 0, 1) + (1 - pixels) * np.clip(images[partner] + noise[1][partner], 0, 1)
     np.testing.assert_allclose(mixed, expected, atol=1e-6)
     np.testing.assert_allclose(kept, mask.mean(axis=(1, 2)), rtol=1e-6)
 
 
-def test_a_step_with_noise_is_finite_and_another_than_without(network, source):
+def test_a_step_with_noise_is_finite_and_differs_from_one_without(network, source):
     def trained(probability):
         method = build(network(), adversarial_probability=probability)
         logs = method.train_step(batch_of(source()))
@@ -89,6 +89,6 @@ def test_a_step_with_noise_is_finite_and_another_than_without(network, source):
     ({"adversarial_probability": 1.1}, r"adversarial_probability in \[0, 1\]. Received: 1.1"),
     ({"adversarial_radius": -0.1}, r"adversarial_radius in \[0, 1\]"),
     ({"adversarial_radius": 10.0}, r"adversarial_radius in \[0, 1\]. Received: 10")])
-def test_impossible_noise_is_refused(options, message, network):
+def test_invalid_arguments_raise(options, message, network):
     with pytest.raises(ValueError, match=message):
         build(network(), **options)

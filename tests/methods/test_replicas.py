@@ -12,9 +12,9 @@ from tf_robust.training import distribution, loop
 
 OPTIONS = {**test_methods.OPTIONS, "fcl": {"k": 20, "weight": 0.5}, "contrastive_gaussian": {"weight": 0.5}, "gaussian": {"weight": 0.5},
            "simclr": {"gradient_weight": 0.5}, "moco": {"queue": 30, "momentum": 0.5}, "linear_probe": {"solver": "sgd"},
-           "l2_sp": {"alpha": 0.5}, "similarity": {"weight": 0.05}, 
+           "l2_sp": {"alpha": 0.5}, "similarity": {"weight": 0.05},
            "input_gradient": {"weight": 12.0, "loss": "batch_mean"}}
-WHOLE = ("cross_entropy", "input_gradient", "simclr", "moco", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
+SYNCHRONIZED = ("cross_entropy", "input_gradient", "simclr", "moco", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
 
 
 def exact(images, seed):
@@ -22,29 +22,29 @@ def exact(images, seed):
     return tf.cast(images, tf.float64)
 
 
-def turned(images, seed):
+def mirrored(images, seed):
     return tf.cast(images[:, :, ::-1], tf.float64)
 
 
 def build(name):
-    """A method with synchronized batch norm where one device takes the whole batch, and without any where it takes groups."""
-    method = methods.METHODS[name](tiny_network(batch_norm=name in WHOLE), weight_decay=0.1, seed=3, **OPTIONS.get(name, {}))
+    """Returns a method with synchronized batch norm if one device takes the complete batch, without any if it takes halves."""
+    method = methods.METHODS[name](tiny_network(batch_norm=name in SYNCHRONIZED), weight_decay=0.1, seed=3, **OPTIONS.get(name, {}))
     distribution.synchronize_batch_norm(method)
     method.compile(optimizer=keras.optimizers.SGD(0.125))  # exact in float32
     return method
 
 
 def trained(name, strategy):
-    """A method after 20 steps on the devices of a strategy."""
+    """Returns a method after 20 steps on the devices of a strategy."""
     with strategy.scope():
         method = build(name)
-    views = (exact, turned)[:test_methods.VIEWS.get(name, 1)] if name in WHOLE else test_methods.views(name)
+    views = (exact, mirrored)[:test_methods.VIEWS.get(name, 1)] if name in SYNCHRONIZED else test_methods.views(name)
     loop.fit(method, tiny_source(), epochs=5, batch_size=12, views=views)
     return method
 
 
 def state(method):
-    """Its arrays, in an order that does not depend on names."""
+    """Returns a method's arrays, in an order independent of names."""
     return [variable.numpy() for variable in (*method.trainable_variables, *method.non_trainable_variables)]
 
 
@@ -53,7 +53,7 @@ def metrics_of(method):
 
 
 def grouped_fit(method, batches, monkeypatch):
-    """On one device, a step by the mean of the gradients of a batch's halves, each with the draws of its replica."""
+    """Trains on one device by the mean of the gradients of a batch's halves, each with the draws of its replica."""
     group = tf.Variable(0, dtype=tf.int64, trainable=False)
     fold = tf.random.experimental.stateless_fold_in
     monkeypatch.setattr(type(method), "random_seed", lambda self, step, purpose: fold(fold(
@@ -67,11 +67,11 @@ def grouped_fit(method, batches, monkeypatch):
         for replica in range(2):
             group.assign(replica)
             half = tf.nest.map_structure(lambda part: tf.split(part, 2)[replica], batch)
-            found, terms, logits, statistics = halves(half)
+            half_gradients, terms, logits, statistics = halves(half)
             for name, value in terms.items():
                 method.trackers[name].update_state(value)
             method.accuracy.update_state(half.labels, logits)
-            gradients.append([value.numpy() for value in found])
+            gradients.append([value.numpy() for value in half_gradients])
             moved.append([value.numpy() - old for value, old in zip(statistics, before)])
         for variable, old, *steps in zip(method.non_trainable_variables, before, *moved):
             variable.assign(old + sum(steps))  # each half moves the memories of its own images
@@ -81,9 +81,9 @@ def grouped_fit(method, batches, monkeypatch):
 
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypatch):
-    """Draws and partners are a replica's own: one device that draws for each half does the same."""
+    """Draws and partners are per replica: one device with the draws of each half gives the same result."""
     two = trained(name, two_replicas)
-    if name in WHOLE:
+    if name in SYNCHRONIZED:
         one = trained(name, tf.distribute.get_strategy())
     else:
         one = build(name)
@@ -96,7 +96,7 @@ def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypa
 
 
 @pytest.mark.parametrize("synchronized", [False, True])
-def test_batch_norm_takes_the_statistics_of_each_replica_or_of_all(synchronized, two_replicas, float64):
+def test_batch_norm_uses_the_statistics_of_each_replica_or_of_all(synchronized, two_replicas, float64):
     with two_replicas.scope():
         method = methods.METHODS["cross_entropy"](tiny_network(), seed=3)
         if synchronized:
@@ -111,7 +111,7 @@ def test_batch_norm_takes_the_statistics_of_each_replica_or_of_all(synchronized,
         parts.append(losses.cross_entropy(tf.gather(batch.labels, group), logits).numpy().mean())
     loop.fit(method, source, epochs=1, batch_size=12, views=(exact,))
     norm, = distribution.batch_norms(method.classifier)
-    kept = features[groups[0]]  # what is kept is the first replica's
+    kept = features[groups[0]]  # the statistics of the first replica are kept
     np.testing.assert_allclose(norm.moving_mean.numpy(), 0.1 * kept.mean((0, 1, 2)), atol=1e-8)
     np.testing.assert_allclose(norm.moving_variance.numpy(), 0.9 + 0.1 * kept.var((0, 1, 2)), atol=1e-8)
     assert metrics_of(method)["cross_entropy"] == pytest.approx(np.mean(parts), abs=1e-6)

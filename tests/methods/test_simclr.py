@@ -1,4 +1,4 @@
-"""SimCLR: its loss against NumPy, its penalty against finite differences, its replicas against one device."""
+"""SimCLR: its loss against NumPy, its penalty against finite differences."""
 
 import json
 
@@ -36,7 +36,7 @@ def smooth(**options):
 
 
 def nt_xent(first, second, temperature):
-    """The batch's mean, in NumPy."""
+    """Returns the batch's mean, by NumPy."""
     z = np.concatenate([first, second]).astype(np.float64)
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     s, count = z @ z.T / temperature, len(first)
@@ -44,7 +44,7 @@ def nt_xent(first, second, temperature):
     return np.mean([np.log(np.exp(s[i]).sum()) - s[i, (i + count) % (2 * count)] for i in range(2 * count)])
 
 
-def test_the_loss_is_nt_xent_of_the_projections():
+def test_loss_is_nt_xent_of_the_projections():
     method, batch = smooth(temperature=0.3), batch_of()
     terms, logits = method.loss_terms(batch, training=True)
     first, second = (method.heads[0](method.classifier(view)["embedding"]).numpy() for view in batch.views)
@@ -64,25 +64,25 @@ def test_without_a_head_the_loss_and_its_penalty_are_of_the_embeddings():
 
 
 def squared_gradients(projected, views):
-    """The sum of the squares of NT-Xent's gradient by all pixels of both views, by finite differences."""
+    """Returns the sum of the squares of NT-Xent's gradient with respect to all pixels of both views, by finite differences."""
     step, squares = 1e-2, 0.0
-    here = [projected(view) for view in views]
+    projections = [projected(view) for view in views]
     for number, view in enumerate(views):
-        for sample_image, image in enumerate(view.numpy()):
+        for i, image in enumerate(view.numpy()):
             steps = step * np.eye(image.size, dtype=np.float32).reshape(-1, *image.shape)
             values = []
             for moved in (projected(image + steps), projected(image - steps)):
                 losses = []
                 for vector in moved:
-                    pair = [there.copy() for there in here]
-                    pair[number][sample_image] = vector
+                    pair = [projection.copy() for projection in projections]
+                    pair[number][i] = vector
                     losses.append(nt_xent(*pair, 0.5))
                 values.append(np.array(losses))
             squares += np.sum(((values[0] - values[1]) / (2 * step)) ** 2)
     return squares
 
 
-def test_the_penalty_is_that_of_finite_differences_and_not_divided_by_the_batch():
+def test_penalty_equals_finite_differences_and_is_not_divided_by_the_batch_size():
     method, batch = smooth(gradient_weight=3.0), batch_of()
     squares = squared_gradients(lambda images: method.heads[0](method.classifier(images)["embedding"]).numpy(), batch.views)
     terms, _ = method.loss_terms(batch, training=True)
@@ -90,15 +90,15 @@ def test_the_penalty_is_that_of_finite_differences_and_not_divided_by_the_batch(
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_a_layers_loss_and_penalty_are_of_its_mean_over_places(level):
+def test_a_layers_loss_and_penalty_are_of_its_mean_over_positions(level):
     """L_k and R_k of eq. 4 and 5, of smooth stages, the last of them the embedding."""
     images, x = heads.normalized_input(SHAPE, 0.5, 0.5, 8, "smooth")
     for stage in (1, 2):
         x = keras.layers.Conv2D(4 * stage, 3, strides=stage, activation="softplus", name=f"stage_{stage}")(x)
     x = keras.layers.Dense(8, activation="tanh", name="stage_3")(keras.layers.Flatten()(x))
     network, batch = heads.classifier(images, x, 3, "smooth"), batch_of()
-    one = np.eye(3)[level]
-    method = build("simclr", network, layer_weights=tuple(0.7 * one), layer_gradient_weights=tuple(3.0 * one))
+    one_hot = np.eye(3)[level]
+    method = build("simclr", network, layer_weights=tuple(0.7 * one_hot), layer_gradient_weights=tuple(3.0 * one_hot))
     method.heads = [heads.projection(width, 2, 5, f"head_{width}", batch_norm=False) for width in (4, 8, 8)]
     stage = keras.Model(network.input, network.get_layer(f"stage_{level + 1}").output)
 
@@ -110,7 +110,7 @@ def test_a_layers_loss_and_penalty_are_of_its_mean_over_places(level):
     assert float(terms["input_gradient"]) == pytest.approx(3.0 * squared_gradients(projected, batch.views) / 2, rel=2e-2)
 
 
-def test_the_penalty_moves_the_weights_as_finite_differences_say():
+def test_penalty_gradients_of_the_weights_equal_finite_differences():
     keras.config.set_dtype_policy("float64")
     try:
         method = smooth(gradient_weight=3.0, weight_decay=0.0)
@@ -123,25 +123,25 @@ def test_the_penalty_moves_the_weights_as_finite_differences_say():
     def penalty():
         return loss(batch, training=True)[0]["input_gradient"]
 
-    def alone(batch, training):
+    def only_penalty(batch, training):
         terms, logits = loss(batch, training)
         return {name: term * (name == "input_gradient") for name, term in terms.items()}, logits
-    method.loss_terms = alone
+    method.loss_terms = only_penalty
     gradients = dict(zip((v.path for v in method.trainable_variables), method.gradients(batch, batch.step[0])[0]))
     for index in ((1, 1, 0, 2), (5, 3)):  # of the convolution, of the embedding
         kernel = next(v for v in method.trainable_variables if len(v.shape) == len(index))
-        here, found = kernel.numpy(), []
+        value, penalties = kernel.numpy(), []
         for sign in (1, -1):
-            moved = here.copy()
+            moved = value.copy()
             moved[index] += sign * 1e-3
             kernel.assign(moved)
-            found.append(float(penalty()))
-        kernel.assign(here)
-        by_hand = (found[0] - found[1]) / 2e-3
-        assert float(gradients[kernel.path][index]) == pytest.approx(by_hand, rel=2e-3) and abs(by_hand) > 0.01
+            penalties.append(float(penalty()))
+        kernel.assign(value)
+        slope = (penalties[0] - penalties[1]) / 2e-3
+        assert float(gradients[kernel.path][index]) == pytest.approx(slope, rel=2e-3) and abs(slope) > 0.01
 
 
-def test_the_monitor_sends_nothing_back_to_the_encoder():
+def test_no_gradient_flows_from_the_monitor_to_the_encoder():
     method, batch = smooth(), batch_of()
     logits_layer = method.classifier.get_layer("logits")
     with tf.GradientTape() as tape:
@@ -161,12 +161,12 @@ def test_losses_of_layers_add_up():
         method.heads = projections
         return {name: float(np.mean(term)) for name, term in method.loss_terms(batch, training=False)[0].items()}
     projections = [heads.projection(width, 1, 4, f"p{width}", batch_norm=False) for width in (16, 32, 64)]
-    alone = [terms(tuple(np.eye(3)[level])) for level in range(3)]
-    together = terms((0.1, 0.5, 2.0))
-    assert together["contrastive"] == pytest.approx(np.dot([0.1, 0.5, 2.0], [t["contrastive"] for t in alone]), rel=1e-5)
+    single = [terms(tuple(np.eye(3)[level])) for level in range(3)]
+    combined = terms((0.1, 0.5, 2.0))
+    assert combined["contrastive"] == pytest.approx(np.dot([0.1, 0.5, 2.0], [t["contrastive"] for t in single]), rel=1e-5)
     last = build("simclr", network)
     last.heads = projections[2:]
-    assert float(last.loss_terms(batch, training=False)[0]["contrastive"]) == pytest.approx(alone[2]["contrastive"], rel=1e-5)
+    assert float(last.loss_terms(batch, training=False)[0]["contrastive"]) == pytest.approx(single[2]["contrastive"], rel=1e-5)
     penalties = [terms((1.0, 1.0, 1.0), tuple(np.eye(3)[level]))["input_gradient"] for level in range(3)]
     assert min(penalties) > 0
     assert terms((0.0, 1.0, 1.0), (3.0, 2.0, 0.0))["input_gradient"] == pytest.approx(3 * penalties[0] + 2 * penalties[1], rel=1e-4)
@@ -175,14 +175,14 @@ def test_losses_of_layers_add_up():
     assert float(only.loss_terms(batch, training=False)[0]["input_gradient"]) == pytest.approx(penalties[2], rel=1e-4)
 
 
-def test_weight_decay_leaves_out_biases_batch_norm_and_the_monitor():
+def test_weight_decay_excludes_biases_batch_norm_and_the_monitor():
     method = build("simclr", tiny_network(SHAPE))
     decayed = {v.path for v in method.trainable_variables if method.decays(v)}
     embedding = next(layer for layer in method.classifier.layers if layer.name.startswith("dense"))
     assert decayed == {"stage_1/kernel", embedding.kernel.path, "projection_1/dense_1/kernel", "projection_1/dense_2/kernel"}
 
 
-def test_it_learns_what_tells_images_apart():
+def test_it_learns_to_discriminate_images():
     method = build("simclr", tiny_network(), temperature=0.2)
     method.optimizer.learning_rate = 0.03
     step, noise = tf.function(method.train_step), np.random.RandomState(0)
@@ -194,26 +194,26 @@ def test_it_learns_what_tells_images_apart():
     assert float(logs["accuracy"]) > 0.8 and float(logs["contrastive"]) < 0.85 * np.log(23), logs
 
 
-def test_what_makes_no_sense_is_refused():
-    for options, said in (({"temperature": 0.0}, "temperature > 0"), ({"gradient_weight": -1.0}, "gradient_weight >= 0"),
+def test_invalid_arguments_raise():
+    for options, message in (({"temperature": 0.0}, "temperature > 0"), ({"gradient_weight": -1.0}, "gradient_weight >= 0"),
                           ({"layer_weights": (1.0, 2.0)}, "1 layer_weights"), ({"layer_weights": (-1.0,)}, "layer weights >= 0"),
                           ({"layer_gradient_weights": (1.0,)}, "as many"), ({"projection_layers": -1}, "projection_layers >= 0"),
                           ({"gradient_weight": 1.0, "layer_weights": (1.0,), "layer_gradient_weights": (1.0,)}, "Received both")):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             build("simclr", tiny_network(SHAPE), **options)
     for views in (("simclr",), ("clean", "simclr", "simclr")):
         with pytest.raises(ValueError, match="Expected two views"):
             build("simclr", tiny_network(SHAPE)).check_views(views)
 
 
-def test_validation_watches_neighbours_alignment_and_uniformity(tmp_path):
+def test_validation_logs_neighbours_alignment_and_uniformity(tmp_path):
     method, source, path = build("simclr", tiny_network()), tiny_source(), str(tmp_path / "history.json")
     loop.fit(method, source, epochs=2, batch_size=12, views=(augment.clean, mirrored), validation=tiny_source(30),
                  callbacks=[callbacks.History(path)])
     with open(path) as file:
         logs = json.load(file)[-1]
-    known, found, turned = (method.classifier(images)["embedding"].numpy() for images in (
+    known, embeddings, flipped = (method.classifier(images)["embedding"].numpy() for images in (
         source.images / np.float32(255), tiny_source(30).images / np.float32(255), tiny_source(30).images[:, :, ::-1] / np.float32(255)))
-    assert logs["val_nearest_neighbours"] == metrics.nearest_neighbour_accuracy(known, source.labels, found, tiny_source(30).labels)
-    assert logs["val_alignment"] == pytest.approx(metrics.alignment(found, turned), rel=1e-4)
-    assert logs["val_uniformity"] == pytest.approx(metrics.uniformity(found), rel=1e-4)
+    assert logs["val_nearest_neighbours"] == metrics.nearest_neighbour_accuracy(known, source.labels, embeddings, tiny_source(30).labels)
+    assert logs["val_alignment"] == pytest.approx(metrics.alignment(embeddings, flipped), rel=1e-4)
+    assert logs["val_uniformity"] == pytest.approx(metrics.uniformity(embeddings), rel=1e-4)

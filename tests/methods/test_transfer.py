@@ -1,4 +1,4 @@
-"""What begins with a trained encoder: the linear probe, fine-tuning, and what holds it near its start."""
+"""Methods that start from a trained encoder: linear probe, fine-tuning, and regularization towards the start."""
 
 import keras
 import numpy as np
@@ -28,7 +28,7 @@ def trained(steps=4, **options):
 
 
 @pytest.mark.parametrize("name", ["linear_probe", "finetune"])
-def test_what_is_frozen_stays_with_its_batch_statistics(name):
+def test_frozen_layers_and_their_batch_statistics_do_not_change(name):
     network = tiny_network()
     before = named(network.variables)
     method = build(name, network, **({"frozen_stages": 1} if name == "finetune" else {}), weight_decay=0.1)
@@ -45,8 +45,8 @@ def test_frozen_stages_see_batch_norm_in_inference_mode():
     for variable in network.non_trainable_variables:  # averages unlike any batch's
         variable.assign(variable + 0.5)
     method = build("finetune", network, frozen_stages=3)
-    found = method.outputs(tf.constant(images), training=True)["embedding"]
-    np.testing.assert_allclose(found, network(images, training=False)["embedding"], atol=1e-5)
+    outputs = method.outputs(tf.constant(images), training=True)["embedding"]
+    np.testing.assert_allclose(outputs, network(images, training=False)["embedding"], atol=1e-5)
     assert len(build("finetune", network).trainable_variables) == len(network.trainable_variables)
     assert [v.path for v in method.trainable_variables] == [v.path for v in network.get_layer("logits").variables]
 
@@ -63,8 +63,8 @@ def test_lbfgs_finds_the_minimum_of_the_regularized_cross_entropy():
         kernel, bias = flat[:24].reshape(8, 3), flat[24:]
         logits = features @ kernel + bias
         return np.mean(scipy.special.logsumexp(logits, axis=1) - logits[np.arange(48), source.labels]) + 0.005 * np.sum(kernel**2)
-    found = objective(np.concatenate([method.logits.kernel.numpy().ravel(), method.logits.bias.numpy()]))
-    assert found == pytest.approx(scipy.optimize.minimize(objective, np.zeros(27)).fun, rel=1e-4)
+    value = objective(np.concatenate([method.logits.kernel.numpy().ravel(), method.logits.bias.numpy()]))
+    assert value == pytest.approx(scipy.optimize.minimize(objective, np.zeros(27)).fun, rel=1e-4)
     assert result.steps == 1 and all((a == v.numpy()).all() for a, v in zip(encoder, method.non_trainable_variables))
 
 
@@ -81,11 +81,11 @@ def test_lbfgs_with_two_classes_is_the_regression_between_them():
 def test_lbfgs_ends_where_the_gradient_of_the_documented_loss_is_0(classes):
     source, network = tiny_source(48, classes=classes), tiny_network(classes=classes)
     build("linear_probe", network, solver="lbfgs", weight_decay=0.1).solve(source)
-    found = network(source.images / np.float32(255))
-    shares = np.exp(found["logits"]) / np.exp(found["logits"]).sum(axis=1, keepdims=True)
+    outputs = network(source.images / np.float32(255))
+    probabilities = np.exp(outputs["logits"]) / np.exp(outputs["logits"]).sum(axis=1, keepdims=True)
     kernel = network.get_layer("logits").kernel.numpy()
-    by_the_loss = found["embedding"].numpy().T @ (shares - np.eye(classes)[source.labels]) / len(source.labels)
-    np.testing.assert_allclose(by_the_loss + 0.1 * kernel, 0.0, atol=1e-4)
+    loss_gradient = outputs["embedding"].numpy().T @ (probabilities - np.eye(classes)[source.labels]) / len(source.labels)
+    np.testing.assert_allclose(loss_gradient + 0.1 * kernel, 0.0, atol=1e-4)
     assert np.abs(kernel).max() > 0.1
 
 
@@ -96,40 +96,40 @@ def test_a_hidden_layer_is_exported_with_the_encoder(tmp_path):
     outputs = method.classifier(np.ones([1, *SHAPE], np.float32))
     np.testing.assert_array_equal(outputs["embedding"], embedding)
     hidden, logits = (method.classifier.get_layer(name) for name in ("hidden", "logits"))
-    by_hand = np.maximum(embedding @ hidden.kernel.numpy() + hidden.bias.numpy(), 0) @ logits.kernel.numpy() + logits.bias.numpy()
-    np.testing.assert_allclose(outputs["logits"], by_hand, atol=1e-5)
+    expected = np.maximum(embedding @ hidden.kernel.numpy() + hidden.bias.numpy(), 0) @ logits.kernel.numpy() + logits.bias.numpy()
+    np.testing.assert_allclose(outputs["logits"], expected, atol=1e-5)
     export.export(method.classifier, str(tmp_path / "m"), {})
-    models.start(tiny_network(seed=3), str(tmp_path / "m"))  # heads differ, the encoder fits
+    models.load_encoder(tiny_network(seed=3), str(tmp_path / "m"))  # heads differ, the encoder fits
 
 
-def test_a_start_is_the_encoder_of_the_exported_model(tmp_path):
+def test_load_encoder_takes_the_weights_of_an_exported_model(tmp_path):
     first = trained().classifier
     export.export(first, str(tmp_path / "saved_model"), {})
     for path in (tmp_path, tmp_path / "saved_model"):
         fresh = tiny_network(seed=5, classes=3)
         logits = fresh.get_layer("logits").kernel.numpy()
-        models.start(fresh, str(path))
+        models.load_encoder(fresh, str(path))
         for a, b in zip(first.variables, fresh.variables):
             assert np.array_equal(a.numpy(), b.numpy()) == (a.path.split("/")[0] != "logits"), a.path
         np.testing.assert_array_equal(fresh.get_layer("logits").kernel.numpy(), logits)
-    models.start(fresh, str(tmp_path), head=True)
+    models.load_encoder(fresh, str(tmp_path), head=True)
     assert all((a == b).all() for a, b in zip([v.numpy() for v in first.variables], [v.numpy() for v in fresh.variables]))
-    models.start(tiny_network(classes=7), str(tmp_path))
+    models.load_encoder(tiny_network(classes=7), str(tmp_path))
     with pytest.raises(ValueError, match="do not fit: logits/kernel .* for logits/kernel"):
-        models.start(tiny_network(classes=7), str(tmp_path), head=True)
+        models.load_encoder(tiny_network(classes=7), str(tmp_path), head=True)
     with pytest.raises(ValueError, match="Expected weights of resnet8 without its logits .* do not fit: stage_1/kernel"):
-        models.start(models.build("resnet8", SHAPE, 3), str(tmp_path))
+        models.load_encoder(models.build("resnet8", SHAPE, 3), str(tmp_path))
     with pytest.raises(FileNotFoundError, match="saved_model"):
-        models.start(fresh, str(tmp_path / "nowhere"))
+        models.load_encoder(fresh, str(tmp_path / "nowhere"))
 
 
-def test_l2_sp_is_the_papers_sum():
+def test_l2_sp_equals_the_papers_sum():
     method = build("l2_sp", trained().classifier, alpha=0.3, beta=0.2)
     batch = next(batches(tiny_source(), 1))
-    starts = named(method.tied)
+    starts = named(method.encoder_variables)
     for step_batch in batches(tiny_source(), 3):
         method.train_step(step_batch)
-    moved = sum(np.sum((value - starts[path]) ** 2) for path, value in named(method.tied).items())
+    moved = sum(np.sum((value - starts[path]) ** 2) for path, value in named(method.encoder_variables).items())
     head = sum(np.sum(v.numpy() ** 2) for v in method.classifier.get_layer("logits").variables)
     assert moved > 0 and {path.split("/")[0] for path in starts} == {
         layer.name for layer in method.classifier.layers if layer.weights and layer.name != "logits"}
@@ -153,7 +153,7 @@ def test_similarity_starts_at_0_with_a_finite_gradient(form):
     assert float(method.loss_terms(batch, training=True)[0]["similarity"]) == pytest.approx(float(expected), rel=1e-4) != 0
 
 
-def test_the_frozen_encoder_is_in_inference_mode_and_kept_by_checkpoints(tmp_path):
+def test_the_frozen_encoder_does_not_change_and_is_in_checkpoints(tmp_path):
     method = build("similarity", trained().classifier)
     frozen = [v.numpy() for v in method.frozen_encoder.variables]
     for batch in batches(tiny_source(), 3):
@@ -215,10 +215,10 @@ def test_a_backbone_of_keras_cv_is_a_start_that_similarity_keeps():
     assert np.abs(method.classifier(images)["embedding"] - expected).max() > 1e-3
 
 
-def test_what_makes_no_sense_is_refused():
-    for name, options, said in (("finetune", {"frozen_stages": 2}, "frozen_stages in 0..1"),
+def test_invalid_arguments_raise():
+    for name, options, message in (("finetune", {"frozen_stages": 2}, "frozen_stages in 0..1"),
                                 ("finetune", {"head_width": -1}, "head_width"),
                                 ("l2_sp", {"alpha": -1.0}, "alpha >= 0"), ("similarity", {"weight": -1.0}, "weight >= 0"),
                                 ("similarity", {"form": "cosine"}, "form"), ("linear_probe", {"solver": "adam"}, "solver")):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             build(name, tiny_network(), **options)

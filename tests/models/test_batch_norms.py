@@ -1,4 +1,4 @@
-"""Batch norm layers of its own for a second branch, and instance norm beside batch norm, against NumPy."""
+"""Separate batch norm layers for a second branch, and instance norm next to batch norm, against NumPy."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ from tf_robust import models
 from tf_robust.models import batch_norms, resnet
 from tf_robust.saved_models import export, loading
 
-MOVED = ("gamma", "beta", "moving_mean", "moving_variance")
+BATCH_NORM_VARIABLES = ("gamma", "beta", "moving_mean", "moving_variance")
 
 
 def normalized(x, axes):
@@ -36,8 +36,8 @@ def test_half_of_the_channels_are_normalized_per_image_the_others_per_batch(trai
 
 
 @pytest.mark.parametrize("name", ["resnet8", "resnet20_ibn", "resnet50_v2"])
-def test_everything_is_shared_but_batch_norm(name):
-    """Also in models inside the model, as ResNet-v2-50 has them; the copy begins where the other one is."""
+def test_everything_except_batch_norm_is_shared(name):
+    """Also in nested models, as in ResNet-v2-50; the copy starts with equal values."""
     shape = (32, 32, 3) if name == "resnet50_v2" else (16, 16, 3)
     model, random = models.build(name, shape, 4), np.random.RandomState(0)
     for variable in model.variables:
@@ -46,15 +46,15 @@ def test_everything_is_shared_but_batch_norm(name):
     copy, images = batch_norms.with_own_batch_norm(model), random.rand(2, *shape).astype(np.float32)
     before = model(images)["logits"].numpy()
     np.testing.assert_allclose(copy(images)["logits"], before, atol=1e-5)
-    apart = [(a, b) for a, b in zip(model.variables, copy.variables, strict=True) if a is not b]
-    batch_normalized = [v for v in model.variables if v.name in MOVED and "group" not in v.path]
-    assert [a.path for a, _ in apart] == [v.path for v in batch_normalized] and len(apart) >= 28
+    separate = [(a, b) for a, b in zip(model.variables, copy.variables, strict=True) if a is not b]
+    batch_normalized = [v for v in model.variables if v.name in BATCH_NORM_VARIABLES and "group" not in v.path]
+    assert [a.path for a, _ in separate] == [v.path for v in batch_normalized] and len(separate) >= 28
     copy(images, training=True)
     np.testing.assert_array_equal(model(images)["logits"], before)
     assert np.abs(copy(images)["logits"] - before).max() > 1e-3
 
 
-def test_what_cannot_be_copied_is_refused():
+def test_models_that_cannot_be_copied_raise():
     class Subclassed(keras.Model):
         def call(self, images):
             return images
@@ -73,13 +73,13 @@ def test_what_cannot_be_copied_is_refused():
         batch_norms.with_own_batch_norm(model)
 
 
-def test_a_network_without_batch_norm_is_shared_whole(network):
+def test_a_network_without_batch_norm_is_shared_completely(network):
     model = network(batch_norm=False)
     assert all(a is b for a, b in zip(model.variables, batch_norms.with_own_batch_norm(model).variables))
 
 
 @pytest.mark.parametrize("name", ["resnet20", "preact_resnet18"])
-def test_instance_norm_is_at_the_start_of_each_block_but_the_last_stages(name):
+def test_instance_norm_is_at_the_start_of_each_block_except_in_the_last_stage(name):
     """As many trained weights as without; half as many channels in each layer as the block has at its start."""
     model, plain = (models.build(known, (16, 16, 3), 4) for known in (f"{name}_ibn", name))
     halves = [layer.groups for layer in model.layers if isinstance(layer, keras.layers.GroupNormalization)]
@@ -88,7 +88,7 @@ def test_instance_norm_is_at_the_start_of_each_block_but_the_last_stages(name):
     assert trained == of_plain
 
 
-def test_a_network_with_instance_norm_is_saved_exported_and_read_again(tmp_path):
+def test_a_network_with_instance_norm_is_saved_exported_and_reloaded(tmp_path):
     model = resnet.cifar_resnet((16, 16, 3), 4, depth=8, instance_norm=True)
     images = np.random.RandomState(0).rand(2, 16, 16, 3).astype(np.float32)
     export.export(model, str(tmp_path / "exported"), {})

@@ -1,3 +1,5 @@
+"""Networks against their papers and published code, stages, heads, backbones, and resizing."""
+
 import keras
 import numpy as np
 import pytest
@@ -21,13 +23,13 @@ names = pytest.mark.parametrize("name", models.MODELS)
 
 @pytest.fixture(scope="module")
 def built():
-    """name -> the model with seed 0, built once."""
-    found = {}
+    """Returns name -> the model with seed 0, built once."""
+    cache = {}
 
     def build(name):
-        if name not in found:
-            found[name] = models.build(name, SHAPES[name], CLASSES, seed=0)
-        return found[name]
+        if name not in cache:
+            cache[name] = models.build(name, SHAPES[name], CLASSES, seed=0)
+        return cache[name]
     return build
 
 
@@ -53,7 +55,7 @@ def test_the_input_is_normalized_first(built, name):
 
 
 @pytest.mark.parametrize("name", ["lenet", "resnet8"])
-def test_normalization_subtracts_the_mean_and_divides_by_the_deviation(name):
+def test_normalization_subtracts_the_mean_and_divides_by_the_std(name):
     model = models.MODELS[name](SHAPES[name], CLASSES, mean=0.3, std=0.2)
     images = sample_images(SHAPES[name])
     np.testing.assert_allclose(model.get_layer("normalization")(images), (images - 0.3) / 0.2, rtol=1e-4, atol=1e-5)
@@ -75,7 +77,7 @@ def test_resnet50_v2_has_the_papers_size(built):
 
 
 def test_networks_have_as_many_weights_as_their_published_code(built):
-    """PyTorch's models, what is trained of them; Wide-ResNet counted layer by layer."""
+    """Trainable weights of PyTorch's models; Wide-ResNet counted layer by layer."""
     published = {("resnet50", 1000): 25_557_032, ("resnet50_cifar", 10): 23_520_842, ("preact_resnet18", 10): 11_171_146,
                  ("wide_resnet28_2", 10): wide_resnet_weights(2, 10), ("wide_resnet28_4", 100): wide_resnet_weights(4, 100)}
     for (name, classes), count in published.items():
@@ -109,11 +111,11 @@ def test_stages_are_the_model_in_pieces(built, name):
 
 @pytest.mark.parametrize("batch_norm", [True, False])
 def test_a_projection_head_is_dense_layers_with_relu_between(batch_norm):
-    """SimCLR's: batch norm after every layer, the last one too, which has no bias then."""
+    """As in SimCLR: batch norm after every layer, including the last one, which then has no bias."""
     head, x = models.heads.projection(6, 3, 4, "head", batch_norm=batch_norm), np.random.RandomState(0).normal(size=(5, 6))
     for number, variable in enumerate(head.trainable_variables):
         variable.assign(np.random.RandomState(number).normal(size=variable.shape))
-    found, weights = head(x.astype(np.float32), training=True), iter([v.numpy() for v in head.trainable_variables])
+    outputs, weights = head(x.astype(np.float32), training=True), iter([v.numpy() for v in head.trainable_variables])
     for layer in (1, 2, 3):
         x = x @ next(weights)
         if layer < 3 or not batch_norm:
@@ -121,11 +123,11 @@ def test_a_projection_head_is_dense_layers_with_relu_between(batch_norm):
         if batch_norm:
             x = (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5) * next(weights) + next(weights)
         x = np.maximum(x, 0) if layer < 3 else x
-    assert next(weights, None) is None and found.shape == (5, 4)
-    np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-4)
+    assert next(weights, None) is None and outputs.shape == (5, 4)
+    np.testing.assert_allclose(outputs, x, rtol=1e-4, atol=1e-4)
 
 
-def test_preact_shortcuts_carry_what_is_activated(built):
+def test_preact_shortcuts_carry_the_activated_input(built):
     """A block whose convolutions give 0 passes on relu(bn(x)) where the shortcut is the identity."""
     model = models.build("preact_resnet18", (16, 16, 3), CLASSES)
     convolutions = [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2D)]
@@ -162,7 +164,7 @@ def test_batch_norms_constants(built):
     assert set(momenta("wide_resnet28_2")[:-1]) == {0.9} and momenta("wide_resnet28_2")[-1] == 0.1
 
 
-def test_dropout_draws_anew_at_each_call_and_replica_and_keeps_the_mean(two_replicas):
+def test_dropout_differs_between_calls_and_replicas_and_keeps_the_mean(two_replicas):
     layer, ones = Dropout(0.3), np.ones((4, 1000), np.float32)
     first, second = (layer(ones, training=True).numpy() for _ in range(2))
     assert (first != second).any() and np.mean(first == 0) == pytest.approx(0.3, abs=0.05)
@@ -175,20 +177,20 @@ def test_dropout_draws_anew_at_each_call_and_replica_and_keeps_the_mean(two_repl
 
 
 @names
-def test_the_seed_decides_the_weights(built, name):
+def test_initial_weights_depend_on_the_seed(built, name):
     again = models.build(name, SHAPES[name], CLASSES, seed=0)
     for first, second in zip(built(name).get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(first, second)
     if built(name).count_params() > 2e6:
         return  # built with the same layers; each takes seconds
     other = models.build(name, SHAPES[name], CLASSES, seed=1)
-    for place in (0, -2):  # the first kernel and the one of the logits
-        first, second = (model.trainable_weights[place] for model in (built(name), other))
+    for index in (0, -2):  # the first kernel and the one of the logits
+        first, second = (model.trainable_weights[index] for model in (built(name), other))
         assert np.abs(first - second).max() > 1e-3
 
 
 def backbone_of(*output_shapes, size=4):
-    """A backbone [N, size, size, 3] -> its pixels in these shapes."""
+    """Returns a backbone [N, size, size, 3] -> its pixels in these shapes."""
     images = keras.Input((size, size, 3))
     outputs = [keras.layers.Reshape(shape)(images) for shape in output_shapes]
     return keras.Model(images, outputs[0] if len(outputs) == 1 else outputs, name="backbone")
@@ -206,30 +208,30 @@ def test_the_embedding_of_a_backbone_is_the_mean_of_its_tokens_or_feature_maps(s
 @pytest.mark.parametrize("backbone, message", [
     (lambda: backbone_of([2, 2, 4, 3]), "output_shape=\\(None, 2, 2, 4, 3\\)"), (lambda: backbone_of([48], [16, 3]), "one output"),
     (lambda: backbone_of([-1, 3], size=None), "of known size.*Try: construct")])
-def test_backbones_of_other_ranks_are_refused(backbone, message):
+def test_unsuitable_backbones_raise(backbone, message):
     with pytest.raises(ValueError, match=message):
         models.from_backbone(backbone(), CLASSES)
 
 
-def test_an_unknown_model_is_refused_with_the_nearest_names():
+def test_an_unknown_model_raises_with_the_nearest_names():
     with pytest.raises(ValueError, match="Unknown model: 'resnet51'. Did you mean .*'resnet50'"):
         models.build("resnet51", (32, 32, 3), CLASSES)
 
 
-def test_small_images_are_resized_inside_a_model_made_for_large_ones(tmp_path):
+def test_small_images_are_resized_inside_a_model_for_large_ones(tmp_path):
     """As TensorFlow's own bilinear resizing before the model without it, forwards and backwards."""
     model, plain = (models.build("resnet50", (side, side, 3), CLASSES, resize=resize) for side, resize in ((8, 64), (64, 0)))
     models.write_weights(plain, str(tmp_path))
-    models.start(model, str(tmp_path), head=True)
+    models.load_encoder(model, str(tmp_path), head=True)
     images = tf.constant(sample_images((8, 8, 3)))
-    gradients, found = [], []
+    gradients, all_logits = [], []
     for network, first in ((model, tf.identity), (plain, lambda x: tf.image.resize(x, (64, 64)))):
         with tf.GradientTape() as tape:
             tape.watch(images)
-            found.append(network(first(images))["logits"])
-            total = tf.reduce_sum(found[-1] ** 2)
+            all_logits.append(network(first(images))["logits"])
+            total = tf.reduce_sum(all_logits[-1] ** 2)
         gradients.append(tape.gradient(total, images))
-    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(*all_logits, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(*gradients, rtol=1e-3, atol=1e-5)
     assert models.stages(model)[0](images).shape == (2, 64, 64, 3)
 
@@ -237,7 +239,7 @@ def test_small_images_are_resized_inside_a_model_made_for_large_ones(tmp_path):
 def test_gray_images_are_three_equal_channels_to_a_network_in_color(tmp_path):
     model, plain = models.build("resnet8", (10, 9, 1), CLASSES, resize=16), models.build("resnet8", (16, 16, 3), CLASSES)
     models.write_weights(plain, str(tmp_path))
-    models.start(model, str(tmp_path), head=True)
+    models.load_encoder(model, str(tmp_path), head=True)
     gray = sample_images((10, 9, 1))
     np.testing.assert_allclose(model(gray)["logits"], plain(tf.image.resize(gray.repeat(3, axis=3), (16, 16)))["logits"], atol=1e-5)
 
@@ -247,14 +249,14 @@ def test_images_of_any_size_are_resized_inside_a_model_with_antialiasing(shape, 
     """As TensorFlow and Pillow do it before the model without it, forwards, backwards, and after export and reload."""
     model, plain = models.build("resnet8", shape, CLASSES, resize=side), models.build("resnet8", (side, side, 3), CLASSES)
     models.write_weights(plain, str(tmp_path))
-    models.start(model, str(tmp_path), head=True)
+    models.load_encoder(model, str(tmp_path), head=True)
     images = tf.constant(sample_images(shape))
     resized = tf.image.resize(images, (side, side), antialias=True)
     by_pillow = np.stack([np.stack([np.asarray(Image.fromarray(channel).resize((side, side), Image.Resampling.BILINEAR))
                                     for channel in np.moveaxis(image, 2, 0)], axis=2) for image in images.numpy()])
     np.testing.assert_allclose(resized, by_pillow, atol=1e-3)
-    wanted = plain(resized)["logits"].numpy()
-    np.testing.assert_allclose(model(images)["logits"], wanted, rtol=1e-4, atol=1e-5)
+    expected = plain(resized)["logits"].numpy()
+    np.testing.assert_allclose(model(images)["logits"], expected, rtol=1e-4, atol=1e-5)
     gradients = []
     for network, first in ((model, tf.identity), (plain, lambda x: tf.image.resize(x, (side, side), antialias=True))):
         with tf.GradientTape() as tape:
@@ -264,11 +266,11 @@ def test_images_of_any_size_are_resized_inside_a_model_with_antialiasing(shape, 
     np.testing.assert_allclose(*gradients, rtol=1e-3, atol=1e-5)
     export.export(model, str(tmp_path / "exported"), {})
     reloaded = loading.load_classifier(str(tmp_path / "exported"))
-    np.testing.assert_allclose(reloaded(images), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(reloaded(images), expected, rtol=1e-4, atol=1e-5)
     attacked = attacks.FastGradient(norm="linf", radius=0.05)(reloaded, images, tf.constant([0, 1]))
     assert 0.04 < np.abs(attacked - images).max() < 0.051
     model.save(tmp_path / "model.keras")
-    np.testing.assert_allclose(loading.load_classifier(str(tmp_path / "model.keras"))(images), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(loading.load_classifier(str(tmp_path / "model.keras"))(images), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("side", [8, 24])

@@ -1,4 +1,4 @@
-"""What TensorBoard is given."""
+"""TensorBoard: hyperparameters, results and profiles."""
 
 import glob
 
@@ -16,16 +16,16 @@ def events(folder):
             yield from event.summary.value
 
 
-def test_runs_can_be_compared_by_what_they_were_told_and_what_was_measured(tmp_path):
+def test_runs_can_be_compared_by_flags_and_results(tmp_path):
     callbacks.TensorBoard(str(tmp_path)).compare({"learning_rate": "0.01", "views": "clean,augmix"}, [{"measure": "un", "value": 0.5}])
-    found = {value.tag: value for value in events(tmp_path)}
-    assert tf.make_ndarray(found["measured/un"].tensor) == 0.5
-    started = plugin_data_pb2.HParamsPluginData.FromString(found["_hparams_/session_start_info"].metadata.plugin_data.content)
-    told = started.session_start_info.hparams
-    assert told["learning_rate"].number_value == 0.01 and told["views"].string_value == "clean,augmix"
+    summaries = {value.tag: value for value in events(tmp_path)}
+    assert tf.make_ndarray(summaries["measured/un"].tensor) == 0.5
+    session = plugin_data_pb2.HParamsPluginData.FromString(summaries["_hparams_/session_start_info"].metadata.plugin_data.content)
+    hparams = session.session_start_info.hparams
+    assert hparams["learning_rate"].number_value == 0.01 and hparams["views"].string_value == "clean,augmix"
 
 
-def test_a_profile_is_of_a_few_steps(tmp_path, network, source):
+def test_profile_of_a_few_steps(tmp_path, network, source):
     method = methods.METHODS["cross_entropy"](network())
     method.compile(optimizer=keras.optimizers.SGD(0.1))
     loop.fit(method, source(), epochs=2, batch_size=12, callbacks=[callbacks.TensorBoard(str(tmp_path), profile=True)])

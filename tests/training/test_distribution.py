@@ -1,4 +1,4 @@
-"""Several workers train as one process does, and end with a word where one of them is gone."""
+"""Several workers train as one process does, and fail with a message if one of them ends."""
 
 import glob
 import json
@@ -25,58 +25,58 @@ ARGUMENTS = ["--mode=train", "--data=digits", "--train_examples=60", "--model=le
 
 
 def two_workers(*command):
-    """Two processes of one command on this machine: list of Popen."""
+    """Starts two processes of one command on this machine; returns [Popen, Popen]."""
     sockets = [socket.socket() for _ in range(2)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
+    for sock in sockets:
+        sock.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
+    for sock in sockets:
+        sock.close()
     configs = [json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}) for index in range(2)]
     return [subprocess.Popen([sys.executable, *command], env={**os.environ, "TF_CONFIG": config}, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, text=True) for config in configs]
 
 
-def ended(workers):
-    """What two workers have said, who ended well."""
-    said = [worker.communicate(timeout=600)[0] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], said
-    return said
+def outputs_of(workers):
+    """Waits for two workers, which must succeed; returns their outputs."""
+    outputs = [worker.communicate(timeout=600)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], outputs
+    return outputs
 
 
 def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float64):
-    """To the last queue, key encoder and statistic; methods that mix examples take those of two devices.
+    """Including queues, key encoders and statistics; methods that mix examples are compared with two devices.
 
     Four methods; all: METHODS=all python -m pytest tests/training/test_distribution.py -k take_the_steps
     """
     names = [*methods.METHODS] if os.environ.get("METHODS") == "all" else ["input_gradient", "moco", "instdis", "noisymix"]
     workers = two_workers(os.path.join(os.path.dirname(__file__), "worker_steps.py"), str(tmp_path), ",".join(names))
-    expected = {name: test_replicas.trained(name, tf.distribute.get_strategy() if name in test_replicas.WHOLE else two_replicas)
+    expected = {name: test_replicas.trained(name, tf.distribute.get_strategy() if name in test_replicas.SYNCHRONIZED else two_replicas)
                 for name in names}
-    ended(workers)
+    outputs_of(workers)
     for name, method in expected.items():
-        found = np.load(tmp_path / f"{name}.npz")
-        for one, two in zip(test_replicas.state(method), found.values(), strict=True):
+        arrays = np.load(tmp_path / f"{name}.npz")
+        for one, two in zip(test_replicas.state(method), arrays.values(), strict=True):
             assert two.dtype == np.float64
             np.testing.assert_allclose(two, one, rtol=0, atol=1e-8)
 
 
-def test_where_a_worker_is_gone_the_other_ends_and_started_again_they_train_as_one_process(tmp_path):
-    """The first alone writes."""
+def test_a_lost_worker_ends_the_other_and_restarted_they_train_as_one_process(tmp_path):
+    """Only the first one writes."""
     command = [os.path.join(cli.ROOT, "run_experiment.py"), *ARGUMENTS, f"--workdir={tmp_path}/two", "--strategy=multi_worker"]
     first, second = two_workers(*command)
     while not glob.glob(f"{tmp_path}/two/checkpoints/*.npz"):
         assert first.poll() is None and second.poll() is None
         time.sleep(0.02)
     second.send_signal(signal.SIGKILL)
-    said = first.communicate(timeout=120)[0]
+    output = first.communicate(timeout=120)[0]
     second.communicate()
-    assert first.returncode == 1 and "Another worker has ended. Start all workers again with the same command" in said
+    assert first.returncode == 1 and "Another worker has ended. Try: start all workers again with the same command" in output
     workers = two_workers(*command)
     main(*ARGUMENTS, f"--workdir={tmp_path}/one")
-    said = ended(workers)
-    assert all(0 < int(re.search(r"Resumed at step (\d+) of 200", text)[1]) < 200 for text in said), said
-    assert "Model:" in said[0] and "Model:" not in said[1]
+    outputs = outputs_of(workers)
+    assert all(0 < int(re.search(r"Resumed at step (\d+) of 200", text)[1]) < 200 for text in outputs), outputs
+    assert "Model:" in outputs[0] and "Model:" not in outputs[1]
     for files in ("saved_model/weights.npz", "checkpoints/step_000000200.npz"):
         one, two = (np.load(f"{tmp_path}/{name}/{files}") for name in ("one", "two"))
         for name, other in zip(sorted(one.files), sorted(two.files), strict=True):  # layers' names differ between processes

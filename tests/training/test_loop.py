@@ -1,4 +1,4 @@
-"""Exact resume, clean stops, divergence that is named, and the loop's own promises."""
+"""Exact resume, clean stops, messages on divergence, checkpoints and validation."""
 
 import json
 import os
@@ -33,18 +33,18 @@ def state(method):
 
 
 @pytest.mark.parametrize("stop", [1, 4, 9])
-def test_a_stopped_and_resumed_run_ends_bit_for_bit_as_an_uninterrupted_one(stop, network, source, tmp_path):
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(stop, network, source, tmp_path):
     options = {"epochs": 3, "batch_size": 12, "steps_per_execution": 3}
-    whole = build(network())
-    loop.fit(whole, source(), **options)
+    uninterrupted = build(network())
+    loop.fit(uninterrupted, source(), **options)
     folder, history = str(tmp_path / "checkpoints"), callbacks.History(str(tmp_path / "history.json"))
     with pytest.raises(loop.Interrupted, match=f"step {stop} of 12"):
         loop.fit(build(network()), source(), checkpoint_folder=folder, stop_after=stop, callbacks=[history], **options)
     resumed = build(network(seed=9))
     loop.fit(resumed, source(), checkpoint_folder=folder, callbacks=[history], **options)
-    for a, b in zip(state(whole), state(resumed)):
+    for a, b in zip(state(uninterrupted), state(resumed)):
         np.testing.assert_array_equal(a, b)
-    assert whole.get_metrics_result() == resumed.get_metrics_result()  # metrics of the epoch in which it was stopped
+    assert uninterrupted.get_metrics_result() == resumed.get_metrics_result()  # metrics of the epoch in which it was stopped
     assert [entry["epoch"] for entry in json.load(open(tmp_path / "history.json"))] == [0, 1, 2]
 
 
@@ -65,9 +65,9 @@ def test_the_seconds_of_interrupted_processes_are_counted(network, source, tmp_p
         killed.setattr(loop, "checked_run", lambda run, batches, count, method: (
             sys.exit() if int(method.optimizer.iterations.numpy()) == 6 else checked_run(run, batches, count, method)))
         fit()
-    now[0] += 5000.0  # the machine is off
+    now[0] += 5000.0  # time between processes does not count
     assert fit().seconds == 80.0
-    assert fit().seconds == 80.0  # nothing was left to do
+    assert fit().seconds == 80.0  # already complete
 
 
 def test_a_checkpoint_without_seconds_is_restored(network, tmp_path):
@@ -81,7 +81,7 @@ def test_a_checkpoint_without_seconds_is_restored(network, tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """`folder:DIR` of 48 images of two sizes, whose class is a color under noise."""
+    """Returns `folder:DIR` of 48 images of two sizes, whose class is a color under noise."""
     random = np.random.RandomState(0)
     for i in range(48):
         label = ("red", "green", "blue")[i % 3]
@@ -89,7 +89,7 @@ def folder(tmp_path):
         pixels[..., i % 3] += 120
         os.makedirs(tmp_path / "images" / "train" / label, exist_ok=True)
         Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "images" / "train" / label / f"{i}.png")
-    return f"folder:{tmp_path / 'sample_images'}"
+    return f"folder:{tmp_path / 'images'}"
 
 
 def test_resuming_on_cropped_and_augmented_files_changes_nothing(network, folder, tmp_path):
@@ -98,23 +98,23 @@ def test_resuming_on_cropped_and_augmented_files_changes_nothing(network, folder
         loop.fit(method, data.open_source(folder, "train", image_size=16), epochs=2, batch_size=12,
                      augmentations=(crop_flip, patch_gaussian), steps_per_execution=3, **more)
         return method
-    whole, saved = fit(0), str(tmp_path / "checkpoints")
+    uninterrupted, saved = fit(0), str(tmp_path / "checkpoints")
     for stop in (2, 7):  # inside the first and inside the second epoch
         with pytest.raises(loop.Interrupted, match=f"step {stop} of 8"):
             fit(0, checkpoint_folder=saved, stop_after=stop)
-    for a, b in zip(state(whole), state(fit(9, checkpoint_folder=saved))):
+    for a, b in zip(state(uninterrupted), state(fit(9, checkpoint_folder=saved))):
         np.testing.assert_array_equal(a, b)
 
 
 def test_steps_per_execution_changes_nothing(network, source):
-    ended = []
+    states = []
     for steps in (1, 3, 100):
         method = build(network())
         result = loop.fit(method, source(50), epochs=2, batch_size=12, steps_per_execution=steps)
         assert result.steps == 8
-        ended.append(state(method))
-    for other in ended[1:]:
-        for a, b in zip(ended[0], other):
+        states.append(state(method))
+    for other in states[1:]:
+        for a, b in zip(states[0], other):
             np.testing.assert_array_equal(a, b)
 
 
@@ -124,13 +124,13 @@ def test_ctrl_c_stops_cleanly_and_the_state_is_saved(network, source, tmp_path):
             if batch == 1:
                 os.kill(os.getpid(), signal.SIGINT)
     assert threading.current_thread() is threading.main_thread()
-    with pytest.raises(loop.Interrupted, match="same command goes on"):
+    with pytest.raises(loop.Interrupted, match="same command resumes"):
         loop.fit(build(network()), source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path),
                      callbacks=[Press()])
     assert os.listdir(tmp_path) == ["step_000000002.npz"]
 
 
-def test_divergence_names_the_term_and_the_step_and_keeps_the_last_good_checkpoint(network, source, tmp_path):
+def test_divergence_names_term_and_step_and_keeps_the_last_good_checkpoint(network, source, tmp_path):
     method = build(network(), "gaussian", weight=1.0, start_step=6)
     clean_term = method.weighted
     method.weighted = lambda term, step: clean_term(term, step) * tf.where(step >= 6, np.float32("nan"), 1.0)
@@ -140,7 +140,7 @@ def test_divergence_names_the_term_and_the_step_and_keeps_the_last_good_checkpoi
     assert all(np.isfinite(v).all() for v in state(method))
 
 
-def test_a_gradient_that_is_not_finite_is_named(network, source):
+def test_an_infinite_gradient_is_named(network, source):
     method = build(network(), "cross_entropy")
     method.loss_terms = lambda batch, training: (
         {"cross_entropy": tf.sqrt(tf.reduce_sum(method.encode(batch.views[0], training)["embedding"] * 0.0))[None]},
@@ -158,7 +158,7 @@ def test_it_learns_and_validates(network, source, tmp_path):
     assert history[-1]["accuracy"] > 0.9 and history[-1]["val_accuracy"] > 0.9
 
 
-def test_a_truncated_checkpoint_is_named_and_the_one_before_is_used(network, source, tmp_path, caplog):
+def test_a_truncated_checkpoint_is_skipped_with_a_warning(network, source, tmp_path, caplog):
     method = build(network())
     loop.fit(method, source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == ["step_000000004.npz", "step_000000008.npz"]
@@ -171,8 +171,8 @@ def test_a_truncated_checkpoint_is_named_and_the_one_before_is_used(network, sou
         checkpoints.restore(build_ready(network), str(tmp_path))
 
 
-def test_an_older_checkpoint_that_a_kill_left_behind_goes_when_training_goes_on(network, tmp_path):
-    """Killed after the newest had its name and before the oldest was removed."""
+def test_a_surplus_checkpoint_is_removed_on_resume(network, tmp_path):
+    """It is left by a kill between writing the newest and removing the oldest."""
     for step in (1, 2, 3):
         checkpoints.save(build_ready(network), str(tmp_path), step)
     shutil.copy(tmp_path / "step_000000002.npz", tmp_path / "step_000000001.npz")
@@ -186,20 +186,20 @@ def build_ready(network, **shape):
     return method
 
 
-def test_a_checkpoint_of_another_model_is_refused(network, tmp_path):
+def test_a_checkpoint_of_another_model_raises(network, tmp_path):
     checkpoints.save(build_ready(network), str(tmp_path), 1)
     with pytest.raises(ValueError, match="checkpoint of this model"):
         checkpoints.restore(build_ready(network, classes=5), str(tmp_path))
 
 
-def test_bad_lengths_are_refused(network, source):
+def test_invalid_lengths_raise(network, source):
     with pytest.raises(ValueError, match="batch no larger than the data"):
         loop.fit(build(network()), source(), epochs=1, batch_size=49)
     with pytest.raises(ValueError, match="epochs and steps_per_execution >= 1"):
         loop.fit(build(network()), source(), epochs=0, batch_size=12)
 
 
-def test_what_a_check_says_inside_a_step_comes_without_the_graph_around_it():
+def test_messages_of_errors_inside_a_graph_omit_the_graph():
     @tf.function
     def step(_):
         raise ValueError("Expected a batch. Received: none")

@@ -1,4 +1,4 @@
-"""The schedules' values, against the papers' words; LARS against NumPy."""
+"""Values of the schedules against the papers; LARS against NumPy."""
 
 import keras
 import numpy as np
@@ -13,21 +13,21 @@ def values(kind, steps, **options):
     return np.array([float(schedule(step)) for step in steps])
 
 
-def test_exponential_decays_once_an_epoch():
+def test_exponential_decays_once_per_epoch():
     np.testing.assert_allclose(values("exponential", [0, 9, 10, 25], decay_rate=0.89), [1, 1, 0.89, 0.89**2], rtol=1e-6)
 
 
-def test_steps_after_a_linear_ramp_as_the_fcl_paper_trains_cifar():
-    found = values("steps", [0, 74, 149, 1999, 2000, 3000, 4000, 4499], warmup_epochs=15, decay_epochs=(200, 300, 400))
-    np.testing.assert_allclose(found, [1 / 150, 0.5, 1, 1, 0.1, 0.01, 0.001, 0.001], rtol=1e-5)
+def test_steps_after_a_linear_ramp_as_in_the_fcl_paper():
+    rates = values("steps", [0, 74, 149, 1999, 2000, 3000, 4000, 4499], warmup_epochs=15, decay_epochs=(200, 300, 400))
+    np.testing.assert_allclose(rates, [1 / 150, 0.5, 1, 1, 0.1, 0.01, 0.001, 0.001], rtol=1e-5)
 
 
-def test_cosine_ends_at_zero_and_constant_stays():
+def test_cosine_ends_at_zero_and_constant_is_constant():
     np.testing.assert_allclose(values("cosine", [0, 2250, 4500]), [1, 0.5, 0], atol=1e-6)
     np.testing.assert_allclose(values("constant", [0, 4000]), [1, 1])
 
 
-def test_unknown_names_and_bad_rates_are_refused():
+def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match="Did you mean 'cosine'"):
         values("cosin", [0])
     with pytest.raises(ValueError, match="Did you mean 'adam'"):
@@ -36,7 +36,7 @@ def test_unknown_names_and_bad_rates_are_refused():
         optimizers.learning_rate_schedule("constant", 0.0, steps_per_epoch=1, epochs=1)
 
 
-def test_lars_scales_kernels_and_nothing_else():
+def test_lars_scales_only_kernels():
     random = np.random.RandomState(0)
     names = ("conv/kernel", "conv/bias", "logits/kernel", "zero/kernel")
     shapes = ((3, 2), (2,), (2, 3), (2, 2))

@@ -1,4 +1,4 @@
-"""A worker of two, whom TF_CONFIG names: methods take 20 steps in float64, and the first worker keeps what became of them.
+"""One of the two workers in TF_CONFIG: trains methods for 20 steps in float64; the first worker saves their arrays.
 
     python tests/training/worker_steps.py FOLDER METHOD,METHOD,...
 """
@@ -19,9 +19,9 @@ def main(folder, names):
     strategy = distribution.strategy("multi_worker")
     keras.config.set_dtype_policy("float64")
     for name in names:
-        found = test_replicas.state(test_replicas.trained(name, strategy))
+        arrays = test_replicas.state(test_replicas.trained(name, strategy))
         if distribution.is_chief(strategy):
-            np.savez(f"{folder}/{name}.npz", *found)
+            np.savez(f"{folder}/{name}.npz", *arrays)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tf_robust.attacks import initial as initial_points, norms, proximal
+from tf_robust.attacks import initial as initial_points
+from tf_robust.attacks import norms, proximal
 from tf_robust.attacks.attack import Attack, Predict, finite, loss_and_gradient
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.norms import per_image

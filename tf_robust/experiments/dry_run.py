@@ -80,7 +80,7 @@ def _measured_size(method, flops, batch_size, batches_from):
         return batch_size
     size = max((size for size in sizes if flops * size / batch_size <= _SMALL), default=sizes[0])
     run_steps = loop.steps_function(method)
-    iterator = iter(distribution.distributed(method.distribute_strategy, batches_from(0, size), size))
+    iterator = iter(distribution.distribute(method.distribute_strategy, batches_from(0, size), size))
     loop.checked_run(run_steps, iterator, 1, method)  # builds the graph
     began = time.monotonic()
     loop.checked_run(run_steps, iterator, 1, method)
@@ -98,7 +98,7 @@ def _fits(method, size):
 def flops_of(method, graph, steps, batch):
     """Of a step's graph, on average over a training: a term that begins late is in the later steps alone."""
     late = min(1.0, getattr(method, "start", 0) / max(1, steps))
-    with_all, without = (graphs.flops(graph, of_branches, method.loop_turns, batch) for of_branches in (max, min))
+    with_all, without = (graphs.flops(graph, of_branches, method.loop_iterations, batch) for of_branches in (max, min))
     return (1.0 - late) * with_all + late * without
 
 
@@ -117,7 +117,7 @@ def _training_seconds(method, total, batch_size, batches_from):
     run_steps, seconds, late = loop.steps_function(method), 0.0, min(total, getattr(method, "start", 0))
     for first, count in ((0, late), (late, total - late)):
         if count:
-            iterator, times = iter(distribution.distributed(method.distribute_strategy, batches_from(first), batch_size)), []
+            iterator, times = iter(distribution.distribute(method.distribute_strategy, batches_from(first), batch_size)), []
             loop.checked_run(run_steps, iterator, 1, method)  # builds the graph
             start = time.monotonic()
             while len(times) < TIMES and (not times or time.monotonic() - start < SECONDS):

@@ -96,7 +96,7 @@ class Run:
             if s.init_head and self.hyperparameters["method"].get("head_width"):
                 raise ValueError(f"Expected init_head or {s.method}_head_width, whose logits begin at random. Received both")
             if self.start:
-                models.start(classifier, self.start, head=s.init_head)
+                models.load_encoder(classifier, self.start, head=s.init_head)
             method = methods.METHODS[s.method](classifier, seed=self.seed, examples=len(source),
                                                **self.hyperparameters["method"])
             if s.synchronize_batch_norm:

@@ -1,4 +1,4 @@
-"""Training methods, one a file. `METHODS`: name -> class, method(classifier, **hyperparameters)."""
+"""Training methods, one per file. `METHODS`: name -> class, method(classifier, **hyperparameters)."""
 
 from tf_robust.methods.adversarial import AdversarialTraining
 from tf_robust.methods.augmax import AugMax
@@ -19,7 +19,7 @@ from tf_robust.utils.deprecation import moved_names
 
 __getattr__ = moved_names(__name__, {"FeatureContrastive": "methods.FCL", "Adversarial": "methods.AdversarialTraining"})
 
-METHODS = {
+METHODS: dict[str, type[Method]] = {
     "cross_entropy": CrossEntropy,
     "gaussian": Gaussian,
     "contrastive_gaussian": ContrastiveGaussian,

@@ -1,29 +1,31 @@
-"""Adversarial training (Madry et al., 2018): cross-entropy on the images that PGD makes of the batch."""
+"""Adversarial training (Madry et al., 2018): cross-entropy on the batch attacked by PGD."""
 
 import typing
 
+import keras
 import tensorflow as tf
 
 from tf_robust import attacks, losses
 from tf_robust.attacks.criterion import Criterion
-from tf_robust.methods.base import FurtherViewsMethod
+from tf_robust.data.pipeline import Batch
+from tf_robust.methods.base import FurtherViewsMethod, Terms
 
 
 class AdversarialTraining(FurtherViewsMethod):
     """min over the weights of max over the ball of L_xe. The logged accuracy is that on attacked images.
 
-    The attack's passes are the further views: by default in inference mode, so that each image is attacked by itself and on the network
-    that is exported. The pass that trains on the attacked images moves the moving averages as usual.
+    The attack's passes are the further views: by default in inference mode, so that images are attacked independently of each
+    other and on the network that is exported. The pass that trains on the attacked images updates the moving averages as usual.
 
     Args:
         norm: of the ball, `linf` or `l2`.
         radius: of the ball, on the [0, 1] pixel scale.
-        steps: gradient steps of the attack.
-        step_size: of each, as a share of the radius; 0: 2.5 / steps.
+        steps: number of gradient steps of the attack.
+        step_size: as a fraction of the radius; 0: 2.5 / steps.
         random_start: start the attack anywhere in the ball, not at the image.
     """
 
-    def __init__(self, classifier, *, norm: typing.Literal["linf", "l2"] = "linf", radius: float = 8 / 255, steps: int = 7,
+    def __init__(self, classifier: keras.Model, *, norm: typing.Literal["linf", "l2"] = "linf", radius: float = 8 / 255, steps: int = 7,
                  step_size: float = 0.0, random_start: bool = True, **kwargs):
         super().__init__(classifier, **kwargs)
         self.attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=steps, step_size=step_size,
@@ -33,10 +35,10 @@ class AdversarialTraining(FurtherViewsMethod):
     batch_norm_choices = ("own", "inference")
 
     @property
-    def loop_iterations(self):
+    def loop_iterations(self) -> int:  # type: ignore[override]
         return self.attack.steps
 
-    def loss_terms(self, batch, training):
+    def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         def predict(images):
             return self.encode_further(images, training)["logits"]
         images, seed = batch.views[0], self.random_seed(batch.step[0], 0)

@@ -1,35 +1,37 @@
-"""What contrastive methods share: two views, no labels but for a linear monitor that the encoder never sees."""
+"""Base class of contrastive methods: two views, and labels only for a linear monitor without effect on the encoder."""
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, losses, metrics
+from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order
-from tf_robust.methods.base import Method
+from tf_robust.methods.base import Method, View
 from tf_robust.ops import image_ops
 
-MONITORED = 2000  # images of each set, at most
+MONITORED = 2000  # maximum number of images of each set
 
 
 class ContrastiveMethod(Method):
-    """Trains an encoder to tell images apart by two views of each.
+    """Trains an encoder to discriminate images by two views of each.
 
-    The classifier's logits are trained beside it on embeddings that no gradient flows back from: the logged accuracy is a
-    linear classifier's on the features as they are, and the exported model has it. Beside it the validation logs the accuracy of
-    nearest neighbours, and alignment and uniformity of the embeddings.
+    The classifier's logits are trained at the same time on embeddings through which no gradient flows: the logged accuracy is
+    that of a linear classifier on the current features, and the exported model contains it. The validation also logs the
+    accuracy of nearest neighbours, and alignment and uniformity of the embeddings.
     """
 
-    term_names = ("contrastive", "linear")
+    term_names: tuple[str, ...] = ("contrastive", "linear")
 
-    def check_views(self, views):
+    def check_views(self, views: Sequence[str]) -> None:
         if len(views) != 2:
             raise ValueError(f"Expected two views for the method {type(self).__name__}, say simclr,simclr or urrl,urrl. "
                              f"Received: views={','.join(views)}")
 
-    def linear(self, embeddings, labels):
-        """(cross-entropy [N], logits [N, C]) of the linear monitor. embeddings: [N, E]."""
+    def linear(self, embeddings: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns (cross-entropy [N], logits [N, C]) of the linear monitor for embeddings [N, E] and labels int [N]."""
         logits = self.classifier.get_layer("logits")(tf.stop_gradient(embeddings))
         return losses.cross_entropy(labels, logits), logits
 
@@ -37,23 +39,23 @@ class ContrastiveMethod(Method):
     def _embedding(self):
         return tf.function(lambda images: self.classifier(images, training=False)["embedding"], reduce_retracing=True)
 
-    def monitors(self, source, validation, views):
-        known, known_labels, _ = _embedded(self._embedding, source, ())
-        found, labels, seen = _embedded(self._embedding, validation, views)
-        first, second = [found, *seen][-2:]  # of one view: the image as it is and the view
-        return {"nearest_neighbours": metrics.nearest_neighbour_accuracy(known, known_labels, found, labels),
-                "alignment": metrics.alignment(first, second), "uniformity": metrics.uniformity(found)}
+    def monitors(self, source: Source, validation: Source, views: Sequence[View]) -> dict[str, float]:
+        known, known_labels, _ = _embed(self._embedding, source, ())
+        embeddings, labels, of_views = _embed(self._embedding, validation, views)
+        first, second = [embeddings, *of_views][-2:]  # with a single view: the image itself and the view
+        return {"nearest_neighbours": metrics.nearest_neighbour_accuracy(known, known_labels, embeddings, labels),
+                "alignment": metrics.alignment(first, second), "uniformity": metrics.uniformity(embeddings)}
 
 
-def _embedded(encode, source, views):
-    """(embeddings, labels, [embeddings of each view]) of some images of a source, each view by a seed of its own."""
+def _embed(encode, source, views):
+    """Returns (embeddings, labels, [embeddings of each view]) of at most MONITORED images; each view has its own seed."""
     if source.random_access:
         source = source.subset(np.sort(stratified_order(np.asarray(source.labels))[:MONITORED]))
     batches = data.evaluation_batches(source).take(-(-MONITORED // 256))
-    embeddings, labels, seen = [], [], [[] for _ in views]
-    for number, (images, truth) in enumerate(batches):
+    embeddings, labels, of_views = [], [], [[] for _ in views]
+    for number, (images, batch_labels) in enumerate(batches):
         embeddings.append(encode(images))
-        labels.append(truth)
+        labels.append(batch_labels)
         for position, view in enumerate(views):
-            seen[position].append(encode(view(images, image_ops.fold(tf.constant([number, position], tf.int64), 0))))
-    return np.concatenate(embeddings), np.concatenate(labels), [np.concatenate(parts) for parts in seen]
+            of_views[position].append(encode(view(images, image_ops.fold(tf.constant([number, position], tf.int64), 0))))
+    return np.concatenate(embeddings), np.concatenate(labels), [np.concatenate(parts) for parts in of_views]

@@ -1,96 +1,105 @@
 """Feature Contrastive Learning (FCL, Algorithm 1).
 
-The utility |d loss / d x| of every input value says which values matter for this image. Noise on the k values of lowest
-utility must leave the embedding where it is (positive); noise on the k values of highest utility must move it (negative).
+The utility |d loss / d x| of every input value measures how much it matters for the image. Noise on the k values of lowest
+utility should not change the embedding (positive); noise on the k values of highest utility should (negative).
 
-Where the paper is silent: the utility is taken on the clean training-mode forward pass and no gradient flows through it; batch norm
-normalizes the perturbed images by its moving averages, as the exported model does (`batch_norm`).
+Where the paper is silent: the utility is computed on the clean training-mode forward pass and no gradient flows through it; batch norm
+normalizes the perturbed images by its moving averages, as the exported model does (see the argument `batch_norm`).
 """
 
 import typing
 import warnings
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_robust import losses
-from tf_robust.methods.base import AuxiliaryTermMethod
+from tf_robust.data.pipeline import Batch
+from tf_robust.methods.base import AuxiliaryTermMethod, Terms
 from tf_robust.methods.checks import positive
 from tf_robust.ops import philox
 
 
-def lowest(scores, k, compiled=False):
-    """BOTTOM_k (Definition 3): where the k smallest of each row are, exactly k; of equal scores those at lower indices.
+def lowest(scores: tf.Tensor, k: int, compiled: bool = False) -> tf.Tensor:
+    """Returns BOTTOM_k (Definition 3), a mask of the k smallest scores of each row; of equal scores those at lower indices.
 
     Args:
-        scores: [N, D]. k: 1..D. compiled: by XLA, which has no NthElement; that is quicker than what stands in for it.
+        scores: [N, D].
+        k: 1..D.
+        compiled: whether the code is compiled by XLA, which lacks the faster NthElement.
 
     Returns:
         bool [N, D]
     """
     values = _ordered(scores) if compiled else scores
     threshold = _kth(values, k) if compiled else tf.raw_ops.NthElement(input=values, n=k - 1)[:, None]  # [N, 1]
-    chosen = values <= threshold
+    selected = values <= threshold
 
-    def without_surplus():
+    def without_excess_ties():
         equal, below = values == threshold, values < threshold
-        room = k - tf.math.count_nonzero(below, axis=1, keepdims=True, dtype=tf.int32)
-        return below | (equal & (tf.cumsum(tf.cast(equal, tf.int32), axis=1) <= room))
-    ties = tf.math.count_nonzero(chosen, dtype=tf.int32) > k * tf.shape(scores)[0]
-    return tf.cond(ties, without_surplus, lambda: chosen)
+        missing = k - tf.math.count_nonzero(below, axis=1, keepdims=True, dtype=tf.int32)
+        return below | (equal & (tf.cumsum(tf.cast(equal, tf.int32), axis=1) <= missing))
+    ties = tf.math.count_nonzero(selected, dtype=tf.int32) > k * tf.shape(scores)[0]
+    return tf.cond(ties, without_excess_ties, lambda: selected)
 
 
 def _ordered(scores):
-    """[N, D] -> int32 [N, D] in the same order, that of float32."""
+    """Returns int32 [N, D] in the same order as the float32 scores [N, D]."""
     bits = tf.bitcast(tf.where(scores == 0, 0.0, tf.cast(scores, tf.float32)), tf.int32)  # -0.0 and 0.0 are equal
     return tf.where(bits < 0, tf.bitwise.bitwise_xor(bits, tf.int32.max), bits)
 
 
 def _kth(values, k):
-    """The k-th smallest of each row of int32 [N, D]: [N, 1], found bit by bit. Linear in D, where sorting is not."""
+    """Returns the k-th smallest of each row of int32 [N, D]: [N, 1], determined bit by bit. Linear in D, unlike sorting."""
     def fewer(limit):
         return tf.math.count_nonzero(values <= limit, axis=1, keepdims=True, dtype=tf.int32) < k
 
-    def with_bit(bit, found):
-        return bit // 2, found + tf.where(fewer(found + (bit - 1)), bit, 0)
+    def set_bit(bit, result):
+        return bit // 2, result + tf.where(fewer(result + (bit - 1)), bit, 0)
     start = tf.where(fewer(tf.constant(-1)), 0, tf.int32.min)
-    return tf.while_loop(lambda bit, found: bit > 0, with_bit, (tf.constant(2**30), start))[1]
+    return tf.while_loop(lambda bit, result: bit > 0, set_bit, (tf.constant(2**30), start))[1]
 
 
-def perturb(images, scores, k, sigma, seed, compiled=False):
-    """The two utility-aware perturbations (Definition 3): normal noise on k values of each image.
+def perturb(images: tf.Tensor, scores: tf.Tensor, k: int, sigma: float, seed: tf.Tensor, compiled: bool = False,
+            ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the two utility-aware perturbations (Definition 3): normal noise on k values of each image.
 
     Args:
-        images, scores: [N, H, W, C]. k: how many of the H * W * C values. sigma: the noise's deviation. seed: int [2].
-        compiled: as `lowest`.
+        images: [N, H, W, C].
+        scores: [N, H, W, C].
+        k: number of the H * W * C values to perturb.
+        sigma: standard deviation of the noise.
+        seed: int [2].
+        compiled: as for `lowest`.
 
     Returns:
-        x + delta(BOTTOM_k(scores)) and x + delta(TOP_k(scores)), each [N, H, W, C]. One draw serves both: they touch
-        different values unless 2k > H * W * C.
+        x + delta(BOTTOM_k(scores)) and x + delta(TOP_k(scores)), each [N, H, W, C]. Both use the same draw: they
+        perturb different values unless 2k > H * W * C.
     """
     flat = tf.reshape(scores, [tf.shape(images)[0], -1])
     noise = sigma * tf.cast(philox.normal(tf.shape(images), seed), images.dtype)
     low, high = (tf.reshape(lowest(signed, k, compiled), tf.shape(images)) for signed in (flat, -flat))
-    return tuple(tf.where(chosen, images + noise, images) for chosen in (low, high))
+    return tf.where(low, images + noise, images), tf.where(high, images + noise, images)
 
 
 class FCL(AuxiliaryTermMethod):
     """L_xe + lambda L_fcl, with L_fcl of eq. 5 (softmax) or eq. 4 (margin).
 
     Args:
-        k: how many values (of H x W x C) each perturbation touches.
-        sigma: deviation of the perturbation on the [0, 1] scale.
+        k: number of values (of H x W x C) that each perturbation changes.
+        sigma: standard deviation of the perturbation on the [0, 1] scale.
         temperature: of the softmax form.
         form: `softmax` (eq. 5) or `margin` (eq. 4).
         margin: gamma of the margin form; cosine distances lie in [0, 2].
-        selection: `utility`, or `random` indices: the control that shows what utility adds.
+        selection: of values by `utility`, or at `random` as a control.
         minimum_utility: an image whose largest utility is below this has no high-utility negative.
         clip: clip the perturbed images to [0, 1].
     """
 
     term_names = ("cross_entropy", "feature_contrastive")
 
-    def __init__(self, classifier, *, k: int = 256, sigma: float = 0.5, temperature: float = 0.1,
+    def __init__(self, classifier: keras.Model, *, k: int = 256, sigma: float = 0.5, temperature: float = 0.1,
                  form: typing.Literal["softmax", "margin"] = "softmax", margin: float = 1.0,
                  selection: typing.Literal["utility", "random"] = "utility", minimum_utility: float = 1e-12,
                  clip: bool = False, **kwargs):
@@ -101,14 +110,14 @@ class FCL(AuxiliaryTermMethod):
         if 2 * k > values:
             warnings.warn(f"2k = {2 * k} is more than the {values} values of an image: the high- and the low-utility "
                           f"perturbation overlap")
-        for name, choice, known in (("form", form, ("softmax", "margin")), ("selection", selection, ("utility", "random"))):
-            if choice not in known:
-                raise ValueError(f"Expected {name} in {known}. Received: {choice!r}")
+        for name, choice, choices in (("form", form, ("softmax", "margin")), ("selection", selection, ("utility", "random"))):
+            if choice not in choices:
+                raise ValueError(f"Expected {name} in {choices}. Received: {choice!r}")
         self.k, self.sigma, self.temperature = k, positive("sigma", sigma), positive("temperature", temperature)
         self.form, self.margin, self.selection = form, positive("margin", margin), selection
         self.minimum_utility, self.clip = minimum_utility, clip
 
-    def loss_terms(self, batch, training):
+    def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         images, step = batch.views[0], batch.step[0]
         joint = self.batch_norm == "joint"
         with tf.GradientTape() as tape:
@@ -118,8 +127,8 @@ class FCL(AuxiliaryTermMethod):
         utility = tf.stop_gradient(tf.abs(tape.gradient(cross_entropy, images)))
         scores = utility if self.selection == "utility" else philox.uniform(
             tf.shape(images), self.random_seed(step, 0))
-        perturbed = perturb(images, scores, self.k, self.sigma, self.random_seed(step, 1), bool(self.compiled_gradients))
-        perturbed = [tf.clip_by_value(view, 0.0, 1.0) if self.clip else view for view in perturbed]
+        views = perturb(images, scores, self.k, self.sigma, self.random_seed(step, 1), bool(self.compiled_gradients))
+        perturbed = [tf.clip_by_value(view, 0.0, 1.0) if self.clip else view for view in views]
         if joint:
             clean, low, high = self.encode_views([images, *perturbed], training)
             cross_entropy = losses.cross_entropy(batch.labels, clean["logits"])
@@ -129,7 +138,8 @@ class FCL(AuxiliaryTermMethod):
         contrast = self.contrast(clean["embedding"], low["embedding"], high["embedding"], useful)
         return {"cross_entropy": cross_entropy, "feature_contrastive": self.weighted(contrast, step)}, clean["logits"]
 
-    def contrast(self, anchors, positives, negatives, negative_weights):
+    def contrast(self, anchors: tf.Tensor, positives: tf.Tensor, negatives: tf.Tensor, negative_weights: tf.Tensor) -> tf.Tensor:
+        """Returns the contrastive loss [N] of embeddings [N, E]; negative_weights: [N], of each own negative."""
         if self.form == "margin":
             return losses.feature_contrastive_margin(anchors, positives, negatives, self.margin, negative_weights)
         return losses.feature_contrastive(anchors, positives, negatives, self.temperature, negative_weights)

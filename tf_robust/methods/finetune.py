@@ -1,7 +1,7 @@
-"""Training a classifier that begins as another one, and keeping it near where it began.
+"""Fine-tuning: training a classifier from pretrained weights (`--init_from`), with regularization towards them.
 
-`--init_from` gives the start. `finetune` is plain cross-entropy; `l2_sp` holds the weights near it (Li et al., 2018), `similarity`
-the similarities between images (URRL, eq. 4).
+`finetune` is plain cross-entropy; `l2_sp` penalizes the distance of the weights to their start (Li et al., 2018), `similarity`
+changes of the similarities between images (URRL, eq. 4).
 """
 
 import typing
@@ -10,19 +10,20 @@ import keras
 import tensorflow as tf
 
 from tf_robust import losses, models
-from tf_robust.methods.base import Method
+from tf_robust.data.pipeline import Batch
+from tf_robust.methods.base import Method, Terms
 
 
 class FineTune(Method):
-    """Cross-entropy, with as much of the network trained, and with the head, that is asked for.
+    """Cross-entropy, optionally with frozen stages and a hidden layer in the head.
 
     Args:
-        frozen_stages: stages 1 to this one stay as they are, batch norm's averages included; 0: all is trained.
+        frozen_stages: stages 1 to this one are frozen, including batch norm's averages; 0: none.
         head_width: of a hidden layer with ReLU between embedding and logits; 0: none, a linear head. The hidden layer and the
-            logits behind it begin at random.
+            logits after it are initialized at random.
     """
 
-    def __init__(self, classifier, *, frozen_stages: int = 0, head_width: int = 0, **kwargs):
+    def __init__(self, classifier: keras.Model, *, frozen_stages: int = 0, head_width: int = 0, **kwargs):
         if head_width < 0:
             raise ValueError(f"Expected head_width >= 0. Received: {head_width}")
         super().__init__(models.with_hidden_layer(classifier, head_width) if head_width else classifier, **kwargs)
@@ -32,11 +33,11 @@ class FineTune(Method):
                              f"Received: {frozen_stages}")
         self._frozen, self._trained = pieces[:frozen_stages + 1], pieces[frozen_stages + 1:]
 
-    def frozen_variables(self):
+    def frozen_variables(self) -> list[keras.Variable]:
         return [v for piece in self._frozen for v in piece.trainable_variables]
 
-    def outputs(self, images, training):
-        """The classifier's outputs {"logits", "embedding"}; frozen stages run in inference mode."""
+    def outputs(self, images: tf.Tensor, training: bool) -> Terms:
+        """Returns the classifier's outputs {"logits", "embedding"}; frozen stages run in inference mode."""
         if not self._frozen:
             return self.encode(images, training)
         for piece in self._frozen:
@@ -45,60 +46,66 @@ class FineTune(Method):
             images = piece(images, training=training)
         return images
 
-    def loss_terms(self, batch, training):
-        found = self.outputs(batch.views[0], training)
-        terms = {"cross_entropy": losses.cross_entropy(batch.labels, found["logits"])}
-        return {**terms, **self.ties(batch.views[0], found)}, found["logits"]
+    def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
+        outputs = self.outputs(batch.views[0], training)
+        terms = {"cross_entropy": losses.cross_entropy(batch.labels, outputs["logits"])}
+        return {**terms, **self.regularization(batch.views[0], outputs)}, outputs["logits"]
 
-    def ties(self, images, outputs):
-        """{name: term} that hold the classifier near its start."""
+    def regularization(self, images: tf.Tensor, outputs: Terms) -> Terms:
+        """Returns {name: term}, the terms that keep the classifier near its start.
+
+        Args:
+            images: float32 [N, H, W, C].
+            outputs: the classifier's, for these images.
+        """
         del images, outputs
         return {}
 
 
 class L2SP(FineTune):
-    """L2-SP: alpha / 2 |w - w0|^2 + beta / 2 |v|^2, w the encoder's weights, w0 their start, v the head's (Li et al., 2018, eq. 3).
+    """L2-SP: alpha / 2 |w - w0|^2 + beta / 2 |v|^2 for the encoder's weights w, their start w0, the head's v (Li et al., 2018, eq. 3).
 
     Args:
-        alpha: of the distance to the start; Li et al.'s choice is 0.1.
-        beta: of the head's weights; Li et al.'s choice is 0.01.
+        alpha: weight of the distance to the start; 0.1 in Li et al.
+        beta: weight decay of the head; 0.01 in Li et al.
     """
 
     term_names = ("cross_entropy", "l2_sp")
 
-    def __init__(self, classifier, *, alpha: float = 0.1, beta: float = 0.01, **kwargs):
+    def __init__(self, classifier: keras.Model, *, alpha: float = 0.1, beta: float = 0.01, **kwargs):
         super().__init__(classifier, **kwargs)
         if not (alpha >= 0 and beta >= 0):
             raise ValueError(f"Expected alpha >= 0 and beta >= 0. Received: {alpha}, {beta}")
         self.alpha, self.beta = alpha, beta
         head = {id(v) for layer in self.classifier.layers if layer.name in models.HEAD_LAYERS for v in layer.variables}
         self.head_variables = [v for v in self.trainable_variables if id(v) in head]
-        self.tied = [v for v in self.trainable_variables if id(v) not in head]
+        self.encoder_variables = [v for v in self.trainable_variables if id(v) not in head]
         self.starts = [self.add_weight(shape=v.shape, trainable=False, name=f"start_{i}", initializer=keras.initializers.Zeros())
-                       for i, v in enumerate(self.tied)]
-        for start, variable in zip(self.starts, self.tied):
+                       for i, v in enumerate(self.encoder_variables)]
+        for start, variable in zip(self.starts, self.encoder_variables):
             start.assign(variable.value)
 
-    def ties(self, images, outputs):
+    def regularization(self, images: tf.Tensor, outputs: Terms) -> Terms:
         del images, outputs
-        moved = tf.add_n([tf.reduce_sum((v.value - start.value) ** 2) for v, start in zip(self.tied, self.starts)])
+        distance = tf.add_n([tf.reduce_sum((v.value - start.value) ** 2) for v, start in zip(self.encoder_variables, self.starts)])
         head = tf.add_n([tf.reduce_sum(v.value**2) for v in self.head_variables])
-        return {"l2_sp": self.alpha / 2 * moved + self.beta / 2 * head}
+        return {"l2_sp": self.alpha / 2 * distance + self.beta / 2 * head}
 
 
 class Similarity(FineTune):
-    """URRL's similarity regularization: weight * |S - S*|, S the embeddings' inner products over the batch (URRL, eq. 4).
+    """URRL's similarity regularization: weight * |S - S*| for the embeddings' inner products S over the batch (URRL, eq. 4).
 
-    S* is of the encoder as it was at the start, in inference mode.
+    S* are those of the frozen initial encoder, in inference mode.
 
     Args:
         weight: of the term.
-        form: frobenius, the norm as printed; mean_squared, the mean of the squared entries.
+        form: frobenius, the norm as in the paper; mean_squared, the mean of the squared entries.
     """
 
     term_names = ("cross_entropy", "similarity")
 
-    def __init__(self, classifier, *, weight: float = 0.1, form: typing.Literal["frobenius", "mean_squared"] = "frobenius", **kwargs):
+    def __init__(self, classifier: keras.Model, *, weight: float = 0.1,
+                 form: typing.Literal["frobenius", "mean_squared"] = "frobenius", **kwargs):
         super().__init__(classifier, **kwargs)
         if not weight >= 0 or form not in ("frobenius", "mean_squared"):
             raise ValueError(f"Expected weight >= 0 and form 'frobenius' or 'mean_squared'. Received: {weight}, {form!r}")
@@ -108,6 +115,6 @@ class Similarity(FineTune):
         self.frozen_encoder.set_weights(encoder.get_weights())
         self.frozen_encoder.trainable = False
 
-    def ties(self, images, outputs):
+    def regularization(self, images: tf.Tensor, outputs: Terms) -> Terms:
         features, frozen = self.all_gather(outputs["embedding"]), self.all_gather(self.frozen_encoder(images, training=False))
         return {"similarity": self.weight * losses.similarity(features, frozen, self.form == "mean_squared")}

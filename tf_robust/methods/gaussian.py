@@ -1,31 +1,34 @@
-"""The two Gaussian baselines of the FCL paper (section 4.2): every value of the image is perturbed.
+"""The two Gaussian baselines of the FCL paper (section 4.2): noise on every value of the image.
 
 XE+Gaussian adds a second cross-entropy term on the perturbed images; CL+Gaussian contrasts them: the perturbed image
 is the positive, the batch's other images are the negatives.
 """
 
+import keras
 import tensorflow as tf
 
 from tf_robust import losses
-from tf_robust.methods.base import AuxiliaryTermMethod
+from tf_robust.data.pipeline import Batch
+from tf_robust.methods.base import AuxiliaryTermMethod, Terms
 from tf_robust.methods.checks import positive
 from tf_robust.ops import philox
 
 
 class GaussianMethod(AuxiliaryTermMethod):
-    """What both share: the noised images.
+    """Base class of both: encodes the images with and without noise.
 
     Args:
-        sigma: deviation of the noise on the [0, 1] scale; the images are not clipped.
+        sigma: standard deviation of the noise on the [0, 1] scale; the images are not clipped.
     """
 
     auto_batch_norm = "own"
 
-    def __init__(self, classifier, *, sigma: float = 0.3, **kwargs):
+    def __init__(self, classifier: keras.Model, *, sigma: float = 0.3, **kwargs):
         super().__init__(classifier, **kwargs)
         self.sigma = positive("sigma", sigma)
 
-    def encode_clean_and_noised(self, batch, training):
+    def encode_clean_and_noised(self, batch: Batch, training: bool) -> list[Terms]:
+        """Returns the outputs for the images and for the images with noise."""
         images = batch.views[0]
         noise = philox.normal(tf.shape(images), self.random_seed(batch.step[0], 0))
         return self.encode_views([images, images + self.sigma * noise], training)
@@ -36,7 +39,7 @@ class Gaussian(GaussianMethod):
 
     term_names = ("cross_entropy", "noised_cross_entropy")
 
-    def loss_terms(self, batch, training):
+    def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         clean, noised = (view["logits"] for view in self.encode_clean_and_noised(batch, training))
         return {
             "cross_entropy": losses.cross_entropy(batch.labels, clean),
@@ -53,11 +56,11 @@ class ContrastiveGaussian(GaussianMethod):
 
     term_names = ("cross_entropy", "contrastive")
 
-    def __init__(self, classifier, *, temperature: float = 0.5, **kwargs):
+    def __init__(self, classifier: keras.Model, *, temperature: float = 0.5, **kwargs):
         super().__init__(classifier, **kwargs)
         self.temperature = positive("temperature", temperature)
 
-    def loss_terms(self, batch, training):
+    def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         clean, noised = self.encode_clean_and_noised(batch, training)
         contrast = losses.feature_contrastive(clean["embedding"], noised["embedding"], temperature=self.temperature)
         return {

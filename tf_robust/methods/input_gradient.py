@@ -2,8 +2,8 @@
 
 L = L_xe(x) + lambda / 2 |d L_xe / d x|^2, the norm l2, images on the [0, 1] scale.
 
-Eq. 2 is printed with the gradient g_i of each image's own loss: the mean over a batch of n images has lambda / 2 mean_i |g_i|^2. In a
-program the gradient of the batch's mean loss is as near: by the image x_i it is g_i / n, so that its squared norm over the batch is
+Eq. 2 is printed with the gradient g_i of each image's own loss: the mean over a batch of n images has lambda / 2 mean_i |g_i|^2. Another
+reading is the gradient of the batch's mean loss: with respect to the image x_i it is g_i / n, so that its squared norm over the batch is
 sum_i |g_i / n|^2 = mean_i |g_i|^2 / n, the printed penalty divided by the batch size.
 
 With batch norm in training mode an image's loss depends on the whole batch, and its gradient is that of the batch's summed loss. With
@@ -12,31 +12,33 @@ With batch norm in training mode an image's loss depends on the whole batch, and
 
 import typing
 
+import keras
 import tensorflow as tf
 
 from tf_robust import losses
 from tf_robust.attacks.norms import L2
-from tf_robust.methods.base import FurtherViewsMethod
+from tf_robust.data.pipeline import Batch
+from tf_robust.methods.base import FurtherViewsMethod, Terms
 from tf_robust.methods.checks import positive
 
 
 class InputGradient(FurtherViewsMethod):
-    """Cross-entropy plus lambda / 2 times the squared norm of its gradient by the image.
+    """Cross-entropy plus lambda / 2 times the squared norm of its gradient with respect to the image.
 
     Args:
         weight: lambda.
-        form: exact, by double back-propagation; or finite_difference, the loss's slope along the gradient's direction (Finlay
-            and Oberman, 2019, section 3), through which direction no gradient flows.
-        loss: whose gradient is penalized: image, each image's own loss, as eq. 2 is printed; or batch_mean, the mean loss over the
-            global batch, whose gradient's squared norm is the former's mean divided by the batch size.
-        difference: length of the step of the finite difference.
+        form: exact, by double backpropagation; or finite_difference, the loss's slope along the gradient's direction (Finlay
+            and Oberman, 2019, section 3); no gradient flows through the direction.
+        loss: the loss whose gradient is penalized: image, each image's own loss, as eq. 2 is printed; or batch_mean, the mean loss over the
+            global batch, which divides the penalty by the batch size.
+        difference: step length of the finite difference.
     """
 
     term_names = ("cross_entropy", "input_gradient")
     auto_batch_norm = "own"  # as in the published code
     batch_norm_choices = ("own", "inference")
 
-    def __init__(self, classifier, *, weight: float = 0.1, form: typing.Literal["exact", "finite_difference"] = "exact",
+    def __init__(self, classifier: keras.Model, *, weight: float = 0.1, form: typing.Literal["exact", "finite_difference"] = "exact",
                  loss: typing.Literal["image", "batch_mean"] = "image", difference: float = 0.01, **kwargs):
         super().__init__(classifier, **kwargs)
         if form not in ("exact", "finite_difference"):
@@ -48,7 +50,7 @@ class InputGradient(FurtherViewsMethod):
         self.weight, self.form, self.difference = weight, form, positive("difference", difference)
         self.of_batch_mean = loss == "batch_mean"
 
-    def loss_terms(self, batch, training):
+    def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         images = batch.views[0]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(images)

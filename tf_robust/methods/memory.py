@@ -1,5 +1,6 @@
-"""A memory of embeddings that contrastive methods compare with: MoCo's queue, the banks of InstDis and PIRL."""
+"""A memory of embeddings for contrastive methods: MoCo's queue, the memory banks of InstDis and PIRL."""
 
+import keras
 import tensorflow as tf
 
 from tf_robust.methods.checks import positive
@@ -8,13 +9,15 @@ from tf_robust.ops import philox
 
 
 class MemoryMethod(ContrastiveMethod):
-    """A contrastive method with rows of length 1 to compare with, which checkpoints hold like every other variable.
+    """Base class of contrastive methods with a memory: rows of length 1, saved in checkpoints like every other variable.
 
     Args:
-        rows: of the memory. width: of each. temperature: of the softmax over similarities.
+        rows: number of rows of the memory.
+        width: length of each row.
+        temperature: of the softmax over similarities.
     """
 
-    def __init__(self, classifier, *, rows, width, temperature: float = 0.07, **kwargs):
+    def __init__(self, classifier: keras.Model, *, rows: int, width: int, temperature: float = 0.07, **kwargs):
         super().__init__(classifier, **kwargs)
         if rows < 1:
             raise ValueError(f"Expected at least one row of memory. Received: {rows}")
@@ -24,7 +27,7 @@ class MemoryMethod(ContrastiveMethod):
                                       initializer="zeros")
         self.memory.assign(start)
 
-    def remember(self, places, vectors):
-        """Puts vectors [n, width] of this replica into the rows int [n], those of all replicas together."""
-        places, vectors = self.all_gather(places), self.all_gather(vectors)
-        self.memory.assign(tf.tensor_scatter_nd_update(self.memory.value, places[:, None], tf.stop_gradient(vectors)))
+    def remember(self, rows: tf.Tensor, vectors: tf.Tensor) -> None:
+        """Writes vectors [n, width] into rows int [n] of the memory, those of all replicas."""
+        rows, vectors = self.all_gather(rows), self.all_gather(vectors)
+        self.memory.assign(tf.tensor_scatter_nd_update(self.memory.value, rows[:, None], tf.stop_gradient(vectors)))

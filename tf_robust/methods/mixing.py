@@ -1,8 +1,8 @@
-"""What the mixing methods share: images, or what a network makes of them, mixed with those of other images.
+"""Mixing of images, features and labels with those of other images, for all mixing methods.
 
-x_i becomes share * x_i + (1 - share) * x_partner(i), and likewise the labels. One share serves the whole step, on all
-replicas; partners are drawn within a replica. A batch of one image is mixed with itself: nothing
-happens to it, but that Puzzle Mix may move its blocks.
+x_i becomes lam * x_i + (1 - lam) * x_partner(i), and likewise the labels. One mixing coefficient `lam` serves the whole step,
+on all replicas; partners are drawn within a replica. An image in a batch of one is mixed with itself: it does not change,
+except that Puzzle Mix may move its blocks.
 """
 
 import tensorflow as tf
@@ -12,24 +12,37 @@ from tf_robust.ops import philox
 from tf_robust.ops.draws import Draws
 
 
-def beta(seed, first, second):
-    """One number of Beta(first, second), from an int [2] seed."""
+def beta(seed: tf.Tensor, first: float, second: float) -> tf.Tensor:
+    """Returns one draw from Beta(first, second), by a seed int [2]."""
     return Draws(seed, 1, "beta").beta(float(first), float(second))[0]
 
 
-def partners(seed, count):
-    """A random order of range(count): int32 [count]."""
+def partners(seed: tf.Tensor, count: tf.Tensor | int) -> tf.Tensor:
+    """Returns a random permutation of range(count), int32 [count], by a seed int [2]."""
     return tf.argsort(philox.uniform([count], seed))
 
 
-def blend(values, partner, share):
-    """share * values + (1 - share) * values[partner]. values: [N, ...]. partner: int [N]. share: a number, or [N, 1, ...]."""
-    share = tf.cast(share, values.dtype)
-    return share * values + (1.0 - share) * tf.gather(values, partner)
+def blend(values: tf.Tensor, partner: tf.Tensor, lam: tf.Tensor) -> tf.Tensor:
+    """Returns lam * values + (1 - lam) * values[partner].
+
+    Args:
+        values: [N, ...].
+        partner: int [N].
+        lam: a number, or [N, 1, ...].
+    """
+    lam = tf.cast(lam, values.dtype)
+    return lam * values + (1.0 - lam) * tf.gather(values, partner)
 
 
-def mixed_cross_entropy(labels, partner, share, logits):
-    """Cross-entropy to both labels, [N]. share: of the first; a number, or [N]."""
+def mixed_cross_entropy(labels: tf.Tensor, partner: tf.Tensor, lam: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Returns lam times the cross-entropy of the label plus 1 - lam times that of the partner's label, [N].
+
+    Args:
+        labels: int [N].
+        partner: int [N].
+        lam: a number, or [N].
+        logits: [N, C].
+    """
     first, second = losses.cross_entropy(labels, logits), losses.cross_entropy(tf.gather(labels, partner), logits)
-    share = tf.cast(share, first.dtype)
-    return share * first + (1.0 - share) * second
+    lam = tf.cast(lam, first.dtype)
+    return lam * first + (1.0 - lam) * second

@@ -1,7 +1,7 @@
-"""MoCo (He et al., 2020; v2: Chen et al., 2020d): an image's query against its key, among the keys of earlier images.
+"""MoCo (He et al., 2020; v2: Chen et al., 2020d): contrasts an image's query with its key against keys of earlier images.
 
-Keys come from an encoder whose weights follow the trained one's as an exponential average, moved before the keys of a step are
-made. They are then put into a queue, where they are negatives until newer ones take their place.
+Keys come from an encoder whose weights are an exponential moving average of the trained one's, updated before the keys of a step
+are computed. The keys then enter a queue, where they are negatives until newer ones replace them.
 
 L = -log exp(q k+ / t) / (exp(q k+ / t) + sum over the queue of exp(q k- / t)), all of length 1 (URRL, eq. 1)
 """
@@ -10,7 +10,9 @@ import keras
 import tensorflow as tf
 
 from tf_robust import losses
+from tf_robust.data.pipeline import Batch
 from tf_robust.methods import mixing
+from tf_robust.methods.base import Terms
 from tf_robust.methods.memory import MemoryMethod
 from tf_robust.models import heads
 
@@ -19,16 +21,16 @@ class MoCo(MemoryMethod):
     """Momentum contrast; the first view gives the query, the second the key. Defaults are v2's.
 
     Args:
-        temperature: v1: 0.07.
-        momentum: of the key encoder's weights; its batch norm has averages of its own.
-        queue: number of earlier keys; at least the batch.
-        projection_layers: of the head, without batch norm, each as wide as the embedding but the last; v1: 1.
+        temperature: of the softmax; v1: 0.07.
+        momentum: of the key encoder's weights; its batch norm has its own moving averages.
+        queue: number of earlier keys, at least the batch size.
+        projection_layers: of the head, without batch norm, all but the last of the embedding's width; v1: 1.
         projection_width: of queries and keys.
-        batch_norm_groups: parts of a replica's batch, each with its own batch statistics, as on several GPUs; keys are
-            shuffled before they are divided, so that a query's statistics do not tell its key. 1: one, not shuffled.
+        batch_norm_groups: parts of a replica's batch, each with its own batch statistics, as on several GPUs; images are
+            shuffled before they are divided for the keys, so that a query's statistics do not reveal its key. 1: not divided.
     """
 
-    def __init__(self, classifier, *, temperature: float = 0.2, momentum: float = 0.999, queue: int = 65536,
+    def __init__(self, classifier: keras.Model, *, temperature: float = 0.2, momentum: float = 0.999, queue: int = 65536,
                  projection_layers: int = 2, projection_width: int = 128, batch_norm_groups: int = 1, **kwargs):
         super().__init__(classifier, rows=queue, width=projection_width, temperature=temperature, **kwargs)
         if not 0 <= momentum < 1 or batch_norm_groups < 1:
@@ -40,22 +42,22 @@ class MoCo(MemoryMethod):
         self.key_encoder = keras.models.clone_model(self.query_encoder)
         self.key_encoder.set_weights(self.query_encoder.get_weights())
 
-    def frozen_variables(self):
+    def frozen_variables(self) -> list[keras.Variable]:
         return self.key_encoder.trainable_variables
 
-    def check_batch(self, size):
+    def check_batch(self, size: int) -> None:
         if size > self.memory.shape[0]:
             raise ValueError(f"Expected moco_queue of at least the batch, {size}. Received: {self.memory.shape[0]}")
-        share = size // self.distribute_strategy.num_replicas_in_sync
-        if share % self.groups:
-            raise ValueError(f"Expected a batch that {self.groups} moco_batch_norm_groups can share equally. Received: {share} "
+        replica_batch = size // self.distribute_strategy.num_replicas_in_sync
+        if replica_batch % self.groups:
+            raise ValueError(f"Expected a batch that {self.groups} moco_batch_norm_groups divide equally. Received: {replica_batch} "
                              f"images on a replica")
 
-    def loss_terms(self, batch, training):
+    def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         step = batch.step[0]
         embeddings, query = self.encode_grouped(self.query_encoder, batch.views[0], training)
-        for follower, leader in zip(self.key_encoder.trainable_variables, self.query_encoder.trainable_variables):
-            follower.assign(self.momentum * follower + (1.0 - self.momentum) * tf.stop_gradient(leader.value))
+        for average, trained in zip(self.key_encoder.trainable_variables, self.query_encoder.trainable_variables):
+            average.assign(self.momentum * average + (1.0 - self.momentum) * tf.stop_gradient(trained.value))
         _, key = self.encode_grouped(self.key_encoder, batch.views[1], training, self.random_seed(step, 0))
         query, key = tf.math.l2_normalize(query, axis=1), tf.stop_gradient(tf.math.l2_normalize(key, axis=1))
         candidates = tf.concat([tf.reduce_sum(query * key, axis=1, keepdims=True),
@@ -65,11 +67,18 @@ class MoCo(MemoryMethod):
         cross_entropy, logits = self.linear(embeddings, batch.labels)
         return {"contrastive": contrast, "linear": cross_entropy}, logits
 
-    def encode_grouped(self, encoder, images, training, shuffle_seed=None):
-        """(embeddings [N, E], projections [N, P]), each group of images with batch statistics of its own.
+    def encode_grouped(self, encoder: keras.Model, images: tf.Tensor, training: bool,
+                       shuffle_seed: tf.Tensor | None = None) -> list[tf.Tensor]:
+        """Encodes images in groups, each with its own batch statistics.
 
         Args:
-            shuffle_seed: int [2], draws which images make a group; None: they stay in their order.
+            encoder: the query or the key encoder.
+            images: float32 [N, H, W, C] in [0, 1].
+            training: bool.
+            shuffle_seed: int [2], for a random assignment of images to groups; None: in their order.
+
+        Returns:
+            [embeddings [N, E], projections [N, P]], in the order of the images.
         """
         if self.groups == 1:
             return encoder(images, training=training)
@@ -77,13 +86,17 @@ class MoCo(MemoryMethod):
         if shuffle_seed is not None:
             order = mixing.partners(shuffle_seed, tf.shape(images)[0])
         parts = [encoder(part, training=training) for part in tf.split(tf.gather(images, order), self.groups)]
-        back = tf.math.invert_permutation(order)
-        return [tf.gather(tf.concat(found, axis=0), back) for found in zip(*parts)]
+        inverse = tf.math.invert_permutation(order)
+        return [tf.gather(tf.concat(outputs, axis=0), inverse) for outputs in zip(*parts)]
 
-    def oldest(self, steps):
-        """The rows int [n] of the queue that this replica's keys of a step take. steps: int64 [n], the step.
+    def oldest(self, steps: tf.Tensor) -> tf.Tensor:
+        """Returns the rows int [n] of the queue that this replica's keys of a step replace.
 
-        With N images a step over all replicas it is filled from the beginning, N rows a step, and starts over at its end.
+        With N images per step over all replicas the queue is filled from its beginning, N rows per step, and again from the
+        beginning once its end is reached.
+
+        Args:
+            steps: int64 [n], n times the step.
         """
         replica, count = tf.distribute.get_replica_context(), tf.shape(steps, tf.int64)[0]
         first = tf.cast(replica.replica_id_in_sync_group, tf.int64) * count

@@ -1,47 +1,50 @@
-"""NoisyMix (Erichson et al., 2022), and what it is made of: Mixup, Manifold Mixup, Noisy Feature Mixup, AugMix's stability loss.
+"""NoisyMix (Erichson et al., 2022) and its parts: Mixup, Manifold Mixup, Noisy Feature Mixup, AugMix's stability loss.
 
-At each step one stage of the network is drawn. There the views are mixed, all with the same share and the same partners,
-and noised; the network goes on from what comes out. The loss is cross-entropy to both labels on the first view plus the
-Jensen-Shannon divergence between what the views are taken for. Without views, noise or mixing, the parts that are left are
-the methods it is compared with.
+At each step one stage of the network is drawn. At its output the views are mixed, all with the same mixing coefficient and the
+same partners, and noise is added. The loss is cross-entropy to both labels on the first view plus the Jensen-Shannon
+divergence between the predictions of the views. Without views, noise or mixing, the remaining parts are the methods that the
+paper compares with.
 """
 
 import functools
 import typing
+from collections.abc import Sequence
 
+import keras
 import tensorflow as tf
 
 from tf_robust import losses, models
+from tf_robust.data.pipeline import Batch
 from tf_robust.methods import mixing
-from tf_robust.methods.base import FurtherViewsMethod
+from tf_robust.methods.base import FurtherViewsMethod, Terms
 from tf_robust.methods.checks import positive
 from tf_robust.ops import image_ops, philox
 from tf_robust.ops.draws import Draws
 
-LAST_STAGE = 3  # of those that are drawn unless `stages` says otherwise
+LAST_STAGE = 3  # of the default stages
 
 
 class NoisyMix(FurtherViewsMethod):
     """Mixing and noise at a random stage, and the stability loss over views (NoisyMix, eq. 2).
 
     Args:
-        mixing: mix images with each other. If not, noise and stability loss stay.
-        alpha: of the mixing share's distribution Beta(alpha, alpha).
-        stages: where mixing and noise may happen: 0 is the normalized image, i what stage i of the model gives. One is
+        mixing: mix images with each other. If not, noise and stability loss remain.
+        alpha: the mixing coefficient is drawn from Beta(alpha, alpha).
+        stages: candidates for mixing and noise: 0 is the normalized image, i the output of the model's stage i. One is
             drawn at each step. Empty: 0 to 3, or as many as the model has.
-        noise: `none`; `paper`: one draw and level for all views; `official`: as the published code has it, independent draws
-            for each view, additive levels times the view's number, levels times Beta(2, 5), some values spared.
-        additive_noise: deviation of the Gaussian noise, in units of the normalized image or of the features.
+        noise: `none`; `paper`: one draw and level for all views; `official`: as in the published code, independent draws
+            for each view, additive levels times the view's number, levels times Beta(2, 5), some values without noise.
+        additive_noise: standard deviation of the Gaussian noise, in units of the normalized image or of the features.
         multiplicative_noise: values are multiplied by 1 + this times a number uniform in [-1, 1].
-        sparsity: share of the values that noise spares (`official`).
+        sparsity: fraction of the values without noise (`official`).
         jsd_weight: gamma, the weight of the stability loss; 0: none, and one view.
-        own_stages: each view draws its own stage and noise: for views that are otherwise the same. Share and partners
-            stay common.
+        own_stages: each view draws its own stage and noise: for views that are otherwise equal. Mixing coefficient and
+            partners are the same for all.
     """
 
     auto_batch_norm = "joint"  # as in the published code
 
-    def __init__(self, classifier, *, mixing: bool = True, alpha: float = 1.0, stages: tuple[int, ...] = (),
+    def __init__(self, classifier: keras.Model, *, mixing: bool = True, alpha: float = 1.0, stages: tuple[int, ...] = (),
                  noise: typing.Literal["none", "paper", "official"] = "official", additive_noise: float = 0.5,
                  multiplicative_noise: float = 0.5, sparsity: float = 0.65, jsd_weight: float = 12.0,
                  own_stages: bool = False, **kwargs):
@@ -65,65 +68,72 @@ class NoisyMix(FurtherViewsMethod):
         if len(set(self.stages)) != len(self.stages) or not set(self.stages) <= set(range(last + 1)):
             raise ValueError(f"Expected stages in 0..{last}, which {classifier.name} has, each once. Received: {self.stages}")
 
-    def check_views(self, views):
-        wanted = "at least 2 views, say clean,augmix,augmix," if self.jsd_weight else "one view"
+    def check_views(self, views: Sequence[str]) -> None:
+        expected = "at least 2 views, say clean,augmix,augmix," if self.jsd_weight else "one view"
         if (len(views) > 1) != bool(self.jsd_weight):
-            raise ValueError(f"Expected {wanted} for NoisyMix with jsd_weight={self.jsd_weight:g}. "
+            raise ValueError(f"Expected {expected} for NoisyMix with jsd_weight={self.jsd_weight:g}. "
                              f"Received: views={','.join(views)}")
 
-    def loss_terms(self, batch, training):
+    def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         step, views = batch.step[0], len(batch.views)
-        share = mixing.beta(self.shared_seed(step, 0), self.alpha, self.alpha) if self.mixing else tf.constant(1.0)
+        lam = mixing.beta(self.shared_seed(step, 0), self.alpha, self.alpha) if self.mixing else tf.constant(1.0)
         partner = mixing.partners(self.random_seed(step, 0), tf.shape(batch.labels)[0])
-        logits = tf.split(self.encode_mixed(batch.views, partner, share, step, training), views)
-        terms = {"cross_entropy": mixing.mixed_cross_entropy(batch.labels, partner, share, logits[0])}
+        logits = tf.split(self.encode_mixed(batch.views, partner, lam, step, training), views)
+        terms = {"cross_entropy": mixing.mixed_cross_entropy(batch.labels, partner, lam, logits[0])}
         if self.jsd_weight:
             terms["stability"] = self.jsd_weight * losses.jensen_shannon([tf.nn.softmax(view) for view in logits])
         return terms, logits[0]
 
-    def encode_mixed(self, views, partner, share, step, training):
-        """Logits [V * N, C] of V views of N images, mixed and noised at the stage that is drawn for the step (or view).
+    def encode_mixed(self, views: Sequence[tf.Tensor], partner: tf.Tensor, lam: tf.Tensor, step: tf.Tensor, training: bool) -> tf.Tensor:
+        """Returns the logits [V * N, C] of V views of N images, mixed and noised at the stage drawn for the step (or view).
 
-        With `joint` batch norm all views go through the network as one batch.
+        With `joint` batch norm all views pass through the network as one batch.
+
+        Args:
+            views: V times float32 [N, H, W, C].
+            partner: int [N].
+            lam: the mixing coefficient.
+            step: the global step.
+            training: bool.
         """
         groups = len(views) if self.own_stages else 1  # each draws a stage
-        drawn = philox.uniform([groups], self.shared_seed(step, 1), 0, len(self.stages), tf.int32)
-        here = tf.unstack(tf.gather(tf.constant(self.stages), drawn))
+        draws = philox.uniform([groups], self.shared_seed(step, 1), 0, len(self.stages), tf.int32)
+        drawn_stages = tf.unstack(tf.gather(tf.constant(self.stages), draws))
         *pieces, last = self._pieces
         x = tf.concat(views, axis=0)
         for stage, piece in enumerate(pieces):
-            x = self._encode_joined(piece, x, len(views), training)
+            x = self._encode_concatenated(piece, x, len(views), training)
             if stage in self.stages:
-                treated = functools.partial(self._treated, views=len(views) // groups, partner=partner, share=share, step=step)
-                x = tf.concat([tf.cond(at == stage, lambda x=x, first=first: treated(x, first=first), lambda x=x: x)
-                               for first, (x, at) in enumerate(zip(tf.split(x, groups), here), start=1)], axis=0)
-        return self._encode_joined(last, x, len(views), training)["logits"]
+                mix = functools.partial(self._mix_and_noise, views=len(views) // groups, partner=partner, lam=lam, step=step)
+                x = tf.concat([tf.cond(drawn == stage, lambda x=x, first=first: mix(x, first=first), lambda x=x: x)
+                               for first, (x, drawn) in enumerate(zip(tf.split(x, groups), drawn_stages), start=1)], axis=0)
+        return self._encode_concatenated(last, x, len(views), training)["logits"]
 
-    def _encode_joined(self, network, x, views, training):
-        """The outputs of a part of the network for V views in one tensor [V * N, ...]."""
+    def _encode_concatenated(self, network, x, views, training):
+        """Returns the outputs of a part of the network for V views in one tensor [V * N, ...]."""
         if self.batch_norm == "joint":
             return network(x, training=training)
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *self.encode_views(tf.split(x, views), training, network))
 
-    def _treated(self, x, views, partner, share, step, first=1):
-        """Views [V * N, ...], numbered from `first`, mixed and noised."""
-        shape, each, numbers = tf.shape(x), tf.split(x, views), range(first, first + views)
+    def _mix_and_noise(self, x, views, partner, lam, step, first=1):
+        """Mixes and noises views in one tensor [V * N, ...], numbered from `first`."""
+        shape, parts, numbers = tf.shape(x), tf.split(x, views), range(first, first + views)
         if self.mixing:
-            each = [mixing.blend(view, partner, share) for view in each]
+            parts = [mixing.blend(view, partner, lam) for view in parts]
         if self.noise == "paper":
-            each = self._noised(each, self.random_seed(step, first), 1.0, 1.0, 0.0)
+            parts = self._add_noise(parts, self.random_seed(step, first), 1.0, 1.0, 0.0)
         elif self.noise == "official":
             seeds = [self.random_seed(step, number) for number in numbers]
-            each = [self._noised([view], seed, number * mixing.beta(image_ops.fold(seed, 3), 2.0, 5.0),
-                                 mixing.beta(image_ops.fold(seed, 4), 2.0, 5.0), self.sparsity)[0]
-                    for number, view, seed in zip(numbers, each, seeds)]
-        return tf.reshape(tf.concat(each, axis=0), shape)
+            parts = [self._add_noise([view], seed, number * mixing.beta(image_ops.fold(seed, 3), 2.0, 5.0),
+                                     mixing.beta(image_ops.fold(seed, 4), 2.0, 5.0), self.sparsity)[0]
+                     for number, view, seed in zip(numbers, parts, seeds)]
+        return tf.reshape(tf.concat(parts, axis=0), shape)
 
-    def _noised(self, views, seed, additive_share, multiplicative_share, sparsity):
-        """Views [N, ...] with the same noise on each, at these shares of the levels."""
+    def _add_noise(self, views, seed, additive_scale, multiplicative_scale, sparsity):
+        """Adds the same noise to each view [N, ...]; the scales multiply the noise levels."""
         draws, shape = Draws(seed, tf.shape(views[0])[0], "noise"), views[0].shape[1:]
         uniform = draws.uniform(shape)
         factor = tf.cast(uniform > sparsity, tf.float32) * ((uniform - sparsity) * (2.0 / (1.0 - sparsity)) - 1.0)
-        factor = 1.0 + (multiplicative_share * self.multiplicative_noise) * factor
-        added = (additive_share * self.additive_noise) * draws.normal(shape, sparsity)
-        return [view * tf.cast(factor, view.dtype) + tf.cast(added, view.dtype) for view in views]
+        factor = 1.0 + (multiplicative_scale * self.multiplicative_noise) * factor
+        noise = (additive_scale * self.additive_noise) * draws.normal(shape, sparsity)
+        return [view * tf.cast(factor, view.dtype) + tf.cast(noise, view.dtype) for view in views]

@@ -1,38 +1,40 @@
 """SimCLR (Chen et al., 2020), with the input-gradient penalty of Robustness of Contrastive Learning Models, eq. 3 to 5.
 
-L = mean over the batch of NT-Xent between the projections of two views. The penalty is of this one number's gradient:
-lambda / 2 * sum over the batch of (|dL/dx|^2 + |dL/dx'|^2) / 2, never divided by the batch again.
+L = mean over the batch of NT-Xent between the projections of two views. The penalty is on the gradient of this scalar:
+lambda / 2 * sum over the batch of (|dL/dx|^2 + |dL/dx'|^2) / 2, not divided by the batch size again.
 
-The paper's two losses for each layer, L = sum of alpha_k L_k + sum of beta_k R_k, leave open what is compared at a layer. Here
-it is the stage's output averaged over its places, through a projection head of its own.
+The paper's losses per layer, L = sum of alpha_k L_k + sum of beta_k R_k, do not specify the features that a layer's loss compares.
+Here they are the stage's output, averaged over its positions, through its own projection head.
 """
 
 import keras
 import tensorflow as tf
 
 from tf_robust import losses, models
+from tf_robust.data.pipeline import Batch
+from tf_robust.methods.base import Terms
 from tf_robust.methods.checks import positive
 from tf_robust.methods.contrastive import ContrastiveMethod
 from tf_robust.models import heads
 
 
 class SimCLR(ContrastiveMethod):
-    """NT-Xent of two views' projections, and penalties of its gradient by the images.
+    """NT-Xent of two views' projections, and penalties on its gradient with respect to the images.
 
-    Both views go through the network as one batch. Weight decay leaves out biases, batch norm and the linear monitor.
+    Both views pass through the network as one batch. Weight decay excludes biases, batch norm and the linear monitor.
 
     Args:
         temperature: of NT-Xent.
-        projection_layers: of the head, each as wide as the embedding but the last: 2 in SimCLR, 3 in its second version. 0: no head,
-            the loss compares the embeddings themselves, as eq. 1 of Robustness of Contrastive Learning Models is printed.
+        projection_layers: of the head, all but the last of the embedding's width: 2 in SimCLR, 3 in its second version. 0: no head,
+            the loss compares the embeddings themselves, as in eq. 1 of Robustness of Contrastive Learning Models.
         projection_width: of the head's output.
         gradient_weight: lambda (eq. 3).
-        layer_weights: alpha (eq. 4): of the loss at stage 1, 2, ... and, last, at the embedding, which stands for the model's
-            last stage. Empty: at the embedding alone, with weight 1.
-        layer_gradient_weights: beta (eq. 5), as many as layer_weights; empty: none.
+        layer_weights: alpha (eq. 4), weights of the loss at stage 1, 2, ... and, last, at the embedding instead of the model's
+            last stage. Empty: only at the embedding, with weight 1.
+        layer_gradient_weights: beta (eq. 5), as many as layer_weights; empty: no such penalties.
     """
 
-    def __init__(self, classifier, *, temperature: float = 0.5, projection_layers: int = 2, projection_width: int = 128,
+    def __init__(self, classifier: keras.Model, *, temperature: float = 0.5, projection_layers: int = 2, projection_width: int = 128,
                  gradient_weight: float = 0.0, layer_weights: tuple[float, ...] = (),
                  layer_gradient_weights: tuple[float, ...] = (), **kwargs):
         penalized = bool(gradient_weight) or any(layer_gradient_weights)
@@ -60,28 +62,28 @@ class SimCLR(ContrastiveMethod):
         self.heads = [heads.projection(width, projection_layers, projection_width, f"projection_{level}") if projection_layers else
                       keras.layers.Identity() for level, width in enumerate(widths, start=1)]
 
-    def decays(self, variable):
+    def decays(self, variable: keras.Variable) -> bool:
         return len(variable.shape) > 1 and variable is not self.classifier.get_layer("logits").kernel
 
-    def loss_terms(self, batch, training):
+    def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(batch.views)
             features = self.features(tf.concat(batch.views, axis=0), training)
             contrasts = [self.contrast(head(level, training=training)) for head, level in zip(self.heads, features)]
             loss = tf.add_n([weight * contrast for weight, contrast in zip(self.layer_weights or (1.0,), contrasts)])
-            share = 1.0 / tf.distribute.get_strategy().num_replicas_in_sync  # each replica differentiates the whole loss
-            shares = [share * contrast for contrast in (loss, *contrasts)]
+            fraction = 1.0 / tf.distribute.get_strategy().num_replicas_in_sync  # each replica differentiates the total loss
+            scaled = [fraction * contrast for contrast in (loss, *contrasts)]
         cross_entropy, logits = self.linear(features[-1], tf.tile(batch.labels, [2]))
         terms = {"contrastive": loss, "linear": cross_entropy}
         if "input_gradient" in self.term_names:
             weights = (self.gradient_weight / 2, *self.layer_gradient_weights)
             terms["input_gradient"] = tf.add_n([
-                weight / share * _squared_gradients(tape.gradient(contrast, batch.views)) / 2
-                for weight, contrast in zip(weights, shares) if weight])
+                weight / fraction * _squared_gradients(tape.gradient(contrast, batch.views)) / 2
+                for weight, contrast in zip(weights, scaled) if weight])
         return terms, tf.split(logits, 2)[0]
 
-    def features(self, images, training):
-        """Levels [2N, E_k] that the loss compares: the stages' outputs averaged over their places, last the embedding."""
+    def features(self, images: tf.Tensor, training: bool) -> list[tf.Tensor]:
+        """Returns the features [2N, E_k] of each level: the stages' outputs averaged over positions, last the embedding."""
         if not self.layer_weights:
             return [self.encode(images, training)["embedding"]]
         x, levels = self._pieces[0](images, training=training), []
@@ -90,8 +92,12 @@ class SimCLR(ContrastiveMethod):
             levels.append(tf.reduce_mean(x, axis=list(range(1, len(x.shape) - 1))) if len(x.shape) > 2 else x)
         return [*levels[:-1], self._pieces[-1](x, training=training)["embedding"]]
 
-    def contrast(self, projections):
-        """NT-Xent over all replicas' pairs, a scalar. projections: [2N, P], of this replica's first views, then the second."""
+    def contrast(self, projections: tf.Tensor) -> tf.Tensor:
+        """Returns NT-Xent over the pairs of all replicas, a scalar.
+
+        Args:
+            projections: [2N, P], of this replica's first views, then of the second ones.
+        """
         first, second = (self.all_gather(view) for view in tf.split(projections, 2))
         return tf.reduce_mean(losses.nt_xent(first, second, self.temperature))
 

@@ -1,6 +1,7 @@
 """Classifiers: builder(input_shape, num_classes) -> keras.Model giving {"logits", "embedding"} from [0, 1] images."""
 
 import inspect
+from collections.abc import Callable, Sequence
 
 import keras
 
@@ -10,27 +11,33 @@ from tf_robust.models.mlp import mlp
 from tf_robust.models.preact_resnet import preact_resnet18, preact_resnet18_ibn
 from tf_robust.models.resnet import resnet20, resnet20_ibn, resnet50_v2, resnet56, resnet8
 from tf_robust.models.resnet50 import resnet50, resnet50_cifar
-from tf_robust.models.start import start, write_weights
+from tf_robust.models.weights import load_encoder, write_weights
 from tf_robust.models.wide_resnet import wide_resnet28_2, wide_resnet28_4
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.deprecation import moved_names
 
-__getattr__ = moved_names(__name__, {"around": "models.from_backbone"})
+__getattr__ = moved_names(__name__, {"around": "models.from_backbone", "start": "models.load_encoder"})
 
-MODELS = {"lenet": lenet, "resnet8": resnet8, "resnet20": resnet20, "resnet56": resnet56, "resnet50_v2": resnet50_v2,
-          "resnet50": resnet50, "resnet50_cifar": resnet50_cifar, "preact_resnet18": preact_resnet18,
-          "preact_resnet18_ibn": preact_resnet18_ibn, "resnet20_ibn": resnet20_ibn,
-          "wide_resnet28_2": wide_resnet28_2, "wide_resnet28_4": wide_resnet28_4, "mlp": mlp}
+MODELS: dict[str, Callable[..., keras.Model]] = {
+    "lenet": lenet, "resnet8": resnet8, "resnet20": resnet20, "resnet56": resnet56, "resnet50_v2": resnet50_v2,
+    "resnet50": resnet50, "resnet50_cifar": resnet50_cifar, "preact_resnet18": preact_resnet18,
+    "preact_resnet18_ibn": preact_resnet18_ibn, "resnet20_ibn": resnet20_ibn,
+    "wide_resnet28_2": wide_resnet28_2, "wide_resnet28_4": wide_resnet28_4, "mlp": mlp,
+}
 
 
-def build(name, input_shape, num_classes, *, seed=0, resize=0):
-    """A freshly initialized model, the same for the same seed.
+def build(name: str, input_shape: Sequence[int], num_classes: int, *, seed: int = 0, resize: int = 0) -> keras.Model:
+    """Returns a newly initialized model, the same for the same seed.
 
     Args:
-        resize: side in pixels to which the model itself resizes images, gray ones with three equal channels; 0: as they are.
+        name: one of MODELS.
+        input_shape: (H, W, C) of the images.
+        num_classes: number of logits.
+        seed: of the initialization.
+        resize: side in pixels to which the model resizes images, gray ones with three equal channels; 0: not resized.
 
     Raises:
-        ValueError: unknown name, images smaller than the model allows, or a model that resizes nothing.
+        ValueError: unknown name, images smaller than the model allows, or a model without resizing.
     """
     if name not in MODELS:
         raise unknown("model", name, MODELS)

@@ -1,15 +1,25 @@
-"""What all models share: normalization at the input, named stages, a named embedding and logits at the output."""
+"""Parts of all models: normalization at the input, named stages, a named embedding and logits at the output."""
+
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 
+PerChannel = float | Sequence[float]  # a number, or one per channel
 
-def normalized_input(input_shape, mean, std, minimum_size, name, resize=0):
-    """The input [H, W, C] in [0, 1] and its normalized form (x - mean) / std; mean and std: numbers, or one a channel.
+
+def normalized_input(input_shape: Sequence[int], mean: PerChannel, std: PerChannel, minimum_size: int, name: str, resize: int = 0,
+                     ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    """Returns the input of a model, images in [0, 1], and its normalized form (x - mean) / std.
 
     Args:
-        resize: side in pixels to which images are resized first (bilinear, antialiased), and gray ones to three equal channels,
-            so that they fit what was trained on larger or smaller images in color; 0: as they are.
+        input_shape: (H, W, C).
+        mean: a number, or one per channel.
+        std: a number, or one per channel.
+        minimum_size: minimum side of the images (after resizing) in pixels.
+        name: of the model, for messages.
+        resize: side in pixels to which images are resized first (bilinear, antialiased), gray ones with three equal channels,
+            to fit weights trained on color images of another size; 0: not resized.
 
     Raises:
         ValueError: the images are smaller than the model allows.
@@ -21,8 +31,8 @@ def normalized_input(input_shape, mean, std, minimum_size, name, resize=0):
         raise ValueError(f"Expected images of at least {minimum_size}x{minimum_size} for {name}. "
                          f"Received: {height}x{width}")
     images = keras.Input(input_shape, name="images")
-    mean, std = np.asarray(mean), np.asarray(std)
-    scaling = keras.layers.Rescaling((1.0 / std).tolist(), offset=(-mean / std).tolist(), name="normalization")
+    means, stds = np.asarray(mean), np.asarray(std)
+    scaling = keras.layers.Rescaling((1.0 / stds).tolist(), offset=(-means / stds).tolist(), name="normalization")
     if not resize:
         return images, scaling(images)
     color = keras.ops.repeat(images, 3, axis=-1) if channels == 1 else images
@@ -30,27 +40,27 @@ def normalized_input(input_shape, mean, std, minimum_size, name, resize=0):
 
 
 def _resized(images, height, width):
-    """[N, H, W, C] -> [N, height, width, C], as `tf.image.resize(antialias=True)`.
+    """Resizes images [N, H, W, C] -> [N, height, width, C], as `tf.image.resize(antialias=True)`.
 
-    Two products of matrices: unlike TensorFlow's operations they have derivatives of every order, which the input-gradient penalty
-    needs. No `keras.layers.Resizing`, which makes a whole model run in training mode by default.
+    Two matrix products: unlike TensorFlow's operations they have derivatives of every order, which the input-gradient penalty
+    needs. `keras.layers.Resizing` would make the model run in training mode by default.
     """
     rows, columns = _resizing_matrix(images.shape[1], height), _resizing_matrix(images.shape[2], width)
     return keras.ops.einsum("bw,nawc->nabc", columns, keras.ops.einsum("ah,nhwc->nawc", rows, images))
 
 
-def _resizing_matrix(before, after):
-    """float32 [after, before]: the weights of old pixels in new ones, of a triangular filter that is as wide as the coarser grid."""
-    step = before / after
-    centers = (np.arange(after) + 0.5) * step - 0.5
-    weights = np.maximum(0.0, 1.0 - np.abs(np.arange(before) - centers[:, None]) / max(1.0, step))
+def _resizing_matrix(old_size, new_size):
+    """Returns the weights of old pixels in new ones, float32 [new, old]: a triangular filter as wide as the coarser grid."""
+    step = old_size / new_size
+    centers = (np.arange(new_size) + 0.5) * step - 0.5
+    weights = np.maximum(0.0, 1.0 - np.abs(np.arange(old_size) - centers[:, None]) / max(1.0, step))
     return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
-def stages(classifier):
-    """A classifier in pieces, which share its layers.
+def stages(classifier: keras.Model) -> list[keras.Model]:
+    """Returns a classifier in pieces, which share its layers.
 
-    Stage 0 is the normalized (and, if asked for, resized) image; stage i is what the layer named `stage_i` gives.
+    Stage 0 is the normalized (and possibly resized) image; stage i is the output of the layer named `stage_i`.
 
     Args:
         classifier: a model of this package.
@@ -64,15 +74,21 @@ def stages(classifier):
     return [keras.Model(start, end, name=f"piece_{i}") for i, (start, end) in enumerate(zip(cuts, cuts[1:]))]
 
 
-def projection(width, layers, output, name, *, batch_norm=True):
-    """The head of a contrastive method: layers of the embedding's width with ReLU, then one to `output` without.
+def projection(width: int, layers: int, output: int, name: str, *, batch_norm: bool = True) -> keras.Sequential:
+    """Returns the head of a contrastive method: layers of the embedding's width with ReLU, then one of width `output` without.
 
     Args:
-        width: of the embedding. layers: >= 1, the last one included. output: width of what comes out.
-        batch_norm: after every layer, the last one included (which then has no bias), as SimCLR has it.
+        width: of the embedding.
+        layers: >= 1, including the last one.
+        output: width of the output.
+        name: of the head.
+        batch_norm: after every layer, including the last one (which then has no bias), as in SimCLR.
 
     Returns:
-        keras.Sequential: [N, width] -> float32 [N, output], not of length 1
+        keras.Sequential: [N, width] -> float32 [N, output], not normalized to length 1
+
+    Raises:
+        ValueError: layers or output is below 1.
     """
     if layers < 1 or output < 1:
         raise ValueError(f"Expected layers >= 1 and output >= 1 of a projection head. Received: {layers}, {output}")
@@ -86,13 +102,15 @@ def projection(width, layers, output, name, *, batch_norm=True):
     return head
 
 
-def from_backbone(backbone, num_classes, *, mean=0.0, std=1.0):
-    """A classifier on any Keras or keras-cv backbone, with the weights that it has, as a start for fine-tuning.
+def from_backbone(backbone: keras.Model, num_classes: int, *, mean: PerChannel = 0.0, std: PerChannel = 1.0) -> keras.Model:
+    """Returns a classifier on any Keras or keras-cv backbone with its weights, for fine-tuning.
 
     Args:
         backbone: keras.Model with a known input shape, images [N, H, W, C] -> features [N, E], tokens [N, T, E] as vision
-            transformers return them, or feature maps [N, h, w, E]. Tokens and maps are averaged, a class token included.
-        mean, std: what it wants its images to be: (x - mean) / std for x in [0, 1]; numbers, or one a channel.
+            transformers return them, or feature maps [N, h, w, E]. Tokens and maps are averaged, including a class token.
+        num_classes: number of logits.
+        mean: of the backbone's normalization (x - mean) / std for x in [0, 1]; a number, or one per channel.
+        std: of the backbone's normalization; a number, or one per channel.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, E]}
@@ -116,28 +134,32 @@ def from_backbone(backbone, num_classes, *, mean=0.0, std=1.0):
     return classifier(images, features, num_classes, f"{backbone.name}_classifier")
 
 
-HEAD_LAYERS = ("hidden", "logits")  # what comes behind the embedding
+HEAD_LAYERS = ("hidden", "logits")  # layers after the embedding
 
 
-def with_hidden_layer(model, width):
-    """A classifier whose logits see a hidden layer with ReLU on the embedding; its encoder's layers are the model's own."""
+def with_hidden_layer(model: keras.Model, width: int) -> keras.Model:
+    """Returns a classifier with a hidden layer with ReLU between embedding and logits; it shares the model's encoder."""
     embedding, classes = model.output["embedding"], model.output["logits"].shape[-1]
     hidden = keras.layers.Dense(width, activation="relu", dtype=output_dtype(), name="hidden")(embedding)
     logits = keras.layers.Dense(classes, dtype=output_dtype(), name="logits")(hidden)
     return keras.Model(model.input, {"logits": logits, "embedding": embedding}, name=model.name)
 
 
-def classifier(images, embedding, num_classes, name, **initializers):
-    """Ends a network: {"logits": [N, num_classes], "embedding": [N, E]}, both float32 also in mixed precision.
+def classifier(images: keras.KerasTensor, embedding: keras.KerasTensor, num_classes: int, name: str, **initializers) -> keras.Model:
+    """Returns a model with outputs {"logits": [N, num_classes], "embedding": [N, E]}, both float32 also in mixed precision.
 
     Args:
-        **initializers: of the logits' layer, as `keras.layers.Dense` takes them.
+        images: the input.
+        embedding: [N, E].
+        num_classes: number of logits.
+        name: of the model.
+        **initializers: of the logits' layer, arguments of `keras.layers.Dense`.
     """
     embedding = keras.layers.Activation("linear", dtype=output_dtype(), name="embedding")(embedding)
     logits = keras.layers.Dense(num_classes, dtype=output_dtype(), name="logits", **initializers)(embedding)
     return keras.Model(images, {"logits": logits, "embedding": embedding}, name=name)
 
 
-def output_dtype():
-    """That of the weights: losses are computed in float32 also where the network computes in bfloat16."""
+def output_dtype() -> str:
+    """Returns the dtype of the weights: losses are computed in float32 also where the network computes in bfloat16."""
     return keras.config.dtype_policy().variable_dtype

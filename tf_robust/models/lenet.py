@@ -1,5 +1,7 @@
 """A LeNet-like network (LeCun et al., 1989/1998) with ReLU and max pooling."""
 
+from collections.abc import Sequence
+
 import keras
 
 from tf_robust.models import heads
@@ -7,12 +9,14 @@ from tf_robust.models import heads
 MINIMUM_SIZE = 16
 
 
-def lenet(input_shape, num_classes, *, mean=0.0, std=1.0):
-    """LeNet-5's widths: 5x5 convolutions with 6 (zero-padded) and 16 filters, 2x2 pooling, dense 120, embedding 84.
+def lenet(input_shape: Sequence[int], num_classes: int, *, mean: heads.PerChannel = 0.0, std: heads.PerChannel = 1.0) -> keras.Model:
+    """Builds LeNet with LeNet-5's widths: 5x5 convolutions with 6 (zero-padded) and 16 filters, 2x2 pooling, dense 120, embedding 84.
 
     Args:
-        input_shape: (H, W, C), at least 16 pixels a side. num_classes: number of logits.
-        mean, std: normalization inside the model, on the [0, 1] scale.
+        input_shape: (H, W, C), at least 16 pixels per side.
+        num_classes: number of logits.
+        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
+        std: of the normalization inside the model; a number, or one per channel.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 84]}

@@ -1,5 +1,7 @@
 """The shallow network of the NoisyMix paper's 2-D illustration (appendix A)."""
 
+from collections.abc import Sequence
+
 import keras
 
 from tf_robust.models import heads
@@ -7,12 +9,14 @@ from tf_robust.models import heads
 HIDDEN = 32
 
 
-def mlp(input_shape, num_classes, *, mean=0.5, std=1.0 / 6.0):
-    """One hidden layer of 32 ReLU, which is stage 1 and the embedding.
+def mlp(input_shape: Sequence[int], num_classes: int, *, mean: heads.PerChannel = 0.5, std: heads.PerChannel = 1.0 / 6.0) -> keras.Model:
+    """Builds a network with one hidden layer of 32 ReLU units, which is stage 1 and the embedding.
 
     Args:
-        input_shape: (H, W, C), any size. num_classes: number of logits.
-        mean, std: normalization inside the model, on the [0, 1] scale; by default back to a toy point's [-3, 3].
+        input_shape: (H, W, C), any size.
+        num_classes: number of logits.
+        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
+        std: of the normalization; the defaults map [0, 1] to the toy points' range [-3, 3].
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 32]}

@@ -1,6 +1,7 @@
 """PreActResNet-18 for CIFAR (He et al., 2016b), as the NoisyMix paper trains it."""
 
 import functools
+from collections.abc import Sequence
 
 import keras
 
@@ -9,17 +10,20 @@ from tf_robust.models.batch_norms import instance_batch_norm
 from tf_robust.models.torch_layers import batch_norm, convolution, logits_initializers, relu
 
 
-def preact_resnet18(input_shape, num_classes, *, instance_norm=False, mean=0.5, std=0.5):
-    """Four stages of two pre-activation blocks with 64, 128, 256 and 512 filters, strides 1, 2, 2, 2.
+def preact_resnet18(input_shape: Sequence[int], num_classes: int, *, instance_norm: bool = False, mean: heads.PerChannel = 0.5,
+                    std: heads.PerChannel = 0.5) -> keras.Model:
+    """Builds four stages of two pre-activation blocks with 64, 128, 256 and 512 filters, strides 1, 2, 2, 2.
 
-    As in the published code: identity shortcuts carry relu(bn(x)), not x, and nothing normalizes the last stage before
+    As in the published code: identity shortcuts carry relu(bn(x)), not x, and the last stage is not normalized before
     the pooling; PyTorch's initialization.
 
     Args:
-        input_shape: (H, W, C), at least 8 pixels a side. num_classes: number of logits.
+        input_shape: (H, W, C), at least 8 pixels per side.
+        num_classes: number of logits.
         instance_norm: normalize half of the channels per image at the start of each block, except in the last stage: the
-            instance normalization of AugMax's DuBIN (Wang et al., 2021), of which `AugMax` adds the second batch norm.
-        mean, std: normalization inside the model, on the [0, 1] scale.
+            instance normalization of AugMax's DuBIN (Wang et al., 2021); `AugMax` adds the second batch norm.
+        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
+        std: of the normalization inside the model; a number, or one per channel.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 512]}

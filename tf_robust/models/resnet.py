@@ -1,6 +1,7 @@
 """Residual networks: the CIFAR family of depth 6n + 2 (He et al., 2016a) and ResNet-v2-50 (He et al., 2016b)."""
 
 import functools
+from collections.abc import Sequence
 
 import keras
 
@@ -25,21 +26,27 @@ def _block(x, filters, stride, first_norm, name=None):
     return keras.layers.ReLU(name=name)(keras.layers.Add()([x, shortcut]))
 
 
-def cifar_resnet(input_shape, num_classes, *, depth, instance_norm=False, mean=0.5, std=0.5, resize=0):
-    """Three stages of n = (depth - 2) / 6 blocks with 16, 32 and 64 filters, strides 1, 2, 2 (FCL, appendix B).
+def cifar_resnet(input_shape: Sequence[int], num_classes: int, *, depth: int, instance_norm: bool = False, mean: heads.PerChannel = 0.5,
+                 std: heads.PerChannel = 0.5, resize: int = 0) -> keras.Model:
+    """Builds three stages of n = (depth - 2) / 6 blocks with 16, 32 and 64 filters, strides 1, 2, 2 (FCL, appendix B).
 
     Where the resolution changes the shortcut is a 1x1 convolution with batch norm.
 
     Args:
-        input_shape: (H, W, C), at least 8 pixels a side. num_classes: number of logits.
+        input_shape: (H, W, C), at least 8 pixels per side.
+        num_classes: number of logits.
         depth: 6n + 2.
         instance_norm: normalize half of the channels per image in the first norm of each block, except in the last stage: the
-            instance normalization of AugMax's DuBIN (Wang et al., 2021), of which `AugMax` adds the second batch norm.
-        mean, std: normalization inside the model, on the [0, 1] scale.
-        resize: side in pixels, beyond H and W, to which the model brings images first, gray ones with three equal channels.
+            instance normalization of AugMax's DuBIN (Wang et al., 2021); `AugMax` adds the second batch norm.
+        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
+        std: of the normalization inside the model; a number, or one per channel.
+        resize: side in pixels to which the model resizes images first, gray ones with three equal channels; 0: not resized.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 64]}
+
+    Raises:
+        ValueError: the depth is not 6n + 2, or the images are too small.
     """
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"Expected depth = 6n + 2 (8, 14, 20, ...). Received: {depth}")
@@ -58,12 +65,21 @@ resnet8, resnet20, resnet56 = (functools.partial(cifar_resnet, depth=depth) for 
 resnet20_ibn = functools.partial(resnet20, instance_norm=True)
 
 
-def resnet50_v2(input_shape, num_classes, *, mean=0.5, std=0.5, resize=0):
-    """ResNet-v2-50 with a 2048-wide embedding: keras-cv's backbone, with the stages of FCL's appendix B.
+def resnet50_v2(input_shape: Sequence[int], num_classes: int, *, mean: heads.PerChannel = 0.5, std: heads.PerChannel = 0.5,
+                resize: int = 0) -> keras.Model:
+    """Builds ResNet-v2-50 with a 2048-wide embedding: keras-cv's backbone, with the stages of FCL's appendix B.
 
-    Arguments and result as `cifar_resnet`; at least 32 pixels a side.
+    Args:
+        input_shape: (H, W, C), at least 32 pixels per side.
+        num_classes: number of logits.
+        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
+        std: of the normalization inside the model; a number, or one per channel.
+        resize: side in pixels to which the model resizes images first, gray ones with three equal channels; 0: not resized.
+
+    Returns:
+        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 2048]}
     """
-    import keras_cv  # slow to import, and only this model needs it
+    import keras_cv  # slow to import, and needed only here
     images, x = heads.normalized_input(input_shape, mean, std, 32, "resnet50_v2", resize)
     backbone = keras_cv.models.ResNetV2Backbone(
         stackwise_filters=[64, 128, 256, 512], stackwise_blocks=[3, 4, 6, 3], stackwise_strides=[1, 2, 2, 2],

@@ -1,6 +1,7 @@
-"""ResNet-50 (He et al., 2016a), with the stride in a block's 3x3 convolution as PyTorch has it."""
+"""ResNet-50 (He et al., 2016a), with the stride in a block's 3x3 convolution as in PyTorch."""
 
 import functools
+from collections.abc import Sequence
 
 import keras
 
@@ -10,14 +11,17 @@ from tf_robust.models.torch_layers import batch_norm, convolution, logits_initia
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, on the [0, 1] scale
 
 
-def resnet50(input_shape, num_classes, *, small_images=False, mean=MEAN, std=STD, resize=0):
-    """Four stages of 3, 4, 6 and 3 bottleneck blocks; kernels from He et al.'s normal distribution over the fan-out.
+def resnet50(input_shape: Sequence[int], num_classes: int, *, small_images: bool = False, mean: heads.PerChannel = MEAN,
+             std: heads.PerChannel = STD, resize: int = 0) -> keras.Model:
+    """Builds four stages of 3, 4, 6 and 3 bottleneck blocks; kernels from He et al.'s normal distribution over the fan-out.
 
     Args:
-        input_shape: (H, W, C), at least 32 pixels a side, 8 if they are small. num_classes: number of logits.
-        small_images: begin with a 3x3 convolution of stride 1 and no pooling, as for CIFAR (Chen et al., 2020, appendix B.9).
-        mean, std: normalization inside the model, on the [0, 1] scale: numbers, or one a channel.
-        resize: as `cifar_resnet`.
+        input_shape: (H, W, C), at least 32 pixels per side, 8 with small_images.
+        num_classes: number of logits.
+        small_images: start with a 3x3 convolution of stride 1 and no pooling, as for CIFAR (Chen et al., 2020, appendix B.9).
+        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
+        std: of the normalization inside the model; a number, or one per channel.
+        resize: side in pixels to which the model resizes images first, gray ones with three equal channels; 0: not resized.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 2048]}
@@ -30,7 +34,7 @@ def resnet50(input_shape, num_classes, *, small_images=False, mean=MEAN, std=STD
         x = relu(batch_norm(_convolution(x, 64, 3, 1)))
     else:
         x = relu(batch_norm(_convolution(x, 64, 7, 2)))
-        x = keras.layers.MaxPooling2D(3, 2)(keras.layers.ZeroPadding2D(1)(x))  # after a ReLU, 0 is as good as -infinity
+        x = keras.layers.MaxPooling2D(3, 2)(keras.layers.ZeroPadding2D(1)(x))  # after a ReLU, padding by 0 equals padding by -infinity
     for stage, (filters, blocks, stride) in enumerate(((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)), start=1):
         for block in range(1, blocks + 1):
             x = _block(x, filters, stride if block == 1 else 1, f"stage_{stage}" if block == blocks else None)

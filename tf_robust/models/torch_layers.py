@@ -1,4 +1,4 @@
-"""Layers as PyTorch makes them by default, for networks whose published code is PyTorch's."""
+"""Layers with PyTorch's padding and initialization, for networks whose published code is in PyTorch."""
 
 import keras
 import tensorflow as tf
@@ -6,11 +6,17 @@ import tensorflow as tf
 from tf_robust.ops import philox
 
 
-def convolution(x, filters, size, stride=1, use_bias=False, initializer=None):
-    """A convolution with `size // 2` zeros on all sides; TensorFlow's SAME pads stride 2 at the bottom and right only.
+def convolution(x: keras.KerasTensor, filters: int, size: int, stride: int = 1, use_bias: bool = False,
+                initializer: keras.Initializer | None = None) -> keras.KerasTensor:
+    """Applies a convolution with `size // 2` zeros on all sides; TensorFlow's SAME pads stride 2 only at the bottom and right.
 
     Args:
-        initializer: of the kernel; None: uniform within +-1 / sqrt(fan-in), of the bias too.
+        x: [N, H, W, C].
+        filters: number of output channels.
+        size: of the kernel.
+        stride: in both directions.
+        use_bias: add a bias, uniform within +-1 / sqrt(fan-in).
+        initializer: of the kernel; None: uniform within +-1 / sqrt(fan-in).
     """
     if size > 1 and stride > 1:
         x = keras.layers.ZeroPadding2D(size // 2)(x)
@@ -20,17 +26,18 @@ def convolution(x, filters, size, stride=1, use_bias=False, initializer=None):
         kernel_initializer=initializer or _uniform(bound), bias_initializer=_uniform(bound))(x)
 
 
-def batch_norm(x, momentum=0.9):
-    """Batch norm with epsilon 1e-5. momentum: Keras', the share of the running average that is kept."""
+def batch_norm(x: keras.KerasTensor, momentum: float = 0.9) -> keras.KerasTensor:
+    """Applies batch norm with epsilon 1e-5; momentum, as in Keras, is the fraction of the moving average that is kept."""
     return keras.layers.BatchNormalization(momentum=momentum, epsilon=1e-5)(x)
 
 
-def relu(x, name=None):
+def relu(x: keras.KerasTensor, name: str | None = None) -> keras.KerasTensor:
+    """Applies ReLU."""
     return keras.layers.ReLU(name=name)(x)
 
 
-def logits_initializers(features):
-    """The linear layer's: kernel and bias uniform within +-1 / sqrt(features)."""
+def logits_initializers(features: int) -> dict[str, keras.Initializer]:
+    """Returns the initializers of a linear layer: kernel and bias uniform within +-1 / sqrt(features)."""
     return {"kernel_initializer": _uniform(features ** -0.5), "bias_initializer": _uniform(features ** -0.5)}
 
 
@@ -39,9 +46,9 @@ def _uniform(bound):
 
 
 class Dropout(keras.layers.Dropout):
-    """Dropout whose mask also depends on the replica; Keras' is the same on all."""
+    """Dropout whose mask also depends on the replica; in Keras it is the same on all."""
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         if not training or not self.rate:
             return inputs
         context = tf.distribute.get_replica_context()

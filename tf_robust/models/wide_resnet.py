@@ -1,6 +1,7 @@
 """Wide residual networks of depth 28 (Zagoruyko and Komodakis, 2016), as the NoisyMix paper trains them."""
 
 import functools
+from collections.abc import Sequence
 
 import keras
 
@@ -8,16 +9,20 @@ from tf_robust.models import heads
 from tf_robust.models.torch_layers import Dropout, batch_norm, convolution, logits_initializers, relu
 
 
-def wide_resnet28(input_shape, num_classes, *, widening, dropout=0.1, mean=0.5, std=0.5):
-    """Three stages of four pre-activation blocks with 16, 32 and 64 filters times `widening`, strides 1, 2, 2.
+def wide_resnet28(input_shape: Sequence[int], num_classes: int, *, widening: int, dropout: float = 0.1, mean: heads.PerChannel = 0.5,
+                  std: heads.PerChannel = 0.5) -> keras.Model:
+    """Builds three stages of four pre-activation blocks with 16, 32 and 64 filters times `widening`, strides 1, 2, 2.
 
     As in the published code: convolutions have biases, a block's stride is in its second convolution, the last batch norm
-    keeps a tenth of its running average at each step; PyTorch's initialization.
+    keeps a tenth of its moving average at each step; PyTorch's initialization.
 
     Args:
-        input_shape: (H, W, C), at least 8 pixels a side. num_classes: number of logits.
-        widening: factor of the filters. dropout: share of values dropped between a block's convolutions.
-        mean, std: normalization inside the model, on the [0, 1] scale.
+        input_shape: (H, W, C), at least 8 pixels per side.
+        num_classes: number of logits.
+        widening: factor of the filters.
+        dropout: fraction of values dropped between a block's convolutions.
+        mean: of the normalization inside the model, on the [0, 1] scale; a number, or one per channel.
+        std: of the normalization inside the model; a number, or one per channel.
 
     Returns:
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 64 * widening]}

@@ -45,7 +45,7 @@ class Servable(tf.Module):
 
 
 def export(classifier, path, card, fit=None):
-    """Writes the SavedModel folder `path`, whole or not at all, with `card.json` and the weights for `models.start` inside.
+    """Writes the SavedModel folder `path`, whole or not at all, with `card.json` and the weights for `models.load_encoder` inside.
 
     Args:
         classifier: Keras model, [0, 1] images -> {"logits", "embedding"}. card: a dictionary for JSON.

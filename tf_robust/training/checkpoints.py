@@ -1,10 +1,11 @@
-"""Checkpoints that hold everything: each variable of classifier, optimizer and metrics, the step, and the time, in one file."""
+"""Checkpoints: all variables of method, optimizer and metrics, the step, and the training time, in one file."""
 
 import contextlib
 import glob
 import logging
 import os
 import re
+from typing import Any
 
 import numpy as np
 
@@ -12,17 +13,23 @@ from tf_robust.utils.files import DAMAGED, atomic_file
 
 KEPT = 2
 
+Method = Any  # a `methods.base.Method`, which this package does not import
+
 
 def _variables(method):
     variables = [*method.variables, *method.optimizer.variables]
     return variables + [v for metric in method.metrics for v in metric.variables]
 
 
-def save(method, folder, step, seconds=0.0, write=True):
-    """Writes `folder`/step_<step>.npz and keeps the last two.
+def save(method: Method, folder: str, step: int, seconds: float = 0.0, write: bool = True) -> None:
+    """Writes `folder`/step_<step>.npz and keeps the last two checkpoints.
 
     Args:
-        seconds: spent on training up to this step, by all processes. write: False only takes part in reading the variables.
+        method: a compiled method.
+        folder: of the checkpoints.
+        step: the global step.
+        seconds: training time up to this step, of all processes.
+        write: False: only read the variables, which all workers must do together.
     """
     arrays = {f"{i:05d}": v.numpy() for i, v in enumerate(_variables(method))}
     if not write:
@@ -34,25 +41,25 @@ def save(method, folder, step, seconds=0.0, write=True):
 
 def _remove_old(folder):
     for old in existing(folder)[:-KEPT]:
-        with contextlib.suppress(FileNotFoundError):  # another worker did
+        with contextlib.suppress(FileNotFoundError):  # removed by another worker
             os.remove(old)
 
 
-def restore(method, folder):
-    """Restores the newest checkpoint that can be read whole; says so when it has to use the one before.
+def restore(method: Method, folder: str) -> tuple[int, float]:
+    """Restores the newest undamaged checkpoint; warns if it is not the newest.
 
     Returns:
-        (int, the step; float, the seconds spent on training up to it); zeros when there is no checkpoint.
+        (the step, the training time in seconds up to it); zeros if there is no checkpoint.
 
     Raises:
-        ValueError: a checkpoint is of another model or optimizer, or there are checkpoints and none can be read.
+        ValueError: a checkpoint is of another model or optimizer, or all checkpoints are damaged.
     """
     paths, damaged = existing(folder), []
     for path in reversed(paths):
         try:
             with np.load(path) as file:  # reading a member checks its CRC
                 arrays = {name: file[name] for name in file.files}
-            step, seconds = int(arrays.pop("step")), float(arrays.pop("seconds", 0.0))  # older checkpoints have no seconds
+            step, seconds = int(arrays.pop("step")), float(arrays.pop("seconds", 0.0))  # absent in older checkpoints
         except DAMAGED as error:
             logging.warning("Checkpoint %s is truncated or damaged (%s); using the one before it.", path, error)
             damaged.append(path)
@@ -61,17 +68,17 @@ def restore(method, folder):
         shapes = [arrays[name].shape for name in sorted(arrays)]
         if shapes != [tuple(v.shape) for v in variables]:
             raise ValueError(f"Expected a checkpoint of this model and optimizer ({len(variables)} variables). "
-                             f"{path} holds {len(shapes)} variables of other shapes")
+                             f"Received: {path} with {len(shapes)} variables of other shapes")
         for variable, name in zip(variables, sorted(arrays)):
             variable.assign(arrays[name])
-        for path in damaged:  # else it would count as one of those kept
+        for path in damaged:  # otherwise it would count as one of those kept
             with contextlib.suppress(FileNotFoundError):
                 os.replace(path, f"{path}.damaged")
-        _remove_old(folder)  # a kill may have come between saving and this
+        _remove_old(folder)  # the process may have been killed between saving and removing
         return step, seconds
     if paths:
-        raise ValueError(f"Expected a readable checkpoint in {folder}. All {len(paths)} are damaged; "
-                         f"delete them to start anew")
+        raise ValueError(f"Expected a readable checkpoint in {folder}. Received: All {len(paths)} are damaged. "
+                         f"Try: delete them to start from the beginning")
     return 0, 0.0
 
 
@@ -79,6 +86,6 @@ def _path(folder, step):
     return os.path.join(folder, f"step_{step:09d}.npz")
 
 
-def existing(folder):
-    """The paths of a folder's checkpoints, the oldest first."""
+def existing(folder: str) -> list[str]:
+    """Returns the paths of a folder's checkpoints, the oldest first."""
     return sorted(p for p in glob.glob(os.path.join(folder, "step_*.npz")) if re.search(r"step_\d+\.npz$", p))
