@@ -98,7 +98,7 @@ def test_a_cluster_that_is_not_told_is_asked_for(text):
 def test_one_device_cannot_be_mirrored(monkeypatch):
     one = tf.config.list_logical_devices("CPU")[:1]
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: one if kind == "CPU" else [])
-    with pytest.raises(ValueError, match="Expected several devices for strategy=mirrored. Received .*CPU:0 alone"):
+    with pytest.raises(ValueError, match="Expected several devices for strategy=mirrored. Received: only .*CPU:0. Try: strategy=auto"):
         distribution.strategy("mirrored")
 
 

@@ -25,8 +25,8 @@ class SimCLR(ContrastiveMethod):
 
     Args:
         temperature: of NT-Xent.
-        projection_layers: of the head, all but the last of the embedding's width: 2 in SimCLR, 3 in its second version. 0: no head,
-            the loss compares the embeddings themselves, as in eq. 1 of Robustness of Contrastive Learning Models.
+        projection_layers: of the head, all but the last of the embedding's width: 2 in SimCLR, 3 in its second version.
+            0: no head, the loss compares the embeddings themselves, as in eq. 1 of Robustness of Contrastive Learning Models.
         projection_width: of the head's output.
         gradient_weight: lambda (eq. 3).
         layer_weights: alpha (eq. 4), weights of the loss at stage 1, 2, ... and, last, at the embedding instead of the model's
