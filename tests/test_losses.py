@@ -159,6 +159,27 @@ def test_nt_xent_of_equal_embeddings_and_invalid_input():
         losses.nt_xent(equal, equal[:2], 0.1)
 
 
+@pytest.mark.parametrize("weights", [None, [0.5, 0.2, 0.3]])
+def test_jensen_shannon_equals_the_sum_of_divergences(weights):
+    p = scipy.special.softmax(np.random.RandomState(0).randn(3, N, E), axis=-1)
+    w = np.full(3, 1 / 3) if weights is None else np.array(weights)
+    mixture = np.einsum("k,kne->ne", w, p)
+    expected = sum(w_k * (p_k * np.log(p_k / mixture)).sum(axis=1) for w_k, p_k in zip(w, p))
+    np.testing.assert_allclose(losses.jensen_shannon(list(p), weights), expected, rtol=1e-6)
+
+
+def test_jensen_shannon_of_one_hot_distributions_is_finite():
+    first, second = tf.eye(3), tf.roll(tf.eye(3), 1, axis=1)
+    with tf.GradientTape() as tape:
+        tape.watch(first)
+        divergence = losses.jensen_shannon([first, second])
+    np.testing.assert_allclose(divergence, np.full(3, np.log(2)), rtol=1e-5)  # the entropy of the weights
+    assert np.isfinite(tape.gradient(divergence, first)).all()
+    for distributions, weights, message in (([first], None, "at least 2"), ([first, second], [0.5, 0.6], "with sum 1")):
+        with pytest.raises(ValueError, match=message):
+            losses.jensen_shannon(distributions, weights)
+
+
 def test_similarity_is_the_frobenius_norm_with_gradient_0_at_0():
     features, frozen = np.random.RandomState(0).randn(2, 4, 3)
     difference = np.array([[f @ g - p @ q for g, q in zip(features, frozen)] for f, p in zip(features, frozen)])

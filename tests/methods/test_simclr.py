@@ -11,6 +11,7 @@ from tests.conftest import tiny_network, tiny_source
 from tests.methods.test_methods import batches, build
 from tf_robust import data, metrics, models
 from tf_robust.data import augment
+from tf_robust.methods import contrastive
 from tf_robust.models import heads
 from tf_robust.training import callbacks, loop
 
@@ -204,6 +205,12 @@ def test_invalid_arguments_raise():
     for views in (("simclr",), ("clean", "simclr", "simclr")):
         with pytest.raises(ValueError, match="Expected two views"):
             build("simclr", tiny_network(SHAPE)).check_views(views)
+
+
+def test_monitors_use_a_balanced_subset_of_large_sets(monkeypatch):
+    monkeypatch.setattr(contrastive, "MONITORED", 12)
+    embeddings, labels, _ = contrastive._embed(lambda images: images[:, 0, 0], tiny_source(60), ())
+    assert len(embeddings) == 12 and np.bincount(labels).tolist() == [4, 4, 4]
 
 
 def test_validation_logs_neighbours_alignment_and_uniformity(tmp_path):
