@@ -11,7 +11,7 @@ from tf_robust.corrupted_datasets.npy import ArrayLayout
 from tf_robust.corrupted_datasets.tfrecord import RecordLayout
 from tf_robust.utils import environment
 from tf_robust.utils.files import read_json
-from tf_robust.utils.locks import WorkdirLocked, held
+from tf_robust.utils.locks import WorkdirLocked, file_lock
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_a_part_returns_the_groups_that_wait_for_others(source, folder, capsys):
 
 def test_two_processes_do_not_write_the_same_part(source, folder):
     write(source, folder, shard="1/2")
-    with held(os.path.join(folder, ".writing", "lock-2-of-2")):
+    with file_lock(os.path.join(folder, ".writing", "lock-2-of-2")):
         with pytest.raises(WorkdirLocked, match="lock-2-of-2"):
             write(source, folder, shard="2/2")
 

@@ -51,10 +51,10 @@ def test_processes_share_the_sets_also_those_of_one_that_is_killed(tmp_path):
 
 
 def test_a_name_is_taken_by_one_process_until_it_is_given_back_or_the_process_ends(tmp_path):
-    path = str(tmp_path / "new" / "lock")
+    path = str(tmp_path / "new" / "locks")
     ours = SetLocks(path)
-    code = ("import sys; from tf_robust.evaluation.set_locks import SetLocks; claims = SetLocks(sys.argv[1])\n"
-            "with claims.taken('a') as a, claims.taken('b') as b: print(a, b, flush=True); sys.stdin.read()")
+    code = ("import sys; from tf_robust.evaluation.set_locks import SetLocks; locks = SetLocks(sys.argv[1])\n"
+            "with locks.taken('a') as a, locks.taken('b') as b: print(a, b, flush=True); sys.stdin.read()")
     with ours.taken("a") as first:
         other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                  cwd=cli.ROOT)

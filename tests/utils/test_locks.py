@@ -1,17 +1,102 @@
-"""Without the POSIX modules, as on Windows, everything can be imported, and one process can train and measure."""
+"""Locks are exclusive, and freed when the holder is killed; without file locks one process can train and evaluate."""
 
+import errno
+import fcntl
+import logging
+import os
 import subprocess
 import sys
 
-WITHOUT = "import sys; sys.modules['fcntl'] = sys.modules['resource'] = None\n"
+import pytest
+
+from tf_robust import cli
+from tf_robust.evaluation.set_locks import SetLocks
+from tf_robust.experiments import workdir
+from tf_robust.utils import locks
+from tf_robust.utils.locks import WorkdirLocked, file_lock
+
+HOLD = "import sys; from tf_robust.utils.locks import file_lock\nwith file_lock(sys.argv[1]): print('held', flush=True); input()"
+WITHOUT_POSIX = "import sys; sys.modules['fcntl'] = sys.modules['resource'] = None\n"
 
 
 def run(script, *arguments):
-    return subprocess.run([sys.executable, "-c", WITHOUT + script, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", WITHOUT_POSIX + script, *arguments], capture_output=True, text=True, timeout=120,
+                          check=False)
 
 
-def test_every_module_is_imported_and_a_run_says_that_it_is_not_locked(tmp_path):
-    """In one process, since importing takes long."""
+def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path):
+    path = str(tmp_path / "new" / "lock")
+    with subprocess.Popen([sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                          cwd=cli.ROOT) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(WorkdirLocked, match="Another process holds .*lock"), file_lock(path, wait=False):
+            pass
+        other.kill()
+    with file_lock(path, wait=False):
+        pass
+    assert os.path.exists(path)
+
+
+def test_a_removed_lock_file_is_locked_anew(tmp_path):
+    path = str(tmp_path / "lock")
+    with file_lock(path, remove=True):
+        stale = os.open(path, os.O_RDWR)
+    assert os.listdir(tmp_path) == []
+    fcntl.flock(stale, fcntl.LOCK_EX)  # the removed file's lock excludes nobody
+    with file_lock(path, wait=False), pytest.raises(WorkdirLocked), file_lock(path, wait=False):
+        pass
+    os.close(stale)
+
+
+def test_a_folder_removed_by_another_process_is_created_again(tmp_path, monkeypatch):
+    path, acquire, errors = str(tmp_path / "locks" / "lock"), locks.filelock.BaseFileLock.acquire, [errno.ENOENT, errno.EEXIST, errno.ESTALE]
+
+    def removed(lock):
+        if errors:
+            raise OSError(errors[-1], os.strerror(errors.pop()), path)
+        return acquire(lock)
+    monkeypatch.setattr(locks.filelock.BaseFileLock, "acquire", removed)
+    with file_lock(path, wait=False):
+        assert os.path.exists(path)
+
+
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"), file_lock(str(tmp_path / "file" / "lock")):
+        pass
+
+
+def test_set_locks_leave_no_files(tmp_path):
+    path = tmp_path / "locks"
+    set_locks = SetLocks(str(path))
+    with set_locks.taken("a") as first, set_locks.taken("a") as again, set_locks.taken("b") as other, set_locks.writing():
+        assert (first, again, other) == (True, False, True) and len(os.listdir(path)) == 3
+        set_locks.clear()
+        assert len(os.listdir(path)) == 3
+    assert os.listdir(path) == []
+    set_locks.clear()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("number", ["ENOSYS", "ENOLCK", "EOPNOTSUPP"])
+def test_one_process_may_work_on_a_file_system_without_locks(tmp_path, monkeypatch, caplog, number):
+    def flock(*_):
+        raise OSError(getattr(errno, number), os.strerror(getattr(errno, number)))
+    monkeypatch.setattr(fcntl, "flock", flock)
+    set_locks = SetLocks(str(tmp_path / "locks"))
+    with caplog.at_level(logging.WARNING), workdir.claimed(str(tmp_path), {}):
+        with set_locks.taken("x") as taken, set_locks.writing():
+            assert taken
+        with set_locks.taken("x") as taken:
+            assert taken
+    set_locks.clear()
+    assert not (tmp_path / "locks").exists()
+    messages = [record.message for record in caplog.records if "only one process may work in it" in record.message]
+    assert [message.split(" has no file locks")[0] for message in messages] == [str(tmp_path), str(tmp_path / "locks")]
+
+
+def test_every_module_can_be_imported_and_used_without_posix_modules(tmp_path):
+    """As on Windows. In one process, since importing takes long."""
     done = run("""
 import importlib, logging, pkgutil
 import tf_robust
@@ -22,15 +107,14 @@ for name in names:
 from tf_robust.experiments import dry_run, workdir
 from tf_robust.evaluation.set_locks import SetLocks
 from tf_robust.utils import files
-from tf_robust.utils.locks import held
+from tf_robust.utils.locks import file_lock
 folder = sys.argv[1]
 with workdir.claimed(folder, {}):
     files.write_json(f"{folder}/a.json", {"b": 1})
-    claims = SetLocks(f"{folder}/claims")
-    with claims.taken("x") as taken, claims.writing(), held(f"{folder}/lock", wait=False):
+    set_locks = SetLocks(f"{folder}/locks")
+    with set_locks.taken("x") as taken, set_locks.writing(), file_lock(f"{folder}/other", wait=False):
         print(len(names), taken, files.read_json(f"{folder}/a.json"), dry_run._peak())
 """, str(tmp_path))
     assert done.returncode == 0, done.stderr
     count, rest = done.stdout.split(" ", 1)
     assert int(count) > 100 and rest == "True {'b': 1} None\n"
-    assert f"This system has no POSIX file locks: only one process may work in {tmp_path}." in done.stderr

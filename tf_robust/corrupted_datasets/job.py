@@ -12,7 +12,7 @@ from tf_robust.corrupted_datasets.tfrecord import RecordLayout
 from tf_robust.data.source import Source
 from tf_robust.utils import environment
 from tf_robust.utils.files import read_json, write_json
-from tf_robust.utils.locks import held
+from tf_robust.utils.locks import file_lock
 
 if typing.TYPE_CHECKING:
     from tf_robust.corrupted_datasets.writer import WriterConfig
@@ -53,7 +53,7 @@ class Job:
             ValueError: the folder holds something else.
         """
         try:
-            with held(self.layout.unfinished("lock")):
+            with file_lock(self.layout.unfinished("lock")):
                 self._claim(os.path.join(self.folder, "card.json"))
         except ValueError:
             self.layout.tidy()
@@ -102,7 +102,7 @@ class Job:
         """
         groups = self.layout.groups()
         waiting = [group for group in groups if not self.layout.finish(group)]
-        with held(self.layout.unfinished("lock")):
+        with file_lock(self.layout.unfinished("lock")):
             complete = [name for name in corruptions.CORRUPTIONS
                         if all(self.layout.is_finished(self.layout.group(name, severity)) for severity in SEVERITIES)]
             path = os.path.join(self.folder, "card.json")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tf_robust.corrupted_datasets.plan import Plan, Unit
-from tf_robust.utils.locks import held
+from tf_robust.utils.locks import file_lock
 
 UNFINISHED = ".writing"
 
@@ -75,7 +75,7 @@ class Layout:
 
     def finish(self, group: str) -> bool:
         """Finishes a group if all its units are written. Returns whether it is finished."""
-        with held(self.unfinished("lock")):
+        with file_lock(self.unfinished("lock")):
             if not self.is_finished(group):
                 paths = [self.path(unit) for unit in self.units_of(group)]
                 if not all(map(os.path.exists, paths)):
@@ -86,6 +86,6 @@ class Layout:
 
     def tidy(self) -> None:
         """Removes `.writing/` if it holds no unfinished units."""
-        with held(self.unfinished("lock")), contextlib.suppress(FileNotFoundError):  # another process may be faster
+        with file_lock(self.unfinished("lock")), contextlib.suppress(FileNotFoundError):  # another process may be faster
             if all(name.startswith("lock") for name in os.listdir(self.unfinished())):
                 shutil.rmtree(self.unfinished(), ignore_errors=True)

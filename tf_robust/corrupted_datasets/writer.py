@@ -14,7 +14,7 @@ from tf_robust.corrupted_datasets.job import LAYOUTS, Job
 from tf_robust.corrupted_datasets.plan import part_of
 from tf_robust.data.source import Source
 from tf_robust.utils.errors import unknown
-from tf_robust.utils.locks import held
+from tf_robust.utils.locks import file_lock
 from tf_robust.utils.progress import Progress
 
 
@@ -91,7 +91,7 @@ def write_locally(source: Source, folder: str, writer_config: WriterConfig, corr
     part, parts = part_of(writer_config.shard)
     job = Job(source, folder, writer_config, corruption_config)
     job.begin()
-    with held(job.layout.unfinished(f"lock-{part}-of-{parts}"), wait=False):
+    with file_lock(job.layout.unfinished(f"lock-{part}-of-{parts}"), wait=False):
         units = job.order(job.layout.missing(job.plan.part(part, parts)))
         check_disk_space(job.layout, units)
         with explain_full_disk(job.layout, units):

@@ -41,7 +41,7 @@ def records(predict, sets, path=None, depends=None, log=print):
             the logits have no column for, an empty set.
     """
     keys = {one.name: record_key(depends(one.name) if depends else None) for one in sets}
-    taking = set_locks.SetLocks(f"{path}.lock") if path else None
+    locks = set_locks.SetLocks(f"{path}.locks") if path else None
     found, waited, began, done = {}, False, time.monotonic(), 0
 
     def read_again():
@@ -49,12 +49,12 @@ def records(predict, sets, path=None, depends=None, log=print):
     read_again()
     while len(found) < len(sets):
         for one in (one for one in sets if one.name not in found):
-            with taking.taken(f"{one.name} {keys[one.name]}") if path else contextlib.nullcontext(True) as ours:
+            with locks.taken(f"{one.name} {keys[one.name]}") if locks else contextlib.nullcontext(True) as ours:
                 read_again()
                 if not ours or one.name in found:  # another process is at it, or was quicker
                     continue
                 found[one.name] = {"set": one.name, "depends": keys[one.name], **one.measure(predict, one)}
-                _append(path, taking, found[one.name])
+                _append(path, locks, found[one.name])
             done += 1
             remaining = (time.monotonic() - began) / done * (len(sets) - len(found)) / 60
             log(f"  {_summary(found[one.name])}  {len(found)}/{len(sets)}" + (f", {remaining:.0f} min left" if remaining > 0.5 else ""))
@@ -64,6 +64,8 @@ def records(predict, sets, path=None, depends=None, log=print):
             waited = True
             time.sleep(_PATIENCE)
             read_again()
+    if locks:
+        locks.clear()
     return [found[one.name] for one in sets]
 
 
@@ -201,10 +203,10 @@ def masked(predict, columns):
     return among if columns else predict
 
 
-def _append(path, taking, record):
+def _append(path, locks, record):
     if not path:
         return
-    with taking.writing(), open(path, "a", encoding="utf-8") as file:
+    with locks.writing(), open(path, "a", encoding="utf-8") as file:
         file.write("\n" * (file.tell() > 0) + json.dumps({**record, "crc32": _crc32(record)}) + "\n")  # anew after a line cut short
         file.flush()
         os.fsync(file.fileno())

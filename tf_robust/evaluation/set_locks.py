@@ -1,55 +1,39 @@
-"""What each of several processes that measure into one file has taken."""
+"""Division of the evaluation sets among several processes that write to one records file."""
 
 import contextlib
 import os
+from collections.abc import Iterator
 
 from tf_robust.data.source import digest
-from tf_robust.utils.locks import Unavailable, fcntl
-
-_WRITING = "writing"  # what a process takes while it writes
+from tf_robust.utils.locks import WorkdirLocked, file_lock
 
 
 class SetLocks:
-    """Names taken by processes, a byte of a lock file each: the system frees them when a process ends, however it ends.
+    """One lock file for each evaluation set; the operating system frees a lock when its holder ends, even if it is killed.
 
     Args:
-        path: of the lock file; its folder is made if it is missing.
+        folder: of the lock files; created when needed.
     """
 
-    def __init__(self, path):
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        self._file = open(path, "a", encoding="utf-8")
+    def __init__(self, folder: str):
+        self._folder = folder
 
     @contextlib.contextmanager
-    def taken(self, name):
-        """While open, no other process takes the name; gives whether it could be taken."""
-        place = _place(name)
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-        except (BlockingIOError, PermissionError):  # which of the two depends on the system
-            yield False
-            return
-        except Unavailable:  # then one process alone may measure into the file
+    def taken(self, name: str) -> Iterator[bool]:
+        """Holds the lock of a set if it is free, and yields whether it was."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(file_lock(os.path.join(self._folder, f"{digest(name)}.lock"), wait=False, remove=True))
+            except WorkdirLocked:
+                yield False
+                return
             yield True
-            return
-        try:
-            yield True
-        finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, place)
 
-    @contextlib.contextmanager
-    def writing(self):
-        """Waits until no other process writes, and keeps others waiting while open."""
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX, 1, _place(_WRITING))
-        except Unavailable:
-            yield
-            return
-        try:
-            yield
-        finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _place(_WRITING))
+    def writing(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which no other process writes to the records file."""
+        return file_lock(os.path.join(self._folder, "writing.lock"), remove=True)
 
-
-def _place(name):
-    return int(digest(name), 16) % 2**62
+    def clear(self) -> None:
+        """Removes the folder unless another process holds or waits for a lock in it."""
+        with contextlib.suppress(OSError):
+            os.rmdir(self._folder)

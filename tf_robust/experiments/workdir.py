@@ -11,7 +11,7 @@ import os
 from tf_robust.experiments.compatibility import current_flags
 from tf_robust.utils import environment
 from tf_robust.utils.files import clear_unfinished, read_json, atomic_file, write_json
-from tf_robust.utils.locks import Unavailable, WorkdirLocked, fcntl
+from tf_robust.utils.locks import WorkdirLocked, file_lock
 
 @contextlib.contextmanager
 def claimed(folder, flags, defaults=None, free=()):
@@ -25,18 +25,13 @@ def claimed(folder, flags, defaults=None, free=()):
         PermissionError: it cannot be written. ValueError: it was started with other flags; shows the difference.
         WorkdirLocked: another process is at it.
     """
-    try:
-        os.makedirs(folder, exist_ok=True)
-        lock = open(os.path.join(folder, "lock"), "w")
-    except OSError as error:
-        raise PermissionError(f"Expected a workdir that can be written. Received: {folder} ({error.strerror})") from error
-    with lock:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system when the process ends, however it ends
-        except Unavailable as error:
-            logging.warning("%s: only one process may work in %s.", error.strerror, folder)
-        except OSError as error:
+            stack.enter_context(file_lock(os.path.join(folder, "lock"), wait=False))
+        except WorkdirLocked as error:
             raise WorkdirLocked(f"Another process is working in {folder}") from error
+        except OSError as error:
+            raise PermissionError(f"Expected a workdir that can be written. Received: {folder} ({error.strerror})") from error
         # not below: another run's workdir may be there
         clear_unfinished(folder, *(os.path.join(folder, name) for name in ("checkpoints", "saved_model", "figures")))
         _bind(folder, flags, defaults or {}, free)

@@ -14,7 +14,11 @@ import jsonschema
 import tensorflow as tf
 
 from tf_robust.utils.errors import FULL
-from tf_robust.utils.locks import fcntl
+
+try:
+    import fcntl
+except ImportError:  # Windows: what killed processes leave stays
+    fcntl = None  # type: ignore[assignment]
 
 DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)  # said of damaged .npz
 
@@ -36,6 +40,9 @@ def atomic_file(path, mode="w"):
             yield file
             file.flush()
             os.fsync(file.fileno())
+            if fcntl:  # while it is locked
+                os.replace(temporary, path)
+        if not fcntl:  # Windows renames no open file
             os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
@@ -49,6 +56,8 @@ def _held(path, mode):
     """A file, opened and locked, so that no other process takes it for one that a killed process left."""
     while True:
         file = open(path, mode)
+        if not fcntl:
+            return file
         with contextlib.suppress(OSError):  # no locks on this file system: what is left stays
             fcntl.lockf(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
@@ -58,6 +67,8 @@ def _held(path, mode):
 
 def _clear_left(path, but):
     """Removes what killed processes began to write in a file's place: the system has freed their locks."""
+    if not fcntl:
+        return
     for left in set(glob.glob(f"{glob.escape(path)}.writing-*")) - {but}:
         with contextlib.suppress(OSError), open(left, "r+b") as file:  # else: another process is writing it
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

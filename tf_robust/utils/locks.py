@@ -1,46 +1,65 @@
-"""File locks of POSIX systems. Where there are none (Windows), modules that use them can be imported, and locking raises `Unavailable`."""
+"""Locks between processes: one lock file each, which the operating system frees when its holder ends, even if it is killed."""
 
 import contextlib
 import errno
+import functools
+import logging
 import os
+from collections.abc import Iterator
+
+import filelock
+
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
+_REMOVED = (errno.ENOENT, errno.EEXIST, errno.ESTALE)  # another process has just removed the lock file or its folder
+_ATTEMPTS = 100  # else a folder that cannot be created is the reason
 
 
 class WorkdirLocked(RuntimeError):
     """Another process works in this folder."""
 
 
-class Unavailable(OSError):
-    """This system has no POSIX file locks."""
-
-
-class _NoLocks:
-    """Stands for the module `fcntl` where it is missing."""
-    LOCK_EX, LOCK_NB, LOCK_UN = 2, 4, 8
-
-    def lockf(self, file, *_):
-        raise Unavailable(errno.ENOTSUP, "This system has no POSIX file locks", getattr(file, "name", None))
-    flock = lockf
-
-
-try:
-    import fcntl
-except ImportError:
-    fcntl = _NoLocks()
-
-
 @contextlib.contextmanager
-def held(path, wait=True):
-    """Holds a lock file; the system frees it when the process ends, however it ends.
+def file_lock(path: str, *, wait: bool = True, remove: bool = False) -> Iterator[None]:
+    """Holds a lock file. On a file system without locks logs a warning and goes ahead.
+
+    Args:
+        path: the lock file; it and its folder are created if missing.
+        wait: wait until the lock is free.
+        remove: remove the lock file at the end. Other processes notice, and lock a new one.
 
     Raises:
-        WorkdirLocked: another process holds it, and `wait` is False.
+        WorkdirLocked: another process holds the lock, and `wait` is False.
+        OSError: the lock file cannot be created.
     """
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise WorkdirLocked(f"Another process holds {path}") from error
-            # a file system without locks: two processes may then finish the same group, with the same content
+    # an existence lock, filelock's fallback, would outlive a process that is killed
+    lock = filelock.FileLock(path, blocking=wait, fallback_to_soft=False)
+    try:
+        _acquire(lock)
+    except filelock.Timeout as error:
+        raise WorkdirLocked(f"Another process holds {path}") from error
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        _warn(os.path.dirname(path), error.strerror)
+    try:
         yield
+    finally:
+        if remove:  # while it is locked: who locks the removed file sees that it has no name, and tries again
+            with contextlib.suppress(OSError):
+                os.remove(path)
+        lock.release()
+
+
+def _acquire(lock: filelock.BaseFileLock) -> None:
+    for attempt in range(_ATTEMPTS):
+        try:
+            lock.acquire()  # creates the folder too
+            return
+        except OSError as error:
+            if error.errno not in _REMOVED or attempt == _ATTEMPTS - 1:
+                raise
+
+
+@functools.cache  # once for each folder
+def _warn(folder: str, reason: str) -> None:
+    logging.warning("%s has no file locks (%s): only one process may work in it.", folder, reason)
