@@ -1,57 +1,75 @@
-"""What a method, an augmentation or a dataclass can be told: its keyword arguments, their types, defaults and help.
+"""Hyperparameters of methods, augmentations and dataclasses: their names, types, defaults and help texts.
 
 The command line's flags are derived from these, so that a hyperparameter is written down once: as a keyword argument
-with an annotation, a default and a line under `Args:` in the docstring.
+with an annotation, a default and an entry under `Args:` in the docstring (Google style).
 """
 
 import dataclasses
 import functools
 import inspect
 import re
+import types
 import typing
+from collections.abc import Callable
+
+import docstring_parser
+
+Kind = type | types.GenericAlias  # bool, int, float, str, or `tuple[kind, ...]`
+Value = bool | int | float | str | tuple
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """kind: bool, int, float, str, or a tuple of one of them as `tuple[float, ...]`; choices: of a Literal, or ()."""
+    """One hyperparameter.
+
+    Attributes:
+        name: of the keyword argument.
+        kind: bool, int, float, str, or a tuple of one of them as `tuple[float, ...]`.
+        default: the value where none is given.
+        help: its text in the docstring.
+        choices: the values of a `typing.Literal`; empty otherwise.
+    """
     name: str
-    kind: object
-    default: object
+    kind: Kind
+    default: Value
     help: str
     choices: tuple = ()
 
 
 @functools.cache
-def parameters(target):
-    """{name: Parameter}, not to be changed, of a function's annotated keyword arguments, or of a class's, over its bases."""
-    found = {}
+def parameters(target: Callable) -> dict[str, Parameter]:
+    """Returns the hyperparameters of a function, or of a class including its bases, by name.
+
+    Args:
+        target: a class or function; its keyword arguments with an annotation and a default are hyperparameters.
+
+    Returns:
+        {name: Parameter}, which is cached: do not change it.
+    """
+    result: dict[str, Parameter] = {}
     sources = [c for c in target.__mro__ if "__init__" in vars(c)] if inspect.isclass(target) else [target]
     for source in sources:
-        function = source.__init__ if inspect.isclass(source) else source
-        texts = _documented(source)
-        for name, argument in inspect.signature(function).parameters.items():
+        texts = _argument_texts(source)
+        for name, argument in inspect.signature(source.__init__ if inspect.isclass(source) else source).parameters.items():
             if argument.default is inspect.Parameter.empty or argument.annotation is inspect.Parameter.empty:
                 continue
             kind, choices = argument.annotation, ()
             if typing.get_origin(kind) is typing.Literal:
                 kind, choices = str, typing.get_args(kind)
-            found.setdefault(name, Parameter(name, kind, argument.default, texts.get(name, ""), choices))
-    return found
+            result.setdefault(name, Parameter(name, kind, argument.default, texts.get(name, ""), choices))
+    return result
 
 
-def _documented(source):
-    """{argument: its text} from the `Args:` (or `Attributes:`) part of a docstring."""
-    lines = inspect.cleandoc(source.__doc__ or "").split("\n")
-    start = next((i for i, line in enumerate(lines) if line in ("Args:", "Attributes:")), len(lines))
-    texts, names = {}, []
-    for line in lines[start + 1:]:
-        if line and not line.startswith(" "):
-            break
-        if not re.match(r"    \S", line) and names:
-            texts[names[-1]] += " " + line.strip()
-            continue
-        # "a, b: text. c: text" documents several arguments on one line
-        for group, text in re.findall(r"((?:\w+, )*\w+): (.*?)(?=(?:(?<=\. )(?:\w+, )*\w+: )|$)", line.strip()):
-            names = group.split(", ")
-            texts.update({name: text.strip() for name in names})
-    return {name: text.strip() for name, text in texts.items()}
+def _argument_texts(source: Callable) -> dict[str, str]:
+    """Returns {argument: its text in the docstring}, each on one line."""
+    arguments = docstring_parser.parse(source.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params
+    texts = {argument.arg_name: " ".join((argument.description or "").split()) for argument in arguments}
+    return dict(_split(texts, inspect.signature(source).parameters))
+
+
+def _split(texts, known):
+    """Splits "a, b: text. c: text", for docstrings that still have several arguments on a line."""
+    name = f"(?:{'|'.join(known)})"
+    for names, text in texts.items():
+        for group, part in re.findall(rf"({name}(?:, {name})*): (.*?)(?=(?<=\. ){name}(?:, {name})*: |$)", f"{names}: {text}"):
+            yield from ((one, part.strip()) for one in group.split(", "))
