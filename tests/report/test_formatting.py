@@ -50,11 +50,11 @@ def test_best_cells_mind_the_direction_and_ties(evaluate):
     assert formatting.best_cells(tables.aggregate(runs)) == {("xe", "un"), ("fcl", "un"), ("xe", "flips/mean")}
 
 
-def test_values_without_interval_or_deviation(evaluate):
+def test_values_without_interval_or_std(evaluate):
     run = evaluate("xe", 0, {"aurra": 0.4})
     run["rows"][0].update(low=None, high=None)
     entry, = tables.aggregate([run], {"xe": {"aurra": [0.5, None]}})["rows"]
-    assert formatting.value_text(entry) == "0.400" and formatting.paper_text(entry) == "paper 0.500"
+    assert formatting.value_text(entry) == "0.400" and formatting.mean_and_std(*entry["paper"]) == "0.500"
 
 
 def test_marks_tell_better_from_worse(evaluate):

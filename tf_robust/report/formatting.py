@@ -1,67 +1,71 @@
-"""How the numbers of a table are written: in its cells, and as one sentence. Fractions have three decimals."""
+"""The numbers of a table as text: in its cells, and as one sentence. Fractions have three decimals."""
+
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tf_robust.evaluation.measure import parse_measure
-from tf_robust.report.tables import gain, is_clear
+from tf_robust.report.tables import CLEAN, difference_of, gain, is_clear, lower_is_better
+from tf_robust.report.table_types import Difference, Entry, Evaluation, Table
 
 _OTHER_UNITS = ("checks/", "distance/", "boundary/", "utility/")
-_CHANGED = {"corruptions": "corruptions", "flips": "perturbations", "un": "noise", "nun": "noise", "robust": "attacks",
-            "fgsm": "attacks", "distance": "attacks"}  # families of measures of images that were changed: by what
-_LISTED = 3  # measures that the verdict names of a kind
+_CHANGES = {"corruptions": "corruptions", "flips": "perturbations", "un": "noise", "nun": "noise", "robust": "attacks",
+            "fgsm": "attacks", "distance": "attacks"}  # family of measures: what was applied to its images
+_LISTED = 3  # measures of a kind that the verdict names
 
 
-def spread(mean, deviation):
-    return f"{mean:.3f}" if deviation is None else f"{mean:.3f} ± {deviation:.3f}"
+def mean_and_std(mean: float, std: float | None) -> str:
+    """Returns `mean ± std`, or `mean` where there is no std."""
+    return f"{mean:.3f}" if std is None else f"{mean:.3f} ± {std:.3f}"
 
 
-def interval(low, high, sign=""):
-    """`[low, high]`, or nothing where there is no interval."""
+def interval(low: float | None, high: float | None, sign: str = "") -> str:
+    """Returns `[low, high]`, or an empty text where there is no interval.
+
+    Args:
+        low: lower end, or None.
+        high: upper end, or None.
+        sign: the sign option of the format: "+" writes it always.
+    """
     return "" if low is None else f"[{low:{sign}z.3f}, {high:{sign}z.3f}]"
 
 
-def value_text(entry):
-    """`mean ± std`; with one seed `value [low, high]`."""
-    text = spread(entry["mean"], entry["std"])
+def value_text(entry: Entry) -> str:
+    """Returns `mean ± std`; with one seed `value [low, high]`."""
+    text = mean_and_std(entry["mean"], entry["std"])
     return text if entry["std"] is not None else f"{text} {interval(entry['low'], entry['high'])}".rstrip()
 
 
-def paper_text(entry):
-    """`paper mean ± std`, or nothing."""
-    return f"paper {spread(*entry['paper'])}" if entry["paper"] else ""
-
-
-def difference_text(difference):
-    """`mean [low, high]` over seeds; with one pair `mean [low, high], p = ...` over the images, or the mean alone."""
+def difference_text(difference: Difference) -> str:
+    """Returns `mean [low, high]` over seeds; with one pair `mean [low, high], p = ...` over the images, or the mean alone."""
     images = difference["images"] if difference["pairs"] == 1 else None
     low, high = ((images or difference)[side] for side in ("low", "high"))
     p = f", p {_p_text(images['p'])}" if images else ""
     return f"{difference['mean']:+z.3f} {interval(low, high, '+')}".rstrip() + p
 
 
-def _p_text(p):
+def _p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"= {p:.2g}" if p < 0.1 else f"= {p:.2f}"
 
 
-def marked_difference(table, entry):
-    """The difference to the baseline; where it is outside chance, behind a mark that says whether it is for the better."""
+def marked_difference(table: Table, entry: Entry) -> str:
+    """Returns the difference to the baseline; if it is significant, with a mark in front that shows whether it is better or worse."""
     mark = ("▲ " if gain(entry) > 0 else "▼ ") if is_clear(table, entry) else ""
-    return mark + difference_text(entry["difference"])
+    return mark + difference_text(difference_of(entry))
 
 
-def heading(table, measure):
-    """A measure's name, with a dagger where it rests on a reference table that was not verified."""
+def heading(table: Table, measure: str) -> str:
+    """Returns a measure's name, with a dagger if it is based on a reference table that was not verified."""
     return f"{measure}{' †' if measure in table['unverified'] else ''}"
 
 
-def unverified_note(table):
-    """What the dagger means; empty if nothing has one."""
+def unverified_note(table: Table) -> str:
+    """Returns the explanation of the dagger; empty if no measure has one."""
     sources = dict.fromkeys(table["unverified"].values())
     return f"† Divided by a reference network's numbers that were not verified ({'; '.join(sources)})." if sources else ""
 
 
-def values_caption(table):
-    """What the cells hold: deviations over seeds or, with one seed, binomial intervals."""
+def values_caption(table: Table) -> str:
+    """Returns the meaning of the cells: means and stds over seeds or, with one seed, binomial intervals."""
     seeds = [len(entry["seeds"]) for entry in table["rows"]]
     if max(seeds) == 1:
         return "One seed; in brackets the 95% interval for the number of test images."
@@ -69,8 +73,8 @@ def values_caption(table):
     return f"Mean ± sample deviation over {_range(seeds)} seeds.{alone}"
 
 
-def difference_caption(table):
-    """What the table of differences holds: baseline and number of pairs."""
+def difference_caption(table: Table) -> str:
+    """Returns the meaning of the differences: baseline, number of pairs, kind of interval."""
     pairs = [entry["difference"]["pairs"] for entry in table["rows"] if entry["difference"]]
     if max(pairs) == 1:
         tested = any(entry["difference"]["images"] for entry in table["rows"] if entry["difference"])
@@ -79,12 +83,12 @@ def difference_caption(table):
     return f"Paired difference to {table['baseline']} over {_range(pairs)} common seeds, mean and 95% t interval."
 
 
-def clear_note(table):
-    """What the marks of differences mean, by the tests that the table has."""
+def clear_note(table: Table) -> str:
+    """Returns the meaning of the marks of differences: the tests that this table has."""
     differences = [entry["difference"] for entry in table["rows"] if entry["difference"]]
     over_images = ("a paired test over the images gives p < 0.05 (McNemar's exact test for an accuracy on one set, the paired t-test for "
                    "means over sets)")
-    kinds = {}
+    kinds: dict[str, int] = {}
     for difference in differences:
         if difference["pairs"] > 1:
             kind = f"the interval over seeds excludes 0{f' and {over_images}' if difference['images'] else ''}"
@@ -96,47 +100,47 @@ def clear_note(table):
     return f"▲ better, ▼ worse: {'; '.join(counted)}. Nothing is corrected for the number of comparisons."
 
 
-def size_notes(evaluations):
-    """Sentences: at which size images were corrupted, noised or attacked and which size the models take, where that is not one size."""
-    rows = {}
+def size_notes(evaluations: Iterable[Evaluation]) -> list[str]:
+    """Returns sentences on the size at which images were corrupted, noised or attacked, where the models take another size."""
+    rows: dict[str, list[str]] = {}
     for evaluation in evaluations:
         card = evaluation.get("card") or {}
-        sizes, changed = card.get("sizes"), {row["measure"].split("/")[0] for row in evaluation["rows"]} & _CHANGED.keys()
+        sizes, changed = card.get("sizes"), {row["measure"].split("/")[0] for row in evaluation["rows"]} & _CHANGES.keys()
         fit = card.get("data", {}).get("image_fit")
         if sizes and changed and (fit or sizes["corrupted_at"] != sizes["model_input"]):
             applied, taken = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
             before = f", to which the image files were brought before ({fit})" if fit else ""
             after = ", and the images were resized to that after it" if applied != taken else ""
-            kinds = " and ".join(dict.fromkeys(kind for name, kind in _CHANGED.items() if name in changed))
+            kinds = " and ".join(dict.fromkeys(kind for name, kind in _CHANGES.items() if name in changed))
             text = f"{kinds} were applied at {applied} pixels{before}; the network takes {taken}{after}"
             rows.setdefault(text, []).append(evaluation["row"])
     return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
 
 
-def best_cells(table):
-    """The (row, measure) of each measure's best mean, with ties as printed; none where only one row was measured."""
-    best = set()
+def best_cells(table: Table) -> set[tuple[str, str]]:
+    """Returns the (row, measure) of each measure's best mean as printed, ties included; none where only one row was measured."""
+    best: set[tuple[str, str]] = set()
     for measure in table["measures"]:
         means = {e["row"]: round(e["mean"], 3) for e in table["rows"] if e["measure"] == measure}
-        top = min(means.values()) if parse_measure(measure).lower_is_better else max(means.values())
+        top = min(means.values()) if lower_is_better(measure) else max(means.values())
         best |= {(row, measure) for row, mean in means.items() if mean == top and len(means) > 1}
     return best
 
 
-def verdict(table):
-    """One sentence: what the row with the largest mean gain over the headlines that are not clean wins and loses."""
+def verdict(table: Table) -> str:
+    """Returns one sentence: gains and losses of the row with the largest mean gain over the headlines other than clean accuracy."""
     different = [entry for entry in table["rows"] if entry["difference"] and entry["measure"] in table["measures"]]
     compared = [entry for entry in different if entry["measure"] in table["headlines"]] or different
     if not compared:
         return _nothing_to_compare(table)
     gains = {row: _mean_gain(compared, row) for row in dict.fromkeys(entry["row"] for entry in compared)}
-    row = max(gains, key=gains.get)
+    row = max(gains, key=lambda row: gains[row])
     chosen = [entry for entry in compared if entry["row"] == row]
     among = f" (the largest mean gain of {len(gains)} rows)" if len(gains) > 1 else ""
     return f"Against {table['baseline']}, {row}{among} {_effects(table, chosen)} {_certainty(chosen)}."
 
 
-def _nothing_to_compare(table):
+def _nothing_to_compare(table: Table) -> str:
     first = [entry for entry in table["rows"] if entry["row"] == table["order"][0]]
     if len(table["order"]) > 1:
         return f"No row shares a measure and a seed with {table['baseline']}: there is nothing to compare."
@@ -145,14 +149,14 @@ def _nothing_to_compare(table):
     return f"Only {table['order'][0]} was measured ({'one seed' if seeds == '1' else seeds + ' seeds'}): {values}."
 
 
-def _mean_gain(compared, row):
-    """Over shares; sizes and counts, which are of another unit, count only where there is nothing else."""
+def _mean_gain(compared: Sequence[Entry], row: str) -> float:
+    """The mean over fractions; sizes and counts, which have other units, count only where there are no fractions."""
     own = [entry for entry in compared if entry["row"] == row]
-    shares = [e for e in own if not e["measure"].startswith(_OTHER_UNITS)] or own
-    return np.mean([gain(e) for e in shares if not parse_measure(e["measure"]).is_clean] or [gain(e) for e in shares])
+    fractions = [e for e in own if not e["measure"].startswith(_OTHER_UNITS)] or own
+    return float(np.mean([gain(e) for e in fractions if e["measure"].split("/")[-1] not in CLEAN] or [gain(e) for e in fractions]))
 
 
-def _effects(table, chosen):
+def _effects(table: Table, chosen: Sequence[Entry]) -> str:
     """`improves un by +0.2 [...] and ...; worsens bal by ...; shows no clear difference in ...`"""
     clear = sorted((e for e in chosen if is_clear(table, e)), key=lambda e: -abs(gain(e)))
     kinds = {"improves": [_by(e) for e in clear if gain(e) > 0], "worsens": [_by(e) for e in clear if gain(e) < 0],
@@ -160,29 +164,30 @@ def _effects(table, chosen):
     return "; ".join(f"{verb} {_join(_shorten(texts))}" for verb, texts in kinds.items() if texts)
 
 
-def _by(entry):
-    note = " (lower is better)" if parse_measure(entry["measure"]).lower_is_better else ""
-    return f"{entry['measure']}{note} by {difference_text(entry['difference'])}"
+def _by(entry: Entry) -> str:
+    note = " (lower is better)" if lower_is_better(entry["measure"]) else ""
+    return f"{entry['measure']}{note} by {difference_text(difference_of(entry))}"
 
 
-def _unclear(entry):
-    return f"{entry['measure']} ({difference_text(entry['difference'])})"
+def _unclear(entry: Entry) -> str:
+    return f"{entry['measure']} ({difference_text(difference_of(entry))})"
 
 
-def _shorten(texts):
+def _shorten(texts: list[str]) -> list[str]:
     rest = len(texts) - _LISTED
     return texts if rest <= 1 else [*texts[:_LISTED], f"{rest} more measures"]
 
 
-def _join(texts):
+def _join(texts: list[str]) -> str:
     if len(texts) < 3:
         return " and ".join(texts)
     return ", ".join(texts[:-1]) + ", and " + texts[-1]
 
 
-def _certainty(chosen):
-    pairs = [entry["difference"]["pairs"] for entry in chosen]
-    counts = [entry["difference"]["images"]["count"] for entry in chosen if entry["difference"]["images"]]
+def _certainty(chosen: Sequence[Entry]) -> str:
+    differences = [difference_of(entry) for entry in chosen]
+    pairs = [difference["pairs"] for difference in differences]
+    counts = [int(difference["images"]["count"]) for difference in differences if difference["images"]]
     tested = f"paired tests over the same {_range(counts)} images" if counts else ""
     tested += f" for {len(counts)} of {len(chosen)} measures" if counts and len(counts) < len(chosen) else ""
     if max(pairs) > 1:
@@ -192,5 +197,5 @@ def _certainty(chosen):
     return f"(one seed only: how much seeds differ is unknown; {means})"
 
 
-def _range(counts):
+def _range(counts: Sequence[int]) -> str:
     return str(max(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"

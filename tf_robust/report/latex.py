@@ -1,30 +1,40 @@
 """The table for a paper: LaTeX for the package booktabs."""
 
-from tf_robust.report import formatting
-from tf_robust.report.tables import cells
+from tf_robust.report import grids
+from tf_robust.report.grids import ABSENT, Cell
+from tf_robust.report.table_types import Table
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", **{c: f"\\{c}" for c in "&%$#_{}"},
             "±": r"$\pm$", "†": r"\dag{}", "–": "--", "<": r"\textless{}", ">": r"\textgreater{}"}
 
 
-def to_latex(table, title):
-    """Mean and deviation of every row and measure, the best in bold, the paper's in small type beneath: a `table` environment."""
-    best, found = formatting.best_cells(table), cells(table)
-    lines = [" & ".join(["", *(_escaped(formatting.heading(table, measure)) for measure in table["measures"])]) + r" \\", r"\midrule"]
-    for row in table["order"]:
-        entries = [found.get((row, measure)) for measure in table["measures"]]
-        texts = [_escaped(formatting.spread(entry["mean"], entry["std"])) if entry else "--" for entry in entries]
-        bold = [rf"\textbf{{{text}}}" if (row, measure) in best else text for text, measure in zip(texts, table["measures"])]
-        lines.append(" & ".join([_escaped(row), *bold]) + r" \\")
-        if any(entry and entry["paper"] for entry in entries):
-            papers = [rf"{{\footnotesize {_escaped(formatting.paper_text(entry))}}}" if entry and entry["paper"] else "" for entry in entries]
-            lines.append(" & ".join(["", *papers]) + r" \\")
+def to_latex(table: Table, title: str) -> str:
+    """Returns mean and std of every row and measure, the best in bold, the paper's in small type beneath: a `table` environment.
+
+    Args:
+        table: as `aggregate` returns it.
+        title: of the caption, plain text.
+    """
+    grid = grids.values(table)
+    lines = [_line("", map(_escaped, grid.columns)), r"\midrule"]
+    for name, row in grid.rows.items():
+        lines.append(_line(_escaped(name), map(_cell, row)))
+        if any(cell and cell.paper for cell in row):
+            lines.append(_line("", (rf"{{\footnotesize paper {_escaped(cell.paper)}}}" if cell and cell.paper else "" for cell in row)))
     body = "\n".join(lines)
-    caption = _escaped(f"{formatting.values_caption(table)} Bold: the best mean. {formatting.unverified_note(table)}".rstrip())
     return (f"% \\usepackage{{booktabs}}\n\\begin{{table}}\n\\centering\n\\caption{{{_escaped(title)}. "
-            f"{caption}}}\n\\begin{{tabular}}{{l{'r' * len(table['measures'])}}}\n"
+            f"{_escaped(grid.caption)}}}\n\\begin{{tabular}}{{l{'r' * len(grid.columns)}}}\n"
             f"\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n")
 
 
-def _escaped(text):
+def _line(name, texts):
+    return " & ".join([name, *texts]) + r" \\"
+
+
+def _cell(cell: Cell | None) -> str:
+    text = _escaped(cell.mean if cell else ABSENT)
+    return rf"\textbf{{{text}}}" if cell and cell.best else text
+
+
+def _escaped(text: str) -> str:
     return "".join(_SPECIAL.get(character, character) for character in text)

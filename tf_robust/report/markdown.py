@@ -1,71 +1,68 @@
 """The table as Markdown for a file, and as plain text for the terminal."""
 
-from tf_robust.report import formatting
-from tf_robust.report.tables import cells, members
+from collections.abc import Iterable, Sequence
+
+from tf_robust.report import formatting, grids
+from tf_robust.report.grids import ABSENT, Cell, Grid
+from tf_robust.report.table_types import Table
 
 _TERMINAL_MEASURES = 5
 
 
-def to_markdown(table, title, command=None, notes=()):
-    """Title, verdict, command, the table (best values in bold), paired differences, notes: Markdown text."""
+def to_markdown(table: Table, title: str, command: str | None = None, notes: Sequence[str] = ()) -> str:
+    """Returns title, verdict, command, the table (best values in bold), paired differences and notes as Markdown.
+
+    Args:
+        table: as `aggregate` returns it.
+        title: of the document.
+        command: the command that made the runs; None: left out.
+        notes: sentences.
+    """
     parts = [f"# {title}", formatting.verdict(table)]
     if command:
         parts.append(f"```\n{command}\n```")
-    parts += [_grid(table, table["order"], _value_cells(table)),
-              f"{formatting.values_caption(table)} Bold: the best mean. {formatting.unverified_note(table)}".rstrip()]
-    details = members(table)
-    if details:
-        parts += ["## By corruption and perturbation", _transposed(table, details)]
-    differences = _difference_cells(table)
-    if differences:
-        rows = [row for row in table["order"] if row != table["baseline"]]
-        parts += [f"## Against {table['baseline']}", _grid(table, rows, differences),
-                  f"{formatting.difference_caption(table)} {formatting.clear_note(table)}"]
+    values = grids.values(table)
+    parts += [_grid(values), values.caption]
+    if details := grids.by_corruption(table):
+        parts += [f"## {details.heading}", _grid(details)]
+    if differences := grids.differences(table):
+        parts += [f"## {differences.heading}", _grid(differences), differences.caption]
     if notes:
         parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     return "\n\n".join(parts) + "\n"
 
 
-def _value_cells(table):
-    best, texts = formatting.best_cells(table), {}
-    for key, entry in cells(table).items():
-        text = formatting.value_text(entry)
-        text = f"**{text}**" if key in best else text
-        texts[key] = f"{text} ({formatting.paper_text(entry)})" if entry["paper"] else text
-    return texts
+def _grid(grid: Grid) -> str:
+    lines = [[grid.corner, *grid.columns], ["---"] * (1 + len(grid.columns))]
+    lines += [[name, *map(_cell, row)] for name, row in grid.rows.items()]
+    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
 
 
-def _difference_cells(table):
-    return {key: formatting.marked_difference(table, entry) for key, entry in cells(table).items() if entry["difference"]}
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return ABSENT
+    text = f"**{cell.text}**" if cell.best else cell.text
+    return f"{text} (paper {cell.paper})" if cell.paper else text
 
 
-def _grid(table, rows, texts):
-    """A Markdown table; a cell that was not measured holds a dash."""
-    lines = [["row", *(formatting.heading(table, measure) for measure in table["measures"])], ["---"] * (1 + len(table["measures"]))]
-    lines += [[row, *(texts.get((row, measure), "–") for measure in table["measures"])] for row in rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+def to_text(table: Table) -> str:
+    """Returns a compact aligned table without details, the paper's numbers in rows of their own.
 
+    More than five measures stand one per line.
 
-def _transposed(table, measures):
-    """A line a measure, a column a row of the table."""
-    texts = {key: formatting.spread(entry["mean"], entry["std"]) + (f" ({formatting.paper_text(entry)})" if entry["paper"] else "")
-             for key, entry in cells(table).items()}
-    lines = [["measure", *table["order"]], ["---"] * (1 + len(table["order"]))]
-    lines += [[formatting.heading(table, measure), *(texts.get((row, measure), "–") for row in table["order"])] for measure in measures]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def to_text(table):
-    """A compact aligned table, without details; the paper's numbers in a line of their own. Many measures stand one a line."""
-    lines = [["", *(formatting.heading(table, measure) for measure in table["measures"])]]
-    found = cells(table)
-    for row in table["order"]:
-        entries = [found.get((row, measure)) for measure in table["measures"]]
-        lines.append([row, *(formatting.value_text(e) if e else "–" for e in entries)])
-        if any(e and e["paper"] for e in entries):
-            lines.append(["  paper", *(formatting.spread(*e["paper"]) if e and e["paper"] else "–" for e in entries)])
-    if len(table["measures"]) > _TERMINAL_MEASURES:
+    Args:
+        table: as `aggregate` returns it.
+    """
+    grid = grids.values(table)
+    lines: Iterable[Sequence[str]] = [["", *grid.columns], *(line for name, row in grid.rows.items() for line in _lines(name, row))]
+    if len(grid.columns) > _TERMINAL_MEASURES:
         lines = list(zip(*lines))
     widths = [max(map(len, column)) for column in zip(*lines)]
-    texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+    texts = ["  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines]
     return "\n".join([*texts, *filter(None, [formatting.unverified_note(table)])])
+
+
+def _lines(name: str, row: list[Cell | None]) -> Iterable[list[str]]:
+    yield [name, *(cell.text if cell else ABSENT for cell in row)]
+    if any(cell and cell.paper for cell in row):
+        yield ["  paper", *(cell.paper if cell and cell.paper else ABSENT for cell in row)]

@@ -1,11 +1,12 @@
-"""Evaluations of many runs -> one table of rows x measures, and what it says in words.
+"""Joins the evaluations of many runs to one table of rows x measures.
 
 A *row* is a method with its settings, named as its flagfile; a *measure* is `bal`, `un`, `clean`, ...; runs of one row
-differ by seed. Intervals over seeds are Student's t: they hold the variation over seeds, on one fixed test set. Where per-image results
-are at hand, differences are also tested over the images, which both rows share.
+differ by seed. Intervals over seeds are Student's t: they describe the variation over seeds, on one fixed test set. Where per-image
+results are available, differences are also tested over the images, which both rows share.
 """
 
-import dataclasses
+import typing
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas
@@ -13,88 +14,95 @@ import scipy.stats
 
 from tf_robust import metrics
 from tf_robust.evaluation import card
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, PerImage, Table
 from tf_robust.utils.errors import unknown
 
+CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")
 LEVEL = 0.05  # of p values
+_LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/", "utility/corner_uninformative", "checks/failed")
 _HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
+_MEMBERS = {*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, "shear"}
 
 
-def aggregate(evaluations, paper=None, baseline=None, per_image=None):
-    """Joins the evaluations of runs to one table.
+def aggregate(evaluations: Iterable[Evaluation], paper: Paper | None = None, baseline: str | None = None,
+              per_image: PerImage | None = None) -> Table:
+    """Joins the evaluations of runs to one table. Rows and measures keep the order in which they come.
 
     Args:
-        evaluations: dicts as in `evaluation.json`, of one or more rows and seeds.
-        paper: {row: {measure: [mean, std or None]}}, or None.
-        baseline: the row that the others are compared with; by default `xe`, `cross_entropy`, or the first.
-        per_image: (evaluation, measure) -> (digest of the images, values [N]) or None, as `evaluation.PerImage`; None: none are at hand.
-
-    Returns:
-        {"rows": [entry], "order": [row names], "measures": [names], "headlines": [names], "details": [names], "baseline": name,
-        "unverified": {measure: source of the reference table that it is divided by, where that was not compared with its source}};
-        rows stand in the order in which they come, measures too, behind the headlines: of a family with many measures those that
-        stand for it, what the paper printed, and all others. Details are the measures of one corruption, severity or perturbation,
-        where others sum them up. An entry has `row`, `measure`, `values` and `seeds` (sorted by seed), `mean`, `std`
-        (sample deviation; None with one seed), `paper`, `low` and `high` (95 %: of the mean over seeds; with one seed
-        binomial), `difference`: None or {"baseline", "mean", "low", "high", "pairs", "images"}, paired over common seeds (`low`
-        and `high` are None with one pair); `images`: `metrics.paired_difference` over the images, of the means over common seeds, or
-        None where per-image results of the same images are not at hand.
+        evaluations: dictionaries as in `evaluation.json`, of one or more rows and seeds.
+        paper: the paper's numbers, {row: {measure: [mean, std or None]}}, or None.
+        baseline: the row that the others are compared with; None: `xe`, `cross_entropy`, or the first.
+        per_image: function (evaluation, measure) -> (digest of the images, values [N]) or None, as `evaluation.PerImage`; None: no
+            per-image results are available.
 
     Raises:
         ValueError: no evaluations, a missing field, a row and seed twice, an unknown baseline, bad numbers in `paper`;
-            a measure that was taken with different evaluation cards (names the field that differs).
+            a measure with different evaluation cards (names the field that differs).
     """
     evaluations = list(evaluations)
-    found = _by_cell(evaluations)
+    runs = _by_cell(evaluations)
     _check_cards(evaluations)
-    order = list(dict.fromkeys(row for row, _ in found))
-    taken = list(dict.fromkeys(measure for _, measure in found))
-    measures = [measure for measure in taken if not parse_measure(measure).is_member] or taken
+    order = list(dict.fromkeys(row for row, _ in runs))
+    available = list(dict.fromkeys(measure for _, measure in runs))
+    measures = [measure for measure in available if not is_detail(measure)] or available
     headlines = _headlines(measures, {measure for printed in (paper or {}).values() for measure in printed})
     measures = [*headlines, *(measure for measure in measures if measure not in headlines)]
     if baseline is None:
         baseline = next((name for name in BASELINES if name in order), order[0])
     if baseline not in order:
         raise unknown("baseline row", baseline, order)
-    entries = [{**_entry(row, measure, found[row, measure]), "paper": _paper(paper or {}, row, measure),
-                "difference": _difference(found, row, measure, baseline, per_image)}
-               for row in order for measure in taken if (row, measure) in found]
-    details = [measure for measure in taken if measure not in measures]
+    entries = [_entry(row, measure, runs[row, measure], _paper(paper or {}, row, measure),
+                      _difference(runs, row, measure, baseline, per_image))
+               for row in order for measure in available if (row, measure) in runs]
+    details = [measure for measure in available if measure not in measures]
     return {"rows": entries, "order": order, "measures": measures, "headlines": headlines, "details": details, "baseline": baseline,
             "unverified": _unverified(evaluations)}
 
 
-def _unverified(evaluations):
-    found = {}
+def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
+    sources = {}
     for evaluation in evaluations:
         for measured in evaluation["rows"]:
-            part = (evaluation.get("card") or {}).get(parse_measure(measured["measure"]).card_family, {})
+            part = (evaluation.get("card") or {}).get(card.family(measured["measure"]), {})
             if part.get("verified") is False:
-                found[measured["measure"]] = part["source"]
-    return found
+                sources[measured["measure"]] = part["source"]
+    return sources
 
 
-def members(table):
-    """Returns the details that are of one corruption or perturbation, over its severities."""
-    return [measure for measure in table["details"] if parse_measure(measure).severity is None and parse_measure(measure).family != "checks"]
+def members(table: Table) -> list[str]:
+    """Returns the details that are means of one corruption or perturbation over its severities."""
+    return [measure for measure in table["details"] if measure.count("/") == 1 or is_flip_rate(measure)]
 
 
-def _headlines(measures, printed):
-    """The measures that a reader looks for first; of a family whose headlines were not taken, all."""
-    def family_of(measure):
-        return dataclasses.replace(parse_measure(measure), name="", severity=None)
+def _headlines(measures: Iterable[str], printed: set[str]) -> list[str]:
+    """The measures that a reader looks for first; of a family whose headlines were not measured, all."""
+    def family_of(measure):  # with the fraction of the labels, if that is a part of the name
+        return measure.rpartition("/")[0]
 
-    def heads(measure):
-        name = parse_measure(measure)
-        return name.name in _HEADLINES.get(name.family, ())
-    families = {family_of(measure) for measure in measures if heads(measure)}
-    return [measure for measure in measures if measure in printed or family_of(measure) not in families or heads(measure)]
+    def is_headline(measure):
+        family = card.plain(measure).split("/")[0]
+        return measure.rpartition("/")[2] in _HEADLINES.get(family, ())
+    summarized = {family_of(measure) for measure in measures if is_headline(measure)}
+    return [measure for measure in measures if measure in printed or family_of(measure) not in summarized or is_headline(measure)]
 
 
-def _check_cards(evaluations):
-    """What was measured otherwise cannot stand in one column."""
-    firsts = {}
+def is_detail(measure: str) -> bool:
+    """Returns whether a measure is of one corruption, severity or perturbation, or of one check of the attacks."""
+    first, *rest = card.plain(measure).split("/")
+    if first == "checks":
+        return rest != ["failed"]
+    return first in ("corruptions", "flips") and rest[0] in _MEMBERS or is_flip_rate(measure)
+
+
+def is_flip_rate(measure: str) -> bool:
+    """Returns whether a measure is the flip rate of one perturbation."""
+    return card.plain(measure).startswith("flips/rate/")
+
+
+def _check_cards(evaluations: Iterable[Evaluation]) -> None:
+    """Refuses values of one measure that were measured in different ways."""
+    firsts: dict[str, Evaluation] = {}
     for evaluation in evaluations:
         for measured in evaluation["rows"]:
             first = firsts.setdefault(measured["measure"], evaluation)
@@ -103,66 +111,70 @@ def _check_cards(evaluations):
                 raise ValueError(
                     f"Expected {measured['measure']!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
                     f"and row {evaluation['row']!r}, seed {evaluation['seed']}, differ in "
-                    + ", ".join(f"{field} ({here} and {there})" for field, here, there in differing)
-                    + ". Measure one of them again with --mode=evaluate, or report them apart")
+                    + ", ".join(f"{field} ({one} and {other})" for field, one, other in differing)
+                    + ". Try: measure one of them again with --mode=evaluate, or report them separately")
 
 
-def _by_cell(evaluations):
-    """{(row, measure): {seed: row of the evaluation}}"""
-    found = {}
+def _by_cell(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str], dict[int, dict]]:
+    """Returns {(row, measure): {seed: row of the evaluation}}."""
+    runs: dict[tuple[str, str], dict[int, dict]] = {}
     for evaluation in evaluations:
         if missing := {"row", "seed", "rows"} - evaluation.keys():
             raise ValueError(f"Expected an evaluation with row, seed, rows. Missing: {sorted(missing)}")
         row, seed = evaluation["row"], evaluation["seed"]
         for measured in evaluation["rows"]:
-            by_seed = found.setdefault((row, measured["measure"]), {})
+            by_seed = runs.setdefault((row, measured["measure"]), {})
             if seed in by_seed:
-                raise ValueError(f"Expected one evaluation a row and seed. Received two of {measured['measure']!r}: row {row!r}, "
+                raise ValueError(f"Expected one evaluation per row and seed. Received two of {measured['measure']!r}: row {row!r}, "
                                  f"seed {seed}")
             by_seed[seed] = {**measured, "evaluation": evaluation}
-    if not found:
+    if not runs:
         raise ValueError(f"Expected evaluations with measures. Received: {len(evaluations)} evaluations without any")
-    return found
+    return runs
 
 
-def _entry(row, measure, by_seed):
+def _entry(row: str, measure: str, by_seed: dict[int, dict], paper: list | None, difference: Difference | None) -> Entry:
     seeds = sorted(by_seed)
     values = [by_seed[seed]["value"] for seed in seeds]
     low, high = t_interval(values)
     if len(values) == 1:
         low, high = (by_seed[seeds[0]].get(side) for side in ("low", "high"))
     return {"row": row, "measure": measure, "values": values, "seeds": seeds, "mean": float(np.mean(values)),
-            "std": float(np.std(values, ddof=1)) if len(values) > 1 else None, "low": low, "high": high}
+            "std": float(np.std(values, ddof=1)) if len(values) > 1 else None, "low": low, "high": high, "paper": paper,
+            "difference": difference}
 
 
-def t_interval(values):
-    """The 95 % t interval of the mean: (low, high), or (None, None) with fewer than two values."""
+def t_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Returns the 95 % t interval of the mean as (low, high), or (None, None) with fewer than two values."""
     if len(values) < 2:
         return None, None
     half = scipy.stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     return float(np.mean(values) - half), float(np.mean(values) + half)
 
 
-def _paper(paper, row, measure):
+def _paper(paper: Paper, row: str, measure: str) -> list | None:
     printed = paper.get(row, {}).get(measure)
     if printed is not None and (not isinstance(printed, (list, tuple)) or len(printed) != 2):
         raise ValueError(f"Expected the paper's [mean, std] for {row!r}, {measure!r}. Received: {printed!r}")
-    return printed and list(printed)
+    return list(printed) if printed else None
 
 
-def _difference(found, row, measure, baseline, per_image):
-    ours, theirs = found[row, measure], found.get((baseline, measure), {})
+def _difference(runs: dict[tuple[str, str], dict[int, dict]], row: str, measure: str, baseline: str,
+                per_image: PerImage | None) -> Difference | None:
+    ours, theirs = runs[row, measure], runs.get((baseline, measure), {})
     common = sorted(ours.keys() & theirs.keys())
     if row == baseline or not common:
         return None
     pairs = [ours[seed]["value"] - theirs[seed]["value"] for seed in common]
     low, high = t_interval(pairs)
-    images = per_image and _over_images([(ours[seed]["evaluation"], theirs[seed]["evaluation"]) for seed in common], measure, per_image)
-    return {"baseline": baseline, "mean": float(np.mean(pairs)), "low": low, "high": high, "pairs": len(pairs), "images": images or None}
+    images = _over_images([(ours[seed]["evaluation"], theirs[seed]["evaluation"]) for seed in common], measure, per_image)
+    return {"baseline": baseline, "mean": float(np.mean(pairs)), "low": low, "high": high, "pairs": len(pairs), "images": images}
 
 
-def _over_images(pairs, measure, per_image):
+def _over_images(pairs: Sequence[tuple[Evaluation, Evaluation]], measure: str, per_image: PerImage | None) -> dict[str, float] | None:
     """`metrics.paired_difference` over the images that all these pairs of evaluations share, or None."""
+    if per_image is None:
+        return None
     results = [per_image(evaluation, measure) for pair in pairs for evaluation in pair]
     if any(result is None for result in results) or len({(images, len(values)) for images, values in results}) > 1:
         return None
@@ -172,47 +184,70 @@ def _over_images(pairs, measure, per_image):
     return metrics.paired_difference(np.mean(values[::2], axis=0), np.mean(values[1::2], axis=0))
 
 
-def results(table, command, commit, versions, date):
-    """The table as a recorded result, for `results/**/*.json`; entries gain `min` and `max` over seeds, and
-    `unverified_reference` where they are divided by a reference network's numbers that were not verified."""
+def results(table: Table, command: str, commit: str, versions: dict[str, str], date: str | None) -> dict[str, typing.Any]:
+    """Returns the table as a recorded result, for `results/**/*.json`.
+
+    Entries gain `min` and `max` over seeds, and `unverified_reference` where they are divided by a reference network's numbers that
+    were not verified.
+
+    Args:
+        table: as `aggregate` returns it.
+        command: the command that made the runs.
+        commit: of the source tree.
+        versions: {package: version}.
+        date: of the latest run, or None.
+    """
     rows = [{**entry, "min": min(entry["values"]), "max": max(entry["values"]),
              **({"unverified_reference": True} if entry["measure"] in table["unverified"] else {})} for entry in table["rows"]]
     return {"command": command, "commit": commit, "versions": versions, "date": date, "rows": rows}
 
 
-def to_frame(evaluations):
-    """A line for every run and measure: a `pandas.DataFrame`.
+def to_frame(evaluations: Iterable[Evaluation]) -> pandas.DataFrame:
+    """Returns a data frame with one line for every run and measure.
 
     Args:
-        evaluations: as `evaluation.json`.
+        evaluations: dictionaries as in `evaluation.json`.
     """
     shared = ("data", "model", "method", "split", "commit")
     return pandas.DataFrame([{"row": e["row"], "seed": e["seed"], **measured, **{name: e.get(name) for name in shared}}
                              for e in evaluations for measured in e["rows"]])
 
 
-def cells(table):
-    """{(row, measure): entry}"""
+def cells(table: Table) -> dict[tuple[str, str], Entry]:
+    """Returns {(row, measure): entry}."""
     return {(entry["row"], entry["measure"]): entry for entry in table["rows"]}
 
 
-def gain(entry):
-    """The mean difference to the baseline, positive where it is an improvement."""
-    return entry["difference"]["mean"] * (-1 if parse_measure(entry["measure"]).lower_is_better else 1)
+def lower_is_better(measure: str) -> bool:
+    """Returns whether smaller values of a measure are better."""
+    return any(part in measure for part in _LOWER_IS_BETTER)
 
 
-def is_clear(table, entry):
-    """Whether the difference to the baseline is outside chance, at the level of 5 %.
+def difference_of(entry: Entry) -> Difference:
+    """Returns the difference to the baseline of an entry that has one."""
+    if entry["difference"] is None:
+        raise ValueError(f"Expected an entry that is compared with the baseline. Received: {entry['row']!r}, {entry['measure']!r}")
+    return entry["difference"]
 
-    Over seeds: its interval over seeds excludes 0 and, where per-image results are at hand, so does the test over the images. With one
-    pair: by the test over the images or, without per-image results, if the two values' own intervals do not overlap.
+
+def gain(entry: Entry) -> float:
+    """Returns the mean difference to the baseline, positive if it is an improvement."""
+    return difference_of(entry)["mean"] * (-1 if lower_is_better(entry["measure"]) else 1)
+
+
+def is_clear(table: Table, entry: Entry) -> bool:
+    """Returns whether the difference to the baseline is significant at the 5 % level.
+
+    Over several seeds: if its interval over seeds excludes 0 and, where per-image results are available, the test over the images
+    agrees. With one pair: by the test over the images or, without per-image results, if the intervals of the two values do not overlap.
     """
-    difference, reference = entry["difference"], cells(table)[table["baseline"], entry["measure"]]
+    difference, reference = difference_of(entry), cells(table)[table["baseline"], entry["measure"]]
     over_images = difference["images"] is None or difference["images"]["p"] < LEVEL
-    if difference["low"] is not None:
+    if difference["low"] is not None and difference["high"] is not None:
         return over_images and not difference["low"] <= 0 <= difference["high"]
     if difference["images"]:
         return over_images
-    if entry["low"] is None or reference["low"] is None:
+    low, high, reference_low, reference_high = entry["low"], entry["high"], reference["low"], reference["high"]
+    if low is None or high is None or reference_low is None or reference_high is None:
         return False
-    return entry["low"] > reference["high"] or entry["high"] < reference["low"]
+    return low > reference_high or high < reference_low

@@ -1,0 +1,78 @@
+"""Types of a report's input and of its table."""
+
+import typing
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+Evaluation = Mapping[str, typing.Any]  # the content of `evaluation.json`
+Paper = Mapping[str, Mapping[str, Sequence]]  # {row: {measure: [mean, std or None]}}
+PerImage = Callable[[Evaluation, str], tuple[str, np.ndarray] | None]  # (evaluation, measure) -> (digest of the images, values [N])
+
+
+class Difference(typing.TypedDict):
+    """The paired difference of a row to the baseline, over common seeds.
+
+    Attributes:
+        baseline: name of the row.
+        mean: of the differences.
+        low: lower end of the 95 % t interval; None with one pair.
+        high: its upper end; None with one pair.
+        pairs: number of common seeds.
+        images: `metrics.paired_difference` over the images, of the means over common seeds; None if per-image results of the same
+            images are not available.
+    """
+    baseline: str
+    mean: float
+    low: float | None
+    high: float | None
+    pairs: int
+    images: dict[str, float] | None
+
+
+class Entry(typing.TypedDict):
+    """One measure of one row.
+
+    Attributes:
+        row: name of the row.
+        measure: name of the measure.
+        values: one for each seed.
+        seeds: sorted.
+        mean: over seeds.
+        std: sample standard deviation over seeds; None with one seed.
+        low: lower end of the 95 % interval: of the mean over seeds, or with one seed binomial.
+        high: its upper end.
+        paper: the paper's mean and its std or None; None if it printed nothing.
+        difference: to the baseline; None if there is nothing to compare.
+    """
+    row: str
+    measure: str
+    values: list[float]
+    seeds: list[int]
+    mean: float
+    std: float | None
+    low: float | None
+    high: float | None
+    paper: list | None
+    difference: Difference | None
+
+
+class Table(typing.TypedDict):
+    """Rows x measures.
+
+    Attributes:
+        rows: an entry for every row and measure.
+        order: names of the rows.
+        measures: names of the measures, headlines first.
+        headlines: of a family with many measures those that summarize it, measures that the paper printed, and all others.
+        details: measures of one corruption, severity or perturbation, where others summarize them.
+        baseline: name of the row.
+        unverified: {measure: source of the reference table that it is divided by, if that was not compared with its source}.
+    """
+    rows: list[Entry]
+    order: list[str]
+    measures: list[str]
+    headlines: list[str]
+    details: list[str]
+    baseline: str
+    unverified: dict[str, str]
