@@ -17,9 +17,9 @@ def test_strip_scales_and_separates():
 
 
 @pytest.mark.parametrize("images", [GRAY[0], GRAY[:0], GRAY[..., [0, 0]]])
-def test_strip_names_the_shape(sample_images):
+def test_strip_names_the_shape(images):
     with pytest.raises(ValueError, match="Expected images .* Received shape"):
-        figures._strip(sample_images)
+        figures._strip(images)
 
 
 def test_image_groups(tmp_path):

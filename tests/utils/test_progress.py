@@ -20,7 +20,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_a_line_says_how_far_how_fast_and_how_long(clock):
+def test_a_line_has_percentage_rate_and_remaining_time(clock):
     out = io.StringIO()
     bar = progress.Progress(1000, "images", out)
     clock[0] += 2.0
@@ -28,7 +28,7 @@ def test_a_line_says_how_far_how_fast_and_how_long(clock):
     assert out.getvalue() == "   10 %  fog 1  50 images/s  18 s left\n"
 
 
-def test_what_is_no_terminal_gets_few_lines_and_the_last(clock):
+def test_elsewhere_than_on_a_terminal_there_are_few_lines_and_the_last(clock):
     out = io.StringIO()
     bar = progress.Progress(100, "images", out)
     for step in range(100):
@@ -39,7 +39,7 @@ def test_what_is_no_terminal_gets_few_lines_and_the_last(clock):
     assert lines[-1] == "  100 %  step 99  1 images/s  took 2 min" and "\r" not in out.getvalue()
 
 
-def test_a_terminal_gets_one_line_that_moves(clock):
+def test_on_a_terminal_one_line_is_rewritten(clock):
     out = Terminal()
     bar = progress.Progress(3, "images", out)
     for _ in range(3):
@@ -48,14 +48,26 @@ def test_a_terminal_gets_one_line_that_moves(clock):
     assert out.getvalue().count("\r") == 3 and out.getvalue().count("\n") == 1 and out.getvalue().endswith("\n")
 
 
-def test_batches_come_as_they_are_and_a_bar_only_on_a_terminal(monkeypatch, capsys):
+def test_on_a_terminal_a_line_is_rewritten_at_most_ten_times_a_second(clock):
+    out = Terminal()
+    bar = progress.Progress(None, "images", out)
+    for _ in range(100):
+        clock[0] += 0.01
+        bar.step(1, "fog 1")
+    assert 9 <= out.getvalue().count("\r") <= 11 and "images  fog 1  100 images/s" in out.getvalue()
+    assert "%" not in out.getvalue() and "\n" not in out.getvalue()
+
+
+def test_batches_are_unchanged_and_shown_only_on_a_terminal(monkeypatch, capsys):
     dataset = tf.data.Dataset.range(10).batch(4)
     assert [batch.numpy().tolist() for batch in progress.batches(dataset, "clean")] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    list(progress.batches(dataset, "clean"))
-    assert "clean" in (said := capsys.readouterr().err) and "/3" in said
+    for batched in (dataset, dataset.filter(lambda _: True)):  # of known and of unknown length
+        assert [batch.numpy().tolist() for batch in progress.batches(batched, "clean")] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        output = capsys.readouterr().err
+        assert "clean" in output and "\n" not in output and output.split("\r")[-2:] == [" " * 100, ""]
 
 
-def test_durations_are_in_fitting_units():
+def test_durations_have_suitable_units():
     assert [progress.duration(s) for s in (3.4, 99, 600, 5999, 7200)] == ["3 s", "99 s", "10 min", "100 min", "2.0 h"]

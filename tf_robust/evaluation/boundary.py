@@ -4,13 +4,12 @@ Points are images [1, 2, 1] of two classes, as `data.toy` makes them; the plane 
 boundary is the zero level line of the difference of the two logits, by marching squares on a grid.
 """
 
-import base64
-
 import contourpy
 import numpy as np
 import tensorflow as tf
 
 from tf_robust.data import toy
+from tf_robust.utils.arrays import decoded, encoded
 
 GRID = 301  # points a side, 0.02 apart
 _BATCH = 4096
@@ -57,19 +56,19 @@ def measure(logits):
     steepness = np.linalg.norm(slopes, axis=1) / 4.0
     return {"kind": "boundary", "count": GRID * GRID, "length": float(lengths.sum()),
             "gradient": float(np.average(steepness, weights=lengths)) if lengths.sum() else None,
-            "sides": _text(np.packbits(difference > 0)),
-            "line": [_text(line.astype(np.float32)) for line in found]}
+            "sides": encoded(np.packbits(difference > 0)),
+            "line": [encoded(line.astype(np.float32)) for line in found]}
 
 
 def sides(record):
     """Which side of the boundary the grid's points are on: bool [GRID, GRID], y by x, true for class 1."""
-    bits = np.unpackbits(np.frombuffer(base64.b64decode(record["sides"]), np.uint8), count=record["count"])
+    bits = np.unpackbits(decoded(record["sides"], np.uint8), count=record["count"])
     return bits.reshape(GRID, GRID).astype(bool)
 
 
 def lines(record):
     """The pieces of the boundary: list of float32 [points, 2], x and y."""
-    return [np.frombuffer(base64.b64decode(line), np.float32).reshape(-1, 2) for line in record["line"]]
+    return [decoded(line, np.float32).reshape(-1, 2) for line in record["line"]]
 
 
 def _between(values, points):
@@ -80,7 +79,3 @@ def _between(values, points):
     above = (1 - right) * values[top, left] + right * values[top, left + 1]
     below = (1 - right) * values[top + 1, left] + right * values[top + 1, left + 1]
     return (1 - down) * above + down * below
-
-
-def _text(array):
-    return base64.b64encode(array.tobytes()).decode()

@@ -3,7 +3,6 @@
 Records are written as they come, so that a measurement that was interrupted goes on where it stopped.
 """
 
-import base64
 import contextlib
 import json
 import os
@@ -20,6 +19,7 @@ from tf_robust.evaluation.measure import parse_measure
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.utils import progress
+from tf_robust.utils.arrays import decoded, encoded
 
 _PATIENCE = 1.0  # seconds between two looks at what other processes have measured
 
@@ -134,16 +134,6 @@ def correctness(record):
 def confidences(record):
     """float32 [N]: the largest softmax probability of each image of the clean set."""
     return decoded(record["confidences"], np.float32)
-
-
-def encoded(array):
-    """An array as text for JSON."""
-    return base64.b64encode(array.tobytes()).decode()
-
-
-def decoded(text, kind):
-    """The array [N] of that text. kind: its type."""
-    return np.frombuffer(base64.b64decode(text), kind)
 
 
 def read_records(path):

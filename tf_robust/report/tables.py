@@ -176,9 +176,10 @@ def _over_images(pairs: Sequence[tuple[Evaluation, Evaluation]], measure: str, p
     if per_image is None:
         return None
     results = [per_image(evaluation, measure) for pair in pairs for evaluation in pair]
-    if any(result is None for result in results) or len({(images, len(values)) for images, values in results}) > 1:
+    available = [result for result in results if result is not None]
+    if len(available) < len(results) or len({(images, len(values)) for images, values in available}) > 1:
         return None
-    values = [values for _, values in results]
+    values = [values for _, values in available]
     if len(pairs) == 1:
         return metrics.paired_difference(*values)
     return metrics.paired_difference(np.mean(values[::2], axis=0), np.mean(values[1::2], axis=0))

@@ -1,52 +1,86 @@
-"""How far long work is: a bar where there is a terminal, few lines or none elsewhere, and how long things take in words."""
+"""Progress of long work: a line that is rewritten on a terminal, few lines or none elsewhere; durations as text."""
 
 import sys
 import time
+from collections.abc import Iterator
+from typing import TextIO
 
-import tqdm
+import tensorflow as tf
 
-_EVERY = 30  # seconds between lines that stay
+_WIDTH = 100  # characters
+_INTERVALS = {True: 0.1, False: 30}  # seconds between lines, on a terminal or not
 
 
 class Progress:
-    """Tells after each step what is done, at which rate, and how long the rest takes: on a terminal in one line that moves.
+    """Prints how much is done, at which rate, and how long the rest will take.
+
+    On a terminal one line is rewritten; elsewhere a line is printed every 30 seconds, for the first step and for the last.
 
     Args:
-        total: steps. unit: what a step is, in the plural. stream: file to write to; None: standard output.
+        total: number of steps; None: unknown.
+        unit: name of a step, in the plural.
+        stream: text file to write to; None: standard output.
+        leave: keep the last line on a terminal.
     """
 
-    def __init__(self, total, unit, stream=None):
-        self.total, self.unit, self.stream = total, unit, stream or sys.stdout
-        self.done, self.began, self.told = 0, time.monotonic(), None
-        self.moves = self.stream.isatty()
+    def __init__(self, total: int | None, unit: str, stream: TextIO | None = None, leave: bool = True):
+        self.total, self.unit, self.stream, self.leave = total, unit, stream or sys.stdout, leave
+        self.terminal = self.stream.isatty()
+        self._done, self._start, self._printed = 0, time.monotonic(), -float("inf")
 
-    def step(self, count, what):
-        """`count` steps are done, of which `what` says more."""
-        self.done += count
-        now = time.monotonic()
-        last = self.done >= self.total
-        if self.moves or last or self.told is None or now - self.told >= _EVERY:
-            self.told = now
-            line = self.line(now - self.began, what)
-            self.stream.write(f"\r{line:<100}" if self.moves else f"{line}\n")
-            if self.moves and last:
-                self.stream.write("\n")
-            self.stream.flush()
+    def step(self, count: int, description: str) -> None:
+        """Counts further steps.
 
-    def line(self, seconds, what):
-        rate = self.done / max(seconds, 1e-6)
-        left = (self.total - self.done) / max(rate, 1e-6)
-        share = 100 * self.done // max(self.total, 1)
-        ending = f"{duration(left)} left" if self.done < self.total else f"took {duration(seconds)}"
-        return f"  {share:3d} %  {what}  {rate:,.0f} {self.unit}/s  {ending}"
+        Args:
+            count: number of steps that were done.
+            description: of the latest step.
+        """
+        self._done += count
+        now, last = time.monotonic(), self.total is not None and self._done >= self.total
+        if last or now - self._printed >= _INTERVALS[self.terminal]:
+            self._printed = now
+            line = self._line(now - self._start, description)
+            self._write(f"\r{line:<{_WIDTH}}" + "\n" * (last and self.leave) if self.terminal else f"{line}\n")
+
+    def clear(self) -> None:
+        """Removes the line from a terminal."""
+        if self.terminal:
+            self._write(f"\r{'':<{_WIDTH}}\r")
+
+    def _write(self, text: str) -> None:
+        self.stream.write(text)
+        self.stream.flush()
+
+    def _line(self, seconds: float, description: str) -> str:
+        rate = self._done / max(seconds, 1e-6)
+        if self.total is None:
+            return f"  {self._done} {self.unit}  {description}  {rate:,.0f} {self.unit}/s"
+        percent = 100 * self._done // max(self.total, 1)
+        rest = (self.total - self._done) / max(rate, 1e-6)
+        ending = f"{duration(rest)} left" if self._done < self.total else f"took {duration(seconds)}"
+        return f"  {percent:3d} %  {description}  {rate:,.0f} {self.unit}/s  {ending}"
 
 
-def batches(dataset, name):
-    """The batches of a dataset, with a bar and the remaining time on a terminal; elsewhere without a word."""
+def batches(dataset: tf.data.Dataset, name: str) -> Iterator:
+    """Yields the batches of a dataset. On a terminal, standard error shows the progress meanwhile.
+
+    Args:
+        dataset: batched.
+        name: shown on the terminal.
+    """
+    if not sys.stderr.isatty():
+        yield from dataset
+        return
     total = int(dataset.cardinality())
-    return tqdm.tqdm(dataset, desc=f"  {name}", total=total if total >= 0 else None, unit="batch", leave=False, disable=None)
+    progress = Progress(total if total >= 0 else None, "batches", sys.stderr, leave=False)
+    try:
+        for batch in dataset:
+            yield batch
+            progress.step(1, name)
+    finally:
+        progress.clear()
 
 
-def duration(seconds):
-    """A time in words: 40 s, 12 min, 3.5 h."""
+def duration(seconds: float) -> str:
+    """Returns a duration as text: 40 s, 12 min, 3.5 h."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
