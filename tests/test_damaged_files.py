@@ -55,7 +55,7 @@ def test_a_spoiled_file_is_named_or_still_whole(name, tmp_path):
             read(path)
         except ValueError as error:
             refused += 1
-            assert path in str(error) and "Delete it, or put back a whole one" in str(error)
+            assert path in str(error) and "Try: delete it, or restore an intact copy" in str(error)
     assert refused > 150
 
 

@@ -81,14 +81,14 @@ def test_a_workdir_that_cannot_be_written_is_said_with_advice(arguments, evaluat
     arguments = [argument.format(run=evaluated) for argument in arguments]
     found = said("--data=digits", *arguments, "--evaluations=clean", f"--workdir={tmp_path}/file/inner")
     assert f"Error: Not a directory: {tmp_path}/file" in found
-    assert "Change that, or name another path (--workdir for what is written)" in found
+    assert "Try: change that, or use another path (--workdir for output)" in found
     assert os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.ENOENT])
 def test_what_the_system_says_is_given_advice(number):
     assert errors.message_of(OSError(number, os.strerror(number), "a/b")) == \
-        f"{os.strerror(number)}: a/b. Change that, or name another path (--workdir for what is written)"
+        f"{os.strerror(number)}: a/b. Try: change that, or use another path (--workdir for output)"
     assert errors.message_of(FileNotFoundError("Expected x. Received y")) == "Expected x. Received y"
     assert errors.message_of(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")) == "Connection refused"
 
@@ -98,7 +98,7 @@ def test_a_disk_that_is_full_while_a_record_is_appended_says_what_to_do(evaluate
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(scoring.os, "fsync", fsync)
     found = said("--mode=evaluate", *SMALL, f"--saved_model={evaluated}/saved_model", f"--workdir={tmp_path}")
-    assert found.startswith("Error: No space left on device. The disk is full. What was written before stays whole; make room")
+    assert found.startswith("Error: No space left on device. The disk is full. Files written before are complete. Try: make room")
 
 
 def test_training_without_its_checkpoints_says_that_it_begins_anew(evaluated, tmp_path, capsys):

@@ -39,7 +39,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_training_resumes(network, sou
             raise OSError(errno.ENOSPC, "No space left on device")
         flush(number)
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(OSError, match="The disk is full.*make room, and the same command goes on.*step_000000008.npz"):
+    with pytest.raises(OSError, match="The disk is full.*make room, then run the same command again to resume.*step_000000008.npz"):
         loop.fit(build(network()), source(), checkpoint_folder=folder, **OPTIONS)
     assert os.listdir(folder) == ["step_000000004.npz"]
     uninterrupted, resumed = build(network()), build(network(seed=1))
@@ -103,7 +103,7 @@ def test_a_reused_temporary_file_is_not_removed(tmp_path, monkeypatch):
         return lockf(file, how)
     pathlib.Path(temporary).write_text("{}")
     monkeypatch.setattr(files.fcntl, "lockf", finish_and_restart)
-    files._clear_left(path, but="")
+    files._remove_leftovers(path, keep="")
     assert pathlib.Path(temporary).read_text() == "the next"
 
 

@@ -191,7 +191,7 @@ def test_written_records_with_damaged_metadata_are_named(own_sets, tmp_path, nam
     root = shutil.copytree(own_sets[0] / "tfds_cifar_c", tmp_path / "set")
     path = root / name if name == "card.json" else root / "impulse_noise_2" / "1.0.0" / name
     path.write_bytes(path.read_text().replace(old, new, 1).encode("latin-1"))
-    with pytest.raises(ValueError, match=f"Expected (a valid .*{path.parent}|{path} to be)"):
+    with pytest.raises(ValueError, match=f"Expected (a valid .*{path.parent}|valid content in {path})"):
         open_corrupted(str(root), own_sets[1], "impulse_noise", 2)
 
 

@@ -208,7 +208,7 @@ class Run:
         check_fit(predict, source)
         imagenet = evaluation.is_imagenet(source, self.eval_config)
         card = {**evaluation.card_of(source, self.eval_config, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}
-        model, told = digest_of_folder(predict.path, but=("card.json",)), dataclasses.asdict(interface)
+        model, told = digest_of_folder(predict.path, exclude=("card.json",)), dataclasses.asdict(interface)
         with source.reading():
             result = evaluation.evaluate_records(
                 checked_once(predict), source, training_source, self.eval_config, data_dir=s.data_dir or None,

@@ -2,16 +2,18 @@
 
 import importlib
 import warnings
+from collections.abc import Callable, Mapping
 
 
-def moved_names(package, names):
+def moved_names(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
     """Returns a module-level `__getattr__` (PEP 562) for names that have moved.
 
     Args:
-        package: `__name__` of the module. names: {old name: new name below `tf_robust`}; the new one is a module, or an object in one.
+        package: `__name__` of the module.
+        names: {old name: new name below `tf_robust`}; the new one is a module, or an object in one.
 
     Returns:
-        function (name) -> the object, with a `DeprecationWarning` that has its new name
+        function (name) -> the object, which emits a `DeprecationWarning` with the new name.
     """
     def __getattr__(name):
         if name not in names:

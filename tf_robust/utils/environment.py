@@ -1,4 +1,4 @@
-"""The software that a result was computed with: versions, threads and commit."""
+"""The software behind a result: versions, threads and commit."""
 
 import importlib.metadata
 import os
@@ -9,14 +9,14 @@ import tensorflow as tf
 PACKAGES = ("tensorflow", "keras", "numpy", "tensorflow-datasets", "tf_robust")
 
 
-def describe():
-    """Returns versions and the thread count: bit-identical runs need equal ones."""
+def describe() -> dict[str, str | int | None]:
+    """Returns package versions and the thread count; only runs with equal ones are bit-identical."""
     versions = {name: version(name) for name in PACKAGES}
     return {**versions, "threads": tf.config.threading.get_intra_op_parallelism_threads()
-            or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0)) or os.cpu_count()}
+            or int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0")) or os.cpu_count()}
 
 
-def version(package):
+def version(package: str) -> str:
     """Returns the version of an installed package, or "not installed"."""
     try:
         return importlib.metadata.version(package)
@@ -24,10 +24,13 @@ def version(package):
         return "not installed"
 
 
-def commit():
-    """Returns the commit of the source tree, with `+changes` if files outside results/ have uncommitted changes; outside of git the version."""
-    def git(*words):
-        run = subprocess.run(["git", "-C", os.path.dirname(__file__), *words], capture_output=True, text=True, check=False)
+def commit() -> str:
+    """Returns the commit of the source tree; outside of git the version of the package.
+
+    `+changes` is appended if files outside results/ have uncommitted changes.
+    """
+    def git(*arguments):
+        run = subprocess.run(["git", "-C", os.path.dirname(__file__), *arguments], capture_output=True, text=True, check=False)
         return run.stdout.strip() if run.returncode == 0 else ""
     head = git("rev-parse", "--short=12", "HEAD")
     if not head:

@@ -1,25 +1,35 @@
-"""Messages that help: the nearest names for a misspelt one, what was said inside a graph, what to do about the system's errors."""
+"""Error messages: the nearest known names for an unknown one, the message of an error inside a graph, advice on system errors."""
 
 import difflib
 import errno
 import os
 import re
+from collections.abc import Iterable
 
-FULL = "The disk is full. What was written before stays whole; make room, and the same command goes on"
+FULL = "The disk is full. Files written before are complete. Try: make room, then run the same command again to resume"
 
 
-def unknown(what, received, known):
-    """A ValueError that names the nearest of `known`, and all of them."""
+def unknown(kind: str, received: str, known: Iterable[str]) -> ValueError:
+    """Returns an error for an unknown name, with the nearest known names and all of them.
+
+    Args:
+        kind: what the name is of, such as "model".
+        received: the unknown name.
+        known: all known names.
+    """
     known = sorted(known)
     near = difflib.get_close_matches(received, known, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return ValueError(f"Unknown {what}: {received!r}.{hint} Known: {', '.join(known)}")
+    return ValueError(f"Unknown {kind}: {received!r}.{hint} Known: {', '.join(known)}")
 
 
-def message_of(error):
-    """An error's message; of the system's with advice, of one that arose in a TensorFlow graph without where in the graph that was.
+def message_of(error: BaseException) -> str:
+    """Returns an error's message: of a system error with advice, of an error in a TensorFlow graph without its place in the graph.
 
-    Our own checks speak there as `assertion failed: [...]`, or as a ValueError `in user code`.
+    In a graph our own checks appear as `assertion failed: [...]`, or as a ValueError `in user code`.
+
+    Args:
+        error: any error.
     """
     text = str(error)
     if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
@@ -30,9 +40,9 @@ def message_of(error):
     return text.rsplit("\n    ValueError: ", 1)[-1].strip() if text.startswith("in user code:") else text
 
 
-def _advised(error):
-    """What the system says, of what, and what to do."""
-    said = ": ".join(str(part) for part in (error.strerror, error.filename) if part)
+def _advised(error: OSError) -> str:
+    """The system's message, the file, and what to do."""
+    message = ": ".join(str(part) for part in (error.strerror, error.filename) if part)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{said}. {FULL}"
-    return f"{said}. Change that, or name another path (--workdir for what is written)" if error.filename else said
+        return f"{message}. {FULL}"
+    return f"{message}. Try: change that, or use another path (--workdir for output)" if error.filename else message

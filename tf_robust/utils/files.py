@@ -1,4 +1,4 @@
-"""What is written is written whole: to a temporary name, flushed to disk, renamed."""
+"""Atomic writes: temporary file, fsync, rename. Reading of JSON with checks."""
 
 import contextlib
 import errno
@@ -8,7 +8,9 @@ import json
 import os
 import re
 import shutil
+import typing
 import zipfile
+from collections.abc import Collection, Iterator
 
 import jsonschema
 import tensorflow as tf
@@ -17,32 +19,43 @@ from tf_robust.utils.errors import FULL
 
 try:
     import fcntl
-except ImportError:  # Windows: what killed processes leave stays
+except ImportError:  # Windows: temporary files of killed processes are not removed
     fcntl = None  # type: ignore[assignment]
 
-DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)  # said of damaged .npz
+# errors that a damaged .npz file raises
+DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)
+Json = dict[str, typing.Any] | list | str | float | bool | None
 
 
-def disk_is_full(error):
+def disk_is_full(error: BaseException) -> bool:
+    """Returns whether an error of the system or of TensorFlow says that a disk or a quota is full."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return isinstance(error, tf.errors.ResourceExhaustedError) and "space" in error.message  # else: of memory
+    return isinstance(error, tf.errors.ResourceExhaustedError) and "space" in error.message  # otherwise memory is exhausted
 
 
 @contextlib.contextmanager
-def atomic_file(path, mode="w"):
-    """Opens a temporary file that takes the name `path` when the block ends without an error."""
+def atomic_file(path: str | os.PathLike, mode: str = "w") -> Iterator[typing.IO]:
+    """Opens a temporary file that is renamed to `path` when the block ends without an error.
+
+    Args:
+        path: of the file; its folder is created if missing.
+        mode: as of `open`, "w" or "wb".
+
+    Raises:
+        OSError: the file cannot be written; the message of a full disk says what to do.
+    """
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     temporary = f"{path}.writing-{os.getpid()}"
-    _clear_left(path, but=temporary)
+    _remove_leftovers(path, keep=temporary)
     try:
-        with _held(temporary, mode) as file:
+        with _open_locked(temporary, mode) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            if fcntl:  # while it is locked
+            if fcntl:  # rename while it is locked
                 os.replace(temporary, path)
-        if not fcntl:  # Windows renames no open file
+        if not fcntl:  # Windows does not rename open files
             os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
@@ -52,33 +65,40 @@ def atomic_file(path, mode="w"):
         raise
 
 
-def _held(path, mode):
-    """A file, opened and locked, so that no other process takes it for one that a killed process left."""
+def _open_locked(path: str, mode: str) -> typing.IO:
+    """Opens and locks a file, so that no other process takes it for a leftover of a killed process."""
     while True:
         file = open(path, mode)
         if not fcntl:
             return file
-        with contextlib.suppress(OSError):  # no locks on this file system: what is left stays
+        with contextlib.suppress(OSError):  # no locks on this file system: leftovers stay
             fcntl.lockf(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             return file
-        file.close()  # another process was quicker to lock and remove it
+        file.close()  # another process locked and removed it first
 
 
-def _clear_left(path, but):
-    """Removes what killed processes began to write in a file's place: the system has freed their locks."""
+def _remove_leftovers(path: str | os.PathLike, keep: str) -> None:
+    """Removes temporary files of killed processes, whose locks the system has freed."""
     if not fcntl:
         return
-    for left in set(glob.glob(f"{glob.escape(path)}.writing-*")) - {but}:
-        with contextlib.suppress(OSError), open(left, "r+b") as file:  # else: another process is writing it
+    for leftover in set(glob.glob(f"{glob.escape(os.fspath(path))}.writing-*")) - {keep}:
+        with contextlib.suppress(OSError), open(leftover, "r+b") as file:  # an error: another process is writing it
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(left)):  # else: renamed since it was opened, and the name taken anew
-                os.remove(left)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(leftover)):  # otherwise renamed meanwhile, and a new file has its name
+                os.remove(leftover)
 
 
 @contextlib.contextmanager
-def atomic_folder(path):
-    """Gives the name of a temporary folder that takes the place of `path` when the block ends without an error."""
+def atomic_folder(path: str) -> Iterator[str]:
+    """Yields the name of a temporary folder that replaces `path` when the block ends without an error.
+
+    Args:
+        path: of the folder.
+
+    Raises:
+        OSError: the disk is full; the message says what to do.
+    """
     temporary, old = f"{path}.writing-{os.getpid()}", f"{path}.old-{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -99,8 +119,12 @@ def atomic_folder(path):
         shutil.rmtree(old, ignore_errors=True)
 
 
-def clear_unfinished(*folders):
-    """Removes what killed processes were writing in these folders, not below; only while no other process writes there."""
+def clear_unfinished(*folders: str) -> None:
+    """Removes temporary files and folders of killed processes. Call it only while no other process writes there.
+
+    Args:
+        *folders: to search, without their subfolders; missing ones are skipped.
+    """
     for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
             if re.search(r"\.(writing|old)-\d+$", name):
@@ -108,45 +132,50 @@ def clear_unfinished(*folders):
                 shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
-def write_json(path, value):
+def write_json(path: str | os.PathLike, value: Json) -> None:
+    """Writes a value as JSON, atomically."""
     with atomic_file(path) as file:
         json.dump(value, file, indent=1)
         file.write("\n")
 
 
-def read_json(path, schema=None, advice="Delete it, or put back a whole one"):
-    """What a JSON file holds.
+def read_json(path: str | os.PathLike, schema: dict | bool | None = None,
+              advice: str = "Try: delete it, or restore an intact copy") -> typing.Any:
+    """Returns the content of a JSON file.
 
     Args:
-        schema: a JSON schema that it must be valid by; None: it is an object. advice: what to do with one that is not.
+        path: of the file.
+        schema: JSON schema that the content must satisfy; None: the content is an object.
+        advice: end of the error messages.
 
     Raises:
-        ValueError: it is damaged, or not as the schema says.
+        ValueError: the file is damaged, or its content does not satisfy the schema.
     """
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+            content = json.load(file)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"Expected JSON in {path}. Received a damaged file ({error}). {advice}") from error
     try:
-        jsonschema.validate(found, {"type": "object"} if schema is None else schema)
+        jsonschema.validate(content, {"type": "object"} if schema is None else schema)
     except jsonschema.ValidationError as error:
-        raise ValueError(f"Expected {path} to be whole. {error.message[:200]} ({error.json_path}). {advice}") from error
-    return found
+        raise ValueError(f"Expected valid content in {path}. Received: {error.message[:200]} ({error.json_path}). {advice}") from error
+    return content
 
 
-def digest_of_folder(path, but=()):
-    """The first 16 hexadecimal digits of the SHA-256 over a file, or over a folder's files and their names.
+def digest_of_folder(path: str, exclude: Collection[str] = ()) -> str:
+    """Returns 16 hexadecimal digits of the SHA-256 over a file, or over a folder's files and their names.
 
     Args:
-        but: names of files that do not count.
+        path: of the file or folder.
+        exclude: names of files that are left out.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     files = [path] if os.path.isfile(path) else sorted(
-        os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if name not in but)
-    for file in files:
-        found.update(os.path.relpath(file, path).encode())
-        with open(file, "rb") as content:
-            for block in iter(lambda: content.read(2**20), b""):
-                found.update(block)
-    return found.hexdigest()[:16]
+        os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if name not in exclude)
+    for name in files:
+        digest.update(os.path.relpath(name, path).encode())
+        with open(name, "rb") as file:
+            for block in iter(lambda: file.read(2**20), b""):
+                digest.update(block)
+    return digest.hexdigest()[:16]

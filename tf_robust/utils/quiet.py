@@ -9,20 +9,21 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 
 _LINE = re.compile(rb"WARNING: All log messages before absl::InitializeLog\(\)|[IWE]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ \S+\.(?:cc|h|cpp):\d+\]")
 _VERBOSE = re.compile(r"(?:^|\s)--?v(?:erbosity)?[=\s](?:\d+|info|debug)(?:\s|$)")
 
 
 @contextlib.contextmanager
-def importing(arguments):
-    """A context for `import tensorflow` without its log lines, during the import and afterwards.
+def importing(arguments: Sequence[str]) -> Iterator[None]:
+    """Opens a context in which `import tensorflow` prints no log lines, then or later.
 
-    Everything else that is written to standard error meanwhile, by Python or by a library, appears when the block ends.
+    Everything else that Python or a library writes to standard error inside the block appears when the block ends.
 
     Args:
-        arguments: of the command line. With `--verbosity` of 0 or more, or where the environment sets `TF_CPP_MIN_LOG_LEVEL` to less
-            than 2, nothing is held back.
+        arguments: of the command line. Nothing is held back with `--verbosity` of 0 or more, or if the environment sets
+            `TF_CPP_MIN_LOG_LEVEL` to less than 2.
     """
     if _VERBOSE.search(" ".join(arguments)) or os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") in ("0", "1"):
         yield
@@ -32,16 +33,16 @@ def importing(arguments):
         yield
         return
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as held:
+    with tempfile.TemporaryFile() as captured:
         stderr = os.dup(2)
-        os.dup2(held.fileno(), 2)
+        os.dup2(captured.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
-            held.seek(0)
-            for line in held:
+            captured.seek(0)
+            for line in captured:
                 if not _LINE.match(line):
                     os.write(2, line)
