@@ -12,7 +12,7 @@ PUBLISHED_MEANS = [.886428, .894468, .922640, .819880, .826268, .785948, .798360
                    .853204, .646056, .717840, .606500, .845388, .787108, .717512, .658248]  # of the source
 
 
-def test_names_are_those_of_the_papers_tables():
+def test_names_equal_the_papers_tables():
     assert metrics.BENCHMARK == (
         "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur",
         "snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression")
@@ -39,7 +39,7 @@ def test_mean_corruption_error_equals_sums():
     assert metrics.relative_mean_corruption_error(errors, 0.3) == pytest.approx(100 * sum(rises) / 15)
 
 
-def test_a_reference_of_ones_own():
+def test_custom_reference():
     table = {"source": "us", "verified": True, "clean_error": 0.1, "errors": {name: [0.5] * 5 for name in OWN}}
     errors = {name: [0.1, 0.2, 0.3, 0.4, 0.5] for name in OWN}
     assert metrics.mean_corruption_error(errors, reference=table) == pytest.approx(60)
@@ -96,16 +96,16 @@ def test_corruption_means_by_hand():
     assert list(metrics.corruption_means(accuracies)) == list(expected)
 
 
-@pytest.mark.parametrize("left_out, gone", [
+@pytest.mark.parametrize("missing, lost_means", [
     ("fog", {"mean15", "mean19", "mean_without_noise", "mean16", "weather"}),
     ("shot_noise", {"mean15", "mean19", "mean16", "noise"}),
     ("speckle_noise", {"mean19", "mean16"}),
     ("spatter", {"mean19"}),
 ])
-def test_a_mean_needs_all_its_corruptions(left_out, gone):
-    accuracies = {name: row for name, row in ALEXNET["errors"].items() if name != left_out}
-    whole = metrics.corruption_means(ALEXNET["errors"])
-    assert metrics.corruption_means(accuracies) == {name: mean for name, mean in whole.items() if name not in gone}
+def test_a_mean_needs_all_its_corruptions(missing, lost_means):
+    accuracies = {name: row for name, row in ALEXNET["errors"].items() if name != missing}
+    complete = metrics.corruption_means(ALEXNET["errors"])
+    assert metrics.corruption_means(accuracies) == {name: mean for name, mean in complete.items() if name not in lost_means}
 
 
 def test_bad_accuracies_are_named():

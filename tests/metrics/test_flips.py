@@ -44,7 +44,7 @@ def test_flip_probability_by_hand():
     (np.zeros((0, 5), int), {}, r"Received shape: \(0, 5\)"),
     (np.zeros((2, 5, 10), int), {}, r"Received shape: \(2, 5, 10\)"),
     ([[0.1, 0.2]], {}, "int predictions, classes and not scores. Received dtype: float64"),
-    ([[1, 2, 3]], {"stride": 0}, "stride as a whole number >= 1. Received: 0"),
+    ([[1, 2, 3]], {"stride": 0}, "stride as an integer >= 1. Received: 0"),
     ([[1, 2, 3]], {"stride": 2, "noise": True}, "stride=1 with noise=True. Received: 2"),
 ])
 def test_bad_predictions_are_named(predictions, options, message):
@@ -56,7 +56,7 @@ ALEXNET_P = metrics.reference_table("alexnet_imagenet_p")
 TEN = {name: 0.01 * i for i, name in enumerate(metrics.PERTURBATIONS, start=1)}
 
 
-def test_the_two_tens():
+def test_names_of_perturbations():
     assert metrics.PERTURBATIONS == ("gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "brightness",
                                      "translate", "rotate", "tilt", "scale")
     assert set(metrics.CIFAR_PERTURBATIONS) ^ set(metrics.PERTURBATIONS) == {"snow", "spatter"}
@@ -65,23 +65,23 @@ def test_the_two_tens():
 
 def test_flip_rates_are_percent_of_the_references():
     assert metrics.flip_rate(0.0489 / 2, "brightness") == pytest.approx(50)
-    found = metrics.mean_flip_rate(TEN)
+    result = metrics.mean_flip_rate(TEN)
     rates = {name: 100 * TEN[name] / ALEXNET_P["flip_probabilities"][name] for name in metrics.PERTURBATIONS}
-    assert found["rates"] == pytest.approx(rates)
-    assert found["mean"] == pytest.approx(sum(rates.values()) / 10)
-    assert found["mean_without_noise"] == pytest.approx(sum(list(rates.values())[2:]) / 8)
+    assert result["rates"] == pytest.approx(rates)
+    assert result["mean"] == pytest.approx(sum(rates.values()) / 10)
+    assert result["mean_without_noise"] == pytest.approx(sum(list(rates.values())[2:]) / 8)
     assert metrics.mean_flip_rate(ALEXNET_P["flip_probabilities"])["mean"] == 100.0
 
 
-def test_alexnets_flips_are_the_recalled_ones():
+def test_flip_probabilities_of_alexnet():
     assert ALEXNET_P["flip_probabilities"] == pytest.approx(dict(zip(metrics.PERTURBATIONS, (
         .2365, .3006, .0930, .0594, .1193, .0489, .1101, .1310, .0705, .2353))))
 
 
-def test_an_unverified_table_says_so():
+def test_an_unverified_table_is_labelled():
     assert ALEXNET_P["verified"] is False and "issue 49" in ALEXNET_P["source"]
-    found = metrics.mean_flip_rate(TEN)
-    assert found["verified"] is False and "unverified" in found["label"] and found["source"] == ALEXNET_P["source"]
+    result = metrics.mean_flip_rate(TEN)
+    assert result["verified"] is False and "unverified" in result["label"] and result["source"] == ALEXNET_P["source"]
     own = {"source": "us", "flip_probabilities": {**dict.fromkeys(TEN, 0.5), "spatter": 0.1}}
     checked = metrics.mean_flip_rate(TEN, reference={**own, "verified": True})
     assert checked["verified"] is True and checked["label"] == "mFR" and checked["mean"] == pytest.approx(11)

@@ -15,13 +15,13 @@ CORRECT = RANDOM.rand(1037) < CONFIDENCES ** 2
 
 
 def bins_by_loop(confidences, correct, size):
-    """[(confidences, outcomes)] of each bin: pairs sorted, dealt out `size` at a time, a short rest to the last."""
-    pairs, found = sorted(zip(confidences, correct)), []
+    """[(confidences, outcomes)] of each bin: sorted pairs, `size` at a time; the last bin also takes the remainder."""
+    pairs, bins = sorted(zip(confidences, correct)), []
     while pairs:
         take = size if len(pairs) >= 2 * size else len(pairs)
-        found.append(tuple(zip(*pairs[:take])))
+        bins.append(tuple(zip(*pairs[:take])))
         pairs = pairs[take:]
-    return found
+    return bins
 
 
 def rms_of(bins, count):
@@ -71,8 +71,8 @@ def test_compat_needs_a_bin():
 def test_hand_computed_rms_error():
     # bins {.1, .2}: means .15 and 0, and {.6, .7, .8}: means .7 and 1/3
     expected = np.sqrt(2 / 5 * 0.15 ** 2 + 3 / 5 * (0.7 - 1 / 3) ** 2)
-    found = metrics.rms_calibration_error([0.7, 0.1, 0.8, 0.2, 0.6], [0, 0, 1, 0, 0], bin_size=2)
-    assert found == pytest.approx(expected, rel=1e-12)
+    result = metrics.rms_calibration_error([0.7, 0.1, 0.8, 0.2, 0.6], [0, 0, 1, 0, 0], bin_size=2)
+    assert result == pytest.approx(expected, rel=1e-12)
 
 
 def test_equal_confidences_stay_in_order():
@@ -141,8 +141,8 @@ def test_aurra_equals_the_mean_of_top_k_accuracies():
     ranked = [right for _, right in sorted(zip(CONFIDENCES, CORRECT), reverse=True)]
     accuracies = [sum(ranked[:k]) / k for k in range(1, len(ranked) + 1)]
     assert metrics.aurra(CONFIDENCES, CORRECT) == pytest.approx(np.mean(accuracies), rel=1e-12)
-    rates, found = metrics.response_rate_curve(CONFIDENCES, CORRECT)
-    np.testing.assert_allclose(found, accuracies)
+    rates, curve = metrics.response_rate_curve(CONFIDENCES, CORRECT)
+    np.testing.assert_allclose(curve, accuracies)
     np.testing.assert_allclose(rates, [k / 1037 for k in range(1, 1038)])
 
 
@@ -167,7 +167,7 @@ def test_aurra_by_hand():
     assert metrics.aurra([0.7, 0.8, 0.9], [1, 1, 0]) == pytest.approx((0 + 1 / 2 + 2 / 3) / 3)
 
 
-# What outcomes must be
+# Arguments
 
 OUTCOME_MEASURES = [metrics.rms_calibration_error, metrics.expected_calibration_error, metrics.aurra,
                     metrics.response_rate_curve, metrics.reliability_bins]
@@ -195,11 +195,11 @@ def test_bad_outcomes_are_named(measure, confidences, correct, message):
 def test_outcomes_may_be_bool_or_numbers(measure):
     expected = measure(CONFIDENCES, CORRECT)
     for kind in (int, float, np.float32):
-        found = measure(CONFIDENCES.tolist(), CORRECT.astype(kind))
-        assert all(map(np.array_equal, np.atleast_1d(found), np.atleast_1d(expected)))
+        result = measure(CONFIDENCES.tolist(), CORRECT.astype(kind))
+        assert all(map(np.array_equal, np.atleast_1d(result), np.atleast_1d(expected)))
 
 
-def test_the_rounding_of_a_softmax_is_forgiven():
+def test_rounding_errors_of_a_softmax_are_clipped():
     means, _, _ = metrics.reliability_bins(np.float32([1.0000001, 1.0]), [1, 1])
     assert means.tolist() == [1.0]
     assert metrics.aurra(np.float32([1.0000001, 1.0]), [1, 0]) == 0.5  # cut to a tie
@@ -207,9 +207,9 @@ def test_the_rounding_of_a_softmax_is_forgiven():
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, None])
 def test_bad_numbers_of_bins_are_named(size):
-    with pytest.raises(ValueError, match=f"bin_size as a whole number >= 1. Received: {size}"):
+    with pytest.raises(ValueError, match=f"bin_size as an integer >= 1. Received: {size}"):
         metrics.reliability_bins([0.5], [1], size)
-    with pytest.raises(ValueError, match=f"bins as a whole number >= 1. Received: {size}"):
+    with pytest.raises(ValueError, match=f"bins as an integer >= 1. Received: {size}"):
         metrics.expected_calibration_error([0.5], [1], size)
 
 

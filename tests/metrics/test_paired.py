@@ -32,10 +32,10 @@ def test_mcnemar_is_the_sign_flip_test_of_the_difference():
 def test_a_mean_over_sets_has_the_paired_t_interval():
     random = np.random.RandomState(1)
     first, second = random.binomial(75, 0.6, 40) / 75, random.binomial(75, 0.55, 40) / 75
-    found, expected = metrics.paired_difference(first, second), scipy.stats.ttest_rel(first, second)
-    assert (found["test"], found["count"]) == ("paired t", 40)
-    np.testing.assert_allclose([found["p"], found["low"], found["high"]], [expected.pvalue, *expected.confidence_interval()])
-    np.testing.assert_allclose(found["mean"], np.mean(first) - np.mean(second))
+    result, expected = metrics.paired_difference(first, second), scipy.stats.ttest_rel(first, second)
+    assert (result["test"], result["count"]) == ("paired t", 40)
+    np.testing.assert_allclose([result["p"], result["low"], result["high"]], [expected.pvalue, *expected.confidence_interval()])
+    np.testing.assert_allclose(result["mean"], np.mean(first) - np.mean(second))
 
 
 def test_correctness_has_the_p_of_mcnemar_and_an_interval_that_covers():
@@ -43,9 +43,9 @@ def test_correctness_has_the_p_of_mcnemar_and_an_interval_that_covers():
     for _ in range(400):
         ability = random.rand(300)  # the same images are hard for both
         first, second = random.rand(300) < 0.3 + 0.6 * ability, random.rand(300) < 0.2 + 0.6 * ability
-        found = metrics.paired_difference(first, second)
-        assert found["test"] == "McNemar" and found["p"] == metrics.mcnemar(first, second)
-        inside += found["low"] <= 0.1 <= found["high"]
+        result = metrics.paired_difference(first, second)
+        assert result["test"] == "McNemar" and result["p"] == metrics.mcnemar(first, second)
+        inside += result["low"] <= 0.1 <= result["high"]
     assert 0.92 < inside / 400 < 0.98
 
 
@@ -53,5 +53,5 @@ def test_equal_and_bad_input():
     assert metrics.paired_difference([0.5, 0.5], [0.5, 0.5])["p"] == 1.0
     assert metrics.paired_difference([0.5, 0.5], [0.25, 0.25])["p"] == 0.0
     for bad in ([[True]], [True, False], []):
-        with pytest.raises(ValueError, match="a value per image"):
+        with pytest.raises(ValueError, match="one value per image"):
             metrics.paired_difference([True], bad)

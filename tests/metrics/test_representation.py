@@ -11,20 +11,20 @@ def unit(vectors):
 
 
 @pytest.mark.parametrize("neighbours", [1, 7, 1000])
-def test_neighbours_vote_with_their_similarity(neighbours):
+def test_neighbours_vote_with_weights_by_similarity(neighbours):
     random = np.random.RandomState(0)
-    known, found = random.randn(60, 5), random.randn(300, 5)
+    known, embeddings = random.randn(60, 5), random.randn(300, 5)
     known_labels, labels = random.randint(4, size=60), random.randint(4, size=300)
     right = 0
-    for vector, label in zip(found, labels):
+    for vector, label in zip(embeddings, labels):
         similarities = sorted(((unit(k) @ unit(vector), l) for k, l in zip(known, known_labels)), reverse=True)[:neighbours]
         votes = {c: sum(np.exp(s / 0.1) for s, l in similarities if l == c) for c in range(4)}
         right += max(votes, key=votes.get) == label
-    accuracy = metrics.nearest_neighbour_accuracy(known, known_labels, 3 * found, labels, neighbours=neighbours)
+    accuracy = metrics.nearest_neighbour_accuracy(known, known_labels, 3 * embeddings, labels, neighbours=neighbours)
     assert accuracy == pytest.approx(right / 300)
 
 
-def test_classes_apart_are_told_apart():
+def test_separated_classes_are_classified():
     labels = np.arange(30) % 3
     vectors = np.eye(3)[labels] + np.random.RandomState(0).normal(0, 0.1, (30, 3))
     assert metrics.nearest_neighbour_accuracy(vectors, labels, vectors, labels, neighbours=5) == 1.0
@@ -42,11 +42,11 @@ def test_alignment_and_uniformity_have_closed_forms():
     assert metrics.uniformity(vectors) == pytest.approx(np.log(np.mean(np.exp(-2 * np.array(distances)))))
 
 
-def test_what_makes_no_sense_is_refused():
+def test_invalid_arguments_are_refused():
     good = np.ones([2, 3])
-    for call, said in ((lambda: metrics.uniformity(good[:1]), "at least 2"), (lambda: metrics.uniformity(good[0]), r"\[N, E\]"),
+    for call, message in ((lambda: metrics.uniformity(good[:1]), "at least 2"), (lambda: metrics.uniformity(good[0]), r"\[N, E\]"),
                        (lambda: metrics.alignment(good * np.nan, good), "finite embeddings"),
                        (lambda: metrics.nearest_neighbour_accuracy(good, [0, 1], good, [0, 1], neighbours=0), "neighbours >= 1"),
                        (lambda: metrics.nearest_neighbour_accuracy(good, [0, 1], good, [0, 1], temperature=0), "temperature > 0")):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             call()

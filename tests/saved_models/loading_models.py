@@ -1,4 +1,4 @@
-"""What the tests of loading share: a linear classifier whose weights are known, saved with signatures of all kinds."""
+"""Shared by the tests of loading: a linear classifier with known weights, saved with signatures of all kinds."""
 
 import functools
 
@@ -35,7 +35,7 @@ def saved(path, **signatures):
 
     def of(function, *specs):
         return tf.function(lambda *tensors: function(module, *tensors), input_signature=specs)
-    tf.saved_model.save(module, str(path), signatures={name: of(*given) for name, given in signatures.items()})
+    tf.saved_model.save(module, str(path), signatures={name: of(*definition) for name, definition in signatures.items()})
     return str(path)
 
 

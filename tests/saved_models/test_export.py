@@ -42,15 +42,15 @@ def test_without_this_package_it_predicts_and_differentiates_alike(exported, tmp
     model, path = exported
     np.save(tmp_path / "in.npy", sample_images())
     subprocess.run([sys.executable, "-c", SCRIPT, path, tmp_path / "in.npy", tmp_path / "out.npz"], check=True)
-    found, expected = np.load(tmp_path / "out.npz"), model(sample_images())
-    np.testing.assert_allclose(found["logits"], expected["logits"], atol=1e-5)
-    np.testing.assert_allclose(found["embedding"], expected["embedding"], atol=1e-5)
-    np.testing.assert_allclose(found["probabilities"].sum(axis=1), 1, atol=1e-6)
+    outputs, expected = np.load(tmp_path / "out.npz"), model(sample_images())
+    np.testing.assert_allclose(outputs["logits"], expected["logits"], atol=1e-5)
+    np.testing.assert_allclose(outputs["embedding"], expected["embedding"], atol=1e-5)
+    np.testing.assert_allclose(outputs["probabilities"].sum(axis=1), 1, atol=1e-6)
     images = tf.constant(sample_images())
     with tf.GradientTape() as tape:
         tape.watch(images)
         loss = tf.reduce_sum(model(images)["logits"][:, 0])
-    np.testing.assert_allclose(found["gradient"], tape.gradient(loss, images), atol=1e-5)
+    np.testing.assert_allclose(outputs["gradient"], tape.gradient(loss, images), atol=1e-5)
 
 
 def test_encoded_files_of_any_size(exported):
@@ -62,10 +62,10 @@ def test_encoded_files_of_any_size(exported):
         file = io.BytesIO()
         Image.fromarray(sample_image).save(file, kind)
         encoded.append(file.getvalue())
-    found = loading.load_classifier(path).loaded.signatures["serving_bytes"](encoded=tf.constant(encoded))["logits"].numpy()
+    outputs = loading.load_classifier(path).loaded.signatures["serving_bytes"](encoded=tf.constant(encoded))["logits"].numpy()
     expected = model(exact[None, :, :, None] / np.float32(255))["logits"].numpy()[0]
-    np.testing.assert_allclose(found[0], expected, atol=1e-4)
-    assert found.shape == (3, 3) and np.abs(found[1:] - expected).max() < 1.0
+    np.testing.assert_allclose(outputs[0], expected, atol=1e-4)
+    assert outputs.shape == (3, 3) and np.abs(outputs[1:] - expected).max() < 1.0
 
 
 def test_attribution_of_a_loaded_model_is_that_of_the_model(exported):

@@ -1,4 +1,4 @@
-"""A loaded model gives what the original gives on images prepared by hand, and passes gradients on."""
+"""A loaded model equals the original on images that are prepared by hand, and is differentiable."""
 
 import shutil
 
@@ -27,16 +27,16 @@ def softmax(scores):
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("given, by_hand", [
+@pytest.mark.parametrize("input_range, by_hand", [
     ("0,1", lambda x: x), ("-1,1", lambda x: 2 * x - 1), ("0,255", lambda x: 255 * x),
     ("-2,0.5", lambda x: 2.5 * x - 2), (NORMALIZATION, lambda x: (x - MEAN) / STD),
     ("mean=0.5 std=0.25", lambda x: (x - 0.5) / 0.25),
     ("mean=0.1,0.2,0.3 std=0.5", lambda x: (x - (0.1, 0.2, 0.3)) / 0.5)])
-def test_input_range(plain, given, by_hand):
-    found = load_classifier(plain, ModelInterface(input_range=given))(sample_images())
+def test_input_range(plain, input_range, by_hand):
+    logits = load_classifier(plain, ModelInterface(input_range=input_range))(sample_images())
     expected = scores_by_hand(by_hand(sample_images()))
-    assert found.dtype == tf.float32
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+    assert logits.dtype == tf.float32
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name, factor", [("doubled", 2), ("any_channels", 1), ("any_shape", 1), ("any_size", 1)])
@@ -46,15 +46,15 @@ def test_signatures(plain, name, factor):
     assert repr(name) in classify.description
 
 
-def test_half_precision_comes_back_in_full(plain):
-    found = load_classifier(plain, ModelInterface(signature="half"))(sample_images())
-    assert found.dtype == tf.float32
-    np.testing.assert_allclose(found, scores_by_hand(sample_images()), atol=0.05)
+def test_half_precision_outputs_are_cast_to_float32(plain):
+    logits = load_classifier(plain, ModelInterface(signature="half"))(sample_images())
+    assert logits.dtype == tf.float32
+    np.testing.assert_allclose(logits, scores_by_hand(sample_images()), atol=0.05)
 
 
-@pytest.mark.parametrize("given", ["0,1", "0,255"])
-def test_uint8_is_rounded(plain, given):
-    classify = load_classifier(plain, ModelInterface(signature="bytes", input_range=given))
+@pytest.mark.parametrize("input_range", ["0,1", "0,255"])
+def test_uint8_is_rounded(plain, input_range):
+    classify = load_classifier(plain, ModelInterface(signature="bytes", input_range=input_range))
     images = sample_images()
     images[0, 0, 0] = (0.0, 1.0, 0.4999 / 255)
     np.testing.assert_allclose(classify(images), scores_by_hand(np.round(255 * images)), rtol=1e-4, atol=0.02)
@@ -87,7 +87,7 @@ def test_probabilities_become_logits_whose_softmax_gives_them_back(plain):
     np.testing.assert_allclose(certain(sample_images()).numpy().min(), np.log(1e-12), rtol=1e-5)
 
 
-def test_values_that_contradict_outputs_are_noticed(tmp_path):
+def test_outputs_that_contradict_the_interface_are_reported(tmp_path):
     path = saved(tmp_path / "m", **{
         "serving_default": (lambda m, x: {"predictions": tf.nn.softmax(m.scores(x))}, spec(*SHAPE)),
         "scores": (lambda m, x: {"predictions": m.scores(x)}, spec(*SHAPE))})
@@ -131,8 +131,8 @@ def test_our_own_export_and_its_workdir(network, tmp_path):
     model, path = network(), str(tmp_path / "saved_model")
     export.export(model, path, {"method": "test"})
     expected = model(sample_images((16, 16, 1)))["logits"]
-    for given in (path, str(tmp_path)):
-        classify = load_classifier(given)
+    for folder in (path, str(tmp_path)):
+        classify = load_classifier(folder)
         np.testing.assert_allclose(classify(sample_images((16, 16, 1))), expected, atol=1e-5)
         assert classify.path == path and classify.card == {"method": "test"} and classify.num_classes == 3
         assert classify.input_shape.as_list() == [None, 16, 16, 1]
@@ -140,13 +140,13 @@ def test_our_own_export_and_its_workdir(network, tmp_path):
     np.testing.assert_allclose(probable, tf.nn.log_softmax(expected), atol=1e-4)
     with pytest.raises(ValueError, match="'serving_bytes' .* takes strings.*\n.*serving_default: images") as error:
         load_classifier(path, ModelInterface(signature="serving_bytes"))
-    assert str(error.value).endswith("Pass --signature=serving_default.")
+    assert str(error.value).endswith("Try: --signature=serving_default.")
 
 
 @pytest.mark.parametrize("interface, by_hand", [
     (ModelInterface(input_range="-1,1"), lambda gradient: 2 * gradient),
     (ModelInterface(input_range=NORMALIZATION), lambda gradient: gradient / STD)])
-def test_gradients_flow_through_the_scaling_also_in_a_graph(plain, interface, by_hand):
+def test_gradients_flow_through_the_scaling_in_a_graph(plain, interface, by_hand):
     classify = load_classifier(plain, interface)
 
     @tf.function(input_signature=[tf.TensorSpec([None, *SHAPE])])
@@ -171,15 +171,15 @@ def test_gradients_flow_through_resizing_and_the_logarithm(plain):
 
 
 def test_in_a_dataset(plain):
-    found = next(iter(tf.data.Dataset.from_tensors(sample_images()).map(load_classifier(plain))))
-    np.testing.assert_allclose(found, scores_by_hand(sample_images()), atol=1e-4)
+    logits = next(iter(tf.data.Dataset.from_tensors(sample_images()).map(load_classifier(plain))))
+    np.testing.assert_allclose(logits, scores_by_hand(sample_images()), atol=1e-4)
 
 
-def test_settings_make_flags():
-    found = hyperparameters.parameters(ModelInterface)
-    assert list(found) == ["input_range", "outputs", "signature", "input_size"]
-    assert all(parameter.help for parameter in found.values())
-    assert found["outputs"].choices == loading.OUTPUTS and NORMALIZATION in found["input_range"].help
+def test_the_interface_makes_flags():
+    parameters = hyperparameters.parameters(ModelInterface)
+    assert list(parameters) == ["input_range", "outputs", "signature", "input_size"]
+    assert all(parameter.help for parameter in parameters.values())
+    assert parameters["outputs"].choices == loading.OUTPUTS and NORMALIZATION in parameters["input_range"].help
 
 
 def test_cards(plain, tmp_path):

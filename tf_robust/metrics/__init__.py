@@ -1,7 +1,7 @@
 """Measures of predictions, in NumPy: calibration, corruption errors, flips of predictions; and of embeddings.
 
-Accuracies, errors, probabilities and confidences are fractions in [0, 1]. Only what is divided by a reference network's
-(`mean_corruption_error`, `flip_rate`, ...) is in percent, as everywhere in print.
+Accuracies, errors, probabilities and confidences are fractions in [0, 1]. Only ratios to a reference network
+(`mean_corruption_error`, `flip_rate`, ...) are in percent, as in the literature.
 """
 
 from tf_robust.metrics.calibration import (brier_score, expected_calibration_error, negative_log_likelihood, reliability_bins,

@@ -1,22 +1,25 @@
-"""Whether a model is as often right as it says: calibration errors and proper scores.
+"""Calibration errors and proper scores: agreement of confidences with accuracies.
 
 A confidence is the largest softmax probability of an example; `correct` says whether its class is the label.
 RMS error (100 examples a bin), L1 error (equal bins) and the scores below cannot be compared with each other.
 """
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tf_robust.metrics import checks
 
 
-def rms_calibration_error(confidences, correct, bin_size=100, compat=False):
-    """Root mean square calibration error over bins of equally many examples (URRL, section 3.3; NoisyMix, Table 11).
+def rms_calibration_error(confidences: ArrayLike, correct: ArrayLike, bin_size: int = 100, compat: bool = False) -> float:
+    """Returns the root mean square calibration error over bins of equally many examples (URRL, section 3.3; NoisyMix, Table 11).
 
-    sqrt(sum over bins b of n_b / N * (mean confidence of b - accuracy of b)^2), bins as `reliability_bins` makes them.
+    sqrt(sum over bins b of n_b / N * (mean confidence of b - accuracy of b)^2), bins as of `reliability_bins`.
     Chance alone gives a perfectly calibrated model about sqrt(mean of p (1 - p) / bin_size), up to 0.05 with 100 a bin.
 
     Args:
-        confidences: [N] in [0, 1]. correct: bool [N], or 0 and 1. bin_size: examples a bin, >= 1.
+        confidences: [N] in [0, 1].
+        correct: bool [N], or 0 and 1.
+        bin_size: examples per bin, >= 1.
         compat: leave out the bin of the most confident examples (N stays the divisor), as the published evaluation code
             of ImageNet-A and ImageNet-R does; with N < 2 bin_size nothing remains and the error is 0.
 
@@ -36,19 +39,21 @@ def rms_calibration_error(confidences, correct, bin_size=100, compat=False):
     return float(np.sqrt(squares.sum() / counts.sum()))
 
 
-def reliability_bins(confidences, correct, bin_size=100):
-    """Bins of `bin_size` consecutive examples by rising confidence; the last one also takes the remainder.
+def reliability_bins(confidences: ArrayLike, correct: ArrayLike, bin_size: int = 100) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns bins of `bin_size` consecutive examples by rising confidence; the last one also takes the remainder.
 
     Examples of equal confidence keep their order (a stable sort), so a bin's edge may divide them.
 
     Args:
-        as `rms_calibration_error`; with N < bin_size all examples are one bin.
+        confidences: [N] in [0, 1].
+        correct: bool [N], or 0 and 1.
+        bin_size: examples per bin, >= 1; with N < bin_size all examples are one bin.
 
     Returns:
         (mean confidences [B], accuracies [B], counts [B]), B = max(1, N // bin_size).
     """
     confidences, correct = checks.outcomes(confidences, correct)
-    bin_size = checks.whole_number(bin_size, "bin_size")
+    bin_size = checks.positive_integer(bin_size, "bin_size")
     order = np.argsort(confidences, kind="stable")
     starts = bin_size * np.arange(max(1, len(order) // bin_size))
     counts = np.diff(starts, append=len(order))
@@ -56,30 +61,32 @@ def reliability_bins(confidences, correct, bin_size=100):
             counts)
 
 
-def expected_calibration_error(confidences, correct, bins=15):
-    """Expected calibration error, L1 over bins of equal width (Guo et al., "On Calibration of Modern Neural Networks",
-    2017, eq. 3).
+def expected_calibration_error(confidences: ArrayLike, correct: ArrayLike, bins: int = 15) -> float:
+    """Returns the expected calibration error, L1 over bins of equal width.
 
-    sum over bins b of n_b / N * |mean confidence of b - accuracy of b|, b-th bin ((b - 1) / bins, b / bins]; a
+    Guo et al., "On Calibration of Modern Neural Networks", 2017, eq. 3: sum over bins b of n_b / N * |mean confidence of b - accuracy of b|, b-th bin ((b - 1) / bins, b / bins]; a
     confidence of 0 is in the first.
 
     Args:
-        confidences: [N] in [0, 1]. correct: bool [N], or 0 and 1. bins: >= 1.
+        confidences: [N] in [0, 1].
+        correct: bool [N], or 0 and 1.
+        bins: number of bins, >= 1.
 
     Returns:
         float in [0, 1], lower is better.
     """
     confidences, correct = checks.outcomes(confidences, correct)
-    edges = np.arange(1, checks.whole_number(bins, "bins")) / bins
+    edges = np.arange(1, checks.positive_integer(bins, "bins")) / bins
     gaps = np.bincount(np.searchsorted(edges, confidences, side="left"), weights=confidences - correct)
     return float(np.abs(gaps).sum() / len(confidences))
 
 
-def brier_score(probabilities, labels):
-    """Mean over examples of the sum over classes of (probability - one-hot label)^2 (Brier, 1950).
+def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
+    """Returns the mean over examples of the sum over classes of (probability - one-hot label)^2 (Brier, 1950).
 
     Args:
-        probabilities: [N, C] in [0, 1], rows sum to 1 (within 0.001). labels: int [N].
+        probabilities: [N, C] in [0, 1], rows sum to 1 (within 0.001).
+        labels: int [N].
 
     Returns:
         float in [0, 2], lower is better.
@@ -94,11 +101,12 @@ def brier_score(probabilities, labels):
     return float((probabilities ** 2).sum(axis=1).mean())
 
 
-def negative_log_likelihood(logits, labels):
-    """Mean over examples of -log softmax(logits)[label], in nats; large logits do not overflow.
+def negative_log_likelihood(logits: ArrayLike, labels: ArrayLike) -> float:
+    """Returns the mean over examples of -log softmax(logits)[label], in nats; large logits do not overflow.
 
     Args:
-        logits: [N, C], finite. labels: int [N].
+        logits: [N, C], finite.
+        labels: int [N].
 
     Returns:
         float >= 0, lower is better.

@@ -3,6 +3,7 @@
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", 2019.
 """
 
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -26,60 +27,64 @@ MEANS = {
     **GROUPS,
 }
 _SEVERITIES = 5
-_INSTEAD = "the mean error over the 15 corruptions (`corruption_means(errors)['mean15']`)"
+_ALTERNATIVE = "the mean error over the 15 corruptions (`corruption_means(errors)['mean15']`)"
 
 
-def mean_corruption_error(errors, reference="alexnet"):
-    """mCE: the mean over the 15 corruptions of the error over the reference's, each a mean over severities.
+BySeverity = Mapping[str, Sequence[float]]  # {corruption: [5]}
+
+
+def mean_corruption_error(errors: BySeverity, reference: references.Reference = "alexnet") -> float:
+    """Returns the mCE: the mean over the 15 corruptions of the error over the reference's, each a mean over severities.
 
     Args:
         errors: {corruption: [5]}, top-1 errors by severity, fractions; exactly the corruptions of `BENCHMARK`.
-        reference: the network to divide by, measured on ImageNet-C at 224 pixels: "alexnet", or a table of one's own,
+        reference: the network to divide by, measured on ImageNet-C at 224 pixels: "alexnet", or your own table
             {"errors": {corruption: [5]}, "source", "verified"}. CIFAR-C and Tiny ImageNet-C have none.
 
     Returns:
         float, percent of the reference's errors; lower is better.
 
     Raises:
-        ValueError: corruptions that are missing or not of the 15, not 5 severities, values outside [0, 1], an unknown
+        ValueError: missing corruptions or others than the 15, not 5 severities, values outside [0, 1], an unknown
             reference, no reference.
     """
-    table = references.resolve(reference, "imagenet_c", "errors", _INSTEAD)
+    table = references.resolve(reference, "imagenet_c", "errors", _ALTERNATIVE)
     return fmean(references.divide(_of_the_15(errors, "errors"), _reference_errors(table)).values())
 
 
-def relative_mean_corruption_error(errors, clean_error, reference="alexnet"):
-    """Relative mCE: as `mean_corruption_error`, of the *rise* over the error on clean images.
+def relative_mean_corruption_error(errors: BySeverity, clean_error: float, reference: references.Reference = "alexnet") -> float:
+    """Returns the relative mCE: `mean_corruption_error` of the *increase* over the error on clean images.
 
     Args:
-        errors, reference: as `mean_corruption_error`; a table of one's own also has `clean_error`.
+        errors: as of `mean_corruption_error`.
         clean_error: the model's top-1 error on clean images, a fraction.
+        reference: as of `mean_corruption_error`; your own table also has `clean_error`.
 
     Returns:
-        float, percent of the reference's rise; lower is better, negative if corruptions help.
+        float, percent of the reference's increase; lower is better, negative if corruptions help.
 
     Raises:
-        ValueError: as `mean_corruption_error`; a clean error outside [0, 1].
+        ValueError: as of `mean_corruption_error`; a clean error outside [0, 1].
     """
-    table = references.resolve(reference, "imagenet_c", "errors", _INSTEAD)
+    table = references.resolve(reference, "imagenet_c", "errors", _ALTERNATIVE)
     if "clean_error" not in table:
         raise ValueError(f"Expected a reference table with clean_error. Received: {sorted(table)}")
-    rises = _minus(_of_the_15(errors, "errors"), clean_error)
-    return fmean(references.divide(rises, _minus(_reference_errors(table), table["clean_error"])).values())
+    increases = _minus(_of_the_15(errors, "errors"), clean_error)
+    return fmean(references.divide(increases, _minus(_reference_errors(table), table["clean_error"])).values())
 
 
-def corruption_means(accuracies):
-    """Means over sets of corruptions, every corruption with the same weight.
+def corruption_means(accuracies: BySeverity) -> dict[str, float]:
+    """Returns means over sets of corruptions, every corruption with the same weight.
 
     Args:
         accuracies: {corruption: [5]}, by severity, fractions (errors do as well); names of `BENCHMARK` and `EXTRA`.
 
     Returns:
-        {name: mean}, of those whose corruptions are all there: `mean15`, `mean19` (with the extras),
+        {name: mean}, of the sets whose corruptions are all present: `mean15`, `mean19` (with the extras),
         `mean_without_noise` (12 of the 15), `mean16` (15 and speckle noise), and the four `GROUPS`.
 
     Raises:
-        ValueError: none, or an unknown corruption, not 5 severities, values outside [0, 1].
+        ValueError: no corruption or an unknown one, not 5 severities, values outside [0, 1].
     """
     if not accuracies:
         raise ValueError("Expected accuracies of at least one corruption. Received none")
@@ -91,25 +96,25 @@ def corruption_means(accuracies):
             for name, members in MEANS.items() if means.keys() >= set(members)}
 
 
-def _of_the_15(errors, what):
-    checks.exactly(errors, BENCHMARK, what)
-    return _over_severities(errors, what)
+def _of_the_15(errors: BySeverity, name: str) -> dict[str, float]:
+    checks.exactly(errors, BENCHMARK, name)
+    return _over_severities(errors, name)
 
 
-def _reference_errors(table):
-    """The reference may know more than the 15."""
+def _reference_errors(table: dict) -> dict[str, float]:
+    """The reference's errors on the 15 corruptions, without those on further ones."""
     return _of_the_15({name: row for name, row in table["errors"].items() if name not in EXTRA}, "reference errors")
 
 
-def _over_severities(values, what):
-    """{corruption: [5]} -> {corruption: mean}"""
+def _over_severities(values: BySeverity, kind: str) -> dict[str, float]:
+    """Returns {corruption: mean over severities}."""
     for name, row in values.items():
         if np.shape(row) != (_SEVERITIES,):
-            raise ValueError(f"Expected {what} of {name!r} for {_SEVERITIES} severities. "
+            raise ValueError(f"Expected {kind} of {name!r} for {_SEVERITIES} severities. "
                              f"Received shape: {np.shape(row)}")
-    return {name: float(checks.fractions(row, f"{what} of {name!r}").mean()) for name, row in values.items()}
+    return {name: float(checks.fractions(row, f"{kind} of {name!r}").mean()) for name, row in values.items()}
 
 
-def _minus(errors, clean_error):
+def _minus(errors: Mapping[str, float], clean_error: float) -> dict[str, float]:
     clean = float(checks.fractions(clean_error, "clean_error"))
     return {name: error - clean for name, error in errors.items()}

@@ -1,13 +1,16 @@
-"""How often a prediction changes while an image hardly does: flip probabilities over perturbation sequences.
+"""Flip probabilities: how often a prediction changes over a sequence of small perturbations of one image.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", 2019; the
 formulas are also in section 4.1 of the NoisyMix paper. Rates divide by AlexNet's flip probabilities, which the authors
-give in a spreadsheet only: `mean_flip_rate` says whether the table in use was verified.
+give in a spreadsheet only: the result of `mean_flip_rate` states whether the table in use was verified.
 """
 
+from collections.abc import Collection, Mapping
 from statistics import fmean
+from typing import TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tf_robust.metrics import checks, references
 from tf_robust.utils.errors import unknown
@@ -15,17 +18,36 @@ from tf_robust.utils.errors import unknown
 PERTURBATIONS = ("gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "brightness", "translate",
                  "rotate", "tilt", "scale")  # the ten of ImageNet-P
 CIFAR_PERTURBATIONS = tuple("spatter" if name == "snow" else name for name in PERTURBATIONS)  # of the CIFAR-P script
-_INSTEAD = "the mean flip probability (`mean_flip_probability`)"
+_ALTERNATIVE = "the mean flip probability (`mean_flip_probability`)"
 
 
-def flip_probability(predictions, noise=False, stride=1):
-    """The share of frames whose predicted class differs from that of an earlier frame.
+class MeanFlipRate(TypedDict):
+    """A mean flip rate.
+
+    Attributes:
+        mean: percent, over the ten perturbations.
+        mean_without_noise: percent, over the eight others than noise.
+        rates: {perturbation: percent}.
+        verified: whether the reference's numbers were compared with their source.
+        source: of the reference's numbers.
+        label: "mFR", with a reservation if they were not verified.
+    """
+    mean: float
+    mean_without_noise: float
+    rates: dict[str, float]
+    verified: bool
+    source: str
+    label: str
+
+
+def flip_probability(predictions: ArrayLike, noise: bool = False, stride: int = 1) -> float:
+    """Returns the fraction of frames whose predicted class differs from that of an earlier frame.
 
     Args:
-        predictions: int [sequences, frames], classes by frame. The sequences of a set have one length.
-        noise: compare with the first frame, the clean one: the frames of noise sequences do not follow one another.
-            Otherwise with the frame `stride` before.
-        stride: the difficulty, >= 1. Harder noise sequences are sets of their own, so with noise only 1.
+        predictions: int [sequences, frames], the class of each frame. All sequences of a set have the same length.
+        noise: compare with the first frame, the clean one, since the frames of noise sequences are independent of each other.
+            Otherwise compare with the frame `stride` before.
+        stride: the difficulty, >= 1. Harder noise sequences are separate sets, so with noise only 1.
 
     Returns:
         float in [0, 1], lower is better.
@@ -33,7 +55,7 @@ def flip_probability(predictions, noise=False, stride=1):
     Raises:
         ValueError: not integers, not [sequences, frames], no more frames than the stride, a stride with noise.
     """
-    predictions, stride = np.asarray(predictions), checks.whole_number(stride, "stride")
+    predictions, stride = np.asarray(predictions), checks.positive_integer(stride, "stride")
     if predictions.ndim != 2 or not len(predictions) or predictions.shape[1] <= stride:
         raise ValueError(f"Expected predictions [sequences, frames], frames > stride = {stride}. "
                          f"Received shape: {predictions.shape}")
@@ -45,11 +67,13 @@ def flip_probability(predictions, noise=False, stride=1):
     return float((predictions[:, stride:] != earlier).mean())
 
 
-def flip_rate(probability, name, reference="alexnet"):
-    """A flip probability over the reference's for the same perturbation.
+def flip_rate(probability: float, name: str, reference: references.Reference = "alexnet") -> float:
+    """Returns a flip probability divided by the reference's for the same perturbation.
 
     Args:
-        probability: in [0, 1]. name: the perturbation. reference: as `mean_flip_rate`.
+        probability: in [0, 1].
+        name: of the perturbation.
+        reference: as of `mean_flip_rate`.
 
     Returns:
         float, percent of the reference's; lower is better.
@@ -63,13 +87,13 @@ def flip_rate(probability, name, reference="alexnet"):
     return references.divide(_probabilities({name: probability}), known)[name]
 
 
-def mean_flip_probability(probabilities, names=None):
-    """mFP: the mean of flip probabilities, not divided by a reference network's.
+def mean_flip_probability(probabilities: Mapping[str, float], names: Collection[str] | None = None) -> float:
+    """Returns the mFP: the mean of flip probabilities, not divided by a reference network's.
 
     Args:
         probabilities: {perturbation: p in [0, 1]}.
-        names: the perturbations that must be there, no more and no less; say which when you report the mean. None:
-            `PERTURBATIONS` (ImageNet-P) or `CIFAR_PERTURBATIONS` (spatter in the place of snow).
+        names: exactly the expected perturbations; report them with the mean. None: `PERTURBATIONS` (ImageNet-P), or
+            `CIFAR_PERTURBATIONS` (spatter instead of snow).
 
     Returns:
         float in [0, 1], lower is better.
@@ -83,21 +107,16 @@ def mean_flip_probability(probabilities, names=None):
     return fmean(_probabilities(probabilities).values())
 
 
-def mean_flip_rate(probabilities, reference="alexnet"):
-    """mFR: the mean of flip rates over the ten perturbations of ImageNet-P, with what a reader must know of it.
+def mean_flip_rate(probabilities: Mapping[str, float], reference: references.Reference = "alexnet") -> MeanFlipRate:
+    """Returns the mFR: the mean of flip rates over the ten perturbations of ImageNet-P, and the source of the reference.
 
     Args:
         probabilities: {perturbation: p in [0, 1]}, exactly `PERTURBATIONS`, difficulty 1.
-        reference: the network to divide by: "alexnet", or a table of one's own,
+        reference: the network to divide by: "alexnet", or your own table
             {"flip_probabilities": {perturbation: p}, "source", "verified"}. CIFAR-P has none.
 
-    Returns:
-        {"mean": percent, "mean_without_noise": percent over the eight others, "rates": {perturbation: percent},
-        "verified": whether the reference's numbers were compared with their source, "source", "label": "mFR", with the
-        reservation if they were not}.
-
     Raises:
-        ValueError: perturbations that are missing or not of the ten, values outside [0, 1], an unknown reference, no
+        ValueError: missing perturbations or others than the ten, values outside [0, 1], an unknown reference, no
             reference.
     """
     table = _reference(reference)
@@ -113,11 +132,11 @@ def mean_flip_rate(probabilities, reference="alexnet"):
             "label": "mFR" if table["verified"] is True else "mFR (by an unverified reference table)"}
 
 
-def _reference(reference):
-    return references.resolve(reference, "imagenet_p", "flip_probabilities", _INSTEAD)
+def _reference(reference: references.Reference) -> dict:
+    return references.resolve(reference, "imagenet_p", "flip_probabilities", _ALTERNATIVE)
 
 
-def _probabilities(probabilities):
+def _probabilities(probabilities: Mapping[str, float]) -> dict[str, float]:
     for name, probability in probabilities.items():
         if np.ndim(probability):
             raise ValueError(f"Expected one flip probability of {name!r}. Received shape: {np.shape(probability)}")

@@ -1,22 +1,45 @@
 """Paired comparison of two models on the same images."""
 
+import typing
+
 import numpy as np
 import scipy.stats
+from numpy.typing import ArrayLike
 
 
-def mcnemar(first, second):
-    """Two-sided p value of McNemar's exact test: whether two models are right equally often on the same images.
+class PairedDifference(typing.TypedDict):
+    """Comparison of two models on the same images.
 
-    Of the images on which only one of the two is right, under the null hypothesis each model has half: a binomial test.
+    Attributes:
+        mean: of the differences.
+        low: lower end of the 95 % t interval; None with one image.
+        high: its upper end; None with one image.
+        p: p value.
+        count: number of images.
+        test: "McNemar" or "paired t".
+    """
+    mean: float
+    low: float | None
+    high: float | None
+    p: float
+    count: int
+    test: str
+
+
+def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
+    """Returns the two-sided p value of McNemar's exact test: are two models equally accurate on the same images?
+
+    Under the null hypothesis, of the images that only one model classifies correctly each model has half: a binomial test.
 
     Args:
-        first, second: bool [N], which images each model classifies correctly.
+        first: bool [N], which images the first model classifies correctly.
+        second: the same of the second model.
 
     Returns:
-        float in [0, 1]; 1 if the models are right on the same images.
+        float in [0, 1]; 1 if the models are correct on the same images.
 
     Raises:
-        ValueError: other shapes or lengths.
+        ValueError: shapes that differ or are not [N].
     """
     first, second = (np.asarray(values, bool) for values in (first, second))
     _check(first, second)
@@ -26,35 +49,33 @@ def mcnemar(first, second):
     return float(scipy.stats.binomtest(only_first, only_first + only_second, 0.5).pvalue)
 
 
-def paired_difference(first, second):
-    """Mean difference first - second over the same images, its 95 % t interval and p value.
+def paired_difference(first: ArrayLike, second: ArrayLike) -> PairedDifference:
+    """Returns the mean difference first - second over the same images, its 95 % t interval and p value.
 
     Args:
-        first, second: [N], a value per image: bool (correct or not; p is of `mcnemar`), or numbers such as the fraction of corrupted
-            versions that is classified correctly (p is of the paired t-test).
-
-    Returns:
-        {"mean", "low" and "high" (None with one image), "p", "count": N, "test": "McNemar" or "paired t"}
+        first: [N], a value per image: bool (correct or not; p value of `mcnemar`), or numbers such as the fraction of corrupted
+            versions that is classified correctly (p value of the paired t-test).
+        second: the same of the second model.
 
     Raises:
-        ValueError: other shapes or lengths.
+        ValueError: shapes that differ or are not [N].
     """
     first, second = np.asarray(first), np.asarray(second)
     _check(first, second)
     differences = first.astype(np.float64) - second.astype(np.float64)
     mean, count = float(differences.mean()), len(differences)
-    error = float(differences.std(ddof=1) / np.sqrt(count)) if count > 1 else None
-    half = float(scipy.stats.t.ppf(0.975, count - 1) * error) if count > 1 else None
+    error = float(differences.std(ddof=1) / np.sqrt(count)) if count > 1 else 0.0
     if first.dtype == second.dtype == bool:
         test, p = "McNemar", mcnemar(first, second)
     else:
         test, p = "paired t", 1.0
         if count > 1 and mean:
             p = float(2 * scipy.stats.t.sf(abs(mean) / error, count - 1)) if error else 0.0
-    low, high = (mean - half, mean + half) if count > 1 else (None, None)
+    half = float(scipy.stats.t.ppf(0.975, count - 1) * error) if count > 1 else None
+    low, high = (None, None) if half is None else (mean - half, mean + half)
     return {"mean": mean, "low": low, "high": high, "p": p, "count": count, "test": test}
 
 
-def _check(first, second):
+def _check(first: np.ndarray, second: np.ndarray) -> None:
     if first.ndim != 1 or first.shape != second.shape or not len(first):
-        raise ValueError(f"Expected two arrays [N], a value per image. Received shapes: {first.shape}, {second.shape}")
+        raise ValueError(f"Expected two arrays [N], one value per image. Received shapes: {first.shape}, {second.shape}")

@@ -1,13 +1,17 @@
-"""Errors and flips of a reference network, by which others are divided: JSON files beside this one."""
+"""Errors and flip probabilities of reference networks, by which those of others are divided: JSON files in this folder."""
 
 import importlib.resources
 import json
+from collections.abc import Mapping
 
 from tf_robust.utils.errors import unknown
 
 
-def reference_table(name):
-    """A table of a reference network's numbers.
+Reference = str | dict | None  # name of a network, or a table; None is refused with advice
+
+
+def reference_table(name: str) -> dict:
+    """Returns a table of a reference network's numbers.
 
     Args:
         name: `alexnet_imagenet_c` or `alexnet_imagenet_p`.
@@ -24,17 +28,21 @@ def reference_table(name):
     return json.loads(importlib.resources.files(__package__).joinpath(f"{name}.json").read_text("utf-8"))
 
 
-def resolve(reference, data_set, field, instead):
-    """`reference` as a table that has `field`.
+def resolve(reference: Reference, data_set: str, field: str, alternative: str) -> dict:
+    """Returns `reference` as a table that has `field`.
 
     Args:
-        reference: the network's name (its table is `NAME_DATASET`), or a table of the caller's own, a dict like those
-            of `reference_table`. data_set: `imagenet_c` or `imagenet_p`. instead: what to report without a reference.
+        reference: name of a network, whose table is `NAME_DATASET`, or a table like those of `reference_table`.
+        data_set: `imagenet_c` or `imagenet_p`.
+        field: `errors` or `flip_probabilities`.
+        alternative: what to report without a reference, for the message.
+
+    Raises:
+        ValueError: no reference, an unknown name, a table without a field.
     """
     if reference is None:
-        raise ValueError("Expected a reference network to divide by. Received: None. A mean that is not divided by a "
-                         "reference's has another name, and for CIFAR no reference was published: "
-                         f"report {instead}")
+        raise ValueError("Expected a reference network to divide by. Received: None. A mean that is not divided by a reference's "
+                         f"has another name, and for CIFAR no reference was published. Try: report {alternative}")
     if not isinstance(reference, dict):
         ending = f"_{data_set}"
         known = [name.removesuffix(ending) for name in _names() if name.endswith(ending)]
@@ -46,14 +54,14 @@ def resolve(reference, data_set, field, instead):
     return reference
 
 
-def divide(values, references):
-    """{name: value} by {name: reference} -> {name: percent}; every reference must be positive."""
+def divide(values: Mapping[str, float], references: Mapping[str, float]) -> dict[str, float]:
+    """Returns {name: value} in percent of {name: reference}; every reference must be positive."""
     for name in values:
         if not references[name] > 0:
             raise ValueError(f"Expected a positive reference for {name!r}. Received: {references[name]:g}")
     return {name: 100 * (value / references[name]) for name, value in values.items()}
 
 
-def _names():
+def _names() -> list[str]:
     files = importlib.resources.files(__package__).iterdir()
     return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))

@@ -1,47 +1,55 @@
-"""What embeddings are worth before anything is trained on them. Embeddings count by their direction alone."""
+"""Quality of embeddings, without training on them. Only their directions count."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def nearest_neighbour_accuracy(known, known_labels, embeddings, labels, *, neighbours=200, temperature=0.1):
-    """Share of the embeddings that their nearest known ones vote for rightly (Wu et al., 2018, section 3.4).
+def nearest_neighbour_accuracy(known: ArrayLike, known_labels: ArrayLike, embeddings: ArrayLike, labels: ArrayLike, *,
+                               neighbours: int = 200, temperature: float = 0.1) -> float:
+    """Returns the accuracy of a weighted k-nearest-neighbour classifier (Wu et al., 2018, section 3.4).
 
-    The k known embeddings of the highest cosine similarity s vote for their classes with weight exp(s / temperature).
+    The k known embeddings with the highest cosine similarity s vote for their classes with weight exp(s / temperature).
 
     Args:
-        known: [M, E], with known_labels int [M]. embeddings: [N, E], with labels int [N].
-        neighbours: k; no more than M are taken. temperature: > 0.
+        known: [M, E].
+        known_labels: int [M].
+        embeddings: [N, E], to classify.
+        labels: int [N].
+        neighbours: k; at most M are used.
+        temperature: > 0.
 
     Raises:
-        ValueError: values that are not finite, a setting out of its range.
+        ValueError: values that are not finite, neighbours or temperature out of range.
     """
     if neighbours < 1 or not temperature > 0:
         raise ValueError(f"Expected neighbours >= 1 and temperature > 0. Received: {neighbours}, {temperature}")
     known, embeddings = _unit(known), _unit(embeddings)
     known_labels, labels, neighbours = np.asarray(known_labels), np.asarray(labels), min(neighbours, len(known))
-    right = 0
+    correct = 0
     for start in range(0, len(embeddings), 256):
         similarities = embeddings[start:start + 256] @ known.T
         nearest = np.argpartition(-similarities, neighbours - 1, axis=1)[:, :neighbours]
         weights = np.exp((np.take_along_axis(similarities, nearest, axis=1) - 1.0) / temperature)
         votes = np.zeros([len(nearest), int(known_labels.max()) + 1])
         np.add.at(votes, (np.arange(len(nearest))[:, None], known_labels[nearest]), weights)
-        right += np.sum(votes.argmax(axis=1) == labels[start:start + 256])
-    return float(right / len(embeddings))
+        correct += np.sum(votes.argmax(axis=1) == labels[start:start + 256])
+    return float(correct / len(embeddings))
 
 
-def alignment(first, second):
-    """Mean of |u - v|^2 over the pairs of embeddings of the same image (Wang and Isola, 2020): from 0 to 4, 0 is best.
+def alignment(first: ArrayLike, second: ArrayLike) -> float:
+    """Returns the mean of |u - v|^2 over pairs of embeddings of the same image (Wang and Isola, 2020): from 0 to 4, 0 is best.
 
     Args:
-        first, second: [N, E], of two views.
+        first: [N, E], of one view.
+        second: [N, E], of another view.
     """
     return float(np.mean(np.sum((_unit(first) - _unit(second)) ** 2, axis=1)))
 
 
-def uniformity(embeddings):
-    """log of the mean of exp(-2 |u - v|^2) over all pairs of different images (Wang and Isola, 2020): 0 if all are the
-    same, lower the more evenly they fill the sphere.
+def uniformity(embeddings: ArrayLike) -> float:
+    """Returns log of the mean of exp(-2 |u - v|^2) over all pairs of different images (Wang and Isola, 2020).
+
+    It is 0 if all embeddings are equal, and lower the more evenly they fill the sphere.
 
     Args:
         embeddings: [N, E], N >= 2.
@@ -56,7 +64,7 @@ def uniformity(embeddings):
     return float(np.log(np.mean(np.exp(-4.0 * (1.0 - similarities)))))
 
 
-def _unit(vectors):
+def _unit(vectors: ArrayLike) -> np.ndarray:
     vectors = np.asarray(vectors, np.float64)
     if vectors.ndim != 2 or not vectors.size:
         raise ValueError(f"Expected embeddings [N, E]. Received shape: {vectors.shape}")

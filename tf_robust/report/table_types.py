@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from tf_robust.metrics.paired import PairedDifference
+
 Evaluation = Mapping[str, typing.Any]  # the content of `evaluation.json`
 Paper = Mapping[str, Mapping[str, Sequence]]  # {row: {measure: [mean, std or None]}}
 PerImage = Callable[[Evaluation, str], tuple[str, np.ndarray] | None]  # (evaluation, measure) -> (digest of the images, values [N])
@@ -27,7 +29,7 @@ class Difference(typing.TypedDict):
     low: float | None
     high: float | None
     pairs: int
-    images: dict[str, float] | None
+    images: PairedDifference | None
 
 
 class Entry(typing.TypedDict):

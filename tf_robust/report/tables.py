@@ -14,6 +14,7 @@ import scipy.stats
 
 from tf_robust import metrics
 from tf_robust.evaluation import card
+from tf_robust.metrics.paired import PairedDifference
 from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, PerImage, Table
 from tf_robust.utils.errors import unknown
 
@@ -171,7 +172,7 @@ def _difference(runs: dict[tuple[str, str], dict[int, dict]], row: str, measure:
     return {"baseline": baseline, "mean": float(np.mean(pairs)), "low": low, "high": high, "pairs": len(pairs), "images": images}
 
 
-def _over_images(pairs: Sequence[tuple[Evaluation, Evaluation]], measure: str, per_image: PerImage | None) -> dict[str, float] | None:
+def _over_images(pairs: Sequence[tuple[Evaluation, Evaluation]], measure: str, per_image: PerImage | None) -> PairedDifference | None:
     """`metrics.paired_difference` over the images that all these pairs of evaluations share, or None."""
     if per_image is None:
         return None

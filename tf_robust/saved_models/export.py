@@ -1,28 +1,35 @@
-"""The classifier, and only it, as a SavedModel: reloadable without this package, differentiable, with its card.
+"""Exports the classifier alone as a SavedModel: loadable without this package, differentiable, with a card.
 
     model = tf.saved_model.load("saved_model")
     model.signatures["serving_default"](images=images)   # float32 [N, H, W, C] in [0, 1]
     model.signatures["serving_bytes"](encoded=strings)     # PNG or JPEG files of any size
 
-Both give `logits` [N, classes], `probabilities` [N, classes] and `embedding` [N, E].
+Both return `logits` [N, classes], `probabilities` [N, classes] and `embedding` [N, E].
 """
 
 import os
+from collections.abc import Mapping
 
+import keras
 import tensorflow as tf
 
 from tf_robust import models
 from tf_robust.data.fitting import Fit
 from tf_robust.ops import image_ops
-from tf_robust.utils.files import read_json, atomic_folder, write_json
+from tf_robust.utils.files import atomic_folder, read_json, write_json
 
 OUTPUTS = ("logits", "probabilities", "embedding")
 
 
 class Servable(tf.Module):
-    """A Keras classifier behind the two signatures."""
+    """A Keras classifier with the two signatures.
 
-    def __init__(self, classifier, fit):
+    Args:
+        classifier: Keras model, images in [0, 1] -> {"logits", "embedding"}.
+        fit: how encoded images are brought to the model's height and width; None: they are stretched.
+    """
+
+    def __init__(self, classifier: keras.Model, fit: Fit | None):
         super().__init__()
         self.classifier = classifier
         self.shape = tuple(classifier.input_shape[1:])
@@ -44,22 +51,29 @@ class Servable(tf.Module):
         return tf.clip_by_value(self.fit(image_ops.to_float(image)), 0.0, 1.0)
 
 
-def export(classifier, path, card, fit=None):
-    """Writes the SavedModel folder `path`, whole or not at all, with `card.json` and the weights for `models.load_encoder` inside.
+def export(classifier: keras.Model, path: str, card: Mapping, fit: Fit | None = None) -> None:
+    """Writes a SavedModel folder atomically, with `card.json` and the weights for `models.load_encoder` inside.
 
     Args:
-        classifier: Keras model, [0, 1] images -> {"logits", "embedding"}. card: a dictionary for JSON.
-        fit: how encoded images are brought to the model's height and width, a `data.fitting.Fit`; None: they are stretched.
+        classifier: Keras model, images in [0, 1] -> {"logits", "embedding"}.
+        path: of the folder.
+        card: content of `card.json`.
+        fit: how encoded images are brought to the model's height and width; None: they are stretched.
     """
     servable = Servable(classifier, fit)
     with atomic_folder(path) as temporary:
         tf.saved_model.save(servable, temporary, signatures={
             "serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
         models.write_weights(classifier, temporary)
-        write_json(os.path.join(temporary, "card.json"), card)
+        write_json(os.path.join(temporary, "card.json"), dict(card))
 
 
-def update_card(path, **entries):
-    """Adds entries to the card of an exported model."""
+def update_card(path: str, **entries: object) -> None:
+    """Adds entries to the card of an exported model.
+
+    Args:
+        path: of the SavedModel folder.
+        **entries: values for JSON.
+    """
     file = os.path.join(path, "card.json")
     write_json(file, {**read_json(file), **entries})

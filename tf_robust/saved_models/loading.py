@@ -1,19 +1,21 @@
-"""A classifier, whoever made it, as one callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes].
+"""Loads a classifier of any format as one callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes].
 
     classify = load_classifier("runs/.../saved_model")
-    classify = load_classifier("theirs.keras", Interface(input_range="-1,1", outputs="probabilities", input_size=96))
+    classify = load_classifier("theirs.keras", ModelInterface(input_range="-1,1", outputs="probabilities", input_size=96))
 
-A SavedModel is a program that runs with its user's rights: load only those you trust.
+A SavedModel is a program that runs with its user's rights: load only those that you trust.
 """
 
 import dataclasses
 import os
 import re
 import typing
+from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from tf_robust.models import outputs
 from tf_robust.ops import image_ops
@@ -25,13 +27,13 @@ from tf_robust.utils.deprecation import moved_names
 
 __getattr__ = moved_names(__name__, {"Interface": "saved_models.loading.ModelInterface"})
 
-SMALLEST_PROBABILITY = 1e-12  # smaller ones become this before the logarithm
-SUM_TOLERANCE = 1e-3  # of what are taken for probabilities
+SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped to it before the logarithm
+SUM_TOLERANCE = 1e-3  # of the sum of probabilities
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelInterface:
-    """What a model takes and gives.
+    """Input and output conventions of a model.
 
     Args:
         input_range: pixel scale that the model takes: LOW,HIGH (0,1 or -1,1 or 0,255), or a normalization of [0, 1] by
@@ -52,8 +54,8 @@ class ModelInterface:
         if self.input_size < 0:
             raise ValueError(f"Expected input_size >= 0 (0: images as they are). Received: {self.input_size}")
 
-    def affine(self):
-        """(scale, offset), tuples of 1 or C numbers: the model takes scale * image + offset."""
+    def affine(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Returns (scale, offset), tuples of 1 or C numbers: the model takes scale * image + offset."""
         normalization = re.fullmatch(r"\s*mean=(\S+)\s+std=(\S+)\s*", self.input_range)
         try:
             if normalization:
@@ -64,10 +66,10 @@ class ModelInterface:
                 low, high = np.array(self.input_range.split(","), float)
                 if -np.inf < low < high < np.inf:
                     return (high - low,), (low,)
-        except ValueError:  # not numbers, or another count of them
+        except ValueError:  # not numbers, or not as many as expected
             pass
         raise ValueError("Expected input_range as LOW,HIGH (0,1 or -1,1 or 0,255), or 'mean=M,M,M std=S,S,S' with M in "
-                         "[0, 1] and S > 0 (divide what is meant for 0..255 by 255). "
+                         "[0, 1] and S > 0 (divide values for 0..255 by 255). "
                          f"Received: {self.input_range!r}")
 
 
@@ -75,95 +77,100 @@ class Classifier:
     """A loaded model as a callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes], a tf.Tensor.
 
     Works in `tf.function` and `tf.GradientTape`. With outputs="probabilities" the logits are log(max(p, 1e-12)), whose
-    softmax gives p back. A model that takes uint8 is fed round(255 x), through which no gradient flows.
+    softmax is p. A model with uint8 inputs receives round(255 x), through which no gradient flows.
 
-    Attributes:
-        input_shape: TensorShape [None, H, W, C] that is accepted; None: any.
-        num_classes: None if the model does not say.
-        card: the content of the `card.json` beside it, or {}.
-        description: what was loaded and how it is called, in one line.
+    Args:
+        signature: how to call the model.
+        interface: its input and output conventions.
         path: of the SavedModel folder or the `.keras` file itself.
         loaded: the object that holds the variables.
+
+    Attributes:
+        input_shape: accepted TensorShape [None, H, W, C]; None: any size.
+        num_classes: None if unknown.
+        card: content of the model's `card.json`, or {}.
+        description: the model and how it is called, in one line.
 
     Raises:
         ValueError: the signature and the interface do not fit each other.
     """
 
-    def __init__(self, signature, interface, *, path, loaded):
+    def __init__(self, signature: Signature, interface: ModelInterface, *, path: str, loaded: object):
         self.path, self.loaded, self.card, self.interface = path, loaded, _card(path), interface
         self._call, ((self._argument, spec),) = signature.call, signature.inputs.items()
         self._type, self._output = spec.dtype, signature.output(interface.outputs)
-        taken, given = spec.shape.with_rank(4), signature.outputs[self._output]
-        self._scale, self._offset = _scaling(interface, spec.dtype, taken[3])
-        self.input_shape = _accepted(taken, interface.input_size, len(self._scale))
-        self.num_classes = given.shape[1] if given.shape.rank else None
+        input_shape, output_spec = spec.shape.with_rank(4), signature.outputs[self._output]
+        self._scale, self._offset = _scaling(interface, spec.dtype, input_shape[3])
+        self.input_shape = _accepted_shape(input_shape, interface.input_size, len(self._scale))
+        self.num_classes = output_spec.shape[1] if output_spec.shape.rank else None
         scale = "0,255 as uint8 (no gradients)" if spec.dtype == tf.uint8 else interface.input_range
         size = f", input_size {interface.input_size}" if interface.input_size else ""
         self.description = (f"{path}, signature {interface.signature!r}: {described(signature.inputs)}, "
-                            f"input_range {scale}{size} -> {described({self._output: given})}, {interface.outputs}")
+                            f"input_range {scale}{size} -> {described({self._output: output_spec})}, {interface.outputs}")
 
-    def __call__(self, images):
+    def __call__(self, images: tf.Tensor | ArrayLike) -> tf.Tensor:
         images = tf.convert_to_tensor(images)
         if not images.dtype.is_floating:
             raise ValueError(f"Expected images as float32 in [0, 1]. Received: {images.dtype.name}")
         self.check_images_match(images.shape[1:])
-        found = self._call(**{self._argument: self._prepared(tf.cast(images, tf.float32))})
-        scores = tf.cast(found[self._output], tf.float32)
+        outputs_by_name = self._call(**{self._argument: self._model_input(tf.cast(images, tf.float32))})
+        scores = tf.cast(outputs_by_name[self._output], tf.float32)
         if self.interface.outputs == "logits":
             return scores
         return tf.math.log(tf.maximum(scores, SMALLEST_PROBABILITY))
 
-    def _prepared(self, images):
+    def _model_input(self, images: tf.Tensor) -> tf.Tensor:
         if self.interface.input_size:
             images = image_ops.resize(images, self.interface.input_size, self.interface.input_size)
         values = images * self._scale + self._offset
         return tf.saturate_cast(tf.round(values), tf.uint8) if self._type == tf.uint8 else tf.cast(values, self._type)
 
-    def check_images_match(self, shape):
-        """Raises a ValueError that says what to do if images of `shape` [H, W, C] do not fit the model."""
+    def check_images_match(self, shape: tf.TensorShape | tuple[int | None, ...]) -> None:
+        """Raises a ValueError with advice if images of `shape` [H, W, C] do not fit the model."""
         shape, expected = tf.TensorShape(shape), self.input_shape[1:]
         if expected.is_compatible_with(shape):
             return
-        advice = "Convert the images, or take other data."
+        advice = "Try: convert the images, or use other data."
         if shape.rank == 3 and not expected[2:].is_compatible_with(shape[2:]):
-            advice = f"Channels are neither repeated nor averaged here. {advice}"
+            advice = f"Channels are neither repeated nor averaged automatically. {advice}"
         elif shape.rank == 3 and expected[0] and expected[0] == expected[1]:
             advice = (f"Try: --image_size={expected[0]}, which loads the data at the model's size. (--input_size={expected[0]} resizes "
                       "in front of the model instead, after corruptions and attacks.)")
         raise ValueError(f"Expected images [height, width, channels] {shape_text(expected)} for {self.path}. "
                          f"Received: {shape_text(shape)}. {advice}")
 
-    def check(self, logits):
-        """A sentence if [N, classes] values that this gave do not look like what `interface.outputs` says, else ""."""
+    def check(self, logits: ArrayLike) -> str:
+        """Returns a warning if outputs [N, classes] of this model contradict `interface.outputs`, otherwise an empty text."""
         scores = np.asarray(logits, np.float64)
         sums = (np.exp(scores) if self.interface.outputs == "probabilities" else scores).sum(axis=1)
-        summing = np.abs(sums - 1) <= SUM_TOLERANCE
-        if self.interface.outputs == "probabilities" and not summing.all():
+        normalized = np.abs(sums - 1) <= SUM_TOLERANCE
+        if self.interface.outputs == "probabilities" and not normalized.all():
             return (f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
                     f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass --outputs=logits.")
-        if self.interface.outputs == "logits" and len(scores) and summing.all() and (scores >= 0).all():
-            return (f"The outputs of {self.path} look like probabilities, and were read as logits: accuracies are the "
-                    "same, calibration is not. If they are probabilities, pass --outputs=probabilities.")
+        if self.interface.outputs == "logits" and len(scores) and normalized.all() and (scores >= 0).all():
+            return (f"The outputs of {self.path} look like probabilities, but were read as logits: accuracies are not "
+                    "affected, calibration is. If they are probabilities, pass --outputs=probabilities.")
         return ""
 
 
-def load_classifier(path, interface=ModelInterface()):
+def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelInterface()) -> Classifier:
     """Loads a model as a `Classifier`.
 
     Args:
         path: a SavedModel folder (of this package, `tf.saved_model.save`, Keras' `export`, tf.keras), a `.keras` file,
-            or the workdir of a run. interface: `ModelInterface`.
+            or the workdir of a run.
+        interface: its input and output conventions.
 
     Raises:
-        FileNotFoundError: no model there.
+        FileNotFoundError: there is no model.
         ValueError: it cannot be loaded, or does not fit the interface; the message lists the model's signatures.
     """
     path, available, loaded = signatures.read(path)
     chosen = available.get(interface.signature)
-    misfit = chosen.misfit() if chosen else "is not there"
-    if misfit:
+    misfit = chosen.misfit() if chosen else "does not exist"
+    if chosen is None or misfit:
         fitting = [f"--signature={name}" for name, signature in available.items() if not signature.misfit()]
-        advice = f"\nPass {' or '.join(fitting)}." if fitting else ""
+        advice = f"\nTry: {' or '.join(fitting)}." if fitting else ""
         raise ValueError("Expected a signature that takes one batch of images [N, H, W, C], floats or uint8. "
                          f"Received: {interface.signature!r} of {path} {misfit}. "
                          f"{signatures.listed(available)}{advice}")
@@ -173,8 +180,8 @@ def load_classifier(path, interface=ModelInterface()):
         raise ValueError(f"{error}\n{path}: {signatures.listed(available)}") from error
 
 
-def image_size_of(model):
-    """(height, width) that the images of a `Classifier` or a Keras model must have; () where it does not say, or takes several sizes."""
+def image_size_of(model: Classifier | keras.Model) -> tuple[int, int] | tuple[()]:
+    """Returns (height, width) that images for a model must have; () if that is unknown or the model takes any size."""
     try:
         size = tuple(tf.TensorShape(getattr(model, "input_shape", None)).with_rank(4).as_list()[1:3])
     except (TypeError, ValueError):  # several inputs, or of unknown rank
@@ -182,20 +189,20 @@ def image_size_of(model):
     return () if None in size else size
 
 
-def classifier_of(model, interface=ModelInterface()):
+def classifier_of(model: keras.Model | Callable, interface: ModelInterface = ModelInterface()) -> Classifier:
     """Wraps a model in memory as a `Classifier`, in inference mode.
 
     Args:
         model: a keras.Model, or a callable from a float32 batch [N, H, W, C] on the pixel scale `interface.input_range` to scores
             [N, classes]; either may return a dictionary with the entry `interface.outputs`.
-        interface: `ModelInterface`; a model in memory has no signatures.
+        interface: its input and output conventions; a model in memory has no signatures.
 
     Raises:
         ValueError: the model does not take one batch of images, or does not fit the interface.
     """
     if interface.signature != ModelInterface.signature:
         raise ValueError(f"Expected the path of a SavedModel with signature={interface.signature!r}. Received: a model in memory, "
-                         f"which has none. Try: leave out signature")
+                         f"which has none. Try: without signature")
     path = f"the model {getattr(model, 'name', None) or getattr(model, '__name__', None) or type(model).__name__!r}"
     if isinstance(model, keras.Model) and getattr(model, "inputs", None):
         signature = signatures.keras_signature(model)
@@ -208,8 +215,8 @@ def classifier_of(model, interface=ModelInterface()):
     return Classifier(signature, interface, path=path, loaded=model)
 
 
-def _scaling(interface, dtype, channels):
-    """(scale, offset), float32 [1] or [C] each, for a model that takes `channels` (None: any) of type `dtype`."""
+def _scaling(interface: ModelInterface, dtype: tf.DType, channels: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (scale, offset), float32 [1] or [C] each, for a model that takes `channels` (None: any) of type `dtype`."""
     scale, offset = interface.affine()
     if dtype == tf.uint8:
         if (scale, offset) not in (((1,), (0,)), ((255,), (0,))):
@@ -222,20 +229,23 @@ def _scaling(interface, dtype, channels):
     return np.array(scale, np.float32), np.array(offset, np.float32)
 
 
-def _accepted(taken, size, numbers):
-    """[None, H, W, C] of images that become what the model takes, [N, H, W, C]. numbers: how many in mean and std."""
-    height, width, channels = taken[1:]
+def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.TensorShape:
+    """Returns the shape [None, H, W, C] of images before resizing to `size`, for a model that takes `input_shape`.
+
+    `numbers` is the length of mean and std, which tells the number of channels of a model that takes any.
+    """
+    height, width, channels = input_shape[1:]
     channels = channels or (numbers if numbers > 1 else None)
     if not size:
         return tf.TensorShape([None, height, width, channels])
-    if not taken[1:3].is_compatible_with([size, size]):
-        advice = (f"Try: --image_size={height} in its place, which loads the data at that size" if height == width else
-                  "Leave it out, and resize the images before")
-        raise ValueError(f"Expected input_size as the model takes it, {height}x{width}. Received: {size}. {advice}")
+    if not input_shape[1:3].is_compatible_with([size, size]):
+        advice = (f"Try: --image_size={height} instead, which loads the data at that size" if height == width else
+                  "Try: without input_size, with images of that size")
+        raise ValueError(f"Expected input_size to equal the model's input, {height}x{width}. Received: {size}. {advice}")
     return tf.TensorShape([None, None, None, channels])
 
 
-def _card(path):
+def _card(path: str) -> dict:
     file = os.path.join(path, "card.json")
     card = read_json(file, True) if os.path.exists(file) else {}
-    return card if isinstance(card, dict) else {}  # of another format
+    return card if isinstance(card, dict) else {}  # written by other software

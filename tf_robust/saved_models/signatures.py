@@ -1,14 +1,14 @@
-"""Model files, whoever wrote them, as signatures: which tensors they take and give, by name, and how to call them.
+"""Readers of model files of all kinds, as signatures: names and types of input and output tensors, and how to call the model.
 
-A SavedModel is a program that runs with its user's rights: load only those you trust. `.keras` files are read in Keras'
+A SavedModel is a program that runs with its user's rights: load only those that you trust. `.keras` files are read in Keras'
 safe mode, which runs no Python code from the file.
 """
 
 import contextlib
 import dataclasses
 import os
-import typing
 import zipfile
+from collections.abc import Callable, Iterator, Mapping
 
 import keras
 import tensorflow as tf
@@ -21,18 +21,19 @@ class Signature:
     """One way to call a model.
 
     Attributes:
-        call: keyword arguments named as the inputs -> {name: tensor}.
-        inputs, outputs: {name: TensorSpec}.
+        call: function of keyword arguments named as the inputs -> {name: tensor}.
+        inputs: {name: TensorSpec}.
+        outputs: {name: TensorSpec}.
     """
-    call: typing.Callable
-    inputs: dict
-    outputs: dict
+    call: Callable[..., dict[str, tf.Tensor]]
+    inputs: dict[str, tf.TensorSpec]
+    outputs: dict[str, tf.TensorSpec]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{described(self.inputs)} -> {described(self.outputs)}"
 
-    def misfit(self):
-        """Why this does not take a batch of images [N, H, W, C]; empty if it does."""
+    def misfit(self) -> str:
+        """Returns why this does not take a batch of images [N, H, W, C]; empty if it does."""
         if len(self.inputs) != 1:
             return f"takes {len(self.inputs)} tensors, not one"
         (spec,) = self.inputs.values()
@@ -51,11 +52,14 @@ class Signature:
             return f"takes exactly {shape[0]} images at a time: export it with a free batch size (None)"
         return ""
 
-    def output(self, kind):
-        """The name of the output that holds logits or probabilities: that name, or the only one.
+    def output(self, kind: str) -> str:
+        """Returns the name of the output with logits or probabilities: the output of that name, or else the only one.
+
+        Args:
+            kind: logits or probabilities.
 
         Raises:
-            ValueError: there is none, or it is not float [N, classes].
+            ValueError: there is no such output, or it is not float [N, classes].
         """
         name = kind if kind in self.outputs else next(iter(self.outputs), "")
         other = OUTPUTS[1 - OUTPUTS.index(kind)]
@@ -71,40 +75,41 @@ class Signature:
         return name
 
 
-def read(path):
-    """The signatures of a model.
+def read(path: str | os.PathLike) -> tuple[str, dict[str, Signature], object]:
+    """Reads the signatures of a model.
 
     Args:
         path: a SavedModel folder, a `.keras` file, or a folder with a SavedModel folder `saved_model` in it.
 
     Returns:
-        (path of the SavedModel folder or `.keras` file itself, {name: `Signature`}, the object that holds the weights)
+        (path of the SavedModel folder or `.keras` file itself, {name: `Signature`}, the object that holds the weights).
 
     Raises:
-        FileNotFoundError: no model there. ValueError: it cannot be loaded.
+        FileNotFoundError: there is no model.
+        ValueError: it cannot be loaded.
     """
-    path = _located(os.fspath(path))
+    path = _model_path(os.fspath(path))
     signatures, loaded = (_saved_model if os.path.isdir(path) else _keras_file)(path)
     return path, signatures, loaded
 
 
-def listed(signatures):
-    """Every signature with its inputs and outputs, a line each."""
+def listed(signatures: Mapping[str, Signature]) -> str:
+    """Returns all signatures with their inputs and outputs, one per line."""
     lines = "".join(f"\n  {name}: {signature}" for name, signature in signatures.items())
     return f"Its signatures:{lines}" if lines else "It has none: save it with signatures={'serving_default': ...}."
 
 
-def described(specs):
-    """{name: TensorSpec} as words: name, type and shape of each."""
-    words = [f"{name} {spec.dtype.name} {shape_text(spec.shape)}" for name, spec in specs.items()]
-    return ", ".join(words) or "nothing"
+def described(specs: Mapping[str, tf.TensorSpec]) -> str:
+    """Returns name, type and shape of each TensorSpec as text."""
+    return ", ".join(f"{name} {spec.dtype.name} {shape_text(spec.shape)}" for name, spec in specs.items()) or "nothing"
 
 
-def shape_text(shape):
+def shape_text(shape: tf.TensorShape) -> str:
+    """Returns a shape as text."""
     return "of any shape" if shape.rank is None else str(shape.as_list())
 
 
-def _located(path):
+def _model_path(path: str) -> str:
     if folder := _saved_model_folder(path):
         return folder
     kinds = "Expected a SavedModel folder (with saved_model.pb), a .keras file, or a workdir with saved_model/."
@@ -117,55 +122,55 @@ def _located(path):
     if not os.path.exists(path):
         raise FileNotFoundError(f"{kinds} Not found: {path!r}")
     if not (path.endswith(".keras") and zipfile.is_zipfile(path)):
-        raise ValueError(f"{kinds} Received: {path}, which is not a whole .keras archive (a zip file). "
-                         "Of a SavedModel, give the folder; an HDF5 model can be loaded in Keras and saved as .keras.")
+        raise ValueError(f"{kinds} Received: {path}, which is not a complete .keras archive (a zip file). "
+                         "Try: the folder of a SavedModel; for an HDF5 model, load it in Keras and save it as .keras.")
     return path
 
 
-def _saved_model_folder(path):
+def _saved_model_folder(path: str) -> str | None:
     return next((folder for folder in (path, os.path.join(path, "saved_model"))
                  if tf.saved_model.contains_saved_model(folder)), None)
 
 
-def _saved_model(path):
-    with _readable(path, "Copy it or export it again."):
+def _saved_model(path: str) -> tuple[dict[str, Signature], object]:
+    with _readable(path, "Try: copy it or export it again."):
         loaded = tf.saved_model.load(path)
         return {name: Signature(call, call.structured_input_signature[1], call.structured_outputs)
                 for name, call in loaded.signatures.items()}, loaded
 
 
-def _keras_file(path):
-    """The model behind one signature, `serving_default`, as Keras' `export` would make it."""
-    with _readable(path, "Copy it again; or, where it was made, with its custom classes and Lambda layers, let "
-                         "model.export(DIR) write a SavedModel, and give that."):
+def _keras_file(path: str) -> tuple[dict[str, Signature], object]:
+    """The model with one signature, `serving_default`, as of Keras' `export`."""
+    with _readable(path, "Try: copy it again; or, with the code of its custom classes and Lambda layers, write a SavedModel by "
+                         "model.export(DIR), and load that."):
         model = keras.saving.load_model(path, compile=False, safe_mode=True)
         if not getattr(model, "inputs", None):
-            raise ValueError("it does not say what it takes (a subclass of keras.Model)")
+            raise ValueError("its inputs are unknown (a subclass of keras.Model)")
         return {"serving_default": keras_signature(model)}, model
 
 
-def keras_signature(model):
-    """The `Signature` of a built keras.Model in inference mode, as Keras' `export` would make it."""
-    structure = getattr(model, "input", model.inputs[0])  # as it was built: a tensor, or a dictionary of them
+def keras_signature(model: keras.Model) -> Signature:
+    """Returns the `Signature` of a built keras.Model in inference mode, as of Keras' `export`."""
+    structure = getattr(model, "input", model.inputs[0])  # as the model was built: a tensor, or a dictionary of tensors
     specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in model.inputs}
 
     def serve(*tensors):
-        found = model(keras.tree.pack_sequence_as(structure, tensors), training=False)
-        return found if isinstance(found, dict) else {
-            f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(found))}
+        result = model(keras.tree.pack_sequence_as(structure, tensors), training=False)
+        return result if isinstance(result, dict) else {
+            f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(result))}
     function = tf.function(serve, input_signature=list(specs.values()))
     outputs = function.get_concrete_function().structured_outputs
     return Signature(lambda **named: function(*named.values()), specs, outputs)
 
 
 @contextlib.contextmanager
-def _readable(path, advice):
+def _readable(path: str, advice: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # damaged files raise OSError, ValueError, KeyError, IndexError, RuntimeError, ...
         text = " ".join(str(error).split())
-        text = text if len(text) < 500 else f"{text[:200]} ... {text[-300:]}"  # Keras ends long ones with the cause
+        text = text if len(text) < 500 else f"{text[:200]} ... {text[-300:]}"  # long messages of Keras end with the cause
         reason = f"{text} ({type(error).__name__})"
         if "safe_mode" in str(error):
-            reason = "it holds Python code (a Lambda layer), which is not run"
+            reason = "it contains Python code (a Lambda layer), which is not run"
         raise ValueError(f"Expected a model that can be loaded. Received: {path}: {reason}. {advice}") from error
