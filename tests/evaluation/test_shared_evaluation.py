@@ -54,14 +54,14 @@ def test_a_name_is_taken_by_one_process_until_it_is_given_back_or_the_process_en
     path = str(tmp_path / "new" / "locks")
     ours = SetLocks(path)
     code = ("import sys; from tf_robust.evaluation.set_locks import SetLocks; locks = SetLocks(sys.argv[1])\n"
-            "with locks.taken('a') as a, locks.taken('b') as b: print(a, b, flush=True); sys.stdin.read()")
-    with ours.taken("a") as first:
+            "with locks.try_lock('a') as a, locks.try_lock('b') as b: print(a, b, flush=True); sys.stdin.read()")
+    with ours.try_lock("a") as first:
         other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                  cwd=cli.ROOT)
         assert first and other.stdout.readline().split() == ["False", "True"]
-    with ours.taken("a") as again, ours.taken("b") as theirs:
+    with ours.try_lock("a") as again, ours.try_lock("b") as theirs:
         assert again and not theirs
     other.kill()
     other.wait()
-    with ours.taken("b") as freed:
+    with ours.try_lock("b") as freed:
         assert freed

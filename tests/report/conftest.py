@@ -1,4 +1,4 @@
-"""Made-up evaluations of a few runs."""
+"""Synthetic evaluations of a few runs."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,13 @@ from PIL import Image
 
 @pytest.fixture
 def evaluate():
-    """(row, seed, {measure: value}) -> what such a run leaves behind; intervals are value ± 0.01."""
-    def made_up(row, seed, values):
+    """Function (row, seed, {measure: value}) -> evaluation of such a run; intervals are value ± 0.01."""
+    def evaluation(row, seed, values):
         rows = [{"measure": name, "value": value, "count": 100, "low": value - 0.01, "high": value + 0.01}
                 for name, value in values.items()]
         return {"row": row, "seed": seed, "rows": rows, "data": "digits", "model": "lenet", "commit": "abc",
                 "versions": {"numpy": "2.4"}, "date": "2026-11-21", "training": {"steps": 5, "seconds": 30.0}}
-    return made_up
+    return evaluation
 
 
 @pytest.fixture

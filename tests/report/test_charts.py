@@ -1,4 +1,4 @@
-"""Charts: what stands in them, and that each becomes an image."""
+"""Content of the charts, and that each becomes an image."""
 
 import json
 
@@ -10,7 +10,7 @@ from tf_robust import report
 from tf_robust.experiments import figures
 from tf_robust.report import charts, tables, vega
 
-SEVERITIES = {f"corruptions/{name}/{s}": (place + s) / 10 for place, name in enumerate(("fog", "snow")) for s in range(1, 6)}
+SEVERITIES = {f"corruptions/{name}/{s}": (index + s) / 10 for index, name in enumerate(("fog", "snow")) for s in range(1, 6)}
 GROUPS = {f"corruptions/{name}": 0.5 for name in ("noise", "blur", "weather", "digital")}
 
 
@@ -20,33 +20,33 @@ def values(chart):
 
 @pytest.fixture
 def table(evaluate):
-    """Two rows with all that charts draw, a third that was measured otherwise, alone."""
+    """Two rows with the measures of all charts, and a third with one measure of another seed."""
     shared = {**GROUPS, **SEVERITIES, "flips/tilt": 0.1, "flips/mean": 0.1}
     runs = [evaluate("xe", 0, {"clean": 0.9, "corruptions/mean15": 0.4, **shared}),
             evaluate("a|<b>", 0, {"clean": 0.8, "corruptions/mean15": 0.6, **shared}), evaluate("other", 3, {"clean": 0.7})]
     return tables.aggregate(runs, {"xe": {"clean": [0.93, None]}})
 
 
-def test_every_chart_becomes_a_image_and_holds_nothing_that_json_does_not(table, three_seeds, tmp_path):
-    drawn = [*charts.of_table(table, three_seeds), charts.training_curves({"xe": {"loss": [2.0, 1.0]}}),
+def test_every_chart_becomes_an_image_and_valid_json(table, three_seeds, tmp_path):
+    every_chart = [*charts.of_table(table, three_seeds), charts.training_curves({"xe": {"loss": [2.0, 1.0]}}),
              charts.class_histogram({"train": [5, 3]}, ["a", "b"]),
              report.attack_curves({"xe": {"pgd_l2": [0.0, 0.5, np.inf]}, "fcl": {"pgd_l2": [np.inf] * 3}})]
-    assert [chart.name for chart in drawn] == ["comparison", "pareto", "groups", "severities", "corruptions", "flips", "cost",
+    assert [chart.name for chart in every_chart] == ["comparison", "pareto", "groups", "severities", "corruptions", "flips", "cost",
                                                "training", "classes", "attacks"]
-    for chart in drawn:
+    for chart in every_chart:
         assert is_image(chart.save(str(tmp_path))), chart.name
         assert "<" not in chart.embedded() and json.loads(chart.embedded())["config"]
 
 
-def test_a_table_without_such_measures_has_none_of_their_charts(three_seeds):
+def test_charts_without_measures_are_left_out(three_seeds):
     for run in three_seeds:
         run["training"] = {}
     assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds[:1]), three_seeds)] == ["comparison"]
 
 
-def test_comparison_shows_means_deviations_and_the_paper(three_seeds, evaluate):
-    found = values(charts.comparison(tables.aggregate([*three_seeds, evaluate("alone", 0, {"un": 0.5})], {"xe": {"un": [0.4, None]}})))
-    by_cell = {(value["row"], value["measure"]): value for value in found}
+def test_comparison_shows_means_stds_and_the_paper(three_seeds, evaluate):
+    points = values(charts.comparison(tables.aggregate([*three_seeds, evaluate("alone", 0, {"un": 0.5})], {"xe": {"un": [0.4, None]}})))
+    by_cell = {(value["row"], value["measure"]): value for value in points}
     xe = by_cell["xe", "un"]
     np.testing.assert_allclose([xe["mean"], xe["low"], xe["high"], xe["paper"], xe["seeds"]], [0.4, 0.35, 0.45, 0.4, 3])
     alone = by_cell["alone", "un"]
@@ -54,19 +54,19 @@ def test_comparison_shows_means_deviations_and_the_paper(three_seeds, evaluate):
     assert alone["paper"] is None and ("alone", "bal") not in by_cell
 
 
-def test_the_front_is_what_no_other_row_surpasses(evaluate):
-    places = {"low": (0.5, 0.5), "left": (0.6, 0.9), "right": (0.9, 0.6), "below_right": (0.9, 0.5), "same": (0.9, 0.6)}
-    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in places.items()])
+def test_the_pareto_front_has_rows_that_no_other_surpasses(evaluate):
+    points = {"low": (0.5, 0.5), "left": (0.6, 0.9), "right": (0.9, 0.6), "below_right": (0.9, 0.5), "same": (0.9, 0.6)}
+    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in points.items()])
     assert {value["row"] for value in values(charts.pareto(table)) if value["front"]} == {"left", "right", "same"}
 
 
 def test_names_of_near_points_stand_on_different_sides(evaluate):
-    places = {"first_row": (0.6, 0.6), "second_row": (0.61, 0.602), "far": (0.9, 0.9), "further": (0.1, 0.1)}
-    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in places.items()])
+    points = {"first_row": (0.6, 0.6), "second_row": (0.61, 0.602), "far": (0.9, 0.9), "further": (0.1, 0.1)}
+    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in points.items()])
     names = {value["row"]: value["side"] for value in values(charts.pareto(table))}
     assert names["far"] == names["further"] == "right" and names["first_row"] != "right" and names["first_row"] != names["second_row"]
-    places = {"the_leftmost_of_all_rows": (0.1, 0.5), "its_neighbour_on_the_right": (0.12, 0.5), "far": (0.9, 0.9)}
-    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in places.items()])
+    points = {"the_leftmost_of_all_rows": (0.1, 0.5), "its_neighbour_on_the_right": (0.12, 0.5), "far": (0.9, 0.9)}
+    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in points.items()])
     names = {value["row"]: value["side"] for value in values(charts.pareto(table))}
     assert names["the_leftmost_of_all_rows"] in ("right", "above", "below")  # to the left is the axis
 
@@ -90,8 +90,8 @@ def test_curves_of_distances_rise_by_one_image_a_distance():
 def test_curves_can_be_compared_in_panels_of_some_rows():
     models = {"xe": {"pgd_l2": [0.3], "plb_l2": [0.2]}, "fcl": {"pgd_l2": [0.5]}, "nfm": {"pgd_l2": [0.1]}}
     chart = report.attack_curves(models, {"one": ["xe", "fcl"], "two": ["fcl", "missing"], "none": ["missing"]})
-    found = {panel["title"]: list(dict.fromkeys(v["row"] for v in panel["data"]["values"])) for panel in chart.spec["concat"]}
-    assert found == {"one, pgd_l2": ["xe", "fcl"], "one, plb_l2": ["xe"], "two, pgd_l2": ["fcl"], "two, plb_l2": []}
+    rows = {panel["title"]: list(dict.fromkeys(v["row"] for v in panel["data"]["values"])) for panel in chart.spec["concat"]}
+    assert rows == {"one, pgd_l2": ["xe", "fcl"], "one, plb_l2": ["xe"], "two, pgd_l2": ["fcl"], "two, plb_l2": []}
     assert len({str(panel["encoding"]["color"]) for panel in chart.spec["concat"]}) == 1  # a row looks the same in all
 
 
@@ -100,12 +100,12 @@ def test_rows_look_different_up_to_32():
     assert len(set(zip(*(map(str, looks[channel]["scale"]["range"]) for channel in ("color", "strokeDash"))))) == 32
 
 
-def test_what_a_page_decides_is_decided_for_a_image_but_not_in_data():
+def test_page_dependent_values_are_filled_in_for_images_but_not_in_data():
     part = {"width": "container", "mark": [{"color": "currentColor"}], "data": {"values": [{"row": "container"}]}}
-    assert vega._alone(part) == {"width": 640, "mark": [{"color": "#1d2329"}], "data": {"values": [{"row": "container"}]}}
+    assert vega._standalone(part) == {"width": 640, "mark": [{"color": "#1d2329"}], "data": {"values": [{"row": "container"}]}}
 
 
-def test_histograms_name_what_does_not_fit():
+def test_histograms_refuse_other_counts_than_classes():
     with pytest.raises(ValueError, match="Expected 2 counts.*'train'. Received: 3"):
         charts.class_histogram({"train": np.array([1, 2, 3])}, ["cat", "dog"])
     scales = [charts.class_histogram({"train": np.array(counts)}, "ab").spec["spec"]["encoding"]["y"]["scale"]["type"]
@@ -119,10 +119,10 @@ def test_training_curves_of_a_long_training_show_validation_at_its_epochs(tmp_pa
     for row, epochs in (("xe", history), ("fcl", history[:3])):
         (tmp_path / f"{row}.json").write_text(json.dumps(epochs))
     chart, = figures.of_training({row: str(tmp_path / f"{row}.json") for row in ("xe", "fcl", "missing")})
-    found = [(v["row"], v["quantity"], v["epoch"], v["value"]) for v in values(chart)]
-    assert [one for one in found if one[1] == "val_accuracy"] == [("xe", "val_accuracy", 3, 0.5), ("xe", "val_accuracy", 6, 0.75),
+    points = [(v["row"], v["quantity"], v["epoch"], v["value"]) for v in values(chart)]
+    assert [one for one in points if one[1] == "val_accuracy"] == [("xe", "val_accuracy", 3, 0.5), ("xe", "val_accuracy", 6, 0.75),
                                                                   ("fcl", "val_accuracy", 3, 0.5)]
-    assert [one[3] for one in found if one[:2] == ("xe", "total")] == [2.0 - epoch / 10 for epoch in range(6)]
+    assert [one[3] for one in points if one[:2] == ("xe", "total")] == [2.0 - epoch / 10 for epoch in range(6)]
     assert {v["quantity"]: v["sparse"] for v in values(chart)} == {"total": False, "val_accuracy": True}
     with pytest.raises(ValueError, match="Received rows: \\['xe'\\]"):
         charts.training_curves({"xe": {}})

@@ -16,10 +16,10 @@ def test_verdict_names_losses(evaluate):
     assert "improves un by +0.200 [+0.200, +0.200]; worsens bal by -0.100" in text and "no clear" not in text
 
 
-def test_verdict_of_one_seed_says_so(three_seeds):
+def test_verdict_of_one_seed(three_seeds):
     text = formatting.verdict(tables.aggregate(three_seeds[:2]))
     assert text == ("Against xe, fcl improves un by +0.200; shows no clear difference in bal (+0.010) "
-                    "(one seed only: how much seeds differ is unknown; no per-image results, so the two intervals are compared).")
+                    "(one seed only: the variation over seeds is unknown; no per-image results, so the two intervals are compared).")
 
 
 def test_verdict_takes_the_largest_mean_gain_outside_clean(three_seeds, evaluate):
@@ -44,7 +44,7 @@ def test_verdict_shortens_long_lists_and_marks_errors(evaluate):
     assert "and 7 more measures" in text
 
 
-def test_best_cells_mind_the_direction_and_ties(evaluate):
+def test_best_cells_respect_direction_and_ties(evaluate):
     runs = [evaluate("xe", 0, {"un": 0.40001, "flips/mean": 0.1, "nun": 0.3}),
             evaluate("fcl", 0, {"un": 0.4, "flips/mean": 0.2})]
     assert formatting.best_cells(tables.aggregate(runs)) == {("xe", "un"), ("fcl", "un"), ("xe", "flips/mean")}
@@ -57,10 +57,10 @@ def test_values_without_interval_or_std(evaluate):
     assert formatting.value_text(entry) == "0.400" and formatting.mean_and_std(*entry["paper"]) == "0.500"
 
 
-def test_marks_tell_better_from_worse(evaluate):
+def test_marks_of_better_and_worse(evaluate):
     values = {"xe": (0.5, 0.2, 0.9), "fcl": (0.8, 0.1, 0.1)}
-    runs = [evaluate(row, seed, dict(zip(("up", "flips/mean", "wide"), np.add(taken, (0.001 * seed, 0.001 * seed, 0)))))
-            for seed in range(3) for row, taken in values.items()]
+    runs = [evaluate(row, seed, dict(zip(("up", "flips/mean", "wide"), np.add(means, (0.001 * seed, 0.001 * seed, 0)))))
+            for seed in range(3) for row, means in values.items()]
     runs += [evaluate("bad", seed, {"up": 0.3, "flips/mean": 0.4, "wide": (-5.0, 0.9, 5.0)[seed]}) for seed in range(3)]
     table = tables.aggregate(runs)
     marks = {key: formatting.marked_difference(table, entry)[0] for key, entry in tables.cells(table).items() if key[0] != "xe"}
@@ -68,7 +68,7 @@ def test_marks_tell_better_from_worse(evaluate):
                      ("bad", "flips/mean"): "▼", ("bad", "wide"): "-"}
 
 
-def test_verdict_weighs_no_counts_against_shares(evaluate):
+def test_verdict_does_not_mix_counts_with_fractions(evaluate):
     runs = [evaluate(row, 0, {"robust/l2_0.5": robust, "checks/failed": failed})
             for row, robust, failed in (("xe", 0.1, 0), ("good", 0.5, 1), ("bad", 0.0, 0))]
     assert formatting.verdict(tables.aggregate(runs)).startswith("Against xe, good (the largest mean gain of 2 rows)")

@@ -3,7 +3,7 @@ from tf_robust.report import markdown, tables
 PAPER = {"xe": {"un": [0.407, 0.03]}}
 
 
-def test_markdown_holds_values_paper_differences_and_notes(three_seeds):
+def test_markdown_has_values_paper_differences_and_notes(three_seeds):
     text = markdown.to_markdown(tables.aggregate(three_seeds, PAPER), "Table 1", "python x", ["A note."])
     assert text.startswith("# Table 1\n\nAgainst xe, fcl improves un")
     assert "| xe | **0.910 ± 0.010** | 0.400 ± 0.050 (paper 0.407 ± 0.030) |" in text
@@ -16,7 +16,7 @@ def test_markdown_of_one_row_has_no_comparison_and_no_bold(three_seeds):
     assert "**" not in text and "Against" not in text
 
 
-def test_markdown_marks_what_was_not_measured(three_seeds, evaluate):
+def test_markdown_marks_missing_cells(three_seeds, evaluate):
     text = markdown.to_markdown(tables.aggregate([three_seeds[0], evaluate("a|b", 0, {"un": 0.5})]), "One")
     assert "| a\\|b | – | **0.500 [0.490, 0.510]** |" in text
 
@@ -29,6 +29,6 @@ def test_text_is_aligned(three_seeds):
         "fcl      0.910 ± 0.000  0.650 ± 0.050"]
 
 
-def test_text_puts_many_measures_one_a_line(evaluate):
+def test_text_has_many_measures_one_per_line(evaluate):
     lines = markdown.to_text(tables.aggregate([evaluate("xe", 0, {f"m{i}": 0.5 for i in range(8)})])).splitlines()
     assert len(lines) == 9 and lines[1] == "m0  0.500 [0.490, 0.510]"

@@ -16,7 +16,7 @@ def folder(tmp_path, three_seeds):
     return tmp_path
 
 
-def test_write_leaves_whole_files_only(folder):
+def test_write_leaves_no_temporary_files(folder):
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     assert names == [*(f"figures/{name}.png" for name in ("comparison", "cost", "pareto")), "report.html", "report.md", "report.tex",
                      "results.json"]
@@ -37,7 +37,7 @@ def test_html_is_escaped_and_self_contained(folder):
     assert 'name="viewport"' in text and "prefers-color-scheme: dark" in text
 
 
-def test_html_holds_verdict_values_and_differences(folder, three_seeds):
+def test_html_has_verdict_values_and_differences(folder, three_seeds):
     text = (folder / "report.html").read_text()
     assert report.verdict(report.aggregate(three_seeds)) in text
     assert "0.400 ± 0.050<small>paper 0.400 ± 0.030</small>" in text
@@ -56,13 +56,13 @@ def test_one_run_makes_a_report(tmp_path, three_seeds):
     assert table["order"] == ["xe"] and "Against" not in (tmp_path / "report.html").read_text()
 
 
-def test_runs_that_were_not_made_alike_are_named(tmp_path, three_seeds):
+def test_runs_that_differ_are_named(tmp_path, three_seeds):
     three_seeds[0]["data"] = "letters"
     report.write(str(tmp_path), three_seeds, **SETTINGS)
     assert "The runs differ in data: letters, digits." in (tmp_path / "report.md").read_text()
 
 
-def test_corruptions_have_a_table_and_a_heat_map_of_their_own(tmp_path, evaluate):
+def test_corruptions_have_a_separate_table_and_a_heat_map(tmp_path, evaluate):
     measures = {"corruptions/mean15": 0.5, "corruptions/fog": 0.625, **{f"corruptions/fog/{s}": s / 10 for s in range(1, 6)}}
     runs = [evaluate("xe", 0, measures), evaluate("fcl", 0, {"corruptions/mean15": 0.6})]
     report.write(str(tmp_path), runs, title="T", command="c", commit="x")

@@ -7,8 +7,8 @@ import pytest
 from tf_robust import evaluation, report
 
 
-def sized(found, corrupted_at, model_input, **more):
-    return {**found, "card": {"data": more.pop("data", {}), "sizes": {
+def sized(evaluation_of_run, corrupted_at, model_input, **more):
+    return {**evaluation_of_run, "card": {"data": more.pop("data", {}), "sizes": {
         "corrupted_at": [corrupted_at] * 2, "model_input": [model_input] * 2}}}
 
 

@@ -8,7 +8,7 @@ from tf_robust.report import formatting, markdown, tables
 PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
 
 
-def test_mean_deviation_and_interval_over_seeds(three_seeds):
+def test_mean_std_and_interval_over_seeds(three_seeds):
     entry = tables.cells(tables.aggregate(three_seeds))["xe", "un"]
     values = [0.40, 0.35, 0.45]
     expected = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
@@ -25,7 +25,7 @@ def test_difference_is_the_paired_t_interval(three_seeds):
     assert difference["pairs"] == 3 and difference["baseline"] == "xe"
 
 
-def test_difference_takes_common_seeds_only(three_seeds, evaluate):
+def test_difference_uses_common_seeds_only(three_seeds, evaluate):
     table = tables.aggregate([*three_seeds[:3], evaluate("fcl", 7, {"un": 0.0})])
     difference = tables.cells(table)["fcl", "un"]["difference"]
     assert difference["pairs"] == 1 and difference["low"] is None
@@ -46,9 +46,9 @@ def test_equal_values_have_an_interval_without_width(evaluate):
 def test_order_paper_and_missing_measures(evaluate):
     table = tables.aggregate([evaluate("fcl", 0, {"nun": 0.2}), evaluate("xe", 0, {"nun": 0.1, "un": 0.4})], PAPER)
     assert table["order"] == ["fcl", "xe"] and table["measures"] == ["nun", "un"] and table["baseline"] == "xe"
-    found = tables.cells(table)
-    assert ("fcl", "un") not in found and found["fcl", "nun"]["paper"] is None
-    assert found["xe", "un"]["paper"] == [0.41, 0.02]
+    entries = tables.cells(table)
+    assert ("fcl", "un") not in entries and entries["fcl", "nun"]["paper"] is None
+    assert entries["xe", "un"]["paper"] == [0.41, 0.02]
 
 
 def test_baseline_is_chosen_or_the_first(evaluate):
@@ -86,7 +86,7 @@ def with_card(evaluation, **corruptions):
     return {**evaluation, "card": {"data": {"fingerprint": "a"}, "corruptions": corruptions}}
 
 
-def test_unlike_cards_do_not_share_a_column(evaluate):
+def test_different_cards_are_refused(evaluate):
     one = with_card(evaluate("xe", 0, {"clean": 0.9, "corruptions/mean15": 0.5}), protocol="cifar_c")
     other = with_card(evaluate("fcl", 0, {"corruptions/mean15": 0.6}), protocol="float")
     with pytest.raises(ValueError, match=r"'corruptions/mean15' to be measured in one way. Row 'xe', seed 0, and row 'fcl', "
@@ -98,15 +98,15 @@ def test_unlike_cards_do_not_share_a_column(evaluate):
 
 
 def test_single_corruptions_are_details_unless_there_is_nothing_else(evaluate):
-    found = {"clean": 0.9, "corruptions/mean15": 0.5, "corruptions/fog": 0.6, "corruptions/fog/3": 0.6, "flips/tilt": 0.1,
+    measures = {"clean": 0.9, "corruptions/mean15": 0.5, "corruptions/fog": 0.6, "corruptions/fog/3": 0.6, "flips/tilt": 0.1,
              "corruptions/noise": 0.4, "corruptions/calibration_rms": 0.2}
-    table = tables.aggregate([evaluate("xe", 0, found)])
+    table = tables.aggregate([evaluate("xe", 0, measures)])
     assert table["measures"] == ["clean", "corruptions/mean15", "corruptions/noise", "corruptions/calibration_rms"]
     assert table["details"] == ["corruptions/fog", "corruptions/fog/3", "flips/tilt"]
     assert tables.aggregate([evaluate("xe", 0, {"flips/tilt": 0.1})])["measures"] == ["flips/tilt"]
 
 
-def test_a_frame_has_a_line_for_every_run_and_measure(evaluate):
+def test_a_frame_has_one_row_for_every_run_and_measure(evaluate):
     frame = tables.to_frame([evaluate("xe", 0, {"un": 0.5, "bal": 0.6}), evaluate("xe", 1, {"un": 0.7})])
     assert frame.groupby("measure")["value"].mean().to_dict() == {"bal": 0.6, "un": pytest.approx(0.6)} and len(frame) == 3
     assert {"row", "seed", "measure", "value", "low", "high", "count", "data", "model"} <= set(frame.columns)
@@ -125,20 +125,20 @@ def test_headlines_come_first(evaluate):
 
 
 def per_image(values, digest="same"):
-    """What `evaluation.PerImage` gives, of {(row, seed): {measure: values}}."""
+    """Like `evaluation.PerImage`, from {(row, seed): {measure: values}}."""
     return lambda evaluation, measure: (digest, values[evaluation["row"], evaluation["seed"]][measure])
 
 
-def right(count, of, first=0):
-    """bool [of]: `count` of them from `first` on."""
+def correctness(count, of, first=0):
+    """Returns bool [of], true for `count` of them from `first` on."""
     values = np.zeros(of, bool)
     values[first:first + count] = True
     return values
 
 
 def test_one_seed_is_compared_image_by_image(evaluate):
-    """1,500 images, 0.033 apart: the intervals overlap, McNemar's test does not doubt it."""
-    xe, fcl = right(1100, 1500), right(1100, 1500)
+    """1,500 images, 0.033 apart: the intervals overlap, but McNemar's test is significant."""
+    xe, fcl = correctness(1100, 1500), correctness(1100, 1500)
     fcl[:249], fcl[1100:1299] = False, True  # 249 lost, 199 gained
     runs = [evaluate(row, 0, {"bal": values.mean()}) for row, values in (("xe", xe), ("fcl", fcl))]
     for run in runs:
@@ -151,16 +151,16 @@ def test_one_seed_is_compared_image_by_image(evaluate):
     assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.binomtest(199, 448).pvalue) and tables.is_clear(table, entry)
     assert entry["difference"]["images"]["mean"] == pytest.approx(entry["difference"]["mean"]) == pytest.approx(-50 / 1500)
     assert "fcl worsens bal by -0.033 [-0.061, -0.006], p = 0.021" in formatting.verdict(table)
-    assert formatting.verdict(table).endswith("(one seed only: how much seeds differ is unknown; paired tests over the same 1500 images).")
+    assert formatting.verdict(table).endswith("(one seed only: the variation over seeds is unknown; paired tests over the same 1500 images).")
     assert "McNemar" in formatting.clear_note(table) and "McNemar" not in formatting.clear_note(before)
     assert "weaker test, where per-image results of the same images are missing" in formatting.clear_note(before)
 
 
 def test_other_images_are_not_paired(evaluate):
     runs = [evaluate("xe", 0, {"un": 0.5}), evaluate("fcl", 0, {"un": 0.6})]
-    values = {"xe": ("these", right(50, 100)), "fcl": ("others", right(60, 100))}
+    values = {"xe": ("these", correctness(50, 100)), "fcl": ("others", correctness(60, 100))}
     assert tables.cells(tables.aggregate(runs, per_image=lambda e, _: values[e["row"]]))["fcl", "un"]["difference"]["images"] is None
-    values = {"xe": ("these", right(50, 100)), "fcl": None}
+    values = {"xe": ("these", correctness(50, 100)), "fcl": None}
     assert tables.cells(tables.aggregate(runs, per_image=lambda e, _: values[e["row"]]))["fcl", "un"]["difference"]["images"] is None
 
 
@@ -181,7 +181,7 @@ def test_over_seeds_both_the_seeds_and_the_images_decide(three_seeds):
     assert "the interval over seeds excludes 0 and a paired test" in formatting.clear_note(table)
 
 
-def test_flip_rates_are_marked_and_stand_beside_the_printed_ones(evaluate):
+def test_unverified_flip_rates_are_marked(evaluate):
     values = {"flips/mean": 0.1, "flips/mfr": 0.6, "flips/mfr_without_noise": 0.5, "flips/tilt": 0.05, "flips/rate/tilt": 0.7}
     part = {"verified": False, "source": "recalled"}
     runs = [{**evaluate(row, 0, values), "card": {"data": {}, "flips": {}, "flip_rates": part}} for row in ("xe", "fcl")]

@@ -8,9 +8,9 @@ from tf_robust.utils.arrays import decoded, encoded
 
 @pytest.mark.parametrize("array", [np.arange(5, dtype=np.uint8), np.array([0.1, -np.inf], np.float32), np.zeros(0, np.uint16)])
 def test_arrays_survive_json(array):
-    found = decoded(json.loads(json.dumps(encoded(array))), array.dtype)
-    assert found.dtype == array.dtype
-    np.testing.assert_array_equal(found, array)
+    restored = decoded(json.loads(json.dumps(encoded(array))), array.dtype)
+    assert restored.dtype == array.dtype
+    np.testing.assert_array_equal(restored, array)
 
 
 def test_the_text_is_base64_of_the_rows():

@@ -48,11 +48,11 @@ class Derived(Base):
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_hyperparameter_is_documented_and_has_a_default(name):
-    found = hyperparameters.parameters(TARGETS[name])
-    for parameter in found.values():
+    parameters = hyperparameters.parameters(TARGETS[name])
+    for parameter in parameters.values():
         assert parameter.help, f"{name}: {parameter.name} has no line under Args"
         assert parameter.default is not None
-        others = set(re.findall(r"(?<=\. )(\w+): ", parameter.help)) & set(found)
+        others = set(re.findall(r"(?<=\. )(\w+): ", parameter.help)) & set(parameters)
         assert not others, f"{name}: the text of {parameter.name} runs into {others}; write one argument per line"
 
 
@@ -83,7 +83,7 @@ def test_parameters_of_a_function():
 
 
 def test_parameters_of_a_method():
-    found = hyperparameters.parameters(methods.METHODS["fcl"])
-    assert {"k", "form", "weight", "start_epoch", "weight_decay"} <= set(found)
-    assert found["form"].choices == ("softmax", "margin") and found["k"].kind is int and found["k"].default == 256
-    assert found["weight"].help.startswith("lambda")
+    parameters = hyperparameters.parameters(methods.METHODS["fcl"])
+    assert {"k", "form", "weight", "start_epoch", "weight_decay"} <= set(parameters)
+    assert parameters["form"].choices == ("softmax", "margin") and parameters["k"].kind is int and parameters["k"].default == 256
+    assert parameters["weight"].help.startswith("lambda")

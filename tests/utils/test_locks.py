@@ -69,7 +69,7 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
 def test_set_locks_leave_no_files(tmp_path):
     path = tmp_path / "locks"
     set_locks = SetLocks(str(path))
-    with set_locks.taken("a") as first, set_locks.taken("a") as again, set_locks.taken("b") as other, set_locks.writing():
+    with set_locks.try_lock("a") as first, set_locks.try_lock("a") as again, set_locks.try_lock("b") as other, set_locks.writing():
         assert (first, again, other) == (True, False, True) and len(os.listdir(path)) == 3
         set_locks.clear()
         assert len(os.listdir(path)) == 3
@@ -85,10 +85,10 @@ def test_one_process_may_work_on_a_file_system_without_locks(tmp_path, monkeypat
     monkeypatch.setattr(fcntl, "flock", flock)
     set_locks = SetLocks(str(tmp_path / "locks"))
     with caplog.at_level(logging.WARNING), workdir.claimed(str(tmp_path), {}):
-        with set_locks.taken("x") as taken, set_locks.writing():
-            assert taken
-        with set_locks.taken("x") as taken:
-            assert taken
+        with set_locks.try_lock("x") as acquired, set_locks.writing():
+            assert acquired
+        with set_locks.try_lock("x") as acquired:
+            assert acquired
     set_locks.clear()
     assert not (tmp_path / "locks").exists()
     messages = [record.message for record in caplog.records if "only one process may work in it" in record.message]
@@ -97,7 +97,7 @@ def test_one_process_may_work_on_a_file_system_without_locks(tmp_path, monkeypat
 
 def test_every_module_can_be_imported_and_used_without_posix_modules(tmp_path):
     """As on Windows. In one process, since importing takes long."""
-    done = run("""
+    process = run("""
 import importlib, logging, pkgutil
 import tf_robust
 names = [module.name for module in pkgutil.walk_packages(tf_robust.__path__, "tf_robust.")]
@@ -112,9 +112,9 @@ folder = sys.argv[1]
 with workdir.claimed(folder, {}):
     files.write_json(f"{folder}/a.json", {"b": 1})
     set_locks = SetLocks(f"{folder}/locks")
-    with set_locks.taken("x") as taken, set_locks.writing(), file_lock(f"{folder}/other", wait=False):
-        print(len(names), taken, files.read_json(f"{folder}/a.json"), dry_run._peak())
+    with set_locks.try_lock("x") as acquired, set_locks.writing(), file_lock(f"{folder}/other", wait=False):
+        print(len(names), acquired, files.read_json(f"{folder}/a.json"), dry_run._peak())
 """, str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    count, rest = done.stdout.split(" ", 1)
+    assert process.returncode == 0, process.stderr
+    count, rest = process.stdout.split(" ", 1)
     assert int(count) > 100 and rest == "True {'b': 1} None\n"

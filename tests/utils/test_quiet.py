@@ -25,32 +25,33 @@ print("after", os.environ.get("TF_CPP_MIN_LOG_LEVEL"), file=sys.stderr)
 
 def run(*command, **variables):
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, env={**environment, **variables}, timeout=120)
+    return subprocess.run([sys.executable, *command], capture_output=True, text=True, env={**environment, **variables}, timeout=120,
+                          check=False)
 
 
 def test_a_bad_flag_alone_is_on_standard_error():
-    done = run(os.path.join(cli.ROOT, "run_experiment.py"), "--epoks=3")
-    assert done.returncode == 1 and done.stderr.startswith("Error: Expected flags") and len(done.stderr.splitlines()) == 2
+    process = run(os.path.join(cli.ROOT, "run_experiment.py"), "--epoks=3")
+    assert process.returncode == 1 and process.stderr.startswith("Error: Expected flags") and len(process.stderr.splitlines()) == 2
 
 
-def test_log_lines_are_held_back_and_nothing_else_is():
+def test_only_log_lines_are_held_back():
     fatal = "F0000 00:00:1795415495.290581    5823 cpu.cc:52] fatal"
     assert run("-c", BLOCK).stderr.splitlines() == [fatal, "from a library", "from Python", "after 3"]
 
 
 def test_an_error_inside_the_block_has_its_traceback():
-    done = run("-c", BLOCK, "fail")
-    assert done.returncode == 1 and "from a library\n" in done.stderr and done.stderr.endswith("ValueError: in the block\n")
-    assert "Traceback" in done.stderr and LINES[1] not in done.stderr
+    process = run("-c", BLOCK, "fail")
+    assert process.returncode == 1 and "from a library\n" in process.stderr and process.stderr.endswith("ValueError: in the block\n")
+    assert "Traceback" in process.stderr and LINES[1] not in process.stderr
 
 
 @pytest.mark.parametrize("arguments, variables", [(["--verbosity=1"], {}), (["--list", "--verbosity", "0"], {}), (["-v=1"], {}),
                                                   ([], {"TF_CPP_MIN_LOG_LEVEL": "0"})])
-def test_they_are_shown_where_they_are_asked_for(arguments, variables):
-    done = run("-c", BLOCK, *arguments, **variables)
-    assert done.stderr.splitlines()[:3] == LINES and done.stderr.endswith(f"after {variables.get('TF_CPP_MIN_LOG_LEVEL')}\n")
+def test_log_lines_are_shown_if_asked_for(arguments, variables):
+    process = run("-c", BLOCK, *arguments, **variables)
+    assert process.stderr.splitlines()[:3] == LINES and process.stderr.endswith(f"after {variables.get('TF_CPP_MIN_LOG_LEVEL')}\n")
 
 
 @pytest.mark.parametrize("arguments", [["--verbosity=-1"], ["--verbosity=warning"], ["--workdir=x-v=1"]])
-def test_other_arguments_do_not_ask_for_them(arguments):
+def test_other_arguments_do_not_show_log_lines(arguments):
     assert LINES[1] not in run("-c", BLOCK, *arguments).stderr

@@ -49,7 +49,7 @@ def records(predict, sets, path=None, depends=None, log=print):
     read_again()
     while len(found) < len(sets):
         for one in (one for one in sets if one.name not in found):
-            with locks.taken(f"{one.name} {keys[one.name]}") if locks else contextlib.nullcontext(True) as ours:
+            with locks.try_lock(f"{one.name} {keys[one.name]}") if locks else contextlib.nullcontext(True) as ours:
                 read_again()
                 if not ours or one.name in found:  # another process is at it, or was quicker
                     continue

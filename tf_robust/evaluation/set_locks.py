@@ -19,7 +19,7 @@ class SetLocks:
         self._folder = folder
 
     @contextlib.contextmanager
-    def taken(self, name: str) -> Iterator[bool]:
+    def try_lock(self, name: str) -> Iterator[bool]:
         """Holds the lock of a set if it is free, and yields whether it was."""
         with contextlib.ExitStack() as stack:
             try:

@@ -1,6 +1,7 @@
 """Argument checks of the measures."""
 
 from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from tf_robust.utils.errors import unknown
 
-
 Reference = str | dict | None  # name of a network, or a table; None is refused with advice
 
 

@@ -1,59 +1,69 @@
-"""What attacks do: curves over the size of perturbations, and a sheet of attacked images as a PNG file."""
+"""Figures of attacks: curves over the size of perturbations, and attacked images as a PNG file."""
+
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tf_robust.report.figures import captioned_images
 from tf_robust.report.vega import Chart, lines_by_row
 
 _COLUMNS = 2
-_POINTS = 300  # of a curve
+_POINTS = 300  # per curve
 _UNITS = {"l0": "values changed", "l1": "sum of changes", "l2": "length", "linf": "largest change"}
 
 
-def attack_curves(models, panels=None):
-    """The share of images that is misclassified over the size of the perturbation, a panel an attack, a line a model.
+Distances = Mapping[str, Mapping[str, ArrayLike]]  # {model: {"ATTACK_NORM": [N]}}
+
+
+def attack_curves(models: Distances, panels: Mapping[str, Sequence[str]] | None = None) -> Chart:
+    """Draws the fraction of misclassified images over the size of the perturbation, one panel per attack and one line per model.
 
     Args:
-        models: {name: {"ATTACK_NORM": distances [N]}}: 0 of what is misclassified anyway, infinity where nothing was found.
-        panels: {title: [names]}: those models only in a panel, an attack a column; None: all models in one panel an attack.
+        models: {name: {"ATTACK_NORM": distances [N]}}; 0 for images that are misclassified anyway, infinity where the attack failed.
+        panels: {title: [names]}, the models of each row of panels; None: one row with all models.
     """
-    attacks = list(dict.fromkeys(attack for found in models.values() for attack in found))
+    attacks = list(dict.fromkeys(attack for distances in models.values() for attack in distances))
     if not attacks:
         raise ValueError("Expected at least one model with distances. Received none")
     panels = {f"{title}, ": names for title, names in (panels or {}).items() if set(names) & set(models)} or {"": list(models)}
-    drawn = [_attack_panel(f"{title}{attack}", attack, models, names) for title, names in panels.items() for attack in attacks]
-    return Chart("attacks", {"concat": drawn, "columns": _COLUMNS},
+    specs = [_attack_panel(f"{title}{attack}", attack, models, names) for title, names in panels.items() for attack in attacks]
+    return Chart("attacks", {"concat": specs, "columns": _COLUMNS},
                  "Misclassified images over the size of the smallest perturbation that the attack found, first seed of each row.")
 
 
-def _attack_panel(title, attack, models, names):
-    values, farthest, norm = [], 0.0, attack.partition("_")[2]
+def _attack_panel(title: str, attack: str, models: Distances, names: Iterable[str]) -> dict:
+    values: list[dict] = []
+    largest, norm = 0.0, attack.partition("_")[2]
     for name in names:
-        found = models.get(name, {})
-        if attack in found:
-            distances = np.sort(np.asarray(found[attack], np.float64))
+        by_attack = models.get(name, {})
+        if attack in by_attack:
+            distances = np.sort(np.asarray(by_attack[attack], np.float64))
             finite = distances[np.isfinite(distances)]
-            farthest = max(farthest, np.quantile(finite, 0.98) if len(finite) else 0.0)
-            places = np.unique(np.linspace(0, len(finite) - 1, min(_POINTS, len(finite))).astype(int)) if len(finite) else []
+            largest = max(largest, float(np.quantile(finite, 0.98)) if len(finite) else 0.0)
+            indices = np.unique(np.linspace(0, len(finite) - 1, min(_POINTS, len(finite))).astype(int)) if len(finite) else []
             median = float(np.median(distances))
-            values += [{"row": name, "size": size, "misclassified": share, "median": median if np.isfinite(median) else None}
-                       for size, share in ((0.0, float(np.mean(distances <= 0))),
-                                           *((float(finite[i]), (int(i) + 1) / len(distances)) for i in places))]
+            values += [{"row": name, "size": size, "misclassified": fraction, "median": median if np.isfinite(median) else None}
+                       for size, fraction in ((0.0, float(np.mean(distances <= 0))),
+                                           *((float(finite[i]), (int(i) + 1) / len(distances)) for i in indices))]
     tips = [{"field": field, "type": "quantitative", "format": ".3g"} for field in ("size", "misclassified", "median")]
     return {"title": title, "width": 300, "height": 200, "data": {"values": values}, "encoding": {
         "x": {"field": "size", "type": "quantitative", "title": f"size of the perturbation, {norm} ({_UNITS[norm]})",
-              "scale": {"domain": [0, float(farthest) or 1.0]}},
+              "scale": {"domain": [0, largest or 1.0]}},
         "y": {"field": "misclassified", "type": "quantitative", "scale": {"domain": [0, 1]}}, **lines_by_row(models),
         "tooltip": [{"field": "row"}, *tips]}, "mark": {"type": "line", "interpolate": "step-after", "clip": True}}
 
 
-def attacked_images(path, clean, attacked, captions):
-    """A line of images, and for each attack a line of its perturbations and one of what it made of the images.
+def attacked_images(path: str, clean: np.ndarray, attacked: Mapping[str, np.ndarray], captions: Mapping[str, Sequence[str]]) -> str:
+    """Draws clean images, and for each attack its perturbations and the attacked images. Returns the path.
 
     Args:
-        clean: [N, H, W, C] in [0, 1]. attacked: {attack: the same}. captions: {attack: [N] texts, what the model says}.
+        path: of the PNG file.
+        clean: [N, H, W, C] in [0, 1].
+        attacked: {attack: [N, H, W, C] in [0, 1]}.
+        captions: {attack: [N] texts, such as predictions of the model}.
     """
-    lines = [("clean", clean, None)]
+    lines: list[tuple[str, np.ndarray, Sequence[str] | None]] = [("clean", clean, None)]
     for name, images in attacked.items():
         changes = images - clean
         scale = max(float(np.abs(changes).max()), np.finfo(np.float32).tiny)

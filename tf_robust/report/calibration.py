@@ -1,28 +1,35 @@
-"""Charts of calibration: how far confidence can be trusted, and what abstaining gains.
+"""Charts of calibration: reliability of confidences, and accuracy of a model that may abstain.
 
-Models are {name: (confidences [N] in [0, 1], correct [N])}, as the measures of `tf_robust.metrics` take them.
+Models are {name: (confidences [N] in [0, 1], correct [N])}, as in `tf_robust.metrics`.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tf_robust import metrics
 from tf_robust.report.vega import COLORS, Chart, lines_by_row, panels
 
 _COLUMNS = 4
-_POINTS = 200  # of a curve
-_STEADY = 0.02  # below this response rate a few examples decide, and curves may leave the chart
+_POINTS = 200  # per curve
+_LOWEST_RATE = 0.02  # at lower response rates accuracies depend on a few examples, and curves may leave the chart
+
+Outcomes = Mapping[str, tuple[ArrayLike, ArrayLike]]  # {model: (confidences, correct)}
 
 
-def reliability_diagram(models, bin_size=100):
-    """Accuracy over confidence, a panel a model, a dot a bin of equally many examples.
+def reliability_diagram(models: Outcomes, bin_size: int = 100) -> Chart:
+    """Draws accuracy over confidence, one panel per model, one dot per bin of equally many examples.
 
-    The gray band is where 95 % of the bins of a calibrated model fall; dots below it are overconfident.
+    The gray band contains 95 % of the bins of a calibrated model; dots below it are overconfident.
 
     Args:
-        models: {name: (confidences, correct)}. bin_size: examples a bin.
+        models: {name: (confidences, correct)}.
+        bin_size: examples per bin.
     """
     _check(models)
-    values, titles = [], []
+    values: list[dict] = []
+    titles = []
     for name, (confidences, correct) in models.items():
         means, accuracies, counts = metrics.reliability_bins(confidences, correct, bin_size)
         error = metrics.rms_calibration_error(confidences, correct, bin_size)
@@ -46,20 +53,20 @@ def reliability_diagram(models, bin_size=100):
              *({"field": field, "type": "quantitative", "format": ".3f"} for field in ("confidence", "accuracy")),
              {"field": "examples"}]}}]}
     return Chart("reliability", panels(values, "model", titles, panel, _COLUMNS),
-                 f"How often it is right, by how sure it is: bins of {bin_size} clean images, first seed of each row. In the gray "
-                 f"band lie 95 % of the bins of a calibrated model.")
+                 f"Accuracy by confidence: bins of {bin_size} clean images, first seed of each row. 95 % of the bins of a calibrated "
+                 f"model lie in the gray band.")
 
 
-def response_rate_curves(models):
-    """Accuracy over the share of examples answered, the most confident first; a line a model, with its AURRA."""
+def response_rate_curves(models: Outcomes) -> Chart:
+    """Draws accuracy over the fraction of examples answered, the most confident first; one line per model, with its AURRA."""
     _check(models)
-    values = []
+    values: list[dict] = []
     for name, outcomes in models.items():
         rates, accuracies = metrics.response_rate_curve(*outcomes)
-        steady = np.flatnonzero(rates >= _STEADY)
-        places = np.unique(np.linspace(steady[0], len(rates) - 1, _POINTS).astype(int))
+        first = np.flatnonzero(rates >= _LOWEST_RATE)[0]
+        indices = np.unique(np.linspace(first, len(rates) - 1, _POINTS).astype(int))
         values += [{"row": name, "rate": float(rates[i]), "accuracy": float(accuracies[i]), "AURRA": metrics.aurra(*outcomes)}
-                   for i in places]
+                   for i in indices]
     encoding = {"x": {"field": "rate", "type": "quantitative", "title": "response rate", "scale": {"domain": [0, 1]}},
                 "y": {"field": "accuracy", "type": "quantitative", "title": "accuracy among the answered", "scale": {"zero": False}},
                 **lines_by_row(models), "tooltip": [{"field": "row"}, *(

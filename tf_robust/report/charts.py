@@ -1,29 +1,35 @@
-"""Charts of a table of rows x measures (as `tables.aggregate` gives), and of how the rows were trained. None: nothing to draw."""
+"""Charts of a table of rows x measures (as of `tables.aggregate`) and of the training of its rows.
+
+A function returns None if the table has no such measures.
+"""
 
 import itertools
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from tf_robust import metrics
-from tf_robust.evaluation.measure import parse_measure
-from tf_robust.report.tables import cells
+from tf_robust.report.table_types import Evaluation, Table
+from tf_robust.report.tables import CLEAN, cells, lower_is_better
 from tf_robust.report.vega import COLORS, Chart, by_row, lines_by_row, panels
 
-_ROBUST = ("corruptions/mean15", "corruptions/mean19", "robust/", "nun", "un")  # what stands against clean, the first there is
-_NAME_PLACES = {"right": {"align": "left", "dx": 7, "dy": -4}, "left": {"align": "right", "dx": -7, "dy": -4},
+_ROBUST = ("corruptions/mean15", "corruptions/mean19", "robust/", "nun", "un")  # robust accuracy of the Pareto chart: the first available
+_NAME_SIDES: dict[str, dict] = {"right": {"align": "left", "dx": 7, "dy": -4}, "left": {"align": "right", "dx": -7, "dy": -4},
                 "above": {"align": "center", "dy": -14}, "below": {"align": "center", "dy": 14}}
-_TEXT = {"type": "nominal", "title": None, "sort": None}
+_TEXT: dict = {"type": "nominal", "title": None, "sort": None}
+
+Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
 
-def comparison(table):
-    """A panel a measure: every row's mean, its spread, and the paper's mean."""
-    names = {measure: f"{measure} (lower is better)" if parse_measure(measure).lower_is_better else measure for measure in table["measures"]}
+def comparison(table: Table) -> Chart:
+    """Draws one panel per measure: every row's mean, its std or interval, and the paper's mean."""
+    names = {measure: f"{measure} (lower is better)" if lower_is_better(measure) else measure for measure in table["measures"]}
     values = []
     for entry in (e for e in table["rows"] if e["measure"] in names):
-        spread = entry["std"]
-        low, high = (entry["low"], entry["high"]) if spread is None else (entry["mean"] - spread, entry["mean"] + spread)
+        std = entry["std"]
+        low, high = (entry["low"], entry["high"]) if std is None else (entry["mean"] - std, entry["mean"] + std)
         values.append({"row": entry["row"], "measure": names[entry["measure"]], "mean": entry["mean"], "low": low, "high": high,
-                       "seeds": len(entry["seeds"]), "paper": entry["paper"] and entry["paper"][0]})
+                       "seeds": len(entry["seeds"]), "paper": entry["paper"][0] if entry["paper"] else None})
     y = {"field": "row", **_TEXT, "sort": table["order"], "axis": {"labelLimit": 220}}
     x = {"type": "quantitative", "scale": {"zero": False}, "axis": {"tickCount": 4, "title": None}}
     tips = [{"field": "row"}, {"field": "measure"}, *({"field": f, "type": "quantitative", "format": ".4f"}
@@ -37,24 +43,24 @@ def comparison(table):
     printed = any(value["paper"] is not None for value in values)
     panel = {"width": 190, "height": {"step": 18}, "layer": [interval, *[paper] * printed, mean]}
     alone = [entry["std"] is None for entry in table["rows"]]
-    spread = "95% interval" if all(alone) else "sample deviation over seeds, or 95% interval" if any(alone) else \
-        "sample deviation over seeds"
-    caption = f"Every row and measure; lines: {spread}{'; diamonds: the paper' * printed}."
-    return Chart("comparison", panels(values, "measure", names.values(), panel, 3, "x"), caption)
+    lines = "95% interval" if all(alone) else "sample std over seeds, or 95% interval" if any(alone) else \
+        "sample std over seeds"
+    caption = f"Every row and measure; lines: {lines}{'; diamonds: the paper' * printed}."
+    return Chart("comparison", panels(values, "measure", names.values(), panel, 3, ("x",)), caption)
 
 
-def pareto(table):
-    """Clean against robust accuracy; rows that no other surpasses in both are joined."""
-    clean = next((measure for measure in table["measures"] if parse_measure(measure).is_clean), None)
+def pareto(table: Table) -> Chart | None:
+    """Draws robust over clean accuracy; a line joins the rows that no other row surpasses in both."""
+    clean = next((measure for measure in table["measures"] if measure.split("/")[-1] in CLEAN), None)
     robust = next((measure for start in _ROBUST for measure in table["measures"] if measure.startswith(start)), None)
-    found = cells(table)
-    both = [row for row in table["order"] if (row, clean) in found and (row, robust) in found]
-    if len(both) < 2:
+    entries = cells(table)
+    both = [row for row in table["order"] if (row, clean) in entries and (row, robust) in entries]
+    if clean is None or robust is None or len(both) < 2:
         return None
-    points = {row: (found[row, clean]["mean"], found[row, robust]["mean"]) for row in both}
+    points = {row: (entries[row, clean]["mean"], entries[row, robust]["mean"]) for row in both}
     front = [row for row in both if not any(np.all(np.subtract(p, points[row]) >= 0) and p != points[row] for p in points.values())]
-    places = _name_places(points, front)
-    values = [{"row": row, "clean": x, "robust": y, "front": row in front, "side": places[row]} for row, (x, y) in points.items()]
+    sides = _name_sides(points, front)
+    values = [{"row": row, "clean": x, "robust": y, "front": row in front, "side": sides[row]} for row, (x, y) in points.items()]
     x, y = ({"field": field, "type": "quantitative", "scale": {"zero": False, "padding": 30}, "title": title}  # room for names
             for field, title in (("clean", clean), ("robust", robust)))
     tips = [{"field": "row"}, {"field": "clean", "format": ".4f", "type": "quantitative", "title": clean},
@@ -64,44 +70,45 @@ def pareto(table):
          "mark": {"type": "line", "interpolate": "step-before", "strokeDash": [4, 3], "opacity": 0.5, "color": "currentColor"}},
         {"mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
          "encoding": {"color": {**by_row(table["order"]), "legend": None}, "tooltip": tips}},
-        *({"transform": [{"filter": f"datum.side === '{place}'"}], "mark": {"type": "text", **_NAME_PLACES[place]},
-           "encoding": {"text": {"field": "row"}}} for place in dict.fromkeys(places.values()))]},
+        *({"transform": [{"filter": f"datum.side === '{side}'"}], "mark": {"type": "text", **_NAME_SIDES[side]},
+           "encoding": {"text": {"field": "row"}}} for side in dict.fromkeys(sides.values()))]},
         f"{robust} over {clean}; the broken line joins the rows that no other surpasses in both.")
 
 
-def _name_places(points, front):
-    """{row: the side of its point where its name covers no other name, point or line, as far as there is one}, at a common width."""
+def _name_sides(points: Mapping[str, tuple[float, float]], front: Sequence[str]) -> dict[str, str]:
+    """Returns {row: the side of its point where its name covers least of other names, points and lines}, at a common chart width."""
     (left, right), (bottom, top) = ((min(side), max(side)) for side in zip(*points.values()))
     pixels = {row: (700 * (x - left) / ((right - left) or 1), 280 * (top - y) / ((top - bottom) or 1)) for row, (x, y) in points.items()}
-    taken, places = [(x - 5, y - 5, x + 5, y + 5) for x, y in pixels.values()], {}
+    occupied, sides = [(x - 5, y - 5, x + 5, y + 5) for x, y in pixels.values()], {}
     corners = sorted(pixels[row] for row in front)
     for (x, y), (next_x, next_y) in zip(corners, corners[1:]):  # the line goes down or up first, then to the right
-        taken += [(x - 2, min(y, next_y), x + 2, max(y, next_y)), (x, next_y - 2, next_x, next_y + 2)]
+        occupied += [(x - 2, min(y, next_y), x + 2, max(y, next_y)), (x, next_y - 2, next_x, next_y + 2)]
     for row, (x, y) in pixels.items():
         width = 6.5 * len(row)
         middle = x - width / 2
         starts = {"right": (x + 7, y - 10), "left": (x - 7 - width, y - 10), "above": (middle, y - 20), "below": (middle, y + 8)}
-        boxes = {place: (across, down, across + width, down + 12) for place, (across, down) in starts.items()}
-        places[row] = min(boxes, key=lambda place: sum(_overlap(boxes[place], other) for other in taken) + _outside(boxes[place]))
-        taken.append(boxes[places[row]])
-    return places
+        boxes = {side: (across, down, across + width, down + 12) for side, (across, down) in starts.items()}
+        covered = {side: sum(_overlap(box, other) for other in occupied) + _outside(box) for side, box in boxes.items()}
+        sides[row] = min(boxes, key=lambda side: covered[side])
+        occupied.append(boxes[sides[row]])
+    return sides
 
 
-def _outside(box):
-    """How much of a box is outside of the plot."""
+def _outside(box: Box) -> float:
+    """The area of a box outside of the plot."""
     return (box[2] - box[0]) * (box[3] - box[1]) - _overlap(box, (-30, -30, 730, 310))
 
 
-def _overlap(one, other):
+def _overlap(one: Box, other: Box) -> float:
     across, down = (min(one[i + 2], other[i + 2]) - max(one[i], other[i]) for i in (0, 1))
     return max(0, across) * max(0, down)
 
 
-def corruption_groups(table):
-    """Bars for noise, blur, weather and digital corruptions."""
-    found = cells(table)
-    values = [{"row": row, "group": group, "accuracy": found[row, f"corruptions/{group}"]["mean"]}
-              for row in table["order"] for group in metrics.GROUPS if (row, f"corruptions/{group}") in found]
+def corruption_groups(table: Table) -> Chart | None:
+    """Draws bars for noise, blur, weather and digital corruptions."""
+    entries = cells(table)
+    values = [{"row": row, "group": group, "accuracy": entries[row, f"corruptions/{group}"]["mean"]}
+              for row in table["order"] for group in metrics.GROUPS if (row, f"corruptions/{group}") in entries]
     if not values:
         return None
     return Chart("groups", {"data": {"values": values}, "width": "container", "height": 240, "mark": "bar", "encoding": {
@@ -111,16 +118,16 @@ def corruption_groups(table):
         "Mean accuracy by group of corruptions.")
 
 
-def severities(table):
-    """Accuracy over severity, the mean over the corruptions that all rows have."""
-    found = cells(table)
+def severities(table: Table) -> Chart | None:
+    """Draws accuracy over severity, the mean over the corruptions that all rows have."""
+    entries = cells(table)
     by_severity = [e["measure"] for e in table["rows"] if e["measure"].startswith("corruptions/") and e["measure"].count("/") == 2]
-    rows = [row for row in table["order"] if any((row, m) in found for m in by_severity)]
+    rows = [row for row in table["order"] if any((row, m) in entries for m in by_severity)]
     names = [name for name in dict.fromkeys(m.split("/")[1] for m in by_severity)
-             if all((row, f"corruptions/{name}/{s}") in found for row in rows for s in range(1, 6))]
+             if all((row, f"corruptions/{name}/{s}") in entries for row in rows for s in range(1, 6))]
     if not names:
         return None
-    values = [{"row": row, "severity": s, "accuracy": np.mean([found[row, f"corruptions/{name}/{s}"]["mean"] for name in names])}
+    values = [{"row": row, "severity": s, "accuracy": np.mean([entries[row, f"corruptions/{name}/{s}"]["mean"] for name in names])}
               for row in rows for s in range(1, 6)]
     return Chart("severities", {"data": {"values": values}, "width": "container", "height": 260,
                                 "mark": {"type": "line", "point": True}, "encoding": {
@@ -130,11 +137,11 @@ def severities(table):
         f"Accuracy over severity, the mean over {len(names)} corruptions.")
 
 
-def corruption_heat_map(table):
-    """Mean accuracy over seeds, a panel a row: corruptions down, severities across."""
-    values = [{"row": entry["row"], "corruption": entry["measure"].split("/")[1].replace("_", " "),
-               "severity": int(entry["measure"].split("/")[2]), "accuracy": entry["mean"]} for entry in table["rows"]
-              if entry["measure"].startswith("corruptions/") and entry["measure"].count("/") == 2]
+def corruption_heat_map(table: Table) -> Chart | None:
+    """Draws mean accuracy over seeds, one panel per row: corruptions down, severities across."""
+    values: list[dict] = [{"row": entry["row"], "corruption": entry["measure"].split("/")[1].replace("_", " "),
+                           "severity": int(entry["measure"].split("/")[2]), "accuracy": entry["mean"]} for entry in table["rows"]
+                          if entry["measure"].startswith("corruptions/") and entry["measure"].count("/") == 2]
     if not values:
         return None
     rows = list(dict.fromkeys(value["row"] for value in values))
@@ -151,8 +158,8 @@ def corruption_heat_map(table):
     return Chart("corruptions", panels(values, "row", rows, panel, 4), "Accuracy by corruption and severity, mean over seeds.")
 
 
-def flips(table):
-    """Flip probabilities: perturbations down, rows across."""
+def flips(table: Table) -> Chart | None:
+    """Draws flip probabilities: perturbations down, rows across."""
     values = [{"row": entry["row"], "perturbation": entry["measure"].split("/")[1].replace("_", " "), "flips": entry["mean"]}
               for entry in table["rows"] if entry["measure"].startswith("flips/") and entry["measure"].count("/") == 1
               and entry["measure"] in table["details"]]
@@ -169,34 +176,34 @@ def flips(table):
         "How often a prediction flips from frame to frame (lower is better).")
 
 
-def cost(evaluations):
-    """Minutes of training, the mean over seeds."""
-    minutes = {}
+def cost(evaluations: Iterable[Evaluation]) -> Chart | None:
+    """Draws minutes of training, the mean over seeds."""
+    minutes: dict[str, list[float]] = {}
     for evaluation in evaluations:
         minutes.setdefault(evaluation["row"], []).append(evaluation.get("training", {}).get("seconds", 0) / 60)
-    values = [{"row": row, "minutes": float(np.mean(found))} for row, found in minutes.items() if sum(found)]
+    values: list[dict] = [{"row": row, "minutes": float(np.mean(each))} for row, each in minutes.items() if sum(each)]
     if not values:
         return None
     return Chart("cost", {"data": {"values": values}, "width": "container", "height": {"step": 18}, "mark": "bar", "encoding": {
         "y": {"field": "row", **_TEXT}, "x": {"field": "minutes", "type": "quantitative"},
         "color": {**by_row([value["row"] for value in values]), "legend": None},
         "tooltip": [{"field": "row"}, {"field": "minutes", "type": "quantitative", "format": ".2f"}]}},
-        "Minutes of training a run, on whatever else its machine had to do.")
+        "Minutes of training per run; its machine may have had other work meanwhile.")
 
 
-def training_curves(histories):
-    """A panel a quantity, a line a row.
+def training_curves(histories: Mapping[str, Mapping[str, Sequence[float | None]]]) -> Chart:
+    """Draws one panel per quantity, one line per row.
 
     Args:
-        histories: {row: {quantity: [per epoch]}}, None at epochs that have no value; the others are then marked.
+        histories: {row: {quantity: [per epoch]}}, None at epochs without a value; the others are then marked.
     """
-    quantities = list(dict.fromkeys(name for history in histories.values() for name in history))
+    quantities: list[str] = list(dict.fromkeys(name for history in histories.values() for name in history))
     if not quantities:
         raise ValueError(f"Expected histories with at least one quantity. Received rows: {list(histories)}")
-    values = [{"row": row, "quantity": name, "epoch": epoch, "value": value, "sparse": None in found or len(found) == 1}
-              for row, history in histories.items() for name, found in history.items()
-              for epoch, value in enumerate(found, 1) if value is not None]
-    longest = max(len(found) for history in histories.values() for found in history.values())
+    values = [{"row": row, "quantity": name, "epoch": epoch, "value": value, "sparse": None in series or len(series) == 1}
+              for row, history in histories.items() for name, series in history.items()
+              for epoch, value in enumerate(series, 1) if value is not None]
+    longest = max(len(series) for history in histories.values() for series in history.values())
     tips = [{"field": "row"}, {"field": "quantity"}, {"field": "epoch"}, {"field": "value", "type": "quantitative", "format": ".4g"}]
     encoding = {"x": {"field": "epoch", "type": "quantitative", "scale": {"domain": [0, longest]}, "axis": {"tickMinStep": 1}},
                 "y": {"field": "value", "type": "quantitative", "title": None, "scale": {"zero": False}},
@@ -204,30 +211,31 @@ def training_curves(histories):
     panel = {"width": 230, "height": 150, "encoding": encoding, "layer": [
         {"mark": "line"},
         {"mark": {"type": "point", "filled": True, "size": 25}, "transform": [{"filter": "datum.sparse"}]}]}
-    return Chart("training", panels(values, "quantity", quantities, panel, 3, "y"), "Training, first seed of each row.")
+    return Chart("training", panels(values, "quantity", quantities, panel, 3, ("y",)), "Training, first seed of each row.")
 
 
-def class_histogram(counts, class_names):
-    """Images per class, a panel a split; logarithmic where the classes differ more than tenfold.
+def class_histogram(counts: Mapping[str, Sequence[int] | np.ndarray], class_names: Sequence[str]) -> Chart:
+    """Draws the images per class, one panel per split; logarithmic if the classes differ more than tenfold.
 
     Args:
-        counts: {split: int [classes]}. class_names: what stands below the bars.
+        counts: {split: int [classes]}.
+        class_names: labels of the bars.
     """
-    for split, found in counts.items():
-        if len(found) != len(class_names):
-            raise ValueError(f"Expected {len(class_names)} counts, one a class, of {split!r}. Received: {len(found)}")
-    titles = {split: f"{split}: {sum(map(int, found)):,} images" for split, found in counts.items()}
+    for split, numbers in counts.items():
+        if len(numbers) != len(class_names):
+            raise ValueError(f"Expected {len(class_names)} counts, one per class, of {split!r}. Received: {len(numbers)}")
+    titles = {split: f"{split}: {sum(map(int, numbers)):,} images" for split, numbers in counts.items()}
     values = [{"split": titles[split], "class": str(name), "images": int(count)}
-              for split, found in counts.items() for name, count in zip(class_names, found)]
-    uneven = any(max(found) > 10 * max(1, min(found)) for found in counts.values())
+              for split, numbers in counts.items() for name, count in zip(class_names, numbers)]
+    uneven = any(max(numbers) > 10 * max(1, min(numbers)) for numbers in counts.values())
     panel = {"width": {"step": 20}, "height": 180, "mark": {"type": "bar", "color": COLORS[0]}, "encoding": {
         "x": {"field": "class", **_TEXT, "sort": [str(name) for name in class_names]},
         "y": {"field": "images", "type": "quantitative", "scale": {"type": "symlog" if uneven else "linear"}},
         "tooltip": [{"field": "class"}, {"field": "images"}]}}
-    return Chart("classes", panels(values, "split", titles.values(), panel, 2, "y"), "Examples per class.")
+    return Chart("classes", panels(values, "split", titles.values(), panel, 2, ("y",)), "Examples per class.")
 
 
-def of_table(table, evaluations):
-    """All charts that a table gives something to draw for."""
+def of_table(table: Table, evaluations: Sequence[Evaluation]) -> list[Chart]:
+    """Returns all charts for which a table has measures."""
     return [chart for chart in itertools.chain((draw(table) for draw in (
         comparison, pareto, corruption_groups, severities, corruption_heat_map, flips)), [cost(evaluations)]) if chart]

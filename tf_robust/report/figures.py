@@ -1,10 +1,13 @@
-"""Images and plots as PNG files, drawn without pyplot's global state. Each function returns the path that it wrote.
+"""Images and plots as PNG files, drawn without pyplot's global state. Each function returns the path of the file.
 
 Images are [N, H, W, C], uint8 or float in [0, 1] (clipped for display), C = 1 or 3.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
+
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tf_robust.utils.plotting import save
@@ -12,8 +15,14 @@ from tf_robust.utils.plotting import save
 _HEAT = "magma"
 
 
-def image_groups(path, groups, title):
-    """One line of example images a group. groups: {caption: [N, H, W, C]}."""
+def image_groups(path: str, groups: Mapping[str, np.ndarray], title: str) -> str:
+    """Draws one line of example images per group.
+
+    Args:
+        path: of the PNG file.
+        groups: {caption: [N, H, W, C]}.
+        title: of the figure.
+    """
     if not groups:
         raise ValueError("Expected at least one group of images. Received none")
     longest = max(len(images) for images in groups.values())
@@ -24,25 +33,32 @@ def image_groups(path, groups, title):
     return save(figure, path)
 
 
-def captioned_images(path, lines):
-    """Lines of images with words under each. lines: [(title, [N, H, W, C], [N] texts, or None)]."""
+def captioned_images(path: str, lines: Sequence[tuple[str, np.ndarray, Sequence[str] | None]]) -> str:
+    """Draws lines of images with a text under each image.
+
+    Args:
+        path: of the PNG file.
+        lines: (title, images [N, H, W, C], [N] texts or None) of each line.
+    """
     longest = max(len(images) for _, images, _ in lines)
     figure = Figure(figsize=(max(5.0, 0.95 * longest), 1.35 * len(lines)), layout="constrained")
     for axes, (title, images, texts) in zip(_column(figure, len(lines)), lines):
         height, width = images.shape[1:3]
         _show(axes, _strip(images), title)
         axes.set_xlim(-0.5, longest * (width + 1 + width // 16) - 0.5)
-        for place, text in enumerate(texts or ()):
-            axes.text(place * (width + 1 + width // 16) + width / 2, height + 1, text, ha="center", va="top", fontsize=7)
+        for position, text in enumerate(texts or ()):
+            axes.text(position * (width + 1 + width // 16) + width / 2, height + 1, text, ha="center", va="top", fontsize=7)
     return save(figure, path)
 
 
-def noise_samples(path, clean, noised, probabilities):
-    """Clean images above the same images with each noise, and where the noise falls.
+def noise_samples(path: str, clean: np.ndarray, noised: Mapping[str, np.ndarray], probabilities: Mapping[str, np.ndarray]) -> str:
+    """Draws clean images above the same images with each noise, and the probability of noise at each location.
 
     Args:
-        clean: [N, H, W, C]. noised: {name: [N, H, W, C]}.
-        probabilities: {name: [H, W] in [0, 1]}, the chance of noise per location; names from `noised`, not all needed.
+        path: of the PNG file.
+        clean: [N, H, W, C].
+        noised: {name: [N, H, W, C]}.
+        probabilities: {name: [H, W] in [0, 1]}, for some or all names of `noised`.
     """
     lines = {"clean": clean, **noised}
     figure = Figure(figsize=(max(5.0, 0.9 * len(clean)) + 2.2, 1.3 * len(lines)), layout="constrained")
@@ -51,17 +67,20 @@ def noise_samples(path, clean, noised, probabilities):
         _show(left, _strip(images), name)
         right.axis("off")
         if name in probabilities:
-            drawn = right.imshow(probabilities[name], cmap=_HEAT, vmin=0)
-            right.set_title("chance of noise", fontsize=9)
-            figure.colorbar(drawn, ax=right)
+            heat_map = right.imshow(probabilities[name], cmap=_HEAT, vmin=0)
+            right.set_title("probability of noise", fontsize=9)
+            figure.colorbar(heat_map, ax=right)
     return save(figure, path)
 
 
-def utility_by_class(path, mean_images, mean_utilities, captions):
-    """A panel a class: its mean image, and beside it the mean utility of each pixel.
+def utility_by_class(path: str, mean_images: np.ndarray, mean_utilities: np.ndarray, captions: Sequence[str]) -> str:
+    """Draws one panel per class: its mean image, and beside it the mean utility of each pixel.
 
     Args:
-        mean_images, mean_utilities: [classes, H, W, C], not negative. captions: a text for each class.
+        path: of the PNG file.
+        mean_images: [classes, H, W, C], not negative.
+        mean_utilities: [classes, H, W, C], not negative.
+        captions: a text for each class.
     """
     if np.shape(mean_images) != np.shape(mean_utilities) or np.ndim(mean_images) != 4:
         raise ValueError("Expected mean images and utilities of one shape [classes, H, W, C]. Received shapes: "
@@ -73,30 +92,30 @@ def utility_by_class(path, mean_images, mean_utilities, captions):
     figure.get_layout_engine().set(wspace=0.12)
     panels = figure.subplots(lines, 5, squeeze=False).ravel()
     for label, (image, utility) in enumerate(zip(mean_images, mean_utilities)):
-        heat = matplotlib.colormaps[_HEAT](_to_maximum(utility.mean(axis=-1)))[..., :3]
-        gray = np.broadcast_to(_to_maximum(image), heat.shape)
+        heat = matplotlib.colormaps[_HEAT](_scaled_to_maximum(utility.mean(axis=-1)))[..., :3]
+        gray = np.broadcast_to(_scaled_to_maximum(image), heat.shape)
         _show(panels[label], _strip(np.stack([gray, heat])), captions[label])
     for axes in panels[len(mean_images):]:
         axes.axis("off")
     return save(figure, path)
 
 
-def _to_maximum(values):
+def _scaled_to_maximum(values: np.ndarray) -> np.ndarray:
     return values / max(values.max(), np.finfo(np.float32).tiny)
 
 
-def _column(figure, count):
+def _column(figure: Figure, count: int) -> Iterable[Axes]:
     return figure.subplots(count, 1, squeeze=False)[:, 0]
 
 
-def _show(axes, image, caption):
+def _show(axes: Axes, image: np.ndarray, caption: str) -> None:
     axes.imshow(image, interpolation="nearest")
     axes.set_title(caption, loc="left", fontsize=10)
     axes.axis("off")
 
 
-def _strip(images):
-    """[N, H, W, C] -> [H, N * W + gaps, 3] in [0, 1], side by side with white gaps."""
+def _strip(images: np.ndarray) -> np.ndarray:
+    """Returns images [N, H, W, C] side by side with white gaps, [H, N * W + gaps, 3] in [0, 1]."""
     images = np.asarray(images)
     if images.ndim != 4 or not len(images) or images.shape[-1] not in (1, 3):
         raise ValueError(f"Expected images [N, H, W, 1 or 3]. Received shape: {images.shape}")

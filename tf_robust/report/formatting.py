@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tf_robust.report.tables import CLEAN, difference_of, gain, is_clear, lower_is_better
 from tf_robust.report.table_types import Difference, Entry, Evaluation, Table
+from tf_robust.report.tables import CLEAN, difference_of, gain, is_clear, lower_is_better
 
 _OTHER_UNITS = ("checks/", "distance/", "boundary/", "utility/")
 _CHANGES = {"corruptions": "corruptions", "flips": "perturbations", "un": "noise", "nun": "noise", "robust": "attacks",
@@ -70,7 +70,7 @@ def values_caption(table: Table) -> str:
     if max(seeds) == 1:
         return "One seed; in brackets the 95% interval for the number of test images."
     alone = " A row with one seed has the 95% interval for the number of test images." if min(seeds) == 1 else ""
-    return f"Mean ± sample deviation over {_range(seeds)} seeds.{alone}"
+    return f"Mean ± sample std over {_range(seeds)} seeds.{alone}"
 
 
 def difference_caption(table: Table) -> str:
@@ -97,7 +97,7 @@ def clear_note(table: Table) -> str:
                                                              "per-image results of the same images are missing")
         kinds[kind] = kinds.get(kind, 0) + 1
     counted = [kind if len(kinds) == 1 else f"{kind} ({count} of {len(differences)} cells)" for kind, count in kinds.items()]
-    return f"▲ better, ▼ worse: {'; '.join(counted)}. Nothing is corrected for the number of comparisons."
+    return f"▲ better, ▼ worse: {'; '.join(counted)}. There is no correction for multiple comparisons."
 
 
 def size_notes(evaluations: Iterable[Evaluation]) -> list[str]:
@@ -108,11 +108,11 @@ def size_notes(evaluations: Iterable[Evaluation]) -> list[str]:
         sizes, changed = card.get("sizes"), {row["measure"].split("/")[0] for row in evaluation["rows"]} & _CHANGES.keys()
         fit = card.get("data", {}).get("image_fit")
         if sizes and changed and (fit or sizes["corrupted_at"] != sizes["model_input"]):
-            applied, taken = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
+            applied, model_input = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
             before = f", to which the image files were brought before ({fit})" if fit else ""
-            after = ", and the images were resized to that after it" if applied != taken else ""
+            after = ", and the images were resized to that after it" if applied != model_input else ""
             kinds = " and ".join(dict.fromkeys(kind for name, kind in _CHANGES.items() if name in changed))
-            text = f"{kinds} were applied at {applied} pixels{before}; the network takes {taken}{after}"
+            text = f"{kinds} were applied at {applied} pixels{before}; the network takes {model_input}{after}"
             rows.setdefault(text, []).append(evaluation["row"])
     return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
 
@@ -194,7 +194,7 @@ def _certainty(chosen: Sequence[Entry]) -> str:
         return f"({_range(pairs)} seeds, 95% intervals{f' over seeds and {tested}' if tested else ''})"
     others = {len(chosen): "", 0: "no per-image results, so the two intervals are compared"}
     means = tested + others.get(len(counts), ", the others by their intervals, where they have any")
-    return f"(one seed only: how much seeds differ is unknown; {means})"
+    return f"(one seed only: the variation over seeds is unknown; {means})"
 
 
 def _range(counts: Sequence[int]) -> str:

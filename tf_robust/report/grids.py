@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Iterable
 
 from tf_robust.report import formatting
-from tf_robust.report.tables import cells, members
 from tf_robust.report.table_types import Entry, Table
+from tf_robust.report.tables import cells, members
 
 ABSENT = "–"  # in place of a cell that was not measured
 
@@ -49,26 +49,26 @@ class Grid:
 def values(table: Table) -> Grid:
     """Returns the means of every row and measure, with the paper's."""
     best = formatting.best_cells(table)
-    found = {key: dataclasses.replace(_mean_cell(entry), text=formatting.value_text(entry), best=key in best)
+    texts = {key: dataclasses.replace(_mean_cell(entry), text=formatting.value_text(entry), best=key in best)
              for key, entry in cells(table).items()}
     caption = f"{formatting.values_caption(table)} Bold: the best mean. {formatting.unverified_note(table)}".rstrip()
-    return _by_row("Results", table, table["order"], found, caption)
+    return _by_row("Results", table, table["order"], texts, caption)
 
 
 def differences(table: Table) -> Grid | None:
     """Returns the differences of every row and measure to the baseline, or None if there are none."""
-    found = {key: Cell(formatting.marked_difference(table, entry), "", entry["difference"]["mean"])
+    texts = {key: Cell(formatting.marked_difference(table, entry), "", entry["difference"]["mean"])
              for key, entry in cells(table).items() if entry["difference"]}
-    if not found:
+    if not texts:
         return None
     rows = [row for row in table["order"] if row != table["baseline"]]
-    return _by_row(f"Against {table['baseline']}", table, rows, found, f"{formatting.difference_caption(table)} {formatting.clear_note(table)}")
+    return _by_row(f"Against {table['baseline']}", table, rows, texts, f"{formatting.difference_caption(table)} {formatting.clear_note(table)}")
 
 
 def by_corruption(table: Table) -> Grid | None:
     """Returns the means of single corruptions and perturbations, one per line, or None if none was measured."""
-    found = {key: _mean_cell(entry) for key, entry in cells(table).items()}
-    rows = {formatting.heading(table, measure): [found.get((row, measure)) for row in table["order"]] for measure in members(table)}
+    texts = {key: _mean_cell(entry) for key, entry in cells(table).items()}
+    rows = {formatting.heading(table, measure): [texts.get((row, measure)) for row in table["order"]] for measure in members(table)}
     return Grid("By corruption and perturbation", "measure", table["order"], rows,
                 "Accuracy, mean over 5 severities; for flips the flip probability (lower is better).") if rows else None
 
@@ -78,6 +78,6 @@ def _mean_cell(entry: Entry) -> Cell:
     return Cell(mean, mean, entry["mean"], formatting.mean_and_std(*entry["paper"]) if entry["paper"] else "")
 
 
-def _by_row(heading: str, table: Table, rows: Iterable[str], found: dict[tuple[str, str], Cell], caption: str) -> Grid:
+def _by_row(heading: str, table: Table, rows: Iterable[str], texts: dict[tuple[str, str], Cell], caption: str) -> Grid:
     return Grid(heading, "row", [formatting.heading(table, measure) for measure in table["measures"]],
-                {row: [found.get((row, measure)) for measure in table["measures"]] for row in rows}, caption)
+                {row: [texts.get((row, measure)) for measure in table["measures"]] for row in rows}, caption)

@@ -1,18 +1,19 @@
-"""Charts as Vega-Lite descriptions: drawn by Vega in the report, with hover values, and as PNG files by the same library.
+"""Charts as Vega-Lite specifications: drawn by Vega in the report, with hover values, and as PNG files by the same library.
 
-Values and names stand in a chart's data only, never in an expression. What is `currentColor` follows the page, light or dark.
+Values and names occur in a chart's data only, never in an expression. `currentColor` follows the page, light or dark.
 """
 
 import dataclasses
 import functools
 import json
 import os
+from collections.abc import Iterable, Sequence
 
 from tf_robust.utils.files import atomic_file
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")  # after Okabe and Ito
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-_INK = {"labelColor": "currentColor", "titleColor": "currentColor"}
+_INK: dict = {"labelColor": "currentColor", "titleColor": "currentColor"}
 _CONFIG = {
     "background": None, "font": "system-ui, 'DejaVu Sans', sans-serif", "view": {"stroke": None},
     "axis": {**_INK, "domainColor": "currentColor", "domainOpacity": 0.4, "tickColor": "currentColor", "tickOpacity": 0.4,
@@ -21,7 +22,7 @@ _CONFIG = {
     "header": {**_INK, "titleFontSize": 0, "labelFontWeight": "bold", "labelLimit": 300},
     "title": {"color": "currentColor", "anchor": "start", "fontSize": 12},
     "text": {"color": "currentColor"}, "rule": {"color": "currentColor"}}
-_PNG = {"container": 640, "currentColor": "#1d2329"}  # what a page decides
+_PNG: dict = {"container": 640, "currentColor": "#1d2329"}  # in a page these depend on the page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,62 +30,85 @@ class Chart:
     """A chart of a report.
 
     Attributes:
-        name: of its PNG file. spec: Vega-Lite. caption: what it shows, in words.
+        name: of its PNG file.
+        spec: Vega-Lite specification.
+        caption: description in plain text.
     """
     name: str
     spec: dict
     caption: str
 
-    def embedded(self):
-        """The description as JSON that may stand inside a page's script element."""
+    def embedded(self) -> str:
+        """Returns the specification as JSON that is safe inside a script element."""
         return json.dumps({**self.spec, "config": _CONFIG}, allow_nan=False).replace("<", "\\u003c")
 
-    def png(self):
-        """The chart as the bytes of a PNG file."""
-        import vl_convert  # an engine for JavaScript, which only this needs
-        return vl_convert.vegalite_to_png(_alone({**self.spec, "config": {**_CONFIG, "background": "white"}}), scale=1.5)
+    def png(self) -> bytes:
+        """Returns the chart as the bytes of a PNG file."""
+        import vl_convert  # a large JavaScript engine: imported only when needed
+        return vl_convert.vegalite_to_png(_standalone({**self.spec, "config": {**_CONFIG, "background": "white"}}), scale=1.5)
 
-    def save(self, folder):
-        """Writes `folder`/NAME.png; returns its path."""
+    def save(self, folder: str) -> str:
+        """Writes `folder`/NAME.png and returns its path."""
         path = os.path.join(folder, f"{self.name}.png")
         with atomic_file(path, "wb") as file:
             file.write(self.png())
         return path
 
-    def _repr_png_(self):  # how a notebook shows it
+    def _repr_png_(self) -> bytes:  # shown by notebooks
         return self.png()
 
 
-def _alone(part):
-    """A description with what otherwise the page decides; data stay as they are."""
+def _standalone(part):
+    """Fills in the values of a specification that depend on the page; data are unchanged."""
     if isinstance(part, dict):
-        return {key: value if key == "values" else _alone(value) for key, value in part.items()}
+        return {key: value if key == "values" else _standalone(value) for key, value in part.items()}
     if isinstance(part, list):
-        return [_alone(value) for value in part]
+        return [_standalone(value) for value in part]
     return _PNG.get(part, part) if isinstance(part, str) else part
 
 
 @functools.cache
-def library():
-    """Vega, Vega-Lite and Vega-Embed as one script, 0.9 MB."""
+def library() -> str:
+    """Returns Vega, Vega-Lite and Vega-Embed as one script, 0.9 MB."""
     import vl_convert
     return vl_convert.javascript_bundle().replace("</script", "<\\/script")
 
 
-def lines_by_row(order):
-    """The channels of an encoding that tell lines apart: the same for a row in every chart."""
+def lines_by_row(order: Iterable[str]) -> dict[str, dict]:
+    """Returns the encoding of lines by row, color and dashes: the same for a row in every chart.
+
+    Args:
+        order: names of the rows.
+    """
     return {channel: by_row(order, channel, "stroke") for channel in ("color", "strokeDash")}
 
 
-def by_row(order, channel="color", symbol="circle"):
-    """A channel, `color` or `strokeDash`, that tells rows apart, and the symbol of its legend."""
+def by_row(order: Iterable[str], channel: str = "color", symbol: str = "circle") -> dict:
+    """Returns the encoding of rows in one channel.
+
+    Args:
+        order: names of the rows.
+        channel: `color` or `strokeDash`.
+        symbol: of the legend, `circle` or `stroke`.
+    """
+    order = list(order)
     cycle = len(COLORS)
     range_ = [COLORS[i % cycle] if channel == "color" else DASHES[(i + i // cycle) % len(DASHES)] for i in range(len(order))]
-    return {"field": "row", "type": "nominal", "sort": None, "scale": {"domain": list(order), "range": range_},
+    return {"field": "row", "type": "nominal", "sort": None, "scale": {"domain": order, "range": range_},
             "legend": {"symbolType": symbol, "symbolSize": 200 if symbol == "stroke" else 80}}
 
 
-def panels(values, field, names, panel, columns, independent=()):
-    """A panel for each name, with scales of its own along the independent channels."""
+def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict, columns: int,
+           independent: Iterable[str] = ()) -> dict:
+    """Returns the specification of one panel for each name.
+
+    Args:
+        values: data, one dictionary for each point.
+        field: of the data, with the panel's name.
+        names: of the panels, in order.
+        panel: specification of one panel.
+        columns: number of panels side by side.
+        independent: channels with a separate scale for each panel.
+    """
     return {"data": {"values": values}, "facet": {"field": field, "type": "nominal", "sort": list(names)}, "columns": columns,
             "spec": panel, "resolve": {"scale": dict.fromkeys(independent, "independent")}}

@@ -33,7 +33,7 @@ class Servable(tf.Module):
         super().__init__()
         self.classifier = classifier
         self.shape = tuple(classifier.input_shape[1:])
-        self.fit = fit or Fit(*self.shape[:2], "stretch")
+        self.fit = fit or Fit(self.shape[0], self.shape[1], "stretch")
         self.serve = tf.function(self._serve, input_signature=[tf.TensorSpec([None, *self.shape], tf.float32, "images")])
         self.serve_bytes = tf.function(self._serve_bytes, input_signature=[tf.TensorSpec([None], tf.string, "encoded")])
 

@@ -21,9 +21,9 @@ from tf_robust.models import outputs
 from tf_robust.ops import image_ops
 from tf_robust.saved_models import signatures
 from tf_robust.saved_models.signatures import OUTPUTS, Signature, described, shape_text
+from tf_robust.utils.deprecation import moved_names
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import read_json
-from tf_robust.utils.deprecation import moved_names
 
 __getattr__ = moved_names(__name__, {"Interface": "saved_models.loading.ModelInterface"})
 
@@ -36,10 +36,10 @@ class ModelInterface:
     """Input and output conventions of a model.
 
     Args:
-        input_range: pixel scale that the model takes: LOW,HIGH (0,1 or -1,1 or 0,255), or a normalization of [0, 1] by
-            one number or one a channel: "mean=0.485,0.456,0.406 std=0.229,0.224,0.225".
-        outputs: what the model gives; its output of that name is taken, else its only one.
-        signature: which signature of a SavedModel to call.
+        input_range: pixel scale of the model's input: LOW,HIGH (0,1 or -1,1 or 0,255), or a normalization of [0, 1] by
+            one number or one per channel: "mean=0.485,0.456,0.406 std=0.229,0.224,0.225".
+        outputs: kind of the model's output; the output of that name is used, or else the only one.
+        signature: of the SavedModel, to call.
         input_size: side in pixels that images are resized to for the model (bilinear, antialiased); 0: as they are.
     """
     input_range: str = "0,1"
