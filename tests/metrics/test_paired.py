@@ -49,6 +49,12 @@ def test_correctness_has_the_p_of_mcnemar_and_an_interval_that_covers():
     assert 0.92 < inside / 400 < 0.98
 
 
+def test_one_image_has_no_interval():
+    for pair in (([True], [False]), ([0.75], [0.5])):
+        result = metrics.paired_difference(*pair)
+        assert (result["low"], result["high"], result["p"], result["count"]) == (None, None, 1.0, 1)
+
+
 def test_equal_and_bad_input():
     assert metrics.paired_difference([0.5, 0.5], [0.5, 0.5])["p"] == 1.0
     assert metrics.paired_difference([0.5, 0.5], [0.25, 0.25])["p"] == 0.0

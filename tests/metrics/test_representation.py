@@ -34,7 +34,7 @@ def test_separated_classes_are_classified():
 def test_alignment_and_uniformity_have_closed_forms():
     one, other = np.array([[1.0, 0.0]] * 4), np.array([[0.0, 2.0]] * 4)
     assert metrics.alignment(one, 5 * one) == 0.0 and metrics.alignment(one, other) == pytest.approx(2.0)
-    assert metrics.alignment(one, -one) == pytest.approx(4.0)
+    assert metrics.alignment(one, -one) == pytest.approx(4.0) and metrics.alignment(one, 1e-6 * one) == pytest.approx(0.0)
     assert metrics.uniformity(one) == 0.0
     assert metrics.uniformity([[1.0, 0.0], [-3.0, 0.0]]) == pytest.approx(-8.0)
     vectors = np.random.RandomState(0).randn(7, 3)

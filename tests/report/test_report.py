@@ -40,7 +40,8 @@ def test_html_is_escaped_and_self_contained(folder):
 def test_html_has_verdict_values_and_differences(folder, three_seeds):
     text = (folder / "report.html").read_text()
     assert report.verdict(report.aggregate(three_seeds)) in text
-    assert "0.400 ± 0.050<small>paper 0.400 ± 0.030</small>" in text
+    assert '<td data-value="0.4">0.400 ± 0.050<small>paper 0.400 ± 0.030</small></td>' in text  # sorted by the value
+    assert '<td data-value="0.25">▲ +0.250' in text and "<strong>0.650 ± 0.050</strong>" in text
     assert "▲ +0.250 [+0.126, +0.374]" in text
     assert "6 runs, 3.0 minutes in all" in text
 
@@ -67,4 +68,6 @@ def test_corruptions_have_a_separate_table_and_a_heat_map(tmp_path, evaluate):
     runs = [evaluate("xe", 0, measures), evaluate("fcl", 0, {"corruptions/mean15": 0.6})]
     report.write(str(tmp_path), runs, title="T", command="c", commit="x")
     assert "| corruptions/fog | 0.625 | – |" in (tmp_path / "report.md").read_text()
+    assert ('<th scope="row">corruptions/fog</th><td data-value="0.625">0.625</td><td data-value="">–</td>'
+            in (tmp_path / "report.html").read_text())
     assert "fog" in (tmp_path / "report.html").read_text() and (tmp_path / "figures" / "corruptions.png").exists()
