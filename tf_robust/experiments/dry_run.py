@@ -132,10 +132,11 @@ def frames(run):
     """How many images a run's measurement passes through the model, without attacks, and how many of them are corrupted for it."""
     source = run.measured_source()
     training_source = run.source("train") if run.eval_config.needs_training_set else None
-    names = [one.name for one in evaluation.evaluation_sets(source, training_source, run.eval_config, run.config.data_dir or None)]
-    counts = {name: len(source) * (_FRAMES if name.startswith("flips/") else 1) for name in names
-              if not name.startswith(("robust/", "fgsm/", "checks/", "distance/"))}
-    return sum(counts.values()), sum(count for name, count in counts.items() if name.startswith(("corruptions/", "flips/")))
+    sets = evaluation.evaluation_sets(source, training_source, run.eval_config, run.config.data_dir or None)
+    families = [evaluation.parse_measure(one.name).family for one in sets]
+    counts = [(family, len(source) * (_FRAMES if family == "flips" else 1)) for family in families
+              if family not in ("robust", "fgsm", "checks", "distance")]
+    return sum(count for _, count in counts), sum(count for family, count in counts if family in ("corruptions", "flips"))
 
 
 def _seconds_of_measuring(run, classifier):

@@ -140,12 +140,13 @@ def worst(folder, predict, source, sets, records):
     Args:
         sets: list of `evaluation.EvaluationSet`. records: theirs.
     """
-    correct = {record["set"]: evaluation.correctness(record) for record in records if "which" in record}
+    correct = {record["set"]: evaluation.correctness(record) for record in records if record["kind"] == "accuracy"}
     lines = []
     for one in sets:
-        name = one.name.removeprefix("corruptions/").removesuffix("/3")
-        if one.name != f"corruptions/{name}/3":
+        measure = evaluation.parse_measure(one.name)
+        if measure.severity != 3:
             continue
+        name = measure.name
         images, labels = (part.numpy() for part in next(iter(one.open())))
         by_severity = [correct[other][:len(labels)] for other in correct if other.startswith(f"corruptions/{name}/")]
         wrong = ~correct[one.name][:len(labels)] & correct.get("clean", correct.get("bal", correct[one.name] | True))[:len(labels)]

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tf_robust import metrics
+from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report.table_types import Evaluation, Table
-from tf_robust.report.tables import CLEAN, cells, lower_is_better
+from tf_robust.report.tables import cells
 from tf_robust.report.vega import COLORS, Chart, by_row, lines_by_row, panels
 
 _ROBUST = ("corruptions/mean15", "corruptions/mean19", "robust/", "nun", "un")  # robust accuracy of the Pareto chart: the first available
@@ -23,7 +24,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
 def comparison(table: Table) -> Chart:
     """Draws one panel per measure: every row's mean, its std or interval, and the paper's mean."""
-    names = {measure: f"{measure} (lower is better)" if lower_is_better(measure) else measure for measure in table["measures"]}
+    names = {measure: f"{measure} (lower is better)" if parse_measure(measure).lower_is_better else measure for measure in table["measures"]}
     values = []
     for entry in (e for e in table["rows"] if e["measure"] in names):
         std = entry["std"]
@@ -51,7 +52,7 @@ def comparison(table: Table) -> Chart:
 
 def pareto(table: Table) -> Chart | None:
     """Draws robust over clean accuracy; a line joins the rows that no other row surpasses in both."""
-    clean = next((measure for measure in table["measures"] if measure.split("/")[-1] in CLEAN), None)
+    clean = next((measure for measure in table["measures"] if parse_measure(measure).is_clean), None)
     robust = next((measure for start in _ROBUST for measure in table["measures"] if measure.startswith(start)), None)
     entries = cells(table)
     both = [row for row in table["order"] if (row, clean) in entries and (row, robust) in entries]
@@ -121,9 +122,9 @@ def corruption_groups(table: Table) -> Chart | None:
 def severities(table: Table) -> Chart | None:
     """Draws accuracy over severity, the mean over the corruptions that all rows have."""
     entries = cells(table)
-    by_severity = [e["measure"] for e in table["rows"] if e["measure"].startswith("corruptions/") and e["measure"].count("/") == 2]
+    by_severity = [e["measure"] for e in table["rows"] if parse_measure(e["measure"]).severity is not None]
     rows = [row for row in table["order"] if any((row, m) in entries for m in by_severity)]
-    names = [name for name in dict.fromkeys(m.split("/")[1] for m in by_severity)
+    names = [name for name in dict.fromkeys(parse_measure(m).name for m in by_severity)
              if all((row, f"corruptions/{name}/{s}") in entries for row in rows for s in range(1, 6))]
     if not names:
         return None
@@ -139,9 +140,9 @@ def severities(table: Table) -> Chart | None:
 
 def corruption_heat_map(table: Table) -> Chart | None:
     """Draws mean accuracy over seeds, one panel per row: corruptions down, severities across."""
-    values: list[dict] = [{"row": entry["row"], "corruption": entry["measure"].split("/")[1].replace("_", " "),
-                           "severity": int(entry["measure"].split("/")[2]), "accuracy": entry["mean"]} for entry in table["rows"]
-                          if entry["measure"].startswith("corruptions/") and entry["measure"].count("/") == 2]
+    measured = [(entry, parse_measure(entry["measure"])) for entry in table["rows"]]
+    values: list[dict] = [{"row": entry["row"], "corruption": name.name.replace("_", " "), "severity": name.severity,
+                           "accuracy": entry["mean"]} for entry, name in measured if name.severity is not None]
     if not values:
         return None
     rows = list(dict.fromkeys(value["row"] for value in values))
@@ -160,9 +161,9 @@ def corruption_heat_map(table: Table) -> Chart | None:
 
 def flips(table: Table) -> Chart | None:
     """Draws flip probabilities: perturbations down, rows across."""
-    values = [{"row": entry["row"], "perturbation": entry["measure"].split("/")[1].replace("_", " "), "flips": entry["mean"]}
-              for entry in table["rows"] if entry["measure"].startswith("flips/") and entry["measure"].count("/") == 1
-              and entry["measure"] in table["details"]]
+    measured = [(entry, parse_measure(entry["measure"])) for entry in table["rows"] if entry["measure"] in table["details"]]
+    values = [{"row": entry["row"], "perturbation": name.name.replace("_", " "), "flips": entry["mean"]}
+              for entry, name in measured if name.family == "flips" and not name.is_flip_rate]
     if not values:
         return None
     return Chart("flips", {"data": {"values": values}, "width": {"step": 44}, "height": {"step": 18}, "encoding": {

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report.table_types import Difference, Entry, Evaluation, Table
-from tf_robust.report.tables import CLEAN, difference_of, gain, is_clear, lower_is_better
+from tf_robust.report.tables import difference_of, gain, is_clear
 
-_OTHER_UNITS = ("checks/", "distance/", "boundary/", "utility/")
+_OTHER_UNITS = ("checks", "distance", "boundary", "utility")
 _CHANGES = {"corruptions": "corruptions", "flips": "perturbations", "un": "noise", "nun": "noise", "robust": "attacks",
             "fgsm": "attacks", "distance": "attacks"}  # family of measures: what was applied to its images
 _LISTED = 3  # measures of a kind that the verdict names
@@ -105,7 +106,7 @@ def size_notes(evaluations: Iterable[Evaluation]) -> list[str]:
     rows: dict[str, list[str]] = {}
     for evaluation in evaluations:
         card = evaluation.get("card") or {}
-        sizes, changed = card.get("sizes"), {row["measure"].split("/")[0] for row in evaluation["rows"]} & _CHANGES.keys()
+        sizes, changed = card.get("sizes"), {parse_measure(row["measure"]).family for row in evaluation["rows"]} & _CHANGES.keys()
         fit = card.get("data", {}).get("image_fit")
         if sizes and changed and (fit or sizes["corrupted_at"] != sizes["model_input"]):
             applied, model_input = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
@@ -122,7 +123,7 @@ def best_cells(table: Table) -> set[tuple[str, str]]:
     best: set[tuple[str, str]] = set()
     for measure in table["measures"]:
         means = {e["row"]: round(e["mean"], 3) for e in table["rows"] if e["measure"] == measure}
-        top = min(means.values()) if lower_is_better(measure) else max(means.values())
+        top = min(means.values()) if parse_measure(measure).lower_is_better else max(means.values())
         best |= {(row, measure) for row, mean in means.items() if mean == top and len(means) > 1}
     return best
 
@@ -152,8 +153,8 @@ def _nothing_to_compare(table: Table) -> str:
 def _mean_gain(compared: Sequence[Entry], row: str) -> float:
     """The mean over fractions; sizes and counts, which have other units, count only where there are no fractions."""
     own = [entry for entry in compared if entry["row"] == row]
-    fractions = [e for e in own if not e["measure"].startswith(_OTHER_UNITS)] or own
-    return float(np.mean([gain(e) for e in fractions if e["measure"].split("/")[-1] not in CLEAN] or [gain(e) for e in fractions]))
+    fractions = [e for e in own if parse_measure(e["measure"]).family not in _OTHER_UNITS] or own
+    return float(np.mean([gain(e) for e in fractions if not parse_measure(e["measure"]).is_clean] or [gain(e) for e in fractions]))
 
 
 def _effects(table: Table, chosen: Sequence[Entry]) -> str:
@@ -165,7 +166,7 @@ def _effects(table: Table, chosen: Sequence[Entry]) -> str:
 
 
 def _by(entry: Entry) -> str:
-    note = " (lower is better)" if lower_is_better(entry["measure"]) else ""
+    note = " (lower is better)" if parse_measure(entry["measure"]).lower_is_better else ""
     return f"{entry['measure']}{note} by {difference_text(difference_of(entry))}"
 
 

@@ -14,16 +14,14 @@ import scipy.stats
 
 from tf_robust import metrics
 from tf_robust.evaluation import card
+from tf_robust.evaluation.measure import parse_measure
 from tf_robust.metrics.paired import PairedDifference
 from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, PerImage, Table
 from tf_robust.utils.errors import unknown
 
-CLEAN = ("clean", "bal")
 BASELINES = ("xe", "cross_entropy")
 LEVEL = 0.05  # of p values
-_LOWER_IS_BETTER = ("flips/", "calibration", "/mce", "/relative_mce", "boundary/", "utility/corner_uninformative", "checks/failed")
 _HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
-_MEMBERS = {*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, "shear"}
 
 
 def aggregate(evaluations: Iterable[Evaluation], paper: Paper | None = None, baseline: str | None = None,
@@ -46,7 +44,7 @@ def aggregate(evaluations: Iterable[Evaluation], paper: Paper | None = None, bas
     _check_cards(evaluations)
     order = list(dict.fromkeys(row for row, _ in runs))
     available = list(dict.fromkeys(measure for _, measure in runs))
-    measures = [measure for measure in available if not is_detail(measure)] or available
+    measures = [measure for measure in available if not parse_measure(measure).is_member] or available
     headlines = _headlines(measures, {measure for printed in (paper or {}).values() for measure in printed})
     measures = [*headlines, *(measure for measure in measures if measure not in headlines)]
     if baseline is None:
@@ -65,7 +63,7 @@ def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
     sources = {}
     for evaluation in evaluations:
         for measured in evaluation["rows"]:
-            part = (evaluation.get("card") or {}).get(card.family(measured["measure"]), {})
+            part = (evaluation.get("card") or {}).get(parse_measure(measured["measure"]).card_family, {})
             if part.get("verified") is False:
                 sources[measured["measure"]] = part["source"]
     return sources
@@ -73,32 +71,16 @@ def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
 
 def members(table: Table) -> list[str]:
     """Returns the details that are means of one corruption or perturbation over its severities."""
-    return [measure for measure in table["details"] if measure.count("/") == 1 or is_flip_rate(measure)]
+    return [measure for measure in table["details"] if (name := parse_measure(measure)).severity is None and name.family != "checks"]
 
 
-def _headlines(measures: Iterable[str], printed: set[str]) -> list[str]:
+def _headlines(measures: Sequence[str], printed: set[str]) -> list[str]:
     """The measures that a reader looks for first; of a family whose headlines were not measured, all."""
-    def family_of(measure):  # with the fraction of the labels, if that is a part of the name
-        return measure.rpartition("/")[0]
-
-    def is_headline(measure):
-        family = card.plain(measure).split("/")[0]
-        return measure.rpartition("/")[2] in _HEADLINES.get(family, ())
-    summarized = {family_of(measure) for measure in measures if is_headline(measure)}
-    return [measure for measure in measures if measure in printed or family_of(measure) not in summarized or is_headline(measure)]
-
-
-def is_detail(measure: str) -> bool:
-    """Returns whether a measure is of one corruption, severity or perturbation, or of one check of the attacks."""
-    first, *rest = card.plain(measure).split("/")
-    if first == "checks":
-        return rest != ["failed"]
-    return first in ("corruptions", "flips") and rest[0] in _MEMBERS or is_flip_rate(measure)
-
-
-def is_flip_rate(measure: str) -> bool:
-    """Returns whether a measure is the flip rate of one perturbation."""
-    return card.plain(measure).startswith("flips/rate/")
+    names = {measure: parse_measure(measure) for measure in measures}
+    headlines = {measure for measure, name in names.items() if name.name in _HEADLINES.get(name.family, ())}
+    summarized = {(names[measure].family, names[measure].label_fraction) for measure in headlines}
+    return [measure for measure, name in names.items()
+            if measure in printed or measure in headlines or (name.family, name.label_fraction) not in summarized]
 
 
 def _check_cards(evaluations: Iterable[Evaluation]) -> None:
@@ -220,11 +202,6 @@ def cells(table: Table) -> dict[tuple[str, str], Entry]:
     return {(entry["row"], entry["measure"]): entry for entry in table["rows"]}
 
 
-def lower_is_better(measure: str) -> bool:
-    """Returns whether smaller values of a measure are better."""
-    return any(part in measure for part in _LOWER_IS_BETTER)
-
-
 def difference_of(entry: Entry) -> Difference:
     """Returns the difference to the baseline of an entry that has one."""
     if entry["difference"] is None:
@@ -234,7 +211,7 @@ def difference_of(entry: Entry) -> Difference:
 
 def gain(entry: Entry) -> float:
     """Returns the mean difference to the baseline, positive if it is an improvement."""
-    return difference_of(entry)["mean"] * (-1 if lower_is_better(entry["measure"]) else 1)
+    return difference_of(entry)["mean"] * (-1 if parse_measure(entry["measure"]).lower_is_better else 1)
 
 
 def is_clear(table: Table, entry: Entry) -> bool:
