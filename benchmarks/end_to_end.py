@@ -68,7 +68,6 @@ def our_steps(model, only_input=False):
 def torch_steps(model, layout, workers):
     """The same by PyTorch."""
     import torch
-
     import torch_networks
 
     class Images(torch.utils.data.Dataset):
@@ -259,7 +258,7 @@ def line(found):
 def write(rows):
     """Puts rows into end_to_end.json and end_to_end.md; what another command measured stays there, with its own commit."""
     from benchmarks.timing import provenance
-    from tf_robust.utils.files import read_json, atomic_file, write_json
+    from tf_robust.utils.files import atomic_file, read_json, write_json
     path = os.path.join(FLAGS.output, "end_to_end.json")
     there = {found["row"]: found for found in read_json(path)["rows"]} if os.path.exists(path) else {}
     source = provenance("torch")

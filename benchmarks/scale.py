@@ -29,7 +29,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tf_robust.data.source import Source
-from tf_robust.experiments import dry_run, flags as experiment_flags, hardware, suites
+from tf_robust.experiments import dry_run, hardware, suites
+from tf_robust.experiments import flags as experiment_flags
 from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_file
 from tf_robust.utils.progress import duration

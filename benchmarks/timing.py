@@ -1,4 +1,5 @@
 from tf_robust.utils import environment
+
 """How long calls take, on the CPU's clock and on the wall's, and where: command, commit, machine, versions."""
 
 import contextlib
@@ -10,7 +11,6 @@ import sys
 import time
 
 import numpy as np
-
 
 
 def provenance(*packages):

@@ -16,7 +16,6 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tests.killed_suite import COMMON, Events, fork, json_of, quiet
-
 from tf_robust import cli
 from tf_robust.evaluation import scoring
 

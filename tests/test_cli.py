@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from tf_robust import cli, report
-from tf_robust.experiments import figures, run, workdir as workdirs
+from tf_robust.experiments import figures, run
+from tf_robust.experiments import workdir as workdirs
 from tf_robust.utils.locks import WorkdirLocked
 
 SMALL = ["--model=lenet", "--image_size=16", "--epochs=1", "--batch_size=8", "--evaluations=clean"]

@@ -10,8 +10,8 @@ import pytest
 
 from tests import test_error_messages
 from tests.corrupted_datasets import corrupted_images as corrupted_images
-from tests.test_error_messages import SMALL
 from tests.test_cli import main
+from tests.test_error_messages import SMALL
 from tf_robust import cli, methods, report
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.augment import VIEWS

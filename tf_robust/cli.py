@@ -17,9 +17,20 @@ with quiet.importing(sys.argv[1:]):
 
 from tf_robust import corrupted_datasets, evaluation
 from tf_robust.data import service
-from tf_robust.experiments import comparison, dry_run, hardware, suite_means, suites, sweeps, workdir as workdirs
-from tf_robust.experiments.flags import (define_flags, flag_names, given_values, parsed, read, runs_of, text_of, values_of,
-                                         warn_of_ignored_flags, with_values)
+from tf_robust.experiments import comparison, dry_run, hardware, suite_means, suites, sweeps
+from tf_robust.experiments import workdir as workdirs
+from tf_robust.experiments.flags import (
+    define_flags,
+    flag_names,
+    given_values,
+    parsed,
+    read,
+    runs_of,
+    text_of,
+    values_of,
+    warn_of_ignored_flags,
+    with_values,
+)
 from tf_robust.experiments.help import help_text, listing
 from tf_robust.experiments.suggestions import MEASURED_ON, WHERE, command, flags_of, suggest
 from tf_robust.saved_models import loading

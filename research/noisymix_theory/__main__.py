@@ -14,12 +14,12 @@ import numpy as np
 from absl import app, flags
 from matplotlib.figure import Figure
 
+from research.noisymix_theory import demonstration
+from research.noisymix_theory.demonstration import EPSILONS
 from tf_robust.report.vega import COLORS
 from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_file, write_json
 from tf_robust.utils.plotting import save
-from research.noisymix_theory import demonstration
-from research.noisymix_theory.demonstration import EPSILONS
 
 NAMES = {"theorem_1": "Theorem 1: NFM", "proposition_1": "Proposition 1: divergence",
          "theorem_2": "Theorem 2: stability", "theorem_1_as_printed": "Theorem 1, eq. 12 as printed",

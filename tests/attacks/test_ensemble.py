@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent
-from tf_robust.attacks.ensemble import Ensemble
 from tf_robust.attacks.criterion import Criterion
+from tf_robust.attacks.ensemble import Ensemble
 from tf_robust.attacks.square import Square
 
 

@@ -98,7 +98,7 @@ def distance_to(target, others):
     """Returns the l2 distance to where `target` has the largest logit, by Dykstra's projections on its half-spaces."""
     results = []
     for image in IMAGES.reshape(N, -1).astype(np.float64):
-        point, corrections = image.copy(), {o: 0.0 for o in others}
+        point, corrections = image.copy(), dict.fromkeys(others, 0.0)
         for _ in range(300):
             for other in others:
                 normal = (THREE[:, target] - THREE[:, other]).astype(np.float64)

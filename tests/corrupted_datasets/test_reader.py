@@ -30,7 +30,7 @@ def store(root, name, config, source, severity, split="test", version="1.0.0", m
     with tf.io.TFRecordWriter(os.path.join(folder, f"{name}-{split}.tfrecord-00000-of-00001")) as writer:
         for image, label in zip(corrupted(source, severity), source.labels):
             writer.write(features.serialize_example(
-                {"image": image, "label": label, **{key: "text" for key in more or ()}}))
+                {"image": image, "label": label, **dict.fromkeys(more or (), "text")}))
     tfds.folder_dataset.write_metadata(data_dir=folder, features=features, check_data=False, split_infos=[
         tfds.core.SplitInfo(name=split, shard_lengths=[len(source)], num_bytes=1)])
 

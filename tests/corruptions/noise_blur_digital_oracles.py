@@ -8,7 +8,6 @@ import PIL.Image
 import scipy.ndimage
 import scipy.stats
 
-
 # Noise
 
 def gaussian_noise(image, constants, normal):

@@ -17,8 +17,21 @@ import sklearn.datasets
 import tensorflow as tf
 
 from tests.corruptions.noise_blur_digital_oracles import (
-    contrast, defocus_blur, elastic_transform, gaussian_blur, gaussian_noise, glass_blur, impulse_noise,
-    jpeg_compression, motion_blur, pixelate, saturate, shot_noise, speckle_noise, zoom_blur)
+    contrast,
+    defocus_blur,
+    elastic_transform,
+    gaussian_blur,
+    gaussian_noise,
+    glass_blur,
+    impulse_noise,
+    jpeg_compression,
+    motion_blur,
+    pixelate,
+    saturate,
+    shot_noise,
+    speckle_noise,
+    zoom_blur,
+)
 from tests.corruptions.weather_oracles import brightness, fog, frost, snow, spatter
 
 ORACLES = {oracle.__name__: oracle for oracle in (

@@ -10,7 +10,7 @@ import scipy.ndimage
 import scipy.stats
 import tensorflow as tf
 
-from tests.corruptions.weather_draws import COLOR, LUMA, RANDOM, both, check_uniform, drawn, clip_to_channels
+from tests.corruptions.weather_draws import COLOR, LUMA, RANDOM, both, check_uniform, clip_to_channels, drawn
 from tf_robust.corruptions import frost_images, frost_textures, weather
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_robust import corruptions, metrics
 from tf_robust.corruptions import sequences
 
-FRAMES = {**{name: 31 for name in corruptions.SEQUENCES}, "motion_blur": 21, "translate": 16}
+FRAMES = {**dict.fromkeys(corruptions.SEQUENCES, 31), "motion_blur": 21, "translate": 16}
 EVERY = pytest.mark.parametrize("name", corruptions.SEQUENCES)
 
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.ndimage
 import tensorflow as tf
 
-from tests.corruptions.weather_draws import COLOR, RANDOM, both, check_normal, drawn, clip_to_channels
+from tests.corruptions.weather_draws import COLOR, RANDOM, both, check_normal, clip_to_channels, drawn
 from tf_robust.corruptions import spatter, weather
 
 

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 
+from tests.data.test_folders import sample_image, write
 from tf_robust import data
 from tf_robust.data.fitting import Fit
-from tests.data.test_folders import sample_image, write
 
 HEIGHT, WIDTH = 24, 30
 BILINEAR = Image.Resampling.BILINEAR

@@ -108,7 +108,7 @@ def test_augmented_batches_resume_within_an_epoch(with_splits):
         return [(batch.views[0].tobytes(), batch.labels.tolist(), batch.step.tolist())
                 for batch in dataset.as_numpy_iterator()]
     expected = batches()
-    assert len(set(pixels for pixels, _, _ in expected)) == 3
+    assert len({pixels for pixels, _, _ in expected}) == 3
     for skip in (1, 2):
         assert batches(skip) == expected[skip:]
 

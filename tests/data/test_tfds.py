@@ -146,7 +146,7 @@ def test_augmented_batches_of_a_stream_resume_within_an_epoch(three_files):
         return [(batch.views[0].tobytes(), batch.labels.tolist(), batch.step.tolist())
                 for batch in dataset.as_numpy_iterator()]
     expected = batches()
-    assert len(set(pixels for pixels, _, _ in expected)) == 6
+    assert len({pixels for pixels, _, _ in expected}) == 6
     for skip in (1, 4, 5):
         assert batches(skip) == expected[skip:]
 

@@ -9,7 +9,6 @@ from tf_robust import cli
 from tf_robust.evaluation import read_records
 from tf_robust.evaluation.set_locks import SetLocks
 
-
 MEASURE = """
 import json, sys, time
 import numpy as np

@@ -8,7 +8,7 @@ import scipy.stats
 import tensorflow as tf
 
 from tf_robust import data, losses
-from tf_robust.methods.augmax import AugMax, mixture, initial_weights
+from tf_robust.methods.augmax import AugMax, initial_weights, mixture
 from tf_robust.training import loop
 
 CHAINS = 3

@@ -10,7 +10,7 @@ from tf_robust import attacks, models
 from tf_robust.models.torch_layers import Dropout, convolution
 from tf_robust.saved_models import export, loading
 
-SHAPES = {**{name: (16, 16, 3) for name in models.MODELS}, "lenet": (28, 28, 1), "resnet50_v2": (32, 32, 3),
+SHAPES = {**dict.fromkeys(models.MODELS, (16, 16, 3)), "lenet": (28, 28, 1), "resnet50_v2": (32, 32, 3),
           "resnet50": (32, 32, 3), "mlp": (1, 2, 1)}
 WIDTHS = {"lenet": 84, "resnet8": 64, "resnet20": 64, "resnet56": 64, "resnet50_v2": 2048, "resnet50": 2048,
           "resnet50_cifar": 2048,

@@ -1,7 +1,7 @@
 """Every operation against Pillow. `by_pillow` is the oracle of tests/data/test_augmix.py too."""
 
-import PIL.Image
 import numpy as np
+import PIL.Image
 import pytest
 import scipy.ndimage
 import tensorflow as tf

@@ -38,7 +38,7 @@ def test_verdict_with_nothing_to_compare(three_seeds, evaluate):
 def test_verdict_shortens_long_lists_and_marks_errors(evaluate):
     values = {f"corruptions/{number}": 0.1 for number in range(9)}
     runs = [evaluate("xe", 0, {**values, "flips/mean": 0.5}),
-            evaluate("fcl", 0, {**{name: 0.4 for name in values}, "flips/mean": 0.1})]
+            evaluate("fcl", 0, {**dict.fromkeys(values, 0.4), "flips/mean": 0.1})]
     text = formatting.verdict(tables.aggregate(runs))
     assert "improves flips/mean (lower is better) by -0.400, corruptions/0 by +0.300" in text
     assert "and 7 more measures" in text

@@ -11,9 +11,9 @@ import sys
 import numpy as np
 import pytest
 
-from tf_robust import cli
 from research import noisymix_theory
 from research.noisymix_theory import demonstration, exact
+from tf_robust import cli
 
 SEEDS = (0, 1, 2)
 EPSILONS = 2.0 ** -np.array([8, 9, 10])

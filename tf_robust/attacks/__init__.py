@@ -3,7 +3,7 @@
 from tf_robust.attacks.attack import Attack
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent
 from tf_robust.attacks.ensemble import Ensemble
-from tf_robust.attacks.gradient import MinimalPGD, FastGradient, ProjectedGradientDescent
+from tf_robust.attacks.gradient import FastGradient, MinimalPGD, ProjectedGradientDescent
 from tf_robust.attacks.proximal_log_barrier import ProximalLogBarrier
 from tf_robust.attacks.square import Square
 from tf_robust.utils.deprecation import moved_names

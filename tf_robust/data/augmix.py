@@ -102,7 +102,7 @@ def _amounts(operation, level, sign, shape):
                "shear_x": sign * level * 0.03, "shear_y": sign * level * 0.03,
                "translate_x": sign * truncated(width / 3), "translate_y": sign * truncated(height / 3)}
     enhance = level * 0.18 + 0.1
-    amounts.update({name: enhance for name in NAMES[len(NINE):]})
+    amounts.update(dict.fromkeys(NAMES[len(NINE):], enhance))
     table = tf.stack([amounts.get(name, tf.zeros_like(level)) for name in NAMES], axis=-1)
     return tf.gather(table, operation, batch_dims=operation.shape.rank)
 

@@ -9,10 +9,10 @@ import dataclasses
 from tf_robust.evaluation import adversarial, boundary, utility
 from tf_robust.evaluation.card import card_of, dependencies, difference, image_sizes
 from tf_robust.evaluation.config import EVALUATIONS, USUAL, EvalConfig
-from tf_robust.evaluation.per_image import PerImage
-from tf_robust.evaluation.requirements import requirements, shortfalls
 from tf_robust.evaluation.measure import Measure, parse_measure
 from tf_robust.evaluation.measures import measures_of, read_evaluation
+from tf_robust.evaluation.per_image import PerImage
+from tf_robust.evaluation.requirements import requirements, shortfalls
 from tf_robust.evaluation.scoring import confidences, correctness, masked, read_records, record_key, records
 from tf_robust.evaluation.sets import NOISE_SEED, EvaluationSet, check, evaluation_sets, first_images, noise_probabilities
 from tf_robust.utils.deprecation import moved_names

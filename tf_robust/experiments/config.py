@@ -8,8 +8,8 @@ from tf_robust import methods, models
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.data.class_mask import LABEL_SETS
 from tf_robust.training import distribution, optimizers
-from tf_robust.utils.errors import unknown
 from tf_robust.utils.deprecation import moved_names
+from tf_robust.utils.errors import unknown
 
 __getattr__ = moved_names(__name__, {"Settings": "experiments.config.TrainConfig"})
 

@@ -2,8 +2,8 @@
 
 import shlex
 
-from tf_robust.experiments.run import PATH_FLAGS
 from tf_robust.experiments.flags import text_of
+from tf_robust.experiments.run import PATH_FLAGS
 
 # flags on which the images and labels that a model is measured on depend
 MEASURED_ON = ("data", "data_dir", "download", "label_map", "label_set", "image_size", "image_fit", "validation_fraction", "evaluation_split",

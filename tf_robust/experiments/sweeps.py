@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 
-from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.evaluation import parse_measure
+from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.utils.errors import unknown
 
 

@@ -10,8 +10,9 @@ import os
 
 from tf_robust.experiments.compatibility import current_flags
 from tf_robust.utils import environment
-from tf_robust.utils.files import clear_unfinished, read_json, atomic_file, write_json
+from tf_robust.utils.files import atomic_file, clear_unfinished, read_json, write_json
 from tf_robust.utils.locks import WorkdirLocked, file_lock
+
 
 @contextlib.contextmanager
 def claimed(folder, flags, defaults=None, free=()):

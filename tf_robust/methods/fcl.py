@@ -109,7 +109,7 @@ class FCL(AuxiliaryTermMethod):
             raise ValueError(f"Expected k in 1..{values}, the values (H x W x C) of an image. Received: {k}")
         if 2 * k > values:
             warnings.warn(f"2k = {2 * k} is more than the {values} values of an image: the high- and the low-utility "
-                          f"perturbation overlap")
+                          f"perturbation overlap", stacklevel=2)
         for name, choice, choices in (("form", form, ("softmax", "margin")), ("selection", selection, ("utility", "random"))):
             if choice not in choices:
                 raise ValueError(f"Expected {name} in {choices}. Received: {choice!r}")

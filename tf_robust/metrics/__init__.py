@@ -4,10 +4,22 @@ Accuracies, errors, probabilities and confidences are fractions in [0, 1]. Only 
 (`mean_corruption_error`, `flip_rate`, ...) are in percent, as in the literature.
 """
 
-from tf_robust.metrics.calibration import (brier_score, expected_calibration_error, negative_log_likelihood, reliability_bins,
-                                           rms_calibration_error)
-from tf_robust.metrics.corruption_error import (BENCHMARK, EXTRA, GROUPS, MEANS, corruption_means, mean_corruption_error,
-                                                relative_mean_corruption_error)
+from tf_robust.metrics.calibration import (
+                                           brier_score,
+                                           expected_calibration_error,
+                                           negative_log_likelihood,
+                                           reliability_bins,
+                                           rms_calibration_error,
+)
+from tf_robust.metrics.corruption_error import (
+                                           BENCHMARK,
+                                           EXTRA,
+                                           GROUPS,
+                                           MEANS,
+                                           corruption_means,
+                                           mean_corruption_error,
+                                           relative_mean_corruption_error,
+)
 from tf_robust.metrics.flips import CIFAR_PERTURBATIONS, PERTURBATIONS, flip_probability, flip_rate, mean_flip_probability, mean_flip_rate
 from tf_robust.metrics.paired import mcnemar, paired_difference
 from tf_robust.metrics.references import reference_table

@@ -18,7 +18,7 @@ class WorkerLost(RuntimeError):
     """Another process of a training on several machines has ended."""
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def strategy(name: str = "auto") -> tf.distribute.Strategy:
     """Returns the strategy of a name, one object per process: a second one would reuse the first one's collective keys.
 
