@@ -5,10 +5,10 @@
     python -m benchmarks --quick --record                 # records this CPU model's ratios, medians of three runs, in quick.json there
 
 Ratios (but for the start's seconds), interleaved, medians: what a machine's speed and other programs do to a time is mostly
-done to both sides. Ratios differ between CPU models, so the quick ones are compared with those recorded on the same model; where there
-is no record they are printed only. A quick ratio that is worse is taken again, twice at most, and the best counts. Benchmarks whose peer is not
-installed are named and left out; their rows in the table are those of their last run. Below the table stand the commits, machines and
-versions that its rows were measured with.
+done to both sides. Ratios differ between CPU models, so the quick ones are compared with those recorded on the same model; where
+there is no record they are printed only. A quick ratio that is worse is measured again, twice at most, and the best counts. Benchmarks
+whose peer is not installed are named and left out; their rows in the table are those of their last run. Below the table stand the
+commits, machines and versions that its rows were measured with.
 """
 
 import os
@@ -27,22 +27,56 @@ from absl import app, flags
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "benchmarks"
 WORSE = 1.25
-COMMANDS = (("train_step.py", "--repeats=5", "--steps=4"), ("augmix.py",), ("corruptions.py",), ("attacks.py", "--parts=speed"),
-            ("end_to_end.py", "--images=10000"))
-QUICK = (("train_step.py", "--models=lenet", "--rows=cross_entropy,fcl,noisymix,cutmix,simclr,moco", "--repeats=9", "--steps=8",
-          "--memory=false"), ("augmix.py", "--sizes=32", "--repeats=7", "--seconds=0.5"))
+COMMANDS = (
+    ("train_step.py", "--repeats=5", "--steps=4"),
+    ("augmix.py",),
+    ("corruptions.py",),
+    ("attacks.py", "--parts=speed"),
+    ("end_to_end.py", "--images=10000"),
+)
+QUICK = (
+    (
+        "train_step.py",
+        "--models=lenet",
+        "--rows=cross_entropy,fcl,noisymix,cutmix,simclr,moco",
+        "--repeats=9",
+        "--steps=8",
+        "--memory=false",
+    ),
+    ("augmix.py", "--sizes=32", "--repeats=7", "--seconds=0.5"),
+)
 # file -> how a row of it is read: (name, ratio, goal, which ratio is better), or None: it has none
 READERS = {
-    "train_step": lambda row, found: (f"step of {row['row']} over cross_entropy's, {row['model']}", row["ratio"],
-                                      found["limits"].get(row["model"], {}).get(row["row"]), "lower"),
+    "train_step": lambda row, found: (
+        f"step of {row['row']} over cross_entropy's, {row['model']}",
+        row["ratio"],
+        found["limits"].get(row["model"], {}).get(row["row"]),
+        "lower",
+    ),
     "augmix": lambda row, found: (f"AugMix over Pillow's speed, {row['size']} px", row["ratio"], row["goal"], "higher"),
-    "corruptions": lambda row, found: (f"{row['corruption']} over imagecorruptions' speed, {row['size']} px", row["ratio"],
-                                       found["goals"]["smallest"], "higher"),
-    "attack_speed": lambda row, found: None if row["row"] == "foolbox" else (
-        f"PGD ({row['row']}) over foolbox's speed, {row['norm']}", row["ratio"],
-        found["goals"]["speed"] if row["row"] == "ours" else None, "higher"),
-    "end_to_end": lambda row, found: (row["what"] + f", {row['row'].split('/')[-1].split(',')[0]}", row["value"], row["goal"],
-                                      "higher" if row["row"].startswith("training/") else "lower")}
+    "corruptions": lambda row, found: (
+        f"{row['corruption']} over imagecorruptions' speed, {row['size']} px",
+        row["ratio"],
+        found["goals"]["smallest"],
+        "higher",
+    ),
+    "attack_speed": lambda row, found: (
+        None
+        if row["row"] == "foolbox"
+        else (
+            f"PGD ({row['row']}) over foolbox's speed, {row['norm']}",
+            row["ratio"],
+            found["goals"]["speed"] if row["row"] == "ours" else None,
+            "higher",
+        )
+    ),
+    "end_to_end": lambda row, found: (
+        row["what"] + f", {row['row'].split('/')[-1].split(',')[0]}",
+        row["value"],
+        row["goal"],
+        "higher" if row["row"].startswith("training/") else "lower",
+    ),
+}
 flags.DEFINE_bool("quick", False, "a few ratios, against the recorded ones.")
 flags.DEFINE_bool("record", False, "with --quick: record the ratios.")
 FLAGS = flags.FLAGS
@@ -51,8 +85,13 @@ FLAGS = flags.FLAGS
 def run(command, folder):
     """Runs a benchmark that writes into a folder; returns what went wrong, or nothing."""
     script, *arguments = command
-    done = subprocess.run([sys.executable, str(ROOT / "benchmarks" / script), *arguments, f"--output={folder}"], cwd=ROOT, text=True,
-                          stdout=sys.stderr, stderr=subprocess.PIPE)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / script), *arguments, f"--output={folder}"],
+        cwd=ROOT,
+        text=True,
+        stdout=sys.stderr,
+        stderr=subprocess.PIPE,
+    )
     if not done.returncode:
         return ""
     said = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
@@ -113,6 +152,7 @@ def record(path, model, ratios):
     """Writes a CPU model's ratios, with their provenance, beside those of other models."""
     from benchmarks.timing import provenance
     from tf_robust.utils.files import write_json
+
     records = json.loads(path.read_text("utf-8")) if path.exists() else {}
     records[model] = {**provenance(), "command": "python -m benchmarks --quick --record", "ratios": ratios}
     write_json(str(path), records)
@@ -121,6 +161,7 @@ def record(path, model, ratios):
 def quick():
     """Prints every quick ratio; exits with the names of those that are worse than recorded on this CPU model."""
     from benchmarks.timing import cpu_model
+
     path, model = RESULTS / "quick.json", cpu_model()
     best = measured()
     if FLAGS.record:
@@ -145,9 +186,15 @@ def quick():
 
 def table(rows):
     """Lines of a table of all rows, and of where they were measured."""
-    lines = ["# All benchmarks", "", "`python -m benchmarks`. A row that could not be run again is of its last run; the last column's "
-             "number names, below, where it was measured. In brackets the quartiles over the repeats.", "",
-             "| what | median [quartiles] | goal | | measured |", "| --- | --- | --- | --- | --- |"]
+    lines = [
+        "# All benchmarks",
+        "",
+        "`python -m benchmarks`. A row that could not be run again is of its last run; the last column's "
+        "number names, below, where it was measured. In brackets the quartiles over the repeats.",
+        "",
+        "| what | median [quartiles] | goal | | measured |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     places = list(dict.fromkeys(row[-1] for row in rows.values()))
     for name, (ratio, (low, high), goal, better, place) in rows.items():
         met = "" if goal is None else "met" if (ratio <= goal if better == "lower" else ratio >= goal) else "NOT MET"
@@ -159,6 +206,7 @@ def table(rows):
 def everything():
     """Runs all benchmarks, and writes the table."""
     from tf_robust.utils.files import atomic_file
+
     for command in COMMANDS:
         wrong = run(command, RESULTS.relative_to(ROOT))
         if wrong:

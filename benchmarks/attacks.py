@@ -29,9 +29,11 @@ sys.path.insert(0, str(ROOT))
 try:
     import foolbox
 except ImportError as error:
-    sys.exit(f"Expected the peer, foolbox, and what it needs. Received: {error}.\nInstall it into a virtual environment of "
-             f"its own:\n    python3 -m venv VENV\n    VENV/bin/pip install -e {ROOT}\n"
-             f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_attacks.txt")
+    sys.exit(
+        f"Expected the peer, foolbox, and what it needs. Received: {error}.\nInstall it into a virtual environment of "
+        f"its own:\n    python3 -m venv VENV\n    VENV/bin/pip install -e {ROOT}\n"
+        f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_attacks.txt"
+    )
 
 from benchmarks.timing import provenance
 from tf_robust import attacks, data, methods, models
@@ -80,17 +82,22 @@ def correct(model, images, labels):
 
 def speed(model, images, labels):
     """Rows of {"norm", "row", "ratio", "quartiles", "pictures_a_second", "accuracy"}."""
-    images, labels, peer = images[:FLAGS.batch_size], labels[:FLAGS.batch_size], foolbox.TensorFlowModel(model, bounds=(0, 1))
+    images, labels, peer = images[: FLAGS.batch_size], labels[: FLAGS.batch_size], foolbox.TensorFlowModel(model, bounds=(0, 1))
     tensors, rows = (tf.constant(images), tf.constant(labels, tf.int64)), []
     for norm, radius in RADII.items():
         kind = {"l2": foolbox.attacks.L2PGD, "linf": foolbox.attacks.LinfPGD}[norm]
         theirs = kind(steps=STEPS, rel_stepsize=2.5 / STEPS, random_start=True)
-        ours = {early: attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=STEPS, early_stop=early,
-                                                        skip_misclassified=early, batch_size=FLAGS.batch_size)
-                for early in (True, False)}
-        calls = {"foolbox": lambda theirs=theirs, radius=radius: theirs(peer, *tensors, epsilons=radius)[1].numpy(),
-                 "ours": lambda attack=ours[True]: attack(model, images, labels).numpy(),
-                 "ours, all steps": lambda attack=ours[False]: attack(model, images, labels).numpy()}
+        ours = {
+            early: attacks.ProjectedGradientDescent(
+                norm=norm, radius=radius, steps=STEPS, early_stop=early, skip_misclassified=early, batch_size=FLAGS.batch_size
+            )
+            for early in (True, False)
+        }
+        calls = {
+            "foolbox": lambda theirs=theirs, radius=radius: theirs(peer, *tensors, epsilons=radius)[1].numpy(),
+            "ours": lambda attack=ours[True]: attack(model, images, labels).numpy(),
+            "ours, all steps": lambda attack=ours[False]: attack(model, images, labels).numpy(),
+        }
         times, left = {name: [] for name in calls}, {}
         for repeat in range(-1, FLAGS.repeats):  # the first traces and warms up
             for name, call in calls.items():
@@ -101,56 +108,85 @@ def speed(model, images, labels):
                 left[name] = float(correct(model, found, labels).mean())
         for name, taken in times.items():
             low, median, high = np.percentile(np.array(times["foolbox"]) / np.array(taken), [25, 50, 75])
-            rows.append({"norm": norm, "row": name, "ratio": median, "quartiles": [low, high], "accuracy": left[name],
-                         "pictures_a_second": len(images) / float(np.median(taken))})
+            rows.append(
+                {
+                    "norm": norm,
+                    "row": name,
+                    "ratio": median,
+                    "quartiles": [low, high],
+                    "accuracy": left[name],
+                    "pictures_a_second": len(images) / float(np.median(taken)),
+                }
+            )
     return rows
 
 
 def peers(norm):
     """{name: foolbox's minimal attack} with about 900 gradients an image."""
     found = foolbox.attacks
-    return {"l2": {"DDN": found.DDNAttack(steps=900), "FMN": found.L2FMNAttack(steps=900),
-                   "Carlini-Wagner": found.L2CarliniWagnerAttack(binary_search_steps=9, steps=100)},
-            "linf": {"FMN": found.LInfFMNAttack(steps=900)},
-            "l1": {"FMN": found.L1FMNAttack(steps=900),
-                   "EAD": found.EADAttack(binary_search_steps=9, steps=100, decision_rule="L1")},
-            "l0": {"FMN": found.L0FMNAttack(steps=900)}}[norm]
+    return {
+        "l2": {
+            "DDN": found.DDNAttack(steps=900),
+            "FMN": found.L2FMNAttack(steps=900),
+            "Carlini-Wagner": found.L2CarliniWagnerAttack(binary_search_steps=9, steps=100),
+        },
+        "linf": {"FMN": found.LInfFMNAttack(steps=900)},
+        "l1": {"FMN": found.L1FMNAttack(steps=900), "EAD": found.EADAttack(binary_search_steps=9, steps=100, decision_rule="L1")},
+        "l0": {"FMN": found.L0FMNAttack(steps=900)},
+    }[norm]
 
 
 def distances(seed, model, images, labels):
     """Rows of {"seed", "norm", "row", "median", "found"} on images that the model gets right."""
-    right = np.flatnonzero(correct(model, images, labels))[:FLAGS.images]
+    right = np.flatnonzero(correct(model, images, labels))[: FLAGS.images]
     images, labels, peer = images[right], labels[right], foolbox.TensorFlowModel(model, bounds=(0, 1))
     rows = []
     for norm in FLAGS.norms:
         calls = {"ours": lambda norm=norm: attacks.ProximalLogBarrier(norm=norm)(model, images, labels)}
         for name, attack in peers(norm).items():
             calls[f"foolbox {name}"] = lambda attack=attack: attack(
-                peer, tf.constant(images), tf.constant(labels, tf.int64), epsilons=None)[1]
+                peer, tf.constant(images), tf.constant(labels, tf.int64), epsilons=None
+            )[1]
         for name, call in calls.items():
             start = time.perf_counter()
             found = np.asarray(call())
             sizes = NORMS[norm].size(tf.constant(found - images)).numpy()
             sizes[correct(model, found, labels)] = np.inf
-            rows.append({"seed": seed, "norm": norm, "row": name, "median": float(np.median(sizes)),
-                         "found": float(np.isfinite(sizes).mean()), "seconds": time.perf_counter() - start})
-            print(f"seed {seed}, {norm} {name}: median {rows[-1]['median']:.5g}, {rows[-1]['found']:.0%} found, "
-                  f"{rows[-1]['seconds']:.0f} s", flush=True)
+            rows.append(
+                {
+                    "seed": seed,
+                    "norm": norm,
+                    "row": name,
+                    "median": float(np.median(sizes)),
+                    "found": float(np.isfinite(sizes).mean()),
+                    "seconds": time.perf_counter() - start,
+                }
+            )
+            print(
+                f"seed {seed}, {norm} {name}: median {rows[-1]['median']:.5g}, {rows[-1]['found']:.0%} found, {rows[-1]['seconds']:.0f} s",
+                flush=True,
+            )
     return rows
 
 
 def speed_table():
     """(rows, lines of the table)"""
     found = speed(*trained(FLAGS.model))
-    lines = ["| norm | attack | times foolbox's speed: median [quartiles] | images a second | accuracy left |",
-             "| --- | --- | --- | --- | --- |"]
+    lines = [
+        "| norm | attack | times foolbox's speed: median [quartiles] | images a second | accuracy left |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for row in found:
-        lines.append(f"| {row['norm']} | {row['row']} | {row['ratio']:.2f} [{row['quartiles'][0]:.2f}, {row['quartiles'][1]:.2f}] "
-                     f"| {row['pictures_a_second']:.1f} | {row['accuracy']:.3f} |")
+        lines.append(
+            f"| {row['norm']} | {row['row']} | {row['ratio']:.2f} [{row['quartiles'][0]:.2f}, {row['quartiles'][1]:.2f}] "
+            f"| {row['pictures_a_second']:.1f} | {row['accuracy']:.3f} |"
+        )
     for norm in RADII:
         peer, ours = (next(r for r in found if (r["norm"], r["row"]) == (norm, name)) for name in ("foolbox", "ours"))
-        print(f"{norm}: {ours['ratio']:.2f} times foolbox's speed, goal {GOALS['speed']}; accuracy left {ours['accuracy']:.3f} and "
-              f"{peer['accuracy']:.3f}, goal at most {GOALS['accuracy']} above")
+        print(
+            f"{norm}: {ours['ratio']:.2f} times foolbox's speed, goal {GOALS['speed']}; accuracy left {ours['accuracy']:.3f} and "
+            f"{peer['accuracy']:.3f}, goal at most {GOALS['accuracy']} above"
+        )
     return found, lines
 
 
@@ -161,8 +197,7 @@ def distance_table():
     for row in found:
         best = min(r["median"] for r in found if (r["seed"], r["norm"]) == (row["seed"], row["norm"]) and r["row"] != "ours")
         row["of_best"] = row["median"] / best
-        lines.append(f"| {row['seed']} | {row['norm']} | {row['row']} | {row['median']:.5g} | {row['of_best']:.3f} | "
-                     f"{row['found']:.0%} |")
+        lines.append(f"| {row['seed']} | {row['norm']} | {row['row']} | {row['median']:.5g} | {row['of_best']:.3f} | {row['found']:.0%} |")
     for row in found:
         if np.isinf(row["median"]):  # half or more were not found; JSON has no infinity
             row["median"] = row["of_best"] = None
@@ -173,9 +208,11 @@ def distance_table():
 
 
 def main(_):
-    how = {"speed": f"{FLAGS.model}, batch {FLAGS.batch_size}, {STEPS} steps, l2 {RADII['l2']}, linf 8/255, {FLAGS.repeats} "
-                    f"interleaved repeats",
-           "distances": f"resnet8, {FLAGS.images} images a seed, about 900 gradients an image on each side"}
+    how = {
+        "speed": f"{FLAGS.model}, batch {FLAGS.batch_size}, {STEPS} steps, l2 {RADII['l2']}, linf 8/255, {FLAGS.repeats} "
+        f"interleaved repeats",
+        "distances": f"resnet8, {FLAGS.images} images a seed, about 900 gradients an image on each side",
+    }
     for part in FLAGS.parts:
         rows, lines = {"speed": speed_table, "distances": distance_table}[part]()
         print("\n".join(lines), flush=True)
@@ -184,8 +221,10 @@ def main(_):
             path = os.path.join(FLAGS.output, f"attack_{part}")
             write_json(f"{path}.json", {**head, "goals": GOALS, "rows": rows})
             with atomic_file(f"{path}.md") as file:
-                file.write(f"# Attacks beside foolbox {foolbox.__version__}: {part}\n\n`{head['command']}`, commit {head['commit']}; "
-                           f"{how[part]}\n\n" + "\n".join(lines) + "\n")
+                file.write(
+                    f"# Attacks beside foolbox {foolbox.__version__}: {part}\n\n`{head['command']}`, commit {head['commit']}; "
+                    f"{how[part]}\n\n" + "\n".join(lines) + "\n"
+                )
 
 
 if __name__ == "__main__":

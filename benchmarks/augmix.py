@@ -50,6 +50,7 @@ FLAGS = flags.FLAGS
 
 # The peer: an operation is (image, level, sign) -> image, with level in 0.1..10 and sign -1 or 1
 
+
 def affine(sample_image, *coefficients):
     return sample_image.transform(sample_image.size, PIL.Image.Transform.AFFINE, coefficients, PIL.Image.Resampling.BILINEAR)
 
@@ -72,7 +73,8 @@ OPERATIONS = (
     lambda sample_image, level, sign: affine(sample_image, 1, 0, 0, 0.03 * level * sign, 1, 0),
     lambda sample_image, level, sign: affine(sample_image, 1, 0, pixels(sample_image.width, level, sign), 0, 1, 0),
     lambda sample_image, level, sign: affine(sample_image, 1, 0, 0, 0, 1, pixels(sample_image.height, level, sign)),
-    *map(enhanced, (ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Brightness, ImageEnhance.Sharpness)))
+    *map(enhanced, (ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Brightness, ImageEnhance.Sharpness)),
+)
 
 
 def pillow_augmix(levels, random, severity, width, number):
@@ -94,6 +96,7 @@ def pillow_augmix(levels, random, severity, width, number):
 
 # Timing
 
+
 def our_call(images):
     """A function that mixes one batch, with new draws each time."""
     mix = functools.partial(augmix, severity=FLAGS.severity, width=FLAGS.width, all_ops=FLAGS.all_ops)
@@ -101,6 +104,7 @@ def our_call(images):
     @tf.function
     def mixed(images, seed, indices):
         return mix(images, seed=seed, indices=indices)
+
     images, firsts = tf.constant(images), itertools.count(0, len(images))
     indices, seed = tf.range(len(images), dtype=tf.int64), tf.constant(0, tf.int64)
     return lambda: mixed(images, seed, indices + next(firsts))
@@ -125,15 +129,26 @@ def timed(size):
             rates[repeat, which] = sample_images[which] / seconds(calls[which], counts[which])
     low, ratio, high = np.percentile(rates[:, 0, 0] / rates[:, 1, 0], [25, 50, 75])
     (ours, ours_wall), (peer, peer_wall) = np.median(rates, axis=0).tolist()
-    return {"size": size, "batch": FLAGS.batch_size, "ratio": ratio, "quartiles": [low, high],
-            "wall_ratio": float(np.median(rates[:, 0, 1] / rates[:, 1, 1])), "ours": ours, "peer": peer,
-            "ours_wall": ours_wall, "peer_wall": peer_wall, "goal": GOALS.get(str(size))}
+    return {
+        "size": size,
+        "batch": FLAGS.batch_size,
+        "ratio": ratio,
+        "quartiles": [low, high],
+        "wall_ratio": float(np.median(rates[:, 0, 1] / rates[:, 1, 1])),
+        "ours": ours,
+        "peer": peer,
+        "ours_wall": ours_wall,
+        "peer_wall": peer_wall,
+        "goal": GOALS.get(str(size)),
+    }
 
 
 def line(row):
-    return (f"| {row['size']} | {row['ours']:,.0f} | {row['peer']:,.0f} | {row['ratio']:.2f} "
-            f"[{row['quartiles'][0]:.2f}, {row['quartiles'][1]:.2f}] | {row['goal'] or '-'} | "
-            f"{row['ours_wall']:,.0f} | {row['peer_wall']:,.0f} | {row['wall_ratio']:.2f} |")
+    return (
+        f"| {row['size']} | {row['ours']:,.0f} | {row['peer']:,.0f} | {row['ratio']:.2f} "
+        f"[{row['quartiles'][0]:.2f}, {row['quartiles'][1]:.2f}] | {row['goal'] or '-'} | "
+        f"{row['ours_wall']:,.0f} | {row['peer_wall']:,.0f} | {row['wall_ratio']:.2f} |"
+    )
 
 
 def check_flags():
@@ -149,8 +164,13 @@ def main(_):
     check_flags()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    lines, rows = ["| px | ours | Pillow | ours over Pillow: median [quartiles] | goal | ours, wall | Pillow, wall | "
-                   "ours over Pillow, wall |", "|" + " --- |" * 8], []
+    lines, rows = (
+        [
+            "| px | ours | Pillow | ours over Pillow: median [quartiles] | goal | ours, wall | Pillow, wall | ours over Pillow, wall |",
+            "|" + " --- |" * 8,
+        ],
+        [],
+    )
     print("\n".join(lines))
     for size in map(int, FLAGS.sizes):
         rows.append(timed(size))
@@ -168,7 +188,9 @@ def write(lines, rows):
         f"`{head['command']}`, commit {head['commit']}, {head['date']}, {FLAGS.repeats} interleaved repeats of "
         f"{FLAGS.seconds:g} s. Ours in batches of {FLAGS.batch_size}, Pillow one at a time. By CPU time; wall time "
         "beside it.",
-        "\n".join(lines), "Versions: " + ", ".join(f"{name} {version}" for name, version in head["versions"].items()) + "."]
+        "\n".join(lines),
+        "Versions: " + ", ".join(f"{name} {version}" for name, version in head["versions"].items()) + ".",
+    ]
     with atomic_file(os.path.join(FLAGS.output, "augmix.md")) as file:
         file.write("\n\n".join(paragraphs) + "\n")
 

@@ -29,8 +29,7 @@ PACKAGES = ("tensorflow", "numpy", "scipy", "pillow")
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"  # what stands between them is written here
 flags.DEFINE_list("names", list(oracles.ORACLES), "corruptions to compare.")
 flags.DEFINE_list("images", ["24", "12", "4"], "images of the sets cifar, tiny_imagenet, imagenet.")
-flags.DEFINE_string("output", str(ROOT / "docs" / "corruption_parity.md"),
-                    "Markdown file whose table is renewed; empty: print only.")
+flags.DEFINE_string("output", str(ROOT / "docs" / "corruption_parity.md"), "Markdown file whose table is renewed; empty: print only.")
 FLAGS = flags.FLAGS
 
 
@@ -38,8 +37,7 @@ def worst(name, which, count):
     """(lowest share within 1, highest mean, largest difference) over the five severities of a set, at its own size."""
     side = severities.SETS[which]
     images = oracles.sample_images(side, side, 3, count)
-    rows = [oracles.summary(oracles.differences(corruptions.CORRUPTIONS[name], images, severity, which))
-            for severity in range(1, 6)]
+    rows = [oracles.summary(oracles.differences(corruptions.CORRUPTIONS[name], images, severity, which)) for severity in range(1, 6)]
     shares, means, largest = zip(*rows)
     return min(shares), max(means), max(largest)
 
@@ -61,8 +59,10 @@ def renew(path, lines):
 
 def main(_):
     counts = dict(zip(severities.SETS, map(int, FLAGS.images)))
-    lines = ["| corruption | " + " | ".join(f"{which}, {side} px" for which, side in severities.SETS.items()) + " |",
-             "|" + " --- |" * (1 + len(counts))]
+    lines = [
+        "| corruption | " + " | ".join(f"{which}, {side} px" for which, side in severities.SETS.items()) + " |",
+        "|" + " --- |" * (1 + len(counts)),
+    ]
     for name in FLAGS.names:
         cells = [cell(*worst(name, which, count)) for which, count in counts.items()]
         lines.append(f"| {name} | {' | '.join(cells)} |")

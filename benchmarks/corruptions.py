@@ -36,9 +36,11 @@ try:
     import numba
     from imagecorruptions import corruptions as peer
 except ImportError as error:
-    sys.exit(f"Expected the peer, imagecorruptions, and what it needs. Received: {error}.\nInstall them into a virtual "
-             f"environment of their own:\n    python3 -m venv VENV\n    VENV/bin/pip install -e {ROOT}\n"
-             f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_corruptions.txt")
+    sys.exit(
+        f"Expected the peer, imagecorruptions, and what it needs. Received: {error}.\nInstall them into a virtual "
+        f"environment of their own:\n    python3 -m venv VENV\n    VENV/bin/pip install -e {ROOT}\n"
+        f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_corruptions.txt"
+    )
 
 from benchmarks.timing import calls_needed, provenance, seconds
 from tests.corruptions import oracles
@@ -82,14 +84,16 @@ def repair():
     # glass_blur, gaussian_blur: "gaussian() got an unexpected keyword argument 'multichannel'", now channel_axis
     def gaussian(image, sigma, multichannel=False, **options):
         return released_gaussian(image, sigma, channel_axis=-1 if multichannel else None, **options)
+
     peer.gaussian = gaussian
 
     # glass_blur: no failure, but a loop over pixels in Python; the peer's repository has compiled it with Numba since
     def compiled_glass(sample_image, severity):
-        deviation, reach, times = ((.7, 1, 2), (.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
-        levels = np.uint8(gaussian(np.array(sample_image) / 255., deviation, multichannel=True) * 255)
+        deviation, reach, times = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
+        levels = np.uint8(gaussian(np.array(sample_image) / 255.0, deviation, multichannel=True) * 255)
         mix_pixels(levels, reach, times)
-        return np.clip(gaussian(levels / 255., deviation, multichannel=True), 0, 1) * 255
+        return np.clip(gaussian(levels / 255.0, deviation, multichannel=True), 0, 1) * 255
+
     imagecorruptions.corruption_dict["glass_blur"] = compiled_glass
     imagecorruptions.corruption_dict[RELEASED] = python_glass
 
@@ -114,6 +118,7 @@ def our_call(name, images):
     @tf.function
     def corrupt(images, first):  # both are arguments, so nothing is folded away
         return corruption(images, SEVERITY, indices=first + tf.range(count, dtype=tf.int64), constants="imagenet")
+
     images, firsts = tf.constant(images), itertools.count(0, count)
     return lambda: corrupt(images, tf.constant(next(firsts), tf.int64))
 
@@ -130,19 +135,31 @@ def timed(name, size):
     calls = our_call(name, images), peer_call(name, list(np.round(255 * images).astype(np.uint8)))
     counts = [calls_needed(call, FLAGS.seconds) for call in calls]
     sample_images = len(images) * counts[0], counts[1]
-    rates = np.array([[number / seconds(call, count) for call, count, number in zip(calls, counts, sample_images)]
-                      for _ in range(FLAGS.repeats)])  # [repeats, ours or peer, CPU or wall]
+    rates = np.array(
+        [[number / seconds(call, count) for call, count, number in zip(calls, counts, sample_images)] for _ in range(FLAGS.repeats)]
+    )  # [repeats, ours or peer, CPU or wall]
     low, ratio, high = np.percentile(rates[:, 0, 0] / rates[:, 1, 0], [25, 50, 75])
     (ours, ours_wall), (peers, peers_wall) = np.median(rates, axis=0).tolist()
-    return {"corruption": name, "size": size, "batch": len(images), "ratio": ratio, "quartiles": [low, high],
-            "wall_ratio": float(np.median(rates[:, 0, 1] / rates[:, 1, 1])), "ours": ours, "peer": peers,
-            "ours_wall": ours_wall, "peer_wall": peers_wall}
+    return {
+        "corruption": name,
+        "size": size,
+        "batch": len(images),
+        "ratio": ratio,
+        "quartiles": [low, high],
+        "wall_ratio": float(np.median(rates[:, 0, 1] / rates[:, 1, 1])),
+        "ours": ours,
+        "peer": peers,
+        "ours_wall": ours_wall,
+        "peer_wall": peers_wall,
+    }
 
 
 def line(row):
-    return (f"| {row['corruption']} | {row['size']} | {row['ours']:,.0f} | {row['peer']:,.0f} | {row['ratio']:.2f} "
-            f"[{row['quartiles'][0]:.2f}, {row['quartiles'][1]:.2f}] | {row['ours_wall']:,.0f} | "
-            f"{row['peer_wall']:,.0f} | {row['wall_ratio']:.2f} |")
+    return (
+        f"| {row['corruption']} | {row['size']} | {row['ours']:,.0f} | {row['peer']:,.0f} | {row['ratio']:.2f} "
+        f"[{row['quartiles'][0]:.2f}, {row['quartiles'][1]:.2f}] | {row['ours_wall']:,.0f} | "
+        f"{row['peer_wall']:,.0f} | {row['wall_ratio']:.2f} |"
+    )
 
 
 def summary(rows, size):
@@ -150,8 +167,13 @@ def summary(rows, size):
     ratios = {row["corruption"]: row["ratio"] for row in rows if row["size"] == size}
     released = {**ratios, "glass_blur": ratios.pop(RELEASED, None) or ratios.get("glass_blur")}
     slowest = min(ratios, key=ratios.get, default=None)
-    return {"size": size, "mean": mean(ratios), "slowest": slowest, "smallest": ratios.get(slowest),
-            "mean_with_released_glass_blur": mean(released)}
+    return {
+        "size": size,
+        "mean": mean(ratios),
+        "slowest": slowest,
+        "smallest": ratios.get(slowest),
+        "mean_with_released_glass_blur": mean(released),
+    }
 
 
 def mean(ratios):
@@ -161,8 +183,10 @@ def mean(ratios):
 
 def sentence(found):
     size, ratio, slowest, smallest, released = (math.nan if value is None else value for value in found.values())
-    return (f"{size} px: geometric mean without frost {ratio:.2f} (goal {GOALS['mean']:g}); with the peer's "
-            f"glass blur as released {released:.2f}. Smallest {smallest:.2f}, {slowest} (goal {GOALS['smallest']:g}).")
+    return (
+        f"{size} px: geometric mean without frost {ratio:.2f} (goal {GOALS['mean']:g}); with the peer's "
+        f"glass blur as released {released:.2f}. Smallest {smallest:.2f}, {slowest} (goal {GOALS['smallest']:g})."
+    )
 
 
 def check_flags():
@@ -179,8 +203,11 @@ def check_flags():
 
 
 def unpatched(size, failed):
-    return (f"The peer as it is installed fails at {size} px in {len(failed)} corruptions: "
-            + ("; ".join(f"{name} ({message})" for name, message in failed.items()) or "none") + ".")
+    return (
+        f"The peer as it is installed fails at {size} px in {len(failed)} corruptions: "
+        + ("; ".join(f"{name} ({message})" for name, message in failed.items()) or "none")
+        + "."
+    )
 
 
 def main(_):
@@ -193,8 +220,13 @@ def main(_):
     sizes = list(map(int, FLAGS.sizes))
     failed = {size: crashes(np.round(255 * oracles.images(size, size, 3, 2)).astype(np.uint8)) for size in sizes}
     repair()
-    lines, rows = ["| corruption | px | ours | peer | ours over peer: median [quartiles] | ours, wall | peer, wall | "
-                   "ours over peer, wall |", "|" + " --- |" * 8], []
+    lines, rows = (
+        [
+            "| corruption | px | ours | peer | ours over peer: median [quartiles] | ours, wall | peer, wall | ours over peer, wall |",
+            "|" + " --- |" * 8,
+        ],
+        [],
+    )
     print("\n".join(lines))
     for size, name in itertools.product(sizes, FLAGS.corruptions):
         rows.append(timed(name, size))
@@ -214,8 +246,11 @@ def write(lines, notes, results):
         f"# Images a second and core of each corruption, severity {SEVERITY}",
         f"`{head['command']}`, commit {head['commit']}, {head['date']}, {FLAGS.repeats} interleaved repeats of "
         f"{FLAGS.seconds:g} s. By CPU time; wall time beside it. {RELEASED}: the peer's loop in Python; in "
-        f"glass_blur it is compiled, as in its repository.", "\n".join(lines), "\n".join(f"* {note}" for note in notes),
-        "Versions: " + ", ".join(f"{name} {version}" for name, version in head["versions"].items()) + "."]
+        f"glass_blur it is compiled, as in its repository.",
+        "\n".join(lines),
+        "\n".join(f"* {note}" for note in notes),
+        "Versions: " + ", ".join(f"{name} {version}" for name, version in head["versions"].items()) + ".",
+    ]
     with atomic_file(os.path.join(FLAGS.output, "corruptions.md")) as file:
         file.write("\n\n".join(paragraphs) + "\n")
 

@@ -49,14 +49,17 @@ FLAGS = flags.FLAGS
 
 # Training: a process that is told how many steps to take, and answers how long they took
 
+
 def our_steps(model, only_input=False):
     """A function that takes a number of training steps, or only makes their batches."""
     import tensorflow as tf
 
     from tf_robust import data
     from tf_robust.training import distribution, loop
-    run = first_run(f"--model={model}", "--augmentations=crop_flip", "--optimizer=sgd", "--learning_rate=0.1",
-                    f"--batch_size={FLAGS.batch_size}")
+
+    run = first_run(
+        f"--model={model}", "--augmentations=crop_flip", "--optimizer=sgd", "--learning_rate=0.1", f"--batch_size={FLAGS.batch_size}"
+    )
     source = data.ArraySource.of("random", "train", *random_images(), map(str, range(10)))
     method = run.method(source)
     method.optimizer.build(method.trainable_variables)
@@ -80,17 +83,25 @@ def torch_steps(model, layout, workers):
         def __getitem__(self, index):
             padded = torch.nn.functional.pad(self.images[index], (4, 4, 4, 4))
             row, column, mirrored = torch.randint(9, (3,)).tolist()
-            sample_image = padded[:, row:row + 32, column:column + 32]
+            sample_image = padded[:, row : row + 32, column : column + 32]
             return (sample_image.flip(2) if mirrored < 4 else sample_image) / 255.0, self.labels[index]
+
     layout = {"first": torch.contiguous_format, "last": torch.channels_last}[layout]
     network = torch_networks.NETWORKS[model](10).to(memory_format=layout)
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
-    loader = torch.utils.data.DataLoader(Images(*random_images()), FLAGS.batch_size, shuffle=True, drop_last=True,
-                                         num_workers=int(workers), persistent_workers=int(workers) > 0)
+    loader = torch.utils.data.DataLoader(
+        Images(*random_images()),
+        FLAGS.batch_size,
+        shuffle=True,
+        drop_last=True,
+        num_workers=int(workers),
+        persistent_workers=int(workers) > 0,
+    )
 
     def endless():
         while True:
             yield from loader
+
     batches = endless()
 
     def take(count):
@@ -99,6 +110,7 @@ def torch_steps(model, layout, workers):
             optimizer.zero_grad(set_to_none=True)
             torch.nn.functional.cross_entropy(network(((images - 0.5) / 0.5).contiguous(memory_format=layout)), labels).backward()
             optimizer.step()
+
     return take
 
 
@@ -120,8 +132,12 @@ class Stepper:
     """A process that takes steps when it is told to."""
 
     def __init__(self, part):
-        self.process = subprocess.Popen([sys.executable, __file__, f"--part={part}", f"--batch_size={FLAGS.batch_size}"], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, f"--part={part}", f"--batch_size={FLAGS.batch_size}"],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self(2)
         self.count = max(1, round(FLAGS.seconds / (self(2) / 2)))
 
@@ -139,8 +155,11 @@ class Stepper:
 
 def trained(model):
     """Rows: images a second of ours over PyTorch's, for both of its layouts, with the better number of loading processes."""
-    steppers = {"ours": Stepper(f"ours {model}"), "input": Stepper(f"input {model}"), **{
-        (layout, workers): Stepper(f"torch {model} {layout} {workers}") for layout in LAYOUTS for workers in (0, 2)}}
+    steppers = {
+        "ours": Stepper(f"ours {model}"),
+        "input": Stepper(f"input {model}"),
+        **{(layout, workers): Stepper(f"torch {model} {layout} {workers}") for layout in LAYOUTS for workers in (0, 2)},
+    }
     rates = {name: [] for name in steppers}
     for _ in range(FLAGS.repeats):
         for name, stepper in steppers.items():
@@ -164,20 +183,24 @@ def evaluated():
     from tests.corruptions import oracles
     from tf_robust import data, evaluation, metrics, models
     from tf_robust.evaluation.sets import BATCH
+
     sample_images = np.round(255 * oracles.images(32, 32, 3, FLAGS.images)).astype(np.uint8)
     source = data.ArraySource.of("windows", "test", sample_images, np.arange(FLAGS.images) % 10, map(str, range(10)))
     classifier = models.build("resnet20", source.image_shape, 10)
-    predict = tf.function(lambda images: classifier(images, training=False)["logits"],
-                          input_signature=[tf.TensorSpec([None, 32, 32, 3])])
+    predict = tf.function(lambda images: classifier(images, training=False)["logits"], input_signature=[tf.TensorSpec([None, 32, 32, 3])])
     batches = [images for images, _ in data.evaluation_batches(source, BATCH)]
 
     def forward():
         for images in batches:
             predict(images).numpy()
+
     forward()
     eval_config = evaluation.EvalConfig(evaluations=("corruptions",))
-    sets = [one for one in evaluation.evaluation_sets(source, None, eval_config)
-            if one.name.split("/")[1] in metrics.BENCHMARK and one.name.split("/")[2] in FLAGS.severities]
+    sets = [
+        one
+        for one in evaluation.evaluation_sets(source, None, eval_config)
+        if one.name.split("/")[1] in metrics.BENCHMARK and one.name.split("/")[2] in FLAGS.severities
+    ]
     times = np.zeros([len(sets), 2])
     for number, one in enumerate(sets):
         calls = (lambda one=one: evaluation.records(predict, [one], log=str)), forward
@@ -197,11 +220,14 @@ def started():
         began = time.time()
         said = subprocess.run([sys.executable, __file__, "--part=first_step"], capture_output=True, text=True, check=True).stdout
         seconds.append(float(said.split()[-1]) - began)
-    grown = subprocess.run([sys.executable, __file__, "--part=memory", f"--epochs={FLAGS.epochs}"], capture_output=True, text=True,
-                           check=True).stdout.split()
+    grown = subprocess.run(
+        [sys.executable, __file__, "--part=memory", f"--epochs={FLAGS.epochs}"], capture_output=True, text=True, check=True
+    ).stdout.split()
     second, last = map(float, grown[-2:])
-    return [row("start", "seconds from the command to the first step of the quick start", np.array(seconds)),
-            row("memory", f"MiB resident after {FLAGS.epochs} epochs over those after 2 ({second:.0f})", np.array([last / second]))]
+    return [
+        row("start", "seconds from the command to the first step of the quick start", np.array(seconds)),
+        row("memory", f"MiB resident after {FLAGS.epochs} epochs over those after 2 ({second:.0f})", np.array([last / second])),
+    ]
 
 
 def take_first_step():
@@ -213,6 +239,7 @@ def take_first_step():
         run_steps(iterator, loop.tf.constant(1))
         print(time.time(), flush=True)
         os._exit(0)
+
     loop.checked_run = stop
     with tempfile.TemporaryDirectory() as folder:
         values = cli.parsed(["--mode=suite", "--suite=flags/quickstart", f"--workdir={folder}"])
@@ -222,6 +249,7 @@ def take_first_step():
 def first_run(*arguments):
     """The run that a command line describes."""
     from tf_robust.experiments.flags import parsed, runs_of
+
     return runs_of(parsed(arguments), "row")[0]
 
 
@@ -230,6 +258,7 @@ def watch_memory():
     import keras
 
     from tf_robust.training import loop
+
     run = first_run("--data=digits", "--model=resnet8", "--method=noisymix", "--views=clean,augmix,augmix")
     source, found = run.source("train"), []
 
@@ -237,8 +266,8 @@ def watch_memory():
         def on_epoch_end(self, epoch, logs=None):
             with open("/proc/self/status", encoding="utf-8") as file:
                 found.append(int(next(line for line in file if line.startswith("VmRSS")).split()[1]) / 1024)
-    loop.fit(run.method(source), source, epochs=FLAGS.epochs, batch_size=run.config.batch_size, callbacks=[Watch()],
-                 **run.pipeline())
+
+    loop.fit(run.method(source), source, epochs=FLAGS.epochs, batch_size=run.config.batch_size, callbacks=[Watch()], **run.pipeline())
     print(found[1], found[-1])
 
 
@@ -259,14 +288,18 @@ def write(rows):
     """Puts rows into end_to_end.json and end_to_end.md; what another command measured stays there, with its own commit."""
     from benchmarks.timing import provenance
     from tf_robust.utils.files import atomic_file, read_json, write_json
+
     path = os.path.join(FLAGS.output, "end_to_end.json")
     there = {found["row"]: found for found in read_json(path)["rows"]} if os.path.exists(path) else {}
     source = provenance("torch")
     there.update({found["row"]: {**found, **source} for found in rows})
     write_json(path, {"rows": list(there.values())})
     with atomic_file(os.path.join(FLAGS.output, "end_to_end.md")) as file:
-        file.write("# Whole works\n\n| row | what | median [quartiles] | goal |\n| --- | --- | --- | --- |\n"
-                   + "\n".join(map(line, there.values())) + "\n\n")
+        file.write(
+            "# Whole works\n\n| row | what | median [quartiles] | goal |\n| --- | --- | --- | --- |\n"
+            + "\n".join(map(line, there.values()))
+            + "\n\n"
+        )
         for command, commit in dict.fromkeys((found["command"], found["commit"]) for found in there.values()):
             of = ", ".join(name for name, found in there.items() if (found["command"], found["commit"]) == (command, commit))
             file.write(f"- {of}: `{command}`, commit {commit}\n")
@@ -275,9 +308,13 @@ def write(rows):
 def main(_):
     if FLAGS.part:
         kind, *rest = FLAGS.part.split()
-        return {"ours": lambda: serve_steps(our_steps(*rest)), "input": lambda: serve_steps(our_steps(*rest, only_input=True)),
-                "torch": lambda: serve_steps(torch_steps(*rest)),
-                "first_step": take_first_step, "memory": watch_memory}[kind]()
+        return {
+            "ours": lambda: serve_steps(our_steps(*rest)),
+            "input": lambda: serve_steps(our_steps(*rest, only_input=True)),
+            "torch": lambda: serve_steps(torch_steps(*rest)),
+            "first_step": take_first_step,
+            "memory": watch_memory,
+        }[kind]()
     rows = []
     if "training" in FLAGS.parts and importlib.util.find_spec("torch") is None:
         print("Training is left out: it needs benchmarks/requirements_torch.txt")

@@ -36,8 +36,17 @@ from tf_robust.utils.files import atomic_file
 from tf_robust.utils.progress import duration
 
 FITTED = "resnet20 cross_entropy"
-ROWS = (FITTED, "resnet8 cross_entropy", "preact_resnet18 cross_entropy", "wide_resnet28_2 cross_entropy", "resnet20 fcl",
-        "resnet20 noisymix", "resnet20 simclr", "resnet20 moco", "resnet20 input_gradient")
+ROWS = (
+    FITTED,
+    "resnet8 cross_entropy",
+    "preact_resnet18 cross_entropy",
+    "wide_resnet28_2 cross_entropy",
+    "resnet20 fcl",
+    "resnet20 noisymix",
+    "resnet20 simclr",
+    "resnet20 moco",
+    "resnet20 input_gradient",
+)
 VIEWS = {"noisymix": "clean,augmix,augmix", "simclr": "simclr,simclr", "moco": "moco_v2,moco_v2"}
 TABLES = ("fcl/table2_cifar10", "fcl/table3_imagenetc", "noisymix/table2_cifar10", "noisymix/table1_imagenet", "urrl/table1")
 SEEDS = {"fcl/table2_cifar10": 5}
@@ -86,21 +95,34 @@ def runs_of(*arguments, row="row"):
 
 # The check
 
+
 def check():
     """Lines of a table: measured and predicted times and memory on this machine."""
     peak = largest_product()
-    found = {row: json.loads(subprocess.run([sys.executable, __file__, f"--row={row}"], stdout=subprocess.PIPE, text=True,
-                                            check=True).stdout.splitlines()[-1]) for row in ROWS}
+    found = {
+        row: json.loads(
+            subprocess.run([sys.executable, __file__, f"--row={row}"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[
+                -1
+            ]
+        )
+        for row in ROWS
+    }
     first = found[FITTED]
     reached = first["flops"] / first["step"] / peak
     here = hardware.Hardware(devices=1, flops=peak, utilization=reached, memory=2**34, network=1e9, cores=os.cpu_count())
-    lines = [f"The largest product runs at {peak / 1e9:.0f} GFLOP/s; {FITTED} reaches {reached:.0%} of that, which the other rows are "
-             "predicted with.", "", "| row | a step, measured | predicted | of it | memory grows by | predicted | of it |",
-             "| --- | --- | --- | --- | --- | --- | --- |"]
+    lines = [
+        f"The largest product runs at {peak / 1e9:.0f} GFLOP/s; {FITTED} reaches {reached:.0%} of that, which the other rows are "
+        "predicted with.",
+        "",
+        "| row | a step, measured | predicted | of it | memory grows by | predicted | of it |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for row, one in found.items():
         cost = hardware.predicted(one, here)
-        lines.append(f"| {row} | {one['step']:.3f} s | {cost['step']:.3f} s | {cost['step'] / one['step']:.2f} | "
-                     f"{one['grown'] / 2**20:.0f} MiB | {cost['memory'] / 2**20:.0f} MiB | {cost['memory'] / one['grown']:.2f} |")
+        lines.append(
+            f"| {row} | {one['step']:.3f} s | {cost['step']:.3f} s | {cost['step'] / one['step']:.2f} | "
+            f"{one['grown'] / 2**20:.0f} MiB | {cost['memory'] / 2**20:.0f} MiB | {cost['memory'] / one['grown']:.2f} |"
+        )
     return lines
 
 
@@ -118,8 +140,16 @@ def largest_product(size=4096, repeats=5):
 def measured(row):
     """What a process of its own says of a row."""
     model, method = row.split()
-    run, = runs_of("--data=cifar10", f"--model={model}", f"--method={method}", f"--views={VIEWS.get(method, 'clean')}",
-                   "--augmentations=crop_flip", "--optimizer=sgd", "--batch_size=128", "--evaluations=clean")
+    (run,) = runs_of(
+        "--data=cifar10",
+        f"--model={model}",
+        f"--method={method}",
+        f"--views={VIEWS.get(method, 'clean')}",
+        "--augmentations=crop_flip",
+        "--optimizer=sgd",
+        "--batch_size=128",
+        "--evaluations=clean",
+    )
     need = hardware.needs(run)
     keras.backend.clear_session()
     with open("/proc/self/status", encoding="utf-8") as file:
@@ -130,12 +160,16 @@ def measured(row):
 
 # The tables
 
+
 def tables():
     """Lines of a table: whole tables of the papers on accelerators."""
     one = hardware.Hardware.read(FLAGS.hardware)
     counts = " / ".join(map(str, DEVICES))
-    lines = ["| table | runs | " + " | ".join(f"on {count}" for count in DEVICES) + f" | waits for, on 8 | memory of one of {counts} | "
-             f"sent a step, of {counts} | measuring, of it, on 8 | disk |", "|" + " --- |" * (len(DEVICES) + 7)]
+    lines = [
+        "| table | runs | " + " | ".join(f"on {count}" for count in DEVICES) + f" | waits for, on 8 | memory of one of {counts} | "
+        f"sent a step, of {counts} | measuring, of it, on 8 | disk |",
+        "|" + " --- |" * (len(DEVICES) + 7),
+    ]
     for table in TABLES:
         here, rows, _ = suites.table_of(f"flags/{table}", str(ROOT))
         found = []
@@ -155,12 +189,18 @@ def line(table, found, one, seeds):
 
     def largest(name, unit, digits):
         return " / ".join(f"{max(cost[name] for cost in costs[count]) / unit:.{digits}f}" for count in DEVICES)
-    times = [duration(seeds * sum(cost["training"] + cost["measuring"] for cost in found))
-             + ("" if all(cost["fits"] for cost in found) else ", not all fit") for found in costs.values()]
-    return (f"| `flags/{table}` | {seeds * len(found)} | {' | '.join(times)} | "
-            f"{', '.join(f'{bound} {bounds.count(bound)}' for bound in sorted(set(bounds)))} | {largest('memory', 2**30, 1)} GiB | "
-            f"{largest('sent', 2**20, 0)} MiB | {duration(seeds * sum(cost['measuring'] for cost in eight))} | "
-            f"{seeds * sum(cost['disk'] for cost in eight) / 2**30:.1f} GiB |")
+
+    times = [
+        duration(seeds * sum(cost["training"] + cost["measuring"] for cost in found))
+        + ("" if all(cost["fits"] for cost in found) else ", not all fit")
+        for found in costs.values()
+    ]
+    return (
+        f"| `flags/{table}` | {seeds * len(found)} | {' | '.join(times)} | "
+        f"{', '.join(f'{bound} {bounds.count(bound)}' for bound in sorted(set(bounds)))} | {largest('memory', 2**30, 1)} GiB | "
+        f"{largest('sent', 2**20, 0)} MiB | {duration(seeds * sum(cost['measuring'] for cost in eight))} | "
+        f"{seeds * sum(cost['disk'] for cost in eight) / 2**30:.1f} GiB |"
+    )
 
 
 def several(machine, count):
@@ -181,7 +221,7 @@ def main(_):
         for part, lines in found.items():
             start, end = f"<!-- {part} -->\n", f"<!-- end of {part} -->"
             head = f"`python benchmarks/scale.py --parts={part}`, commit {environment.commit()}:\n\n"
-            text = text[:text.index(start) + len(start)] + head + "\n".join(lines) + "\n" + text[text.index(end):]
+            text = text[: text.index(start) + len(start)] + head + "\n".join(lines) + "\n" + text[text.index(end) :]
         with atomic_file(FLAGS.output) as file:
             file.write(text)
 

@@ -19,8 +19,12 @@ def provenance(*packages):
     for name in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-    return {"command": "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]]), "commit": environment.commit(),
-            "machine": machine(), "versions": versions}
+    return {
+        "command": "python " + " ".join([os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
+        "commit": environment.commit(),
+        "machine": machine(),
+        "versions": versions,
+    }
 
 
 def cpu_model():
@@ -33,7 +37,8 @@ def cpu_model():
 def machine():
     """Returns the CPU model, the cores that this process may use, memory and system as text."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}"
+    cores, system = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores", f"{platform.system()} {platform.release()}"
+    return f"{cpu_model()}, {cores}, {memory:.0f} GiB, {system}"
 
 
 def _field(path, name):

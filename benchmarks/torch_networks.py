@@ -9,8 +9,9 @@ class Block(nn.Module):
 
     def __init__(self, channels, filters, stride):
         super().__init__()
-        self.body = nn.Sequential(convolution(channels, filters, 3, stride), norm(filters), nn.ReLU(),
-                                  convolution(filters, filters, 3), norm(filters))
+        self.body = nn.Sequential(
+            convolution(channels, filters, 3, stride), norm(filters), nn.ReLU(), convolution(filters, filters, 3), norm(filters)
+        )
         changes = stride != 1 or channels != filters
         self.shortcut = nn.Sequential(convolution(channels, filters, 1, stride), norm(filters)) if changes else nn.Identity()
 

@@ -33,24 +33,49 @@ from tf_robust.data import augment
 from tf_robust.utils.files import atomic_file, write_json
 
 CASES = {"lenet": (28, 28, 1), "resnet20": (32, 32, 3)}
-LIMITS = {"lenet": {"fcl": 4.0},
-          "resnet20": {"fcl": 3.6, "augmix": 3.15, "noisymix": 3.5, "mixup": 1.08, "cutmix": 1.08, "manifold_mixup": 1.08,
-                       "nfm": 1.2, "input_gradient": 2.5, "input_gradient, finite difference": 2.6,
-                       "simclr": 2.2, "moco": 1.45}}
+LIMITS = {
+    "lenet": {"fcl": 4.0},
+    "resnet20": {
+        "fcl": 3.6,
+        "augmix": 3.15,
+        "noisymix": 3.5,
+        "mixup": 1.08,
+        "cutmix": 1.08,
+        "manifold_mixup": 1.08,
+        "nfm": 1.2,
+        "input_gradient": 2.5,
+        "input_gradient, finite difference": 2.6,
+        "simclr": 2.2,
+        "moco": 1.45,
+    },
+}
 ALONE = {"noise": "none", "jsd_weight": 0.0}  # NoisyMix without noise and without views
 PIPELINE = "views of noisymix"
-ROWS = {"cross_entropy": ("cross_entropy", {}), "gaussian": ("gaussian", {}),
-        "contrastive_gaussian": ("contrastive_gaussian", {}), "fcl": ("fcl", {}),
-        "fcl, margin": ("fcl", {"form": "margin"}), "fcl, before start": ("fcl", {"start_step": 10**9}),
-        "mixup": ("noisymix", {**ALONE, "stages": (0,)}), "manifold_mixup": ("noisymix", ALONE), "cutmix": ("cutmix", {}),
-        "puzzlemix": ("puzzlemix", {}), "nfm": ("noisymix", {**ALONE, "noise": "official", "sparsity": 0.0}),
-        "augmix": ("noisymix", {"mixing": False, "noise": "none"}), "noisymix": ("noisymix", {}),
-        "noisymix, paper's noise": ("noisymix", {"noise": "paper"}), PIPELINE: (None, {}),
-        "input_gradient": ("input_gradient", {}),
-        "input_gradient, finite difference": ("input_gradient", {"form": "finite_difference"}),
-        "cross_entropy, by XLA": ("cross_entropy", {"jit_compile": True}), "fcl, by XLA": ("fcl", {"jit_compile": True}),
-        "cross_entropy, mixed precision": ("cross_entropy", {"mixed_precision": True}),
-        "adversarial": ("adversarial", {}), "simclr": ("simclr", {}), "moco": ("moco", {"queue": 4096})}
+ROWS = {
+    "cross_entropy": ("cross_entropy", {}),
+    "gaussian": ("gaussian", {}),
+    "contrastive_gaussian": ("contrastive_gaussian", {}),
+    "fcl": ("fcl", {}),
+    "fcl, margin": ("fcl", {"form": "margin"}),
+    "fcl, before start": ("fcl", {"start_step": 10**9}),
+    "mixup": ("noisymix", {**ALONE, "stages": (0,)}),
+    "manifold_mixup": ("noisymix", ALONE),
+    "cutmix": ("cutmix", {}),
+    "puzzlemix": ("puzzlemix", {}),
+    "nfm": ("noisymix", {**ALONE, "noise": "official", "sparsity": 0.0}),
+    "augmix": ("noisymix", {"mixing": False, "noise": "none"}),
+    "noisymix": ("noisymix", {}),
+    "noisymix, paper's noise": ("noisymix", {"noise": "paper"}),
+    PIPELINE: (None, {}),
+    "input_gradient": ("input_gradient", {}),
+    "input_gradient, finite difference": ("input_gradient", {"form": "finite_difference"}),
+    "cross_entropy, by XLA": ("cross_entropy", {"jit_compile": True}),
+    "fcl, by XLA": ("fcl", {"jit_compile": True}),
+    "cross_entropy, mixed precision": ("cross_entropy", {"mixed_precision": True}),
+    "adversarial": ("adversarial", {}),
+    "simclr": ("simclr", {}),
+    "moco": ("moco", {"queue": 4096}),
+}
 VIEWS = {"simclr": 2, "moco": 2, "augmix": 3, "noisymix": 3, "noisymix, paper's noise": 3}
 flags.DEFINE_list("models", list(CASES), "models to time.")
 flags.DEFINE_list("rows", [], "rows to time, cross_entropy among them; empty: all.")
@@ -90,6 +115,7 @@ def stepper(model, row):
             batch = data.Batch(views, labels, tf.fill([FLAGS.batch_size], counter.read_value()))
             tf.autograph.experimental.do_not_convert(method.train_step)(batch)
         return counter.read_value()
+
     return lambda: steps(tf.constant(FLAGS.steps)).numpy()
 
 
@@ -107,6 +133,7 @@ def view_maker(shape):
                 made = augment.augmix(sample_image, tf.stack([tf.constant(0, tf.int64), counter + view]))
                 tf.debugging.assert_all_finite(made, "a view")  # so that it is not left out
         return counter.read_value()
+
     return lambda: make(tf.constant(FLAGS.steps)).numpy()
 
 
@@ -120,14 +147,12 @@ def ratios(model):
         if repeat >= 0:  # the first two trace and warm up
             times[row].append((time.perf_counter() - start) / FLAGS.steps)
     base = np.array(times["cross_entropy"])
-    return ({row: np.percentile(np.array(t) / base, [25, 50, 75]).tolist() for row, t in times.items()},
-            1000 * float(np.median(base)))
+    return ({row: np.percentile(np.array(t) / base, [25, 50, 75]).tolist() for row, t in times.items()}, 1000 * float(np.median(base)))
 
 
 def peak_memory(model, row):
     """MiB that the resident set grows by from before the model is built to its peak, in a process of its own."""
-    command = [sys.executable, __file__, f"--memory_of={model}:{row}", f"--batch_size={FLAGS.batch_size}",
-               f"--size={FLAGS.size}"]
+    command = [sys.executable, __file__, f"--memory_of={model}:{row}", f"--batch_size={FLAGS.batch_size}", f"--size={FLAGS.size}"]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
 
 
@@ -152,15 +177,19 @@ def main(_):
         return print_own_memory()
     if FLAGS.rows and ("cross_entropy" not in FLAGS.rows or not set(FLAGS.rows) <= set(ROWS)):
         raise app.UsageError(f"Expected rows among {', '.join(ROWS)}; cross_entropy is one. Received: {', '.join(FLAGS.rows)}")
-    lines, rows = ["| model | step | time over cross-entropy: median [quartiles] | ms | peak memory, MiB |",
-                   "| --- | --- | --- | --- | --- |"], []
+    lines, rows = (
+        ["| model | step | time over cross-entropy: median [quartiles] | ms | peak memory, MiB |", "| --- | --- | --- | --- | --- |"],
+        [],
+    )
     for model in FLAGS.models:
         found, base = ratios(model)
         for row, (low, median, high) in found.items():
             memory = peak_memory(model, row) if FLAGS.memory else None
             rows.append({"model": model, "row": row, "ratio": median, "quartiles": [low, high], "mebibytes": memory})
-            lines.append(f"| {model} | {row} | {median:.2f} [{low:.2f}, {high:.2f}] | {base * median:.1f} | "
-                         f"{'-' if memory is None else f'{memory:.0f}'} |")
+            lines.append(
+                f"| {model} | {row} | {median:.2f} [{low:.2f}, {high:.2f}] | {base * median:.1f} | "
+                f"{'-' if memory is None else f'{memory:.0f}'} |"
+            )
             print(lines[-1], flush=True)
         for row, limit in ((row, limit) for row, limit in LIMITS.get(model, {}).items() if row in found):
             verdict = "within" if found[row][1] <= limit else "ABOVE"
@@ -171,8 +200,10 @@ def main(_):
         head = provenance()
         write_json(os.path.join(FLAGS.output, "train_step.json"), {**head, "limits": LIMITS, "rows": rows})
         with atomic_file(os.path.join(FLAGS.output, "train_step.md")) as file:
-            file.write(f"# Time of a training step\n\n`{head['command']}`, commit {head['commit']}, batch {FLAGS.batch_size}, "
-                       f"{FLAGS.repeats} interleaved repeats of {FLAGS.steps} steps\n\n" + "\n".join(lines) + "\n")
+            file.write(
+                f"# Time of a training step\n\n`{head['command']}`, commit {head['commit']}, batch {FLAGS.batch_size}, "
+                f"{FLAGS.repeats} interleaved repeats of {FLAGS.steps} steps\n\n" + "\n".join(lines) + "\n"
+            )
 
 
 if __name__ == "__main__":

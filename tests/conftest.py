@@ -38,7 +38,7 @@ def tiny_source(count=48, shape=(16, 16, 1), classes=3, split="train"):
     labels = np.arange(count) % classes
     images = random.randint(0, 120, size=(count, *shape))
     for image, label in zip(images, labels):
-        image[label * shape[0] // classes:(label + 1) * shape[0] // classes] += 120
+        image[label * shape[0] // classes : (label + 1) * shape[0] // classes] += 120
     return data.ArraySource.of("tiny", split, images.astype(np.uint8), labels, map(str, range(classes)))
 
 

@@ -27,17 +27,28 @@ from tf_robust.experiments import figures
 from tf_robust.experiments.run import Run
 from tf_robust.training import loop
 
-COMMON = ["--data=digits", "--train_examples=40", "--validation_fraction=0.1", "--model=lenet", "--batch_size=12",
-          "--epochs=3", "--steps_per_execution=1", "--optimizer=sgd", "--momentum=0.9", "--schedule=cosine",
-          "--evaluations=clean,noise", "--subset=20"]
+COMMON = [
+    "--data=digits",
+    "--train_examples=40",
+    "--validation_fraction=0.1",
+    "--model=lenet",
+    "--batch_size=12",
+    "--epochs=3",
+    "--steps_per_execution=1",
+    "--optimizer=sgd",
+    "--momentum=0.9",
+    "--schedule=cosine",
+    "--evaluations=clean,noise",
+    "--subset=20",
+]
 ROWS = {
     "fcl": ["--method=fcl", "--fcl_k=20", "--fcl_start_epoch=1", "--fcl_warmup_epochs=1", "--optimizer=adam", "--momentum=0"],
     "noisymix": ["--method=noisymix", "--views=clean,augmix,augmix", "--augmentations=crop_flip"],
     "moco": ["--method=moco", "--views=clean,crop_flip", "--moco_queue=30"],
     "instdis": ["--method=instdis", "--views=crop_flip", "--optimizer=lars"],
     "pirl": ["--method=pirl", "--views=crop_flip,crop_flip"],
-    "similarity": ["--method=similarity", "--init_from_row=moco", "--label_fraction=0.5",
-                   "--augmentations=patch_gaussian"]}
+    "similarity": ["--method=similarity", "--init_from_row=moco", "--label_fraction=0.5", "--augmentations=patch_gaussian"],
+}
 
 
 class Events:
@@ -55,6 +66,7 @@ class Events:
             if run.row == row:
                 os._exit(0)  # the other rows run in further processes
             return result
+
         Run.complete = complete_and_exit
 
     def counted(self, function, after_only):
@@ -64,6 +76,7 @@ class Events:
             result = function(*arguments)
             self.count()
             return result
+
         return call
 
     def count(self):
@@ -125,8 +138,13 @@ def contents(workdir, rows):
         history = [{name: value for name, value in entry.items() if "second" not in name} for entry in json_of(f"{folder}/history.json")]
         names = sorted(os.path.relpath(os.path.join(parent, name), folder) for parent, _, files in os.walk(folder) for name in files)
         measured = sorted(record["set"] for record in scoring.read_records(f"{folder}/measured.jsonl"))  # once each
-        contents_of_rows[row] = {"weights": hashlib.sha256(b"".join(arrays)).hexdigest(), "rows": rows, "history": history, "measured": measured,
-                      "files": [name for name in names if "tensorboard" not in name]}
+        contents_of_rows[row] = {
+            "weights": hashlib.sha256(b"".join(arrays)).hexdigest(),
+            "rows": rows,
+            "history": history,
+            "measured": measured,
+            "files": [name for name in names if "tensorboard" not in name],
+        }
     return contents_of_rows
 
 

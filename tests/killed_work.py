@@ -21,9 +21,21 @@ from tf_robust.evaluation import scoring
 
 COMMANDS = {
     "sweep": lambda folder: ["--sweep=learning_rate=0.05,0.2", *COMMON],
-    "evaluate": lambda folder: ["--mode=evaluate", f"--saved_model={folder}/model/saved_model", "--data=digits", "--subset=30",
-                                "--evaluations=clean,noise,noise_floor,calibration"],
-    "corrupt": lambda folder: ["--mode=corrupt", "--data=digits", "--subset=30", "--corruptions=contrast,gaussian_noise", "--chunk_size=10"]}
+    "evaluate": lambda folder: [
+        "--mode=evaluate",
+        f"--saved_model={folder}/model/saved_model",
+        "--data=digits",
+        "--subset=30",
+        "--evaluations=clean,noise,noise_floor,calibration",
+    ],
+    "corrupt": lambda folder: [
+        "--mode=corrupt",
+        "--data=digits",
+        "--subset=30",
+        "--corruptions=contrast,gaussian_noise",
+        "--chunk_size=10",
+    ],
+}
 
 
 class AnyEvent(Events):
@@ -36,6 +48,7 @@ class AnyEvent(Events):
         def record(*arguments):
             append(*arguments)
             self.measured.append(self.counts["all"])
+
         scoring._append = record
 
     def count(self):
@@ -70,8 +83,9 @@ def contents(workdir):
         if not os.path.isfile(path) or "tensorboard" in name.split("/"):
             continue
         if name.endswith(("evaluation.json", "results.json")):
-            files[name] = [[row["row"] if "row" in row else "", row["measure"], row.get("value", row.get("values"))]
-                           for row in json_of(path)["rows"]]
+            files[name] = [
+                [row["row"] if "row" in row else "", row["measure"], row.get("value", row.get("values"))] for row in json_of(path)["rows"]
+            ]
         elif name.endswith("measured.jsonl"):
             files[name] = sorted(record["set"] for record in scoring.read_records(path))  # once each
         elif name.endswith(("weights.npz", ".npy")) or name in ("card.json", "sheet.png"):

@@ -23,8 +23,14 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
         exec(compile(ast.Module(lines, []), "cell", "exec"), names)
         shown.append(eval(compile(ast.Expression(last.value), "cell", "eval"), names))
     values, table, chart, measured, (still_right, shape) = shown
-    assert values == names["plain"].values and set(values) == {"clean", "clean/per_class", "un", "nun", "aurra", *(
-        f"calibration/{name}" for name in ("rms", "ece", "brier", "nll"))}
+    assert values == names["plain"].values and set(values) == {
+        "clean",
+        "clean/per_class",
+        "un",
+        "nun",
+        "aurra",
+        *(f"calibration/{name}" for name in ("rms", "ece", "brier", "nll")),
+    }
     assert table.loc["clean", "plain"] == values["clean"] and set(table.columns) == {"noisy", "plain"}
     assert chart.name == "comparison" and chart._repr_png_().startswith(b"\x89PNG")
     assert 0 < measured["clean"] <= 1 and still_right < values["clean"] and shape == (20, 28, 28, 1)
@@ -42,6 +48,7 @@ def test_what_is_not_there_is_said(tmp_path):
 def test_any_callable_is_measured():
     def always_0(images):
         return np.eye(10, dtype=np.float32)[np.zeros(len(images), int)]
+
     assert api.evaluate(always_0, data="digits", evaluations="clean")["clean"] == pytest.approx(0.1, abs=0.02)
 
 
@@ -72,8 +79,9 @@ def test_the_interface_reaches_every_kind_of_model(scaled, kind, tmp_path):
     expected = scipy.special.softmax(plain(images).numpy().astype(np.float64), axis=1)
     found = api.evaluate(model, **DIGITS, **INTERFACE)
     assert found["clean"] == np.mean(expected.argmax(axis=1) == labels)
-    assert found["calibration/ece"] == pytest.approx(metrics.expected_calibration_error(
-        expected.max(axis=1), expected.argmax(axis=1) == labels), abs=1e-4)
+    assert found["calibration/ece"] == pytest.approx(
+        metrics.expected_calibration_error(expected.max(axis=1), expected.argmax(axis=1) == labels), abs=1e-4
+    )
     assert found["calibration/ece"] != pytest.approx(api.evaluate(model, **DIGITS, input_range="0,255")["calibration/ece"], abs=0.05)
     large = keras.Sequential([keras.Input([14, 14, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
     with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]. Try: --image_size=14"):
@@ -87,11 +95,15 @@ def test_arguments_without_effect_are_refused(scaled, tmp_path):
     plain, _ = scaled
     loaded = loading.classifier_of(plain)
     for model, told, name in (
-            (plain, {"epochs": 3}, "epochs"), (plain, {"attack": "pgd"}, "attack"), (plain, {"train_examples": 50}, "train_examples"),
-            (plain, {"evaluations": "corruptions", "corrupted_dir": "x", "frost_dir": "y"}, "frost_dir"),
-            (plain, {"evaluations": "adversarial", "attack": "pgd", "attack_queries": 9}, "attack_queries"),
-            (plain, {"signature": "other"}, "signature"), (loaded, {"input_range": "0,255"}, "input_range"),
-            (plain, {"seeds": (0, 1)}, "one seed")):
+        (plain, {"epochs": 3}, "epochs"),
+        (plain, {"attack": "pgd"}, "attack"),
+        (plain, {"train_examples": 50}, "train_examples"),
+        (plain, {"evaluations": "corruptions", "corrupted_dir": "x", "frost_dir": "y"}, "frost_dir"),
+        (plain, {"evaluations": "adversarial", "attack": "pgd", "attack_queries": 9}, "attack_queries"),
+        (plain, {"signature": "other"}, "signature"),
+        (loaded, {"input_range": "0,255"}, "input_range"),
+        (plain, {"seeds": (0, 1)}, "one seed"),
+    ):
         with pytest.raises(ValueError, match=f"Expected .*{name}"):
             api.evaluate(model, **{**DIGITS, **told})
     with pytest.raises(ValueError, match="fcl_k, input_size"):

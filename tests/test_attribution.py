@@ -32,6 +32,7 @@ def formulas(net):
         embedding = np.tanh(images.reshape(len(images), -1) @ w + b)
         exponentials = np.exp(np.log1p(np.exp(embedding @ v + c)))
         return embedding, exponentials / exponentials.sum(axis=1, keepdims=True)
+
     return forward
 
 
@@ -47,7 +48,7 @@ def jacobian(function, images, step=1e-5):
 
 @pytest.fixture(scope="module")
 def sensitivity(formulas):
-    return np.sqrt((jacobian(lambda x: formulas(x)[0], IMAGES)**2).sum(axis=1))
+    return np.sqrt((jacobian(lambda x: formulas(x)[0], IMAGES) ** 2).sum(axis=1))
 
 
 def test_utility_equals_finite_differences(net, formulas):
@@ -77,6 +78,7 @@ def test_sensitivity_of_a_subclassed_model(net, sensitivity):
 
         def call(self, images):
             return self.dense(self.flatten(images))
+
     np.testing.assert_allclose(attribution.contextual_sensitivity(Subclassed(), IMAGES), sensitivity, rtol=1e-4)
 
 
@@ -84,6 +86,7 @@ def test_the_memory_limit_bounds_the_batch():
     def encoder(images):
         tf.debugging.assert_less_equal(tf.shape(images)[0], 2)
         return tf.tanh(tf.reduce_sum(images, axis=(1, 2)))
+
     guess = 100 * 4 * int(np.prod(SHAPE))  # bytes per image if the layers are unknown
     attribution.contextual_sensitivity(encoder, IMAGES, memory_limit=2 * guess)
 
@@ -93,6 +96,7 @@ def test_the_memory_limit_counts_the_layers_of_a_nested_model():
         def call(self, images):
             tf.debugging.assert_less_equal(tf.shape(images)[0], 2)
             return images
+
     images = keras.Input(SHAPE)
     wide = keras.layers.Conv2D(1000, 1, activation="tanh")(AtMostTwo()(images))
     inner = keras.Model(images, keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(2, 1)(wide)))
@@ -101,16 +105,14 @@ def test_the_memory_limit_counts_the_layers_of_a_nested_model():
 
 
 def test_the_estimate_converges_to_the_square(net, sensitivity):
-    estimates = np.stack([attribution.squared_sensitivity_estimate(net, IMAGES, projections=8, seed=seed)
-                          for seed in range(40)])
+    estimates = np.stack([attribution.squared_sensitivity_estimate(net, IMAGES, projections=8, seed=seed) for seed in range(40)])
     error = estimates.std(axis=0, ddof=1) / np.sqrt(len(estimates))
     assert np.median(error / sensitivity**2) < 0.1
     np.testing.assert_array_less(np.abs(estimates.mean(axis=0) - sensitivity**2) / error, 5.0)
 
 
 def test_the_estimate_depends_on_its_seed(net):
-    first, again, other = (attribution.squared_sensitivity_estimate(net, IMAGES, projections=2, seed=seed)
-                           for seed in (3, 3, 4))
+    first, again, other = (attribution.squared_sensitivity_estimate(net, IMAGES, projections=2, seed=seed) for seed in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 1e-3
     with pytest.raises(ValueError, match="projections >= 1. Received: 0"):
@@ -124,7 +126,7 @@ def test_appendix_a_utility_is_a_part_of_the_sensitivity_of_the_softmax(net, for
     utility = attribution.contextual_utility(net, IMAGES, LABELS)
     s = attribution.contextual_sensitivity(lambda x: tf.nn.softmax(net(x)["logits"]), IMAGES)
     np.testing.assert_allclose(f_y * utility, np.abs(derivatives[range(3), LABELS]), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(s**2, (f_y * utility)**2 + (others**2).sum(axis=1), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(s**2, (f_y * utility) ** 2 + (others**2).sum(axis=1), rtol=1e-4, atol=1e-6)
 
 
 def test_mean_by_class_takes_labels_modulo():
@@ -135,23 +137,32 @@ def test_mean_by_class_takes_labels_modulo():
     np.testing.assert_allclose(attribution.mean_by_class(values, labels, modulo=1), values.mean(0)[None])
 
 
-@pytest.mark.parametrize("images, message", [
-    (np.where(np.arange(3)[:, None, None, None] == 1, np.nan, IMAGES), "NaN or infinity in 1 of 3 .* index 1"),
-    (255.0 * IMAGES, r"images in \[0, 1\]"),
-    ((255 * IMAGES).astype(np.uint8), "Received dtype: uint8"),
-    (IMAGES[0], r"Received shape: \(4, 3, 2\)"),
-])
+@pytest.mark.parametrize(
+    "images, message",
+    [
+        (np.where(np.arange(3)[:, None, None, None] == 1, np.nan, IMAGES), "NaN or infinity in 1 of 3 .* index 1"),
+        (255.0 * IMAGES, r"images in \[0, 1\]"),
+        ((255 * IMAGES).astype(np.uint8), "Received dtype: uint8"),
+        (IMAGES[0], r"Received shape: \(4, 3, 2\)"),
+    ],
+)
 def test_invalid_images_raise(net, images, message):
-    for measure in (lambda: attribution.contextual_utility(net, images, LABELS),
-                    lambda: attribution.contextual_sensitivity(net, images),
-                    lambda: attribution.squared_sensitivity_estimate(net, images)):
+    for measure in (
+        lambda: attribution.contextual_utility(net, images, LABELS),
+        lambda: attribution.contextual_sensitivity(net, images),
+        lambda: attribution.squared_sensitivity_estimate(net, images),
+    ):
         with pytest.raises(ValueError, match=message):
             measure()
 
 
-@pytest.mark.parametrize("model", [
-    lambda images: tf.stop_gradient(tf.reduce_mean(images, axis=[1, 2])),
-    lambda images: tf.cast(tf.raw_ops.AdjustHue(images=images, delta=0.1)[:, 0, 0], tf.float32)])
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda images: tf.stop_gradient(tf.reduce_mean(images, axis=[1, 2])),
+        lambda images: tf.cast(tf.raw_ops.AdjustHue(images=images, delta=0.1)[:, 0, 0], tf.float32),
+    ],
+)
 def test_a_model_without_gradients_raises(model):
     with pytest.raises(attribution.WithoutGradient, match="Expected a model that is differentiable"):
         attribution.contextual_utility(model, np.full([2, 4, 4, 3], 0.5, np.float32), np.array([0, 1]))

@@ -71,8 +71,19 @@ def read(path):
 def test_one_row_leaves_a_whole_workdir_and_flags_that_repeat_it(sample_images, tmp_path):
     folder = str(tmp_path / "row")
     main(sample_images, *SMALL, "--seeds=3", f"--workdir={folder}")
-    expected = {"flags.txt", "environment.json", "checkpoints", "history.json", "tensorboard", "saved_model",
-                "evaluation.json", "figures", "report.html", "report.md", "results.json"}
+    expected = {
+        "flags.txt",
+        "environment.json",
+        "checkpoints",
+        "history.json",
+        "tensorboard",
+        "saved_model",
+        "evaluation.json",
+        "figures",
+        "report.html",
+        "report.md",
+        "results.json",
+    }
     assert expected <= set(os.listdir(folder))
     card, found = read(f"{folder}/saved_model/card.json"), read(f"{folder}/evaluation.json")
     jsonschema.validate(found, read(os.path.join(cli.ROOT, "tf_robust", "evaluation", "evaluation.schema.json")))
@@ -93,8 +104,7 @@ def test_a_suite_runs_every_row_and_seed_skips_what_is_done_and_reports_once(sam
     command = ["--mode=suite", f"--suite={suite}", "--seeds=0,1", f"--workdir={tmp_path}/out", "--batch_size=6"]
     main(*command)
     results = read(tmp_path / "out" / "results.json")
-    assert [(r["row"], len(r["values"]), r["paper"]) for r in results["rows"]] == [
-        ("xe", 2, [0.9, 0.01]), ("noisy", 2, None)]
+    assert [(r["row"], len(r["values"]), r["paper"]) for r in results["rows"]] == [("xe", 2, [0.9, 0.01]), ("noisy", 2, None)]
     assert "--batch_size=6" in (tmp_path / "out" / "noisy" / "seed_1" / "flags.txt").read_text()  # overrides each row's
     monkeypatch.setattr(run.Run, "train", lambda *_: pytest.fail("a finished run was trained again"))
     main(*command)
@@ -106,7 +116,7 @@ def test_one_row_of_a_table_by_itself_has_its_name_and_paper_numbers_but_no_base
     (tmp_path / "noisy.flags").write_text("\n".join([sample_images, *SMALL, "--method=gaussian"]))
     (tmp_path / "suite.json").write_text(json.dumps({"baseline": "xe", "paper": {"noisy": {"clean": [0.8, None]}}}))
     main(f"--flagfile={tmp_path}/noisy.flags", f"--workdir={tmp_path}/out")
-    row, = read(tmp_path / "out" / "results.json")["rows"]
+    (row,) = read(tmp_path / "out" / "results.json")["rows"]
     assert (row["row"], row["paper"], row["difference"]) == ("noisy", [0.8, None], None)
 
 
@@ -114,13 +124,21 @@ def test_one_row_of_a_table_by_itself_has_its_name_and_paper_numbers_but_no_base
 def test_any_saved_model_can_be_measured_and_many_runs_compared(sample_images, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "runs" / "0")
     main(sample_images, *SMALL, f"--workdir={tmp_path}/runs/1", "--seeds=1")
-    main("--mode=evaluate", sample_images, *SMALL, f"--saved_model={tmp_path}/runs/0/saved_model", f"--workdir={tmp_path}/measured",
-         "--evaluations=clean,calibration")
-    assert read(tmp_path / "measured" / "results.json")["rows"][0]["values"] == \
-        [read(tmp_path / "runs" / "0" / "evaluation.json")["rows"][0]["value"]]
+    main(
+        "--mode=evaluate",
+        sample_images,
+        *SMALL,
+        f"--saved_model={tmp_path}/runs/0/saved_model",
+        f"--workdir={tmp_path}/measured",
+        "--evaluations=clean,calibration",
+    )
+    assert read(tmp_path / "measured" / "results.json")["rows"][0]["values"] == [
+        read(tmp_path / "runs" / "0" / "evaluation.json")["rows"][0]["value"]
+    ]
     main("--mode=evaluate", f"--workdir={tmp_path}/runs/1")  # on the data that its flags.txt names
-    assert read(tmp_path / "runs" / "1" / "measured" / "evaluation.json")["rows"] == \
-        read(tmp_path / "runs" / "1" / "evaluation.json")["rows"]
+    assert (
+        read(tmp_path / "runs" / "1" / "measured" / "evaluation.json")["rows"] == read(tmp_path / "runs" / "1" / "evaluation.json")["rows"]
+    )
     main("--mode=report", f"--runs={tmp_path}/runs/*", f"--workdir={tmp_path}/compared")
     assert os.path.exists(tmp_path / "compared" / "report.html")
     other = {**read(tmp_path / "runs" / "1" / "evaluation.json"), "data": "other/data"}
@@ -130,16 +148,25 @@ def test_any_saved_model_can_be_measured_and_many_runs_compared(sample_images, t
     assert sorted(len(read(path / "results.json")["rows"][0]["values"]) for path in (tmp_path / "by_data").iterdir()) == [1, 2]
     os.remove(tmp_path / "runs" / "0" / "measured.jsonl")
     main("--mode=report", f"--runs={tmp_path}/measured", f"--workdir={tmp_path}/again")  # draws what was measured there
-    assert set(os.listdir(tmp_path / "again" / "figures")) == set(os.listdir(tmp_path / "measured" / "figures")) \
-        - {"samples.png", "maps.png"}  # made with the model
+    assert set(os.listdir(tmp_path / "again" / "figures")) == set(os.listdir(tmp_path / "measured" / "figures")) - {
+        "samples.png",
+        "maps.png",
+    }  # made with the model
 
 
 def test_a_corrupted_set_is_written_and_measured(sample_images, trained, tmp_path):
     main("--mode=corrupt", sample_images, "--image_size=16", "--corruptions=pixelate,fog", f"--workdir={tmp_path}/c")
     assert {"pixelate.npy", "fog.npy", "labels.npy", "card.json", "sheet.png"} <= set(os.listdir(tmp_path / "c"))
     assert np.load(tmp_path / "c" / "fog.npy").shape == (5 * 24, 16, 16, 3)
-    measure = ["--mode=evaluate", sample_images, *SMALL[:-1], f"--saved_model={trained}/saved_model",
-               "--evaluations=corruptions", f"--corrupted_dir={tmp_path}/c", f"--workdir={tmp_path}/m"]
+    measure = [
+        "--mode=evaluate",
+        sample_images,
+        *SMALL[:-1],
+        f"--saved_model={trained}/saved_model",
+        "--evaluations=corruptions",
+        f"--corrupted_dir={tmp_path}/c",
+        f"--workdir={tmp_path}/m",
+    ]
     main(*measure, "--require=corruptions/fog>=0")
     taken = {row["measure"] for row in read(tmp_path / "m" / "evaluation.json")["rows"]}
     assert taken == {f"corruptions/{name}{s}" for name in ("pixelate", "fog") for s in ("", "/1", "/2", "/3", "/4", "/5")}
@@ -148,7 +175,14 @@ def test_a_corrupted_set_is_written_and_measured(sample_images, trained, tmp_pat
 
 
 def test_a_sweep_tests_the_best_on_validation_and_leaves_out_what_diverges(sample_images, tmp_path, monkeypatch, capsys):
-    command = [sample_images, *SMALL, "--epochs=2", "--validation_fraction=0.3", "--sweep=learning_rate=0.003,1e30", f"--workdir={tmp_path}"]
+    command = [
+        sample_images,
+        *SMALL,
+        "--epochs=2",
+        "--validation_fraction=0.3",
+        "--sweep=learning_rate=0.003,1e30",
+        f"--workdir={tmp_path}",
+    ]
     main(*command, "--dry_run")
     assert not os.listdir(tmp_path) and "learning_rate=0.003" in capsys.readouterr().out
     main(*command)
@@ -190,8 +224,9 @@ def test_a_run_that_failed_before_training_does_not_bind_its_workdir(sample_imag
 
 def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
     script = "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, fcntl.LOCK_EX); print('held', flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          text=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout.readline() == "held\n"
         with pytest.raises(WorkdirLocked, match="Another process is working in"), workdirs.claimed(str(tmp_path), {}):
             pass
@@ -204,23 +239,42 @@ def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
             pass
 
 
-@pytest.mark.parametrize("flag, message", [
-    ("--data=synthetic_digit", "Did you mean 'synthetic_digits'"), ("--model=lenett", "Did you mean 'lenet'"),
-    ("--method=flc", "Did you mean 'fcl'"), ("--optimizer=sdg", "Did you mean 'sgd'"),
-    ("--augmentations=crop_flop", "Did you mean 'crop_flip'"), ("--views=", "at least one view"),
-    ("--views=claen", "Did you mean 'clean'"), ("--views=clean,clean", "Expected one view for the method CrossEntropy"),
-    ("--batch_size=0", "batch_size >= 1"),
-    ("--batch_size=100000", "batch no larger than the data"), ("--data=folder:/nowhere", "Not found: /nowhere"),
-    ("--epochs=0", "epochs"), ("--evaluations=clear", "Did you mean 'clean'"), ("--train_examples=99999", "at most 10050"),
-    ("--saved_model=nowhere --mode=evaluate", "saved_model.pb"), ("--suite=nowhere --mode=suite", "folder of .flags"),
-    ("--runs=nowhere --mode=report", "Found none"), ("--seeds=0,0", "each once"), ("--evaluations=", "Received none"),
-    ("--schedule=steps", "decay_epochs > 0"), ("--optimizer=sgd --momentum=1", "momentum in"),
-    ("--learning_rate=-1", "learning_rate > 0"), ("--data=tiny_no_such:9.9", "Unknown data set"),
-    ("--evaluations=boundary", "points in the plane"), ("--stylized_dir=/nowhere", "Expected stylized images in /nowhere"),
-    ("--method=noisymix --views=clean,clean --noisymix_stages=0,3", "stages in 0..2, which lenet has"),
-    ("--method=noisymix", "at least 2 views, say clean,augmix,augmix"), ("--views=augmix --augmix_severity=0", "severity in"),
-    ("--method=finetune --finetune_head_width=8 --init_from=x --init_head", "init_head or finetune_head_width"),
-    ("--views=augmix --augmix_alpha=0", "alpha > 0"), ("--method=augmax", "Expected the views clean")])
+@pytest.mark.parametrize(
+    "flag, message",
+    [
+        ("--data=synthetic_digit", "Did you mean 'synthetic_digits'"),
+        ("--model=lenett", "Did you mean 'lenet'"),
+        ("--method=flc", "Did you mean 'fcl'"),
+        ("--optimizer=sdg", "Did you mean 'sgd'"),
+        ("--augmentations=crop_flop", "Did you mean 'crop_flip'"),
+        ("--views=", "at least one view"),
+        ("--views=claen", "Did you mean 'clean'"),
+        ("--views=clean,clean", "Expected one view for the method CrossEntropy"),
+        ("--batch_size=0", "batch_size >= 1"),
+        ("--batch_size=100000", "batch no larger than the data"),
+        ("--data=folder:/nowhere", "Not found: /nowhere"),
+        ("--epochs=0", "epochs"),
+        ("--evaluations=clear", "Did you mean 'clean'"),
+        ("--train_examples=99999", "at most 10050"),
+        ("--saved_model=nowhere --mode=evaluate", "saved_model.pb"),
+        ("--suite=nowhere --mode=suite", "folder of .flags"),
+        ("--runs=nowhere --mode=report", "Found none"),
+        ("--seeds=0,0", "each once"),
+        ("--evaluations=", "Received none"),
+        ("--schedule=steps", "decay_epochs > 0"),
+        ("--optimizer=sgd --momentum=1", "momentum in"),
+        ("--learning_rate=-1", "learning_rate > 0"),
+        ("--data=tiny_no_such:9.9", "Unknown data set"),
+        ("--evaluations=boundary", "points in the plane"),
+        ("--stylized_dir=/nowhere", "Expected stylized images in /nowhere"),
+        ("--method=noisymix --views=clean,clean --noisymix_stages=0,3", "stages in 0..2, which lenet has"),
+        ("--method=noisymix", "at least 2 views, say clean,augmix,augmix"),
+        ("--views=augmix --augmix_severity=0", "severity in"),
+        ("--method=finetune --finetune_head_width=8 --init_from=x --init_head", "init_head or finetune_head_width"),
+        ("--views=augmix --augmix_alpha=0", "alpha > 0"),
+        ("--method=augmax", "Expected the views clean"),
+    ],
+)
 def test_bad_flags_are_refused_before_training(flag, message, tmp_path, monkeypatch):
     monkeypatch.setattr("tf_robust.training.loop.fit", lambda *_, **__: pytest.fail("training began"))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
@@ -230,15 +284,19 @@ def test_bad_flags_are_refused_before_training(flag, message, tmp_path, monkeypa
 def test_rows_begin_with_another_row_of_their_suite(sample_images, tmp_path, capsys):
     suite = tmp_path / "table"
     os.makedirs(suite)
-    rows = {"a_probe": ["--init_from_row=start", "--method=linear_probe", "--linear_probe_solver=lbfgs"],
-            "b_similar": ["--init_from_row=a_probe", "--init_head", "--method=similarity", "--label_fraction=0.5"],
-            "start": ["--method=simclr", "--views=simclr,simclr"]}
+    rows = {
+        "a_probe": ["--init_from_row=start", "--method=linear_probe", "--linear_probe_solver=lbfgs"],
+        "b_similar": ["--init_from_row=a_probe", "--init_head", "--method=similarity", "--label_fraction=0.5"],
+        "start": ["--method=simclr", "--views=simclr,simclr"],
+    }
     for row, flags in rows.items():
         (suite / f"{row}.flags").write_text("\n".join([sample_images, *SMALL, *flags]))
     (suite / "suite.json").write_text(json.dumps({"baseline": "a_probe", "shown_as": {"b_similar": "shown"}}))
     main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out", "--seeds=3")
-    start, probe, similar = ([array for _, array in sorted(np.load(f"{tmp_path}/out/{row}/seed_3/saved_model/weights.npz").items())]
-                             for row in ("start", "a_probe", "b_similar"))
+    start, probe, similar = (
+        [array for _, array in sorted(np.load(f"{tmp_path}/out/{row}/seed_3/saved_model/weights.npz").items())]
+        for row in ("start", "a_probe", "b_similar")
+    )
     assert [(a == b).all() for a, b in zip(start, probe)] == [True] * (len(start) - 2) + [False] * 2  # the logits are its own
     assert max(np.abs(a - b).max() for a, b in zip(similar, probe)) < 0.1
     board = tmp_path / "out" / "start" / "seed_3" / "tensorboard"
@@ -253,8 +311,13 @@ def test_rows_begin_with_another_row_of_their_suite(sample_images, tmp_path, cap
     assert measures == {("start", "clean"), ("a_probe", "clean"), ("shown", "label_fraction_0.5/clean")}
     with pytest.raises(ValueError, match="Expected --mode=suite, or --init_from=DIR"):
         main(f"--flagfile={suite}/a_probe.flags", f"--workdir={tmp_path}/alone")
-    main(f"--flagfile={suite}/a_probe.flags", "--init_from_row=", f"--init_from={tmp_path}/out/start/seed_3", f"--workdir={tmp_path}/alone",
-         "--seeds=3")
+    main(
+        f"--flagfile={suite}/a_probe.flags",
+        "--init_from_row=",
+        f"--init_from={tmp_path}/out/start/seed_3",
+        f"--workdir={tmp_path}/alone",
+        "--seeds=3",
+    )
     assert read(tmp_path / "alone" / "results.json")["rows"][0]["values"] == read(tmp_path / "out" / "results.json")["rows"][0]["values"]
     (suite / "other.flags").write_text("\n".join([sample_images, *SMALL, "--subset=3"]))
     with pytest.raises(ValueError, match=r"same images. Received a_probe and other, which differ in subset \(0 and 3\)"):

@@ -14,10 +14,26 @@ from tf_robust.evaluation import read_records
 from tf_robust.experiments import suites, workdir
 from tf_robust.training import callbacks, checkpoints
 
-EVALUATION = {"row": "xe", "seed": 0, "method": "cross_entropy", "data": "digits", "model": "lenet", "split": "test", "commit": "c",
-              "saved_model": "m", "rows": [{"measure": "clean", "value": 0.5, "count": 10, "low": 0.4, "high": 0.6}]}
-TABLE = {"title": "t", "baseline": "a", "rows": ["a"], "notes": ["n"], "paper": {"a": {"clean": [0.9, None]}}, "shown_as": {"a": "b"},
-         "panels": {"p": ["b"]}}
+EVALUATION = {
+    "row": "xe",
+    "seed": 0,
+    "method": "cross_entropy",
+    "data": "digits",
+    "model": "lenet",
+    "split": "test",
+    "commit": "c",
+    "saved_model": "m",
+    "rows": [{"measure": "clean", "value": 0.5, "count": 10, "low": 0.4, "high": 0.6}],
+}
+TABLE = {
+    "title": "t",
+    "baseline": "a",
+    "rows": ["a"],
+    "notes": ["n"],
+    "paper": {"a": {"clean": [0.9, None]}},
+    "shown_as": {"a": "b"},
+    "panels": {"p": ["b"]},
+}
 CARD = {"layout": "npy", "data": {"name": "digits", "fingerprint": "f"}, "seed": 0, "corruptions": []}
 
 
@@ -27,16 +43,19 @@ def suite(path):
         return suites.table_of(folder, folder)
 
 
-READERS = {"evaluation.json": (EVALUATION, evaluation.read_evaluation), "suite.json": (TABLE, suite),
-           "card.json": (CARD, lambda path: reader.card_of(os.path.dirname(path))),
-           "history.json": ([{"epoch": 0, "total": 1.5}, {"epoch": 1, "total": 1.0}], callbacks.read_history)}
+READERS = {
+    "evaluation.json": (EVALUATION, evaluation.read_evaluation),
+    "suite.json": (TABLE, suite),
+    "card.json": (CARD, lambda path: reader.card_of(os.path.dirname(path))),
+    "history.json": ([{"epoch": 0, "total": 1.5}, {"epoch": 1, "total": 1.0}], callbacks.read_history),
+}
 
 
 def spoiled(data, draw):
     """The bytes cut off, changed, replaced."""
     kind = draw.randrange(4)
     if kind == 0:
-        return data[:draw.randrange(len(data))]
+        return data[: draw.randrange(len(data))]
     if kind == 1:
         places = {draw.randrange(len(data)): draw.randrange(256) for _ in range(draw.choice([1, 5, 50]))}
         return bytes(places.get(at, value) for at, value in enumerate(data))
@@ -63,8 +82,15 @@ def test_damaged_records_count_as_not_measured(tmp_path):
     """Cut short, no JSON, another number, a lost key."""
     record = {"set": "clean", "depends": "d", "count": 3, "correct": 2}
     line = json.dumps({**record, "crc32": zlib.crc32(json.dumps(record).encode())}).encode()
-    others = [line[:9], line.replace(b":", b"\xff"), b"[1]", b'{"a":' * 10**5 + b"}", line.replace(b"3", b"4", 1),
-              line.replace(b', "correct": 2', b""), json.dumps(record).encode()]
+    others = [
+        line[:9],
+        line.replace(b":", b"\xff"),
+        b"[1]",
+        b'{"a":' * 10**5 + b"}",
+        line.replace(b"3", b"4", 1),
+        line.replace(b', "correct": 2', b""),
+        json.dumps(record).encode(),
+    ]
     (tmp_path / "measured.jsonl").write_bytes(b"\n".join([line, *others, line]) + b"\n" + line)
     assert read_records(str(tmp_path / "measured.jsonl")) == [record] * 2
 
@@ -79,7 +105,7 @@ def test_damaged_weights_and_checkpoints_are_named(tmp_path):
         except ValueError as error:
             assert "weights.npz" in str(error)
     at = whole.index(b"PK\x01\x02") + 10  # in the directory at its end: how the first array is compressed, which zipfile may not know
-    for content in (b"", whole[:100], b"[]", whole[:at] + b"\x63" + whole[at + 1:]):
+    for content in (b"", whole[:100], b"[]", whole[:at] + b"\x63" + whole[at + 1 :]):
         (tmp_path / "step_000000001.npz").write_bytes(content)
         with pytest.raises(ValueError, match="All 1 are damaged"):
             checkpoints.restore(None, str(tmp_path))
@@ -88,7 +114,9 @@ def test_damaged_weights_and_checkpoints_are_named(tmp_path):
 @pytest.mark.parametrize("content", [b"--epochs\n", b"--epochs=1\n--\n", b"--data=\xff\n"])
 def test_a_damaged_flags_txt_is_named(content, tmp_path):
     (tmp_path / "flags.txt").write_bytes(content)
-    with pytest.raises(ValueError, match="Expected lines --NAME=VALUE in .*flags.txt.* another --workdir"), \
-            workdir.claimed(str(tmp_path), {"epochs": "1"}):
+    with (
+        pytest.raises(ValueError, match="Expected lines --NAME=VALUE in .*flags.txt.* another --workdir"),
+        workdir.claimed(str(tmp_path), {"epochs": "1"}),
+    ):
         pass
     assert (tmp_path / "flags.txt").read_bytes() == content

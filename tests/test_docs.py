@@ -39,7 +39,7 @@ def test_requests_to_a_server_are_what_the_exported_signatures_take():
     for text in (names["request"], names["small_request"]):
         request = json.loads(text)
         signature = signatures[request["signature_name"]]
-        (name, spec), = signature.structured_input_signature[1].items()
+        ((name, spec),) = signature.structured_input_signature[1].items()
         instances = [names["base64"].b64decode(one["b64"]) if isinstance(one, dict) else one for one in request["instances"]]
         given = tf.constant(instances, spec.dtype)
         assert spec.is_compatible_with(given)

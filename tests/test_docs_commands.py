@@ -22,8 +22,11 @@ from tf_robust.experiments import suites
 from tf_robust.models import heads
 
 DOCS = os.path.join(cli.ROOT, "docs")
-PAGES = [page for page in sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(cli.ROOT, "README.md")])
-         if os.path.basename(page) != "devices.md"]
+PAGES = [
+    page
+    for page in sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(cli.ROOT, "README.md")])
+    if os.path.basename(page) != "devices.md"
+]
 TINY = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=30", "--subset=15", "--attack_queries=30"]
 
 
@@ -43,11 +46,13 @@ def places(tmp_path_factory):
     random = np.random.RandomState(0)
     for name, version, shape, count in (("mnist", "3.0.1", (28, 28, 1), 300), ("cifar10", "3.0.2", (32, 32, 3), 40)):
         images, labels = random.randint(0, 256, (count, *shape)).astype(np.uint8), np.arange(count) % 10
-        features = tfds.features.FeaturesDict({"id": tfds.features.Text(), "image": tfds.features.Image(shape=shape),
-                                               "label": tfds.features.ClassLabel(num_classes=10)})
+        features = tfds.features.FeaturesDict(
+            {"id": tfds.features.Text(), "image": tfds.features.Image(shape=shape), "label": tfds.features.ClassLabel(num_classes=10)}
+        )
         examples = tf.data.Dataset.from_tensor_slices({"id": labels.astype(str), "image": images, "label": labels})
-        tfds.dataset_builders.store_as_tfds_dataset(name=name, version=version, features=features, data_dir=str(root / "tfds"),
-                                                    split_datasets={"train": examples, "test": examples})
+        tfds.dataset_builders.store_as_tfds_dataset(
+            name=name, version=version, features=features, data_dir=str(root / "tfds"), split_datasets={"train": examples, "test": examples}
+        )
     for label in ("dark", "light"):
         os.makedirs(root / "images" / "train" / label)
         os.makedirs(root / "images" / "validation" / label)
@@ -57,9 +62,14 @@ def places(tmp_path_factory):
     images = keras.Input((32, 32, 3))
     model = heads.classifier(images, keras.layers.GlobalAveragePooling2D()(images), 10, "theirs")
     model.export(str(root / "model"), verbose=False)
-    return {"--data=folder:DIR": f"--data=folder:{root}/images", "--data_dir=DIR": f"--data_dir={root}/tfds",
-            "--saved_model=DIR": f"--saved_model={root}/model", "--saved_model=YOUR_MODEL": f"--saved_model={root}/model",
-            "--data=NAME": "--data=cifar10", "TFDS": f"--data_dir={root}/tfds"}
+    return {
+        "--data=folder:DIR": f"--data=folder:{root}/images",
+        "--data_dir=DIR": f"--data_dir={root}/tfds",
+        "--saved_model=DIR": f"--saved_model={root}/model",
+        "--saved_model=YOUR_MODEL": f"--saved_model={root}/model",
+        "--data=NAME": "--data=cifar10",
+        "TFDS": f"--data_dir={root}/tfds",
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
@@ -73,6 +83,7 @@ def test_the_commands_of_a_page_run(page, places, tmp_path, monkeypatch):
     def first_row_of(folder, home):
         here, rows, table = whole(folder, home)
         return here, rows[:1], table
+
     for words in commands(page):
         if words and words[0].split("=")[0] in ("--help", "--helpfull", "--list", "--dry_run") or "ROW" in "".join(words):
             continue  # named in a sentence; test_catalogue.py and test_dry_run.py run them

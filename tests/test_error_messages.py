@@ -36,15 +36,26 @@ def said(*arguments):
     return str(ended.value)
 
 
-@pytest.mark.parametrize("line, message", [
-    ("--epoks=3", "Did you mean: epochs"), ("--epochs=x", "flag --epochs=x: invalid literal"), ("--dataset_format=x", "value should be one of"),
-    ("--flagfile=nowhere", "No such file"), ("--nonsense", "Unknown command line flag"),
-    ("--flagfile=a\0", "null byte"), ("data=digits", "'data=digits' is no --NAME=VALUE")])
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("--epoks=3", "Did you mean: epochs"),
+        ("--epochs=x", "flag --epochs=x: invalid literal"),
+        ("--dataset_format=x", "value should be one of"),
+        ("--flagfile=nowhere", "No such file"),
+        ("--nonsense", "Unknown command line flag"),
+        ("--flagfile=a\0", "null byte"),
+        ("data=digits", "'data=digits' is no --NAME=VALUE"),
+    ],
+)
 def test_flagfiles_that_are_none_are_named(line, message, tmp_path):
     for name in ("row.flags", "flags.txt"):
         (tmp_path / name).write_text(line)
-    for arguments in (["--mode=suite", f"--suite={tmp_path}"], [f"--flagfile={tmp_path}/row.flags"],
-                      ["--mode=evaluate", f"--workdir={tmp_path}"]):
+    for arguments in (
+        ["--mode=suite", f"--suite={tmp_path}"],
+        [f"--flagfile={tmp_path}/row.flags"],
+        ["--mode=evaluate", f"--workdir={tmp_path}"],
+    ):
         found = said(*arguments)
         assert message in found and "Error: Expected flags as --help lists them. Received --flagfile=" in found and str(tmp_path) in found
 
@@ -55,8 +66,9 @@ def test_values_of_a_sweep_that_a_flag_does_not_take_are_refused():
 
 def test_a_flagfile_that_is_no_text_is_refused_before_main(tmp_path):
     (tmp_path / "row.flags").write_bytes(b"\xff\xfe--epochs=3")
-    done = subprocess.run([sys.executable, os.path.join(cli.ROOT, "run_experiment.py"), f"--flagfile={tmp_path}/row.flags"],
-                          stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, os.path.join(cli.ROOT, "run_experiment.py"), f"--flagfile={tmp_path}/row.flags"], stderr=subprocess.PIPE, text=True
+    )
     assert done.returncode == 1 and "Error: Expected flags" in done.stderr and "row.flags: 'utf-8' codec" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -74,8 +86,9 @@ def test_what_was_measured_of_another_model_does_not_count_as_a_run_that_is_done
     assert said(*SMALL, f"--workdir={tmp_path}") == "training began"
 
 
-@pytest.mark.parametrize("arguments", [
-    ["--mode=corrupt"], ["--mode=report", "--runs={run}"], ["--mode=evaluate", "--saved_model={run}/saved_model"]])
+@pytest.mark.parametrize(
+    "arguments", [["--mode=corrupt"], ["--mode=report", "--runs={run}"], ["--mode=evaluate", "--saved_model={run}/saved_model"]]
+)
 def test_a_workdir_that_cannot_be_written_is_said_with_advice(arguments, evaluated, tmp_path):
     (tmp_path / "file").write_text("")
     arguments = [argument.format(run=evaluated) for argument in arguments]
@@ -87,8 +100,10 @@ def test_a_workdir_that_cannot_be_written_is_said_with_advice(arguments, evaluat
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.ENOENT])
 def test_what_the_system_says_is_given_advice(number):
-    assert errors.message_of(OSError(number, os.strerror(number), "a/b")) == \
-        f"{os.strerror(number)}: a/b. Try: change that, or use another path (--workdir for output)"
+    assert (
+        errors.message_of(OSError(number, os.strerror(number), "a/b"))
+        == f"{os.strerror(number)}: a/b. Try: change that, or use another path (--workdir for output)"
+    )
     assert errors.message_of(FileNotFoundError("Expected x. Received y")) == "Expected x. Received y"
     assert errors.message_of(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")) == "Connection refused"
 
@@ -96,6 +111,7 @@ def test_what_the_system_says_is_given_advice(number):
 def test_a_disk_that_is_full_while_a_record_is_appended_says_what_to_do(evaluated, tmp_path, monkeypatch):
     def fsync(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     monkeypatch.setattr(scoring.os, "fsync", fsync)
     found = said("--mode=evaluate", *SMALL, f"--saved_model={evaluated}/saved_model", f"--workdir={tmp_path}")
     assert found.startswith("Error: No space left on device. The disk is full. Files written before are complete. Try: make room")

@@ -38,6 +38,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_training_resumes(network, sou
         if next(calls) == 1:  # the second epoch's
             raise OSError(errno.ENOSPC, "No space left on device")
         flush(number)
+
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="The disk is full.*make room, then run the same command again to resume.*step_000000008.npz"):
         loop.fit(build(network()), source(), checkpoint_folder=folder, **OPTIONS)
@@ -71,6 +72,7 @@ def test_deleted_checkpoints_and_a_clock_that_runs_backwards_do_no_harm(network,
         def on_train_batch_end(self, batch, logs=None):
             for path in glob.glob(f"{folder}/*"):
                 os.remove(path)
+
     loop.fit(undisturbed, source(), **OPTIONS)
     loop.fit(disturbed, source(), checkpoint_folder=folder, callbacks=[Delete()], **OPTIONS)
     for a, b in zip(weights(undisturbed), weights(disturbed)):
@@ -101,6 +103,7 @@ def test_a_reused_temporary_file_is_not_removed(tmp_path, monkeypatch):
             os.replace(temporary, path)
             pathlib.Path(temporary).write_text("the next")
         return lockf(file, how)
+
     pathlib.Path(temporary).write_text("{}")
     monkeypatch.setattr(files.fcntl, "lockf", finish_and_restart)
     files._remove_leftovers(path, keep="")

@@ -18,8 +18,25 @@ from tf_robust.data.augment import VIEWS
 from tf_robust.experiments import figures
 from tf_robust.training import loop
 
-VALUES = ("", "-1", "0", "nan", "inf", "1e400", "9" * 20, "../../etc/passwd", "a,b", "\u2603", "x" * 3000, "true", "[1]", "0.5,",
-          "{}", "%s", "1,1")
+VALUES = (
+    "",
+    "-1",
+    "0",
+    "nan",
+    "inf",
+    "1e400",
+    "9" * 20,
+    "../../etc/passwd",
+    "a,b",
+    "\u2603",
+    "x" * 3000,
+    "true",
+    "[1]",
+    "0.5,",
+    "{}",
+    "%s",
+    "1,1",
+)
 BASE = ["--data=digits", "--train_examples=60", "--epochs=1", "--batch_size=12"]
 DRAWS = 40
 JUNK = (None, True, -1, 5, 1e400, "", "x", "\u2603", [], [5], [[]], {}, {"a": 1})
@@ -60,10 +77,10 @@ def spoiled(content, draw):
     """The bytes of a file cut, changed or, where they are JSON, with a node that is lost or something else."""
     kind = draw.randrange(4)
     if kind == 0:
-        return content[:draw.randrange(len(content))]
+        return content[: draw.randrange(len(content))]
     if kind == 1:
         at = draw.randrange(len(content))
-        return content[:at] + junk(draw) + content[at + draw.randrange(9):]
+        return content[:at] + junk(draw) + content[at + draw.randrange(9) :]
     try:
         whole = [json.loads(content)]
     except ValueError:
@@ -109,8 +126,24 @@ def test_no_value_of_a_flag_ends_in_a_traceback(number, tmp_path):
 def test_no_flagfile_ends_in_a_traceback(number, tmp_path):
     draw, suite = random.Random(number), tmp_path / "suite"
     suite.mkdir()
-    hostile = ["--flagfile=suite/a.flags", "--flagfile=suite/../suite/a.flags", "--flagfile=suite/b.flags", "--flagfile=.", "--flagfile",
-               "--flagfile=\0", "--no", "--nodry_run=1", "-", "--", "---epochs=1", "--epochs", "--e p=1", "--\u2603=1", "--=1", "# \ud800"]
+    hostile = [
+        "--flagfile=suite/a.flags",
+        "--flagfile=suite/../suite/a.flags",
+        "--flagfile=suite/b.flags",
+        "--flagfile=.",
+        "--flagfile",
+        "--flagfile=\0",
+        "--no",
+        "--nodry_run=1",
+        "-",
+        "--",
+        "---epochs=1",
+        "--epochs",
+        "--e p=1",
+        "--\u2603=1",
+        "--=1",
+        "# \ud800",
+    ]
     for name in ("a.flags", "b.flags"):
         lines = [*BASE, *drawn_flag(draw), *draw.sample(hostile, draw.randrange(3))] if draw.random() < 0.8 else BASE
         content = "\n".join(lines).encode("utf-8", "surrogatepass")
@@ -144,6 +177,7 @@ def test_no_damaged_corrupted_set_ends_in_a_traceback(arrays):
 
     def read():
         list(reader.open_corrupted(str(arrays), source, "fog", 2).ordered(4))
+
     for number in range(150):
         draw = random.Random(number)
         name = draw.choice(sorted(whole))

@@ -32,8 +32,9 @@ def corner_model(side):
     """Logits from the pixel at the upper left alone."""
     images = keras.Input([side, side, 3])
     corner = keras.layers.GlobalAveragePooling2D()(keras.layers.Cropping2D([[0, side - 1], [0, side - 1]])(images))
-    logits = keras.layers.Dense(2, kernel_initializer=keras.initializers.Constant([[-1.0, 1.0]] * 3),
-                                bias_initializer=keras.initializers.Constant([1.5, -1.5]))(corner)
+    logits = keras.layers.Dense(
+        2, kernel_initializer=keras.initializers.Constant([[-1.0, 1.0]] * 3), bias_initializer=keras.initializers.Constant([1.5, -1.5])
+    )(corner)
     return keras.Model(images, logits)
 
 

@@ -7,8 +7,28 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # from the top; a package imports from itself and from those after it
-ORDER = ("cli", "api", "experiments", "hardening", "report", "evaluation", "saved_models", "methods", "training", "attribution", "attacks",
-         "models", "layers", "losses", "corrupted_datasets", "data", "corruptions", "metrics", "ops", "utils")
+ORDER = (
+    "cli",
+    "api",
+    "experiments",
+    "hardening",
+    "report",
+    "evaluation",
+    "saved_models",
+    "methods",
+    "training",
+    "attribution",
+    "attacks",
+    "models",
+    "layers",
+    "losses",
+    "corrupted_datasets",
+    "data",
+    "corruptions",
+    "metrics",
+    "ops",
+    "utils",
+)
 WITH_FLAGS = {"cli", "experiments", "api"}
 MODULES = sorted(path for path in (ROOT / "tf_robust").rglob("*.py") if path != ROOT / "tf_robust" / "__init__.py")
 

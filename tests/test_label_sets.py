@@ -39,10 +39,17 @@ def thousand(tmp_path_factory):
     return path, model
 
 
-@pytest.mark.parametrize("classes, declared, name, expected", [
-    (1000, "imagenet", "folder:X", True), (1000, "", "folder:X", False), (1000, "", "folder:imagenet2012", False),
-    (1000, label_set_of("imagenet2012"), "imagenet2012", True), (1000, label_set_of("imagenet2012_subset/1pct"), "x", True),
-    (1000, label_set_of("cifar100"), "x", False)])
+@pytest.mark.parametrize(
+    "classes, declared, name, expected",
+    [
+        (1000, "imagenet", "folder:X", True),
+        (1000, "", "folder:X", False),
+        (1000, "", "folder:imagenet2012", False),
+        (1000, label_set_of("imagenet2012"), "imagenet2012", True),
+        (1000, label_set_of("imagenet2012_subset/1pct"), "x", True),
+        (1000, label_set_of("cifar100"), "x", False),
+    ],
+)
 def test_what_is_declared_is_imagenet(source, classes, declared, name, expected):
     one = data.declared(data.masked(source(1000, shape=(8, 8, 1), classes=classes)), declared)
     assert evaluation.is_imagenet(one, IMAGENET) is expected
@@ -61,9 +68,19 @@ def test_other_classes_are_not_imagenets(source):
 def test_a_run_declares_and_its_models_card_is_read_back(tmp_path, thousand, monkeypatch):
     folder = write_images(tmp_path / "imagenet", [f"n{number:08d}" for number in range(1000)])
     asked, measures_of = [], evaluation.measures_of
-    monkeypatch.setattr(evaluation, "measures_of", lambda records, eval_config, imagenet: asked.append(imagenet) or measures_of(records, eval_config))
-    measure = ["--mode=evaluate", f"--saved_model={tmp_path}/model", folder, "--image_size=8", "--evaluations=clean", "--subset=1000",
-               "--corruption_constants=imagenet", f"--workdir={tmp_path}/measured"]
+    monkeypatch.setattr(
+        evaluation, "measures_of", lambda records, eval_config, imagenet: asked.append(imagenet) or measures_of(records, eval_config)
+    )
+    measure = [
+        "--mode=evaluate",
+        f"--saved_model={tmp_path}/model",
+        folder,
+        "--image_size=8",
+        "--evaluations=clean",
+        "--subset=1000",
+        "--corruption_constants=imagenet",
+        f"--workdir={tmp_path}/measured",
+    ]
     os.symlink(thousand[0], tmp_path / "model")
     main(*measure)
     main(*measure, "--label_set=imagenet")
@@ -105,8 +122,14 @@ def test_imagenet_r_from_files_is_measured_as_its_suite_says(tmp_path, thousand,
     with pytest.raises(ValueError, match="Expected rows that are trained with --dry_run"):
         main(*command, "--dry_run")
     with pytest.raises(ValueError, match="--label_set=imagenet_r those of ImageNet-R"):  # as before the commands were mended
-        main("--mode=evaluate", f"--saved_model={thousand[0]}", folder, "--evaluations=clean", "--image_size=8",
-             f"--workdir={tmp_path}/alone")
+        main(
+            "--mode=evaluate",
+            f"--saved_model={thousand[0]}",
+            folder,
+            "--evaluations=clean",
+            "--image_size=8",
+            f"--workdir={tmp_path}/alone",
+        )
 
 
 def test_the_flagfiles_of_both_suites_name_the_same_numbers():

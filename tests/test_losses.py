@@ -38,15 +38,19 @@ def margin_form(anchors, positives, negatives, margin, weights):
     """Returns eq. 4, pair by pair; the own negative counts `weights[i]` times."""
     values = []
     for i, anchor in enumerate(anchors):
-        hinges = [max(0.0, margin - (1 - cosine(anchor, z)))**2 for j, z in enumerate(anchors) if j != i]
+        hinges = [max(0.0, margin - (1 - cosine(anchor, z))) ** 2 for j, z in enumerate(anchors) if j != i]
         if negatives is not None:
-            hinges.append(weights[i] * max(0.0, margin - (1 - cosine(anchor, negatives[i])))**2)
-        values.append((1 - cosine(anchor, positives[i]))**2 + sum(hinges))
+            hinges.append(weights[i] * max(0.0, margin - (1 - cosine(anchor, negatives[i]))) ** 2)
+        values.append((1 - cosine(anchor, positives[i])) ** 2 + sum(hinges))
     return values
 
 
-FORMS = [(losses.feature_contrastive, softmax_form, 0.1), (losses.feature_contrastive, softmax_form, 2.0),
-         (losses.feature_contrastive_margin, margin_form, 0.7), (losses.feature_contrastive_margin, margin_form, 1.8)]
+FORMS = [
+    (losses.feature_contrastive, softmax_form, 0.1),
+    (losses.feature_contrastive, softmax_form, 2.0),
+    (losses.feature_contrastive_margin, margin_form, 0.7),
+    (losses.feature_contrastive_margin, margin_form, 1.8),
+]
 forms = pytest.mark.parametrize("loss, oracle, parameter", FORMS)
 losses_only = pytest.mark.parametrize("loss", [losses.feature_contrastive, losses.feature_contrastive_margin])
 
@@ -87,7 +91,7 @@ def test_a_single_image_has_no_negatives():
 
 @losses_only
 def test_losses_are_invariant_to_the_length_of_embeddings(loss, embeddings):
-    lengths = 10.0**np.random.RandomState(1).uniform(-3, 3, size=[3, N, 1])
+    lengths = 10.0 ** np.random.RandomState(1).uniform(-3, 3, size=[3, N, 1])
     np.testing.assert_allclose(loss(*(lengths * embeddings)), loss(*embeddings))
 
 
@@ -98,7 +102,8 @@ def test_gradient_equals_finite_differences(loss, embeddings):
         tape.watch(point)
         total = tf.reduce_sum(loss(*tf.unstack(point), 0.9, WEIGHTS))
     expected = scipy.optimize.approx_fprime(
-        embeddings.ravel(), lambda flat: np.sum(loss(*flat.reshape(embeddings.shape), 0.9, WEIGHTS)), 1e-7)
+        embeddings.ravel(), lambda flat: np.sum(loss(*flat.reshape(embeddings.shape), 0.9, WEIGHTS)), 1e-7
+    )
     np.testing.assert_allclose(np.ravel(tape.gradient(total, point)), expected, atol=1e-5)
 
 
@@ -143,6 +148,7 @@ def test_nt_xent_equals_eq_1_of_the_contrastive_paper():
 
     def loss(i, j):
         return -np.log(np.exp(s[i, j] / temperature) / sum(np.exp(s[i, k] / temperature) for k in range(10) if k != i))
+
     expected = [(loss(2 * k, 2 * k + 1) + loss(2 * k + 1, 2 * k)) / 2 for k in range(5)]
     np.testing.assert_allclose(losses.nt_xent(a, b, temperature), expected, rtol=1e-10)
     np.testing.assert_allclose(losses.nt_xent(b, 3 * a, temperature), expected, rtol=1e-10)

@@ -10,15 +10,29 @@ from tf_robust import api
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.flags import parsed
 
-MODULES = {"callbacks": "training.callbacks", "command_line": "experiments.flags", "devices": "training.distribution",
-           "export": "saved_models.export", "loading": "saved_models.loading", "outputs": "models.outputs", "philox": "ops.philox",
-           "prepared": "corrupted_datasets", "settings": "experiments.config", "workdir": "experiments.workdir"}
-OBJECTS = [("evaluation", "Measuring", "evaluation.EvalConfig"), ("methods", "FeatureContrastive", "methods.FCL"),
-           ("attacks", "BisectedDescent", "attacks.MinimalPGD"), ("corrupted_datasets", "Writing", "corrupted_datasets.WriterConfig"),
-           ("models", "around", "models.from_backbone"), ("models", "start", "models.load_encoder"),
-           ("data", "open_corrupted", "corrupted_datasets.reader.open_corrupted"),
-           ("saved_models.loading", "Interface", "saved_models.loading.ModelInterface"),
-           ("experiments.config", "Settings", "experiments.config.TrainConfig")]
+MODULES = {
+    "callbacks": "training.callbacks",
+    "command_line": "experiments.flags",
+    "devices": "training.distribution",
+    "export": "saved_models.export",
+    "loading": "saved_models.loading",
+    "outputs": "models.outputs",
+    "philox": "ops.philox",
+    "prepared": "corrupted_datasets",
+    "settings": "experiments.config",
+    "workdir": "experiments.workdir",
+}
+OBJECTS = [
+    ("evaluation", "Measuring", "evaluation.EvalConfig"),
+    ("methods", "FeatureContrastive", "methods.FCL"),
+    ("attacks", "BisectedDescent", "attacks.MinimalPGD"),
+    ("corrupted_datasets", "Writing", "corrupted_datasets.WriterConfig"),
+    ("models", "around", "models.from_backbone"),
+    ("models", "start", "models.load_encoder"),
+    ("data", "open_corrupted", "corrupted_datasets.reader.open_corrupted"),
+    ("saved_models.loading", "Interface", "saved_models.loading.ModelInterface"),
+    ("experiments.config", "Settings", "experiments.config.TrainConfig"),
+]
 
 
 @pytest.mark.parametrize("old, new", MODULES.items())
@@ -50,7 +64,9 @@ def test_other_names_do_not_exist():
 
 @pytest.mark.parametrize("old, new", RENAMED_FLAGS.items())
 def test_a_renamed_flag_works_with_a_warning(old, new, tmp_path, caplog):
-    value = {"layout": "tfds", "curves": "pgd_l2", "corruptions_from": "x", "sweep_measure": "un"}.get(old, "0.5" if "block" not in old else "7")
+    value = {"layout": "tfds", "curves": "pgd_l2", "corruptions_from": "x", "sweep_measure": "un"}.get(
+        old, "0.5" if "block" not in old else "7"
+    )
     file = tmp_path / "a.flags"
     file.write_text(f"--{old}={value}\n")
     with caplog.at_level(logging.WARNING):

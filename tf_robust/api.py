@@ -33,6 +33,7 @@ class Result:
     Attributes:
         folder: its workdir. evaluation: the content of its `evaluation.json`.
     """
+
     folder: str
     evaluation: dict
 
@@ -83,8 +84,11 @@ def evaluate(model, **arguments):
     run = _run(arguments)
     eval_config, with_training = run.eval_config, run.eval_config.needs_training_set
     used = {*DATA, *eval_config.used, *hyperparameters.parameters(loading.ModelInterface)}
-    _refuse(arguments, {*used, "train_examples", "label_fraction", "seeds"} if with_training else used,
-            f"the evaluations {', '.join(eval_config.evaluations)}")
+    _refuse(
+        arguments,
+        {*used, "train_examples", "label_fraction", "seeds"} if with_training else used,
+        f"the evaluations {', '.join(eval_config.evaluations)}",
+    )
     interface = loading.ModelInterface(**values_of(run.values, loading.ModelInterface))
     predict = _classifier(model, interface)
     run.model_size = loading.image_size_of(predict)
@@ -92,8 +96,9 @@ def evaluate(model, **arguments):
     check_fit(predict, source)
     training_source = run.source("train") if with_training else None
     with source.reading():
-        rows = evaluation.evaluate(checked_once(predict), source, training_source, eval_config, log=lambda _: None,
-                                   data_dir=run.config.data_dir or None)
+        rows = evaluation.evaluate(
+            checked_once(predict), source, training_source, eval_config, log=lambda _: None, data_dir=run.config.data_dir or None
+        )
     return {row.measure: row.value for row in rows}
 
 
@@ -130,16 +135,19 @@ def _classifier(model, interface):
     if not isinstance(model, loading.Classifier):
         return loading.classifier_of(model, interface)
     if interface != loading.ModelInterface():
-        raise ValueError(f"Expected no input_range, outputs, signature or input_size for a model that was loaded with them. Received: "
-                         f"{interface}. Try: its path, {model.path}")
+        raise ValueError(
+            f"Expected no input_range, outputs, signature or input_size for a model that was loaded with them. Received: "
+            f"{interface}. Try: its path, {model.path}"
+        )
     return model
 
 
 def _run(arguments):
     """The one run that keyword arguments, named as the flags, describe."""
     if unknown := arguments.keys() - set(flag_names()):
-        raise ValueError("Expected flags by name, as `python run_experiment.py --helpfull` lists them. "
-                         f"Received: {', '.join(sorted(unknown))}")
+        raise ValueError(
+            f"Expected flags by name, as `python run_experiment.py --helpfull` lists them. Received: {', '.join(sorted(unknown))}"
+        )
     values = with_values(parsed([]), arguments)
     if len(values.seeds) > 1:
         raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: a call for each")
@@ -151,8 +159,9 @@ def _run(arguments):
 def _renamed(arguments):
     """Arguments of the previous version under their present names."""
     for old in arguments.keys() & RENAMED_FLAGS.keys():
-        warnings.warn(f"{old} is now {RENAMED_FLAGS[old]}. The old name will be removed in the next release.", DeprecationWarning,
-                      stacklevel=3)
+        warnings.warn(
+            f"{old} is now {RENAMED_FLAGS[old]}. The old name will be removed in the next release.", DeprecationWarning, stacklevel=3
+        )
     return {RENAMED_FLAGS.get(name, name): value for name, value in arguments.items()}
 
 

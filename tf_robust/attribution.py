@@ -70,8 +70,8 @@ def contextual_sensitivity(encoder: Model, images: npt.ArrayLike, *, memory_limi
 
     eye, parts = tf.eye(dimensions), []
     for start in range(0, len(images), rows):
-        part = images[start:start + rows]
-        parts.append(sum(squares(part, eye[d:d + copies]) for d in range(0, dimensions, copies)))
+        part = images[start : start + rows]
+        parts.append(sum(squares(part, eye[d : d + copies]) for d in range(0, dimensions, copies)))
     return tf.sqrt(tf.concat(parts, axis=0))
 
 
@@ -145,5 +145,4 @@ def mean_by_class(values: npt.ArrayLike, labels: npt.ArrayLike, modulo: int = 10
         np.ndarray [modulo, ...]; zeros for a class without examples.
     """
     values, groups = np.asarray(values), np.asarray(labels) % modulo
-    return np.stack([values[groups == g].mean(axis=0) if (groups == g).any() else np.zeros(values.shape[1:])
-                     for g in range(modulo)])
+    return np.stack([values[groups == g].mean(axis=0) if (groups == g).any() else np.zeros(values.shape[1:]) for g in range(modulo)])

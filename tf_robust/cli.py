@@ -47,8 +47,10 @@ def suite(values, argv):
     """Every row of a folder of flagfiles, with every seed; flags given on the command line override each row's."""
     folder, rows, table = suites.table_of(values.suite, ROOT)
     if "suites" in table:
-        raise ValueError(f"Expected flagfiles. {values.suite} averages over {', '.join(table['suites'])}. Try: --mode=suite for each of "
-                         f"these, then --mode=report")
+        raise ValueError(
+            f"Expected flagfiles. {values.suite} averages over {', '.join(table['suites'])}. Try: --mode=suite for each of "
+            f"these, then --mode=report"
+        )
     overrides = {name: value for name, value in given_values(values).items() if name not in ("mode", "suite", "workdir")}
     flagfiles, shown = {row: os.path.join(folder, f"{row}.flags") for row in rows}, table.get("shown_as", {})
     values_of_rows = {row: with_values(parsed([f"--flagfile={path}"]), overrides) for row, path in flagfiles.items()}
@@ -84,8 +86,10 @@ def cost(runs, elsewhere):
         run.start, run.config = "", dataclasses.replace(run.config, init_from_row="")  # where it begins costs nothing
     estimates = []
     for run in firsts:
+
         def progress(text, row=run.row):
             print(f"  {row}: {text} ...", flush=True)
+
         try:
             if machine:
                 progress("its graph and images")
@@ -110,6 +114,7 @@ def sweep(values, argv):
 
     def folder_of(run):
         return os.path.join(workdir, run.row, f"seed_{run.seed}")
+
     runs = [run for point in points for run in runs_at(point, "validation")]
     warn_of_ignored_flags(runs)
     if values.dry_run:
@@ -124,11 +129,20 @@ def sweep(values, argv):
         folder = os.path.join(workdir, "test", f"seed_{run.seed}")
         measured.append({**run.measure(os.path.join(folder_of(run), "saved_model"), folder), "measured_in": folder})
         write_json(os.path.join(folder, "evaluation.json"), measured[-1])
-    given = [f"--{name}={text_of(value)}" for name, value in given_values(values).items()
-             if name not in ("sweep", "sweep_metric", "workdir", "seeds")]
+    given = [
+        f"--{name}={text_of(value)}"
+        for name, value in given_values(values).items()
+        if name not in ("sweep", "sweep_metric", "workdir", "seeds")
+    ]
     chosen = [f"--{name}={text}" for name, text in next(point for point in points if sweeps.name_of(point) == best).items()]
-    report(os.path.join(workdir, "test"), measured, None, {"title": f"{best}, chosen on validation, on the test set", "notes": [said]},
-           {"train it with more seeds": command(*given, *chosen, "--seeds=0,1,2", f"--workdir={workdir}/chosen")}, argv)
+    report(
+        os.path.join(workdir, "test"),
+        measured,
+        None,
+        {"title": f"{best}, chosen on validation, on the test set", "notes": [said]},
+        {"train it with more seeds": command(*given, *chosen, "--seeds=0,1,2", f"--workdir={workdir}/chosen")},
+        argv,
+    )
     print("\n".join([said, *failures]))
 
 
@@ -172,8 +186,10 @@ def evaluate(values, argv):
     """Measures any SavedModel on the data that the flags name, or a workdir's own on its data."""
     path, workdir = values.saved_model, values.workdir or os.path.join("runs", "evaluation")
     if path and os.path.exists(os.path.join(workdir, "flags.txt")):
-        raise ValueError(f"Expected a --workdir that is no run's, whose evaluation.json would be lost. Received: {workdir}. Leave out "
-                         f"--saved_model to measure the run's own model, or name another folder, say {workdir}/measured")
+        raise ValueError(
+            f"Expected a --workdir that is no run's, whose evaluation.json would be lost. Received: {workdir}. Leave out "
+            f"--saved_model to measure the run's own model, or name another folder, say {workdir}/measured"
+        )
     if not path:
         recorded = os.path.join(values.workdir, "flags.txt")
         if not values.workdir or not os.path.exists(recorded):
@@ -186,8 +202,14 @@ def evaluate(values, argv):
     found = first.measure(path, workdir, interface)
     write_json(os.path.join(workdir, "evaluation.json"), found)
     beside = os.path.join(os.path.dirname(os.path.normpath(workdir)) or ".", "*")
-    report(workdir, [{**found, "measured_in": workdir}], first, {"title": f"{path} on {first.config.data}"},
-           {"compare it with the runs beside it": command("--mode=report", f"--runs={beside}")}, argv)
+    report(
+        workdir,
+        [{**found, "measured_in": workdir}],
+        first,
+        {"title": f"{path} on {first.config.data}"},
+        {"compare it with the runs beside it": command("--mode=report", f"--runs={beside}")},
+        argv,
+    )
     shortfalls = evaluation.shortfalls(found["rows"], requirements)
     if shortfalls:
         sys.exit("\n".join(["Not reached:", *shortfalls]))
@@ -203,23 +225,38 @@ def corrupt(values, _):
     """Writes the data that the flags name, corrupted; --mode=evaluate reads it by --corrupted_dir."""
     run = runs_of(values, "")[0]
     eval_config, shape = run.eval_config, run.measured_source().image_shape
-    corruption_config = corrupted_datasets.CorruptionConfig(values.seeds[0] if values["seeds"].present else evaluation.NOISE_SEED,
-                             eval_config.constants(shape), eval_config.protocol(shape), eval_config.frost_dir or None)
+    corruption_config = corrupted_datasets.CorruptionConfig(
+        values.seeds[0] if values["seeds"].present else evaluation.NOISE_SEED,
+        eval_config.constants(shape),
+        eval_config.protocol(shape),
+        eval_config.frost_dir or None,
+    )
     writer_config = corrupted_datasets.WriterConfig(**values_of(values, corrupted_datasets.WriterConfig))
     name = f"{as_folder(run.config.data)}-c"
     workdir = values.workdir or os.path.join("runs", name)
     waiting = corrupted_datasets.write(run.measured_source, workdir, writer_config, corruption_config)
     if not waiting:
         print(f"Written: {workdir}  (card.json says how, sheet.png shows it)")
-        suggest({"measure a model on it": command("--mode=evaluate", "--saved_model=DIR", *flags_of(run, MEASURED_ON),
-                                                  "--evaluations=clean,corruptions", f"--corrupted_dir={workdir}")})
+        suggest(
+            {
+                "measure a model on it": command(
+                    "--mode=evaluate",
+                    "--saved_model=DIR",
+                    *flags_of(run, MEASURED_ON),
+                    "--evaluations=clean,corruptions",
+                    f"--corrupted_dir={workdir}",
+                )
+            }
+        )
 
 
 def serve(values, _):
     """Makes batches for trainings on other machines, until it is stopped."""
     if len(values.data_service) != 1:
-        raise ValueError(f"Expected --data_service=HOST:PORT, under which trainings can reach this machine. Received: "
-                         f"{text_of(values.data_service) or 'nothing'}")
+        raise ValueError(
+            f"Expected --data_service=HOST:PORT, under which trainings can reach this machine. Received: "
+            f"{text_of(values.data_service) or 'nothing'}"
+        )
     server = service.Server(values.data_service[0])
     print(f"Serving. Trainings come here with --data_service={values.data_service[0]}; Ctrl-C ends it.", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
@@ -240,8 +277,14 @@ def compare(values, argv):
     for (name, split), found in by_data.items():  # what was measured on other images has a table of its own
         alone = len(by_data) == 1
         part = workdir if alone else os.path.join(workdir, as_folder(f"{name}-{split}"))
-        report(part, found, None, table if alone else {**table, "title": f"{table['title']}: {name}, {split}"},
-               {} if values.suite else {"put a paper's numbers beside these": "add --suite=FOLDER, a folder of flagfiles"}, argv)
+        report(
+            part,
+            found,
+            None,
+            table if alone else {**table, "title": f"{table['title']}: {name}, {split}"},
+            {} if values.suite else {"put a paper's numbers beside these": "add --suite=FOLDER, a folder of flagfiles"},
+            argv,
+        )
 
 
 def finish(workdir, runs, folder_of, table, argv):
@@ -252,10 +295,19 @@ def finish(workdir, runs, folder_of, table, argv):
         print("Trained along; the first worker writes and measures.")
     if evaluations:
         trained = os.path.dirname(evaluations[0]["saved_model"])
-        report(workdir, evaluations, runs[0], {**table, "notes": [*table.get("notes", ()), *failures]},
-               {"measure more of a model": command("--mode=evaluate", f"--workdir={trained}", *flags_of(runs[0], WHERE),
-                                                   "--evaluations=clean,corruptions,adversarial"),
-                "see the training": shlex.join(["tensorboard", f"--logdir={workdir}"])}, argv)
+        report(
+            workdir,
+            evaluations,
+            runs[0],
+            {**table, "notes": [*table.get("notes", ()), *failures]},
+            {
+                "measure more of a model": command(
+                    "--mode=evaluate", f"--workdir={trained}", *flags_of(runs[0], WHERE), "--evaluations=clean,corruptions,adversarial"
+                ),
+                "see the training": shlex.join(["tensorboard", f"--logdir={workdir}"]),
+            },
+            argv,
+        )
     if failures:
         raise ValueError("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
 
@@ -280,8 +332,7 @@ def friendly_errors():
         sys.exit(130)
     except KeyboardInterrupt:
         sys.exit("Stopped. The same command goes on from the last checkpoint.")
-    except (ValueError, OSError, tf.errors.OpError, loop.TrainingDiverged, WorkdirLocked,
-            distribution.WorkerLost) as error:
+    except (ValueError, OSError, tf.errors.OpError, loop.TrainingDiverged, WorkdirLocked, distribution.WorkerLost) as error:
         if logging.get_verbosity() >= logging.DEBUG:
             raise
         sys.exit(f"Error: {message_of(error)}\n(--verbosity=1 shows where it came from)")
@@ -301,8 +352,15 @@ def run_mode(argv):
     if values.list:
         print(listing(ROOT))
         return
-    mode = {"run": sweep if values.sweep else run, "suite": suite, "train": train, "evaluate": evaluate, "corrupt": corrupt,
-            "report": compare, "serve": serve}[values.mode]
+    mode = {
+        "run": sweep if values.sweep else run,
+        "suite": suite,
+        "train": train,
+        "evaluate": evaluate,
+        "corrupt": corrupt,
+        "report": compare,
+        "serve": serve,
+    }[values.mode]
     with friendly_errors():
         if values.hardware and not values.dry_run:
             raise ValueError("Expected --hardware together with --dry_run. Received it alone")

@@ -46,12 +46,18 @@ def jensen_shannon(distributions: Sequence[tf.Tensor], weights: Sequence[float] 
 
     def log(p):
         return tf.math.log(tf.clip_by_value(p, 1e-7, 1.0))  # p log p tends to 0 with p, but its gradient is unbounded
+
     mixture = log(tf.add_n([w * p for w, p in zip(weights, distributions)]))
     return tf.add_n([w * tf.reduce_sum(p * (log(p) - mixture), axis=1) for w, p in zip(weights, distributions)])
 
 
-def feature_contrastive(anchors: tf.Tensor, positives: tf.Tensor, negatives: tf.Tensor | None = None, temperature: float = 0.1,
-                        negative_weights: tf.Tensor | None = None) -> tf.Tensor:
+def feature_contrastive(
+    anchors: tf.Tensor,
+    positives: tf.Tensor,
+    negatives: tf.Tensor | None = None,
+    temperature: float = 0.1,
+    negative_weights: tf.Tensor | None = None,
+) -> tf.Tensor:
     """Returns the softmax form of the feature contrastive loss (FCL, eq. 5), with cosine similarity s = 1 - dist.
 
     -log exp(s(z_i, z_i+) / t) / (exp(s(z_i, z_i+) / t) + w_i exp(s(z_i, z_i-) / t) + sum over j != i of exp(s(z_i, z_j) / t))
@@ -75,8 +81,13 @@ def feature_contrastive(anchors: tf.Tensor, positives: tf.Tensor, negatives: tf.
     return tf.reduce_logsumexp(tf.concat(candidates, axis=1), axis=1) - positive / temperature
 
 
-def feature_contrastive_margin(anchors: tf.Tensor, positives: tf.Tensor, negatives: tf.Tensor | None = None, margin: float = 1.0,
-                               negative_weights: tf.Tensor | None = None) -> tf.Tensor:
+def feature_contrastive_margin(
+    anchors: tf.Tensor,
+    positives: tf.Tensor,
+    negatives: tf.Tensor | None = None,
+    margin: float = 1.0,
+    negative_weights: tf.Tensor | None = None,
+) -> tf.Tensor:
     """Returns the margin form of the feature contrastive loss (FCL, eq. 4), with cosine distance.
 
     dist(z_i, z_i+)^2 + w_i max(0, margin - dist(z_i, z_i-))^2 + sum over j != i of max(0, margin - dist(z_i, z_j))^2
@@ -95,6 +106,7 @@ def feature_contrastive_margin(anchors: tf.Tensor, positives: tf.Tensor, negativ
 
     def hinge(similarity):
         return tf.nn.relu(margin - (1.0 - similarity)) ** 2
+
     loss = (1.0 - positive) ** 2 + tf.reduce_sum(tf.linalg.set_diag(hinge(others), tf.zeros_like(positive)), axis=1)
     if own is not None:
         loss += hinge(own) * (1.0 if negative_weights is None else tf.cast(negative_weights, own.dtype))

@@ -11,14 +11,14 @@ corrected in print: eq. 12 reads h'(p(x) - y) and means h'(p(x)) - y; eq. 26 end
 
 from research.noisymix_theory.exact import Noise, Vicinity, jensen_shannon, nfm_loss, stability_loss
 from research.noisymix_theory.expansions import (
-                                                 adversarial_loss,
-                                                 adversarial_radii,
-                                                 as_printed,
-                                                 bound,
-                                                 evaluate,
-                                                 proposition_1,
-                                                 theorem_1,
-                                                 theorem_2,
-                                                 theorem_3_regularizer,
+    adversarial_loss,
+    adversarial_radii,
+    as_printed,
+    bound,
+    evaluate,
+    proposition_1,
+    theorem_1,
+    theorem_2,
+    theorem_3_regularizer,
 )
 from research.noisymix_theory.networks import Network, Softmax

@@ -21,21 +21,37 @@ from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_file, write_json
 from tf_robust.utils.plotting import save
 
-NAMES = {"theorem_1": "Theorem 1: NFM", "proposition_1": "Proposition 1: divergence",
-         "theorem_2": "Theorem 2: stability", "theorem_1_as_printed": "Theorem 1, eq. 12 as printed",
-         "theorem_3": "Theorem 3: points of many norms",
-         "theorem_3_equal_norms": "Theorem 3: points of one norm"}
+NAMES = {
+    "theorem_1": "Theorem 1: NFM",
+    "proposition_1": "Proposition 1: divergence",
+    "theorem_2": "Theorem 2: stability",
+    "theorem_1_as_printed": "Theorem 1, eq. 12 as printed",
+    "theorem_3": "Theorem 3: points of many norms",
+    "theorem_3_equal_norms": "Theorem 3: points of one norm",
+}
 MARKERS = "os^x"
 
 
 def measured(seed):
     """One row a statement: {"row", "measure", "epsilons", "values", "order" in epsilon between the last two}."""
-    rows = [(name, "abs(loss - expansion) / epsilon^2", [case.remainder(e) for e in EPSILONS])
-            for name, case in demonstration.cases(seed).items()]
-    rows += [("theorem_3" + "_equal_norms" * equal, "(loss - bound) / epsilon^2",
-              [demonstration.margin(seed, e, equal) for e in EPSILONS]) for equal in (False, True)]
-    return [{"row": name, "measure": measure, "epsilons": EPSILONS.tolist(), "values": list(map(float, values)),
-             "order": float(np.log2(values[-2] / values[-1]))} for name, measure, values in rows]
+    rows = [
+        (name, "abs(loss - expansion) / epsilon^2", [case.remainder(e) for e in EPSILONS])
+        for name, case in demonstration.cases(seed).items()
+    ]
+    rows += [
+        ("theorem_3" + "_equal_norms" * equal, "(loss - bound) / epsilon^2", [demonstration.margin(seed, e, equal) for e in EPSILONS])
+        for equal in (False, True)
+    ]
+    return [
+        {
+            "row": name,
+            "measure": measure,
+            "epsilons": EPSILONS.tolist(),
+            "values": list(map(float, values)),
+            "order": float(np.log2(values[-2] / values[-1])),
+        }
+        for name, measure, values in rows
+    ]
 
 
 def drawn(path, rows):
@@ -45,8 +61,15 @@ def drawn(path, rows):
     for axes, chosen in ((left, rows[:-2]), (right, rows[-2:])):
         for number, row in enumerate(chosen):
             printed = row["row"].endswith("as_printed")
-            axes.plot(row["epsilons"], row["values"], "--" if printed else "-", label=NAMES[row["row"]],
-                      marker=MARKERS[number], markersize=4, color="#666666" if printed else COLORS[number])
+            axes.plot(
+                row["epsilons"],
+                row["values"],
+                "--" if printed else "-",
+                label=NAMES[row["row"]],
+                marker=MARKERS[number],
+                markersize=4,
+                color="#666666" if printed else COLORS[number],
+            )
         top = 100 * max(value for row in chosen for value in row["values"])  # room for the legend
         axes.set_xscale("log", base=2)
         axes.set(xlabel="epsilon", yscale="log", ylim=(None, top))
@@ -64,15 +87,17 @@ def markdown(rows, command):
     lines = [["", *(f"epsilon = 2^{int(np.log2(EPSILONS[p]))}" for p in places), "order"], ["---"] * 6]
     lines += [[NAMES[row["row"]], *(f"{row['values'][p]:.2e}" for p in places), f"{row['order']:.2f}"] for row in rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return (f"# NoisyMix: the expansions of its losses\n\n```\n{command}\n```\n\n{table}\n\n"
-            "First rows: |loss - expansion| / epsilon^2, which must go to 0; last two: (loss - bound) / epsilon^2, "
-            "which must not go below 0.\nOrder: of the number in epsilon, at the smallest. Expectations are sums "
-            "and Gauss quadratures in float64.\n\n"
-            "- Theorem 1 holds with h'(p(x_i)) - y_i in R1; with h'(p(x_i) - y_i), as eq. 12 is printed, it does not.\n"
-            "- The remainder of Proposition 1 is of third order, not below it as the o(epsilon^3) of eq. 26 says.\n"
-            "- Theorem 3 is checked for the NFM loss of a linear model, gamma = 0: p(x) = gradient^T x cannot hold for "
-            "all classes of a probability vector.\n  Where all points have the same norm, both sides agree to first "
-            "order, and the inequality is as sharp as it gets.\n\n![Remainders](theory.png)\n")
+    return (
+        f"# NoisyMix: the expansions of its losses\n\n```\n{command}\n```\n\n{table}\n\n"
+        "First rows: |loss - expansion| / epsilon^2, which must go to 0; last two: (loss - bound) / epsilon^2, "
+        "which must not go below 0.\nOrder: of the number in epsilon, at the smallest. Expectations are sums "
+        "and Gauss quadratures in float64.\n\n"
+        "- Theorem 1 holds with h'(p(x_i)) - y_i in R1; with h'(p(x_i) - y_i), as eq. 12 is printed, it does not.\n"
+        "- The remainder of Proposition 1 is of third order, not below it as the o(epsilon^3) of eq. 26 says.\n"
+        "- Theorem 3 is checked for the NFM loss of a linear model, gamma = 0: p(x) = gradient^T x cannot hold for "
+        "all classes of a probability vector.\n  Where all points have the same norm, both sides agree to first "
+        "order, and the inequality is as sharp as it gets.\n\n![Remainders](theory.png)\n"
+    )
 
 
 def main(_):
@@ -82,9 +107,16 @@ def main(_):
     print(text)
     if flags.FLAGS.output:
         folder = flags.FLAGS.output
-        write_json(os.path.join(folder, "theory.json"), {
-            "command": command, "commit": environment.commit(), "versions": environment.describe(),
-            "date": datetime.date.today().isoformat(), "rows": rows})
+        write_json(
+            os.path.join(folder, "theory.json"),
+            {
+                "command": command,
+                "commit": environment.commit(),
+                "versions": environment.describe(),
+                "date": datetime.date.today().isoformat(),
+                "rows": rows,
+            },
+        )
         with atomic_file(os.path.join(folder, "theory.md"), "wb") as file:
             file.write(text.encode("utf-8"))
         drawn(os.path.join(folder, "theory.png"), rows)

@@ -15,12 +15,13 @@ EPSILONS = 2.0 ** -np.arange(1, 11)
 @dataclasses.dataclass(frozen=True)
 class Case:
     """loss: epsilon -> number. terms: its expansion, as `expansions` gives it."""
+
     loss: typing.Callable
     terms: dict
 
     def remainder(self, epsilon):
         """|loss(epsilon) - expansion(epsilon)| / epsilon^2"""
-        return abs(self.loss(epsilon) - expansions.evaluate(self.terms, epsilon)) / epsilon ** 2
+        return abs(self.loss(epsilon) - expansions.evaluate(self.terms, epsilon)) / epsilon**2
 
 
 def vicinity(random):
@@ -41,11 +42,16 @@ def cases(seed):
 
     def mixed(epsilon):
         return exact.nfm_loss(lambda x: network(x)[..., 0], points, labels, around, epsilon)
-    return {"theorem_1": Case(mixed, expansions.theorem_1(network, points, labels, around)),
-            "theorem_1_as_printed": Case(mixed, expansions.as_printed(network, points, labels, around)),
-            "proposition_1": divergence(random),
-            "theorem_2": Case(lambda epsilon: exact.stability_loss(classifier, points, augmented, around, epsilon),
-                              expansions.theorem_2(classifier, points, augmented, around))}
+
+    return {
+        "theorem_1": Case(mixed, expansions.theorem_1(network, points, labels, around)),
+        "theorem_1_as_printed": Case(mixed, expansions.as_printed(network, points, labels, around)),
+        "proposition_1": divergence(random),
+        "theorem_2": Case(
+            lambda epsilon: exact.stability_loss(classifier, points, augmented, around, epsilon),
+            expansions.theorem_2(classifier, points, augmented, around),
+        ),
+    }
 
 
 def divergence(random):
@@ -56,6 +62,7 @@ def divergence(random):
     def moved(epsilon):
         views = starts + first * np.sin(epsilon) + second * (1.0 - np.cos(epsilon))
         return exact.jensen_shannon(list(classifier(views)), weights)
+
     return Case(moved, expansions.proposition_1(classifier, starts, first, second, weights))
 
 
@@ -77,4 +84,4 @@ def margin(seed, epsilon, equal_norms=False):
     direction, points, labels = linear(seed, equal_norms)
     around = vicinity(np.random.RandomState(seed))
     loss = exact.nfm_loss(lambda x: x @ direction, points, labels, around, epsilon)
-    return (loss - expansions.bound(direction, points, labels, around, epsilon)) / epsilon ** 2
+    return (loss - expansions.bound(direction, points, labels, around, epsilon)) / epsilon**2

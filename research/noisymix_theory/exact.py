@@ -19,13 +19,15 @@ class Noise:
     Attributes:
         values: [V, d]. chances: [V], sum 1.
     """
+
     values: np.ndarray
     chances: np.ndarray
 
     def __post_init__(self):
         if not np.allclose(self.chances @ self.values, 0.0, atol=1e-12) or not np.isclose(self.chances.sum(), 1.0):
-            raise ValueError(f"Expected noise of mean 0 with chances of sum 1. Received: "
-                             f"mean {self.chances @ self.values}, sum {self.chances.sum()}")
+            raise ValueError(
+                f"Expected noise of mean 0 with chances of sum 1. Received: mean {self.chances @ self.values}, sum {self.chances.sum()}"
+            )
 
     @classmethod
     def skewed(cls, mixture):
@@ -48,6 +50,7 @@ class Vicinity:
         additive_level, multiplicative_level: sigma_add and sigma_mult.
         alpha, beta: of the share's distribution Beta(alpha, beta).
     """
+
     additive: Noise
     multiplicative: Noise
     additive_level: float
@@ -59,13 +62,12 @@ class Vicinity:
         """1 - share under D-tilde, the mixture of two Beta distributions of Lemma 1: (nodes [L], weights [L])."""
         total = self.alpha + self.beta
         first, second = beta_nodes(self.alpha + 1, self.beta), beta_nodes(self.beta + 1, self.alpha)
-        return (1.0 - np.concatenate([first[0], second[0]]),
-                np.concatenate([self.alpha / total * first[1], self.beta / total * second[1]]))
+        return (1.0 - np.concatenate([first[0], second[0]]), np.concatenate([self.alpha / total * first[1], self.beta / total * second[1]]))
 
     def moments(self):
         """E[1 - share] and E[(1 - share)^2] under D-tilde."""
         rest, weights = self.rest()
-        return weights @ rest, weights @ rest ** 2
+        return weights @ rest, weights @ rest**2
 
     def chances(self):
         """[L, A, M], of each rest, additive and multiplicative noise."""

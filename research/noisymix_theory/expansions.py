@@ -11,7 +11,7 @@ from research.noisymix_theory import exact
 
 def evaluate(terms, epsilon):
     """The sum of value epsilon^order."""
-    return sum(value * epsilon ** order for order, value in terms.values())
+    return sum(value * epsilon**order for order, value in terms.values())
 
 
 def theorem_1(network, points, labels, vicinity):
@@ -36,8 +36,10 @@ def _theorem_1(network, points, labels, vicinity, slope_of):
     p, gradients, hessians = (found[:, 0] for found in network.derivatives(points))
     curvature = scipy.special.expit(p) * scipy.special.expit(-p)  # h''
     slope = slope_of(p)
-    terms = {"L_std": (0, exact.loss(p, labels).mean()),
-             "R1": (1, vicinity.moments()[0] * np.mean(slope * _dot(gradients, points.mean(axis=0) - points)))}
+    terms = {
+        "L_std": (0, exact.loss(p, labels).mean()),
+        "R1": (1, vicinity.moments()[0] * np.mean(slope * _dot(gradients, points.mean(axis=0) - points))),
+    }
     for name, (spread, _, _) in _spreads(points, points, vicinity).items():
         terms[f"R2{name}"] = 2, 0.5 * np.mean(curvature * _form(gradients, spread, gradients))
         terms[f"R3{name}"] = 2, 0.5 * np.mean(slope * _trace(hessians, spread))
@@ -55,10 +57,13 @@ def theorem_2(classifier, points, augmented, vicinity):
     """
     p, slopes, curvatures = classifier.derivatives(points)  # [n, K], [n, K, d], [n, K, d, d]
     q, other_slopes, other_curvatures = classifier.derivatives(augmented)
-    first = (_dot(slopes, (points.mean(axis=0) - points)[:, None]) * np.log(2 * p / (p + q))
-             + _dot(other_slopes, (augmented.mean(axis=0) - augmented)[:, None]) * np.log(2 * q / (p + q)))
-    terms = {"L_std": (0, exact.jensen_shannon([p, q], [0.5, 0.5]).mean()),
-             "S1": (1, 0.5 * vicinity.moments()[0] * first.sum(axis=1).mean())}
+    first = _dot(slopes, (points.mean(axis=0) - points)[:, None]) * np.log(2 * p / (p + q)) + _dot(
+        other_slopes, (augmented.mean(axis=0) - augmented)[:, None]
+    ) * np.log(2 * q / (p + q))
+    terms = {
+        "L_std": (0, exact.jensen_shannon([p, q], [0.5, 0.5]).mean()),
+        "S1": (1, 0.5 * vicinity.moments()[0] * first.sum(axis=1).mean()),
+    }
     ours, others = _q(p, q, slopes, curvatures), _q(q, p, other_slopes, other_curvatures)
     for name, spreads in _spreads(points, augmented, vicinity).items():
         here, there, between = (spread[:, None] for spread in spreads)
@@ -79,16 +84,20 @@ def _spreads(points, others, vicinity):
     Returns:
         {name: (E[a a^T], E[b b^T], E[a b^T])}, each [n, d, d]: a is the displacement of a point, b of its other view.
     """
+
     def offsets(one, two):
         return np.einsum("nrd,nre->nde", one[None] - one[:, None], two[None] - two[:, None]) / len(one)
 
     def scaled(one, two):
         return vicinity.multiplicative.covariance * np.einsum("nd,ne->nde", one, two)
+
     added = np.broadcast_to(vicinity.additive.covariance, (len(points), *vicinity.additive.covariance.shape))
     pairs = (points, points), (others, others), (points, others)
-    return {"": [vicinity.moments()[1] * offsets(*pair) for pair in pairs],
-            "_add": [vicinity.additive_level ** 2 * added] * 3,
-            "_mult": [vicinity.multiplicative_level ** 2 * scaled(*pair) for pair in pairs]}
+    return {
+        "": [vicinity.moments()[1] * offsets(*pair) for pair in pairs],
+        "_add": [vicinity.additive_level**2 * added] * 3,
+        "_mult": [vicinity.multiplicative_level**2 * scaled(*pair) for pair in pairs],
+    }
 
 
 def proposition_1(classifier, starts, first, second, weights):
@@ -101,11 +110,13 @@ def proposition_1(classifier, starts, first, second, weights):
     mixture, moves = weights @ p, _dot(slopes, first[:, None])
     logs = np.log(p / mixture)
     bends = _trace(curvatures, np.einsum("ld,le->lde", first, first)[:, None]) + _dot(slopes, second[:, None])
-    return {"JS": (0, exact.jensen_shannon(list(p), weights)),
-            "slope": (1, (weights @ (moves * logs)).sum()),
-            "bend": (2, 0.5 * (weights @ (bends * logs)).sum()),
-            "apart": (2, 0.5 * (weights @ (moves ** 2 / p)).sum()),
-            "together": (2, -0.5 * ((weights @ moves) ** 2 / mixture).sum())}
+    return {
+        "JS": (0, exact.jensen_shannon(list(p), weights)),
+        "slope": (1, (weights @ (moves * logs)).sum()),
+        "bend": (2, 0.5 * (weights @ (bends * logs)).sum()),
+        "apart": (2, 0.5 * (weights @ (moves**2 / p)).sum()),
+        "together": (2, -0.5 * ((weights @ moves) ** 2 / mixture).sum()),
+    }
 
 
 def adversarial_radii(direction, points, vicinity, epsilon):
@@ -132,9 +143,8 @@ def theorem_3_regularizer(direction, points, vicinity):
     first, _ = vicinity.moments()
     outputs = points @ direction
     curvature = scipy.special.expit(outputs) * scipy.special.expit(-outputs)
-    mixed = first ** 2 * np.mean(outputs ** 2)
-    squares = mixed + sum(_form(direction, spreads[0], direction) for name, spreads in
-                          _spreads(points, points, vicinity).items() if name)
+    mixed = first**2 * np.mean(outputs**2)
+    squares = mixed + sum(_form(direction, spreads[0], direction) for name, spreads in _spreads(points, points, vicinity).items() if name)
     return 0.5 * np.mean(curvature * squares)
 
 
@@ -147,11 +157,12 @@ def bound(direction, points, labels, vicinity, epsilon):
         ValueError: the assumptions do not hold.
     """
     if not np.allclose(points.mean(axis=0), 0.0, atol=1e-12) or np.any((2 * labels - 1) * (points @ direction) < 0):
-        raise ValueError(f"Expected points of mean 0, all classified correctly. Received: "
-                         f"mean {points.mean(axis=0)}, {np.sum((2 * labels - 1) * (points @ direction) < 0)} wrong")
+        raise ValueError(
+            f"Expected points of mean 0, all classified correctly. Received: "
+            f"mean {points.mean(axis=0)}, {np.sum((2 * labels - 1) * (points @ direction) < 0)} wrong"
+        )
     radii = adversarial_radii(direction, points, vicinity, epsilon)
-    return (adversarial_loss(direction, points, labels, radii)
-            + epsilon ** 2 * theorem_3_regularizer(direction, points, vicinity))
+    return adversarial_loss(direction, points, labels, radii) + epsilon**2 * theorem_3_regularizer(direction, points, vicinity)
 
 
 def _dot(one, other):

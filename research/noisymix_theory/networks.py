@@ -12,6 +12,7 @@ class Network:
     Attributes:
         weights: [M, d]. biases: [M]. outputs: [K, M].
     """
+
     weights: np.ndarray
     biases: np.ndarray
     outputs: np.ndarray
@@ -19,8 +20,7 @@ class Network:
     @classmethod
     def random(cls, dimensions, hidden, outputs, random):
         """Weights and biases from a NumPy generator."""
-        return cls(0.5 * random.normal(size=(hidden, dimensions)), random.normal(size=hidden),
-                   random.normal(size=(outputs, hidden)))
+        return cls(0.5 * random.normal(size=(hidden, dimensions)), random.normal(size=hidden), random.normal(size=(outputs, hidden)))
 
     def __call__(self, points):
         """[..., d] -> [..., K]"""
@@ -29,7 +29,7 @@ class Network:
     def derivatives(self, points):
         """Values [..., K], gradients [..., K, d], Hessians [..., K, d, d]."""
         hidden = np.tanh(points @ self.weights.T + self.biases)
-        slope = 1.0 - hidden ** 2
+        slope = 1.0 - hidden**2
         gradients = np.einsum("km,...m,md->...kd", self.outputs, slope, self.weights)
         hessians = np.einsum("km,...m,md,me->...kde", self.outputs, -2.0 * hidden * slope, self.weights, self.weights)
         return hidden @ self.outputs.T, gradients, hessians
@@ -38,6 +38,7 @@ class Network:
 @dataclasses.dataclass(frozen=True)
 class Softmax:
     """Probabilities of K classes from a network's K outputs."""
+
     network: Network
 
     def __call__(self, points):
@@ -57,7 +58,7 @@ class Softmax:
 def _mean(values, derivatives):
     """The mean over the classes, weighted by their probabilities: [..., K], [..., K, *D] -> [..., *D]."""
     flat = derivatives.reshape(*values.shape, -1)
-    return np.einsum("...k,...kx->...x", values, flat).reshape(*values.shape[:-1], *derivatives.shape[values.ndim:])
+    return np.einsum("...k,...kx->...x", values, flat).reshape(*values.shape[:-1], *derivatives.shape[values.ndim :])
 
 
 def _softmax(logits):

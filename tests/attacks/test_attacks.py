@@ -9,8 +9,14 @@ from tests.conftest import tiny_network
 from tf_robust.attacks import ATTACKS
 from tf_robust.attacks.norms import NORMS
 
-SHORT = {"pgd": {"steps": 4}, "pgd_distance": {"rounds": 2, "steps": 3}, "auto_pgd": {"steps": 4}, "square": {"steps": 25},
-          "ensemble": {"queries": 10}, "plb": {"outer_steps": 2, "inner_steps": 5, "starts": 2}}
+SHORT = {
+    "pgd": {"steps": 4},
+    "pgd_distance": {"rounds": 2, "steps": 3},
+    "auto_pgd": {"steps": 4},
+    "square": {"steps": 25},
+    "ensemble": {"queries": 10},
+    "plb": {"outer_steps": 2, "inner_steps": 5, "starts": 2},
+}
 MINIMAL = ("pgd_distance", "plb")  # minimize the perturbation; the others have a radius
 RADII = {"linf": 0.05, "l2": 0.25}
 CASES = [(name, norm) for name in ATTACKS for norm in (NORMS if name == "plb" else ORDERS)]
@@ -55,8 +61,11 @@ def test_targets_are_reached_and_misclassified_images_unchanged(name):
 def test_invalid_arguments_raise(name):
     model, attack = Linear(), build(name)
     images, labels = sample_images(model, count=4)
-    for arguments, message in (((images * 255, labels), r"\[0, 1\]"), ((images, [0, 1, 2, 0]), "labels in 0..1"),
-                            ((images, labels[:2]), "as many labels")):
+    for arguments, message in (
+        ((images * 255, labels), r"\[0, 1\]"),
+        ((images, [0, 1, 2, 0]), "labels in 0..1"),
+        ((images, labels[:2]), "as many labels"),
+    ):
         with pytest.raises(ValueError, match=message):
             attack(model, *arguments)
     with pytest.raises(ValueError, match="labels in 0..1 in the targets"):
@@ -69,7 +78,7 @@ def test_invalid_arguments_raise(name):
     for config, message in (({"norm": "l3"}, "Unknown norm"), ({"restarts": 0}, "restarts"), ({"batch_size": 0}, "batch_size")):
         with pytest.raises(ValueError, match=message):
             ATTACKS[name](**config)
-    for norm, radius in (() if name in MINIMAL else (("linf", -0.1), ("linf", 1.5), ("l2", 4.5), ("l2", np.nan))):
+    for norm, radius in () if name in MINIMAL else (("linf", -0.1), ("linf", 1.5), ("l2", 4.5), ("l2", np.nan)):
         with pytest.raises(ValueError, match="radius"):
             build(name, norm, radius)(model, images, labels)
     assert attack(model, np.zeros([0, *SHAPE], np.float32), np.zeros(0, int)).shape == (0, *SHAPE)

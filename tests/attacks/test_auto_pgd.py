@@ -62,6 +62,7 @@ def algorithm_box(loss, image, queries, norm, radius, steps):
 
     Each point is computed from the attack's own points before it, `queries`, so that rounding errors do not accumulate.
     """
+
     def project(x):
         moved = x - image
         moved = np.clip(moved, -radius, radius) if norm == "linf" else moved * min(1, radius / np.linalg.norm(moved))
@@ -70,6 +71,7 @@ def algorithm_box(loss, image, queries, norm, radius, steps):
     def ascent(x, size):
         gradient = loss(x)[1]
         return project(x + size * (np.sign(gradient) if norm == "linf" else gradient / np.linalg.norm(gradient)))
+
     p = [fractions.Fraction(0), fractions.Fraction(22, 100)]
     while p[-1] < 1:
         p.append(p[-1] + max(p[-1] - p[-2] - fractions.Fraction(3, 100), fractions.Fraction(6, 100)))
@@ -108,29 +110,43 @@ def test_every_point_equals_the_algorithm_box(norm, loss):
     attack = AutoProjectedGradientDescent(norm=norm, radius=RADII[norm], loss=loss, steps=steps, early_stop=False)
     model.queries.clear()
     attacked = attack(model, images, labels).numpy()
-    points = np.stack(model.queries[-steps - 1:], axis=1)  # [N, steps + 1, ...]
+    points = np.stack(model.queries[-steps - 1 :], axis=1)  # [N, steps + 1, ...]
     assert points.shape == (5, steps + 1, *SHAPE)
     for i, (image, label) in enumerate(zip(images.astype(np.float64), labels)):
-        computed, best, conditions = algorithm_box(lambda x: model.loss(loss, x, label), image,
-                                                   points[i].astype(np.float64), norm, RADII[norm], steps)
+        computed, best, conditions = algorithm_box(
+            lambda x: model.loss(loss, x, label), image, points[i].astype(np.float64), norm, RADII[norm], steps
+        )
         np.testing.assert_allclose(points[i, 1:], computed, atol=1e-4)
         np.testing.assert_allclose(attacked[i], best, atol=1e-7)
         all_conditions += conditions
     assert 0.5 < np.mean([few for few, _ in all_conditions]) < 0.95  # sizes were halved, and kept
 
 
-@pytest.mark.parametrize("rises, period, best_unchanged, halved, expected", [
-    (7, 10, False, False, True), (8, 10, False, False, False),  # fewer than 0.75 of the steps rose
-    (8, 10, True, False, True), (8, 10, True, True, False),  # the best loss stayed, at a size that was kept
-    (0, -1, True, False, False),  # no checkpoint
-])
+@pytest.mark.parametrize(
+    "rises, period, best_unchanged, halved, expected",
+    [
+        (7, 10, False, False, True),
+        (8, 10, False, False, False),  # fewer than 0.75 of the steps rose
+        (8, 10, True, False, True),
+        (8, 10, True, True, False),  # the best loss stayed, at a size that was kept
+        (0, -1, True, False, False),  # no checkpoint
+    ],
+)
 def test_each_condition_halves_the_step_by_itself(rises, period, best_unchanged, halved, expected):
     points, best, gradients = (np.full([1, *SHAPE], value, np.float32) for value in (0.3, 0.6, 2.0))
     state = auto_pgd._State(
-        indices=tf.zeros([1], tf.int32), points=tf.constant(points), previous=tf.constant(points), best=tf.constant(best),
-        best_gradient=tf.constant(gradients), best_loss=tf.ones([1]), checkpoint_loss=tf.fill([1], float(best_unchanged)),
-        last_loss=tf.fill([1], 0.5), step_size=tf.fill([1], 0.2), rises=tf.fill([1], float(rises)),
-        halved=tf.constant([halved]))
+        indices=tf.zeros([1], tf.int32),
+        points=tf.constant(points),
+        previous=tf.constant(points),
+        best=tf.constant(best),
+        best_gradient=tf.constant(gradients),
+        best_loss=tf.ones([1]),
+        checkpoint_loss=tf.fill([1], float(best_unchanged)),
+        last_loss=tf.fill([1], 0.5),
+        step_size=tf.fill([1], 0.2),
+        rises=tf.fill([1], float(rises)),
+        halved=tf.constant([halved]),
+    )
     after, gradient = auto_pgd._adapt(state, tf.fill([1], 0.25), tf.zeros([1, *SHAPE]), float(period))
     np.testing.assert_allclose(after.step_size, 0.1 if expected else 0.2)
     np.testing.assert_allclose(after.points, best if expected else points)
@@ -138,7 +154,8 @@ def test_each_condition_halves_the_step_by_itself(rises, period, best_unchanged,
     # returning to the best counts as the first rise after the checkpoint
     assert after.rises == (rises if period < 0 else 0) + expected and after.last_loss == (1.0 if expected else 0.25)
     assert after.halved == (halved if period < 0 else expected) and after.checkpoint_loss == state.checkpoint_loss + (
-        period >= 0 and not best_unchanged)
+        period >= 0 and not best_unchanged
+    )
 
 
 @pytest.mark.parametrize("norm, loss", CASES)
@@ -191,10 +208,12 @@ def test_only_unsuccessful_images_are_queried_again():
 
 def test_a_misclassified_point_is_returned_even_if_the_loss_was_higher_before():
     """Near gray all classes are about as likely; where class 1 is the likeliest, most of the others are unlikely."""
+
     def model(images):
         brighter = tf.reduce_mean(images, axis=[1, 2]) - 0.5  # [N, 1]
         rest = tf.tile(-0.01 - 30.0 * tf.nn.relu(brighter - 0.05), [1, 9])
         return tf.concat([0.0 * brighter, 5.0 * brighter - 0.05, rest], axis=1)
+
     images, labels = np.full([20, *SHAPE], 0.5, np.float32), np.zeros(20, int)
     attacked = AutoProjectedGradientDescent(radius=0.1, steps=20)(model, images, labels).numpy()
     start = AutoProjectedGradientDescent(radius=0.1).start(images, [0, 0], np.arange(20), 0.1)
@@ -212,6 +231,7 @@ def test_more_steps_are_not_weaker_and_apgd_is_not_weaker_than_pgd_of_as_many():
     def reached(kind, steps):
         attack = kind(norm="l2", radius=0.2, steps=steps, loss="margin", early_stop=False)
         return Criterion(labels).margin(model(attack(model, images, labels))).numpy().mean()
+
     few, many = (reached(AutoProjectedGradientDescent, steps) for steps in (5, 50))
     assert many > few and many > reached(ProjectedGradientDescent, 50) - 0.01
 

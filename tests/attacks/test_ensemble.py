@@ -22,16 +22,14 @@ class Waves:
         return tf.sin(3.0 * tf.reshape(images, [-1, 16]) @ self.weights) @ self.values
 
 
-@pytest.mark.parametrize("norm, classes, second", [
-    ("l2", 4, "difference_of_logits_ratio"), ("linf", 2, "margin")])
+@pytest.mark.parametrize("norm, classes, second", [("l2", 4, "difference_of_logits_ratio"), ("linf", 2, "margin")])
 def test_result_is_the_worst_of_members_run_in_turn(norm, classes, second):
     model, radius = Waves(classes), {"linf": 0.02, "l2": 0.06}[norm]
     images = np.random.RandomState(1).uniform(0.1, 0.9, (80, *SHAPE)).astype(np.float32)
     labels, indices = np.argmax(model(images), axis=1), np.arange(100, 180)
     labels[:3] = (labels[:3] + 1) % classes  # misclassified already
     ball = {"norm": norm, "radius": radius, "seed": 3}
-    members = [AutoProjectedGradientDescent(**ball), AutoProjectedGradientDescent(loss=second, **ball),
-               Square(steps=40, **ball)]
+    members = [AutoProjectedGradientDescent(**ball), AutoProjectedGradientDescent(loss=second, **ball), Square(steps=40, **ball)]
     counts, active = [], np.arange(80)
     expected, best = images.copy(), np.full(80, -np.inf)
     for member in members:
@@ -77,6 +75,7 @@ def test_square_breaks_a_model_whose_gradient_points_the_wrong_way():
 
     def masked(x):
         return model(2 * tf.stop_gradient(x) - x)  # the same values, the opposite gradient
+
     misled = AutoProjectedGradientDescent(radius=radius, steps=20)(masked, images, labels).numpy()
     assert wrong(model, misled, labels).mean() < 0.9
     assert wrong(model, Ensemble(radius=radius, queries=100)(masked, images, labels).numpy(), labels).all()

@@ -13,8 +13,7 @@ from tf_robust.attacks.attack import loss_and_gradient
 from tf_robust.attacks.criterion import LOSSES, Criterion
 from tf_robust.saved_models import export, loading
 
-KINDS = {"fast_gradient": attacks.FastGradient,
-         "pgd": functools.partial(attacks.ProjectedGradientDescent, steps=40, step_size=0.25)}
+KINDS = {"fast_gradient": attacks.FastGradient, "pgd": functools.partial(attacks.ProjectedGradientDescent, steps=40, step_size=0.25)}
 
 
 def tiny_images(count=12, seed=0):
@@ -51,8 +50,10 @@ def test_gradient_equals_finite_differences(network):
     model, images = network(), tiny_images(3)
     labels = tf.constant([0, 1, 2], tf.int64)
     for loss in LOSSES:
+
         def value(x):
             return getattr(Criterion(labels), loss)(model(x)["logits"])
+
         values, gradient, _ = loss_and_gradient(lambda x: model(x)["logits"], tf.constant(images), getattr(Criterion(labels), loss))
         np.testing.assert_allclose(values, value(images), atol=1e-6)
         direction = np.random.RandomState(1).randn(*images.shape).astype(np.float32)
@@ -65,8 +66,9 @@ def test_gradient_equals_finite_differences(network):
 def test_pgd_equals_a_numpy_loop(norm, network):
     model, images, labels = network(), tiny_images(), np.arange(12) % 3
     radius, steps, step_size = {"linf": 0.03, "l2": 0.4}[norm], 5, 0.3
-    attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=steps, step_size=step_size, random_start=False,
-                                              early_stop=False, skip_misclassified=False)
+    attack = attacks.ProjectedGradientDescent(
+        norm=norm, radius=radius, steps=steps, step_size=step_size, random_start=False, early_stop=False, skip_misclassified=False
+    )
     points = images.astype(np.float64)
     for _ in range(steps):
         x = tf.Variable(points.astype(np.float32))
@@ -102,11 +104,13 @@ def test_restarts_draw_anew_and_keep_successes():
 
     def model(x):  # rough, so that the result of a step depends on its start
         return linear(x) + tf.sin(200.0 * tf.reshape(x, [-1, 16])[:, :2])
+
     images, labels = sample_images(model, count=60)
 
     def broken(restarts):
         attack = attacks.ProjectedGradientDescent(norm="l2", radius=0.15, steps=1, restarts=restarts)
         return wrong(model, attack(model, images, labels).numpy(), labels)
+
     assert (broken(8) >= broken(1)).all() and broken(8).sum() > broken(1).sum()
 
 
@@ -136,8 +140,7 @@ def test_misclassified_images_are_unchanged_and_early_stopping_takes_the_first_s
     others = (labels + 1) % 4
     for attack in (attacks.FastGradient(radius=0.1), attacks.ProjectedGradientDescent(radius=0.1)):
         np.testing.assert_array_equal(attack(model, images, others), images)
-    early, full = (attacks.ProjectedGradientDescent(radius=0.1, early_stop=early)(model, images, labels).numpy()
-                    for early in (True, False))
+    early, full = (attacks.ProjectedGradientDescent(radius=0.1, early_stop=early)(model, images, labels).numpy() for early in (True, False))
     margins = [Criterion(tf.constant(labels)).margin(model(attacked)).numpy() for attacked in (early, full)]
     assert wrong(model, early, labels).all() and wrong(model, full, labels).all()
     assert margins[1].mean() > margins[0].mean()
@@ -170,5 +173,6 @@ def test_nan_logits_during_the_attack_raise_with_its_name():
     def breaks(x):  # only away from the original images
         moved = tf.reduce_any(tf.abs(x - images) > 0.01)
         return tf.where(moved, np.float32(np.nan), 1.0) * model(x)
+
     with pytest.raises(ValueError, match="during ProjectedGradientDescent"):
         attacks.ProjectedGradientDescent(radius=0.1, early_stop=False)(breaks, images, labels)

@@ -26,9 +26,11 @@ LABELS = linear(IMAGES).numpy().argmax(axis=1)
 
 def start_points(kind, images=IMAGES, classes=LABELS, targeted=False, seed=0, indices=None, candidates=EMPTY, model=linear):
     indices = np.arange(len(images)) if indices is None else indices
-    graph = tf.function(lambda images, classes, indices: initial.start(
-        kind, model, images, Criterion(classes, targeted), [seed, 0], indices, candidates), autograph=False,
-        input_signature=[tf.TensorSpec([None, *SHAPE], tf.float32)] + 2 * [tf.TensorSpec([None], tf.int64)])
+    graph = tf.function(
+        lambda images, classes, indices: initial.start(kind, model, images, Criterion(classes, targeted), [seed, 0], indices, candidates),
+        autograph=False,
+        input_signature=[tf.TensorSpec([None, *SHAPE], tf.float32)] + 2 * [tf.TensorSpec([None], tf.int64)],
+    )
     points, success = graph(tf.constant(images), tf.constant(classes, tf.int64), tf.constant(indices, tf.int64))
     return points.numpy(), success.numpy()
 
@@ -48,8 +50,10 @@ def test_starts_are_misclassified_inside_the_cube_and_near_the_boundary(kind):
 
 def test_gradient_ascent_on_a_linear_model_ends_near_the_smallest_distance():
     logits = linear(IMAGES).numpy()
-    smallest = [min((logits[i, y] - logits[i, j]) / np.linalg.norm(WEIGHTS[:, y] - WEIGHTS[:, j])
-                 for j in range(3) if j != y) for i, y in enumerate(LABELS)]
+    smallest = [
+        min((logits[i, y] - logits[i, j]) / np.linalg.norm(WEIGHTS[:, y] - WEIGHTS[:, j]) for j in range(3) if j != y)
+        for i, y in enumerate(LABELS)
+    ]
     points, success = start_points("gradient")
     distances = np.sqrt(((points - IMAGES) ** 2).sum(axis=(1, 2, 3)))
     assert success.all()
@@ -61,8 +65,9 @@ def test_gradient_ascent_on_a_linear_model_ends_near_the_smallest_distance():
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])
 def test_growing_noise_stops_at_the_first_misclassified_scale(kind):
-    points, success = initial.grow(initial.GROWING[kind], linear, tf.constant(IMAGES), Criterion(tf.constant(LABELS)), [0, 0],
-                                  tf.range(N, dtype=tf.int64))
+    points, success = initial.grow(
+        initial.GROWING[kind], linear, tf.constant(IMAGES), Criterion(tf.constant(LABELS)), [0, 0], tf.range(N, dtype=tf.int64)
+    )
     draws = Draws([0, 0], tf.range(N, dtype=tf.int64), "initial")
     noise = (draws.normal(SHAPE) if kind == "gaussian" else draws.uniform(SHAPE, -1.0, 1.0)).numpy()
     for i in range(N):
@@ -89,6 +94,7 @@ def test_blur_grows_until_details_are_gone():
     def detail(images):  # class 1: strong differences of neighbours
         strength = tf.reduce_mean(tf.abs(images[:, 1:] - images[:, :-1]), axis=[1, 2, 3])
         return tf.stack([0.2 - strength, strength - 0.2], axis=1)
+
     points, success = start_points("blur", board[None].astype(np.float32), np.array([1]), model=detail)
     assert success.all() and classes_of(points, detail)[0] == 0
     assert np.abs(np.diff(points[0], axis=0)).mean() == pytest.approx(0.2, abs=2e-3)  # bisected to the boundary
@@ -101,8 +107,9 @@ def test_neighbours_are_the_nearest_candidates_that_meet_the_goal():
     for wanted, targeted in ((LABELS, False), ((LABELS + 1) % 3, True)):
         allowed = (classes == wanted[:, None]) == targeted
         nearest = np.where(allowed, distances, np.inf).argmin(axis=1)
-        points, success = initial.nearest_candidates(linear, tf.constant(IMAGES), Criterion(tf.constant(wanted), targeted),
-                                           tf.constant(candidates))
+        points, success = initial.nearest_candidates(
+            linear, tf.constant(IMAGES), Criterion(tf.constant(wanted), targeted), tf.constant(candidates)
+        )
         np.testing.assert_array_equal(points, candidates[nearest])
         assert success.numpy().all()
 
@@ -128,6 +135,7 @@ def test_without_a_start_the_image_is_returned(kind):
 def test_candidates_are_used_where_noise_fails():
     def bright(images):  # only an almost white image is of class 1, which noise does not make
         return tf.stack([tf.fill([tf.shape(images)[0]], 0.9), tf.reduce_mean(images, axis=[1, 2, 3])], axis=1)
+
     zeros, white = np.zeros(N, np.int64), tf.ones([1, *SHAPE])
     assert not start_points("gaussian", classes=zeros, model=bright)[1].any()
     points, success = start_points("gaussian", classes=zeros, model=bright, candidates=white)
@@ -166,4 +174,4 @@ def test_bisect_line_finds_the_boundary():
         line = image + fractions[:, None, None, None].astype(np.float32) * (point - image)
         first = fractions[np.argmax(classes_of(line) != label)]
         fraction = np.linalg.norm(result - image) / np.linalg.norm(point - image)
-        assert first - 1e-3 <= fraction <= first + 2 ** -10 + 1e-3
+        assert first - 1e-3 <= fraction <= first + 2**-10 + 1e-3

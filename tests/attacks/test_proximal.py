@@ -31,16 +31,27 @@ def minimize_split(values, strength, constraints):
     d = u.size
 
     def value(z):
-        return strength * z[2 * d:].sum() + 0.5 * ((z[:d] - z[d:2 * d] - u) ** 2).sum()
+        return strength * z[2 * d :].sum() + 0.5 * ((z[:d] - z[d : 2 * d] - u) ** 2).sum()
 
     def slope(z):
-        residual = z[:d] - z[d:2 * d] - u
+        residual = z[:d] - z[d : 2 * d] - u
         return np.concatenate([residual, -residual, np.full(len(z) - 2 * d, strength)])
+
     start = np.concatenate([np.maximum(u, 0), np.maximum(-u, 0), [np.abs(u).max()] * constraints])
-    limits = {"type": "ineq", "fun": lambda z: z[-1] - z[:d] - z[d:2 * d],
-              "jac": lambda z: np.concatenate([-np.eye(d), -np.eye(d), np.ones((d, 1))], axis=1)}
-    return scipy.optimize.minimize(value, start, jac=slope, bounds=[(0, None)] * len(start), constraints=[limits],
-                                   method="SLSQP", options={"maxiter": 500, "ftol": 1e-14})
+    limits = {
+        "type": "ineq",
+        "fun": lambda z: z[-1] - z[:d] - z[d : 2 * d],
+        "jac": lambda z: np.concatenate([-np.eye(d), -np.eye(d), np.ones((d, 1))], axis=1),
+    }
+    return scipy.optimize.minimize(
+        value,
+        start,
+        jac=slope,
+        bounds=[(0, None)] * len(start),
+        constraints=[limits],
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-14},
+    )
 
 
 @pytest.mark.parametrize("strength", STRENGTHS)
@@ -60,8 +71,9 @@ def test_l1_minimizes_each_value_by_itself(strength):
     values = perturbations()
     results = apply("l1", values, strength)
     for value, result in zip(values.ravel(), results.ravel()):
-        best = scipy.optimize.minimize_scalar(lambda v: strength * abs(v) + (v - value) ** 2 / 2, bounds=(-4, 4),
-                                              method="bounded", options={"xatol": 1e-9})
+        best = scipy.optimize.minimize_scalar(
+            lambda v: strength * abs(v) + (v - value) ** 2 / 2, bounds=(-4, 4), method="bounded", options={"xatol": 1e-9}
+        )
         assert result == pytest.approx(best.x, abs=1e-5)
     assert (np.abs(results) <= np.abs(values)).all() and (results * values >= 0).all()
 
@@ -71,8 +83,10 @@ def test_l2_minimizes_its_definition(strength):
     values = perturbations()
     results = apply("l2", values, strength)
     for value, result in zip(values.astype(np.float64), results):
+
         def cost(v):
-            return strength * np.sqrt((v ** 2).sum() + 1e-16) + ((v - value.ravel()) ** 2).sum() / 2
+            return strength * np.sqrt((v**2).sum() + 1e-16) + ((v - value.ravel()) ** 2).sum() / 2
+
         best = scipy.optimize.minimize(cost, value.ravel() * 0.7, method="BFGS", options={"gtol": 1e-9})
         np.testing.assert_allclose(result.ravel(), best.x, atol=1e-4)
     assert (results == 0).all() == (strength == 5.0)
@@ -85,7 +99,7 @@ def test_linf_minimizes_its_definition(strength):
     for value, result in zip(values, results):
         best = minimize_split(value, strength, 1)
         half = value.size
-        np.testing.assert_allclose(result.ravel(), best.x[:half] - best.x[half:2 * half], atol=2e-4)
+        np.testing.assert_allclose(result.ravel(), best.x[:half] - best.x[half : 2 * half], atol=2e-4)
     assert (np.abs(results) < 1e-6).all() == (strength == 20.0)
 
 
@@ -107,8 +121,10 @@ def test_projection_onto_the_l1_ball_equals_bisection(radius):
     values = perturbations() * np.array([0.1, 0.5, 1, 3], np.float32)[:, None, None, None]
     results = proximal.projected_on_l1_ball(tf.constant(values), radius).numpy()
     for value, result in zip(values.astype(np.float64), results):
+
         def excess(height):
             return np.maximum(np.abs(value) - height, 0).sum() - radius
+
         height = scipy.optimize.brentq(excess, 0, np.abs(value).max(), xtol=1e-12) if excess(0) > 0 else 0.0
         np.testing.assert_allclose(result, np.sign(value) * np.maximum(np.abs(value) - height, 0), atol=1e-5)
 
@@ -132,8 +148,9 @@ def test_strengths_are_per_image_and_0_changes_nothing(name):
 
 @pytest.mark.parametrize("name", proximal.PROXIMAL)
 def test_graph_code_for_any_number_of_images(name):
-    compiled = tf.function(proximal.PROXIMAL[name], input_signature=[
-        tf.TensorSpec([None, *SHAPE], tf.float32), tf.TensorSpec([], tf.float32)])
+    compiled = tf.function(
+        proximal.PROXIMAL[name], input_signature=[tf.TensorSpec([None, *SHAPE], tf.float32), tf.TensorSpec([], tf.float32)]
+    )
     for count in (0, 1, 3):
         values = perturbations(count)
         np.testing.assert_allclose(compiled(values, 0.3), apply(name, values, 0.3), atol=1e-6)

@@ -32,6 +32,7 @@ def two_classes(fraction):
     def logits(images):
         score = tf.matmul(tf.reshape(images, [tf.shape(images)[0], VALUES]), weights) - np.float32(offset + distance)
         return tf.concat([tf.zeros_like(score), 7.0 * score], axis=1)
+
     return logits, offset + distance - OFFSETS
 
 
@@ -129,6 +130,7 @@ def test_one_start_keeps_to_the_strongest_rival_and_more_find_a_nearer_one():
     def model(images):  # class 2 has the larger logit and the farther boundary
         first, second, third = tf.unstack(three_classes(images), axis=1)
         return tf.stack([0.0 * first, second - first, 0.1 * (third - first)], axis=1)
+
     logits = model(IMAGES).numpy().astype(np.float64) / [1, 1, 0.1]
     near, far = (-logits[:, k] / np.linalg.norm(THREE[:, k] - THREE[:, 0]) for k in (1, 2))
     assert (near < 0.9 * far).all()
@@ -152,6 +154,7 @@ def test_images_are_returned_where_no_start_exists():
     def model(images):
         mean = tf.reduce_mean(images, axis=[1, 2, 3])
         return tf.stack([tf.ones_like(mean), 1e-3 * mean], axis=1)
+
     attacked = ProximalLogBarrier(outer_steps=2, inner_steps=2)(model, IMAGES, np.zeros(N, int))
     np.testing.assert_array_equal(attacked, IMAGES)
 
@@ -161,6 +164,7 @@ def test_a_model_with_zero_gradients():
         mean = tf.reduce_mean(images, axis=[1, 2, 3])
         score = tf.where(mean > 0.7, 1.0, -1.0) + 0.0 * mean
         return tf.stack([0.0 * score, score], axis=1)
+
     white = np.ones((1, *SHAPE), np.float32)
     attack = ProximalLogBarrier(norm="linf", initial="neighbour", candidates=white, outer_steps=2, inner_steps=5)
     attacked = attack(steps, IMAGES, np.zeros(N, int)).numpy()
@@ -175,6 +179,7 @@ def test_nan_logits_raise_with_the_attacks_name(norm):
         logits = model(images)
         away = tf.reduce_max(tf.abs(images - 0.5), axis=[1, 2, 3]) > 0.12
         return tf.where(away[:, None], np.float32(np.nan), logits)
+
     with pytest.raises(ValueError, match="Expected finite logits from the model during ProximalLogBarrier"):
         ProximalLogBarrier(norm=norm, outer_steps=2, inner_steps=2)(breaks, IMAGES, np.zeros(N, int))
     with pytest.raises(ValueError, match="Expected finite logits"):
@@ -194,13 +199,19 @@ def test_more_steps_come_nearer_and_the_logits_scale_does_not_matter(network, so
     np.testing.assert_allclose(sizes("l2", scaled, images), sizes("l2", longer, images), rtol=0.01)
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ({"norm": "l3"}, "norm: 'l3'"), ({"initial": "gausian"}, "Did you mean 'gaussian'"),
-    ({"outer_steps": 0}, "outer_steps >= 1"), ({"starts": 0}, "starts >= 1"),
-    ({"step_size": 0.0}, "step_size, barrier_weight and proximal_str"),
-    ({"barrier_decay": 1.5}, r"barrier_decay in \(0, 1\]"), ({"backtracking": 1.0}, r"backtracking in \(0, 1\)"),
-    ({"candidates": np.full((1, *SHAPE), 2.0, np.float32)}, "0, 1"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"norm": "l3"}, "norm: 'l3'"),
+        ({"initial": "gausian"}, "Did you mean 'gaussian'"),
+        ({"outer_steps": 0}, "outer_steps >= 1"),
+        ({"starts": 0}, "starts >= 1"),
+        ({"step_size": 0.0}, "step_size, barrier_weight and proximal_str"),
+        ({"barrier_decay": 1.5}, r"barrier_decay in \(0, 1\]"),
+        ({"backtracking": 1.0}, r"backtracking in \(0, 1\)"),
+        ({"candidates": np.full((1, *SHAPE), 2.0, np.float32)}, "0, 1"),
+    ],
+)
 def test_arguments_are_checked(arguments, message):
     with pytest.raises(ValueError, match=message):
         ProximalLogBarrier(**arguments)

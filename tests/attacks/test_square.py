@@ -28,6 +28,7 @@ class Recorded:
         def record(images):
             self.queries.append(images.copy())
             return self.logits(images)
+
         logits = tf.numpy_function(record, [images], tf.float32)
         return tf.ensure_shape(logits, [None, len(self.ahead)])
 
@@ -35,8 +36,12 @@ class Recorded:
 def eta(h1, h2):
     """Equation 2 of the paper, with r and s from 1."""
     n = max(h1, h2) // 2
-    return np.array([[sum(1 / (n + 1 - k)**2 for k in range(n - max(abs(r - h1 // 2 - 1), abs(s - h2 // 2 - 1)) + 1))
-                      for s in range(1, h2 + 1)] for r in range(1, h1 + 1)]).reshape(h1, h2)
+    return np.array(
+        [
+            [sum(1 / (n + 1 - k) ** 2 for k in range(n - max(abs(r - h1 // 2 - 1), abs(s - h2 // 2 - 1)) + 1)) for s in range(1, h2 + 1)]
+            for r in range(1, h1 + 1)
+        ]
+    ).reshape(h1, h2)
 
 
 def normalized_eta(side, transposed):
@@ -47,7 +52,7 @@ def normalized_eta(side, transposed):
 
 def fraction(step, steps):
     scaled = int(step / steps * 10000)
-    return 0.8 / 2**sum(scaled > mark for mark in (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000))
+    return 0.8 / 2 ** sum(scaled > mark for mark in (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000))
 
 
 def algorithm(model, image, norm, radius, steps, index, seed):
@@ -63,6 +68,7 @@ def algorithm(model, image, norm, radius, steps, index, seed):
     def margin(x):
         z = model.logits(x[None].astype(np.float32))[0]
         return max(z[1:]) - z[0]
+
     first = Draws(seed, [index], "square", "first")
     start = np.zeros(image.shape)
     if norm == "linf":
@@ -78,8 +84,7 @@ def algorithm(model, image, norm, radius, steps, index, seed):
             for j in range(columns):
                 top, left = (height - rows * side) // 2 + i * side, (width - columns * side) // 2 + j * side
                 for c in range(channels):
-                    start[top:top + side, left:left + side, c] = sign(drawn[i, j, 1 + c]) * normalized_eta(
-                        side, drawn[i, j, 0] >= 0.5)
+                    start[top : top + side, left : left + side, c] = sign(drawn[i, j, 1 + c]) * normalized_eta(side, drawn[i, j, 0] >= 0.5)
         start *= radius / np.linalg.norm(start)
     current = clipped(image + start)
     queries = [current]
@@ -93,23 +98,23 @@ def algorithm(model, image, norm, radius, steps, index, seed):
             u = draws.uniform([2 + channels]).numpy()[0]
             r, s = int(u[0] * (height - side + 1)), int(u[1] * (width - side + 1))
             for c in range(channels):
-                nu[r:r + side, s:s + side, c] += 2 * radius * sign(u[2 + c])
+                nu[r : r + side, s : s + side, c] += 2 * radius * sign(u[2 + c])
         else:
             u = draws.uniform([5 + channels]).numpy()[0]
             r1, r2 = (int(v * (height - side + 1)) for v in (u[0], u[2]))
             s1, s2 = (int(v * (width - side + 1)) for v in (u[1], u[3]))
             one, two = np.zeros((2, height, width), bool)
-            one[r1:r1 + side, s1:s1 + side] = two[r2:r2 + side, s2:s2 + side] = True
+            one[r1 : r1 + side, s1 : s1 + side] = two[r2 : r2 + side, s2 : s2 + side] = True
             unused = radius**2 - (nu**2).sum()
             for c in range(channels):
                 channel = nu[:, :, c]
-                window = channel[r1:r1 + side, s1:s1 + side].copy()
+                window = channel[r1 : r1 + side, s1 : s1 + side].copy()
                 aimed = sign(u[5 + c]) * normalized_eta(side, u[4] < 0.5)
                 if window.any():  # the paper does not say what 0 / 0 is
                     aimed += window / np.sqrt((window**2).sum())
-                available = np.sqrt((channel[one | two]**2).sum() + unused / channels)
+                available = np.sqrt((channel[one | two] ** 2).sum() + unused / channels)
                 channel[two] = 0
-                channel[r1:r1 + side, s1:s1 + side] = aimed / np.sqrt((aimed**2).sum()) * available
+                channel[r1 : r1 + side, s1 : s1 + side] = aimed / np.sqrt((aimed**2).sum()) * available
         queries.append(clipped(image + nu))
         current = queries[-1] if margin(queries[-1]) > margin(current) else current
     return np.array(queries), current
@@ -123,12 +128,22 @@ def test_two_bumps_equal_the_papers_equation(side):
 
 def test_sides_follow_the_schedule_scaled_to_the_steps():
     assert list(sides(10_000, (32, 32, 3))[[0, 10, 11, 51, 201, 501, 1001, 2001, 4001, 6001, 8001]]) == [
-        29, 29, 20, 14, 10, 7, 5, 4, 3, 2, 1]
+        29,
+        29,
+        20,
+        14,
+        10,
+        7,
+        5,
+        4,
+        3,
+        2,
+        1,
+    ]
     assert list(sides(5, (20, 8, 3))) == [8, 2, 1, 1, 1] and min(sides(5000, (32, 32, 3), minimum=3)) == 3
 
 
-@pytest.mark.parametrize("norm, shape", [
-    ("linf", (7, 9, 2)), ("linf", (4, 4, 1)), ("l2", (7, 11, 2)), ("l2", (12, 10, 1))])
+@pytest.mark.parametrize("norm, shape", [("linf", (7, 9, 2)), ("linf", (4, 4, 1)), ("l2", (7, 11, 2)), ("l2", (12, 10, 1))])
 def test_every_query_equals_the_papers_algorithm(norm, shape):
     model, steps, indices = Recorded(shape, ahead=20.0), 40, np.array([5, 2, 17])
     images = np.random.RandomState(0).uniform(0, 1, (3, *shape)).astype(np.float32)
@@ -200,5 +215,6 @@ def test_invalid_arguments_raise():
 
     def breaks(x):
         return tf.where(tf.reduce_any(tf.abs(x - images) > 0.01), np.float32(np.nan), 1.0) * model(x)
+
     with pytest.raises(ValueError, match="finite logits from the model during Square"):
         Square(radius=0.1, steps=3)(breaks, images, labels)

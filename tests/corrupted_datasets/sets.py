@@ -38,15 +38,18 @@ def content(folder):
 
 def quick(monkeypatch):
     """Replaces the slow parts: corruptions, by one that depends on the same arguments, and the image sheet."""
+
     def traced(self, name, severity):
         def levels(images, positions):
             shift = positions[:, None, None, None] * 7 + severity * 31 + len(name) + self.corruption_config.seed
             return images + tf.cast(shift, tf.uint8)
+
         return levels
 
     def drawn(path, folder, names, clean, title):
         with open(path, "w") as file:
             file.write(f"{names} {clean.tolist()} {title}")
+
     monkeypatch.setattr(Generator, "_traced", traced)
     monkeypatch.setattr(preview, "draw", drawn)
 

@@ -40,6 +40,7 @@ def test_a_failed_pipeline_gives_its_reason_and_resumes(source, tmp_path, monkey
         if os.path.exists(os.path.join(folder, ".writing", "gaussian_noise_4")):
             raise OSError(errno.ENOSPC, "No space left on device")
         return fsync(file)
+
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="Beam pipeline failed. Completed chunks stay valid.*The disk is full"):
         pipeline(folder)

@@ -37,6 +37,7 @@ def full(after):
         calls.append(1)
         if len(calls) > after:
             raise OSError(errno.ENOSPC, "No space left on device")
+
     return fsync
 
 
@@ -45,8 +46,11 @@ def test_units_written_before_the_disk_is_full_stay_valid(source, folder, tmp_pa
     # arrays: the card, labels and images of three chunks, three more; records: the card, twice three, metadata
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", full(after=10))
-    with pytest.raises(OSError, match=f"The disk is full. {completed} of 30 chunks are written and stay valid; the rest "
-                       f"needs at most about {needed}.*same command resumes") as caught:
+    with pytest.raises(
+        OSError,
+        match=f"The disk is full. {completed} of 30 chunks are written and stay valid; the rest "
+        f"needs at most about {needed}.*same command resumes",
+    ) as caught:
         write(source, folder, layout)
     monkeypatch.setattr(os, "fsync", fsync)
     assert caught.value.errno == errno.ENOSPC and caught.value.filename == folder
@@ -59,6 +63,7 @@ def test_units_written_before_the_disk_is_full_stay_valid(source, folder, tmp_pa
 def test_tensorflows_error_of_a_full_disk(source, folder, monkeypatch):
     def refuse(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "file; No space left on device")
+
     monkeypatch.setattr(tfrecord.tf.io, "TFRecordWriter", refuse)
     with pytest.raises(OSError, match="The disk is full. 0 of 30 chunks .* about 20.8 kB"):
         write(source, folder, "tfds")
@@ -67,13 +72,15 @@ def test_tensorflows_error_of_a_full_disk(source, folder, monkeypatch):
 def test_exhausted_memory_is_not_a_full_disk(source, folder, monkeypatch):
     def refuse(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
     monkeypatch.setattr(tfrecord.tf.io, "TFRecordWriter", refuse)
     with pytest.raises(tf.errors.ResourceExhaustedError, match="OOM"):
         write(source, folder, "tfds")
 
 
-@pytest.mark.parametrize("count, text", [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (153_600_000, "154 MB"),
-                                         (2.9e9, "2.9 GB"), (7e15, "7e+03 TB")])
+@pytest.mark.parametrize(
+    "count, text", [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (153_600_000, "154 MB"), (2.9e9, "2.9 GB"), (7e15, "7e+03 TB")]
+)
 def test_bytes_are_readable(count, text):
     assert disk_space._bytes(count) == text
 

@@ -29,16 +29,19 @@ def files(clean, tmp_path):
 def stream(clean, tmp_path, monkeypatch):
     """Returns the clean images as a stream of four TFDS files of unequal length."""
     monkeypatch.setattr(tfds_sets, "IN_MEMORY_BYTES", 0)
-    features = tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(8, 8, 3)),
-                                           "label": tfds.features.ClassLabel(num_classes=4)})
+    features = tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(8, 8, 3)), "label": tfds.features.ClassLabel(num_classes=4)})
     folder, ends = tmp_path / "streamed" / "1.0.0", (0, 5, 6, 16, 23)
     folder.mkdir(parents=True)
     for file, (first, last) in enumerate(zip(ends, ends[1:])):
         with tf.io.TFRecordWriter(str(folder / f"streamed-test.tfrecord-{file:05d}-of-00004")) as writer:
             for image, label in zip(clean.images[first:last], clean.labels[first:last]):
                 writer.write(features.serialize_example({"image": image, "label": label}))
-    tfds.folder_dataset.write_metadata(data_dir=str(folder), features=features, check_data=False, split_infos=[
-        tfds.core.SplitInfo(name="test", shard_lengths=list(np.diff(ends)), num_bytes=1)])
+    tfds.folder_dataset.write_metadata(
+        data_dir=str(folder),
+        features=features,
+        check_data=False,
+        split_infos=[tfds.core.SplitInfo(name="test", shard_lengths=list(np.diff(ends)), num_bytes=1)],
+    )
     return data.open_source("streamed", "test", str(tmp_path))
 
 
@@ -69,6 +72,7 @@ def test_read_range_of_an_unknown_source(clean):
     class Other(data.source.Source):
         def ordered(self, batch_size):
             return clean.ordered(batch_size)
+
     other = Other("other", "test", clean.class_names, clean.image_shape, len(clean))
     for part, expected in zip(other.read_range(3, 9), (clean.images, clean.labels)):
         np.testing.assert_array_equal(part, expected[3:9])
@@ -89,17 +93,22 @@ def test_chunks_do_not_depend_on_the_batch_size(clean, monkeypatch):
 
 def test_pixels_depend_on_constants_and_seed(clean):
     from tf_robust import corruptions
+
     for config in (generator.CorruptionConfig(seed=5, constants="imagenet"), generator.CorruptionConfig(seed=6, constants="cifar")):
         images, _ = generator.Generator(clean, config)("gaussian_noise", 2, 0, 23)
-        expected = corruptions.corrupt(clean.images / np.float32(255), "gaussian_noise", 2, config.seed,
-                                       constants=config.constants, protocol="cifar_c")
+        expected = corruptions.corrupt(
+            clean.images / np.float32(255), "gaussian_noise", 2, config.seed, constants=config.constants, protocol="cifar_c"
+        )
         np.testing.assert_array_equal(images, np.round(255 * expected.numpy()))
 
 
 def test_a_chunk_is_read_once_for_all_severities(clean, monkeypatch):
     reads = []
-    monkeypatch.setattr(data.ArraySource, "read_range", lambda source, *chunk: reads.append(chunk) or (
-        source.images[slice(*chunk)], source.labels[slice(*chunk)]))
+    monkeypatch.setattr(
+        data.ArraySource,
+        "read_range",
+        lambda source, *chunk: reads.append(chunk) or (source.images[slice(*chunk)], source.labels[slice(*chunk)]),
+    )
     sets.quick(monkeypatch)
     generate = generator.Generator(clean, generator.CorruptionConfig())
     for severity in (1, 2, 3):

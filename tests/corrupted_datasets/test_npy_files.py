@@ -55,8 +55,9 @@ def test_an_incomplete_array_is_detected_by_its_size(arrays):
         open_corrupted(str(arrays), clean(), "fog", 1)
 
 
-@pytest.mark.parametrize("old, new", [
-    (b"}", b"("), (b"'shape'", b"b'hape'"), (b"'shape': (", b"'shape': 1("), (b"|u1", b"|uu"), (b"\x01\x00v", b"\x09\x09v")])
+@pytest.mark.parametrize(
+    "old, new", [(b"}", b"("), (b"'shape'", b"b'hape'"), (b"'shape': (", b"'shape': 1("), (b"|u1", b"|uu"), (b"\x01\x00v", b"\x09\x09v")]
+)
 def test_an_array_with_a_damaged_header_is_named(arrays, old, new):
     for path in (arrays / "fog.npy", arrays / "labels.npy"):
         complete = path.read_bytes()
@@ -66,8 +67,10 @@ def test_an_array_with_a_damaged_header_is_named(arrays, old, new):
         path.write_bytes(complete)
 
 
-@pytest.mark.parametrize("shape, message", [("(-45,-32,32,3,)", "rows of numbers"), ("(2**32,2**32,3,4)", "a .npy file"),
-                                            ("(4294967296,4294967296,3,3)", "bytes in")])
+@pytest.mark.parametrize(
+    "shape, message",
+    [("(-45,-32,32,3,)", "rows of numbers"), ("(2**32,2**32,3,4)", "a .npy file"), ("(4294967296,4294967296,3,3)", "bytes in")],
+)
 def test_an_array_of_an_impossible_shape_is_rejected(arrays, shape, message):
     header = f"{{'descr':'|u1','fortran_order':False,'shape':{shape},}}".ljust(117).encode() + b"\n"
     (arrays / "fog.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00" + header + (b"" if "4294" in shape else bytes(45 * 32 * 32 * 3)))
@@ -75,9 +78,17 @@ def test_an_array_of_an_impossible_shape_is_rejected(arrays, shape, message):
         open_corrupted(str(arrays), clean(), "fog", 1)
 
 
-@pytest.mark.parametrize("array", [
-    np.zeros((10, *SHAPE), np.float32), np.zeros((11, *SHAPE), np.uint8), np.zeros((10, 32, 32), np.uint8),
-    np.zeros((0, *SHAPE), np.uint8), np.zeros((10, 3, 32, 32), np.uint8), np.zeros((10, *SHAPE), np.int64)])
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((10, *SHAPE), np.float32),
+        np.zeros((11, *SHAPE), np.uint8),
+        np.zeros((10, 32, 32), np.uint8),
+        np.zeros((0, *SHAPE), np.uint8),
+        np.zeros((10, 3, 32, 32), np.uint8),
+        np.zeros((10, *SHAPE), np.int64),
+    ],
+)
 def test_an_array_of_another_kind_is_rejected(arrays, array):
     np.save(arrays / "fog.npy", array)
     with pytest.raises(ValueError, match=r"Expected uint8 images \[5 \* N, H, W, 1 or 3\] in .*fog.npy. Received: "):

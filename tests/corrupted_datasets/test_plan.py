@@ -10,8 +10,7 @@ def plan(names=("a", "b", "c"), size=25, chunk=10):
 def test_units_are_all_corruptions_severities_and_chunks():
     units = plan().units()
     assert len(units) == len(set(units)) == 3 * 5 * 3
-    assert set(units) == {Unit(name, severity, chunk)
-                          for name in "abc" for severity in (1, 2, 3, 4, 5) for chunk in (0, 1, 2)}
+    assert set(units) == {Unit(name, severity, chunk) for name in "abc" for severity in (1, 2, 3, 4, 5) for chunk in (0, 1, 2)}
 
 
 def test_chunks_cover_the_images():

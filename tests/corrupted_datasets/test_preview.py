@@ -23,7 +23,7 @@ def test_a_sheet_shows_the_first_image_of_every_corruption_and_severity(folder, 
     monkeypatch.setattr(preview, "save", lambda figure, path: figures.append(figure))
     shape = np.load(folder / "fog.npy").shape[1:]
     preview.draw("path", str(folder), ["snow", "fog"], np.full(shape, 5, np.uint8), "a title")
-    axes, = figures[0].axes
+    (axes,) = figures[0].axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["clean", "1", "2", "3", "4", "5"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["snow", "fog"]
     mosaic = np.asarray(axes.images[0].get_array())

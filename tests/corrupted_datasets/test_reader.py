@@ -22,17 +22,24 @@ arrays = corrupted_images.arrays  # the fixture
 
 def store(root, name, config, source, severity, split="test", version="1.0.0", more=None, encoding="png"):
     """Writes a set in the layout of TFDS: root/name/config/version."""
-    features = tfds.features.FeaturesDict({
-        "image": tfds.features.Image(shape=source.image_shape, encoding_format=encoding),
-        "label": tfds.features.ClassLabel(names=source.class_names), **(more or {})})
+    features = tfds.features.FeaturesDict(
+        {
+            "image": tfds.features.Image(shape=source.image_shape, encoding_format=encoding),
+            "label": tfds.features.ClassLabel(names=source.class_names),
+            **(more or {}),
+        }
+    )
     folder = os.path.join(root, name, config, version)
     os.makedirs(folder)
     with tf.io.TFRecordWriter(os.path.join(folder, f"{name}-{split}.tfrecord-00000-of-00001")) as writer:
         for image, label in zip(corrupted(source, severity), source.labels):
-            writer.write(features.serialize_example(
-                {"image": image, "label": label, **dict.fromkeys(more or (), "text")}))
-    tfds.folder_dataset.write_metadata(data_dir=folder, features=features, check_data=False, split_infos=[
-        tfds.core.SplitInfo(name=split, shard_lengths=[len(source)], num_bytes=1)])
+            writer.write(features.serialize_example({"image": image, "label": label, **dict.fromkeys(more or (), "text")}))
+    tfds.folder_dataset.write_metadata(
+        data_dir=folder,
+        features=features,
+        check_data=False,
+        split_infos=[tfds.core.SplitInfo(name=split, shard_lengths=[len(source)], num_bytes=1)],
+    )
 
 
 @pytest.fixture
@@ -48,8 +55,9 @@ def records(tmp_path):
 def own_sets(tmp_path_factory):
     """Writes a set of random images with --mode=corrupt in both layouts; returns (root, source)."""
     random = np.random.RandomState(2)
-    source = data.ArraySource.of("own_sets", "test", random.randint(0, 256, (SIZE, 8, 6, 3)).astype(np.uint8),
-                                 clean().labels, clean().class_names)
+    source = data.ArraySource.of(
+        "own_sets", "test", random.randint(0, 256, (SIZE, 8, 6, 3)).astype(np.uint8), clean().labels, clean().class_names
+    )
     root = tmp_path_factory.mktemp("own_sets")
     for layout, protocol in (("npy", "cifar_c"), ("tfds", "cifar_c"), ("tfds", "imagenet_c")):
         options = corrupted_datasets.WriterConfig(dataset_format=layout, corruptions=("impulse_noise",), chunk_size=4)
@@ -120,8 +128,17 @@ def test_imagenets_set_is_opened_by_the_benchmarks_names(tmp_path):
     images = random.randint(0, 200, (2, 224, 224, 3)).astype(np.uint8)
     source = data.ArraySource.of("imagenet", "test", images, [7, 999], names)
     for name in ("glass_blur", "elastic_transform"):
-        store(str(tmp_path), "imagenet2012_corrupted", f"{name}_1", source, 1, "validation", "3.1.0",
-              {"file_name": tfds.features.Text()}, "jpeg")
+        store(
+            str(tmp_path),
+            "imagenet2012_corrupted",
+            f"{name}_1",
+            source,
+            1,
+            "validation",
+            "3.1.0",
+            {"file_name": tfds.features.Text()},
+            "jpeg",
+        )
     assert available("imagenet2012_corrupted", str(tmp_path)) == [("elastic_transform", 1), ("glass_blur", 1)]
     result = open_corrupted("imagenet2012_corrupted", source, "glass_blur", 1, data_dir=str(tmp_path))
     images, labels = read(result)
@@ -131,12 +148,10 @@ def test_imagenets_set_is_opened_by_the_benchmarks_names(tmp_path):
 
 def test_all_names_exist_in_tfds():
     tfds_names = {config.name for config in cifar10_corrupted.Cifar10Corrupted.BUILDER_CONFIGS}
-    translated = {f"{reader._TFDS_NAMES.get(name, name)}_{severity}"
-                  for name in corruptions.CORRUPTIONS for severity in range(1, 6)}
+    translated = {f"{reader._TFDS_NAMES.get(name, name)}_{severity}" for name in corruptions.CORRUPTIONS for severity in range(1, 6)}
     assert translated <= tfds_names
     builder = tfds.builder_cls("imagenet2012_corrupted")
-    assert {f"{name}_{severity}" for name in corruptions.CORRUPTIONS for severity in range(1, 6)} <= set(
-        builder.builder_configs)
+    assert {f"{name}_{severity}" for name in corruptions.CORRUPTIONS for severity in range(1, 6)} <= set(builder.builder_configs)
 
 
 @pytest.mark.parametrize("layout", ["npy", "tfds"])
@@ -184,9 +199,18 @@ def test_truncated_records_are_rejected(own_sets, tmp_path):
     assert len(open_corrupted(str(root / "tfds_cifar_c"), source, "impulse_noise", 3)) == SIZE
 
 
-@pytest.mark.parametrize("name, old, new", [
-    ("dataset_info.json", "{", ""), ("dataset_info.json", '"', '\xe9'), ("dataset_info.json", '"version"', '"versian"'),
-    ("features.json", "{", "{,"), ("features.json", "\n", "\0"), ("card.json", "seed", "sead"), ("card.json", "fingerprint", "print")])
+@pytest.mark.parametrize(
+    "name, old, new",
+    [
+        ("dataset_info.json", "{", ""),
+        ("dataset_info.json", '"', "\xe9"),
+        ("dataset_info.json", '"version"', '"versian"'),
+        ("features.json", "{", "{,"),
+        ("features.json", "\n", "\0"),
+        ("card.json", "seed", "sead"),
+        ("card.json", "fingerprint", "print"),
+    ],
+)
 def test_written_records_with_damaged_metadata_are_named(own_sets, tmp_path, name, old, new):
     root = shutil.copytree(own_sets[0] / "tfds_cifar_c", tmp_path / "set")
     path = root / name if name == "card.json" else root / "impulse_noise_2" / "1.0.0" / name
@@ -197,7 +221,7 @@ def test_written_records_with_damaged_metadata_are_named(own_sets, tmp_path, nam
 
 @pytest.mark.parametrize("content", ["", '{"fileFormat": 3, "a'])
 def test_a_set_of_tfds_with_damaged_metadata_is_named(records, content):
-    path, = (records / "cifar10_corrupted" / "elastic_5").glob("*/dataset_info.json")
+    (path,) = (records / "cifar10_corrupted" / "elastic_5").glob("*/dataset_info.json")
     path.write_text(content)
     tfds_sets.builder_of.cache_clear()
     with pytest.raises(ValueError, match=f"Expected a valid dataset_info.json .*{records}.*create or download it again"):

@@ -22,9 +22,11 @@ def quick_corruptions(monkeypatch):
 @pytest.fixture
 def reference(source, tmp_path):
     """Returns a function layout -> files of a set that was written at once."""
+
     def files(layout):
         write(source, str(tmp_path / "reference"), layout)
         return content(tmp_path / "reference")
+
     return files
 
 
@@ -71,6 +73,7 @@ def test_a_killed_job_resumes(source, folder, reference, monkeypatch, layout, mo
                 file.write(b"file of it")
             raise Killed
         return generate(self, *unit)
+
     monkeypatch.setattr(Generator, "__call__", kill)
     with pytest.raises(Killed):
         write(source, folder, layout)
@@ -88,6 +91,7 @@ def test_a_job_killed_while_finishing_a_group_resumes(source, folder, reference,
     def kill(self, group, paths):
         finish(self, group, paths)
         raise Killed  # before its units are removed
+
     monkeypatch.setattr(kind, "_finish", kill)
     with pytest.raises(Killed):
         write(source, folder, layout)

@@ -23,7 +23,7 @@ def test_arrays_hold_five_severities_in_order(source, folder):
         array = np.load(os.path.join(folder, f"{name}.npy"))
         assert array.dtype == np.uint8 and array.shape == (5 * 11, 9, 7, 3)
         for severity in range(1, 6):
-            np.testing.assert_array_equal(array[(severity - 1) * 11:severity * 11], expected(source, name, severity))
+            np.testing.assert_array_equal(array[(severity - 1) * 11 : severity * 11], expected(source, name, severity))
     labels = np.load(os.path.join(folder, "labels.npy"))
     assert labels.dtype == np.int64
     np.testing.assert_array_equal(labels, list(source.labels) * 5)
@@ -48,8 +48,9 @@ def test_records_hold_the_same_images_in_the_same_order(source, folder, protocol
 
 def test_tfds_reads_the_records_by_name(source, folder):
     write(source, folder, "tfds", NAMES[:1])
-    dataset = tfds.load("gaussian_noise_2", data_dir=folder, split="test", batch_size=-1,
-                        read_config=tfds.ReadConfig(interleave_cycle_length=1))
+    dataset = tfds.load(
+        "gaussian_noise_2", data_dir=folder, split="test", batch_size=-1, read_config=tfds.ReadConfig(interleave_cycle_length=1)
+    )
     np.testing.assert_array_equal(dataset["image"], expected(source, "gaussian_noise", 2))
     np.testing.assert_array_equal(dataset["label"], source.labels)
 
@@ -70,8 +71,13 @@ def test_the_card_describes_the_set(source, folder, monkeypatch):
     quick(monkeypatch)
     write(source, folder)
     card = read_json(os.path.join(folder, "card.json"))
-    assert card["data"] == {"name": "clean", "split": "test", "pictures": 11, "fingerprint": source.fingerprint(),
-                            "picture_shape": [9, 7, 3]}
+    assert card["data"] == {
+        "name": "clean",
+        "split": "test",
+        "pictures": 11,
+        "fingerprint": source.fingerprint(),
+        "picture_shape": [9, 7, 3],
+    }
     assert card["corruptions"] == list(NAMES) and card["seed"] == 5 and card["protocol"] == "cifar_c"
     assert card["constants"].startswith("cifar") and card["frost"] and card["versions"]["tensorflow"] == tf.__version__
 
@@ -87,11 +93,17 @@ def test_an_empty_source_is_rejected(source, folder):
         write(source.subset(np.zeros(0, int)), folder)
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"corruptions": ("gausian_noise",)}, "Unknown corruption: 'gausian_noise'. Did you mean 'gaussian_noise'"),
-    ({"dataset_format": "zip"}, "Unknown dataset_format: 'zip'"), ({"chunk_size": 0}, "Expected chunk_size >= 1. Received: 0"),
-    ({"shard": "0/3"}, "the first is 1"), ({"engine": "spark"}, "Unknown engine"),
-    ({"engine": "beam", "shard": "1/2"}, "Expected shard=1/1 with Beam")])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"corruptions": ("gausian_noise",)}, "Unknown corruption: 'gausian_noise'. Did you mean 'gaussian_noise'"),
+        ({"dataset_format": "zip"}, "Unknown dataset_format: 'zip'"),
+        ({"chunk_size": 0}, "Expected chunk_size >= 1. Received: 0"),
+        ({"shard": "0/3"}, "the first is 1"),
+        ({"engine": "spark"}, "Unknown engine"),
+        ({"engine": "beam", "shard": "1/2"}, "Expected shard=1/1 with Beam"),
+    ],
+)
 def test_invalid_options_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         corrupted_datasets.WriterConfig(**options)
@@ -114,14 +126,16 @@ def test_missing_beam_is_named(source, folder, monkeypatch):
 def test_one_channel(folder):
     gray = clean(shape=(8, 8, 1))
     write(gray, folder, "tfds", NAMES[:1])
-    dataset = tfds.load("gaussian_noise_1", data_dir=folder, split="test", batch_size=-1,
-                        read_config=tfds.ReadConfig(interleave_cycle_length=1))
+    dataset = tfds.load(
+        "gaussian_noise_1", data_dir=folder, split="test", batch_size=-1, read_config=tfds.ReadConfig(interleave_cycle_length=1)
+    )
     np.testing.assert_array_equal(dataset["image"], expected(gray, "gaussian_noise", 1))
 
 
 def test_every_layout_implements_all_hooks():
-    hooks = [name for name, value in vars(Layout).items() if "NotImplementedError" in getattr(
-        getattr(value, "__code__", None), "co_names", ())]
+    hooks = [
+        name for name, value in vars(Layout).items() if "NotImplementedError" in getattr(getattr(value, "__code__", None), "co_names", ())
+    ]
     assert len(hooks) == 6
     for kind in LAYOUTS.values():
         assert all(getattr(kind, hook) is not getattr(Layout, hook) for hook in hooks)

@@ -10,6 +10,7 @@ import scipy.stats
 
 # Noise
 
+
 def gaussian_noise(image, constants, normal):
     return image + constants[0] * normal
 
@@ -32,9 +33,10 @@ def impulse_noise(image, constants, uniform):
 
 # Blur
 
+
 def gaussian(image, sigma, mode="nearest", truncate=4.0):
     """Each channel of [H, W, C], or [H, W], blurred over rows and columns."""
-    return scipy.ndimage.gaussian_filter(image, (sigma, sigma, 0)[:image.ndim], mode=mode, truncate=truncate)
+    return scipy.ndimage.gaussian_filter(image, (sigma, sigma, 0)[: image.ndim], mode=mode, truncate=truncate)
 
 
 def gaussian_blur(image, constants):
@@ -44,10 +46,10 @@ def gaussian_blur(image, constants):
 def disk_kernel(radius, alias_sigma):
     """A disk on the integer grid, of sum 1, whose rim is softened by a small Gaussian of 3 or 5 taps."""
     half, taps = (8, 3) if radius <= 8 else (int(radius), 5)
-    row, column = np.mgrid[-half:half + 1, -half:half + 1]
+    row, column = np.mgrid[-half : half + 1, -half : half + 1]
     disk = (row**2 + column**2 <= radius**2).astype(float)
     offsets = np.arange(taps) - taps // 2
-    weights = np.exp(-offsets**2 / (2 * alias_sigma**2))
+    weights = np.exp(-(offsets**2) / (2 * alias_sigma**2))
     weights /= weights.sum()
     return scipy.ndimage.correlate(disk / disk.sum(), np.outer(weights, weights), mode="mirror")
 
@@ -75,7 +77,7 @@ def motion(image, radius, sigma, degrees):
     """ImageMagick's motion blur: half a Gaussian laid along a ray from the pixel, its taps on whole pixels."""
     height, width = image.shape[:2]
     taps = np.arange(2 * int(np.ceil(radius)) + 1)
-    weights = np.exp(-taps**2 / (2 * sigma**2))
+    weights = np.exp(-(taps**2) / (2 * sigma**2))
     weights /= weights.sum()
     downs = np.ceil(taps * np.sin(np.deg2rad(degrees)) - 0.5).astype(int)
     rights = np.ceil(taps * np.cos(np.deg2rad(degrees)) - 0.5).astype(int)
@@ -95,10 +97,10 @@ def zoomed(image, factor):
     sides = image.shape[:2]
     cut = [int(np.ceil(side / factor)) for side in sides]
     top, left = ((side - part) // 2 for side, part in zip(sides, cut))
-    window = image[top:top + cut[0], left:left + cut[1]]
+    window = image[top : top + cut[0], left : left + cut[1]]
     large = scipy.ndimage.zoom(window, (factor, factor, 1), order=1, mode="nearest")
     top, left = ((new - side) // 2 for new, side in zip(large.shape, sides))
-    return large[top:top + sides[0], left:left + sides[1]]
+    return large[top : top + sides[0], left : left + sides[1]]
 
 
 def zoom_blur(image, constants):
@@ -108,6 +110,7 @@ def zoom_blur(image, constants):
 
 
 # Digital
+
 
 def contrast(image, constants):
     mean = image.mean(axis=(0, 1))
@@ -124,13 +127,14 @@ def affine_map(corners, jitter, shape):
 
 def sampled(image, rows, columns, mode):
     """Bilinear samples of every channel at float [H, W] positions."""
-    return np.stack([scipy.ndimage.map_coordinates(channel, [rows, columns], order=1, mode=mode)
-                     for channel in np.moveaxis(image, -1, 0)], axis=-1)
+    return np.stack(
+        [scipy.ndimage.map_coordinates(channel, [rows, columns], order=1, mode=mode) for channel in np.moveaxis(image, -1, 0)], axis=-1
+    )
 
 
 def elastic_transform(image, constants, corners, displacement):
     alpha, sigma, jitter = constants
-    rows, columns = np.mgrid[:image.shape[0], :image.shape[1]].astype(float)
+    rows, columns = np.mgrid[: image.shape[0], : image.shape[1]].astype(float)
     back = np.linalg.inv(np.vstack([affine_map(corners, jitter, image.shape), [0, 0, 1]]))
     x = back[0, 0] * columns + back[0, 1] * rows + back[0, 2]
     y = back[1, 0] * columns + back[1, 1] * rows + back[1, 2]

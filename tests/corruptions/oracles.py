@@ -34,10 +34,30 @@ from tests.corruptions.noise_blur_digital_oracles import (
 )
 from tests.corruptions.weather_oracles import brightness, fog, frost, snow, spatter
 
-ORACLES = {oracle.__name__: oracle for oracle in (
-    gaussian_noise, shot_noise, impulse_noise, defocus_blur, glass_blur, motion_blur, zoom_blur, snow, frost, fog,
-    brightness, contrast, elastic_transform, pixelate, jpeg_compression,
-    speckle_noise, gaussian_blur, spatter, saturate)}
+ORACLES = {
+    oracle.__name__: oracle
+    for oracle in (
+        gaussian_noise,
+        shot_noise,
+        impulse_noise,
+        defocus_blur,
+        glass_blur,
+        motion_blur,
+        zoom_blur,
+        snow,
+        frost,
+        fog,
+        brightness,
+        contrast,
+        elastic_transform,
+        pixelate,
+        jpeg_compression,
+        speckle_noise,
+        gaussian_blur,
+        spatter,
+        saturate,
+    )
+}
 
 
 def sample_images(height, width, channels, count):
@@ -49,10 +69,13 @@ def sample_images(height, width, channels, count):
         photograph = photographs[len(samples) % 2]
         side = random.uniform(0.4, 1) * min(photograph.width / width, photograph.height / height)
         left, top = random.rand(2) * (photograph.width - side * width, photograph.height - side * height)
-        samples.append(photograph.resize((width, height), PIL.Image.Resampling.BOX,
-                                       (left, top, left + side * width, top + side * height)))
-    return np.stack([np.asarray(sample_image.convert("L" if channels == 1 else "RGB"), np.float32).reshape(
-        height, width, channels) / 255 for sample_image in samples])
+        samples.append(photograph.resize((width, height), PIL.Image.Resampling.BOX, (left, top, left + side * width, top + side * height)))
+    return np.stack(
+        [
+            np.asarray(sample_image.convert("L" if channels == 1 else "RGB"), np.float32).reshape(height, width, channels) / 255
+            for sample_image in samples
+        ]
+    )
 
 
 def synthetic_image(height, width):
@@ -60,7 +83,7 @@ def synthetic_image(height, width):
     row, column = np.mgrid[:height, :width] / np.array([height, width])[:, None, None]
     sample_image = np.stack([row, column, 1 - row], axis=-1)
     sample_image[(abs(row - 0.25) < 0.15) & (abs(column - 0.25) < 0.15)] = 0
-    sample_image[(row - 0.7)**2 + (column - 0.3)**2 < 0.03] = 1
+    sample_image[(row - 0.7) ** 2 + (column - 0.3) ** 2 < 0.03] = 1
     sample_image[(column > 0.6) & (row > 0.5) & (np.arange(width) % 2 == 0)] = 0.5
     return PIL.Image.fromarray(np.round(255 * sample_image).astype(np.uint8))
 
@@ -73,10 +96,10 @@ def differences(corruption, images, severity, constants_set, seed=0):
     oracle = ORACLES[corruption.name]
     if corruption.name == "frost":
         from tf_robust.corruptions.weather import frost_textures
+
         oracle = functools.partial(oracle, textures=[np.asarray(ice, float) for ice in frost_textures(None)])
     drawn = {key: np.asarray(values) for key, values in drawn.items()}
-    expected = [oracle(image.astype(float), numbers, **{key: values[i] for key, values in drawn.items()})
-                for i, image in enumerate(images)]
+    expected = [oracle(image.astype(float), numbers, **{key: values[i] for key, values in drawn.items()}) for i, image in enumerate(images)]
     return 255 * (ours - np.clip(expected, 0, 1))
 
 

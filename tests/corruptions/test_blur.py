@@ -8,8 +8,9 @@ from tf_robust.corruptions import blur, severities
 from tf_robust.ops import image_ops
 
 RANDOM = np.random.RandomState(0)
-BLURS = {corruption.name: corruption for corruption in (blur.defocus_blur, blur.glass_blur, blur.motion_blur,
-                                                        blur.zoom_blur, blur.gaussian_blur)}
+BLURS = {
+    corruption.name: corruption for corruption in (blur.defocus_blur, blur.glass_blur, blur.motion_blur, blur.zoom_blur, blur.gaussian_blur)
+}
 CONSTANTS = [(constants_set, severity) for constants_set in severities.SETS for severity in range(1, 6)]
 all_constants = pytest.mark.parametrize("constants_set, severity", CONSTANTS, ids=lambda value: str(value))
 shapes = pytest.mark.parametrize("shape", [(26, 40, 3), (40, 26, 1)], ids=str)
@@ -31,16 +32,27 @@ def published_kernel(radius, alias):
     """The defocus kernel on its full grid, one element at a time."""
     half, taps = (8, 1) if radius <= 8 else (radius, 2)
     side = 2 * half + 1
-    disk = np.array([[float((i - half)**2 + (j - half)**2 <= radius**2) for j in range(side)] for i in range(side)])
+    disk = np.array([[float((i - half) ** 2 + (j - half) ** 2 <= radius**2) for j in range(side)] for i in range(side)])
     disk /= disk.sum()
-    soft = np.exp(-np.arange(-taps, taps + 1)**2 / (2 * alias**2))
+    soft = np.exp(-(np.arange(-taps, taps + 1) ** 2) / (2 * alias**2))
     soft /= soft.sum()
 
     def inside(i):
         return abs(i) if i < side else 2 * (side - 1) - i
-    return np.array([[sum(soft[taps + a] * soft[taps + b] * disk[inside(i + a), inside(j + b)]
-                          for a in range(-taps, taps + 1) for b in range(-taps, taps + 1))
-                      for j in range(side)] for i in range(side)])
+
+    return np.array(
+        [
+            [
+                sum(
+                    soft[taps + a] * soft[taps + b] * disk[inside(i + a), inside(j + b)]
+                    for a in range(-taps, taps + 1)
+                    for b in range(-taps, taps + 1)
+                )
+                for j in range(side)
+            ]
+            for i in range(side)
+        ]
+    )
 
 
 @all_constants
@@ -114,9 +126,9 @@ def test_offsets_of_glass_blur_are_uniform(reach):
     assert offsets.shape == (40, 2, (30 - 2 * reach) * (28 - 2 * reach), 2) and offsets.dtype == np.int32
     assert (offsets.min(), offsets.max()) == (-reach, reach - 1)
     counts = np.bincount(((offsets[..., 0] + reach) * 2 * reach + offsets[..., 1] + reach).ravel())
-    assert len(counts) == (2 * reach)**2 and scipy.stats.chisquare(counts).pvalue > 1e-3
+    assert len(counts) == (2 * reach) ** 2 and scipy.stats.chisquare(counts).pvalue > 1e-3
     np.testing.assert_allclose(offsets.mean(), -0.5, atol=0.03)
-    np.testing.assert_allclose(offsets.std(), np.sqrt(((2 * reach)**2 - 1) / 12), rtol=0.03)
+    np.testing.assert_allclose(offsets.std(), np.sqrt(((2 * reach) ** 2 - 1) / 12), rtol=0.03)
 
 
 def test_angles_of_motion_blur_are_uniform():
@@ -130,7 +142,7 @@ def test_motion_blur_uses_the_angle_of_each_image():
     step = np.zeros([2, 20, 20, 1], np.float32)
     step[:, 10:, 10:] = 1
     ours = np.array(blur.motion_blur.apply(step, 6, 2, angle=tf.constant([-45.0, 45.0])))[..., 0]
-    weights = np.exp(-np.arange(13)**2 / 8) / np.exp(-np.arange(13)**2 / 8).sum()
+    weights = np.exp(-(np.arange(13) ** 2) / 8) / np.exp(-(np.arange(13) ** 2) / 8).sum()
     positions = np.ceil(np.arange(13) * np.sqrt(0.5) - 0.5)
     assert_near(ours[1, 9, 9], weights[positions >= 1].sum(), 5e-5)  # down to the right: into the bright quarter
     assert_near(ours[0, 9, 9], 0, 5e-5)
@@ -141,11 +153,11 @@ def zoom_by_scipy(images, factor):
     sides = images.shape[1:3]
     cut = [int(np.ceil(side / factor)) for side in sides]
     top, left = ((side - part) // 2 for side, part in zip(sides, cut))
-    window = images[:, top:top + cut[0], left:left + cut[1]].astype(float)
+    window = images[:, top : top + cut[0], left : left + cut[1]].astype(float)
     # nearest: by rounding, SciPy's default may treat the last row as outside (at none of the benchmark's sizes)
     large = np.stack([scipy.ndimage.zoom(image, (factor, factor, 1), order=1, mode="nearest") for image in window])
     top, left = ((new - side) // 2 for new, side in zip(large.shape[1:3], sides))
-    return large[:, top:top + sides[0], left:left + sides[1]]
+    return large[:, top : top + sides[0], left : left + sides[1]]
 
 
 @pytest.mark.parametrize("shape", [(32, 32, 3), (26, 41, 3), (41, 26, 1), (5, 7, 1), (224, 224, 1)], ids=str)

@@ -22,7 +22,7 @@ def sample_images(count, height, width, channels, seed=0):
     random = np.random.RandomState(seed)
     smooth = scipy.ndimage.gaussian_filter(random.rand(count, height, width, channels), (0, 2, 2, 0), mode="wrap")
     smooth = (smooth - smooth.min()) / (smooth.max() - smooth.min())
-    smooth[:, :, width // 2:] += random.uniform(-0.2, 0.2, size=smooth[:, :, width // 2:].shape)
+    smooth[:, :, width // 2 :] += random.uniform(-0.2, 0.2, size=smooth[:, :, width // 2 :].shape)
     return (np.round(255 * smooth.clip(0, 1)) / 255).astype(np.float32)
 
 
@@ -36,12 +36,15 @@ def levels(images):
 def by_pillow(images, change):
     """Applies `change` to each image as a PIL.Image. Returns gray levels [N, H, W, C]."""
     scaled = np.round(255 * np.asarray(images)).astype(np.uint8)
-    changed = [np.asarray(change(PIL.Image.fromarray(sample_image.squeeze(-1) if sample_image.shape[-1] == 1 else sample_image)))
-               for sample_image in scaled]
+    changed = [
+        np.asarray(change(PIL.Image.fromarray(sample_image.squeeze(-1) if sample_image.shape[-1] == 1 else sample_image)))
+        for sample_image in scaled
+    ]
     return np.reshape(changed, scaled.shape).astype(int)
 
 
 # Contrast
+
 
 @pytest.mark.parametrize("shape", [(3, 32, 32, 3), (2, 9, 14, 3), (2, 14, 9, 1)], ids=str)
 def test_contrast_scales_about_each_images_and_channels_mean(shape):
@@ -52,17 +55,19 @@ def test_contrast_scales_about_each_images_and_channels_mean(shape):
 
 # Elastic transformation
 
+
 def affine(image, before, after):
     """Maps the points `before` (x, y) to `after`; sampled by SciPy in float64."""
     matrix = np.linalg.solve(np.c_[after, np.ones(3)], before)  # [3, 2]: (x, y, 1) of the result -> (x, y) before
-    rows, columns = np.mgrid[:image.shape[0], :image.shape[1]]
+    rows, columns = np.mgrid[: image.shape[0], : image.shape[1]]
     x, y = np.moveaxis(np.stack([columns, rows, np.ones_like(rows)], axis=-1) @ matrix, -1, 0)
     return sampled(image, y, x, "mirror")
 
 
 def sampled(image, rows, columns, mode):
-    return np.stack([scipy.ndimage.map_coordinates(image[..., c], [rows, columns], order=1, mode=mode)
-                     for c in range(image.shape[-1])], axis=-1)
+    return np.stack(
+        [scipy.ndimage.map_coordinates(image[..., c], [rows, columns], order=1, mode=mode) for c in range(image.shape[-1])], axis=-1
+    )
 
 
 def elastic(image, strength, sigma, jitter, corners, displacement):
@@ -70,26 +75,34 @@ def elastic(image, strength, sigma, jitter, corners, displacement):
     size, center = min(image.shape[:2]) // 3, np.array(image.shape[:2]) // 2
     before = np.array([center + size, [center[0] + size, center[1] - size], center - size], float)
     image = affine(image.astype(float), before, before + jitter * corners)
-    x, y = (strength * scipy.ndimage.gaussian_filter(field.astype(float), sigma, mode="reflect", truncate=3)
-            for field in displacement)
-    rows, columns = np.mgrid[:image.shape[0], :image.shape[1]]
+    x, y = (strength * scipy.ndimage.gaussian_filter(field.astype(float), sigma, mode="reflect", truncate=3) for field in displacement)
+    rows, columns = np.mgrid[: image.shape[0], : image.shape[1]]
     return sampled(image, rows + y, columns + x, "reflect")
 
 
 def draws_for(images, seed=0):
     random = np.random.RandomState(seed)
     count, height, width, _ = images.shape
-    return {"corners": random.uniform(-1, 1, size=(count, 3, 2)).astype(np.float32),
-            "displacement": random.uniform(-1, 1, size=(count, 2, height, width)).astype(np.float32)}
+    return {
+        "corners": random.uniform(-1, 1, size=(count, 3, 2)).astype(np.float32),
+        "displacement": random.uniform(-1, 1, size=(count, 2, height, width)).astype(np.float32),
+    }
 
 
-@pytest.mark.parametrize("shape, constants", [
-    *[((2, 32, 32, 3), severities.constants_of("elastic_transform", severity, "cifar")) for severity in range(1, 6)],
-    ((2, 64, 48, 3), severities.constants_of("elastic_transform", 3, "tiny_imagenet")),
-    ((1, 112, 150, 1), severities.constants_of("elastic_transform", 1, "imagenet")),  # blurred over 1025 pixels
-    ((1, 224, 224, 3), severities.constants_of("elastic_transform", 5, "imagenet")),
-    ((3, 31, 45, 1), (9.0, 1.5, 2.5)), ((3, 45, 31, 3), (9.0, 1.5, 2.5)), ((3, 32, 32, 3), (0.0, 0.0, 2.0)),
-    ((3, 32, 32, 3), (6.0, 0.0, 2.0))], ids=str)
+@pytest.mark.parametrize(
+    "shape, constants",
+    [
+        *[((2, 32, 32, 3), severities.constants_of("elastic_transform", severity, "cifar")) for severity in range(1, 6)],
+        ((2, 64, 48, 3), severities.constants_of("elastic_transform", 3, "tiny_imagenet")),
+        ((1, 112, 150, 1), severities.constants_of("elastic_transform", 1, "imagenet")),  # blurred over 1025 pixels
+        ((1, 224, 224, 3), severities.constants_of("elastic_transform", 5, "imagenet")),
+        ((3, 31, 45, 1), (9.0, 1.5, 2.5)),
+        ((3, 45, 31, 3), (9.0, 1.5, 2.5)),
+        ((3, 32, 32, 3), (0.0, 0.0, 2.0)),
+        ((3, 32, 32, 3), (6.0, 0.0, 2.0)),
+    ],
+    ids=str,
+)
 def test_elastic_equals_scipy(shape, constants):
     images = sample_images(*shape)
     drawn = draws_for(images)
@@ -118,8 +131,7 @@ def test_a_constant_displacement_shifts_the_image():
 def test_elastic_draws_are_uniform_and_independent():
     images, constants = tf.zeros([400, 24, 20, 3]), (1.0, 2.0, 3.0)
     drawn = digital.elastic_transform.drawn(images, 3, 0, None, constants)
-    assert {name: tuple(values.shape) for name, values in drawn.items()} == {
-        "corners": (400, 3, 2), "displacement": (400, 2, 24, 20)}
+    assert {name: tuple(values.shape) for name, values in drawn.items()} == {"corners": (400, 3, 2), "displacement": (400, 2, 24, 20)}
     for values in map(np.asarray, drawn.values()):
         error = 1 / np.sqrt(values.size)
         assert values.min() >= -1 and values.max() < 1
@@ -133,10 +145,12 @@ def test_elastic_draws_are_uniform_and_independent():
 
 # Pixelation
 
+
 def shrunk(fraction):
     def change(sample_image):
         small = sample_image.resize((int(fraction * sample_image.width), int(fraction * sample_image.height)), BOX)
         return small.resize(sample_image.size, BOX)
+
     return change
 
 
@@ -173,16 +187,19 @@ def test_pixelate_keeps_one_pixel_of_the_smallest_image():
 
 # JPEG compression
 
+
 def compressed(quality):
     def change(sample_image):
         stream = io.BytesIO()
         sample_image.save(stream, "JPEG", quality=quality)
         return PIL.Image.open(stream)
+
     return change
 
 
-@pytest.mark.parametrize("height, width, channels", [
-    (32, 32, 3), (64, 64, 3), (224, 224, 3), (45, 37, 3), (17, 50, 1), (32, 32, 1), (3, 5, 3)])
+@pytest.mark.parametrize(
+    "height, width, channels", [(32, 32, 3), (64, 64, 3), (224, 224, 3), (45, 37, 3), (17, 50, 1), (32, 32, 1), (3, 5, 3)]
+)
 @pytest.mark.parametrize("quality", [7, 25, 58, 80, 100])
 def test_jpeg_equals_pillow_on_every_pixel(quality, height, width, channels):
     images = sample_images(2, height, width, channels)
@@ -191,6 +208,7 @@ def test_jpeg_equals_pillow_on_every_pixel(quality, height, width, channels):
 
 
 # Saturation
+
 
 @pytest.mark.parametrize("severity", [1, 5])
 def test_saturate_scales_and_shifts_saturation_in_hsv(severity):
@@ -202,6 +220,7 @@ def test_saturate_scales_and_shifts_saturation_in_hsv(severity):
 
 
 # Rounding
+
 
 @pytest.mark.parametrize("corruption", (digital.pixelate, digital.jpeg_compression), ids=NAME)
 def test_pixelate_and_jpeg_first_round_to_gray_levels(corruption):

@@ -40,7 +40,7 @@ def test_frost_overlays_a_window_of_a_photograph(images, tmp_path):
         free = shrunk.shape[0] - 11, shrunk.shape[1] - 13
         top, left = (int(float(fraction) * room) for fraction, room in zip(corner[i], free))
         assert top < free[0] and left < free[1]  # the last position is never drawn, as in the benchmark
-        expected = clip_to_channels(0.8 * images[i] + 0.6 * shrunk[top:top + 11, left:left + 13], images.shape[-1])
+        expected = clip_to_channels(0.8 * images[i] + 0.6 * shrunk[top : top + 11, left : left + 13], images.shape[-1])
         np.testing.assert_allclose(np.clip(result[i], 0, 1), expected, atol=1.1 * 0.6 * 0.5 / 255)  # of 8 bits
 
 
@@ -52,8 +52,8 @@ def test_photographs_are_scaled_as_in_the_benchmark_and_mirrored_if_too_small(si
         inside = tuple(slice(side) for side in shrunk.shape[:2])
         np.testing.assert_allclose(texture[inside], shrunk, atol=0.5 + 1e-6)
         assert texture.shape == (max(size[0], shrunk.shape[0]), max(size[1], shrunk.shape[1]), 3)
-        beyond = texture[shrunk.shape[0]:2 * shrunk.shape[0]]
-        np.testing.assert_array_equal(beyond, texture[shrunk.shape[0] - 1::-1][:len(beyond)])
+        beyond = texture[shrunk.shape[0] : 2 * shrunk.shape[0]]
+        np.testing.assert_array_equal(beyond, texture[shrunk.shape[0] - 1 :: -1][: len(beyond)])
 
 
 def test_frost_textures_are_the_five_photographs_of_the_folder(tmp_path):
@@ -97,7 +97,7 @@ def test_draws_of_frost():
 def spectrum_slope(gray):
     """Slope of log power over log frequency, between 0.01 and 0.5 cycles a pixel, under a Hann window."""
     window = np.hanning(gray.shape[0])[:, None] * np.hanning(gray.shape[1])
-    power = np.abs(np.fft.fft2((gray - gray.mean()) * window))**2
+    power = np.abs(np.fft.fft2((gray - gray.mean()) * window)) ** 2
     radius = np.hypot(np.fft.fftfreq(gray.shape[0])[:, None], np.fft.fftfreq(gray.shape[1]))
     edges = np.geomspace(0.01, 0.5, 13)
     rings = [power[(radius >= low) & (radius < high)].mean() for low, high in itertools.pairwise(edges)]
@@ -105,8 +105,13 @@ def spectrum_slope(gray):
 
 
 # Size, mean and std of the gray image and slope of its spectrum, of the benchmark's photographs
-PHOTOGRAPHS = [((600, 900), .508, .072, -1.70), ((315, 560), .804, .086, -1.69), ((315, 560), .804, .086, -1.69),
-               ((350, 527), .587, .112, -1.24), ((495, 660), .476, .170, -1.81)]
+PHOTOGRAPHS = [
+    ((600, 900), 0.508, 0.072, -1.70),
+    ((315, 560), 0.804, 0.086, -1.69),
+    ((315, 560), 0.804, 0.086, -1.69),
+    ((350, 527), 0.587, 0.112, -1.24),
+    ((495, 660), 0.476, 0.170, -1.81),
+]
 
 
 @pytest.mark.parametrize("number", range(5))

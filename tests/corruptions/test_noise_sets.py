@@ -57,7 +57,7 @@ def test_a_location_becomes_one_gray_value_in_all_channels(noise):
 def test_the_noise_depends_on_seed_and_index_alone(noise):
     indices = np.array([5, 0, 7, 3, 1, 2, 6, 4])
     expected = noise(IMAGES, seed=3, indices=indices)
-    single = [noise(IMAGES[i:i + 1], seed=3, indices=indices[i:i + 1])[0] for i in range(8)]
+    single = [noise(IMAGES[i : i + 1], seed=3, indices=indices[i : i + 1])[0] for i in range(8)]
     batches = tf.data.Dataset.from_tensor_slices((IMAGES, indices)).batch(3)
     mapped = batches.map(lambda images, i: noise(images, seed=3, indices=i)).unbatch()
     np.testing.assert_array_equal(expected, single)
@@ -97,8 +97,7 @@ def test_probabilities_are_inversely_proportional_to_the_std_without_constant_lo
     expected = 0.15 / std / np.mean(1 / std)
     np.testing.assert_allclose(corruptions.nonuniform_probabilities(std), expected, rtol=1e-9)
     std[0, 0] = 0.0
-    np.testing.assert_array_equal(corruptions.nonuniform_probabilities(std),
-                                  corruptions.nonuniform_probabilities(std, floor=0.1))
+    np.testing.assert_array_equal(corruptions.nonuniform_probabilities(std), corruptions.nonuniform_probabilities(std, floor=0.1))
 
 
 @pytest.mark.parametrize("constant", [1, 10, 15, 40])  # of 100 locations, a rate of 0.15

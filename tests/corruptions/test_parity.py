@@ -79,7 +79,7 @@ def test_moments_of_draws(name, key):
     assert abs(rows.mean() - midpoint) < 0.03 * std
     assert rows.std() == pytest.approx(std, rel=0.03)
     fourth = 3 if low is None else 1.8  # moment of the normal and of the uniform distribution
-    assert np.mean(((rows - midpoint) / std)**4) == pytest.approx(fourth, rel=0.03)
+    assert np.mean(((rows - midpoint) / std) ** 4) == pytest.approx(fourth, rel=0.03)
     if low is not None:
         assert low <= values.min() < low + 0.03 * (high - low)
         assert high - 0.03 * (high - low) < values.max() < high
@@ -90,7 +90,7 @@ def test_moments_of_draws(name, key):
 def test_offsets_of_glass_blur_are_equally_frequent(severity, constants_set):
     _, reach, iterations = corruptions.CORRUPTIONS["glass_blur"].constants(severity, PIXELS, constants_set)
     offsets = drawn("glass_blur", 1000, severity, constants_set)["offsets"]
-    assert offsets.shape == (1000, iterations, (SIDE - 2 * reach)**2, 2)
+    assert offsets.shape == (1000, iterations, (SIDE - 2 * reach) ** 2, 2)
     check_frequencies(offsets[..., 0], range(-reach, reach))
     check_frequencies(offsets[..., 1], range(-reach, reach))
 

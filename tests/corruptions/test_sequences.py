@@ -125,8 +125,9 @@ def test_tilt_is_a_rotation_in_space_seen_in_perspective(sample_images):
 def test_gaussian_blur_equals_scipy(sample_images):
     blurred = corruptions.perturb(sample_images, "gaussian_blur").numpy()
     for frame in (0, 30):
-        expected = scipy.ndimage.gaussian_filter(sample_images, (0, 0.3 + 0.015 * frame, 0.3 + 0.015 * frame, 0), truncate=7,
-                                                 mode="nearest")
+        expected = scipy.ndimage.gaussian_filter(
+            sample_images, (0, 0.3 + 0.015 * frame, 0.3 + 0.015 * frame, 0), truncate=7, mode="nearest"
+        )
         np.testing.assert_allclose(blurred[:, frame], expected, atol=1e-5)
 
 

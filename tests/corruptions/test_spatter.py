@@ -24,8 +24,11 @@ def speckled(seed):
 
 # Results of OpenCV 4.12 and 5.0 on speckled(0), (1), (2): CRC of Canny(plane, 50, 150) > 0; sums of the distances to
 # those edges (DIST_L2, 5 x 5, at most 20) and of their squares; CRC of equalizeHist(plane)
-OPENCV = [(950685966, 16958.1146, 75612.248, 2905795445), (4079019766, 12439.2971, 41856.389, 2894950616),
-          (3794512097, 18747.2343, 91672.910, 3759776877)]
+OPENCV = [
+    (950685966, 16958.1146, 75612.248, 2905795445),
+    (4079019766, 12439.2971, 41856.389, 2894950616),
+    (3794512097, 18747.2343, 91672.910, 3759776877),
+]
 
 
 def test_edges_distances_and_equalization_equal_opencv():
@@ -37,14 +40,16 @@ def test_edges_distances_and_equalization_equal_opencv():
         assert zlib.crc32(edges[i].numpy().astype(np.uint8).tobytes()) == edges_crc
         assert zlib.crc32(equalize[i].numpy().astype(np.uint8).tobytes()) == equalized_crc
         assert distances[i].sum() == pytest.approx(total, rel=1e-5)
-        assert (distances[i]**2).sum() == pytest.approx(squares, rel=1e-5)
+        assert (distances[i] ** 2).sum() == pytest.approx(squares, rel=1e-5)
 
 
 def slow_canny(plane):
     """Canny edges at 50 and 150 by the rules of OpenCV, one pixel at a time."""
     plane = plane.astype(int)
-    right, down = (scipy.ndimage.correlate(plane, kernel, mode="nearest") for kernel in (
-        np.outer([1, 2, 1], [-1, 0, 1]), np.outer([-1, 0, 1], [1, 2, 1])))
+    right, down = (
+        scipy.ndimage.correlate(plane, kernel, mode="nearest")
+        for kernel in (np.outer([1, 2, 1], [-1, 0, 1]), np.outer([-1, 0, 1], [1, 2, 1]))
+    )
     steep = np.pad(abs(right) + abs(down), 1)
     edges = np.zeros(plane.shape, int)
     for row, column in np.ndindex(*plane.shape):
@@ -111,8 +116,7 @@ def slow_equalized(plane, count):
     first = histogram[plane.min()]
     if first == plane.size:
         return plane
-    table = np.array([np.round((histogram[:level + 1].sum() - first) * 255 / (plane.size - first))
-                      for level in range(count)])
+    table = np.array([np.round((histogram[: level + 1].sum() - first) * 255 / (plane.size - first)) for level in range(count)])
     return np.maximum(table, 0)[plane]
 
 
@@ -155,8 +159,9 @@ def test_an_image_without_water_is_unchanged():
     layer[1, 4:8, 4:8] = 0.8
     light = spatter.water(tf.constant(layer)).numpy()
     assert not light[0].any() and light[1].max() == 1 and not light[1, :4].any()
-    np.testing.assert_array_equal(weather.spatter.apply(
-        tf.constant(COLOR), .5, .1, 1, .9, .5, 0, normal=np.zeros(COLOR.shape[:3], np.float32)), COLOR)
+    np.testing.assert_array_equal(
+        weather.spatter.apply(tf.constant(COLOR), 0.5, 0.1, 1, 0.9, 0.5, 0, normal=np.zeros(COLOR.shape[:3], np.float32)), COLOR
+    )
 
 
 def test_an_overflow_of_8_bits_wraps_around():

@@ -44,12 +44,17 @@ def test_shape_type_range_and_severity(name, sample_images):
 @EVERY
 def test_results_do_not_depend_on_batch_graph_or_data_set(name, sample_images):
     for severity, images in ((2, sample_images[:, :22]), (5, sample_images[..., :1])):
+
         def corrupt(images, indices):
             return corruptions.corrupt(images, name, severity, seed=2, indices=indices)
+
         expected = corrupt(images, INDICES).numpy()
         mapped = tf.data.Dataset.from_tensor_slices((images, INDICES)).batch(3).map(corrupt).unbatch()
-        for others, expected_part in (([corrupt(*example) for example in zip(images, INDICES)], expected), (list(mapped), expected),
-                              (corrupt(images[1:3], INDICES[1:3]), expected[1:3])):
+        for others, expected_part in (
+            ([corrupt(*example) for example in zip(images, INDICES)], expected),
+            (list(mapped), expected),
+            (corrupt(images[1:3], INDICES[1:3]), expected[1:3]),
+        ):
             # the order of a sum of 22 depends on its position
             np.testing.assert_allclose(np.stack(others), expected_part, rtol=0, atol=1e-6)
     assert corrupt(images[:0], INDICES[:0]).shape == (0, 24, 20, 1)
@@ -67,8 +72,16 @@ def test_one_channel(name, sample_images):
     gray = sample_images[..., 1:2]
     result = corruptions.corrupt(gray, name, 3, seed=1).numpy()
     assert result.shape == gray.shape
-    if name in ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "jpeg_compression", "elastic_transform",
-                "glass_blur", "motion_blur"):
+    if name in (
+        "gaussian_noise",
+        "shot_noise",
+        "impulse_noise",
+        "speckle_noise",
+        "jpeg_compression",
+        "elastic_transform",
+        "glass_blur",
+        "motion_blur",
+    ):
         return  # own draws for each channel, or a different file format
     three = corruptions.corrupt(np.repeat(gray, 3, axis=-1), name, 3, seed=1).numpy()
     expected = gray if name == "saturate" else three @ np.array([[0.299], [0.587], [0.114]], np.float32)
@@ -78,9 +91,13 @@ def test_one_channel(name, sample_images):
 def test_noise_sets_by_name(sample_images):
     probabilities = np.linspace(0.0, 1.0, sample_images[0, ..., 0].size).reshape(sample_images.shape[1:3])
     for name, options, expected in (
-            ("uniform_noise", {}, corruptions.uniform_noise(sample_images, seed=1, indices=INDICES)),
-            ("nonuniform_noise", {"probabilities": probabilities},
-             corruptions.nonuniform_noise(sample_images, probabilities, seed=1, indices=INDICES))):
+        ("uniform_noise", {}, corruptions.uniform_noise(sample_images, seed=1, indices=INDICES)),
+        (
+            "nonuniform_noise",
+            {"probabilities": probabilities},
+            corruptions.nonuniform_noise(sample_images, probabilities, seed=1, indices=INDICES),
+        ),
+    ):
         result = corruptions.corrupt(sample_images, name, seed=1, indices=INDICES, **options)
         np.testing.assert_array_equal(result, expected)
         np.testing.assert_array_equal(result[3], corruptions.corrupt(sample_images[3], name, seed=1, indices=3, **options))
@@ -102,10 +119,17 @@ def test_protocols_round_as_the_originals(sample_images):
         np.testing.assert_array_equal(np.round(result * 255), np.asarray(PIL.Image.open(file)))
 
 
-@pytest.mark.parametrize("shape, expected", [
-    ((32, 32, 3), "cifar"), ((28, 28, 1), "cifar, made for 32x32, used for 28x28"), ((64, 64, 3), "tiny_imagenet"),
-    ((96, 96, 3), "tiny_imagenet, made for 64x64, used for 96x96"), ((224, 224, 3), "imagenet"),
-    ((40, 200, 3), "tiny_imagenet, made for 64x64, used for 40x200")])
+@pytest.mark.parametrize(
+    "shape, expected",
+    [
+        ((32, 32, 3), "cifar"),
+        ((28, 28, 1), "cifar, made for 32x32, used for 28x28"),
+        ((64, 64, 3), "tiny_imagenet"),
+        ((96, 96, 3), "tiny_imagenet, made for 64x64, used for 96x96"),
+        ((224, 224, 3), "imagenet"),
+        ((40, 200, 3), "tiny_imagenet, made for 64x64, used for 40x200"),
+    ],
+)
 def test_describe_names_the_constants_of_the_nearest_size(shape, expected):
     result = corruptions.describe(shape)
     assert result["constants"] == expected and ("one_channel" in result) == (shape[2] == 1)
@@ -118,13 +142,21 @@ def test_constants_can_be_chosen(sample_images):
     np.testing.assert_allclose(own, np.clip((sample_images - means) * 0.4 + means, 0, 1), atol=1e-6)
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"name": "gausian_noise"}, "Did you mean 'gaussian_noise'"), ({"severity": 0}, r"severity in 1..5. Received: 0"),
-    ({"severity": 2.5}, "severity in 1..5"), ({"constants": "cifar10"}, "Did you mean 'cifar'"),
-    ({"protocol": "png"}, "Unknown protocol"), ({"images": np.zeros([2, 8, 8, 3], np.uint8)}, "divide uint8 by 255"),
-    ({"images": np.full([2, 8, 8, 3], 2.0, np.float32)}, r"images in \[0, 1\]"),
-    ({"images": np.full([2, 8, 8, 3], np.nan, np.float32)}, "finite"), ({"images": np.zeros([2, 8, 8, 4], np.float32)}, "C = 1 or 3"),
-    ({"images": np.zeros([8, 8], np.float32)}, "shape")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"name": "gausian_noise"}, "Did you mean 'gaussian_noise'"),
+        ({"severity": 0}, r"severity in 1..5. Received: 0"),
+        ({"severity": 2.5}, "severity in 1..5"),
+        ({"constants": "cifar10"}, "Did you mean 'cifar'"),
+        ({"protocol": "png"}, "Unknown protocol"),
+        ({"images": np.zeros([2, 8, 8, 3], np.uint8)}, "divide uint8 by 255"),
+        ({"images": np.full([2, 8, 8, 3], 2.0, np.float32)}, r"images in \[0, 1\]"),
+        ({"images": np.full([2, 8, 8, 3], np.nan, np.float32)}, "finite"),
+        ({"images": np.zeros([2, 8, 8, 4], np.float32)}, "C = 1 or 3"),
+        ({"images": np.zeros([8, 8], np.float32)}, "shape"),
+    ],
+)
 def test_invalid_arguments_are_rejected(change, message, sample_images):
     with pytest.raises(ValueError, match=message):
         corruptions.corrupt(**{"images": sample_images, "name": "fog", **change})

@@ -19,8 +19,9 @@ from tf_robust.corruptions import severities, weather
 def test_one_channel_is_the_luma_of_three_equal_channels(corruption):
     for severity, constants_set in itertools.product((1, 3, 5), severities.SETS):
         constants, draws = drawn(corruption, GRAY, severity, constants_set)
-        single, triple = (np.clip(corruption.apply(tf.constant(images), *constants, **draws), 0, 1)
-                          for images in (GRAY, np.repeat(GRAY, 3, axis=-1)))
+        single, triple = (
+            np.clip(corruption.apply(tf.constant(images), *constants, **draws), 0, 1) for images in (GRAY, np.repeat(GRAY, 3, axis=-1))
+        )
         np.testing.assert_allclose(single[..., 0], triple @ LUMA, atol=1e-5)
 
 
@@ -35,21 +36,22 @@ def test_any_size(corruption, shape):
 
 # Snow
 
+
 def zoomed(plane, factor):
     """The central 1 / factor of the plane, enlarged to its size."""
     cropped = [math.ceil(side / factor) for side in plane.shape]
     first = [(side - crop) // 2 for side, crop in zip(plane.shape, cropped)]
-    window = plane[first[0]:first[0] + cropped[0], first[1]:first[1] + cropped[1]]
+    window = plane[first[0] : first[0] + cropped[0], first[1] : first[1] + cropped[1]]
     # nearest: by default SciPy can take the last pixel to lie outside, by a rounding error
     large = scipy.ndimage.zoom(window, factor, order=1, mode="nearest")
     first = [(large.shape[i] - plane.shape[i]) // 2 for i in range(2)]
-    return large[first[0]:first[0] + plane.shape[0], first[1]:first[1] + plane.shape[1]]
+    return large[first[0] : first[0] + plane.shape[0], first[1] : first[1] + plane.shape[1]]
 
 
 def blown(plane, radius, sigma, angle):
     """Motion blur by ImageMagick's rule: half a Gaussian of taps on one side, the border's pixel beyond the border."""
     taps = np.arange(2 * radius + 1)
-    weights = np.exp(-taps**2 / (2 * sigma**2))
+    weights = np.exp(-(taps**2) / (2 * sigma**2))
     total = np.zeros_like(plane)
     for tap, weight in zip(taps, weights / weights.sum()):
         rows = np.arange(plane.shape[0]) + math.ceil(tap * math.sin(math.radians(angle)) - 0.5)
@@ -82,6 +84,7 @@ def test_draws_of_snow():
 
 # Fog
 
+
 def slow_plasma(noise, decay):
     side = len(noise)
     plane, wibble, step = np.zeros([side, side]), 100.0, side
@@ -89,6 +92,7 @@ def slow_plasma(noise, decay):
     def fill(row, column, neighbors):
         near = [plane[(row + down) % side, (column + right) % side] for down, right in neighbors]
         plane[row, column] = np.mean(near) + wibble**2 * noise[row, column]
+
     while step >= 2:
         half = step // 2
         corners = [(-half, -half), (-half, half), (half, -half), (half, half)]
@@ -117,7 +121,7 @@ def test_fog(images):
     result = weather.fog.apply(tf.constant(images), *constants, **draws)
     for image, noise, ours in zip(images.astype(float), draws["noise"], result):
         plane = slow_plasma(noise.reshape(32, 32).astype(float), constants[1])
-        foggy = image + constants[0] * plane[:image.shape[0], :image.shape[1], None]
+        foggy = image + constants[0] * plane[: image.shape[0], : image.shape[1], None]
         np.testing.assert_allclose(ours, foggy * image.max() / (image.max() + constants[0]), atol=1e-5)
 
 
@@ -130,6 +134,7 @@ def test_draws_of_fog():
 
 
 # Brightness
+
 
 @pytest.mark.parametrize("amount", [0.1, 0.5, -0.2])
 def test_brightness_is_hsv_value(amount):

@@ -12,11 +12,13 @@ LUMA = np.array([0.299, 0.587, 0.114])  # Rec. 601
 
 def three_channels(oracle):
     """Extends a color operation to one channel: three equal channels, of whose result the luma is returned."""
+
     @functools.wraps(oracle)
     def wrapped(image, constants, **drawn):
         if image.shape[-1] == 3:
             return oracle(image, constants, **drawn)
         return (np.clip(oracle(np.repeat(image, 3, axis=-1), constants, **drawn), 0, 1) @ LUMA)[..., None]
+
     return wrapped
 
 
@@ -32,8 +34,7 @@ def snow(image, constants, normal, angle):
 
 def shrunk(sample_image, factor):
     """Bilinear without antialiasing, as OpenCV resizes: positions at centers of pixels, sides rounded half to even."""
-    positions = [np.clip((np.arange(round(side * factor)) + 0.5) / factor - 0.5, 0, side - 1)
-                 for side in sample_image.shape[:2]]
+    positions = [np.clip((np.arange(round(side * factor)) + 0.5) / factor - 0.5, 0, side - 1) for side in sample_image.shape[:2]]
     return sampled(sample_image, *np.meshgrid(*positions, indexing="ij"), "nearest")
 
 
@@ -46,7 +47,7 @@ def frost(image, constants, texture, corner, textures):
     ice = shrunk(textures[texture], factor)
     top = int(corner[0] * (ice.shape[0] - height))
     left = int(corner[1] * (ice.shape[1] - width))
-    return constants[0] * image + constants[1] * ice[top:top + height, left:left + width]
+    return constants[0] * image + constants[1] * ice[top : top + height, left : left + width]
 
 
 def plasma(noise, decay):
@@ -85,12 +86,13 @@ def brightness(image, constants):
 
 # Spatter
 
+
 def shifted(array, down, right, fill):
     """array [H, W] -> the value at (down, right) from each position, `fill` outside."""
     reach = max(abs(down), abs(right))
     padded = np.pad(array, reach, constant_values=fill)
     height, width = array.shape
-    return padded[reach + down:reach + down + height, reach + right:reach + right + width]
+    return padded[reach + down : reach + down + height, reach + right : reach + right + width]
 
 
 def canny(levels, low, high):
@@ -107,9 +109,12 @@ def canny(levels, low, high):
     def beats(down, right, ties):
         other = shifted(size, down, right, 0)
         return size >= other if ties else size > other
-    ridge = np.select([horizontal, vertical, falling], [
-        beats(0, -1, False) & beats(0, 1, True), beats(-1, 0, False) & beats(1, 0, True),
-        beats(-1, 1, False) & beats(1, -1, False)], beats(-1, -1, False) & beats(1, 1, False))
+
+    ridge = np.select(
+        [horizontal, vertical, falling],
+        [beats(0, -1, False) & beats(0, 1, True), beats(-1, 0, False) & beats(1, 0, True), beats(-1, 1, False) & beats(1, -1, False)],
+        beats(-1, -1, False) & beats(1, 1, False),
+    )
     weak = ridge & (size > low)
     parts, _ = scipy.ndimage.label(weak, np.ones([3, 3]))
     return weak & np.isin(parts, np.unique(parts[weak & (size > high)]))

@@ -56,7 +56,7 @@ def windows(sample_image, padding):
     padded = np.pad(sample_image, [(padding, padding), (padding, padding), (0, 0)])
     positions = {}
     for top, left in np.ndindex(2 * padding + 1, 2 * padding + 1):
-        window = padded[top:top + height, left:left + width]
+        window = padded[top : top + height, left : left + width]
         positions[window.tobytes()] = (top, left, False)
         positions[window[:, ::-1].tobytes()] = (top, left, True)
     return positions
@@ -66,7 +66,7 @@ def windows(sample_image, padding):
 def test_crop_flip_crops_every_window_equally_often(padding):
     sample_image = sample_images(1, 3, 4, 2)[0].numpy()
     possible = windows(sample_image, padding)
-    assert len(possible) == 2 * (2 * padding + 1)**2
+    assert len(possible) == 2 * (2 * padding + 1) ** 2
     crops = crop_flip(tf.constant(np.repeat(sample_image[None], 2000, axis=0)), SEED, padding=padding).numpy()
     drawn = [possible[crop.tobytes()] for crop in crops]
     assert_uniform([drawn.count(window) for window in possible.values()])
@@ -78,7 +78,7 @@ def patches(height, width, size):
     for row, column in np.ndindex(height, width):
         top, left = row - size // 2, column - size // 2
         mask = np.zeros([height, width], bool)
-        mask[max(0, top):top + size, max(0, left):left + size] = True
+        mask[max(0, top) : top + size, max(0, left) : left + size] = True
         positions[mask.tobytes()] = (row, column)
     return positions
 
@@ -98,11 +98,15 @@ def test_patch_centers_are_uniform_over_all_pixels(size):
 
 def test_random_size_is_uniform_up_to_the_size():
     images, inner = sample_images(3000, 12, 12), range(2, 10)  # around these centers no patch extends beyond the image
-    inside = {mask: (side, *center) for side in range(1, 5) for mask, center in patches(12, 12, side).items()
-             if center[0] in inner and center[1] in inner}
+    inside = {
+        mask: (side, *center)
+        for side in range(1, 5)
+        for mask, center in patches(12, 12, side).items()
+        if center[0] in inner and center[1] in inner
+    }
     drawn = [inside.get(mask.tobytes()) for mask in noised(images, size=4, sigma=10.0, random_size=True)]
     assert_uniform([sum(patch is not None and patch[0] == side for patch in drawn) for side in range(1, 5)])
-    assert abs(np.mean([patch is None for patch in drawn]) - (1 - (8 / 12)**2)) < 0.04
+    assert abs(np.mean([patch is None for patch in drawn]) - (1 - (8 / 12) ** 2)) < 0.04
 
 
 def test_noise_inside_the_patch_is_normal_with_std_sigma():

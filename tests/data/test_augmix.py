@@ -54,16 +54,21 @@ def assert_distributed(values, distribution, *parameters):
 
 # The mix
 
-@pytest.mark.parametrize("options", [
-    {}, {"severity": 10, "all_ops": True}, {"severity": 1, "depth": 3}, {"width": 1, "depth": 1},
-    {"width": 5, "alpha": 0.3}], ids=str)
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"severity": 10, "all_ops": True}, {"severity": 1, "depth": 3}, {"width": 1, "depth": 1}, {"width": 5, "alpha": 0.3}],
+    ids=str,
+)
 @pytest.mark.parametrize("shape", [(32, 32, 3), (17, 23, 1), (23, 17, 3)], ids=str)
 def test_equals_a_mix_by_pillow(shape, options):
     images, indices = images_of(shape), np.arange(100, 136)
     result = augmix(images, seed=3, indices=indices, **options).numpy()
     draws = draw(3, indices, shape, **options)
-    expected = [mixed_by_pillow(image, *rows) for image, *rows in zip(images, *(
-        draws[name].numpy() for name in ("operation", "amount", "depth", "weights", "lam")))]
+    expected = [
+        mixed_by_pillow(image, *rows)
+        for image, *rows in zip(images, *(draws[name].numpy() for name in ("operation", "amount", "depth", "weights", "lam")))
+    ]
     assert result.dtype == np.float32 and result.min() >= 0 and result.max() <= 1
     difference = np.abs(result - expected)
     assert (difference <= 1.5 / 255).mean() >= 0.99 and difference.mean() < 0.1 / 255
@@ -78,8 +83,7 @@ def test_exact_operations_are_mixed_without_rounding(shape):
     assert exact.sum() >= 5
     result = augmix(images, **options).numpy()
     for i in np.flatnonzero(exact):
-        expected = mixed_by_pillow(images[i], *(draws[name][i] for name in (
-            "operation", "amount", "depth", "weights", "lam")))
+        expected = mixed_by_pillow(images[i], *(draws[name][i] for name in ("operation", "amount", "depth", "weights", "lam")))
         np.testing.assert_allclose(result[i], expected, atol=2e-6)
 
 
@@ -93,7 +97,7 @@ def test_an_image_depends_on_the_seed_and_its_index_alone(options):
     images, indices = images_of((16, 20, 3), 12), np.array([2**40, 3, 7, 8, 9, 0, 1, 50, 51, 20, 19, 18])
     expected = augmix(images, seed=4, indices=indices, **options).numpy()
     backwards = augmix(images[::-1], seed=4, indices=indices[::-1], **options).numpy()[::-1]
-    single = [augmix(images[i:i + 1], seed=4, indices=indices[i:i + 1], **options).numpy()[0] for i in range(12)]
+    single = [augmix(images[i : i + 1], seed=4, indices=indices[i : i + 1], **options).numpy()[0] for i in range(12)]
     np.testing.assert_array_equal(backwards, expected)
     np.testing.assert_array_equal(single, expected)
 
@@ -102,8 +106,9 @@ def test_graphs_and_datasets_equal_eager():
     shape = (17, 23, 1)
     images, indices = images_of(shape), np.arange(36, dtype=np.int64)
     eager = augmix(images, seed=9, indices=indices)
-    traced = tf.function(augmix, input_signature=[
-        tf.TensorSpec([None, *shape]), tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.int64)])
+    traced = tf.function(
+        augmix, input_signature=[tf.TensorSpec([None, *shape]), tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.int64)]
+    )
     dataset = tf.data.Dataset.from_tensor_slices((images, indices)).batch(10)
     mapped = list(dataset.map(lambda x, i: augmix(x, seed=9, indices=i), num_parallel_calls=2))
     for result in (traced(images, tf.constant(9, tf.int64), indices), tf.concat(mapped, 0)):
@@ -126,6 +131,7 @@ def test_inputs_are_not_changed():
 
 # The draws
 
+
 def test_names():
     assert len(NAMES) == 13 and set(NAMES[:9]) == NINE and set(NAMES[9:]) == set(ENHANCERS)
 
@@ -133,11 +139,11 @@ def test_names():
 @pytest.mark.parametrize("width", [1, 3, 4])
 def test_shapes_and_types(width):
     draws = drawn(7, width=width)
-    shapes = {"operation": (7, width, 3), "amount": (7, width, 3), "depth": (7, width), "weights": (7, width),
-              "lam": (7,)}
+    shapes = {"operation": (7, width, 3), "amount": (7, width, 3), "depth": (7, width), "weights": (7, width), "lam": (7,)}
     assert {name: values.shape for name, values in draws.items()} == shapes
     assert {name: values.dtype for name, values in draws.items()} == {
-        name: np.int32 if name in ("operation", "depth") else np.float32 for name in shapes}
+        name: np.int32 if name in ("operation", "depth") else np.float32 for name in shapes
+    }
 
 
 @pytest.mark.parametrize("all_ops, number", [(False, 9), (True, 13)])
@@ -163,16 +169,17 @@ def integer_probabilities(maximum, severity):
 
 
 @severities
-@pytest.mark.parametrize("name, maximum", [
-    ("rotate", 30), ("translate_x", SIDES[1] / 3), ("translate_y", SIDES[0] / 3), ("posterize", 4), ("solarize", 256)])
+@pytest.mark.parametrize(
+    "name, maximum", [("rotate", 30), ("translate_x", SIDES[1] / 3), ("translate_y", SIDES[0] / 3), ("posterize", 4), ("solarize", 256)]
+)
 def test_integral_amounts_are_truncated(name, maximum, severity):
     values = amounts(name, severity=severity)
     assert (values == np.round(values)).all()
     sizes = np.abs(values) if name in SIGNED else {"posterize": 4, "solarize": 256}[name] - values
     probabilities = integer_probabilities(maximum, severity)
     counts = np.bincount(sizes.astype(int), minlength=len(probabilities))
-    assert not counts[len(probabilities):].any() and not counts[:len(probabilities)][probabilities < 1e-9].any()
-    counts, probabilities = counts[:len(probabilities)][probabilities >= 1e-9], probabilities[probabilities >= 1e-9]
+    assert not counts[len(probabilities) :].any() and not counts[: len(probabilities)][probabilities < 1e-9].any()
+    counts, probabilities = counts[: len(probabilities)][probabilities >= 1e-9], probabilities[probabilities >= 1e-9]
     assert len(counts) == 1 or scipy.stats.chisquare(counts, probabilities / probabilities.sum() * counts.sum()).pvalue > 1e-3
 
 
@@ -270,7 +277,7 @@ def test_draws_depend_on_the_seed_and_the_index_alone(options):
     expected = draw(5, indices, SIDES, **options)
     traced = tf.function(lambda seed, indices: draw(seed, indices, SIDES, **options))(tf.constant(5, tf.int64), indices)
     for i, name in itertools.product(range(len(indices)), expected):
-        np.testing.assert_array_equal(draw(5, indices[i:i + 1], SIDES, **options)[name][0], expected[name][i])
+        np.testing.assert_array_equal(draw(5, indices[i : i + 1], SIDES, **options)[name][0], expected[name][i])
         np.testing.assert_allclose(traced[name][i], expected[name][i], atol=1e-6)
     other = draw(6, indices, SIDES, **options)
     assert all((other[name] != expected[name]).numpy().any() for name in ("operation", "amount", "lam"))
@@ -278,9 +285,18 @@ def test_draws_depend_on_the_seed_and_the_index_alone(options):
 
 # Bad arguments
 
-@pytest.mark.parametrize("options", [
-    *({"severity": severity} for severity in (0.1, 0, -1, 10.01, 11, float("nan"))), {"width": 0}, {"width": -1},
-    *({"depth": depth} for depth in (0, 4, -2)), *({"alpha": alpha} for alpha in (0, -0.5, float("nan")))], ids=str)
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"severity": severity} for severity in (0.1, 0, -1, 10.01, 11, float("nan"))),
+        {"width": 0},
+        {"width": -1},
+        *({"depth": depth} for depth in (0, 4, -2)),
+        *({"alpha": alpha} for alpha in (0, -0.5, float("nan"))),
+    ],
+    ids=str,
+)
 def test_invalid_arguments_are_rejected(options):
     with pytest.raises(ValueError, match=f"Expected .*{next(iter(options))}(.|\n)*Received"):
         augmix(images_of((16, 16, 3), 2), **options)

@@ -17,7 +17,7 @@ all_magnitudes = pytest.mark.parametrize("magnitudes", ["paper", "official"])
 def sample_images(count, shape, seed=0):
     """Returns smooth images with some noise: integral values 0..255 as float32 [count, *shape]."""
     random = np.random.RandomState(seed)
-    y, x = np.mgrid[:shape[0], :shape[1]] / 6
+    y, x = np.mgrid[: shape[0], : shape[1]] / 6
     waves = np.sin(x * random.uniform(0.5, 2, (count, 1, 1)) + y * random.uniform(-1, 1, (count, 1, 1)))[..., None]
     levels = 128 + random.uniform(30, 110, (count, 1, 1, shape[2])) * waves + random.randint(-8, 9, (count, *shape))
     return np.clip(np.round(levels), 0, 255).astype(np.float32)
@@ -98,9 +98,19 @@ def test_tables_have_25_sub_policies():
 
 def test_levels_span_the_papers_ranges():
     ends = {name: tuple(round(amount(name, level, (331, 331)), 9) for level in (0, 9)) for name in OPERATIONS}
-    assert ends == {"autocontrast": (0, 0), "equalize": (0, 0), "invert": (0, 0), "shear_x": (0, 0.3), "shear_y": (0, 0.3),
-                    "translate_x": (0, 150), "translate_y": (0, 150), "rotate": (0, 30), "posterize": (8, 4),
-                    "solarize": (256, 0), **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), (0.1, 1.9))}
+    assert ends == {
+        "autocontrast": (0, 0),
+        "equalize": (0, 0),
+        "invert": (0, 0),
+        "shear_x": (0, 0.3),
+        "shear_y": (0, 0.3),
+        "translate_x": (0, 150),
+        "translate_y": (0, 150),
+        "rotate": (0, 30),
+        "posterize": (8, 4),
+        "solarize": (256, 0),
+        **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), (0.1, 1.9)),
+    }
     assert [amount("posterize", level, (32, 32)) for level in range(10)] == [8, 8, 7, 7, 6, 6, 5, 5, 4, 4]
     assert amount("rotate", 3, (32, 32)) == pytest.approx(10) and amount("color", 5, (32, 32)) == pytest.approx(1.1)
     assert amount("translate_x", 9, (20, 40)) == 18 and amount("translate_y", 9, (20, 40)) == 9

@@ -18,6 +18,7 @@ def test_imagenet_r_counts_its_200_classes():
 
 def test_imagenet_r_columns_are_positions_of_its_wnids():
     import tensorflow_datasets as tfds
+
     names = tfds.builder("imagenet_r", data_dir="/nowhere").info.features["label"].names
     classes = imagenet_r_classes()
     assert sorted(names) == list(names) and len(names) == 1000
@@ -38,8 +39,7 @@ def test_other_sets_count_all_columns():
 
 
 def test_the_mask_of_a_source_depends_on_its_name(source):
-    r, a, other = (dataclasses.replace(source(count=400, classes=200), name=name)
-                   for name in ("imagenet_r", "imagenet_a", "digits"))
+    r, a, other = (dataclasses.replace(source(count=400, classes=200), name=name) for name in ("imagenet_r", "imagenet_a", "digits"))
     assert masked(r).class_mask == class_mask("imagenet_r") and masked(a).class_mask == tuple(range(200))
     assert masked(other) is other
 
@@ -60,12 +60,25 @@ def test_a_label_map_is_json_or_lines(tmp_path, text):
     assert read_label_map(str(path)) == {"n01": 3, "n02 b": 0}
 
 
-@pytest.mark.parametrize("text, message", [
-    ("n01 3\nn02", "line 2 is 'n02'"), ("n01 -3", "line 1 is 'n01 -3'"), ("n01 x", "line 1"), ("n01 1.5", "line 1"),
-    ('{"n01": -1}', "'n01' has the column -1"), ('{"n01": "3"}', "column '3'"), ('{"n01": true}', "column True"),
-    ('{"n01": 3', "Expected a label map"), ("", "without entries"), ("{}", "without entries"),
-    ('{"n01": 3, "n01": 4}', "each name once in .* Received duplicates: n01"), ("a 1\na 2", "each name once"),
-    ("a 1\nb 1", "each column once in .* Received duplicates: 1"), ('{"a": {"b": 1, "c": 2}}', "'a' has the column")])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("n01 3\nn02", "line 2 is 'n02'"),
+        ("n01 -3", "line 1 is 'n01 -3'"),
+        ("n01 x", "line 1"),
+        ("n01 1.5", "line 1"),
+        ('{"n01": -1}', "'n01' has the column -1"),
+        ('{"n01": "3"}', "column '3'"),
+        ('{"n01": true}', "column True"),
+        ('{"n01": 3', "Expected a label map"),
+        ("", "without entries"),
+        ("{}", "without entries"),
+        ('{"n01": 3, "n01": 4}', "each name once in .* Received duplicates: n01"),
+        ("a 1\na 2", "each name once"),
+        ("a 1\nb 1", "each column once in .* Received duplicates: 1"),
+        ('{"a": {"b": 1, "c": 2}}', "'a' has the column"),
+    ],
+)
 def test_a_malformed_label_map_is_rejected(tmp_path, text, message):
     path = tmp_path / "map"
     path.write_text(text)

@@ -30,7 +30,7 @@ def test_resized_windows_equal_pillow():
     result = filters.resized_windows(images, tf.constant(corners, tf.float32), tf.constant(sides, tf.float32)).numpy()
     for image, (top, left), (height, width), window_result in zip(images, corners, sides, result):
         for channel in range(2):
-            window = Image.fromarray(image[top:top + height, left:left + width, channel], "F")
+            window = Image.fromarray(image[top : top + height, left : left + width, channel], "F")
             np.testing.assert_allclose(window_result[..., channel], np.asarray(window.resize((9, 13), Image.BILINEAR)), atol=1e-6)
 
 
@@ -55,8 +55,10 @@ def jitter_by_definition(image, order, amounts):
     for step in order:
         gray = image @ [0.299, 0.587, 0.114]
         if step == 3:
-            shifted = [colorsys.hsv_to_rgb((h + amounts[3]) % 1, s, v) for h, s, v in (
-                colorsys.rgb_to_hsv(*pixel) for pixel in image.reshape(-1, 3))]
+            shifted = [
+                colorsys.hsv_to_rgb((h + amounts[3]) % 1, s, v)
+                for h, s, v in (colorsys.rgb_to_hsv(*pixel) for pixel in image.reshape(-1, 3))
+            ]
             image = np.reshape(shifted, image.shape)
         else:
             base = (0.0, gray.mean(), gray[..., None])[step]
@@ -82,8 +84,10 @@ def test_one_channel_has_brightness_and_contrast_only():
     np.testing.assert_allclose(color.jitter(tf.constant(images), order, amounts), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("family, fraction, strength", [(contrastive_views.simclr, 0.8, 0.8), (contrastive_views.moco_v1, 1.0, 0.4),
-                                                     (contrastive_views.moco_v2, 0.8, 0.4)])
+@pytest.mark.parametrize(
+    "family, fraction, strength",
+    [(contrastive_views.simclr, 0.8, 0.8), (contrastive_views.moco_v1, 1.0, 0.4), (contrastive_views.moco_v2, 0.8, 0.4)],
+)
 def test_distribution_of_brightness(family, fraction, strength):
     sample_images = flat(np.full([FLAT, 1], 0.5))  # nothing else changes these
     values = family(tf.constant(sample_images), SEED).numpy()
@@ -94,8 +98,9 @@ def test_distribution_of_brightness(family, fraction, strength):
     assert scipy.stats.kstest(changed, "uniform", args=(1 - strength, 2 * strength)).pvalue > 0.01
 
 
-@pytest.mark.parametrize("family, hue", [(contrastive_views.simclr, 0.2), (contrastive_views.moco_v1, 0.4),
-                                         (contrastive_views.moco_v2, 0.1)])
+@pytest.mark.parametrize(
+    "family, hue", [(contrastive_views.simclr, 0.2), (contrastive_views.moco_v1, 0.4), (contrastive_views.moco_v2, 0.1)]
+)
 def test_distributions_of_gray_and_hue(family, hue):
     result = family(tf.constant(flat(np.tile([0.6, 0.45, 0.45], [FLAT, 1]))), SEED).numpy()[:, 0, 0]
     gray = np.ptp(result, axis=1) < 1e-6
@@ -108,8 +113,9 @@ def test_distributions_of_gray_and_hue(family, hue):
 def test_half_is_mirrored_and_half_is_blurred(monkeypatch):
     steps = np.zeros([FLAT, 8, 8, 1], np.float32)
     steps[:, :, 4:] = 1.0
-    monkeypatch.setattr(image_ops, "random_windows", lambda count, shape, seed, min_crop_area: (
-        tf.zeros([count, 2]), tf.zeros([count, 2]) + shape))  # the full image
+    monkeypatch.setattr(
+        image_ops, "random_windows", lambda count, shape, seed, min_crop_area: (tf.zeros([count, 2]), tf.zeros([count, 2]) + shape)
+    )  # the full image
     views = contrastive_views.simclr(tf.constant(steps), SEED, strength=0.0).numpy()[:, 0, :, 0]
     assert scipy.stats.binomtest(int((views[:, 0] > views[:, -1]).sum()), FLAT, 0.5).pvalue > 0.01
     blurred = np.abs(views - np.round(views)).max(axis=1) > 1e-3  # a sigma below 0.25 pixels is invisible
@@ -139,8 +145,12 @@ def test_augmix_with_moco_mixes_mocos_colors(monkeypatch):
 
 def test_arguments_out_of_range_are_rejected():
     sample_images = tf.constant(flat([[0.5]]))
-    for family, options in ((contrastive_views.simclr, {"strength": -1.0}), (contrastive_views.simclr, {"strength": 3.0}),
-                             (contrastive_views.moco_v1, {"min_crop_area": 0.0}), (contrastive_views.urrl, {"probability": 1.5}),
-                             (contrastive_views.urrl, {"other": "augmix"})):
+    for family, options in (
+        (contrastive_views.simclr, {"strength": -1.0}),
+        (contrastive_views.simclr, {"strength": 3.0}),
+        (contrastive_views.moco_v1, {"min_crop_area": 0.0}),
+        (contrastive_views.urrl, {"probability": 1.5}),
+        (contrastive_views.urrl, {"other": "augmix"}),
+    ):
         with pytest.raises(ValueError, match=f"Expected {next(iter(options))} in"):
             family(sample_images, SEED, **options)

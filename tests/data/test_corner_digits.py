@@ -22,7 +22,7 @@ def corner_images(images):
     small = images[:, 4:24, 4:24].reshape(-1, 10, 2, 10, 2, 1).mean(axis=(2, 4)).round().astype(np.uint8)
     corners = np.zeros([len(images), 4, 28, 28, 1], np.uint8)
     for corner, (top, left) in enumerate([(0, 0), (0, 18), (18, 0), (18, 18)]):
-        corners[:, corner, top:top + 10, left:left + 10] = small
+        corners[:, corner, top : top + 10, left : left + 10] = small
     return corners.reshape(-1, 28, 28, 1)
 
 
@@ -109,7 +109,7 @@ def test_shifted_centers_move_by_at_most_shift_pixels(shift):
     offsets = set()
     for sample_image, label in zip(sample_images[classes < 5], classes[classes < 5]):
         top, left = (int(np.flatnonzero(sample_image.any(axis=axes))[0]) for axes in ((1, 2), (0, 2)))
-        assert digits[sample_image[top:top + 20, left:left + 20].tobytes()] == label
+        assert digits[sample_image[top : top + 20, left : left + 20].tobytes()] == label
         offsets.add((top - 4 + shift, left - 4 + shift))
     assert offsets == set(np.ndindex(2 * shift + 1, 2 * shift + 1))
 

@@ -83,7 +83,7 @@ def test_evaluation_crops_the_center_as_pillow(with_splits):
         width, height = (round(side * factor) for side in original.size)
         left, top = (width - SIDE) // 2, (height - SIDE) // 2
         resized = original.resize((width, height), Image.Resampling.BILINEAR)
-        expected = np.asarray(resized, int)[top:top + SIDE, left:left + SIDE]
+        expected = np.asarray(resized, int)[top : top + SIDE, left : left + SIDE]
         np.testing.assert_allclose(image.astype(int), expected, atol=2)
 
 
@@ -103,10 +103,11 @@ def test_skipping_batches_drops_the_first(with_splits):
 
 def test_augmented_batches_resume_within_an_epoch(with_splits):
     def batches(skip=0):
-        dataset = data.training_batches(open_folder(with_splits, "train"), 6, seed=5, step=3 + skip,
-                                      augmentations=(crop_flip, patch_gaussian)).take(3 - skip)
-        return [(batch.views[0].tobytes(), batch.labels.tolist(), batch.step.tolist())
-                for batch in dataset.as_numpy_iterator()]
+        dataset = data.training_batches(
+            open_folder(with_splits, "train"), 6, seed=5, step=3 + skip, augmentations=(crop_flip, patch_gaussian)
+        ).take(3 - skip)
+        return [(batch.views[0].tobytes(), batch.labels.tolist(), batch.step.tolist()) for batch in dataset.as_numpy_iterator()]
+
     expected = batches()
     assert len({pixels for pixels, _, _ in expected}) == 3
     for skip in (1, 2):
@@ -191,11 +192,10 @@ def test_a_folder_around_the_class_folders_is_rejected_with_advice(with_splits):
 def truncated_jpeg():
     file = io.BytesIO()
     sample_image(0).save(file, "JPEG")
-    return file.getvalue()[:len(file.getvalue()) // 2]
+    return file.getvalue()[: len(file.getvalue()) // 2]
 
 
-@pytest.mark.parametrize("name, content", [
-    ("empty.png", b""), ("text.png", b"no image\n" * 50), ("cut.jpg", truncated_jpeg())])
+@pytest.mark.parametrize("name, content", [("empty.png", b""), ("text.png", b"no image\n" * 50), ("cut.jpg", truncated_jpeg())])
 def test_a_file_that_cannot_be_decoded_is_named(with_splits, name, content):
     path = with_splits / "train" / "cat" / name
     path.write_bytes(content)
@@ -215,7 +215,7 @@ def test_files_before_the_first_broken_one_are_read(with_splits, missing):
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"gone_{missing[0]}.png"):
         for image, _ in dataclasses.replace(source, paths=tuple(paths)).ordered(1):
             images.append(image.numpy().tobytes())
-    assert images == [image.numpy().tobytes() for image, _ in source.ordered(1)][:missing[0]]
+    assert images == [image.numpy().tobytes() for image, _ in source.ordered(1)][: missing[0]]
 
 
 def test_the_number_of_batches_is_known(with_splits):
@@ -239,15 +239,16 @@ def test_views_crop_their_windows_from_the_full_image(views, tmp_path):
     if views[1] == "clean":  # many sizes, of which training crops random windows
         Image.fromarray(pixels[1:]).save(tmp_path / "train" / "a" / "0.png")
     uncolored = functools.partial(VIEWS["simclr"], strength=0.0, blur=False, min_crop_area=0.5)
-    batches = data.training_batches(open_folder(tmp_path, "train"), 12, seed=1, views=[
-        uncolored if name == "simclr" else VIEWS[name] for name in views]).take(6)
+    batches = data.training_batches(
+        open_folder(tmp_path, "train"), 12, seed=1, views=[uncolored if name == "simclr" else VIEWS[name] for name in views]
+    ).take(6)
     areas = []
     for batch in batches.as_numpy_iterator():
         for both in zip(*batch.views):
             slopes = [np.abs(np.diff(view[10:12, 4:-4, 0], axis=1).mean() * np.diff(view[4:-4, 10:12, 1], axis=0).mean()) for view in both]
             if all(np.ptp(view, axis=2).max() > 0.1 for view in both):  # neither is grayscale
                 areas.append(np.array(slopes) * 255**2 * SIDE**2 / (120 * 200))
-    fractions = np.array(areas)[:, :views.count("simclr")]
+    fractions = np.array(areas)[:, : views.count("simclr")]
     if views[1] == "simclr":
         assert len(fractions) > 30 and 0.47 < fractions.min() < 0.6 and 0.9 < fractions.max() < 1.03
         assert np.mean(np.abs(fractions[:, 0] - fractions[:, 1]) > 0.02) > 0.8

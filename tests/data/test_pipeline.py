@@ -73,21 +73,22 @@ def test_augmentations_apply_in_the_given_order(source):
 
     def square(images, _):
         return images**2
-    halved_first, squared_first = (epoch_of(source, augmentations=order)[0].views[0]
-                                   for order in ((halve, square), (square, halve)))
+
+    halved_first, squared_first = (epoch_of(source, augmentations=order)[0].views[0] for order in ((halve, square), (square, halve)))
     pixels = epoch_of(source)[0].views[0]
-    np.testing.assert_allclose(halved_first, (pixels / 2)**2, rtol=1e-6)
+    np.testing.assert_allclose(halved_first, (pixels / 2) ** 2, rtol=1e-6)
     np.testing.assert_allclose(squared_first, pixels**2 / 2, rtol=1e-6)
 
 
 def test_views_of_the_augmented_image_have_independent_draws(source):
     def noise(images, seed):
         return tf.random.stateless_uniform(tf.shape(images), seed)
+
     plain = epoch_of(source, augmentations=[noise])[0].views[0]
     unchanged, one, other = epoch_of(source, augmentations=[noise], views=[clean, noise, noise])[0].views
     np.testing.assert_array_equal(unchanged, plain)
     assert not np.isclose(one, other, atol=0.01).all() and not np.isclose(one, plain, atol=0.01).all()
-    halved, = epoch_of(source, augmentations=[noise], views=[lambda images, _: images / 2])[0].views
+    (halved,) = epoch_of(source, augmentations=[noise], views=[lambda images, _: images / 2])[0].views
     np.testing.assert_allclose(halved, plain / 2)
 
 
@@ -97,6 +98,7 @@ def test_draws_differ_by_step_epoch_seed_and_position_of_the_augmentation(source
 
     def draws(**options):
         return [batch.views[0].numpy().tobytes() for batch in epoch_of(source, **options)]
+
     second = (lambda images, _: images, noise)
     results = draws(augmentations=[noise]) + draws(augmentations=second) + draws(augmentations=[noise], epoch=1)
     results += draws(augmentations=[noise], seed=1)
@@ -110,10 +112,13 @@ def test_evaluation_batches_hold_every_example_in_order(source):
     np.testing.assert_array_equal(labels, source.labels[:10])
 
 
-@pytest.mark.parametrize("batch_size, message", [
-    (0, "Expected batch_size >= 1. Received: 0"),
-    (SIZE + 1, f"no larger than the data \\({SIZE} examples of synthetic, train\\). Received: batch_size={SIZE + 1}"),
-])
+@pytest.mark.parametrize(
+    "batch_size, message",
+    [
+        (0, "Expected batch_size >= 1. Received: 0"),
+        (SIZE + 1, f"no larger than the data \\({SIZE} examples of synthetic, train\\). Received: batch_size={SIZE + 1}"),
+    ],
+)
 def test_invalid_batch_sizes_are_rejected(source, batch_size, message):
     with pytest.raises(ValueError, match=message):
         training_batches(source, batch_size, seed=0)

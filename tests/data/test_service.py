@@ -54,8 +54,9 @@ def test_training_with_servers_is_equal_and_ends_with_a_message_when_one_dies(se
     local, served = (np.load(tmp_path / name / "saved_model" / "weights.npz") for name in ("local", "served"))
     for a, b in zip(sorted(local.files), sorted(served.files), strict=True):
         np.testing.assert_array_equal(local[a], served[b])
-    training = subprocess.Popen([*COMMAND[:2], *options, "--epochs=100000", f"--workdir={tmp_path}/killed", addresses],
-                                stderr=subprocess.PIPE, text=True)
+    training = subprocess.Popen(
+        [*COMMAND[:2], *options, "--epochs=100000", f"--workdir={tmp_path}/killed", addresses], stderr=subprocess.PIPE, text=True
+    )
     while not list(tmp_path.glob("killed/checkpoints/*.npz")):
         assert training.poll() is None
         time.sleep(0.2)

@@ -97,6 +97,7 @@ def test_labelled_fractions_are_stratified_nested_and_depend_on_the_seed():
 
     def positions(fraction, seed):
         return {position[image.tobytes()] for image in data.labelled_fraction(source, fraction, seed).images}
+
     tenth, hundredth = positions(0.1, 0), positions(0.02, 0)
     assert len(tenth) == round(0.1 * len(source)) and hundredth < tenth
     fractions = np.bincount(source.labels[sorted(tenth)]) / np.bincount(source.labels)
@@ -110,8 +111,10 @@ def test_labelled_fractions_are_stratified_nested_and_depend_on_the_seed():
             data.labelled_fraction(source, fraction, 0)
 
 
-@pytest.mark.parametrize("name, near", [("synthetic_digit", "synthetic_digits"), ("Digits", "digits"),
-                                        ("synthetic-digits", "synthetic_digits"), ("cifar1", "cifar10")])
+@pytest.mark.parametrize(
+    "name, near",
+    [("synthetic_digit", "synthetic_digits"), ("Digits", "digits"), ("synthetic-digits", "synthetic_digits"), ("cifar1", "cifar10")],
+)
 def test_an_unknown_name_is_rejected_with_suggestions(name, near, tmp_path):
     with pytest.raises(ValueError, match=f"Unknown data set: '{name}'. Did you mean .*'{near}'.* Known: digits"):
         data.open_source(name, "train", str(tmp_path))
@@ -147,12 +150,15 @@ def test_labels_out_of_range_are_rejected(bad):
         data.ArraySource.of("synthetic", "test", np.zeros([5, 1, 1, 1], np.uint8), labels, "abc")
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"examples": 10_000}, r"at most \d+ examples, the size of digits \(train\). Received: 10000"),
-    ({"examples": -5}, "examples.* Received: -5"),
-    ({"validation_fraction": 1.0}, r"validation_fraction in \[0, 1\). Received: 1.0"),
-    ({"validation_fraction": -0.1}, r"validation_fraction in \[0, 1\). Received: -0.1"),
-])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"examples": 10_000}, r"at most \d+ examples, the size of digits \(train\). Received: 10000"),
+        ({"examples": -5}, "examples.* Received: -5"),
+        ({"validation_fraction": 1.0}, r"validation_fraction in \[0, 1\). Received: 1.0"),
+        ({"validation_fraction": -0.1}, r"validation_fraction in \[0, 1\). Received: -0.1"),
+    ],
+)
 def test_invalid_arguments_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         data.open_source("digits", "train", **options)

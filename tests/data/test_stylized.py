@@ -55,6 +55,7 @@ def test_an_epoch_shuffles_both_kinds_together(folders):
 
     def epoch(number, skip=0, seed=1):
         return examples(both.epoch(seed, number, 8, skip))
+
     first = epoch(0)
     assert len(set(first)) == 40 and np.bincount([label for _, label in first]).tolist() == [24, 16]
     assert epoch(0) == first and epoch(0, skip=2) == first[16:]
@@ -168,6 +169,7 @@ def test_a_run_trains_on_both_kinds_and_evaluates_on_natural_images(tmp_path, mo
     def fit(method, source, *, validation, **_):
         sources.update(train=source, validation=validation)
         raise StopIteration
+
     monkeypatch.setattr(loop, "fit", fit)
     for label in range(10):
         (tmp_path / "stylized" / str(label)).mkdir(parents=True)

@@ -17,15 +17,18 @@ FIRST = {"train": 0, "validation": 100, "test": 200}  # the number of the first 
 
 def write(root, name, sizes, *, label="label", ramp=0):
     """Writes a TFDS set of 8x8 images: image i has the value i, increasing by `ramp` per pixel, and label i % 2."""
-    features = tfds.features.FeaturesDict({
-        "image": tfds.features.Image(shape=(8, 8, 3)), label: tfds.features.ClassLabel(names=["even", "odd"])})
+    features = tfds.features.FeaturesDict(
+        {"image": tfds.features.Image(shape=(8, 8, 3)), label: tfds.features.ClassLabel(names=["even", "odd"])}
+    )
 
     def examples(split):
         values = np.arange(sizes[split]) + FIRST[split]
         images = values[:, None, None, None] + ramp * np.arange(64).reshape(8, 8, 1) + np.zeros(3, int)
         return tf.data.Dataset.from_tensor_slices({"image": images.astype(np.uint8), label: values % 2})
+
     tfds.dataset_builders.store_as_tfds_dataset(
-        name=name, version="1.0.0", features=features, split_datasets={s: examples(s) for s in sizes}, data_dir=root)
+        name=name, version="1.0.0", features=features, split_datasets={s: examples(s) for s in sizes}, data_dir=root
+    )
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +136,7 @@ def test_a_truncated_file_is_named(three_files):
 
 def test_a_damaged_file_of_a_set_in_memory_is_named(tmp_path):
     write(str(tmp_path), "damaged", {"train": 24, "test": 4})
-    path, = tmp_path.glob("**/*train.tfrecord*")
+    (path,) = tmp_path.glob("**/*train.tfrecord*")
     os.truncate(path, os.path.getsize(path) // 2)
     with pytest.raises(OSError, match=re.escape(str(path))):
         data.open_source("damaged", "train", str(tmp_path))
@@ -141,10 +144,9 @@ def test_a_damaged_file_of_a_set_in_memory_is_named(tmp_path):
 
 def test_augmented_batches_of_a_stream_resume_within_an_epoch(three_files):
     def batches(skip=0):
-        dataset = data.training_batches(three_files, 4, seed=5, step=6 + skip,
-                                      augmentations=(crop_flip, patch_gaussian)).take(6 - skip)
-        return [(batch.views[0].tobytes(), batch.labels.tolist(), batch.step.tolist())
-                for batch in dataset.as_numpy_iterator()]
+        dataset = data.training_batches(three_files, 4, seed=5, step=6 + skip, augmentations=(crop_flip, patch_gaussian)).take(6 - skip)
+        return [(batch.views[0].tobytes(), batch.labels.tolist(), batch.step.tolist()) for batch in dataset.as_numpy_iterator()]
+
     expected = batches()
     assert len({pixels for pixels, _, _ in expected}) == 6
     for skip in (1, 4, 5):
@@ -170,13 +172,15 @@ def test_a_stream_of_images_of_many_sizes_crops_anew_in_every_epoch(stream):
     def windows(seed, epoch):  # ramps without the number of the image
         images = np.concatenate([images for images, *_ in source.epoch(seed, epoch, 4)])
         return images - images[:, :1, :1].astype(int)
+
     for other in (windows(0, 1), windows(1, 0)):
         assert np.mean((windows(0, 0) == other).all(axis=(1, 2, 3))) < 0.1
 
 
 def test_a_fraction_of_training_becomes_validation(root):
-    parts = [examples(data.open_source("two_splits", split, root, validation_fraction=0.25).ordered(50))
-             for split in ("train", "validation")]
+    parts = [
+        examples(data.open_source("two_splits", split, root, validation_fraction=0.25).ordered(50)) for split in ("train", "validation")
+    ]
     assert sorted(sum(parts, [])) == expected("train", 24)
     assert [label for _, label in parts[1]].count(0) == 3 and len(parts[1]) == 6
     assert data.has_validation("two_splits", root, 0.25)

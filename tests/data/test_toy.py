@@ -63,8 +63,9 @@ def test_the_outline_is_a_closed_nonconvex_star():
     assert radii.max() == pytest.approx(toy.TIP_RADIUS) and radii.min() == pytest.approx(toy.NOTCH_RADIUS)
     steps = np.linalg.norm(np.diff(points, axis=0), axis=1)
     np.testing.assert_allclose(steps, steps[0], rtol=1e-9)  # evenly spread
-    turn = np.cross(*[np.append(np.diff(toy.star(np.arange(12) / 10), axis=0)[i:i + 10], np.zeros((10, 1)), axis=1)
-                      for i in (0, 1)])[:, 2]
+    turn = np.cross(*[np.append(np.diff(toy.star(np.arange(12) / 10), axis=0)[i : i + 10], np.zeros((10, 1)), axis=1) for i in (0, 1)])[
+        :, 2
+    ]
     assert turn.min() < 0 < turn.max()
 
 
@@ -75,4 +76,4 @@ def test_noise_has_the_papers_std():
         for label, scale in ((0, 1.0), (1, toy.SCALE)):
             outline = scale * toy.star(np.linspace(0.0, 1.0, 2000))
             distances = np.linalg.norm(points[labels == label][:, None] - outline[None], axis=2).min(axis=1)
-            assert 0.08 < np.sqrt(np.mean(distances ** 2)) < 0.22  # 0.2 across a line, less near its corners
+            assert 0.08 < np.sqrt(np.mean(distances**2)) < 0.22  # 0.2 across a line, less near its corners

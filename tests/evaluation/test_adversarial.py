@@ -48,7 +48,7 @@ def known(linear, source, order):
 @pytest.mark.parametrize("attack,radii", [("ensemble", RADII[:1]), ("pgd", RADII[1:])])
 def test_robust_accuracy_is_the_share_of_images_farther_than_the_radius(linear, source, attack, radii):
     rows = measured(linear, source, evaluations=("clean", "adversarial"), attack=(attack,), attack_radii=radii)
-    own, other = (("robust/pgd/", "robust/") if attack == "pgd" else ("robust/", "robust/pgd/"))
+    own, other = ("robust/pgd/", "robust/") if attack == "pgd" else ("robust/", "robust/pgd/")
     assert not any(f"{other}{text}" in rows for text in radii)
     assert rows["clean"].value == pytest.approx(0.9)
     for text in radii:
@@ -72,8 +72,10 @@ def test_each_attack_is_a_measure_of_its_own(linear, source):
         attacked = attack(linear, images, source.labels, indices=source.positions)
         assert both[measure].value == np.mean(np.argmax(linear(attacked), axis=1) == source.labels)
     assert set(both) - {"checks/failed"} == {"robust/l2_0.05", "robust/pgd/l2_0.05", *(m for m in both if m.startswith("checks/l2/"))}
-    cards = [evaluation.card_of(source, evaluation.EvalConfig(**settings, attack=attack, attack_queries=queries), None)
-             for attack, queries in ((("ensemble", "pgd"), 5), (("pgd",), 7), (("ensemble",), 7))]
+    cards = [
+        evaluation.card_of(source, evaluation.EvalConfig(**settings, attack=attack, attack_queries=queries), None)
+        for attack, queries in ((("ensemble", "pgd"), 5), (("pgd",), 7), (("ensemble",), 7))
+    ]
     assert not evaluation.difference("robust/pgd/l2_0.05", cards[0], cards[1])  # PGD asks no queries
     assert evaluation.difference("robust/l2_0.05", cards[0], cards[2]) == [("robust.queries", 5, 7)]
 
@@ -100,11 +102,26 @@ def test_medians_have_intervals_by_order_statistics():
 
 
 def test_each_sign_of_masked_gradients_is_noticed():
-    sound = {"noise": 0.9, "one_step": 0.5, "ten_steps": 0.3, "hundred_steps": 0.3, "half_radius": 0.6, "double_radius": 0.0,
-             "large_radius": 0.0, "black_box": 0.4}
+    sound = {
+        "noise": 0.9,
+        "one_step": 0.5,
+        "ten_steps": 0.3,
+        "hundred_steps": 0.3,
+        "half_radius": 0.6,
+        "double_radius": 0.0,
+        "large_radius": 0.0,
+        "black_box": 0.4,
+    }
     assert adversarial.failed(sound) == []
-    for name, value in (("noise", 0.2), ("one_step", 0.2), ("hundred_steps", 0.4), ("half_radius", 0.2), ("double_radius", 0.4),
-                        ("large_radius", 0.1), ("black_box", 0.2)):
+    for name, value in (
+        ("noise", 0.2),
+        ("one_step", 0.2),
+        ("hundred_steps", 0.4),
+        ("half_radius", 0.2),
+        ("double_radius", 0.4),
+        ("large_radius", 0.1),
+        ("black_box", 0.2),
+    ):
         assert len(adversarial.failed({**sound, name: value})) == 1, name
 
 
@@ -112,6 +129,7 @@ def test_a_model_whose_gradients_point_elsewhere_fails_the_checks(linear, source
     def masked(images):  # says what the linear model says, with the gradient of another one
         other = tf.reverse(images, [1, 2])
         return tf.stop_gradient(linear(images) - linear(other)) + linear(other)
+
     rows = measured(masked, source, evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",))
     assert rows["checks/failed"].value >= 1
 
@@ -134,16 +152,22 @@ def test_bad_threats_and_curves_are_refused(source):
 
 
 def test_what_was_attacked_otherwise_has_another_card(source):
-    cards = [evaluation.card_of(source, dataclasses.replace(evaluation.EvalConfig(evaluations=("adversarial",)), **change), None)
-             for change in ({}, {"attack": ("pgd",)}, {"attack_queries": 7})]
+    cards = [
+        evaluation.card_of(source, dataclasses.replace(evaluation.EvalConfig(evaluations=("adversarial",)), **change), None)
+        for change in ({}, {"attack": ("pgd",)}, {"attack_queries": 7})
+    ]
     assert evaluation.difference("robust/l2_0.5", cards[0], cards[1])
     assert evaluation.difference("robust/l2_0.5", cards[0], cards[2])
     assert not evaluation.difference("robust/l2_0.5", cards[0], cards[0])
 
 
 def test_attack_subset_attacks_some_of_the_images_and_measures_the_rest_on_all(linear, source):
-    options = {"evaluations": ("clean", "adversarial", "attack_curves"), "attack": ("pgd",), "attack_radii": RADII[1:],
-               "curve_attacks": ("pgd_l2",)}
+    options = {
+        "evaluations": ("clean", "adversarial", "attack_curves"),
+        "attack": ("pgd",),
+        "attack_radii": RADII[1:],
+        "curve_attacks": ("pgd_l2",),
+    }
     rows = measured(linear, source, attack_subset=20, **options)
     smaller = data.source.stratified_subset(source, 20)
     assert sorted(smaller.labels) == sorted(source.labels[smaller.positions])
@@ -151,8 +175,10 @@ def test_attack_subset_attacks_some_of_the_images_and_measures_the_rest_on_all(l
     assert (rows["clean"].count, rows["robust/pgd/linf_1/50"].count) == (60, 20)
     for measure in ("robust/pgd/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):
         assert rows[measure].value == alone[measure].value
-    with_subset, without = (evaluation.card_of(source, evaluation.EvalConfig(
-        evaluations=options["evaluations"], attack_subset=count), source) for count in (20, 0))
+    with_subset, without = (
+        evaluation.card_of(source, evaluation.EvalConfig(evaluations=options["evaluations"], attack_subset=count), source)
+        for count in (20, 0)
+    )
     assert evaluation.difference("clean", with_subset, without) == []
     for measure in ("robust/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):
         assert [change[1:] for change in evaluation.difference(measure, with_subset, without)] == [(20, None)]

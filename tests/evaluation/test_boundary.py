@@ -13,9 +13,11 @@ from tf_robust.experiments import figures
 
 def logits_of(function):
     """(0, function(x, y)) for images of points, as a classifier gives them."""
+
     def predict(images):
         x, y = toy.to_points(np.asarray(images, np.float64)).T
         return np.stack([np.zeros_like(x), function(x, y)], axis=1)
+
     return predict
 
 
@@ -58,17 +60,19 @@ def test_the_mean_gradient_is_weighted_by_length():
 
 def test_the_probabilitys_gradient_is_a_quarter_of_the_differences():
     """By finite differences of the probability itself, at points of the boundary."""
+
     def function(x, y):
         return np.sin(x) + 2 * np.cos(y) + 0.3 * x * y
+
     found = measured(function)
 
     def probability(x, y):
         return 1 / (1 + np.exp(-function(x, y)))
+
     steps, norms, h = [], [], 1e-5
     for line in boundary.lines(found):
         x, y = ((line[1:] + line[:-1]) / 2).astype(np.float64).T
-        slopes = ((probability(x + h, y) - probability(x - h, y)) / (2 * h),
-                  (probability(x, y + h) - probability(x, y - h)) / (2 * h))
+        slopes = ((probability(x + h, y) - probability(x - h, y)) / (2 * h), (probability(x, y + h) - probability(x, y - h)) / (2 * h))
         steps.append(np.linalg.norm(np.diff(line, axis=0), axis=1))
         norms.append(np.hypot(*slopes))
     expected = np.average(np.concatenate(norms), weights=np.concatenate(steps))
@@ -76,7 +80,7 @@ def test_the_probabilitys_gradient_is_a_quarter_of_the_differences():
 
 
 def test_without_a_boundary_there_is_no_gradient():
-    found = measured(lambda x, y: 1 + x ** 2)
+    found = measured(lambda x, y: 1 + x**2)
     assert found["length"] == 0 and found["gradient"] is None and boundary.lines(found) == []
     assert boundary.sides(found).all()
 
@@ -85,7 +89,7 @@ def test_sides_and_lines_come_back_from_the_record():
     found = measured(lambda x, y: y - 1.0001)
     sides = boundary.sides(found)
     assert sides.shape == (boundary.GRID, boundary.GRID) and sides.mean(axis=1).tolist() == [0.0] * 201 + [1.0] * 100
-    line, = boundary.lines(found)
+    (line,) = boundary.lines(found)
     np.testing.assert_allclose(line[:, 1], 1.0001, atol=1e-5)
 
 
@@ -100,7 +104,7 @@ def test_measuring_gives_rows_and_the_figure_its_data(tmp_path):
     assert list(rows) == ["clean", "boundary/length", "boundary/gradient"]
     assert rows["boundary/length"] == pytest.approx(2.2 * np.pi, rel=1e-3)
     assert 0.7 < rows["clean"] < 1
-    (path, caption), = figures.of_boundaries(str(tmp_path), {"row": str(tmp_path / "row")}, (source, source))
+    ((path, caption),) = figures.of_boundaries(str(tmp_path), {"row": str(tmp_path / "row")}, (source, source))
     assert path.endswith("boundaries.png") and "boundaries" in caption
     assert figures.of_boundaries(str(tmp_path), {"row": str(tmp_path)}, ()) == []
     assert evaluation.card_of(source, asked, None)["boundary"]["grid"] == boundary.GRID

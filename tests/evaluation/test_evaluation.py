@@ -59,8 +59,12 @@ def test_sets_do_not_depend_on_the_batch_and_noise_replaces_the_named_share(sour
     chosen = ("clean", "un", "nun", "corruptions/gaussian_noise/5", "corruptions/shot_noise/1")
 
     def sample_images():
-        return {one.name: np.concatenate([x for x, _ in one.open().as_numpy_iterator()])
-                for one in evaluation.evaluation_sets(test, train, eval_config) if one.name in chosen}
+        return {
+            one.name: np.concatenate([x for x, _ in one.open().as_numpy_iterator()])
+            for one in evaluation.evaluation_sets(test, train, eval_config)
+            if one.name in chosen
+        }
+
     found = sample_images()
     monkeypatch.setattr(evaluation.sets, "BATCH", 7)
     for name, images in sample_images().items():
@@ -73,8 +77,7 @@ def test_sets_do_not_depend_on_the_batch_and_noise_replaces_the_named_share(sour
 def test_a_image_of_a_subset_is_corrupted_as_in_the_whole_set(source):
     whole, eval_config = source(30, split="test"), EvalConfig(evaluations=("noise", "corruptions"))
     part = whole.subset(np.array([3, 4, 17, 29])).subset(np.array([0, 2, 3]))
-    for one, other in zip(evaluation.evaluation_sets(whole, whole, eval_config),
-                          evaluation.evaluation_sets(part, whole, eval_config)):
+    for one, other in zip(evaluation.evaluation_sets(whole, whole, eval_config), evaluation.evaluation_sets(part, whole, eval_config)):
         if one.name in ("un", "nun", "corruptions/impulse_noise/4"):
             expected, found = (np.concatenate([x for x, _ in s.open().as_numpy_iterator()]) for s in (one, other))
             np.testing.assert_array_equal(found, expected[[3, 17, 29]])
@@ -82,22 +85,32 @@ def test_a_image_of_a_subset_is_corrupted_as_in_the_whole_set(source):
 
 def test_calibration_is_taken_on_clean_images(source):
     test = source(600, split="test")
-    rows = {row.measure: row for row in evaluation.evaluate(
-        brightness, test, test, EvalConfig(evaluations=("calibration",)), log=lambda _: None)}
+    rows = {
+        row.measure: row
+        for row in evaluation.evaluate(brightness, test, test, EvalConfig(evaluations=("calibration",)), log=lambda _: None)
+    }
     logits = brightness(test.images / np.float32(255)).numpy().astype(np.float64)
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     correct = shares.argmax(axis=1) == test.labels
     assert set(rows) == {"calibration/rms", "calibration/ece", "calibration/brier", "calibration/nll", "aurra"}
     np.testing.assert_allclose(rows["calibration/nll"].value, -np.log(shares[np.arange(600), test.labels]).mean(), rtol=1e-5)
-    np.testing.assert_allclose(rows["calibration/rms"].value,
-                               metrics.rms_calibration_error(shares.max(axis=1), correct), rtol=1e-5)
+    np.testing.assert_allclose(rows["calibration/rms"].value, metrics.rms_calibration_error(shares.max(axis=1), correct), rtol=1e-5)
     np.testing.assert_allclose(rows["aurra"].value, metrics.aurra(shares.max(axis=1), correct), rtol=1e-5)
 
 
 def corrupted_records(random, count=50):
     which = {(name, s): random.rand(count) < 0.9 - 0.1 * s for name in metrics.BENCHMARK + metrics.EXTRA for s in range(1, 6)}
-    records = [{"kind": "accuracy", "set": f"corruptions/{name}/{s}", "count": count, "correct": int(bits.sum()), "rms_calibration_error": s / 10,
-                "which": scoring.encoded(np.packbits(bits))} for (name, s), bits in which.items()]
+    records = [
+        {
+            "kind": "accuracy",
+            "set": f"corruptions/{name}/{s}",
+            "count": count,
+            "correct": int(bits.sum()),
+            "rms_calibration_error": s / 10,
+            "which": scoring.encoded(np.packbits(bits)),
+        }
+        for (name, s), bits in which.items()
+    ]
     return which, records
 
 
@@ -113,28 +126,29 @@ def test_corruption_means_and_their_intervals_over_images():
     np.testing.assert_allclose(rows["corruptions/calibration_rms"].value, 0.3)
     shares = all15.mean(axis=0)  # the standard error of a mean over 50 independent images
     half = 1.959964 * shares.std(ddof=1) / np.sqrt(50)
-    np.testing.assert_allclose([rows["corruptions/mean15"].low, rows["corruptions/mean15"].high],
-                               [shares.mean() - half, shares.mean() + half], rtol=1e-6)
+    np.testing.assert_allclose(
+        [rows["corruptions/mean15"].low, rows["corruptions/mean15"].high], [shares.mean() - half, shares.mean() + half], rtol=1e-6
+    )
     assert not any("mce" in measure for measure in rows)  # never without the reference network's own data set
 
 
 def test_mean_corruption_error_needs_imagenet():
     which, records = corrupted_records(np.random.RandomState(1))
     clean = {"kind": "accuracy", "set": "clean", "count": 50, "correct": 45}
-    rows = {row.measure: row for row in evaluation.measures_of(
-        [clean, *records], EvalConfig(evaluations=("corruptions",)), imagenet=True)}
+    rows = {row.measure: row for row in evaluation.measures_of([clean, *records], EvalConfig(evaluations=("corruptions",)), imagenet=True)}
     errors = {name: [1 - which[name, s].mean() for s in range(1, 6)] for name in metrics.BENCHMARK}
     np.testing.assert_allclose(rows["corruptions/mce"].value, metrics.mean_corruption_error(errors) / 100)
-    np.testing.assert_allclose(rows["corruptions/relative_mce"].value,
-                               metrics.relative_mean_corruption_error(errors, 0.1) / 100)
+    np.testing.assert_allclose(rows["corruptions/relative_mce"].value, metrics.relative_mean_corruption_error(errors, 0.1) / 100)
 
 
 def test_flip_rows_name_the_ten_that_they_are_the_mean_of():
     flips = {name: i / 100 for i, name in enumerate((*metrics.PERTURBATIONS, "spatter"))}
     records = [{"kind": "flips", "set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
     for sequences, mean in (("imagenet_p", 0.045), ("cifar_p", 0.051)):
-        rows = {row.measure: row.value for row in evaluation.measures_of(
-            records, EvalConfig(evaluations=("perturbations",), sequences=sequences))}
+        rows = {
+            row.measure: row.value
+            for row in evaluation.measures_of(records, EvalConfig(evaluations=("perturbations",), sequences=sequences))
+        }
         np.testing.assert_allclose(rows["flips/mean"], mean)
         np.testing.assert_allclose(rows["flips/mean_without_noise"], (mean * 10 - 0.01) / 8)
 
@@ -152,7 +166,11 @@ def test_flip_rates_are_those_of_alexnet_on_imagenet(source):
     np.testing.assert_allclose(rows["flips/mfr_without_noise"], np.mean([r for n, r in rates.items() if "noise" not in n]))
     card = evaluation.card_of(source(30, split="test"), eval_config, None, imagenet=True)
     assert card["flip_rates"]["verified"] is known["verified"] and card["flip_rates"]["source"] == known["source"]
-    assert evaluation.parse_measure("flips/mfr").card_family == evaluation.parse_measure("label_fraction_0.1/flips/rate/tilt").card_family == "flip_rates"
+    assert (
+        evaluation.parse_measure("flips/mfr").card_family
+        == evaluation.parse_measure("label_fraction_0.1/flips/rate/tilt").card_family
+        == "flip_rates"
+    )
     assert evaluation.parse_measure("flips/mean").card_family == "flips"
     assert not any("mfr" in row.measure or "rate" in row.measure for row in evaluation.measures_of(records, eval_config))
     assert "flip_rates" not in evaluation.card_of(source(30, split="test"), eval_config, None)
@@ -165,6 +183,7 @@ def test_sequences_are_compared_with_their_first_or_previous_frame():
 
     def predict(images):
         return tf.one_hot(tf.cast(tf.round(images[:, 0, 0, 0] * 10), tf.int32), 3)
+
     sets = [evaluation.EvaluationSet(f"flips/{name}", lambda: batches, evaluation.scoring.flips) for name in ("tilt", "shot_noise")]
     tilt, shot = evaluation.records(predict, sets, log=lambda _: None)
     assert (tilt["flip_probability"], shot["flip_probability"]) == (2 / 6, 2 / 6)
@@ -179,11 +198,13 @@ def test_an_interrupted_measurement_goes_on_where_it_stopped(tmp_path):
         if len(calls) > most:
             raise KeyboardInterrupt
         return always(1)(images)
+
     sets = [a_set([1, 0, 1], name) for name in ("clean", "un", "nun")]
 
     def measure(depends=None):
         calls.clear()
         return evaluation.records(predict, sets, path, depends, log=lambda _: None), len(calls)
+
     most = 2
     with pytest.raises(KeyboardInterrupt):
         measure()
@@ -206,9 +227,14 @@ def test_a_mask_leaves_only_the_classes_that_occur():
     np.testing.assert_array_equal(evaluation.correctness(found), [True, True, False, True])
 
 
-@pytest.mark.parametrize("predict, message", [
-    (lambda x: tf.zeros([len(x)]), "Expected logits"), (lambda x: tf.fill([len(x), 3], np.nan), "finite"),
-    (always(0, classes=2), "labels in 0..1")])
+@pytest.mark.parametrize(
+    "predict, message",
+    [
+        (lambda x: tf.zeros([len(x)]), "Expected logits"),
+        (lambda x: tf.fill([len(x), 3], np.nan), "finite"),
+        (always(0, classes=2), "labels in 0..1"),
+    ],
+)
 def test_models_that_do_not_fit_are_refused(predict, message):
     with pytest.raises(ValueError, match=message):
         of(predict, [a_set([0, 1, 2])])
@@ -255,7 +281,9 @@ def test_the_floor_of_nun_is_a_setting_that_the_card_names(source):
         usual = {name: part for name, part in card.items() if name != "nun"}
         assert evaluation.difference("un", card, usual) == evaluation.difference("nun/floor_0.5", card, usual) == []
         assert evaluation.difference("nun", card, usual) == ([("noise.floor", floor, None)] if floor != 0.1 else [])
-        images = np.stack([image for image, _ in evaluation.evaluation_sets(test, train, eval_config)[1].open().unbatch().as_numpy_iterator()])
+        images = np.stack(
+            [image for image, _ in evaluation.evaluation_sets(test, train, eval_config)[1].open().unbatch().as_numpy_iterator()]
+        )
         noised = corruptions.nonuniform_noise(test.images / np.float32(255), expected, seed=evaluation.NOISE_SEED, indices=test.positions)
         np.testing.assert_allclose(images, noised, atol=1e-6)
 
@@ -277,7 +305,9 @@ def test_a_set_written_to_disk_is_the_one_that_is_made_on_the_fly(source, tmp_pa
     test, eval_config = whole.subset(np.arange(1, 20, 2)), EvalConfig(evaluations=("corruptions",))
     chosen = ("shot_noise", "fog", "pixelate")
     corruption_config = corrupted_datasets.CorruptionConfig(evaluation.NOISE_SEED, protocol=eval_config.protocol(test.image_shape))
-    corrupted_datasets.write(lambda: test, str(tmp_path), corrupted_datasets.WriterConfig(corruptions=chosen, chunk_size=4), corruption_config)
+    corrupted_datasets.write(
+        lambda: test, str(tmp_path), corrupted_datasets.WriterConfig(corruptions=chosen, chunk_size=4), corruption_config
+    )
     stored = dataclasses.replace(eval_config, corrupted_dir=str(tmp_path))
     on_the_fly = {one.name: one for one in evaluation.evaluation_sets(test, None, eval_config)}
     from_disk = evaluation.evaluation_sets(test, None, stored)

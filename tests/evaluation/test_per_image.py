@@ -11,9 +11,11 @@ from tf_robust.utils.files import write_json
 
 def model(threshold):
     """Three classes, by the brightness of the thirds of an image."""
+
     def predict(images):
         thirds = tf.reduce_mean(tf.reshape(images[:, :15], [-1, 3, 5 * 16]), axis=2)
         return thirds + tf.constant([0.0, 0.0, threshold])
+
     return predict
 
 
@@ -26,14 +28,34 @@ def measured(source, tmp_path, monkeypatch):
     def measure(row, threshold, count=60):
         test, digest, told = source(count, split="test"), f"digest {threshold}", {"input_range": "0,1"}
         card = evaluation.card_of(test, eval_config, None)
-        sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if not one.name.startswith("flips/")
-                or one.name == "flips/gaussian_noise"]
-        records = evaluation.records(model(threshold), sets, str(tmp_path / row / "measured.jsonl"),
-                                     lambda name: evaluation.dependencies(digest, told, card, name), log=lambda _: None)
+        sets = [
+            one
+            for one in evaluation.evaluation_sets(test, None, eval_config)
+            if not one.name.startswith("flips/") or one.name == "flips/gaussian_noise"
+        ]
+        records = evaluation.records(
+            model(threshold),
+            sets,
+            str(tmp_path / row / "measured.jsonl"),
+            lambda name: evaluation.dependencies(digest, told, card, name),
+            log=lambda _: None,
+        )
         rows = evaluation.measures_of(records, eval_config)
-        return {"row": row, "seed": 0, "method": "m", "data": "tiny", "model": "m", "split": "test", "card": card, "commit": "c",
-                "rows": [one.to_json() for one in rows], "saved_model": str(tmp_path / row / "saved_model"), "model_digest": digest,
-                "interface": told}
+        return {
+            "row": row,
+            "seed": 0,
+            "method": "m",
+            "data": "tiny",
+            "model": "m",
+            "split": "test",
+            "card": card,
+            "commit": "c",
+            "rows": [one.to_json() for one in rows],
+            "saved_model": str(tmp_path / row / "saved_model"),
+            "model_digest": digest,
+            "interface": told,
+        }
+
     return measure
 
 
@@ -47,10 +69,17 @@ def test_means_over_images_are_the_measures(measured, tmp_path):
         if result:
             assert len(result[1]) == 60 and result[1].mean() == pytest.approx(row["value"]), row["measure"]
     assert kinds.pop("clean") == "bool" and kinds.pop("flips/gaussian_noise") == "float64"
-    assert kinds == {f"corruptions/{name}{end}": "bool" if end else "float64" for name in ("contrast", "pixelate")
-                     for end in ("", *(f"/{s}" for s in range(1, 6)))}
-    others = [{**r, "set": f"flips/{name}", "depends": r["depends"]} for name in metrics.PERTURBATIONS
-              for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl")) if r["set"] == "flips/gaussian_noise"]
+    assert kinds == {
+        f"corruptions/{name}{end}": "bool" if end else "float64"
+        for name in ("contrast", "pixelate")
+        for end in ("", *(f"/{s}" for s in range(1, 6)))
+    }
+    others = [
+        {**r, "set": f"flips/{name}", "depends": r["depends"]}
+        for name in metrics.PERTURBATIONS
+        for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl"))
+        if r["set"] == "flips/gaussian_noise"
+    ]
     rates = {row.measure: row.value for row in evaluation.measures_of(others, evaluation.EvalConfig(evaluations=("perturbations",)), True)}
     reader._records = lambda _: {record["set"]: record for record in others}
     for measure, value in rates.items():

@@ -52,11 +52,12 @@ def test_processes_share_the_sets_also_those_of_one_that_is_killed(tmp_path):
 def test_a_name_is_taken_by_one_process_until_it_is_given_back_or_the_process_ends(tmp_path):
     path = str(tmp_path / "new" / "locks")
     ours = SetLocks(path)
-    code = ("import sys; from tf_robust.evaluation.set_locks import SetLocks; locks = SetLocks(sys.argv[1])\n"
-            "with locks.try_lock('a') as a, locks.try_lock('b') as b: print(a, b, flush=True); sys.stdin.read()")
+    code = (
+        "import sys; from tf_robust.evaluation.set_locks import SetLocks; locks = SetLocks(sys.argv[1])\n"
+        "with locks.try_lock('a') as a, locks.try_lock('b') as b: print(a, b, flush=True); sys.stdin.read()"
+    )
     with ours.try_lock("a") as first:
-        other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                 cwd=cli.ROOT)
+        other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cli.ROOT)
         assert first and other.stdout.readline().split() == ["False", "True"]
     with ours.try_lock("a") as again, ours.try_lock("b") as theirs:
         assert again and not theirs

@@ -27,7 +27,7 @@ def expected_utilities(images, labels):
 
 def in_corners(utilities):
     size = CORNER_SIZE
-    return np.mean([utilities[:, top:top + size, left:left + size] for top in (0, CANVAS - size) for left in (0, CANVAS - size)])
+    return np.mean([utilities[:, top : top + size, left : left + size] for top in (0, CANVAS - size) for left in (0, CANVAS - size)])
 
 
 def in_center(utilities):
@@ -52,7 +52,10 @@ def test_measures_are_those_of_numpy():
         parts = [utilities[labels % 10 == digit] for digit in digits]
         expected = np.mean([in_corners(part) for part in parts]) / np.mean([in_center(part) for part in parts])
         assert found[f"utility/corner_{name}"].value == pytest.approx(expected, rel=1e-4)
-    assert evaluation.parse_measure("utility/corner_uninformative").lower_is_better and not evaluation.parse_measure("utility/corner_informative").lower_is_better
+    assert (
+        evaluation.parse_measure("utility/corner_uninformative").lower_is_better
+        and not evaluation.parse_measure("utility/corner_informative").lower_is_better
+    )
 
 
 def test_digits_without_images_or_utility_are_left_out():

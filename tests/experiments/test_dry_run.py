@@ -10,8 +10,9 @@ from tf_robust.experiments import dry_run
 
 def test_a_row_is_estimated_and_nothing_is_left(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    values = cli.parsed(["--data=digits", "--epochs=3", "--batch_size=100", "--method=gaussian", "--evaluations=clean",
-                                    "--seeds=0,1", "--dry_run"])
+    values = cli.parsed(
+        ["--data=digits", "--epochs=3", "--batch_size=100", "--method=gaussian", "--evaluations=clean", "--seeds=0,1", "--dry_run"]
+    )
     cli.run(values, [])
     said = capsys.readouterr().out
     row = said.split("\n\n")[1].splitlines()[1].split()
@@ -29,6 +30,7 @@ def test_a_late_term_is_measured_before_and_after_it_begins(monkeypatch):
         steps = [next(iterator) for _ in range(count)]
         took.append(steps)
         now[0] += sum(3.0 if step >= method.start else 1.0 for step in steps)
+
     monkeypatch.setattr(dry_run.loop, "steps_function", lambda method: None)
     monkeypatch.setattr(dry_run.loop, "checked_run", run)
     monkeypatch.setattr(dry_run.distribution, "distributed", lambda strategy, batches, size: batches)
@@ -56,6 +58,7 @@ def test_large_steps_are_tried_on_fewer_images_and_measured_so_if_they_take_long
 
     def batches_from(step, size):
         return itertools.repeat(size)
+
     monkeypatch.setattr(dry_run.loop, "steps_function", lambda method: None)
     monkeypatch.setattr(dry_run.loop, "checked_run", run)
     monkeypatch.setattr(dry_run.distribution, "distributed", lambda strategy, batches, size: batches)
@@ -71,6 +74,7 @@ def test_measuring_steps_ends_with_its_time(monkeypatch):
     def run(run_steps, iterator, count, method):
         counts.append(count)
         now[0] += 15.0 * count
+
     monkeypatch.setattr(dry_run.loop, "steps_function", lambda method: None)
     monkeypatch.setattr(dry_run.loop, "checked_run", run)
     monkeypatch.setattr(dry_run.distribution, "distributed", lambda strategy, batches, size: batches)
@@ -87,13 +91,25 @@ def test_the_batches_of_a_large_step_are_smaller_and_its_progress_is_shown(monke
     cli.run(values, [])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": ", 1)[1] for line in lines if line.endswith(" ...")] == [
-        "building the model ...", "building the graph of a step ...", "trying a step on fewer images ...",
-        "measuring steps of 10 images, a part of the batch of 100 ...", "measuring the forward pass ..."]
+        "building the model ...",
+        "building the graph of a step ...",
+        "trying a step on fewer images ...",
+        "measuring steps of 10 images, a part of the batch of 100 ...",
+        "measuring the forward pass ...",
+    ]
 
 
 def test_the_text_adds_up():
-    one = {"row": "a", "parameters": 1000, "flops": 2e9, "images": 50.0, "memory": 2**30, "training": 3600.0, "measuring": 60.0,
-           "disk": 2**30}
+    one = {
+        "row": "a",
+        "parameters": 1000,
+        "flops": 2e9,
+        "images": 50.0,
+        "memory": 2**30,
+        "training": 3600.0,
+        "measuring": 60.0,
+        "disk": 2**30,
+    }
     text = dry_run.to_text([one, {**one, "row": "b", "flops": None, "images": None, "training": None}], 2)
     assert "In all 4 runs: 2.1 h, 4.00 GiB" in text
     assert text.splitlines()[1].split() == ["a", "1,000", "2", "50", "1024", "MiB", "60", "min", "60", "s", "1024", "MiB"]

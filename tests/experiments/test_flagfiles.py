@@ -11,18 +11,20 @@ from tf_robust.experiments import suites
 
 def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
     classifier, built = models.build("preact_resnet18", (32, 32, 3), 10), set()  # with as many stages as any
-    found = [os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(cli.ROOT, "flags"))
-             for f in files if f.endswith(".flags")]
+    found = [
+        os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(cli.ROOT, "flags")) for f in files if f.endswith(".flags")
+    ]
     assert len(found) > 40
     for path in found:
         values = cli.parsed([f"--flagfile={path}"])
-        run, = cli.runs_of(values, "row")
+        (run,) = cli.runs_of(values, "row")
         with open(path) as file:
             written = [line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--")]
         for name, _ in written:
             method = run.config.method
-            assert not any(name.startswith(f"{other}_") for other in methods.METHODS if other != method), \
+            assert not any(name.startswith(f"{other}_") for other in methods.METHODS if other != method), (
                 f"{path} sets --{name} for another method than {method}"
+            )
         told = (run.config.method, run.config.views, repr(run.hyperparameters))
         if told not in built:  # many rows are told the same
             built.add(told)
@@ -38,8 +40,7 @@ def test_rows_with_the_numbers_of_another_table_have_its_settings():
     twins = {"none": "baseline", "mixing": "manifold_mixup", "mixing_noise": "nfm", "all": "noisymix"}
     for row, other in twins.items():
         assert all(third["paper"][other][measure] == number for measure, number in fourth["paper"][row].items())
-        runs = [cli.runs_of(cli.parsed([f"--flagfile={table}/{name}.flags"]), name)[0]
-                for table, name in zip(tables, (other, row))]
+        runs = [cli.runs_of(cli.parsed([f"--flagfile={table}/{name}.flags"]), name)[0] for table, name in zip(tables, (other, row))]
         if row == "none":  # nothing is left of NoisyMix, which is cross-entropy
             told = runs[1].hyperparameters["method"]
             assert (told["mixing"], told["noise"], told["jsd_weight"]) == (False, "none", 0)
@@ -66,8 +67,7 @@ def test_the_rows_of_a_table_are_measured_on_the_same_images():
         _, rows, _ = suites.table_of(folder, cli.ROOT)
         imagenet = folder.endswith("noisymix/table1_imagenet")
         told = ["--data=folder:IMAGENET", "--label_set=imagenet"] if imagenet else []  # as its flagfiles say
-        suites.check_images_match([cli.runs_of(cli.parsed([f"--flagfile={folder}/{row}.flags", *told]), row)[0]
-                               for row in rows])
+        suites.check_images_match([cli.runs_of(cli.parsed([f"--flagfile={folder}/{row}.flags", *told]), row)[0] for row in rows])
 
 
 def test_printed_robust_accuracies_are_by_pgd_and_are_measured():

@@ -21,25 +21,39 @@ def warnings(caplog, *all_runs):
     return [record.getMessage() for record in caplog.records]
 
 
-@pytest.mark.parametrize("given, owner", [
-    (["--fcl_k=5"], "--fcl_k has no effect: it belongs to --method=fcl. Received: --method=cross_entropy, --augmentations=, --views=clean"),
-    (["--fcl_k=256"], "--fcl_k has no effect"),  # whatever the default is
-    (["--method=moco", "--views=moco_v2,moco_v2", "--augmix_width=2"], "it belongs to --augmentations=augmix or --views=augmix"),
-    (["--simclr_blur=false"], "it belongs to --views=simclr. ")])
+@pytest.mark.parametrize(
+    "given, owner",
+    [
+        (
+            ["--fcl_k=5"],
+            "--fcl_k has no effect: it belongs to --method=fcl. Received: --method=cross_entropy, --augmentations=, --views=clean",
+        ),
+        (["--fcl_k=256"], "--fcl_k has no effect"),  # whatever the default is
+        (["--method=moco", "--views=moco_v2,moco_v2", "--augmix_width=2"], "it belongs to --augmentations=augmix or --views=augmix"),
+        (["--simclr_blur=false"], "it belongs to --views=simclr. "),
+    ],
+)
 def test_a_flag_of_another_method_or_view_is_named_with_its_owner(given, owner, caplog):
-    message, = warnings(caplog, runs(*given))
+    (message,) = warnings(caplog, runs(*given))
     assert owner in message
 
 
-@pytest.mark.parametrize("given", [["--method=fcl", "--fcl_k=5"], ["--augmentations=augmix", "--augmix_width=2"],
-                                   ["--views=augmix", "--augmix_width=2"], ["--epochs=3", "--weight_decay=0.1"]])
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--method=fcl", "--fcl_k=5"],
+        ["--augmentations=augmix", "--augmix_width=2"],
+        ["--views=augmix", "--augmix_width=2"],
+        ["--epochs=3", "--weight_decay=0.1"],
+    ],
+)
 def test_flags_that_count_are_not(given, caplog):
     assert not warnings(caplog, runs(*given))
 
 
 def test_a_flag_for_a_table_counts_if_one_row_uses_it(caplog):
     rows = runs("--method=fcl", "--fcl_k=5", "--gaussian_weight=2"), runs("--fcl_k=5", "--gaussian_weight=2", "--seeds=0,1")
-    message, = warnings(caplog, *rows)
+    (message,) = warnings(caplog, *rows)
     assert message.startswith("--gaussian_weight has no effect")
 
 

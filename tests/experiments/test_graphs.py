@@ -22,11 +22,13 @@ def test_products_are_counted_as_tensorflow_counts_them():
             y = tf.nn.depthwise_conv2d(tf.nn.conv2d(x, kernel, 2, "SAME"), depthwise, [1, 1, 1, 1], "VALID")
             total = tf.matmul(tf.reshape(y, [4, -1]), dense)
         return total, tape.gradient(total, (x, kernel, depthwise, dense))
+
     graph = graph_of(step, (4, 16, 16, 3), (3, 3, 3, 8), (3, 3, 8, 1), (288, 5))
     forward = [2 * 4 * 8 * 8 * 8 * 27, 2 * 4 * 6 * 6 * 8 * 9, 2 * 4 * 5 * 288]  # by hand
     assert graphs.flops(graph) == 3 * sum(forward)
-    assert graphs.flops(graph_of(lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), (2, 9, 7, 3), (5, 5, 3, 4))) \
-        == profiled(graph_of(lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), (2, 9, 7, 3), (5, 5, 3, 4)))
+    assert graphs.flops(graph_of(lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), (2, 9, 7, 3), (5, 5, 3, 4))) == profiled(
+        graph_of(lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), (2, 9, 7, 3), (5, 5, 3, 4))
+    )
 
 
 def test_a_network_has_its_published_number_of_products():
@@ -38,6 +40,7 @@ def test_a_network_has_its_published_number_of_products():
 def test_branches_are_averaged_and_calls_followed():
     def choose(x, a, b):
         return tf.switch_case(tf.cast(x[0, 0], tf.int32), [lambda: x @ a, lambda: (x @ b)[:, :4]])
+
     graph = graph_of(lambda x, a, b: tf.function(choose)(x, a, b), (2, 8), (8, 4), (8, 12))
     assert graphs.flops(graph) == (2 * 2 * 8 * 4 + 2 * 2 * 8 * 12) / 2
 
@@ -47,6 +50,7 @@ def test_what_is_kept_is_counted_at_its_largest():
         for _ in range(turns):
             x = tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))
         return x
+
     graph = graph_of(lambda x, k: tf.cond(x[0, 0, 0, 0] > 0, lambda: branch(x, k, 3), lambda: branch(x, k, 1)), (2, 8, 8, 4), (3, 3, 4, 4))
     assert graphs.kept_bytes(graph) == 3 * 2 * (2 * 8 * 8 * 4) * 4  # three times a convolution and a ReLU, in float32
     products = 2 * 2 * 8 * 8 * 4 * 36
@@ -56,5 +60,6 @@ def test_what_is_kept_is_counted_at_its_largest():
 def test_turns_of_a_loop_are_counted():
     def climb(x, kernel):
         return tf.while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x @ kernel), (0, x))[1]
+
     graph = graph_of(climb, (2, 4), (4, 4))
     assert graphs.flops(graph, turns=5) == 5 * graphs.flops(graph) == 5 * 2 * 2 * 4 * 4

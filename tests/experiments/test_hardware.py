@@ -6,8 +6,19 @@ from tf_robust import cli, data
 from tf_robust.experiments import hardware
 from tf_robust.experiments.hardware import Hardware
 
-NEED = {"row": "a", "steps": 1000, "parameters": 1_000_000, "state": 3_000_000, "flops": 8e12, "kept": 6_000_000_000, "making": 2.0,
-        "measured": 500, "forward": 1e10, "corrupting": 0.08, "disk": 2**30}
+NEED = {
+    "row": "a",
+    "steps": 1000,
+    "parameters": 1_000_000,
+    "state": 3_000_000,
+    "flops": 8e12,
+    "kept": 6_000_000_000,
+    "making": 2.0,
+    "measured": 500,
+    "forward": 1e10,
+    "corrupting": 0.08,
+    "disk": 2**30,
+}
 
 
 def test_a_step_waits_for_the_slower_of_products_and_images_then_for_the_network():
@@ -40,8 +51,18 @@ def test_a_row_is_told_for_other_machines_and_nothing_is_left(tmp_path, monkeypa
     file = tmp_path / "machine.json"
     file.write_text(json.dumps({"devices": 4, "flops": 1e13, "utilization": 0.2, "memory": 1e10, "network": 1e10, "cores": 16}))
     monkeypatch.chdir(tmp_path)
-    values = cli.parsed(["--data=digits", "--epochs=3", "--batch_size=100", "--method=gaussian", "--evaluations=clean",
-                                    "--seeds=0,1", "--dry_run", "--hardware=machine.json"])
+    values = cli.parsed(
+        [
+            "--data=digits",
+            "--epochs=3",
+            "--batch_size=100",
+            "--method=gaussian",
+            "--evaluations=clean",
+            "--seeds=0,1",
+            "--dry_run",
+            "--hardware=machine.json",
+        ]
+    )
     cli.run(values, [])
     said = capsys.readouterr().out
     assert said.split("\n\n")[1].splitlines()[1].startswith("gaussian") and "In all 2 runs on 4 devices" in said

@@ -24,8 +24,15 @@ HYPERPARAMETERS = {"cross_entropy": {}, "fcl": {"k": 100, "weight": 0.5}}
 def run_of(method, **settings):
     """LeNet on 64 digits in one batch: a step is an epoch, so that the history holds every step."""
     settings = TrainConfig(data="digits", train_examples=64, batch_size=64, epochs=4, method=method, **settings)
-    return Run(settings, evaluation.EvalConfig(), {"method": HYPERPARAMETERS[method], "augmentations": {}},
-                          flags={}, defaults={}, row=method, seed=0)
+    return Run(
+        settings,
+        evaluation.EvalConfig(),
+        {"method": HYPERPARAMETERS[method], "augmentations": {}},
+        flags={},
+        defaults={},
+        row=method,
+        seed=0,
+    )
 
 
 def test_mixed_precision_is_that_of_a_run():
@@ -48,8 +55,11 @@ def test_a_run_begins_with_the_encoder_of_its_own_seed(tmp_path):
         for ours, theirs in zip(begun.variables[:-2], encoder.variables):
             np.testing.assert_array_equal(ours, theirs)
     absent = Run(run.config, run.eval_config, run.hyperparameters, {}, {}, "row", 2)
-    with pytest.raises(FileNotFoundError, match=f"Received: {tmp_path}/encoder/seed_2, .* Try: .*--mode=train "
-                                                f"--flagfile=TABLE/encoder.flags --seeds=2 --workdir={tmp_path}/encoder/seed_2"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=f"Received: {tmp_path}/encoder/seed_2, .* Try: .*--mode=train "
+        f"--flagfile=TABLE/encoder.flags --seeds=2 --workdir={tmp_path}/encoder/seed_2",
+    ):
         absent.method(run.source("train"))
 
 
@@ -67,8 +77,15 @@ def test_what_xla_compiles_trains_and_gathers_no_statistics(tmp_path):
 
 def test_what_is_trained_in_one_go_has_no_batches_and_is_trained_once(tmp_path, monkeypatch):
     settings = TrainConfig(data="digits", train_examples=50, batch_size=128, method="linear_probe")
-    run = Run(settings, evaluation.EvalConfig(), {"method": {"solver": "lbfgs", "weight_decay": 0.001}, "augmentations": {}},
-                         flags={}, defaults={}, row="probe", seed=0)
+    run = Run(
+        settings,
+        evaluation.EvalConfig(),
+        {"method": {"solver": "lbfgs", "weight_decay": 0.001}, "augmentations": {}},
+        flags={},
+        defaults={},
+        row="probe",
+        seed=0,
+    )
     with contextlib.suppress(OSError), workdir.claimed(str(tmp_path), {"seed": "0"}):
         first = run.train(str(tmp_path))
         raise OSError("measuring failed")
@@ -78,9 +95,16 @@ def test_what_is_trained_in_one_go_has_no_batches_and_is_trained_once(tmp_path, 
     assert first.steps == 1 and run.train(str(tmp_path)) == first
 
 
-@pytest.mark.parametrize("classes, said", [
-    (5, ""), ({"a": 1}, ""), (list("012"), "7 differ, the first None and '3'"), ([*range(10)], "10 differ, the first 0 and '0'"),
-    (list("0123456789"), "")])
+@pytest.mark.parametrize(
+    "classes, said",
+    [
+        (5, ""),
+        ({"a": 1}, ""),
+        (list("012"), "7 differ, the first None and '3'"),
+        ([*range(10)], "10 differ, the first 0 and '0'"),
+        (list("0123456789"), ""),
+    ],
+)
 def test_what_the_card_of_a_model_has_as_classes_is_compared_where_it_can_be(classes, said, capsys):
     source = run_of("cross_entropy").source("test")
     predict = types.SimpleNamespace(check_images_match=lambda _: None, num_classes=None, path="model", card={"classes": classes})

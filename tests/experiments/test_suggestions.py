@@ -23,14 +23,21 @@ def flags(tmp_path_factory):
         for i in range(20):
             Image.fromarray(np.full((20 + i % 3, 18, 3), gray + i, np.uint8)).save(root / "images" / label / f"{i}.png")
     (root / "label map.txt").write_text("dark 1\nlight 0\n")
-    return [f"--data=folder:{root}/images", "--image_size=16", "--image_fit=pad", f"--label_map={root}/label map.txt",
-            "--validation_fraction=0.2", "--subset=6", "--evaluation_split=validation"]
+    return [
+        f"--data=folder:{root}/images",
+        "--image_size=16",
+        "--image_fit=pad",
+        f"--label_map={root}/label map.txt",
+        "--validation_fraction=0.2",
+        "--subset=6",
+        "--evaluation_split=validation",
+    ]
 
 
 def printed(capsys, purpose):
     """The words of the command for a purpose, without `python run_experiment.py`."""
     text = capsys.readouterr().out
-    command, = re.findall(rf"^(?:Next:|) +{purpose}:\n +(.*)$", text, re.MULTILINE)
+    (command,) = re.findall(rf"^(?:Next:|) +{purpose}:\n +(.*)$", text, re.MULTILINE)
     words = shlex.split(command)
     assert words[:2] == ["python", "run_experiment.py"], text
     return words[2:]
@@ -84,11 +91,18 @@ def test_where_the_data_are_is_carried(tmp_path, capsys):
     """A data set that is found by --data_dir alone."""
     import tensorflow as tf
     import tensorflow_datasets as tfds
-    features = tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(16, 16, 1)),
-                                           "label": tfds.features.ClassLabel(num_classes=2)})
+
+    features = tfds.features.FeaturesDict(
+        {"image": tfds.features.Image(shape=(16, 16, 1)), "label": tfds.features.ClassLabel(num_classes=2)}
+    )
     images = tf.data.Dataset.from_tensor_slices({"image": np.zeros([16, 16, 16, 1], np.uint8), "label": np.arange(16) % 2})
-    tfds.dataset_builders.store_as_tfds_dataset(name="there", version="1.0.0", features=features, data_dir=str(tmp_path / "some where"),
-                                                split_datasets={"train": images, "test": images})
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="there",
+        version="1.0.0",
+        features=features,
+        data_dir=str(tmp_path / "some where"),
+        split_datasets={"train": images, "test": images},
+    )
     main("--mode=train", "--data=there", f"--data_dir={tmp_path}/some where", *SMALL, f"--workdir={tmp_path}/run")
     words = printed(capsys, "measure it")
     assert f"--data_dir={tmp_path}/some where" in words

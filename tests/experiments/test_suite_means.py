@@ -26,13 +26,16 @@ def test_the_printed_average_is_the_mean_of_the_twelve():
     printed, twelve = means.paper(means.suites), {}
     for row in means.table["rows"]:
         for measure in ("clean", "robust/pgd"):
-            twelve[row, measure] = np.mean([means.suites[name]["paper"][row][chosen[measure]][0]
-                                            for name, chosen in means.table["suites"].items()])
+            twelve[row, measure] = np.mean(
+                [means.suites[name]["paper"][row][chosen[measure]][0] for name, chosen in means.table["suites"].items()]
+            )
     odd = {key for key, value in twelve.items() if abs(value - printed[key[0]][key[1]][0]) > 0.00006}
     assert odd == {("moco_v2_sr", "clean")} and twelve["moco_v2_sr", "clean"] == pytest.approx(0.7790, abs=1e-4)  # as the notes say
     two = {"table2_cars": [], "table2_cifar10": []}
-    assert means.paper(two)["urrl"] == {"clean": [pytest.approx((0.8991 + 0.9734) / 2), None],
-                                        "robust/pgd": [pytest.approx((0.2283 + 0.3985) / 2), None]}
+    assert means.paper(two)["urrl"] == {
+        "clean": [pytest.approx((0.8991 + 0.9734) / 2), None],
+        "robust/pgd": [pytest.approx((0.2283 + 0.3985) / 2), None],
+    }
 
 
 @pytest.fixture
@@ -50,24 +53,54 @@ def runs(tmp_path):
                 folder = tmp_path / "runs" / suite / row / f"seed_{seed}"
                 os.makedirs(folder)
                 right = values[suite, row, seed] = [random.rand(count) < chance + 0.2 * number for chance in (0.7, 0.3)]
-                card = {"data": {"name": dataset, "split": "test", "pictures": count, "fingerprint": suite, "picture_shape": [8, 8, 1]},
-                        "robust_pgd": {"seed": 15}}
+                card = {
+                    "data": {"name": dataset, "split": "test", "pictures": count, "fingerprint": suite, "picture_shape": [8, 8, 1]},
+                    "robust_pgd": {"seed": 15},
+                }
                 sets = dict(zip(("clean", f"robust/pgd/l2_{number_of(suite)}"), right))
-                records = [{"set": name, "depends": evaluation.record_key(evaluation.dependencies("m", {}, card, name)), "count": count,
-                            "which": scoring.encoded(np.packbits(bits))} for name, bits in sets.items()]
-                (folder / "measured.jsonl").write_text(
-                    "".join(json.dumps({**r, "crc32": scoring._crc32(r)}) + "\n" for r in records))
+                records = [
+                    {
+                        "set": name,
+                        "depends": evaluation.record_key(evaluation.dependencies("m", {}, card, name)),
+                        "count": count,
+                        "which": scoring.encoded(np.packbits(bits)),
+                    }
+                    for name, bits in sets.items()
+                ]
+                (folder / "measured.jsonl").write_text("".join(json.dumps({**r, "crc32": scoring._crc32(r)}) + "\n" for r in records))
                 rows = [evaluation.parse_measure(name).with_accuracy(int(bits.sum()), count).to_json() for name, bits in sets.items()]
-                (folder / "evaluation.json").write_text(json.dumps({
-                    "row": row, "seed": seed, "method": "m", "data": dataset.replace("folder:", "folder:/somewhere/"), "model": "m",
-                    "split": "test", "card": card, "rows": rows, "commit": "c", "model_digest": "m", "interface": {},
-                    "saved_model": str(folder / "saved_model")}))
+                (folder / "evaluation.json").write_text(
+                    json.dumps(
+                        {
+                            "row": row,
+                            "seed": seed,
+                            "method": "m",
+                            "data": dataset.replace("folder:", "folder:/somewhere/"),
+                            "model": "m",
+                            "split": "test",
+                            "card": card,
+                            "rows": rows,
+                            "commit": "c",
+                            "model_digest": "m",
+                            "interface": {},
+                            "saved_model": str(folder / "saved_model"),
+                        }
+                    )
+                )
         paper = {"plain": {"clean": [0.8, None]}, "better": {"clean": [0.9 if suite == "a" else 0.7, None]}}
         (home / suite / "suite.json").write_text(json.dumps({"paper": paper}))
     os.makedirs(home / "mean")
-    (home / "mean" / "suite.json").write_text(json.dumps({
-        "title": "Mean of two", "baseline": "plain", "rows": ["plain", "better", "half"], "paper": {"better": {"clean": [0.81, None]}},
-        "suites": {suite: {"clean": "clean/per_class", "robust/pgd": f"robust/pgd/l2_{number_of(suite)}"} for suite in ("a", "b")}}))
+    (home / "mean" / "suite.json").write_text(
+        json.dumps(
+            {
+                "title": "Mean of two",
+                "baseline": "plain",
+                "rows": ["plain", "better", "half"],
+                "paper": {"better": {"clean": [0.81, None]}},
+                "suites": {suite: {"clean": "clean/per_class", "robust/pgd": f"robust/pgd/l2_{number_of(suite)}"} for suite in ("a", "b")},
+            }
+        )
+    )
     return home / "mean", values
 
 

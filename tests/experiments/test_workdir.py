@@ -13,14 +13,20 @@ def written(folder, flags):
     return str(folder / "flags.txt")
 
 
-@pytest.mark.parametrize("earlier, present", [
-    (EARLIER_FCL, {"data": "cifar10", "method": "fcl", "fcl_k": "20", "fcl_batch_norm": "own"}),
-    ({"method": "gaussian"}, {"method": "gaussian"}),
-    ({"method": "augmax"}, {"method": "augmax", "augmax_dual_batch_norm": "False"}),
-    ({"data": "folder:x", "image_size": "224"}, {"data": "folder:x", "image_size": "224"}),
-    ({"data": "imagenet2012", "image_size": "128"}, {"data": "imagenet2012", "image_size": "128"}),
-    ({"data": "cifar10", "image_size": "224", "image_fit": "crop", "method": "fcl", "fcl_batch_norm": "auto"},
-     {"data": "cifar10", "image_size": "224", "image_fit": "crop", "method": "fcl", "fcl_batch_norm": "auto"})])
+@pytest.mark.parametrize(
+    "earlier, present",
+    [
+        (EARLIER_FCL, {"data": "cifar10", "method": "fcl", "fcl_k": "20", "fcl_batch_norm": "own"}),
+        ({"method": "gaussian"}, {"method": "gaussian"}),
+        ({"method": "augmax"}, {"method": "augmax", "augmax_dual_batch_norm": "False"}),
+        ({"data": "folder:x", "image_size": "224"}, {"data": "folder:x", "image_size": "224"}),
+        ({"data": "imagenet2012", "image_size": "128"}, {"data": "imagenet2012", "image_size": "128"}),
+        (
+            {"data": "cifar10", "image_size": "224", "image_fit": "crop", "method": "fcl", "fcl_batch_norm": "auto"},
+            {"data": "cifar10", "image_size": "224", "image_fit": "crop", "method": "fcl", "fcl_batch_norm": "auto"},
+        ),
+    ],
+)
 def test_flags_of_earlier_versions_are_translated(earlier, present, tmp_path):
     assert workdir.recorded_flags(written(tmp_path, earlier)) == present
 
@@ -32,6 +38,8 @@ def test_a_run_of_an_earlier_version_is_continued_with_the_flags_that_mean_the_s
     flags = {"data": "cifar10", "method": "fcl", "fcl_k": "20", "image_size": "0", "fcl_batch_norm": "own"}
     with workdir.claimed(str(tmp_path), flags, defaults):
         pass
-    with pytest.raises(ValueError, match="--fcl_batch_norm: own there, auto now"), \
-            workdir.claimed(str(tmp_path), {**flags, "fcl_batch_norm": "auto"}, defaults):
+    with (
+        pytest.raises(ValueError, match="--fcl_batch_norm: own there, auto now"),
+        workdir.claimed(str(tmp_path), {**flags, "fcl_batch_norm": "auto"}, defaults),
+    ):
         pass

@@ -15,6 +15,7 @@ def training_images(method, batch):
     def record(images, training, update_statistics=True):
         inputs.append((images, training))
         return encode(images, training, update_statistics)
+
     method.encode = record
     terms, _ = method.loss_terms(batch, training=True)
     return [images for images, training in inputs if training], terms
@@ -30,6 +31,7 @@ def test_it_trains_on_images_of_the_ball_with_a_higher_loss(norm, radius, networ
 
     def loss(images):
         return losses.cross_entropy(batch.labels, method.classifier(images)["logits"]).numpy()
+
     assert (loss(attacked) > loss(batch.views[0])).all()
     logits = method.classifier(attacked, training=True)["logits"]
     np.testing.assert_allclose(terms["cross_entropy"], losses.cross_entropy(batch.labels, logits), rtol=1e-4)

@@ -65,8 +65,9 @@ def test_mixture_is_the_weighted_mean():
     random = np.random.RandomState(0)
     sample_images, scores, fraction = random.rand(4, 5, 3, 2, 3), random.randn(5, 3), random.rand(5)
     weights = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
-    expected = [(1 - m) * p[0] + m * sum(w[k] * p[1 + k] for k in range(3))
-                for p, w, m in zip(sample_images.swapaxes(0, 1), weights, fraction)]
+    expected = [
+        (1 - m) * p[0] + m * sum(w[k] * p[1 + k] for k in range(3)) for p, w, m in zip(sample_images.swapaxes(0, 1), weights, fraction)
+    ]
     sample_images, scores, fraction = (tf.constant(x, tf.float32) for x in (sample_images, scores, fraction))
     np.testing.assert_allclose(mixture(sample_images[0], list(sample_images[1:]), scores, fraction), expected, atol=1e-6)
 
@@ -85,14 +86,15 @@ def test_gradients_equal_finite_differences(trained):
     scores, fraction = initial_weights(SEED, 12, CHAINS)
     fraction = 0.1 + 0.8 * fraction
     score_gradient, fraction_gradient, logits = method.mixture_gradients(clean, chains, batch.labels, scores, fraction)
-    np.testing.assert_allclose(losses.cross_entropy(batch.labels, logits), loss_of(method, batch, scores, fraction), rtol=1e-3,
-                               atol=1e-5)
+    np.testing.assert_allclose(losses.cross_entropy(batch.labels, logits), loss_of(method, batch, scores, fraction), rtol=1e-3, atol=1e-5)
     step = 0.02
 
     def slope(score_direction, fraction_direction):
-        up, down = (loss_of(method, batch, scores + sign * step * score_direction, fraction + sign * step * fraction_direction)
-                    for sign in (1, -1))
+        up, down = (
+            loss_of(method, batch, scores + sign * step * score_direction, fraction + sign * step * fraction_direction) for sign in (1, -1)
+        )
         return (up - down) / (2 * step)
+
     scale = np.abs(score_gradient).max()
     for i in range(CHAINS):
         np.testing.assert_allclose(score_gradient[:, i], slope(np.eye(CHAINS)[i], 0.0), atol=0.01 * scale, rtol=0.02)
@@ -135,6 +137,7 @@ def test_friendly_ascent_stops_once_an_image_is_misclassified(trained):
     def misclassified(scores, fraction):
         logits = method.auxiliary(mixture(clean, chains, scores, fraction), training=False)["logits"]
         return np.argmax(logits, axis=1) != labels.numpy()
+
     expected, frozen = [x.numpy() for x in start], np.zeros(12, bool)
     for _ in range(6):
         frozen |= misclassified(*map(tf.constant, expected))
@@ -157,8 +160,10 @@ def test_terms_equal_the_papers(trained, dual):
     clean, *chains, augmix = batch.views
     hard = mixture(clean, chains, *method.ascend(clean, chains, batch.labels, method.random_seed(batch.step[0], 0)))
     terms, logits = method.loss_terms(batch, training=True)
-    all_logits = [network(view, training=True)["logits"]
-                  for network, view in ((method.classifier, clean), (method.auxiliary or method.classifier, hard), (method.classifier, augmix))]
+    all_logits = [
+        network(view, training=True)["logits"]
+        for network, view in ((method.classifier, clean), (method.auxiliary or method.classifier, hard), (method.classifier, augmix))
+    ]
     np.testing.assert_allclose(logits, all_logits[0], atol=1e-6)
     p = scipy.special.softmax(np.asarray(all_logits, np.float64), axis=-1)
     np.testing.assert_allclose(terms["cross_entropy"], -np.log(p[0][np.arange(12), batch.labels]), rtol=1e-4, atol=1e-6)
@@ -181,12 +186,16 @@ def test_only_clean_and_random_mixtures_update_the_averages(network, source, dua
 def test_mixtures_update_the_averages_of_their_own_batch_norm(network, source):
     batch = batches(source(), 1)[0]
     method, other = build(network()), build(network())
-    hard = mixture(batch.views[0], batch.views[1:-1],
-                   *method.ascend(batch.views[0], batch.views[1:-1], batch.labels, method.random_seed(batch.step[0], 0)))
+    hard = mixture(
+        batch.views[0],
+        batch.views[1:-1],
+        *method.ascend(batch.views[0], batch.views[1:-1], batch.labels, method.random_seed(batch.step[0], 0)),
+    )
     method.train_step(batch)
     other.encode(hard, True)
-    for a, b, c in zip(method.auxiliary.non_trainable_variables, other.classifier.non_trainable_variables,
-                       method.classifier.non_trainable_variables):
+    for a, b, c in zip(
+        method.auxiliary.non_trainable_variables, other.classifier.non_trainable_variables, method.classifier.non_trainable_variables
+    ):
         np.testing.assert_allclose(a, b, atol=1e-6)
         assert np.abs(np.subtract(a, c)).max() > 1e-4
 
@@ -222,6 +231,7 @@ def test_two_steps_are_finite_and_reproducible(network, source):
         assert set(logs[0]) == {"total", "accuracy", "cross_entropy", "stability"}
         assert all(np.isfinite(value) for log in logs for value in log.values()) and logs[-1]["stability"] > 0
         return [v.numpy() for v in method.trainable_variables]
+
     first, again, other, eager = trained(1, True), trained(1, True), trained(2, True), trained(1, False)
     for a, b, c in zip(first, again, eager):
         np.testing.assert_array_equal(a, b)
@@ -247,8 +257,9 @@ def test_views_are_checked(network):
             method.check_views(views)
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"steps": 0}, "steps >= 1"), ({"step_size": 0.0}, "step_size > 0"), ({"jsd_weight": 0.0}, "jsd_weight > 0")])
+@pytest.mark.parametrize(
+    "options, message", [({"steps": 0}, "steps >= 1"), ({"step_size": 0.0}, "step_size > 0"), ({"jsd_weight": 0.0}, "jsd_weight > 0")]
+)
 def test_invalid_arguments_raise(options, message, network):
     with pytest.raises(ValueError, match=message):
         build(network(), **options)

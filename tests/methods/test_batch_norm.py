@@ -14,8 +14,12 @@ from tf_robust.training import loop
 
 EPSILON, MOMENTUM = 1e-3, 0.9
 MEAN, VARIANCE = 0.2, 0.5  # the moving averages before the step
-OTHER_OPTIONS = {"fcl": {"weight": 1.0}, "gaussian": {"weight": 1.0}, "contrastive_gaussian": {"weight": 1.0},
-                 "input_gradient": {"form": "finite_difference"}}
+OTHER_OPTIONS = {
+    "fcl": {"weight": 1.0},
+    "gaussian": {"weight": 1.0},
+    "contrastive_gaussian": {"weight": 1.0},
+    "input_gradient": {"form": "finite_difference"},
+}
 FURTHER_VIEWS = {name: method for name, method in methods.METHODS.items() if issubclass(method, FurtherViewsMethod)}
 
 
@@ -49,8 +53,9 @@ def test_statistics_and_moving_averages_of_each_choice(batch_norm, normalization
         expected = normalized(view, of[0].mean(), of[1].var()) if of else normalized(view, MEAN, VARIANCE)
         np.testing.assert_allclose(output["embedding"].numpy()[:, 0], expected, atol=1e-4)
     moved = [float(scope.get_current_value(variable)[0]) for variable in normalization.non_trainable_variables]
-    assert moved == pytest.approx([MOMENTUM * MEAN + (1 - MOMENTUM) * moving.mean(), MOMENTUM * VARIANCE + (1 - MOMENTUM) * moving.var()],
-                                  rel=1e-4)
+    assert moved == pytest.approx(
+        [MOMENTUM * MEAN + (1 - MOMENTUM) * moving.mean(), MOMENTUM * VARIANCE + (1 - MOMENTUM) * moving.var()], rel=1e-4
+    )
 
 
 def test_in_inference_mode_scale_and_offset_are_trained_and_moving_averages_are_constants(normalization):
@@ -67,8 +72,9 @@ def test_in_inference_mode_scale_and_offset_are_trained_and_moving_averages_are_
     np.testing.assert_allclose(by_offset, [6.0])
 
 
-@pytest.mark.parametrize("name, batch_norm", [(name, choice) for name, method in FURTHER_VIEWS.items()
-                                              for choice in method.batch_norm_choices])
+@pytest.mark.parametrize(
+    "name, batch_norm", [(name, choice) for name, method in FURTHER_VIEWS.items() for choice in method.batch_norm_choices]
+)
 def test_each_choice_trains_and_only_joint_changes_the_averages_update(name, batch_norm, network, source):
     batch = next(batches(source(), 1, name=name))
     method = build(name, network(), batch_norm=batch_norm, **OTHER_OPTIONS.get(name, {}))
@@ -80,8 +86,9 @@ def test_each_choice_trains_and_only_joint_changes_the_averages_update(name, bat
         return
     plain = build("cross_entropy", network())
     plain.train_step(batch)
-    equal_updates = all(np.allclose(a, b, atol=1e-7) for a, b in zip(
-        plain.classifier.non_trainable_variables, method.classifier.non_trainable_variables))
+    equal_updates = all(
+        np.allclose(a, b, atol=1e-7) for a, b in zip(plain.classifier.non_trainable_variables, method.classifier.non_trainable_variables)
+    )
     assert equal_updates == (batch_norm != "joint")
     assert any(not np.array_equal(a, b) for a, b in zip(averages, method.classifier.non_trainable_variables))
 
@@ -129,6 +136,7 @@ def test_with_batch_norm_fcl_is_more_robust_to_uniform_noise_than_cross_entropy(
         method.compile(optimizer=keras.optimizers.Adam(0.003))
         loop.fit(method, train, epochs=4, batch_size=128)
         return np.mean(np.argmax(method.classifier.predict(noised, verbose=0)["logits"], axis=1) == labels)
+
     options = {"k": 256, "sigma": 0.5, "temperature": 0.1, "weight": 0.01, "start_epoch": 1.0}
     cross_entropy, fcl = accuracy("cross_entropy"), accuracy("fcl", **options)
     assert fcl >= cross_entropy + 0.05

@@ -24,6 +24,7 @@ def test_the_penalty_is_half_lambda_times_the_squared_gradient(network, source):
 
     def loss(x):
         return losses.cross_entropy(labels, method.classifier(x.astype(np.float32))["logits"]).numpy().astype(np.float64)
+
     random, squares, step = np.random.RandomState(0), [], 0.01
     for _ in range(400):  # E (g . v)^2 = |g|^2 for independent signs v
         signs = random.choice([-1.0, 1.0], images.shape)
@@ -72,8 +73,10 @@ def test_weight_gradients_equal_finite_differences(network, source):
 
 def test_both_forms_agree(network, source):
     batch = next(batches(source(), 1))
-    exact, difference = (build("input_gradient", smooth(network), weight=5.0, form=form, **more) for form, more in (
-        ("exact", {}), ("finite_difference", {"difference": 0.01})))
+    exact, difference = (
+        build("input_gradient", smooth(network), weight=5.0, form=form, **more)
+        for form, more in (("exact", {}), ("finite_difference", {"difference": 0.01}))
+    )
     np.testing.assert_allclose(terms(difference, batch)["input_gradient"], terms(exact, batch)["input_gradient"], rtol=0.05)
     for a, b in zip(exact.gradients(batch, 0)[0], difference.gradients(batch, 0)[0]):
         np.testing.assert_allclose(b, a, rtol=0.05, atol=0.05 * float(tf.reduce_max(tf.abs(a))))

@@ -15,8 +15,12 @@ POSITIONS = np.array([3, 0, 7, 4])
 
 def batch_of(step=0, views=1):
     images = np.random.RandomState(step).uniform(0, 1, (views, 4, *SHAPE)).astype(np.float32)
-    return data.Batch(tuple(map(tf.constant, images)), tf.constant([0, 1, 2, 0], tf.int64), tf.fill([4], tf.constant(step, tf.int64)),
-                      tf.constant(POSITIONS, tf.int64))
+    return data.Batch(
+        tuple(map(tf.constant, images)),
+        tf.constant([0, 1, 2, 0], tf.int64),
+        tf.fill([4], tf.constant(step, tf.int64)),
+        tf.constant(POSITIONS, tf.int64),
+    )
 
 
 def instdis(name="instdis", batch_norm=False, **options):
@@ -30,8 +34,10 @@ def unit(vectors):
 def expected_loss(projections, memory, candidates, temperature=0.07):
     values = []
     for vector, position in zip(projections, POSITIONS):
-        own, others = np.exp(memory[position] @ vector / temperature), [
-            np.exp(memory[j] @ vector / temperature) for j in candidates if j != position]
+        own, others = (
+            np.exp(memory[position] @ vector / temperature),
+            [np.exp(memory[j] @ vector / temperature) for j in candidates if j != position],
+        )
         values.append(-np.log(own / (own + np.sum(others))))
     return values
 
@@ -92,7 +98,9 @@ def test_pirl_weighs_image_and_jigsaw(weight):
     jigsaw = method.jigsaw(batch.views[1], tf.constant(0, tf.int64)).numpy().astype(np.float64)
     np.testing.assert_allclose(np.linalg.norm(jigsaw, axis=1), 1.0, rtol=1e-5)
     terms, _ = method.loss_terms(batch, training=True)
-    expected = weight * np.array(expected_loss(jigsaw, memory, range(9))) + (1 - weight) * np.array(expected_loss(projections, memory, range(9)))
+    expected = weight * np.array(expected_loss(jigsaw, memory, range(9))) + (1 - weight) * np.array(
+        expected_loss(projections, memory, range(9))
+    )
     np.testing.assert_allclose(terms["contrastive"], expected, rtol=1e-3)
     method.train_step(batch_of(step=1, views=2))
 
@@ -100,13 +108,19 @@ def test_pirl_weighs_image_and_jigsaw(weight):
 def test_a_single_view_is_monitored_with_the_image():
     method, source = instdis(), tiny_source(24, SHAPE)
     monitored = method.monitors(source, source, [lambda images, seed: images[:, :, ::-1]])
-    embeddings, mirrored = (method.classifier(images / np.float32(255))["embedding"] for images in (source.images, source.images[:, :, ::-1]))
+    embeddings, mirrored = (
+        method.classifier(images / np.float32(255))["embedding"] for images in (source.images, source.images[:, :, ::-1])
+    )
     assert monitored["alignment"] == pytest.approx(metrics.alignment(embeddings, mirrored), rel=1e-4)
 
 
 def test_invalid_arguments_raise():
-    for options, message in (({"temperature": 0.0}, "temperature > 0"), ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
-                          ({"negatives": 0}, "negatives >= 1"), ({"examples": 0}, "at least one row")):
+    for options, message in (
+        ({"temperature": 0.0}, "temperature > 0"),
+        ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
+        ({"negatives": 0}, "negatives >= 1"),
+        ({"examples": 0}, "at least one row"),
+    ):
         with pytest.raises(ValueError, match=message):
             instdis(**options)
     with pytest.raises(ValueError, match=r"weight in \[0, 1\]"):

@@ -60,8 +60,7 @@ def test_it_trains_restores_and_exports(name, network, source, tmp_path):
     if name in EXPORTED:
         images = next(batches(source(), 1)).views[0]
         export.export(fresh.classifier, str(tmp_path / "m"), {})
-        np.testing.assert_allclose(loading.load_classifier(str(tmp_path / "m"))(images),
-                                   fresh.classifier(images)["logits"], atol=1e-5)
+        np.testing.assert_allclose(loading.load_classifier(str(tmp_path / "m"))(images), fresh.classifier(images)["logits"], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "noisymix"])
@@ -90,6 +89,7 @@ def test_randomness_is_a_function_of_seed_and_step(name, network, source):
         for batch in batches(source(), 2, name=name):
             method.train_step(batch)
         return weights(method)
+
     first = trained(1)
     for a, b in zip(first, trained(1)):
         np.testing.assert_array_equal(a, b)
@@ -181,9 +181,9 @@ def test_ramp_rises_linearly_from_the_start(network):
 
 def test_a_ramp_that_cannot_finish_warns(network):
     ramp = {"start_epoch": 300.0, "warmup_steps": 14000}  # Table 2 of the FCL paper, read literally
-    warning, = build("fcl", network(), **ramp).schedule(48, 450 * 48)
+    (warning,) = build("fcl", network(), **ramp).schedule(48, 450 * 48)
     assert "51%" in warning
-    warning, = build("fcl", network(), start_step=30000).schedule(48, 450 * 48)
+    (warning,) = build("fcl", network(), start_step=30000).schedule(48, 450 * 48)
     assert "never switched on" in warning
     assert build("fcl", network(), start_step=14000).schedule(48, 450 * 48) == []
 
@@ -217,6 +217,7 @@ def test_fcl_terms_equal_the_papers(network, source):
     def contrast(anchors, positives, negatives, negative_weights):
         arguments.update(anchors=anchors, positives=positives, negatives=negatives, weights=negative_weights)
         return losses.feature_contrastive(anchors, positives, negatives, method.temperature, negative_weights)
+
     method.contrast = contrast
     terms, _ = method.loss_terms(batch, training=True)
     images = batch.views[0]
@@ -227,8 +228,7 @@ def test_fcl_terms_equal_the_papers(network, source):
     utility = np.abs(tape.gradient(loss, images).numpy()).reshape(12, -1)
     np.testing.assert_allclose(arguments["anchors"], clean["embedding"], atol=1e-6)
     low, high = methods.fcl.perturb(images, utility.reshape(images.shape), 20, 0.5, method.random_seed(batch.step[0], 1))
-    for perturbed, expected in ((low, np.argsort(utility, kind="stable")[:, :20]),
-                                (high, np.argsort(-utility, kind="stable")[:, :20])):
+    for perturbed, expected in ((low, np.argsort(utility, kind="stable")[:, :20]), (high, np.argsort(-utility, kind="stable")[:, :20])):
         changed = (perturbed.numpy() != images.numpy()).reshape(12, -1)
         assert [set(np.flatnonzero(row)) for row in changed] == [set(row) for row in expected]
     np.testing.assert_allclose(arguments["positives"], method.classifier(low, training=False)["embedding"], atol=1e-6)
@@ -253,23 +253,37 @@ def test_fcl_options_change_the_result(network, source):
         method = build("fcl", network(), weight=1.0, **options)
         method.train_step(batch)
         return weights(method)
+
     base = after()
     for options in ({"form": "margin"}, {"selection": "random"}, {"clip": True}, {"batch_norm": "own"}, {"batch_norm": "joint"}):
         assert any(not np.array_equal(a, b) for a, b in zip(base, after(**options))), options
 
 
-@pytest.mark.parametrize("name, options, message", [
-    ("fcl", {"k": 257}, "k in 1..256"), ("fcl", {"k": 0}, "k in 1..256"), ("fcl", {"sigma": 0.0}, "sigma > 0"),
-    ("fcl", {"temperature": -1.0}, "temperature > 0"), ("fcl", {"form": "hinge"}, "form"),
-    ("fcl", {"reduction": "max"}, "reduction"), ("fcl", {"start_step": -1}, "start_step >= 0"),
-    ("gaussian", {"sigma": -0.1}, "sigma > 0"), ("contrastive_gaussian", {"temperature": 0.0}, "temperature > 0"),
-    ("cross_entropy", {"weight_decay": -1.0}, "weight_decay >= 0"), ("noisymix", {"alpha": 0.0}, "alpha > 0"),
-    ("noisymix", {"additive_noise": -0.1}, "additive_noise and multiplicative_noise >= 0"),
-    ("noisymix", {"additive_noise": 0.0, "multiplicative_noise": 0.0}, "one of them > 0"),
-    ("noisymix", {"sparsity": 1.0}, "sparsity in"), ("noisymix", {"noise": "loud"}, "Expected noise"),
-    ("noisymix", {"stages": (0, 2)}, "stages in 0..1, which tiny has"), ("noisymix", {"stages": (1, 1)}, "each once"),
-    ("noisymix", {"jsd_weight": -1.0}, "jsd_weight >= 0"), ("cutmix", {"alpha": -1.0}, "alpha > 0"),
-    ("cutmix", {"probability": 0.0}, "probability in")])
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("fcl", {"k": 257}, "k in 1..256"),
+        ("fcl", {"k": 0}, "k in 1..256"),
+        ("fcl", {"sigma": 0.0}, "sigma > 0"),
+        ("fcl", {"temperature": -1.0}, "temperature > 0"),
+        ("fcl", {"form": "hinge"}, "form"),
+        ("fcl", {"reduction": "max"}, "reduction"),
+        ("fcl", {"start_step": -1}, "start_step >= 0"),
+        ("gaussian", {"sigma": -0.1}, "sigma > 0"),
+        ("contrastive_gaussian", {"temperature": 0.0}, "temperature > 0"),
+        ("cross_entropy", {"weight_decay": -1.0}, "weight_decay >= 0"),
+        ("noisymix", {"alpha": 0.0}, "alpha > 0"),
+        ("noisymix", {"additive_noise": -0.1}, "additive_noise and multiplicative_noise >= 0"),
+        ("noisymix", {"additive_noise": 0.0, "multiplicative_noise": 0.0}, "one of them > 0"),
+        ("noisymix", {"sparsity": 1.0}, "sparsity in"),
+        ("noisymix", {"noise": "loud"}, "Expected noise"),
+        ("noisymix", {"stages": (0, 2)}, "stages in 0..1, which tiny has"),
+        ("noisymix", {"stages": (1, 1)}, "each once"),
+        ("noisymix", {"jsd_weight": -1.0}, "jsd_weight >= 0"),
+        ("cutmix", {"alpha": -1.0}, "alpha > 0"),
+        ("cutmix", {"probability": 0.0}, "probability in"),
+    ],
+)
 def test_invalid_arguments_raise(name, options, message, network):
     with pytest.raises(ValueError, match=message):
         build(name, network(), **options)

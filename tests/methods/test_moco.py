@@ -72,10 +72,16 @@ def test_the_key_encoder_is_the_exact_average_of_the_querys_past():
         method.train_step(batch_of(step=step))
         for a, v in zip(average, method.key_encoder.trainable_variables):
             np.testing.assert_allclose(v.numpy(), a, atol=1e-6)
-    assert max(np.abs(v.numpy() - w.numpy()).max() for v, w in zip(
-        method.key_encoder.trainable_variables, method.query_encoder.trainable_variables)) > 1e-4
-    moved = [(v.numpy(), w.numpy()) for v, w in zip(method.key_encoder.non_trainable_variables,
-                                                    method.query_encoder.non_trainable_variables)]
+    assert (
+        max(
+            np.abs(v.numpy() - w.numpy()).max()
+            for v, w in zip(method.key_encoder.trainable_variables, method.query_encoder.trainable_variables)
+        )
+        > 1e-4
+    )
+    moved = [
+        (v.numpy(), w.numpy()) for v, w in zip(method.key_encoder.non_trainable_variables, method.query_encoder.non_trainable_variables)
+    ]
     assert all((v != w).any() for v, w in moved)  # batch norm's averages are the key encoder's own, of the second views
 
 
@@ -133,8 +139,12 @@ def test_it_learns_what_tells_images_apart():
 
 
 def test_what_makes_no_sense_is_refused():
-    for options, message in (({"temperature": 0.0}, "temperature > 0"), ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
-                          ({"queue": 0}, "at least one row"), ({"batch_norm_groups": 0}, "batch_norm_groups >= 1")):
+    for options, message in (
+        ({"temperature": 0.0}, "temperature > 0"),
+        ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
+        ({"queue": 0}, "at least one row"),
+        ({"batch_norm_groups": 0}, "batch_norm_groups >= 1"),
+    ):
         with pytest.raises(ValueError, match=message):
             moco(**options)
     with pytest.raises(ValueError, match="moco_queue of at least the batch, 4"):

@@ -37,16 +37,17 @@ def entropy(p):
 
 def drawn(method, step):
     """Returns the mixing coefficient and the partners of a step."""
-    return (float(mixing.beta(method.shared_seed(step, 0), method.alpha, method.alpha)),
-            mixing.partners(method.random_seed(step, 0), N).numpy())
+    return (
+        float(mixing.beta(method.shared_seed(step, 0), method.alpha, method.alpha)),
+        mixing.partners(method.random_seed(step, 0), N).numpy(),
+    )
 
 
 def test_terms_of_mixed_inputs_equal_the_papers(network, batch):
     method = build(network, stages=(0,), noise="none", jsd_weight=12.0)
     lam, partner = drawn(method, 4)
     assert 0 < lam < 1 and sorted(partner) == list(range(N)) and (partner != np.arange(N)).any()
-    probabilities = [softmax(method.classifier(lam * v + (1 - lam) * v.numpy()[partner])["logits"].numpy())
-                     for v in batch.views]
+    probabilities = [softmax(method.classifier(lam * v + (1 - lam) * v.numpy()[partner])["logits"].numpy()) for v in batch.views]
     labels = batch.labels.numpy()
     log = np.log(probabilities[0])
     expected = -(lam * log[np.arange(N), labels] + (1 - lam) * log[np.arange(N), labels[partner]])
@@ -129,6 +130,7 @@ def test_replicas_share_lam_but_not_partners(network, two_replicas):
     def draws():
         step = tf.constant(5, tf.int64)
         return mixing.beta(method.shared_seed(step, 0), 1.0, 1.0), mixing.partners(method.random_seed(step, 0), 50)
+
     lam, partner = two_replicas.run(tf.function(draws))
     lams, orders = (two_replicas.experimental_local_results(x) for x in (lam, partner))
     assert lams[0] == lams[1] and (orders[0].numpy() != orders[1].numpy()).any()
@@ -155,8 +157,10 @@ def test_labels_that_are_not_indices_raise(network, batch):
         build(network).loss_terms(wrong, training=True)
 
 
-@pytest.mark.parametrize("size, center, lam", [((16, 16), (0.5, 0.5), 0.7), ((16, 12), (0.0, 0.99), 0.2),
-                                                 ((9, 16), (0.3, 0.1), 0.0), ((16, 16), (0.4, 0.9), 1.0)])
+@pytest.mark.parametrize(
+    "size, center, lam",
+    [((16, 16), (0.5, 0.5), 0.7), ((16, 12), (0.0, 0.99), 0.2), ((9, 16), (0.3, 0.1), 0.0), ((16, 16), (0.4, 0.9), 1.0)],
+)
 def test_box_is_clipped_at_the_border(size, center, lam):
     mask, kept = cutmix.box(size, tf.constant(center), tf.constant(lam))
     expected = np.zeros(size, bool)

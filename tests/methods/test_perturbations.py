@@ -73,8 +73,9 @@ def test_the_two_sets_overlap_by_what_2k_exceeds_the_image(k, overlap):
 def test_other_values_do_not_change():
     images = tf.random.stateless_uniform([4, *SHAPE], [0, 0])
     scores = SCORES["distinct"].astype(np.float32)
-    for perturbed, selected in zip(fcl.perturb(images, tf.reshape(scores, images.shape), 10, 0.5, SEED),
-                                 (bottom(scores, 10), bottom(-scores, 10))):
+    for perturbed, selected in zip(
+        fcl.perturb(images, tf.reshape(scores, images.shape), 10, 0.5, SEED), (bottom(scores, 10), bottom(-scores, 10))
+    ):
         np.testing.assert_array_equal((perturbed != images).numpy().reshape(4, SIZE), selected)
 
 

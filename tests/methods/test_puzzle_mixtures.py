@@ -34,8 +34,7 @@ def all_labellings(rows, columns, labels):
 def test_masks_are_optimal(rows, columns, labels, strength):
     random, count = np.random.RandomState(rows * labels), 40
     unary = random.randn(count, rows, columns, labels)
-    below, right = (strength * random.gamma(0.5, size=(count, *shape)) for shape in (
-        (rows - 1, columns), (rows, columns - 1)))
+    below, right = (strength * random.gamma(0.5, size=(count, *shape)) for shape in ((rows - 1, columns), (rows, columns - 1)))
     masks, labellings = puzzle_masks.optimal_labels(unary, below, right), all_labellings(rows, columns, labels)
     assert masks.dtype == np.int32 and masks.shape == (count, rows, columns)
     for costs in zip(masks, unary, below, right):
@@ -48,7 +47,7 @@ def test_masks_do_not_depend_on_the_batch():
     random = np.random.RandomState(0)
     costs = random.rand(300, 2, 3, 3), 0.1 * random.rand(300, 1, 3), 0.1 * random.rand(300, 2, 2)
     costs = [cost * 10.0 ** random.randint(-6, 6, size=[300] + [1] * (cost.ndim - 1)) for cost in costs]
-    alone = [puzzle_masks.optimal_labels(*(cost[i:i + 1] for cost in costs))[0] for i in range(300)]
+    alone = [puzzle_masks.optimal_labels(*(cost[i : i + 1] for cost in costs))[0] for i in range(300)]
     np.testing.assert_array_equal(puzzle_masks.optimal_labels(*costs), alone)
 
 
@@ -91,8 +90,7 @@ def papers_cost(mask, own, other, salient, others_salient, lam, gamma, size):
             first, second = shown[mask[i, j]], shown[mask[k, m]]
             along = range((j if down else i) * per, (j if down else i) * per + per)
             edge = (i if down else j) * per + per - 1
-            seam = [first[edge, at] - second[edge + 1, at] if down else first[at, edge] - second[at, edge + 1]
-                    for at in along]
+            seam = [first[edge, at] - second[edge + 1, at] if down else first[at, edge] - second[at, edge + 1] for at in along]
             total += beta * (mask[i, j] != mask[k, m]) + beta * gamma * np.abs(seam).mean()
     return total
 
@@ -118,8 +116,9 @@ def test_the_mask_has_minimum_cost(rows, size):
     masks = method.mask(tf.constant(images), salient, partner, lam).numpy()
     others = all_labellings(2, 2, 2) if rows == 2 else np.random.RandomState(0).randint(0, 2, size=(300, 4, 4))
     for i, p in enumerate(partner):
-        best, *rest = (papers_cost(m, images[i], images[p], salient[i], salient[p], lam, 0.5, size)
-                       for m in (masks[i].astype(int), *others))
+        best, *rest = (
+            papers_cost(m, images[i], images[p], salient[i], salient[p], lam, 0.5, size) for m in (masks[i].astype(int), *others)
+        )
         assert best <= min(rest) + 1e-6
 
 
@@ -127,8 +126,7 @@ def test_only_negative_seam_costs_are_clipped():
     images = np.zeros([2, SIZE, SIZE, 3], np.float32)
     images[0, :8], images[1, 8:] = 1, 1  # both have an edge that their mixture does not have
     salient = np.full([2, 2, 2], 0.25, np.float32)
-    weights = [puzzle_masks.block_costs(tf.constant(images), salient, [1, 0], tf.zeros([2]), 1.0, gamma)[1]
-               for gamma in (0.5, 1.0, 3.0)]
+    weights = [puzzle_masks.block_costs(tf.constant(images), salient, [1, 0], tf.zeros([2]), 1.0, gamma)[1] for gamma in (0.5, 1.0, 3.0)]
     np.testing.assert_allclose(tf.stack(weights)[:, 0, 0, 0], [0.5, 0.0, 0.0], atol=1e-6)
 
 
@@ -155,14 +153,18 @@ def test_transport_is_optimal(rows, columns):
     all_sources = puzzle_masks.optimal_sources(saliency, mask, 0.3)
     positions = [(i, j) for i in range(rows) for j in range(columns)]
     for sources, salient, shown in zip(all_sources, saliency.reshape(5, -1), mask.reshape(5, -1)):
+
         def cost(order):
-            distance = sum((positions[to][0] - positions[of][0])**2 + (positions[to][1] - positions[of][1])**2
-                           for to, of in enumerate(order) if shown[to] > 0)
+            distance = sum(
+                (positions[to][0] - positions[of][0]) ** 2 + (positions[to][1] - positions[of][1]) ** 2
+                for to, of in enumerate(order)
+                if shown[to] > 0
+            )
             visible = sum(salient[of] for to, of in enumerate(order) if shown[to] > 0)
-            return 0.3 * distance / (max(rows, columns) - 1)**2 - visible
+            return 0.3 * distance / (max(rows, columns) - 1) ** 2 - visible
+
         assert sorted(sources) == list(range(count))
-        permutations = itertools.permutations(range(count)) if count < 8 else (
-            random.permutation(count) for _ in range(2000))
+        permutations = itertools.permutations(range(count)) if count < 8 else (random.permutation(count) for _ in range(2000))
         assert cost(sources) <= min(map(cost, permutations)) + 1e-6
     assert (all_sources != np.arange(count)).any()
 
@@ -191,10 +193,20 @@ def test_solver_is_skipped_where_no_hidden_block_can_gain(monkeypatch):
     assert len(calls) == 1 and (sources[:2] == range(4)).all() and 3 in sources[2, :3]
 
 
-@pytest.mark.parametrize("minimum, side, blocks, expected", [
-    (4, 32, (16, 8, 4, 2), (4, 4, 4, 2)), (4, 28, (14, 7), (7, 7)), (2, 28, (14, 7), (2, 7)), (1, 16, (8, 1), (1, 1)),
-    (4, 224, (112, 56, 28, 14), (14, 14, 14, 14)), (0, 224, (112, 14), (112, 14)), (100, 32, (16, 2), (16, 2)),
-    (4, 64, (32, 16, 8, 4), (4, 4, 4, 4)), (4, 224, (7,), (7,))])
+@pytest.mark.parametrize(
+    "minimum, side, blocks, expected",
+    [
+        (4, 32, (16, 8, 4, 2), (4, 4, 4, 2)),
+        (4, 28, (14, 7), (7, 7)),
+        (2, 28, (14, 7), (2, 7)),
+        (1, 16, (8, 1), (1, 1)),
+        (4, 224, (112, 56, 28, 14), (14, 14, 14, 14)),
+        (0, 224, (112, 14), (112, 14)),
+        (100, 32, (16, 2), (16, 2)),
+        (4, 64, (32, 16, 8, 4), (4, 4, 4, 4)),
+        (4, 224, (7,), (7,)),
+    ],
+)
 def test_moving_blocks_divide_the_masks_and_are_at_most_16_along_a_side(minimum, side, blocks, expected):
     assert tuple(puzzlemix.moving_side(minimum, side, block) for block in blocks) == expected
 
@@ -213,13 +225,15 @@ def test_rearrange_moves_blocks():
     for i, position in itertools.product(range(3), range(6)):
         row, column = np.divmod(position, 3) * np.array(4)
         source_row, source_column = np.divmod(sources[i, position], 3) * np.array(4)
-        np.testing.assert_array_equal(moved[i, row:row + 4, column:column + 4],
-                                      images[i, source_row:source_row + 4, source_column:source_column + 4])
+        np.testing.assert_array_equal(
+            moved[i, row : row + 4, column : column + 4], images[i, source_row : source_row + 4, source_column : source_column + 4]
+        )
 
 
-@pytest.mark.parametrize("count, transport, transport_size, size", [
-    (2, False, 4, (16, 16)), (2, True, 4, (16, 16)), (4, True, 0, (16, 16)), (8, True, 4, (16, 16)),
-    (4, True, 4, (16, 32))])
+@pytest.mark.parametrize(
+    "count, transport, transport_size, size",
+    [(2, False, 4, (16, 16)), (2, True, 4, (16, 16)), (4, True, 0, (16, 16)), (8, True, 4, (16, 16)), (4, True, 4, (16, 32))],
+)
 def test_mix_equals_a_loop(count, transport, transport_size, size):
     height, width = size
     network = keras.Sequential([keras.Input((height, width, 3)), keras.layers.Flatten()])
@@ -241,10 +255,14 @@ def test_mix_equals_a_loop(count, transport, transport_size, size):
             fine = saliency[index].reshape(grid[0], moving[0], grid[1], moving[1]).mean(axis=(1, 3))
             sources = puzzle_masks.optimal_sources((fine / fine.sum())[None], weights[None], 0.01)[0]
             sources = sources if transport else np.arange(grid[0] * grid[1])
-            parts.append([images[index, r * moving[0]:(r + 1) * moving[0], c * moving[1]:(c + 1) * moving[1]]
-                          for r, c in (divmod(s, grid[1]) for s in sources)])
+            parts.append(
+                [
+                    images[index, r * moving[0] : (r + 1) * moving[0], c * moving[1] : (c + 1) * moving[1]]
+                    for r, c in (divmod(s, grid[1]) for s in sources)
+                ]
+            )
         for position in range(grid[0] * grid[1]):
             r, c = divmod(position, grid[1])
             expected = shown[r, c] * parts[0][position] + (1 - shown[r, c]) * parts[1][position]
-            block = mixed[i, r * moving[0]:(r + 1) * moving[0], c * moving[1]:(c + 1) * moving[1]]
+            block = mixed[i, r * moving[0] : (r + 1) * moving[0], c * moving[1] : (c + 1) * moving[1]]
             np.testing.assert_allclose(block, expected, atol=1e-6)

@@ -81,14 +81,19 @@ def test_a_step_with_noise_is_finite_and_differs_from_one_without(network, sourc
         logs = method.train_step(batch_of(source()))
         assert np.isfinite(float(logs["total"]))
         return np.concatenate([v.numpy().ravel() for v in method.classifier.variables])
+
     np.testing.assert_array_equal(trained(1.0), trained(1.0))
     assert (trained(0.0) != trained(1.0)).any()
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"adversarial_probability": 1.1}, r"adversarial_probability in \[0, 1\]. Received: 1.1"),
-    ({"adversarial_radius": -0.1}, r"adversarial_radius in \[0, 1\]"),
-    ({"adversarial_radius": 10.0}, r"adversarial_radius in \[0, 1\]. Received: 10")])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"adversarial_probability": 1.1}, r"adversarial_probability in \[0, 1\]. Received: 1.1"),
+        ({"adversarial_radius": -0.1}, r"adversarial_radius in \[0, 1\]"),
+        ({"adversarial_radius": 10.0}, r"adversarial_radius in \[0, 1\]. Received: 10"),
+    ],
+)
 def test_invalid_arguments_raise(options, message, network):
     with pytest.raises(ValueError, match=message):
         build(network(), **options)

@@ -49,7 +49,7 @@ def test_block_fractions_sum_to_one_and_are_equal_without_saliency():
     saliency = np.stack([np.zeros([4, 6]), np.arange(24).reshape(4, 6)]).astype(np.float32)
     fractions = puzzlemix.block_fractions(saliency, 2, 3).numpy()
     np.testing.assert_allclose(fractions[0], np.full([2, 3], 1 / 6))
-    blocks = [[saliency[1, 2 * i:2 * i + 2, 2 * j:2 * j + 2].sum() for j in range(3)] for i in range(2)]
+    blocks = [[saliency[1, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].sum() for j in range(3)] for i in range(2)]
     np.testing.assert_allclose(fractions[1], np.array(blocks) / saliency[1].sum(), rtol=1e-5)
 
 
@@ -79,7 +79,9 @@ def test_block_counts_are_drawn_equally(network, source):
     assert {count: drawn.count(count) > 8 for count in (2, 4, 8)} == {2: True, 4: True, 8: True}
     batch = batch_of(source())
     method.mix = lambda images, saliency, partner, lam, count, noise: (
-        tf.fill(tf.shape(images), count / 16.0), tf.ones_like(images[:, 0, 0, 0]))
+        tf.fill(tf.shape(images), count / 16.0),
+        tf.ones_like(images[:, 0, 0, 0]),
+    )
     for step in range(4):
         _, logits = method.loss_terms(batch._replace(step=tf.fill([12], step)), training=False)
         flat = method.encode(tf.fill(batch.views[0].shape, drawn[step] / 16.0), False)["logits"]
@@ -92,6 +94,7 @@ def test_steps_are_a_function_of_seed_and_step(network, source):
         logs = [method.train_step(batch_of(source(), epoch)) for epoch in (step, step + 1)][-1]
         assert np.isfinite(float(logs["total"])) and float(logs["total"]) == pytest.approx(float(logs["cross_entropy"]))
         return np.concatenate([v.numpy().ravel() for v in method.classifier.variables])
+
     first = trained(0)
     np.testing.assert_array_equal(first, trained(0))
     assert (first != trained(1)).any() and (first != trained(0, 1)).any()
@@ -111,12 +114,23 @@ def test_graph_and_eager_steps_are_equal(network, source):
     np.testing.assert_allclose(*trained, atol=1e-5)
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"alpha": 0.0}, "alpha > 0"), ({"labels": 1}, "labels >= 2"), ({"beta": -1.0}, "beta >= 0"),
-    ({"gamma": -0.5}, "gamma >= 0"), ({"eta": float("nan")}, "eta >= 0"), ({"neighbourhood": 0}, "neighbourhood >= 1"),
-    ({"transport_size": -1}, "transport_size >= 0"), ({"transport_epsilon": -0.1}, "transport_epsilon >= 0"),
-    ({"loss": "hinge"}, "hinge"), ({"block_counts": ()}, "block_counts of at least 2"),
-    ({"block_counts": (4, 1)}, "at least 2"), ({"block_counts": (3, 5)}, "sides, 16 and 16")])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"alpha": 0.0}, "alpha > 0"),
+        ({"labels": 1}, "labels >= 2"),
+        ({"beta": -1.0}, "beta >= 0"),
+        ({"gamma": -0.5}, "gamma >= 0"),
+        ({"eta": float("nan")}, "eta >= 0"),
+        ({"neighbourhood": 0}, "neighbourhood >= 1"),
+        ({"transport_size": -1}, "transport_size >= 0"),
+        ({"transport_epsilon": -0.1}, "transport_epsilon >= 0"),
+        ({"loss": "hinge"}, "hinge"),
+        ({"block_counts": ()}, "block_counts of at least 2"),
+        ({"block_counts": (4, 1)}, "at least 2"),
+        ({"block_counts": (3, 5)}, "sides, 16 and 16"),
+    ],
+)
 def test_invalid_arguments_raise(options, message, network):
     with pytest.raises(ValueError, match=message):
         build(network(), **options)

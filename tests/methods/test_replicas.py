@@ -10,10 +10,18 @@ from tests.methods import test_methods
 from tf_robust import data, losses, methods
 from tf_robust.training import distribution, loop
 
-OPTIONS = {**test_methods.OPTIONS, "fcl": {"k": 20, "weight": 0.5}, "contrastive_gaussian": {"weight": 0.5}, "gaussian": {"weight": 0.5},
-           "simclr": {"gradient_weight": 0.5}, "moco": {"queue": 30, "momentum": 0.5}, "linear_probe": {"solver": "sgd"},
-           "l2_sp": {"alpha": 0.5}, "similarity": {"weight": 0.05},
-           "input_gradient": {"weight": 12.0, "loss": "batch_mean"}}
+OPTIONS = {
+    **test_methods.OPTIONS,
+    "fcl": {"k": 20, "weight": 0.5},
+    "contrastive_gaussian": {"weight": 0.5},
+    "gaussian": {"weight": 0.5},
+    "simclr": {"gradient_weight": 0.5},
+    "moco": {"queue": 30, "momentum": 0.5},
+    "linear_probe": {"solver": "sgd"},
+    "l2_sp": {"alpha": 0.5},
+    "similarity": {"weight": 0.05},
+    "input_gradient": {"weight": 12.0, "loss": "batch_mean"},
+}
 SYNCHRONIZED = ("cross_entropy", "input_gradient", "simclr", "moco", "instdis", "linear_probe", "finetune", "l2_sp", "similarity")
 
 
@@ -38,7 +46,7 @@ def trained(name, strategy):
     """Returns a method after 20 steps on the devices of a strategy."""
     with strategy.scope():
         method = build(name)
-    views = (exact, mirrored)[:test_methods.VIEWS.get(name, 1)] if name in SYNCHRONIZED else test_methods.views(name)
+    views = (exact, mirrored)[: test_methods.VIEWS.get(name, 1)] if name in SYNCHRONIZED else test_methods.views(name)
     loop.fit(method, tiny_source(), epochs=5, batch_size=12, views=views)
     return method
 
@@ -56,8 +64,11 @@ def grouped_fit(method, batches, monkeypatch):
     """Trains on one device by the mean of the gradients of a batch's halves, each with the draws of its replica."""
     group = tf.Variable(0, dtype=tf.int64, trainable=False)
     fold = tf.random.experimental.stateless_fold_in
-    monkeypatch.setattr(type(method), "random_seed", lambda self, step, purpose: fold(fold(
-        tf.stack([tf.constant(self.seed, tf.int64), step]), group), tf.constant(purpose, tf.int64)))
+    monkeypatch.setattr(
+        type(method),
+        "random_seed",
+        lambda self, step, purpose: fold(fold(tf.stack([tf.constant(self.seed, tf.int64), step]), group), tf.constant(purpose, tf.int64)),
+    )
     halves = tf.function(lambda batch: method.gradients(batch, batch.step[0]), autograph=False)
     for batch in batches:
         if not batch.step[0] % 4:  # an epoch begins
@@ -110,7 +121,7 @@ def test_batch_norm_uses_the_statistics_of_each_replica_or_of_all(synchronized, 
         logits = network(tf.gather(batch.views[0], group), training=True)["logits"]
         parts.append(losses.cross_entropy(tf.gather(batch.labels, group), logits).numpy().mean())
     loop.fit(method, source, epochs=1, batch_size=12, views=(exact,))
-    norm, = distribution.batch_norms(method.classifier)
+    (norm,) = distribution.batch_norms(method.classifier)
     kept = features[groups[0]]  # the statistics of the first replica are kept
     np.testing.assert_allclose(norm.moving_mean.numpy(), 0.1 * kept.mean((0, 1, 2)), atol=1e-8)
     np.testing.assert_allclose(norm.moving_variance.numpy(), 0.9 + 0.1 * kept.var((0, 1, 2)), atol=1e-8)

@@ -106,6 +106,7 @@ def test_a_layers_loss_and_penalty_are_of_its_mean_over_positions(level):
     def projected(images):
         levels = stage(images).numpy()
         return method.heads[level](levels.mean(axis=(1, 2)) if level < 2 else levels).numpy()
+
     terms, _ = method.loss_terms(batch, training=True)
     assert float(terms["contrastive"]) == pytest.approx(0.7 * nt_xent(*map(projected, batch.views), 0.5), rel=1e-5)
     assert float(terms["input_gradient"]) == pytest.approx(3.0 * squared_gradients(projected, batch.views) / 2, rel=2e-2)
@@ -127,6 +128,7 @@ def test_penalty_gradients_of_the_weights_equal_finite_differences():
     def only_penalty(batch, training):
         terms, logits = loss(batch, training)
         return {name: term * (name == "input_gradient") for name, term in terms.items()}, logits
+
     method.loss_terms = only_penalty
     gradients = dict(zip((v.path for v in method.trainable_variables), method.gradients(batch, batch.step[0])[0]))
     for index in ((1, 1, 0, 2), (5, 3)):  # of the convolution, of the embedding
@@ -161,6 +163,7 @@ def test_losses_of_layers_add_up():
         method = build("simclr", network, layer_weights=alphas, layer_gradient_weights=betas)
         method.heads = projections
         return {name: float(np.mean(term)) for name, term in method.loss_terms(batch, training=False)[0].items()}
+
     projections = [heads.projection(width, 1, 4, f"p{width}", batch_norm=False) for width in (16, 32, 64)]
     single = [terms(tuple(np.eye(3)[level])) for level in range(3)]
     combined = terms((0.1, 0.5, 2.0))
@@ -196,10 +199,15 @@ def test_it_learns_to_discriminate_images():
 
 
 def test_invalid_arguments_raise():
-    for options, message in (({"temperature": 0.0}, "temperature > 0"), ({"gradient_weight": -1.0}, "gradient_weight >= 0"),
-                          ({"layer_weights": (1.0, 2.0)}, "1 layer_weights"), ({"layer_weights": (-1.0,)}, "layer weights >= 0"),
-                          ({"layer_gradient_weights": (1.0,)}, "as many"), ({"projection_layers": -1}, "projection_layers >= 0"),
-                          ({"gradient_weight": 1.0, "layer_weights": (1.0,), "layer_gradient_weights": (1.0,)}, "Received both")):
+    for options, message in (
+        ({"temperature": 0.0}, "temperature > 0"),
+        ({"gradient_weight": -1.0}, "gradient_weight >= 0"),
+        ({"layer_weights": (1.0, 2.0)}, "1 layer_weights"),
+        ({"layer_weights": (-1.0,)}, "layer weights >= 0"),
+        ({"layer_gradient_weights": (1.0,)}, "as many"),
+        ({"projection_layers": -1}, "projection_layers >= 0"),
+        ({"gradient_weight": 1.0, "layer_weights": (1.0,), "layer_gradient_weights": (1.0,)}, "Received both"),
+    ):
         with pytest.raises(ValueError, match=message):
             build("simclr", tiny_network(SHAPE), **options)
     for views in (("simclr",), ("clean", "simclr", "simclr")):
@@ -215,12 +223,25 @@ def test_monitors_use_a_balanced_subset_of_large_sets(monkeypatch):
 
 def test_validation_logs_neighbours_alignment_and_uniformity(tmp_path):
     method, source, path = build("simclr", tiny_network()), tiny_source(), str(tmp_path / "history.json")
-    loop.fit(method, source, epochs=2, batch_size=12, views=(augment.clean, mirrored), validation=tiny_source(30),
-                 callbacks=[callbacks.History(path)])
+    loop.fit(
+        method,
+        source,
+        epochs=2,
+        batch_size=12,
+        views=(augment.clean, mirrored),
+        validation=tiny_source(30),
+        callbacks=[callbacks.History(path)],
+    )
     with open(path) as file:
         logs = json.load(file)[-1]
-    known, embeddings, flipped = (method.classifier(images)["embedding"].numpy() for images in (
-        source.images / np.float32(255), tiny_source(30).images / np.float32(255), tiny_source(30).images[:, :, ::-1] / np.float32(255)))
+    known, embeddings, flipped = (
+        method.classifier(images)["embedding"].numpy()
+        for images in (
+            source.images / np.float32(255),
+            tiny_source(30).images / np.float32(255),
+            tiny_source(30).images[:, :, ::-1] / np.float32(255),
+        )
+    )
     assert logs["val_nearest_neighbours"] == metrics.nearest_neighbour_accuracy(known, source.labels, embeddings, tiny_source(30).labels)
     assert logs["val_alignment"] == pytest.approx(metrics.alignment(embeddings, flipped), rel=1e-4)
     assert logs["val_uniformity"] == pytest.approx(metrics.uniformity(embeddings), rel=1e-4)

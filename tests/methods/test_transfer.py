@@ -63,6 +63,7 @@ def test_lbfgs_finds_the_minimum_of_the_regularized_cross_entropy():
         kernel, bias = flat[:24].reshape(8, 3), flat[24:]
         logits = features @ kernel + bias
         return np.mean(scipy.special.logsumexp(logits, axis=1) - logits[np.arange(48), source.labels]) + 0.005 * np.sum(kernel**2)
+
     value = objective(np.concatenate([method.logits.kernel.numpy().ravel(), method.logits.bias.numpy()]))
     assert value == pytest.approx(scipy.optimize.minimize(objective, np.zeros(27)).fun, rel=1e-4)
     assert result.steps == 1 and all((a == v.numpy()).all() for a, v in zip(encoder, method.non_trainable_variables))
@@ -132,7 +133,8 @@ def test_l2_sp_equals_the_papers_sum():
     moved = sum(np.sum((value - starts[path]) ** 2) for path, value in named(method.encoder_variables).items())
     head = sum(np.sum(v.numpy() ** 2) for v in method.classifier.get_layer("logits").variables)
     assert moved > 0 and {path.split("/")[0] for path in starts} == {
-        layer.name for layer in method.classifier.layers if layer.weights and layer.name != "logits"}
+        layer.name for layer in method.classifier.layers if layer.weights and layer.name != "logits"
+    }
     terms, _ = method.loss_terms(batch, training=False)
     assert float(terms["l2_sp"]) == pytest.approx(0.3 / 2 * moved + 0.2 / 2 * head, rel=1e-4)
 
@@ -176,8 +178,10 @@ def test_a_large_weight_keeps_it_near_its_start_and_0_is_plain_finetuning(name):
             method.train_step(batch)
         after = method.classifier(images)["embedding"].numpy()
         return np.linalg.norm(after @ after.T - before @ before.T), weights(method)
-    free, strong = ({"weight": 0.0}, {"weight": 0.03}) if name == "similarity" else (
-        {"alpha": 0.0, "beta": 0.0}, {"alpha": 10.0, "beta": 0.0})
+
+    free, strong = (
+        ({"weight": 0.0}, {"weight": 0.03}) if name == "similarity" else ({"alpha": 0.0, "beta": 0.0}, {"alpha": 10.0, "beta": 0.0})
+    )
     (far, one), (near, _) = moved(**free), moved(**strong)
     assert near < 0.6 * far
     plain = build("cross_entropy", tiny_network(batch_norm=False))
@@ -203,7 +207,8 @@ def test_any_keras_backbone_is_a_start(name):
 def test_a_backbone_of_keras_cv_is_a_start_that_similarity_keeps():
     keras_cv = pytest.importorskip("keras_cv")
     backbone = keras_cv.models.ResNetV2Backbone(
-        stackwise_filters=[4, 8], stackwise_blocks=[2, 2], stackwise_strides=[1, 2], include_rescaling=False, input_shape=SHAPE)
+        stackwise_filters=[4, 8], stackwise_blocks=[2, 2], stackwise_strides=[1, 2], include_rescaling=False, input_shape=SHAPE
+    )
     images = np.random.RandomState(0).rand(2, *SHAPE).astype(np.float32)
     method = build("similarity", models.from_backbone(backbone, 3, mean=0.4, std=0.2))
     expected = backbone((images - 0.4) / 0.2, training=False).numpy().mean(axis=(1, 2))
@@ -216,9 +221,13 @@ def test_a_backbone_of_keras_cv_is_a_start_that_similarity_keeps():
 
 
 def test_invalid_arguments_raise():
-    for name, options, message in (("finetune", {"frozen_stages": 2}, "frozen_stages in 0..1"),
-                                ("finetune", {"head_width": -1}, "head_width"),
-                                ("l2_sp", {"alpha": -1.0}, "alpha >= 0"), ("similarity", {"weight": -1.0}, "weight >= 0"),
-                                ("similarity", {"form": "cosine"}, "form"), ("linear_probe", {"solver": "adam"}, "solver")):
+    for name, options, message in (
+        ("finetune", {"frozen_stages": 2}, "frozen_stages in 0..1"),
+        ("finetune", {"head_width": -1}, "head_width"),
+        ("l2_sp", {"alpha": -1.0}, "alpha >= 0"),
+        ("similarity", {"weight": -1.0}, "weight >= 0"),
+        ("similarity", {"form": "cosine"}, "form"),
+        ("linear_probe", {"solver": "adam"}, "solver"),
+    ):
         with pytest.raises(ValueError, match=message):
             build(name, tiny_network(), **options)

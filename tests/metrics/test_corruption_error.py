@@ -8,17 +8,49 @@ from tf_robust import metrics
 RANDOM = np.random.RandomState(0)
 ALEXNET = metrics.reference_table("alexnet_imagenet_c")
 OWN = {name: ALEXNET["errors"][name] for name in metrics.BENCHMARK}
-PUBLISHED_MEANS = [.886428, .894468, .922640, .819880, .826268, .785948, .798360, .866816, .826572, .819324, .564592,
-                   .853204, .646056, .717840, .606500, .845388, .787108, .717512, .658248]  # of the source
+PUBLISHED_MEANS = [
+    0.886428,
+    0.894468,
+    0.922640,
+    0.819880,
+    0.826268,
+    0.785948,
+    0.798360,
+    0.866816,
+    0.826572,
+    0.819324,
+    0.564592,
+    0.853204,
+    0.646056,
+    0.717840,
+    0.606500,
+    0.845388,
+    0.787108,
+    0.717512,
+    0.658248,
+]  # of the source
 
 
 def test_names_equal_the_papers_tables():
     assert metrics.BENCHMARK == (
-        "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur",
-        "snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression")
+        "gaussian_noise",
+        "shot_noise",
+        "impulse_noise",
+        "defocus_blur",
+        "glass_blur",
+        "motion_blur",
+        "zoom_blur",
+        "snow",
+        "frost",
+        "fog",
+        "brightness",
+        "contrast",
+        "elastic_transform",
+        "pixelate",
+        "jpeg_compression",
+    )
     assert metrics.EXTRA == ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-    assert [(name, len(members)) for name, members in metrics.GROUPS.items()] == [
-        ("noise", 3), ("blur", 4), ("weather", 4), ("digital", 4)]
+    assert [(name, len(members)) for name, members in metrics.GROUPS.items()] == [("noise", 3), ("blur", 4), ("weather", 4), ("digital", 4)]
 
 
 def test_alexnets_own_errors_are_100_percent():
@@ -49,8 +81,7 @@ def test_custom_reference():
     with pytest.raises(ValueError, match="positive reference for 'gaussian_noise'. Received: 0"):
         metrics.relative_mean_corruption_error(errors, 0.2, reference={**table, "clean_error": 0.5})
     with pytest.raises(ValueError, match="with clean_error"):
-        metrics.relative_mean_corruption_error(
-            errors, 0.2, reference={name: table[name] for name in ("source", "verified", "errors")})
+        metrics.relative_mean_corruption_error(errors, 0.2, reference={name: table[name] for name in ("source", "verified", "errors")})
     with pytest.raises(ValueError, match="reference errors of exactly .* missing: \\['fog'\\]"):
         short = {name: row for name, row in table["errors"].items() if name != "fog"}
         metrics.mean_corruption_error(errors, reference={**table, "errors": short})
@@ -88,20 +119,32 @@ def test_a_clean_error_is_a_fraction():
 
 def test_corruption_means_by_hand():
     # the mean of the i-th of the 19 is i hundredths
-    accuracies = {name: np.array([-0.01, 0.0, 0.0, 0.0, 0.01]) + i / 100
-                  for i, name in enumerate(metrics.BENCHMARK + metrics.EXTRA, start=1)}
-    expected = {"mean15": 0.08, "mean19": 0.10, "mean_without_noise": 0.095, "mean16": (120 + 16) / 1600, "noise": 0.02,
-                "blur": 0.055, "weather": 0.095, "digital": 0.135}
+    accuracies = {
+        name: np.array([-0.01, 0.0, 0.0, 0.0, 0.01]) + i / 100 for i, name in enumerate(metrics.BENCHMARK + metrics.EXTRA, start=1)
+    }
+    expected = {
+        "mean15": 0.08,
+        "mean19": 0.10,
+        "mean_without_noise": 0.095,
+        "mean16": (120 + 16) / 1600,
+        "noise": 0.02,
+        "blur": 0.055,
+        "weather": 0.095,
+        "digital": 0.135,
+    }
     assert metrics.corruption_means(accuracies) == pytest.approx(expected)
     assert list(metrics.corruption_means(accuracies)) == list(expected)
 
 
-@pytest.mark.parametrize("missing, lost_means", [
-    ("fog", {"mean15", "mean19", "mean_without_noise", "mean16", "weather"}),
-    ("shot_noise", {"mean15", "mean19", "mean16", "noise"}),
-    ("speckle_noise", {"mean19", "mean16"}),
-    ("spatter", {"mean19"}),
-])
+@pytest.mark.parametrize(
+    "missing, lost_means",
+    [
+        ("fog", {"mean15", "mean19", "mean_without_noise", "mean16", "weather"}),
+        ("shot_noise", {"mean15", "mean19", "mean16", "noise"}),
+        ("speckle_noise", {"mean19", "mean16"}),
+        ("spatter", {"mean19"}),
+    ],
+)
 def test_a_mean_needs_all_its_corruptions(missing, lost_means):
     accuracies = {name: row for name, row in ALEXNET["errors"].items() if name != missing}
     complete = metrics.corruption_means(ALEXNET["errors"])
@@ -110,8 +153,11 @@ def test_a_mean_needs_all_its_corruptions(missing, lost_means):
 
 def test_bad_accuracies_are_named():
     assert metrics.corruption_means({"fog": [0.5] * 5}) == {}
-    for accuracies, message in [({}, "at least one corruption"), ({"mist": [0.5] * 5}, "Unknown corruption: 'mist'"),
-                                ({"fog": [0.5] * 3}, r"accuracies of 'fog' for 5 severities. Received shape: \(3,\)"),
-                                ({"fog": [95.0] * 5}, r"accuracies of 'fog' in \[0, 1\]")]:
+    for accuracies, message in [
+        ({}, "at least one corruption"),
+        ({"mist": [0.5] * 5}, "Unknown corruption: 'mist'"),
+        ({"fog": [0.5] * 3}, r"accuracies of 'fog' for 5 severities. Received shape: \(3,\)"),
+        ({"fog": [95.0] * 5}, r"accuracies of 'fog' in \[0, 1\]"),
+    ]:
         with pytest.raises(ValueError, match=message):
             metrics.corruption_means(accuracies)

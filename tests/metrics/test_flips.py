@@ -37,16 +37,19 @@ def test_flip_probability_by_hand():
     assert metrics.flip_probability([[5, 5, 5]]) == 0.0 and metrics.flip_probability([[0, 1, 0]]) == 1.0
 
 
-@pytest.mark.parametrize("predictions, options, message", [
-    ([1, 2, 3], {}, r"\[sequences, frames\], .* Received shape: \(3,\)"),
-    ([[1], [2]], {}, r"frames > stride = 1. Received shape: \(2, 1\)"),
-    ([[1, 2]], {"stride": 2}, r"frames > stride = 2. Received shape: \(1, 2\)"),
-    (np.zeros((0, 5), int), {}, r"Received shape: \(0, 5\)"),
-    (np.zeros((2, 5, 10), int), {}, r"Received shape: \(2, 5, 10\)"),
-    ([[0.1, 0.2]], {}, "int predictions, classes and not scores. Received dtype: float64"),
-    ([[1, 2, 3]], {"stride": 0}, "stride as an integer >= 1. Received: 0"),
-    ([[1, 2, 3]], {"stride": 2, "noise": True}, "stride=1 with noise=True. Received: 2"),
-])
+@pytest.mark.parametrize(
+    "predictions, options, message",
+    [
+        ([1, 2, 3], {}, r"\[sequences, frames\], .* Received shape: \(3,\)"),
+        ([[1], [2]], {}, r"frames > stride = 1. Received shape: \(2, 1\)"),
+        ([[1, 2]], {"stride": 2}, r"frames > stride = 2. Received shape: \(1, 2\)"),
+        (np.zeros((0, 5), int), {}, r"Received shape: \(0, 5\)"),
+        (np.zeros((2, 5, 10), int), {}, r"Received shape: \(2, 5, 10\)"),
+        ([[0.1, 0.2]], {}, "int predictions, classes and not scores. Received dtype: float64"),
+        ([[1, 2, 3]], {"stride": 0}, "stride as an integer >= 1. Received: 0"),
+        ([[1, 2, 3]], {"stride": 2, "noise": True}, "stride=1 with noise=True. Received: 2"),
+    ],
+)
 def test_bad_predictions_are_named(predictions, options, message):
     with pytest.raises(ValueError, match=message):
         metrics.flip_probability(predictions, **options)
@@ -57,8 +60,18 @@ TEN = {name: 0.01 * i for i, name in enumerate(metrics.PERTURBATIONS, start=1)}
 
 
 def test_names_of_perturbations():
-    assert metrics.PERTURBATIONS == ("gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "brightness",
-                                     "translate", "rotate", "tilt", "scale")
+    assert metrics.PERTURBATIONS == (
+        "gaussian_noise",
+        "shot_noise",
+        "motion_blur",
+        "zoom_blur",
+        "snow",
+        "brightness",
+        "translate",
+        "rotate",
+        "tilt",
+        "scale",
+    )
     assert set(metrics.CIFAR_PERTURBATIONS) ^ set(metrics.PERTURBATIONS) == {"snow", "spatter"}
     assert len(metrics.CIFAR_PERTURBATIONS) == 10
 
@@ -74,8 +87,9 @@ def test_flip_rates_are_percent_of_the_references():
 
 
 def test_flip_probabilities_of_alexnet():
-    assert ALEXNET_P["flip_probabilities"] == pytest.approx(dict(zip(metrics.PERTURBATIONS, (
-        .2365, .3006, .0930, .0594, .1193, .0489, .1101, .1310, .0705, .2353))))
+    assert ALEXNET_P["flip_probabilities"] == pytest.approx(
+        dict(zip(metrics.PERTURBATIONS, (0.2365, 0.3006, 0.0930, 0.0594, 0.1193, 0.0489, 0.1101, 0.1310, 0.0705, 0.2353)))
+    )
 
 
 def test_an_unverified_table_is_labelled():
@@ -105,9 +119,11 @@ def test_bad_flips_are_named():
     cifar = {"spatter" if name == "snow" else name: p for name, p in TEN.items()}
     with pytest.raises(ValueError, match=r"missing: \['snow'\], not among them: \['spatter'\]"):
         metrics.mean_flip_rate(cifar)
-    for bad, message in [(12.0, r"flip probability of 'tilt' in \[0, 1\]. Received values in \[12, 12\]"),
-                         (np.nan, "finite flip probability of 'tilt'"),
-                         ([0.1], r"one flip probability of 'tilt'. Received shape: \(1,\)")]:
+    for bad, message in [
+        (12.0, r"flip probability of 'tilt' in \[0, 1\]. Received values in \[12, 12\]"),
+        (np.nan, "finite flip probability of 'tilt'"),
+        ([0.1], r"one flip probability of 'tilt'. Received shape: \(1,\)"),
+    ]:
         for measure in (metrics.mean_flip_rate, metrics.mean_flip_probability):
             with pytest.raises(ValueError, match=message):
                 measure({**TEN, "tilt": bad})

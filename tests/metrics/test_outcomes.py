@@ -11,7 +11,7 @@ from tf_robust import metrics
 
 RANDOM = np.random.RandomState(0)
 CONFIDENCES = RANDOM.permutation(np.linspace(0.03, 0.98, 1037))  # no ties
-CORRECT = RANDOM.rand(1037) < CONFIDENCES ** 2
+CORRECT = RANDOM.rand(1037) < CONFIDENCES**2
 
 
 def bins_by_loop(confidences, correct, size):
@@ -29,6 +29,7 @@ def rms_of(bins, count):
 
 
 # Calibration
+
 
 @pytest.mark.parametrize("size", [1, 7, 100, 500, 519, 1037, 2000])
 def test_rms_error_equals_a_loop_over_bins(size):
@@ -50,7 +51,7 @@ def published_error(confidences, correct, size):
     for index in range(len(ranges) - 1):
         inside = slice(*ranges[index])
         gap = confidences[inside].mean() - correct[inside].mean()
-        total += len(confidences[inside]) / len(confidences) * gap ** 2
+        total += len(confidences[inside]) / len(confidences) * gap**2
     return np.sqrt(total)
 
 
@@ -70,7 +71,7 @@ def test_compat_needs_a_bin():
 
 def test_hand_computed_rms_error():
     # bins {.1, .2}: means .15 and 0, and {.6, .7, .8}: means .7 and 1/3
-    expected = np.sqrt(2 / 5 * 0.15 ** 2 + 3 / 5 * (0.7 - 1 / 3) ** 2)
+    expected = np.sqrt(2 / 5 * 0.15**2 + 3 / 5 * (0.7 - 1 / 3) ** 2)
     result = metrics.rms_calibration_error([0.7, 0.1, 0.8, 0.2, 0.6], [0, 0, 1, 0, 0], bin_size=2)
     assert result == pytest.approx(expected, rel=1e-12)
 
@@ -110,6 +111,7 @@ def test_extreme_calibration(error):
 
 # Proper scores
 
+
 def test_brier_score_equals_sklearn():
     probabilities, labels = RANDOM.dirichlet(np.ones(4), size=50), np.arange(50) % 4
     kept = probabilities.copy()
@@ -119,7 +121,7 @@ def test_brier_score_equals_sklearn():
 
 
 def test_brier_score_by_hand():
-    assert metrics.brier_score([[0.7, 0.2, 0.1]], [1]) == pytest.approx(0.7 ** 2 + 0.8 ** 2 + 0.1 ** 2)
+    assert metrics.brier_score([[0.7, 0.2, 0.1]], [1]) == pytest.approx(0.7**2 + 0.8**2 + 0.1**2)
     assert metrics.brier_score([[1.0, 0.0], [1.0, 0.0]], [0, 1]) == 1.0  # 0 and 2
 
 
@@ -131,11 +133,11 @@ def test_negative_log_likelihood():
 
 
 def test_negative_log_likelihood_of_large_logits():
-    assert metrics.negative_log_likelihood(np.float32([[1e4, 0.0], [-1e4, -1e4]]), [1, 0]) == \
-        pytest.approx((1e4 + np.log(2)) / 2)
+    assert metrics.negative_log_likelihood(np.float32([[1e4, 0.0], [-1e4, -1e4]]), [1, 0]) == pytest.approx((1e4 + np.log(2)) / 2)
 
 
 # Response rates
+
 
 def test_aurra_equals_the_mean_of_top_k_accuracies():
     ranked = [right for _, right in sorted(zip(CONFIDENCES, CORRECT), reverse=True)]
@@ -146,11 +148,14 @@ def test_aurra_equals_the_mean_of_top_k_accuracies():
     np.testing.assert_allclose(rates, [k / 1037 for k in range(1, 1038)])
 
 
-@pytest.mark.parametrize("confidences, correct", [
-    ([0.9, 0.9, 0.9, 0.5, 0.5, 0.1], [1, 0, 0, 1, 0, 1]),
-    ([0.2, 0.8, 0.2, 0.8, 0.2, 0.2], [1, 1, 0, 0, 0, 1]),
-    ([0.3] * 6, [0, 0, 1, 0, 1, 0]),
-])
+@pytest.mark.parametrize(
+    "confidences, correct",
+    [
+        ([0.9, 0.9, 0.9, 0.5, 0.5, 0.1], [1, 0, 0, 1, 0, 1]),
+        ([0.2, 0.8, 0.2, 0.8, 0.2, 0.2], [1, 1, 0, 0, 0, 1]),
+        ([0.3] * 6, [0, 0, 1, 0, 1, 0]),
+    ],
+)
 def test_ties_are_averaged_over_all_their_orders(confidences, correct):
     curves = []
     for order in itertools.permutations(range(6)):
@@ -169,23 +174,31 @@ def test_aurra_by_hand():
 
 # Arguments
 
-OUTCOME_MEASURES = [metrics.rms_calibration_error, metrics.expected_calibration_error, metrics.aurra,
-                    metrics.response_rate_curve, metrics.reliability_bins]
+OUTCOME_MEASURES = [
+    metrics.rms_calibration_error,
+    metrics.expected_calibration_error,
+    metrics.aurra,
+    metrics.response_rate_curve,
+    metrics.reliability_bins,
+]
 
 
 @pytest.mark.parametrize("measure", OUTCOME_MEASURES)
-@pytest.mark.parametrize("confidences, correct, message", [
-    ([], [], "at least one value of confidences. Received none"),
-    ([0.5, 0.5], [True], r"one shape \[N\]. Received shapes: \(2,\), \(1,\)"),
-    ([[0.5]], [[True]], r"Received shapes: \(1, 1\)"),
-    (0.5, True, r"Received shapes: \(\), \(\)"),
-    ([0.5, np.nan], [0, 1], "finite confidences. Received NaN or infinity in 1 of 2"),
-    ([0.5, 70.0], [0, 1], r"confidences in \[0, 1\]. Received values in \[0.5, 70\]"),
-    ([-0.1, 0.5], [0, 1], r"Received values in \[-0.1, 0.5\]"),
-    ([0.5, 0.5], [0, 2], r"bool, or 0 and 1. Received: \[2\]"),
-    ([0.5, 0.5], [0, np.nan], "bool, or 0 and 1"),
-    ([0.5, 0.5], [0.0, 0.5], r"Received: \[0.5\]"),
-])
+@pytest.mark.parametrize(
+    "confidences, correct, message",
+    [
+        ([], [], "at least one value of confidences. Received none"),
+        ([0.5, 0.5], [True], r"one shape \[N\]. Received shapes: \(2,\), \(1,\)"),
+        ([[0.5]], [[True]], r"Received shapes: \(1, 1\)"),
+        (0.5, True, r"Received shapes: \(\), \(\)"),
+        ([0.5, np.nan], [0, 1], "finite confidences. Received NaN or infinity in 1 of 2"),
+        ([0.5, 70.0], [0, 1], r"confidences in \[0, 1\]. Received values in \[0.5, 70\]"),
+        ([-0.1, 0.5], [0, 1], r"Received values in \[-0.1, 0.5\]"),
+        ([0.5, 0.5], [0, 2], r"bool, or 0 and 1. Received: \[2\]"),
+        ([0.5, 0.5], [0, np.nan], "bool, or 0 and 1"),
+        ([0.5, 0.5], [0.0, 0.5], r"Received: \[0.5\]"),
+    ],
+)
 def test_bad_outcomes_are_named(measure, confidences, correct, message):
     with pytest.raises(ValueError, match=message):
         measure(confidences, correct)
@@ -214,17 +227,20 @@ def test_bad_numbers_of_bins_are_named(size):
 
 
 @pytest.mark.parametrize("score", [metrics.brier_score, metrics.negative_log_likelihood])
-@pytest.mark.parametrize("scores, labels, message", [
-    ([0.5, 0.5], [0], r"\[N, C\] and labels \[N\]. Received shapes: \(2,\), \(1,\)"),
-    ([[0.5, 0.5]], [0, 1], r"Received shapes: \(1, 2\), \(2,\)"),
-    ([[0.5, 0.5]], [[0.0, 1.0]], r"Received shapes: \(1, 2\), \(1, 2\)"),
-    (np.zeros((0, 3)), np.zeros(0, int), r"Received shapes: \(0, 3\)"),
-    ([[0.5, 0.5]], [1.0], "int labels. Received dtype: float64"),
-    ([[0.5, 0.5]], [2], "labels in 0..1. Received: 2..2"),
-    ([[0.5, 0.5]], [-1], "Received: -1..-1"),
-    ([[0.5, 0.5], [0.5, np.nan]], [0, 1], "NaN or infinity for 1 of 2 examples"),
-    ([[0.5, np.inf]], [0], "NaN or infinity"),
-])
+@pytest.mark.parametrize(
+    "scores, labels, message",
+    [
+        ([0.5, 0.5], [0], r"\[N, C\] and labels \[N\]. Received shapes: \(2,\), \(1,\)"),
+        ([[0.5, 0.5]], [0, 1], r"Received shapes: \(1, 2\), \(2,\)"),
+        ([[0.5, 0.5]], [[0.0, 1.0]], r"Received shapes: \(1, 2\), \(1, 2\)"),
+        (np.zeros((0, 3)), np.zeros(0, int), r"Received shapes: \(0, 3\)"),
+        ([[0.5, 0.5]], [1.0], "int labels. Received dtype: float64"),
+        ([[0.5, 0.5]], [2], "labels in 0..1. Received: 2..2"),
+        ([[0.5, 0.5]], [-1], "Received: -1..-1"),
+        ([[0.5, 0.5], [0.5, np.nan]], [0, 1], "NaN or infinity for 1 of 2 examples"),
+        ([[0.5, np.inf]], [0], "NaN or infinity"),
+    ],
+)
 def test_bad_scores_are_named(score, scores, labels, message):
     with pytest.raises(ValueError, match=message):
         score(scores, labels)

@@ -15,7 +15,7 @@ def test_mcnemar_is_the_sum_over_all_outcomes_no_more_likely(only_first, only_se
     first = np.array([1] * only_first + [0] * only_second + [1, 1, 0], bool)
     second = np.array([0] * only_first + [1] * only_second + [1, 1, 0], bool)
     discordant = only_first + only_second
-    chances = [math.comb(discordant, k) / 2 ** discordant for k in range(discordant + 1)]
+    chances = [math.comb(discordant, k) / 2**discordant for k in range(discordant + 1)]
     expected = sum(chance for chance in chances if chance <= chances[only_first] * (1 + 1e-9))
     assert metrics.mcnemar(first, second) == pytest.approx(expected)
     assert metrics.mcnemar(second, first) == pytest.approx(expected)

@@ -17,8 +17,8 @@ def test_neighbours_vote_with_weights_by_similarity(neighbours):
     known_labels, labels = random.randint(4, size=60), random.randint(4, size=300)
     right = 0
     for vector, label in zip(embeddings, labels):
-        similarities = sorted(((unit(k) @ unit(vector), l) for k, l in zip(known, known_labels)), reverse=True)[:neighbours]
-        votes = {c: sum(np.exp(s / 0.1) for s, l in similarities if l == c) for c in range(4)}
+        similarities = sorted(((unit(k) @ unit(vector), c) for k, c in zip(known, known_labels)), reverse=True)[:neighbours]
+        votes = {c: sum(np.exp(s / 0.1) for s, label_ in similarities if label_ == c) for c in range(4)}
         right += max(votes, key=votes.get) == label
     accuracy = metrics.nearest_neighbour_accuracy(known, known_labels, 3 * embeddings, labels, neighbours=neighbours)
     assert accuracy == pytest.approx(right / 300)
@@ -44,9 +44,12 @@ def test_alignment_and_uniformity_have_closed_forms():
 
 def test_invalid_arguments_are_refused():
     good = np.ones([2, 3])
-    for call, message in ((lambda: metrics.uniformity(good[:1]), "at least 2"), (lambda: metrics.uniformity(good[0]), r"\[N, E\]"),
-                       (lambda: metrics.alignment(good * np.nan, good), "finite embeddings"),
-                       (lambda: metrics.nearest_neighbour_accuracy(good, [0, 1], good, [0, 1], neighbours=0), "neighbours >= 1"),
-                       (lambda: metrics.nearest_neighbour_accuracy(good, [0, 1], good, [0, 1], temperature=0), "temperature > 0")):
+    for call, message in (
+        (lambda: metrics.uniformity(good[:1]), "at least 2"),
+        (lambda: metrics.uniformity(good[0]), r"\[N, E\]"),
+        (lambda: metrics.alignment(good * np.nan, good), "finite embeddings"),
+        (lambda: metrics.nearest_neighbour_accuracy(good, [0, 1], good, [0, 1], neighbours=0), "neighbours >= 1"),
+        (lambda: metrics.nearest_neighbour_accuracy(good, [0, 1], good, [0, 1], temperature=0), "temperature > 0"),
+    ):
         with pytest.raises(ValueError, match=message):
             call()

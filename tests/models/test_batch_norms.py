@@ -66,6 +66,7 @@ def test_models_that_cannot_be_copied_raise():
 
         def call(self, images):
             return self.norm(images)
+
     with pytest.raises(ValueError, match="Expected a Functional or Sequential model. Received: Subclassed"):
         batch_norms.with_own_batch_norm(Subclassed())
     model = keras.Sequential([keras.Input((4, 4, 1)), Inside()])

@@ -10,13 +10,37 @@ from tf_robust import attacks, models
 from tf_robust.models.torch_layers import Dropout, convolution
 from tf_robust.saved_models import export, loading
 
-SHAPES = {**dict.fromkeys(models.MODELS, (16, 16, 3)), "lenet": (28, 28, 1), "resnet50_v2": (32, 32, 3),
-          "resnet50": (32, 32, 3), "mlp": (1, 2, 1)}
-WIDTHS = {"lenet": 84, "resnet8": 64, "resnet20": 64, "resnet56": 64, "resnet50_v2": 2048, "resnet50": 2048,
-          "resnet50_cifar": 2048,
-          "preact_resnet18": 512, "preact_resnet18_ibn": 512, "resnet20_ibn": 64, "wide_resnet28_2": 128, "wide_resnet28_4": 256, "mlp": 32}
-STAGES = {"lenet": 2, "resnet50_v2": 4, "resnet50": 4, "resnet50_cifar": 4, "preact_resnet18": 4,
-          "preact_resnet18_ibn": 4, "mlp": 1}  # the others: 3
+SHAPES = {
+    **dict.fromkeys(models.MODELS, (16, 16, 3)),
+    "lenet": (28, 28, 1),
+    "resnet50_v2": (32, 32, 3),
+    "resnet50": (32, 32, 3),
+    "mlp": (1, 2, 1),
+}
+WIDTHS = {
+    "lenet": 84,
+    "resnet8": 64,
+    "resnet20": 64,
+    "resnet56": 64,
+    "resnet50_v2": 2048,
+    "resnet50": 2048,
+    "resnet50_cifar": 2048,
+    "preact_resnet18": 512,
+    "preact_resnet18_ibn": 512,
+    "resnet20_ibn": 64,
+    "wide_resnet28_2": 128,
+    "wide_resnet28_4": 256,
+    "mlp": 32,
+}
+STAGES = {
+    "lenet": 2,
+    "resnet50_v2": 4,
+    "resnet50": 4,
+    "resnet50_cifar": 4,
+    "preact_resnet18": 4,
+    "preact_resnet18_ibn": 4,
+    "mlp": 1,
+}  # the others: 3
 CLASSES = 5
 names = pytest.mark.parametrize("name", models.MODELS)
 
@@ -30,6 +54,7 @@ def built():
         if name not in cache:
             cache[name] = models.build(name, SHAPES[name], CLASSES, seed=0)
         return cache[name]
+
     return build
 
 
@@ -78,8 +103,13 @@ def test_resnet50_v2_has_the_papers_size(built):
 
 def test_networks_have_as_many_weights_as_their_published_code(built):
     """Trainable weights of PyTorch's models; Wide-ResNet counted layer by layer."""
-    published = {("resnet50", 1000): 25_557_032, ("resnet50_cifar", 10): 23_520_842, ("preact_resnet18", 10): 11_171_146,
-                 ("wide_resnet28_2", 10): wide_resnet_weights(2, 10), ("wide_resnet28_4", 100): wide_resnet_weights(4, 100)}
+    published = {
+        ("resnet50", 1000): 25_557_032,
+        ("resnet50_cifar", 10): 23_520_842,
+        ("preact_resnet18", 10): 11_171_146,
+        ("wide_resnet28_2", 10): wide_resnet_weights(2, 10),
+        ("wide_resnet28_4", 100): wide_resnet_weights(4, 100),
+    }
     for (name, classes), count in published.items():
         head = (WIDTHS[name] + 1) * (classes - CLASSES)
         assert sum(int(np.prod(v.shape)) for v in built(name).trainable_variables) == count - head, name
@@ -144,7 +174,7 @@ def test_strided_convolutions_are_padded_on_all_sides_as_in_pytorch():
     model = keras.Model(images, convolution(images, 1, 3, 2, initializer="ones"))
     sample_image = np.arange(25, dtype=np.float32).reshape(1, 5, 5, 1)
     padded = np.pad(sample_image[0, ..., 0], 1)
-    expected = [[padded[r:r + 3, c:c + 3].sum() for c in (0, 2, 4)] for r in (0, 2, 4)]
+    expected = [[padded[r : r + 3, c : c + 3].sum() for c in (0, 2, 4)] for r in (0, 2, 4)]
     np.testing.assert_allclose(model(sample_image)[0, ..., 0], expected)
 
 
@@ -160,6 +190,7 @@ def test_initial_weights_are_uniform_within_the_inverse_root_of_the_fan_in(built
 def test_batch_norms_constants(built):
     def momenta(name):
         return [layer.momentum for layer in built(name).layers if isinstance(layer, keras.layers.BatchNormalization)]
+
     assert set(momenta("resnet50")) == set(momenta("preact_resnet18")) == {0.9}
     assert set(momenta("wide_resnet28_2")[:-1]) == {0.9} and momenta("wide_resnet28_2")[-1] == 0.1
 
@@ -205,9 +236,14 @@ def test_the_embedding_of_a_backbone_is_the_mean_of_its_tokens_or_feature_maps(s
     assert outputs["logits"].shape == (2, CLASSES)
 
 
-@pytest.mark.parametrize("backbone, message", [
-    (lambda: backbone_of([2, 2, 4, 3]), "output_shape=\\(None, 2, 2, 4, 3\\)"), (lambda: backbone_of([48], [16, 3]), "one output"),
-    (lambda: backbone_of([-1, 3], size=None), "of known size.*Try: construct")])
+@pytest.mark.parametrize(
+    "backbone, message",
+    [
+        (lambda: backbone_of([2, 2, 4, 3]), "output_shape=\\(None, 2, 2, 4, 3\\)"),
+        (lambda: backbone_of([48], [16, 3]), "one output"),
+        (lambda: backbone_of([-1, 3], size=None), "of known size.*Try: construct"),
+    ],
+)
 def test_unsuitable_backbones_raise(backbone, message):
     with pytest.raises(ValueError, match=message):
         models.from_backbone(backbone(), CLASSES)
@@ -252,8 +288,18 @@ def test_images_of_any_size_are_resized_inside_a_model_with_antialiasing(shape, 
     models.load_encoder(model, str(tmp_path), head=True)
     images = tf.constant(sample_images(shape))
     resized = tf.image.resize(images, (side, side), antialias=True)
-    by_pillow = np.stack([np.stack([np.asarray(Image.fromarray(channel).resize((side, side), Image.Resampling.BILINEAR))
-                                    for channel in np.moveaxis(image, 2, 0)], axis=2) for image in images.numpy()])
+    by_pillow = np.stack(
+        [
+            np.stack(
+                [
+                    np.asarray(Image.fromarray(channel).resize((side, side), Image.Resampling.BILINEAR))
+                    for channel in np.moveaxis(image, 2, 0)
+                ],
+                axis=2,
+            )
+            for image in images.numpy()
+        ]
+    )
     np.testing.assert_allclose(resized, by_pillow, atol=1e-3)
     expected = plain(resized)["logits"].numpy()
     np.testing.assert_allclose(model(images)["logits"], expected, rtol=1e-4, atol=1e-5)
@@ -285,6 +331,7 @@ def test_a_penalty_on_the_gradient_of_the_images_reaches_the_weights_through_the
             tape.watch(images)
             total = tf.reduce_sum(model(images))
         return tf.reduce_sum(tape.gradient(total, images) ** 2)
+
     kernel = model.get_layer("convolution").kernel
     with tf.GradientTape() as outer:
         penalty = slope()
@@ -296,8 +343,9 @@ def test_a_penalty_on_the_gradient_of_the_images_reaches_the_weights_through_the
     np.testing.assert_allclose((after - slope()) / 2e-2, tf.norm(gradient), rtol=0.01)
 
 
-@pytest.mark.parametrize("name, resize, message", [("lenet", 64, "can resize: resnet8, resnet20"),
-                                                   ("resnet50", 8, "at least 32x32 for resnet50. Received: 8x8")])
+@pytest.mark.parametrize(
+    "name, resize, message", [("lenet", 64, "can resize: resnet8, resnet20"), ("resnet50", 8, "at least 32x32 for resnet50. Received: 8x8")]
+)
 def test_what_cannot_be_resized_is_said(name, resize, message):
     with pytest.raises(ValueError, match=message):
         models.build(name, (32, 32, 3), CLASSES, resize=resize)

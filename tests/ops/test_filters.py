@@ -44,8 +44,7 @@ def test_gaussian_blur_is_truncated(truncate):
 def test_gaussian_blur_with_a_sigma_for_each_image(shape, mode):
     sigmas = np.array([0.0, 0.05, 0.4, 1.7, 5.0], np.float32)
     images = sample_images(shape, 5)
-    expected = [image if sigma == 0 else scipy_gaussian(image[None], sigma, mode=mode)[0]
-                for image, sigma in zip(images, sigmas)]
+    expected = [image if sigma == 0 else scipy_gaussian(image[None], sigma, mode=mode)[0] for image, sigma in zip(images, sigmas)]
     for argument in (sigmas, list(sigmas), tf.constant(sigmas)):
         assert_near(filters.gaussian_blur(images, argument, mode=mode), expected)
     assert_near(filters.gaussian_blur(images, tf.constant(1.7), mode=mode), scipy_gaussian(images, 1.7, mode=mode))
@@ -64,8 +63,7 @@ def test_gaussian_blur_rejects_an_unknown_mode():
 
 @shapes
 def test_separable_multiplies_rows_and_columns(shape):
-    rows, columns = (RANDOM.randn(side, side) * (abs(np.subtract.outer(range(side), range(side)) - 2) < 5)
-                     for side in shape[:2])
+    rows, columns = (RANDOM.randn(side, side) * (abs(np.subtract.outer(range(side), range(side)) - 2) < 5) for side in shape[:2])
     rows[3:4] = 0
     images = sample_images(shape)
     assert_near(filters.separable(images, rows, columns), np.einsum("ih,nhwc,jw->nijc", rows, images, columns), 3e-5)
@@ -84,7 +82,7 @@ def motion_blur_by_definition(image, radius, sigma, angle):
     height, width, _ = image.shape
     count = 2 * int(np.ceil(radius)) + 1
     x, y = count * np.sin(np.deg2rad(angle)), count * np.cos(np.deg2rad(angle))
-    weights = np.array([np.exp(-i**2 / (2 * sigma**2)) for i in range(count)])
+    weights = np.array([np.exp(-(i**2) / (2 * sigma**2)) for i in range(count)])
     blurred = np.zeros(image.shape)
     for i in range(count):
         right, down = (int(np.ceil(i * part / np.hypot(x, y) - 0.5)) for part in (y, x))
@@ -108,7 +106,7 @@ def test_motion_blur_reads_to_the_right_at_0_degrees_and_down_at_90():
     point = np.zeros([4, 9, 11, 1], np.float32)
     point[:, 4, 5] = 1
     blurred = np.array(filters.motion_blur(point, 1, 2.0, tf.constant([0.0, 90.0, 180.0, -90.0])))[..., 0]
-    weights = np.exp(-np.arange(3)**2 / 8) / np.exp(-np.arange(3)**2 / 8).sum()
+    weights = np.exp(-(np.arange(3) ** 2) / 8) / np.exp(-(np.arange(3) ** 2) / 8).sum()
     for image, line in zip(blurred, (blurred[0, 4, 5::-1], blurred[1, 4::-1, 5], blurred[2, 4, 5:], blurred[3, 4:, 5])):
         assert_near(line[:3], weights, 1e-6)
         assert_near(abs(image).sum(), 1, 1e-5)
@@ -116,7 +114,7 @@ def test_motion_blur_reads_to_the_right_at_0_degrees_and_down_at_90():
 
 @pytest.mark.parametrize("radius, sigma, taps", [(6, 2, 9), (6, 1, 5), (15, 8, 31), (20, 15, 41)])
 def test_motion_blur_omits_negligible_taps_only(radius, sigma, taps):
-    weights = np.exp(-np.arange(2 * radius + 1)**2 / (2 * sigma**2))
+    weights = np.exp(-(np.arange(2 * radius + 1) ** 2) / (2 * sigma**2))
     ours = filters.half_gaussian(radius, sigma)
     assert len(ours) == taps and weights[taps:].sum() < 2e-5 * weights.sum()
     np.testing.assert_allclose(ours, weights[:taps] / weights.sum(), rtol=2e-5)

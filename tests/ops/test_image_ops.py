@@ -12,7 +12,7 @@ def test_uint8_is_scaled_to_0_1():
 def test_crop_at_cuts_each_image_at_its_own_corner():
     images = np.random.RandomState(0).rand(3, 7, 6, 2)
     tops, lefts = np.array([0, 3, 2]), np.array([2, 0, 1])
-    expected = [image[top:top + 4, left:left + 3] for image, top, left in zip(images, tops, lefts)]
+    expected = [image[top : top + 4, left : left + 3] for image, top, left in zip(images, tops, lefts)]
     np.testing.assert_array_equal(image_ops.crop_at(tf.constant(images), tops, lefts, 4, 3), expected)
 
 
@@ -21,8 +21,9 @@ def windows():
     """Height, width, whether mirrored, top and left of 300 random crops of a 30x40 image."""
     rows, columns = np.meshgrid(np.arange(30.0), np.arange(40.0), indexing="ij")
     coordinates = tf.constant(np.stack([rows, columns], axis=-1), tf.float32)  # each pixel holds its coordinates
-    crops = tf.map_fn(lambda i: image_ops.random_resized_crop_flip(coordinates, 100, 100, tf.stack([i, 5])), tf.range(300),
-                      fn_output_signature=tf.float32).numpy()
+    crops = tf.map_fn(
+        lambda i: image_ops.random_resized_crop_flip(coordinates, 100, 100, tf.stack([i, 5])), tf.range(300), fn_output_signature=tf.float32
+    ).numpy()
     rows, columns = crops[:, 49:51, 50, 0], crops[:, 50, 49:51, 1]  # interpolation is exact away from the border
     height, width = 100 * np.diff(rows)[:, 0], 100 * np.diff(columns)[:, 0]
     top, left = rows.mean(axis=1) - (height - 1) / 2, columns.mean(axis=1) - (np.abs(width) - 1) / 2

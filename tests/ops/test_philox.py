@@ -16,8 +16,9 @@ def test_numbers_equal_tensorflow_on_a_cpu(shape, seed):
     np.testing.assert_array_equal(philox.uniform(shape, seed), tf.random.stateless_uniform(shape, seed))
     np.testing.assert_array_equal(philox.uniform(shape, seed, 2, 9, tf.int32), tf.random.stateless_uniform(shape, seed, 2, 9, tf.int32))
     np.testing.assert_allclose(philox.normal(shape, seed), tf.random.stateless_normal(shape, seed), atol=3e-6)
-    for ours, expected in zip(philox.key_and_counter(tf.constant(seed, tf.int64)),
-                            tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.constant(seed, tf.int64))):
+    for ours, expected in zip(
+        philox.key_and_counter(tf.constant(seed, tf.int64)), tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.constant(seed, tf.int64))
+    ):
         np.testing.assert_array_equal(ours, expected)
 
 
@@ -25,8 +26,16 @@ def test_numbers_equal_tensorflow_on_a_cpu(shape, seed):
 def test_xla_draws_the_same(seed):
     def drawn(seed):
         draws = Draws(philox.fold(seed, tf.constant(5, tf.int64)), 4, "test")
-        return (philox.uniform([5, 3], seed, 0.5, 2.0), philox.normal([5, 3], seed), philox.uniform([9], seed, 0, 100, tf.int64),
-                draws.uniform([3]), draws.normal([2, 3], 0.5), draws.beta(0.5, 2.0), draws.integers([7], 0, 50))
+        return (
+            philox.uniform([5, 3], seed, 0.5, 2.0),
+            philox.normal([5, 3], seed),
+            philox.uniform([9], seed, 0, 100, tf.int64),
+            draws.uniform([3]),
+            draws.normal([2, 3], 0.5),
+            draws.beta(0.5, 2.0),
+            draws.integers([7], 0, 50),
+        )
+
     seed = tf.constant(seed, tf.int64)
     for eager, compiled in zip(drawn(seed), tf.function(drawn, jit_compile=True)(seed)):
         np.testing.assert_allclose(compiled, eager, atol=1e-6)

@@ -13,7 +13,8 @@ from tf_robust.ops.pillow_ops import OPERATIONS
 def affine(coefficients):
     """(image, amount) -> Pillow's affine transform with `coefficients(amount)`."""
     return lambda sample_image, amount: sample_image.transform(
-        sample_image.size, PIL.Image.Transform.AFFINE, coefficients(amount), resample=PIL.Image.Resampling.BILINEAR)
+        sample_image.size, PIL.Image.Transform.AFFINE, coefficients(amount), resample=PIL.Image.Resampling.BILINEAR
+    )
 
 
 PILLOW = {
@@ -69,15 +70,20 @@ def amounts_of(name, shape):
     """Returns the amounts of AugMix (severities to 10) and AutoAugment, with both ends and the identity."""
     random, side = np.random.RandomState(1), shape[1] if name == "translate_x" else shape[0]
     far = 150 / 331 * side
-    return np.float32({
-        "posterize": np.arange(1, 9),
-        "solarize": np.arange(0, 257, 4),
-        "rotate": [*np.arange(-30, 31), *random.uniform(-30, 30, size=20)],
-        "shear_x": np.linspace(-0.3, 0.3, 41), "shear_y": np.linspace(-0.3, 0.3, 41),
-        **{axis: [*np.arange(-np.floor(far), far), *random.uniform(-far, far, size=20), -far, far]
-           for axis in ("translate_x", "translate_y")},
-        **{enhancer: [*np.linspace(0.1, 1.9, 37), 0, *random.uniform(0.1, 1.9, size=20)] for enhancer in ENHANCERS},
-    }.get(name, [0.0]))
+    return np.float32(
+        {
+            "posterize": np.arange(1, 9),
+            "solarize": np.arange(0, 257, 4),
+            "rotate": [*np.arange(-30, 31), *random.uniform(-30, 30, size=20)],
+            "shear_x": np.linspace(-0.3, 0.3, 41),
+            "shear_y": np.linspace(-0.3, 0.3, 41),
+            **{
+                axis: [*np.arange(-np.floor(far), far), *random.uniform(-far, far, size=20), -far, far]
+                for axis in ("translate_x", "translate_y")
+            },
+            **{enhancer: [*np.linspace(0.1, 1.9, 37), 0, *random.uniform(0.1, 1.9, size=20)] for enhancer in ENHANCERS},
+        }.get(name, [0.0])
+    )
 
 
 def cases(name, shape):
@@ -129,9 +135,20 @@ def test_translation_by_integral_pixels_is_exact(name, shape):
     np.testing.assert_array_equal(apply(name, images, pixels), all_by_pillow(name, images, pixels))
 
 
-@pytest.mark.parametrize("name, identity", [
-    ("posterize", 8), ("rotate", 0), ("rotate", -0.0), ("solarize", 256), ("shear_x", 0), ("shear_y", 0),
-    ("translate_x", 0), ("translate_y", 0), *((enhancer, 1) for enhancer in ENHANCERS)])
+@pytest.mark.parametrize(
+    "name, identity",
+    [
+        ("posterize", 8),
+        ("rotate", 0),
+        ("rotate", -0.0),
+        ("solarize", 256),
+        ("shear_x", 0),
+        ("shear_y", 0),
+        ("translate_x", 0),
+        ("translate_y", 0),
+        *((enhancer, 1) for enhancer in ENHANCERS),
+    ],
+)
 @shapes
 def test_identity_amounts(name, identity, shape):
     images = sample_images(shape)
@@ -166,7 +183,7 @@ def test_autocontrast_and_equalize_are_exact_for_many_ranges_of_levels(name):
 def test_equalize_is_exact_for_uneven_histograms():
     random = np.random.RandomState(3)
     a, b = random.uniform(0.2, 3, size=(2, 200, 1, 1, 1))
-    levels = 255 * random.rand(200, 1, 1, 3)**2 * random.beta(a, b, (200, 31, 37, 3))
+    levels = 255 * random.rand(200, 1, 1, 3) ** 2 * random.beta(a, b, (200, 31, 37, 3))
     images, unused = np.round(levels).astype(np.float32), np.zeros(200)
     np.testing.assert_array_equal(apply("equalize", images, unused), all_by_pillow("equalize", images, unused))
 

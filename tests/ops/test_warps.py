@@ -26,14 +26,21 @@ def coordinates(count, shape, height, width, reach=3.0):
 
 
 def sampled(images, rows, columns, mode):
-    return np.stack([np.stack([scipy.ndimage.map_coordinates(channel.astype(float), [r, c], order=1, mode=mode)
-                               for channel in np.moveaxis(image, -1, 0)], axis=-1)
-                     for image, r, c in zip(images, rows, columns)])
+    return np.stack(
+        [
+            np.stack(
+                [scipy.ndimage.map_coordinates(channel.astype(float), [r, c], order=1, mode=mode) for channel in np.moveaxis(image, -1, 0)],
+                axis=-1,
+            )
+            for image, r, c in zip(images, rows, columns)
+        ]
+    )
 
 
 @modes
-@pytest.mark.parametrize("shape", [(2, 7, 7, 3), (3, 9, 5, 1), (2, 4, 30, 2), (2, 1, 6, 3), (2, 5, 1, 3), (1, 2, 2, 1),
-                                   (1, 1, 1, 3)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(2, 7, 7, 3), (3, 9, 5, 1), (2, 4, 30, 2), (2, 1, 6, 3), (2, 5, 1, 3), (1, 2, 2, 1), (1, 1, 1, 3)], ids=str
+)
 def test_bilinear_equals_scipy(shape, mode):
     images = sample_images(*shape)
     rows, columns = coordinates(shape[0], (11, 13), *shape[1:3])
@@ -52,8 +59,10 @@ def test_bilinear_at_the_pixels_is_the_image(mode):
 @modes
 def test_graph_takes_any_number_of_images(mode):
     images, (rows, columns) = sample_images(3, 5, 8, 3), coordinates(3, (4, 4), 5, 8)
-    traced = tf.function(lambda *inputs: warps.bilinear(*inputs, mode), input_signature=[
-        tf.TensorSpec([None, 5, 8, 3]), tf.TensorSpec([None, 4, 4]), tf.TensorSpec([None, 4, 4])])
+    traced = tf.function(
+        lambda *inputs: warps.bilinear(*inputs, mode),
+        input_signature=[tf.TensorSpec([None, 5, 8, 3]), tf.TensorSpec([None, 4, 4]), tf.TensorSpec([None, 4, 4])],
+    )
     for count in (0, 1, 3):
         inputs = images[:count], rows[:count], columns[:count]
         np.testing.assert_array_equal(traced(*inputs), warps.bilinear(*inputs, mode))

@@ -8,20 +8,37 @@ from PIL import Image
 @pytest.fixture
 def evaluate():
     """Function (row, seed, {measure: value}) -> evaluation of such a run; intervals are value ± 0.01."""
+
     def evaluation(row, seed, values):
-        rows = [{"measure": name, "value": value, "count": 100, "low": value - 0.01, "high": value + 0.01}
-                for name, value in values.items()]
-        return {"row": row, "seed": seed, "rows": rows, "data": "digits", "model": "lenet", "commit": "abc",
-                "versions": {"numpy": "2.4"}, "date": "2026-11-21", "training": {"steps": 5, "seconds": 30.0}}
+        rows = [
+            {"measure": name, "value": value, "count": 100, "low": value - 0.01, "high": value + 0.01} for name, value in values.items()
+        ]
+        return {
+            "row": row,
+            "seed": seed,
+            "rows": rows,
+            "data": "digits",
+            "model": "lenet",
+            "commit": "abc",
+            "versions": {"numpy": "2.4"},
+            "date": "2026-11-21",
+            "training": {"steps": 5, "seconds": 30.0},
+        }
+
     return evaluation
 
 
 @pytest.fixture
 def three_seeds(evaluate):
     """`xe` and `fcl`, three seeds: fcl gains 0.2, 0.3, 0.25 in un; bal differs by 0.01, -0.01, 0."""
-    return [evaluate("xe", 0, {"bal": 0.90, "un": 0.40}), evaluate("fcl", 0, {"bal": 0.91, "un": 0.60}),
-            evaluate("xe", 1, {"bal": 0.92, "un": 0.35}), evaluate("fcl", 1, {"bal": 0.91, "un": 0.65}),
-            evaluate("xe", 2, {"bal": 0.91, "un": 0.45}), evaluate("fcl", 2, {"bal": 0.91, "un": 0.70})]
+    return [
+        evaluate("xe", 0, {"bal": 0.90, "un": 0.40}),
+        evaluate("fcl", 0, {"bal": 0.91, "un": 0.60}),
+        evaluate("xe", 1, {"bal": 0.92, "un": 0.35}),
+        evaluate("fcl", 1, {"bal": 0.91, "un": 0.65}),
+        evaluate("xe", 2, {"bal": 0.91, "un": 0.45}),
+        evaluate("fcl", 2, {"bal": 0.91, "un": 0.70}),
+    ]
 
 
 def is_image(path):

@@ -12,8 +12,13 @@ def model(count):
     return confidences, RANDOM.rand(count) < confidences
 
 
-MODELS = {"one": model(1), "few": model(150), "many": model(3000), "never": (np.full(200, 0.9), np.zeros(200, bool)),
-          "always": (np.ones(200), np.ones(200, bool))}
+MODELS = {
+    "one": model(1),
+    "few": model(150),
+    "many": model(3000),
+    "never": (np.full(200, 0.9), np.zeros(200, bool)),
+    "always": (np.ones(200), np.ones(200, bool)),
+}
 both = pytest.mark.parametrize("draw", [calibration.reliability_diagram, calibration.response_rate_curves])
 
 
@@ -36,7 +41,7 @@ def test_the_diagram_has_a_point_for_every_bin():
 
 def test_the_band_contains_95_percent_of_calibrated_bins():
     points = values(calibration.reliability_diagram({"half": (np.full(100, 0.5), np.arange(100) < 50)}))
-    half, = (value for value in points if value.get("chance") == 0.5)
+    (half,) = (value for value in points if value.get("chance") == 0.5)
     assert [half["low"], half["high"]] == pytest.approx([0.5 - 1.96 * 0.05, 0.5 + 1.96 * 0.05])
 
 

@@ -22,17 +22,33 @@ def values(chart):
 def table(evaluate):
     """Two rows with the measures of all charts, and a third with one measure of another seed."""
     shared = {**GROUPS, **SEVERITIES, "flips/tilt": 0.1, "flips/mean": 0.1}
-    runs = [evaluate("xe", 0, {"clean": 0.9, "corruptions/mean15": 0.4, **shared}),
-            evaluate("a|<b>", 0, {"clean": 0.8, "corruptions/mean15": 0.6, **shared}), evaluate("other", 3, {"clean": 0.7})]
+    runs = [
+        evaluate("xe", 0, {"clean": 0.9, "corruptions/mean15": 0.4, **shared}),
+        evaluate("a|<b>", 0, {"clean": 0.8, "corruptions/mean15": 0.6, **shared}),
+        evaluate("other", 3, {"clean": 0.7}),
+    ]
     return tables.aggregate(runs, {"xe": {"clean": [0.93, None]}})
 
 
 def test_every_chart_becomes_an_image_and_valid_json(table, three_seeds, tmp_path):
-    every_chart = [*charts.of_table(table, three_seeds), charts.training_curves({"xe": {"loss": [2.0, 1.0]}}),
-             charts.class_histogram({"train": [5, 3]}, ["a", "b"]),
-             report.attack_curves({"xe": {"pgd_l2": [0.0, 0.5, np.inf]}, "fcl": {"pgd_l2": [np.inf] * 3}})]
-    assert [chart.name for chart in every_chart] == ["comparison", "pareto", "groups", "severities", "corruptions", "flips", "cost",
-                                               "training", "classes", "attacks"]
+    every_chart = [
+        *charts.of_table(table, three_seeds),
+        charts.training_curves({"xe": {"loss": [2.0, 1.0]}}),
+        charts.class_histogram({"train": [5, 3]}, ["a", "b"]),
+        report.attack_curves({"xe": {"pgd_l2": [0.0, 0.5, np.inf]}, "fcl": {"pgd_l2": [np.inf] * 3}}),
+    ]
+    assert [chart.name for chart in every_chart] == [
+        "comparison",
+        "pareto",
+        "groups",
+        "severities",
+        "corruptions",
+        "flips",
+        "cost",
+        "training",
+        "classes",
+        "attacks",
+    ]
     for chart in every_chart:
         assert is_image(chart.save(str(tmp_path))), chart.name
         assert "<" not in chart.embedded() and json.loads(chart.embedded())["config"]
@@ -80,7 +96,7 @@ def test_severities_are_means_over_the_corruptions_that_all_have(table, evaluate
 
 
 def test_curves_of_distances_rise_by_one_image_a_distance():
-    panel, = report.attack_curves({"xe": {"pgd_l2": [0.3, 0.0, np.inf, 0.1]}}).spec["concat"]
+    (panel,) = report.attack_curves({"xe": {"pgd_l2": [0.3, 0.0, np.inf, 0.1]}}).spec["concat"]
     assert [(v["size"], v["misclassified"]) for v in panel["data"]["values"]] == [(0.0, 0.25), (0.0, 0.25), (0.1, 0.5), (0.3, 0.75)]
     assert panel["data"]["values"][0]["median"] == pytest.approx(0.2)
     with pytest.raises(ValueError, match="Received none"):
@@ -108,8 +124,10 @@ def test_page_dependent_values_are_filled_in_for_images_but_not_in_data():
 def test_histograms_refuse_other_counts_than_classes():
     with pytest.raises(ValueError, match="Expected 2 counts.*'train'. Received: 3"):
         charts.class_histogram({"train": np.array([1, 2, 3])}, ["cat", "dog"])
-    scales = [charts.class_histogram({"train": np.array(counts)}, "ab").spec["spec"]["encoding"]["y"]["scale"]["type"]
-              for counts in ([5, 5], [100, 0])]
+    scales = [
+        charts.class_histogram({"train": np.array(counts)}, "ab").spec["spec"]["encoding"]["y"]["scale"]["type"]
+        for counts in ([5, 5], [100, 0])
+    ]
     assert scales == ["linear", "symlog"]
 
 
@@ -118,10 +136,13 @@ def test_training_curves_of_a_long_training_show_validation_at_its_epochs(tmp_pa
     history[2]["val_accuracy"], history[5]["val_accuracy"] = 0.5, 0.75
     for row, epochs in (("xe", history), ("fcl", history[:3])):
         (tmp_path / f"{row}.json").write_text(json.dumps(epochs))
-    chart, = figures.of_training({row: str(tmp_path / f"{row}.json") for row in ("xe", "fcl", "missing")})
+    (chart,) = figures.of_training({row: str(tmp_path / f"{row}.json") for row in ("xe", "fcl", "missing")})
     points = [(v["row"], v["quantity"], v["epoch"], v["value"]) for v in values(chart)]
-    assert [one for one in points if one[1] == "val_accuracy"] == [("xe", "val_accuracy", 3, 0.5), ("xe", "val_accuracy", 6, 0.75),
-                                                                  ("fcl", "val_accuracy", 3, 0.5)]
+    assert [one for one in points if one[1] == "val_accuracy"] == [
+        ("xe", "val_accuracy", 3, 0.5),
+        ("xe", "val_accuracy", 6, 0.75),
+        ("fcl", "val_accuracy", 3, 0.5),
+    ]
     assert [one[3] for one in points if one[:2] == ("xe", "total")] == [2.0 - epoch / 10 for epoch in range(6)]
     assert {v["quantity"]: v["sparse"] for v in values(chart)} == {"total": False, "val_accuracy": True}
     with pytest.raises(ValueError, match="Received rows: \\['xe'\\]"):

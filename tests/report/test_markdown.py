@@ -26,7 +26,8 @@ def test_text_is_aligned(three_seeds):
         "         bal            un",
         "xe       0.910 ± 0.010  0.400 ± 0.050",
         "  paper  –              0.407 ± 0.030",
-        "fcl      0.910 ± 0.000  0.650 ± 0.050"]
+        "fcl      0.910 ± 0.000  0.650 ± 0.050",
+    ]
 
 
 def test_text_has_many_measures_one_per_line(evaluate):

@@ -20,9 +20,24 @@ def opened(folder, script=""):
     page, profile = folder / "report.html", folder / "profile"
     before, _, after = page.read_text().rpartition("</body>")
     page.write_text(f"{before}<script>{script}</script></body>{after}")
-    process = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--dump-dom",
-                           "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=30000", "--enable-logging=stderr",
-                           f"file://{page}"], capture_output=True, text=True, timeout=120, check=True)
+    process = subprocess.run(
+        [
+            BROWSER,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={profile}",
+            "--dump-dom",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--virtual-time-budget=30000",
+            "--enable-logging=stderr",
+            f"file://{page}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     return process.stdout, re.findall(r"CONSOLE.*", process.stderr)
 
 
@@ -35,10 +50,21 @@ def test_every_chart_is_drawn_and_tables_are_sorted(count, missing, evaluate, tm
         measures = {measure: value for measure, value in zip(MEASURES, random.rand(len(MEASURES))) if measure not in absent}
         runs.append(evaluate(f"row {row} <&>", seed, measures))
     models = {"row 0 <&>": (random.rand(300), random.rand(300) > 0.5)}
-    report.write(str(tmp_path), runs, title="T", command="c", commit="x", paper={"row 0 <&>": {"clean": [0.5, None]}},
-                 figures=[report.reliability_diagram(models), report.response_rate_curves(models),
-                          report.attack_curves({"row 0 <&>": {"pgd_l2": random.rand(30)}}), report.training_curves({"a": {"loss": [2, 1]}}),
-                          report.class_histogram({"train": [5, 9]}, ["a", "b"])])
+    report.write(
+        str(tmp_path),
+        runs,
+        title="T",
+        command="c",
+        commit="x",
+        paper={"row 0 <&>": {"clean": [0.5, None]}},
+        figures=[
+            report.reliability_diagram(models),
+            report.response_rate_curves(models),
+            report.attack_curves({"row 0 <&>": {"pgd_l2": random.rand(30)}}),
+            report.training_curves({"a": {"loss": [2, 1]}}),
+            report.class_histogram({"train": [5, 9]}, ["a", "b"]),
+        ],
+    )
     page, messages = opened(tmp_path, "document.querySelectorAll('thead button')[1].click()")
     assert not [line for line in messages if "WARN" not in line], messages
     assert page.count('<div class="chart vega-embed') == len(re.findall(r"<svg[^>]*marks", page)) >= 9

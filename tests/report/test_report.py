@@ -11,15 +11,19 @@ SETTINGS = {"title": "A <b>title</b>", "command": "python x --a='<&>'", "commit"
 
 @pytest.fixture
 def folder(tmp_path, three_seeds):
-    report.write(str(tmp_path), three_seeds, paper={"xe": {"un": [0.4, 0.03]}}, notes=["<script>alert(1)</script>"],
-                 **SETTINGS)
+    report.write(str(tmp_path), three_seeds, paper={"xe": {"un": [0.4, 0.03]}}, notes=["<script>alert(1)</script>"], **SETTINGS)
     return tmp_path
 
 
 def test_write_leaves_no_temporary_files(folder):
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    assert names == [*(f"figures/{name}.png" for name in ("comparison", "cost", "pareto")), "report.html", "report.md", "report.tex",
-                     "results.json"]
+    assert names == [
+        *(f"figures/{name}.png" for name in ("comparison", "cost", "pareto")),
+        "report.html",
+        "report.md",
+        "report.tex",
+        "results.json",
+    ]
 
 
 def test_results_can_be_read_back(folder):
@@ -68,6 +72,8 @@ def test_corruptions_have_a_separate_table_and_a_heat_map(tmp_path, evaluate):
     runs = [evaluate("xe", 0, measures), evaluate("fcl", 0, {"corruptions/mean15": 0.6})]
     report.write(str(tmp_path), runs, title="T", command="c", commit="x")
     assert "| corruptions/fog | 0.625 | – |" in (tmp_path / "report.md").read_text()
-    assert ('<th scope="row">corruptions/fog</th><td data-value="0.625">0.625</td><td data-value="">–</td>'
-            in (tmp_path / "report.html").read_text())
+    assert (
+        '<th scope="row">corruptions/fog</th><td data-value="0.625">0.625</td><td data-value="">–</td>'
+        in (tmp_path / "report.html").read_text()
+    )
     assert "fog" in (tmp_path / "report.html").read_text() and (tmp_path / "figures" / "corruptions.png").exists()

@@ -39,7 +39,7 @@ def test_one_seed_keeps_the_binomial_interval(three_seeds):
 
 
 def test_equal_values_have_an_interval_without_width(evaluate):
-    entry, = tables.aggregate([evaluate("xe", seed, {"un": 0.5}) for seed in range(3)])["rows"]
+    (entry,) = tables.aggregate([evaluate("xe", seed, {"un": 0.5}) for seed in range(3)])["rows"]
     assert (entry["low"], entry["high"], entry["std"]) == (0.5, 0.5, 0.0)
 
 
@@ -89,8 +89,11 @@ def with_card(evaluation, **corruptions):
 def test_different_cards_are_refused(evaluate):
     one = with_card(evaluate("xe", 0, {"clean": 0.9, "corruptions/mean15": 0.5}), protocol="cifar_c")
     other = with_card(evaluate("fcl", 0, {"corruptions/mean15": 0.6}), protocol="float")
-    with pytest.raises(ValueError, match=r"'corruptions/mean15' to be measured in one way. Row 'xe', seed 0, and row 'fcl', "
-                                         r"seed 0, differ in corruptions.protocol \(cifar_c and float\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"'corruptions/mean15' to be measured in one way. Row 'xe', seed 0, and row 'fcl', "
+        r"seed 0, differ in corruptions.protocol \(cifar_c and float\)",
+    ):
         tables.aggregate([one, other])
     clean = with_card(evaluate("fcl", 0, {"clean": 0.8}), protocol="float")
     assert tables.aggregate([one, clean])["measures"] == ["clean", "corruptions/mean15"]  # clean depends on no protocol
@@ -98,8 +101,15 @@ def test_different_cards_are_refused(evaluate):
 
 
 def test_single_corruptions_are_details_unless_there_is_nothing_else(evaluate):
-    measures = {"clean": 0.9, "corruptions/mean15": 0.5, "corruptions/fog": 0.6, "corruptions/fog/3": 0.6, "flips/tilt": 0.1,
-             "corruptions/noise": 0.4, "corruptions/calibration_rms": 0.2}
+    measures = {
+        "clean": 0.9,
+        "corruptions/mean15": 0.5,
+        "corruptions/fog": 0.6,
+        "corruptions/fog/3": 0.6,
+        "flips/tilt": 0.1,
+        "corruptions/noise": 0.4,
+        "corruptions/calibration_rms": 0.2,
+    }
     table = tables.aggregate([evaluate("xe", 0, measures)])
     assert table["measures"] == ["clean", "corruptions/mean15", "corruptions/noise", "corruptions/calibration_rms"]
     assert table["details"] == ["corruptions/fog", "corruptions/fog/3", "flips/tilt"]
@@ -113,13 +123,29 @@ def test_a_frame_has_one_row_for_every_run_and_measure(evaluate):
 
 
 def test_headlines_come_first(evaluate):
-    names = ("calibration/ece", "calibration/rms", "label_fraction_0.1/corruptions/noise", "label_fraction_0.1/corruptions/mean15",
-             "label_fraction_0.5/corruptions/noise",
-             "flips/mean_without_noise", "flips/tilt", "robust/l2_0.5", "clean", "corruptions/mean19")
+    names = (
+        "calibration/ece",
+        "calibration/rms",
+        "label_fraction_0.1/corruptions/noise",
+        "label_fraction_0.1/corruptions/mean15",
+        "label_fraction_0.5/corruptions/noise",
+        "flips/mean_without_noise",
+        "flips/tilt",
+        "robust/l2_0.5",
+        "clean",
+        "corruptions/mean19",
+    )
     runs = [evaluate(row, 0, dict.fromkeys(names, 0.5)) for row in ("xe", "fcl")]
     table = tables.aggregate(runs, paper={"fcl": {"corruptions/mean19": [0.6, None]}})
-    assert table["headlines"] == ["calibration/rms", "label_fraction_0.1/corruptions/mean15", "label_fraction_0.5/corruptions/noise",
-                                  "flips/mean_without_noise", "robust/l2_0.5", "clean", "corruptions/mean19"]
+    assert table["headlines"] == [
+        "calibration/rms",
+        "label_fraction_0.1/corruptions/mean15",
+        "label_fraction_0.5/corruptions/noise",
+        "flips/mean_without_noise",
+        "robust/l2_0.5",
+        "clean",
+        "corruptions/mean19",
+    ]
     assert table["measures"] == [*table["headlines"], "calibration/ece", "label_fraction_0.1/corruptions/noise"]
     assert table["details"] == ["flips/tilt"]
 
@@ -132,7 +158,7 @@ def per_image(values, digest="same"):
 def correctness(count, of, first=0):
     """Returns bool [of], true for `count` of them from `first` on."""
     values = np.zeros(of, bool)
-    values[first:first + count] = True
+    values[first : first + count] = True
     return values
 
 
@@ -151,7 +177,9 @@ def test_one_seed_is_compared_image_by_image(evaluate):
     assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.binomtest(199, 448).pvalue) and tables.is_clear(table, entry)
     assert entry["difference"]["images"]["mean"] == pytest.approx(entry["difference"]["mean"]) == pytest.approx(-50 / 1500)
     assert "fcl worsens bal by -0.033 [-0.061, -0.006], p = 0.021" in formatting.verdict(table)
-    assert formatting.verdict(table).endswith("(one seed only: the variation over seeds is unknown; paired tests over the same 1500 images).")
+    assert formatting.verdict(table).endswith(
+        "(one seed only: the variation over seeds is unknown; paired tests over the same 1500 images)."
+    )
     assert "McNemar" in formatting.clear_note(table) and "McNemar" not in formatting.clear_note(before)
     assert "weaker test, where per-image results of the same images are missing" in formatting.clear_note(before)
 
@@ -170,6 +198,7 @@ def test_over_seeds_both_the_seeds_and_the_images_decide(three_seeds):
     def of(count):
         values = {("xe", seed): {"bal": random.rand(count) < 0.91, "un": random.rand(count) < 0.4} for seed in range(3)}
         return {**values, **{("fcl", seed): {"bal": random.rand(count) < 0.91, "un": random.rand(count) < 0.65} for seed in range(3)}}
+
     for count, clear in ((200, True), (5, False)):
         values = of(count)
         table = tables.aggregate(three_seeds, per_image=per_image(values))

@@ -33,8 +33,14 @@ def pairs(points, vicinity):
         for i, j in np.ndindex(len(points), len(points)):
             for factor, chance in zip(vicinity.multiplicative.values, vicinity.multiplicative.chances):
                 for added, other in zip(vicinity.additive.values, vicinity.additive.chances):
-                    yield (share, i, j, 1.0 + vicinity.multiplicative_level * factor, vicinity.additive_level * added,
-                           weight * chance * other / len(points) ** 2)
+                    yield (
+                        share,
+                        i,
+                        j,
+                        1.0 + vicinity.multiplicative_level * factor,
+                        vicinity.additive_level * added,
+                        weight * chance * other / len(points) ** 2,
+                    )
 
 
 @pytest.mark.parametrize("model", [noisymix_theory.Network, noisymix_theory.Softmax])
@@ -53,7 +59,7 @@ def test_derivatives_are_those_of_finite_differences(model):
 def test_quadrature_is_of_the_beta_distribution():
     nodes, weights = exact.beta_nodes(1.5, 0.8)
     assert weights @ nodes == pytest.approx(1.5 / 2.3, rel=1e-12)
-    assert weights @ nodes ** 2 == pytest.approx(1.5 * 2.5 / (2.3 * 3.3), rel=1e-12)
+    assert weights @ nodes**2 == pytest.approx(1.5 * 2.5 / (2.3 * 3.3), rel=1e-12)
     first, second = points_of(0)[0].moments()  # of D-tilde: share x and 1 - x, chosen with chances x and 1 - x
     mean, square = 1.5 / 2.3, 1.5 * 2.5 / (2.3 * 3.3)
     assert first == pytest.approx(2 * (mean - square), rel=1e-12)
@@ -112,8 +118,7 @@ def test_adversarial_loss_is_the_largest_in_the_ball(seed):
     radii = noisymix_theory.adversarial_radii(direction, points, points_of(seed)[0], 0.3)
     steps = np.random.RandomState(0).normal(size=(200_000, 3))
     steps /= np.linalg.norm(steps, axis=1, keepdims=True)
-    worst = [exact.loss((point + radius * steps) @ direction, label).max()
-             for point, radius, label in zip(points, radii, labels)]
+    worst = [exact.loss((point + radius * steps) @ direction, label).max() for point, radius, label in zip(points, radii, labels)]
     assert noisymix_theory.adversarial_loss(direction, points, labels, radii) == pytest.approx(np.mean(worst), rel=1e-4)
     assert noisymix_theory.adversarial_loss(direction, points, labels, radii) >= np.mean(worst)
 
@@ -142,8 +147,8 @@ def test_theorem_3_is_sharp_to_first_order_where_norms_are_equal(seed):
     vicinity = demonstration.vicinity(np.random.RandomState(seed))
     (first, second), outputs = vicinity.moments(), points @ direction
     curvature = 1 / (2 + 2 * np.cosh(outputs))
-    gap = (second - first ** 2) / 2 * np.mean(curvature * (outputs ** 2 + np.mean(outputs ** 2)))
-    assert demonstration.margin(seed, 2.0 ** -12, equal_norms=True) == pytest.approx(gap, rel=0.02)
+    gap = (second - first**2) / 2 * np.mean(curvature * (outputs**2 + np.mean(outputs**2)))
+    assert demonstration.margin(seed, 2.0**-12, equal_norms=True) == pytest.approx(gap, rel=0.02)
 
 
 def test_the_recorded_command_gives_the_recorded_numbers(tmp_path):
@@ -151,8 +156,9 @@ def test_the_recorded_command_gives_the_recorded_numbers(tmp_path):
     recorded = os.path.join(cli.ROOT, "results", "noisymix")
     with open(os.path.join(recorded, "theory.md"), encoding="utf-8") as file:
         words = shlex.split(re.search(r"^python (-m research\.noisymix_theory .*)$", file.read(), re.MULTILINE).group(1))
-    subprocess.run([sys.executable, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL,
-                   env={**os.environ, "PYTHONPATH": cli.ROOT})
+    subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": cli.ROOT}
+    )
     written = tmp_path / "results" / "noisymix"
     rows = [json.loads((folder / "theory.json").read_text())["rows"] for folder in (written, type(written)(recorded))]
     assert [row["row"] for row in rows[0]] == [row["row"] for row in rows[1]]

@@ -71,8 +71,11 @@ def test_encoded_files_of_any_size(exported):
 def test_attribution_of_a_loaded_model_is_that_of_the_model(exported):
     model, path = exported
     labels = np.arange(5) % 3
-    np.testing.assert_allclose(attribution.contextual_utility(loading.load_classifier(path), sample_images(), labels),
-                               attribution.contextual_utility(model, sample_images(), labels), atol=1e-5)
+    np.testing.assert_allclose(
+        attribution.contextual_utility(loading.load_classifier(path), sample_images(), labels),
+        attribution.contextual_utility(model, sample_images(), labels),
+        atol=1e-5,
+    )
 
 
 def test_card_is_kept_and_extended(exported):

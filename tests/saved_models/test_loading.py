@@ -27,11 +27,18 @@ def softmax(scores):
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("input_range, by_hand", [
-    ("0,1", lambda x: x), ("-1,1", lambda x: 2 * x - 1), ("0,255", lambda x: 255 * x),
-    ("-2,0.5", lambda x: 2.5 * x - 2), (NORMALIZATION, lambda x: (x - MEAN) / STD),
-    ("mean=0.5 std=0.25", lambda x: (x - 0.5) / 0.25),
-    ("mean=0.1,0.2,0.3 std=0.5", lambda x: (x - (0.1, 0.2, 0.3)) / 0.5)])
+@pytest.mark.parametrize(
+    "input_range, by_hand",
+    [
+        ("0,1", lambda x: x),
+        ("-1,1", lambda x: 2 * x - 1),
+        ("0,255", lambda x: 255 * x),
+        ("-2,0.5", lambda x: 2.5 * x - 2),
+        (NORMALIZATION, lambda x: (x - MEAN) / STD),
+        ("mean=0.5 std=0.25", lambda x: (x - 0.5) / 0.25),
+        ("mean=0.1,0.2,0.3 std=0.5", lambda x: (x - (0.1, 0.2, 0.3)) / 0.5),
+    ],
+)
 def test_input_range(plain, input_range, by_hand):
     logits = load_classifier(plain, ModelInterface(input_range=input_range))(sample_images())
     expected = scores_by_hand(by_hand(sample_images()))
@@ -70,8 +77,12 @@ def test_uint8_is_rounded(plain, input_range):
 def test_resized_input(plain, side):
     images = sample_images((side, side, 3))
     classify = load_classifier(plain, ModelInterface(input_size=8, input_range="-1,1"))
-    resized = np.stack([np.stack([np.asarray(Image.fromarray(image[:, :, c], "F").resize((8, 8), Image.BILINEAR))
-                                  for c in range(3)], axis=-1) for image in images])
+    resized = np.stack(
+        [
+            np.stack([np.asarray(Image.fromarray(image[:, :, c], "F").resize((8, 8), Image.BILINEAR)) for c in range(3)], axis=-1)
+            for image in images
+        ]
+    )
     np.testing.assert_allclose(classify(images), scores_by_hand(2 * resized - 1), atol=1e-3)
     assert classify.input_shape.as_list() == [None, None, None, 3] and "input_size 8" in classify.description
 
@@ -88,9 +99,13 @@ def test_probabilities_become_logits_whose_softmax_gives_them_back(plain):
 
 
 def test_outputs_that_contradict_the_interface_are_reported(tmp_path):
-    path = saved(tmp_path / "m", **{
-        "serving_default": (lambda m, x: {"predictions": tf.nn.softmax(m.scores(x))}, spec(*SHAPE)),
-        "scores": (lambda m, x: {"predictions": m.scores(x)}, spec(*SHAPE))})
+    path = saved(
+        tmp_path / "m",
+        **{
+            "serving_default": (lambda m, x: {"predictions": tf.nn.softmax(m.scores(x))}, spec(*SHAPE)),
+            "scores": (lambda m, x: {"predictions": m.scores(x)}, spec(*SHAPE)),
+        },
+    )
     classify = load_classifier(path)
     assert "pass --outputs=probabilities" in classify.check(classify(sample_images()))
     assert "pass --outputs=probabilities" in classify.check([[0.25, 0.25, 0.5], [0.0, 0.0, 1.0005]])
@@ -119,8 +134,14 @@ def test_keras_models(tmp_path, kind):
 
 
 def test_keras_file_of_a_sequential_model_that_takes_uint8(tmp_path):
-    model = keras.Sequential([keras.Input(SHAPE, dtype="uint8"), keras.layers.Rescaling(1 / 255),
-                              keras.layers.Flatten(), keras.layers.Dense(CLASSES, activation="softmax")])
+    model = keras.Sequential(
+        [
+            keras.Input(SHAPE, dtype="uint8"),
+            keras.layers.Rescaling(1 / 255),
+            keras.layers.Flatten(),
+            keras.layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
     model.save(tmp_path / "m.keras")
     classify = load_classifier(tmp_path / "m.keras", ModelInterface(outputs="probabilities"))
     expected = np.log(model(np.round(255 * sample_images()).astype(np.uint8)))
@@ -143,9 +164,13 @@ def test_our_own_export_and_its_workdir(network, tmp_path):
     assert str(error.value).endswith("Try: --signature=serving_default.")
 
 
-@pytest.mark.parametrize("interface, by_hand", [
-    (ModelInterface(input_range="-1,1"), lambda gradient: 2 * gradient),
-    (ModelInterface(input_range=NORMALIZATION), lambda gradient: gradient / STD)])
+@pytest.mark.parametrize(
+    "interface, by_hand",
+    [
+        (ModelInterface(input_range="-1,1"), lambda gradient: 2 * gradient),
+        (ModelInterface(input_range=NORMALIZATION), lambda gradient: gradient / STD),
+    ],
+)
 def test_gradients_flow_through_the_scaling_in_a_graph(plain, interface, by_hand):
     classify = load_classifier(plain, interface)
 
@@ -155,6 +180,7 @@ def test_gradients_flow_through_the_scaling_in_a_graph(plain, interface, by_hand
             tape.watch(images)
             total = tf.reduce_sum(classify(images)[:, 2])
         return tape.gradient(total, images)
+
     expected = by_hand(WEIGHTS[:, 2].reshape(1, *SHAPE).repeat(5, axis=0))
     np.testing.assert_allclose(gradient(sample_images()), expected, rtol=1e-4)
 

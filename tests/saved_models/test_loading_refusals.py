@@ -18,12 +18,23 @@ from tf_robust.saved_models.loading import ModelInterface, load_classifier
 plain = loading_models.plain  # the fixture
 
 
-@pytest.mark.parametrize("name, message", [
-    ("missing", "'missing' of .* does not exist"), ("flat", "rank 2, not 4"), ("encoded", "takes strings"),
-    ("whole_numbers", "takes int32"), ("channels_first", "channels first .NCHW."), ("one_by_one", "takes exactly 1 "),
-    ("two_inputs", "takes 2 tensors"), ("two_outputs", "output named 'logits'.*For 'probabilities', pass --outputs="),
-    ("soft", "'probabilities', pass --outputs=probabilities"), ("one_score", "at least 2 classes.*y float32 .None, 1."),
-    ("a_map", r"floats \[N, classes\].*y float32 .None, 8, 8, 3."), ("classes", "y int64 .None, 4.")])
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("missing", "'missing' of .* does not exist"),
+        ("flat", "rank 2, not 4"),
+        ("encoded", "takes strings"),
+        ("whole_numbers", "takes int32"),
+        ("channels_first", "channels first .NCHW."),
+        ("one_by_one", "takes exactly 1 "),
+        ("two_inputs", "takes 2 tensors"),
+        ("two_outputs", "output named 'logits'.*For 'probabilities', pass --outputs="),
+        ("soft", "'probabilities', pass --outputs=probabilities"),
+        ("one_score", "at least 2 classes.*y float32 .None, 1."),
+        ("a_map", r"floats \[N, classes\].*y float32 .None, 8, 8, 3."),
+        ("classes", "y int64 .None, 4."),
+    ],
+)
 def test_signatures_that_do_not_fit_are_described(plain, name, message):
     with pytest.raises(ValueError, match=f"(?s)Expected .*{message}") as error:
         load_classifier(plain, ModelInterface(signature=name))
@@ -37,20 +48,28 @@ def test_a_misfit_names_the_signatures_that_fit(plain):
     assert "--signature=doubled" in advice and "--signature=flat" not in advice and "channels_first" not in advice
 
 
-@pytest.mark.parametrize("interface, message", [
-    (ModelInterface(input_size=9), "8x8. Received: 9. Try: --image_size=8"),
-    (ModelInterface(signature="wide", input_size=8), "8x16. Received: 8. Try: without input_size, with images of that size"),
-    (ModelInterface(input_range="mean=0.1,0.2 std=1"), "one number, or 3, in mean and std"),
-    (ModelInterface(signature="bytes", input_range="-1,1"), "input_range 0,255 for a model that takes uint8"),
-    (ModelInterface(signature="soft", outputs="logits"), "pass --outputs=probabilities")])
+@pytest.mark.parametrize(
+    "interface, message",
+    [
+        (ModelInterface(input_size=9), "8x8. Received: 9. Try: --image_size=8"),
+        (ModelInterface(signature="wide", input_size=8), "8x16. Received: 8. Try: without input_size, with images of that size"),
+        (ModelInterface(input_range="mean=0.1,0.2 std=1"), "one number, or 3, in mean and std"),
+        (ModelInterface(signature="bytes", input_range="-1,1"), "input_range 0,255 for a model that takes uint8"),
+        (ModelInterface(signature="soft", outputs="logits"), "pass --outputs=probabilities"),
+    ],
+)
 def test_interfaces_that_do_not_fit(plain, interface, message):
     with pytest.raises(ValueError, match=message):
         load_classifier(plain, interface)
 
 
-@pytest.mark.parametrize("shape, message", [
-    ((8, 8, 1), r"\[8, 8, 3\] .*\[8, 8, 1\]. Channels are neither repeated nor averaged"),
-    ((5, 5, 3), r"\[5, 5, 3\]. Try: --image_size=8, which loads the data at the model's size")])
+@pytest.mark.parametrize(
+    "shape, message",
+    [
+        ((8, 8, 1), r"\[8, 8, 3\] .*\[8, 8, 1\]. Channels are neither repeated nor averaged"),
+        ((5, 5, 3), r"\[5, 5, 3\]. Try: --image_size=8, which loads the data at the model's size"),
+    ],
+)
 def test_images_that_do_not_fit(plain, shape, message):
     with pytest.raises(ValueError, match=message):
         load_classifier(plain)(sample_images(shape))
@@ -72,8 +91,23 @@ def test_images_that_do_not_fit_another_interface(plain):
         load_classifier(plain)(sample_images()[0])
 
 
-@pytest.mark.parametrize("text", ["", "1,0", "0", "0,1,2", "a,b", "0,nan", "-inf,1", "mean=0.5", "mean=0.5 std=0",
-                                  "mean=123.7,116.3,103.5 std=58,57,57", "mean=0.1,0.2 std=1,1,1", "std=1 mean=0"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1,0",
+        "0",
+        "0,1,2",
+        "a,b",
+        "0,nan",
+        "-inf,1",
+        "mean=0.5",
+        "mean=0.5 std=0",
+        "mean=123.7,116.3,103.5 std=58,57,57",
+        "mean=0.1,0.2 std=1,1,1",
+        "std=1 mean=0",
+    ],
+)
 def test_invalid_input_ranges(text):
     with pytest.raises(ValueError, match="Expected input_range as LOW,HIGH.* or 'mean="):
         ModelInterface(input_range=text)
@@ -109,7 +143,7 @@ def test_a_damaged_saved_model(plain, tmp_path, damage):
     elif isinstance(damage, bytes):
         file.write_bytes(damage)
     else:
-        file.write_bytes(file.read_bytes()[:file.stat().st_size // 2])
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with pytest.raises(ValueError, match="Expected a model that can be loaded. Received: .* Try: copy it or export it"):
         load_classifier(path)
 

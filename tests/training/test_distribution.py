@@ -20,8 +20,17 @@ from tf_robust import cli, methods
 from tf_robust.experiments import suites
 from tf_robust.training import distribution
 
-ARGUMENTS = ["--mode=train", "--data=digits", "--train_examples=60", "--model=lenet", "--batch_size=12", "--epochs=40",
-             "--optimizer=sgd", "--learning_rate=0.05", "--steps_per_execution=2"]
+ARGUMENTS = [
+    "--mode=train",
+    "--data=digits",
+    "--train_examples=60",
+    "--model=lenet",
+    "--batch_size=12",
+    "--epochs=40",
+    "--optimizer=sgd",
+    "--learning_rate=0.05",
+    "--steps_per_execution=2",
+]
 
 
 def two_workers(*command):
@@ -33,8 +42,12 @@ def two_workers(*command):
     for sock in sockets:
         sock.close()
     configs = [json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}) for index in range(2)]
-    return [subprocess.Popen([sys.executable, *command], env={**os.environ, "TF_CONFIG": config}, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True) for config in configs]
+    return [
+        subprocess.Popen(
+            [sys.executable, *command], env={**os.environ, "TF_CONFIG": config}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for config in configs
+    ]
 
 
 def outputs_of(workers):
@@ -51,8 +64,10 @@ def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float
     """
     names = [*methods.METHODS] if os.environ.get("METHODS") == "all" else ["input_gradient", "moco", "instdis", "noisymix"]
     workers = two_workers(os.path.join(os.path.dirname(__file__), "worker_steps.py"), str(tmp_path), ",".join(names))
-    expected = {name: test_replicas.trained(name, tf.distribute.get_strategy() if name in test_replicas.SYNCHRONIZED else two_replicas)
-                for name in names}
+    expected = {
+        name: test_replicas.trained(name, tf.distribute.get_strategy() if name in test_replicas.SYNCHRONIZED else two_replicas)
+        for name in names
+    }
     outputs_of(workers)
     for name, method in expected.items():
         arrays = np.load(tmp_path / f"{name}.npz")
@@ -87,9 +102,16 @@ def test_a_lost_worker_ends_the_other_and_restarted_they_train_as_one_process(tm
     assert histories[1] == pytest.approx(histories[0], abs=1e-4)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"cluster": {"worker": ["a:1", "b:2"]}}',
-                                  '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}',
-                                  '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 2}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"cluster": {"worker": ["a:1", "b:2"]}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 2}}',
+    ],
+)
 def test_a_cluster_that_is_not_told_is_asked_for(text):
     with pytest.raises(ValueError, match="Expected for strategy=multi_worker, in every worker, .*TF_CONFIG"):
         distribution.check_cluster(text)

@@ -57,13 +57,18 @@ def test_the_seconds_of_interrupted_processes_are_counted(network, source, tmp_p
             now[0] += 10.0
 
     def fit(**options):
-        return loop.fit(build(network()), source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path), callbacks=[Slow()],
-                            **options)
+        return loop.fit(build(network()), source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path), callbacks=[Slow()], **options)
+
     with pytest.raises(loop.Interrupted):
         fit(stop_after=3)
     with monkeypatch.context() as killed, pytest.raises(SystemExit):  # after the first epoch's checkpoint and two steps
-        killed.setattr(loop, "checked_run", lambda run, batches, count, method: (
-            sys.exit() if int(method.optimizer.iterations.numpy()) == 6 else checked_run(run, batches, count, method)))
+        killed.setattr(
+            loop,
+            "checked_run",
+            lambda run, batches, count, method: (
+                sys.exit() if int(method.optimizer.iterations.numpy()) == 6 else checked_run(run, batches, count, method)
+            ),
+        )
         fit()
     now[0] += 5000.0  # time between processes does not count
     assert fit().seconds == 80.0
@@ -95,9 +100,17 @@ def folder(tmp_path):
 def test_resuming_on_cropped_and_augmented_files_changes_nothing(network, folder, tmp_path):
     def fit(seed, **more):
         method = build(network(shape=(16, 16, 3), seed=seed), "cross_entropy")
-        loop.fit(method, data.open_source(folder, "train", image_size=16), epochs=2, batch_size=12,
-                     augmentations=(crop_flip, patch_gaussian), steps_per_execution=3, **more)
+        loop.fit(
+            method,
+            data.open_source(folder, "train", image_size=16),
+            epochs=2,
+            batch_size=12,
+            augmentations=(crop_flip, patch_gaussian),
+            steps_per_execution=3,
+            **more,
+        )
         return method
+
     uninterrupted, saved = fit(0), str(tmp_path / "checkpoints")
     for stop in (2, 7):  # inside the first and inside the second epoch
         with pytest.raises(loop.Interrupted, match=f"step {stop} of 8"):
@@ -123,10 +136,10 @@ def test_ctrl_c_stops_cleanly_and_the_state_is_saved(network, source, tmp_path):
         def on_train_batch_end(self, batch, logs=None):
             if batch == 1:
                 os.kill(os.getpid(), signal.SIGINT)
+
     assert threading.current_thread() is threading.main_thread()
     with pytest.raises(loop.Interrupted, match="same command resumes"):
-        loop.fit(build(network()), source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path),
-                     callbacks=[Press()])
+        loop.fit(build(network()), source(), epochs=2, batch_size=12, checkpoint_folder=str(tmp_path), callbacks=[Press()])
     assert os.listdir(tmp_path) == ["step_000000002.npz"]
 
 
@@ -144,15 +157,17 @@ def test_an_infinite_gradient_is_named(network, source):
     method = build(network(), "cross_entropy")
     method.loss_terms = lambda batch, training: (
         {"cross_entropy": tf.sqrt(tf.reduce_sum(method.encode(batch.views[0], training)["embedding"] * 0.0))[None]},
-        tf.zeros([12, 3]))
+        tf.zeros([12, 3]),
+    )
     with pytest.raises(loop.TrainingDiverged, match="step 0: gradient"):
         loop.fit(method, source(), epochs=1, batch_size=12)
 
 
 def test_it_learns_and_validates(network, source, tmp_path):
     path = str(tmp_path / "history.json")
-    loop.fit(build(network(), "cross_entropy"), source(96), epochs=4, batch_size=12, validation=source(30),
-                 callbacks=[callbacks.History(path)])
+    loop.fit(
+        build(network(), "cross_entropy"), source(96), epochs=4, batch_size=12, validation=source(30), callbacks=[callbacks.History(path)]
+    )
     history = json.load(open(path))
     assert [entry["epoch"] for entry in history] == [0, 1, 2, 3]
     assert history[-1]["accuracy"] > 0.9 and history[-1]["val_accuracy"] > 0.9
@@ -203,6 +218,7 @@ def test_messages_of_errors_inside_a_graph_omit_the_graph():
     @tf.function
     def step(_):
         raise ValueError("Expected a batch. Received: none")
+
     with pytest.raises(ValueError) as raised:
         step(1)
     assert str(raised.value).startswith("in user code:")

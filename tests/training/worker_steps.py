@@ -1,6 +1,6 @@
 """One of the two workers in TF_CONFIG: trains methods for 20 steps in float64; the first worker saves their arrays.
 
-    python tests/training/worker_steps.py FOLDER METHOD,METHOD,...
+python tests/training/worker_steps.py FOLDER METHOD,METHOD,...
 """
 
 import os

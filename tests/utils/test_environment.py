@@ -12,8 +12,10 @@ def test_description_has_versions_and_threads():
 
 def test_commit_marks_changes_outside_of_results(tmp_path, monkeypatch):
     def git(*arguments):
-        return subprocess.run(["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True,
-                              capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
     monkeypatch.setattr(environment, "__file__", str(tmp_path / "environment.py"))
     assert environment.commit().startswith("version ")
     (tmp_path / "results").mkdir()

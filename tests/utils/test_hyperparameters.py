@@ -12,8 +12,14 @@ from tf_robust.experiments.config import TrainConfig
 from tf_robust.saved_models import loading
 from tf_robust.utils import hyperparameters
 
-TARGETS = {**methods.METHODS, **VIEWS, "train_config": TrainConfig, "eval_config": evaluation.EvalConfig,
-           "model_interface": loading.ModelInterface, "writer_config": corrupted_datasets.WriterConfig}
+TARGETS = {
+    **methods.METHODS,
+    **VIEWS,
+    "train_config": TrainConfig,
+    "eval_config": evaluation.EvalConfig,
+    "model_interface": loading.ModelInterface,
+    "writer_config": corrupted_datasets.WriterConfig,
+}
 
 
 class Base:
@@ -64,10 +70,13 @@ def test_hyperparameters_of_methods_are_keyword_only(name):
 
 def test_parameters_come_from_signatures_and_docstrings_of_a_class_and_its_bases():
     assert list(hyperparameters.parameters(Derived).values()) == [
-        hyperparameters.Parameter("sides", tuple[int, ...], (), "lengths in pixels, one for each level: the first is the longest. 0: none."),
+        hyperparameters.Parameter(
+            "sides", tuple[int, ...], (), "lengths in pixels, one for each level: the first is the longest. 0: none."
+        ),
         hyperparameters.Parameter("norm", str, "l2", 'either "l2" (the default) or "linf".', ("l2", "linf")),
         hyperparameters.Parameter("rate", float, 0.2, "of the derived class."),
-        hyperparameters.Parameter("depth", int, 3, "of the network.")]
+        hyperparameters.Parameter("depth", int, 3, "of the network."),
+    ]
 
 
 def test_parameters_of_a_function():
@@ -78,8 +87,11 @@ def test_parameters_of_a_function():
             images: [N, H, W, C].
             alpha: of the Beta distribution.
         """
+
     assert {name: one.help for name, one in hyperparameters.parameters(augment).items()} == {
-        "alpha": "of the Beta distribution.", "undocumented": ""}
+        "alpha": "of the Beta distribution.",
+        "undocumented": "",
+    }
 
 
 def test_parameters_of_a_method():

@@ -20,14 +20,16 @@ WITHOUT_POSIX = "import sys; sys.modules['fcntl'] = sys.modules['resource'] = No
 
 
 def run(script, *arguments):
-    return subprocess.run([sys.executable, "-c", WITHOUT_POSIX + script, *arguments], capture_output=True, text=True, timeout=120,
-                          check=False)
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_POSIX + script, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path):
     path = str(tmp_path / "new" / "lock")
-    with subprocess.Popen([sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                          cwd=cli.ROOT) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cli.ROOT
+    ) as other:
         assert other.stdout.readline() == "held\n"
         with pytest.raises(WorkdirLocked, match="Another process holds .*lock"), file_lock(path, wait=False):
             pass
@@ -49,12 +51,17 @@ def test_a_removed_lock_file_is_locked_anew(tmp_path):
 
 
 def test_a_folder_removed_by_another_process_is_created_again(tmp_path, monkeypatch):
-    path, acquire, errors = str(tmp_path / "locks" / "lock"), locks.filelock.BaseFileLock.acquire, [errno.ENOENT, errno.EEXIST, errno.ESTALE]
+    path, acquire, errors = (
+        str(tmp_path / "locks" / "lock"),
+        locks.filelock.BaseFileLock.acquire,
+        [errno.ENOENT, errno.EEXIST, errno.ESTALE],
+    )
 
     def removed(lock):
         if errors:
             raise OSError(errors[-1], os.strerror(errors.pop()), path)
         return acquire(lock)
+
     monkeypatch.setattr(locks.filelock.BaseFileLock, "acquire", removed)
     with file_lock(path, wait=False):
         assert os.path.exists(path)
@@ -82,6 +89,7 @@ def test_set_locks_leave_no_files(tmp_path):
 def test_one_process_may_work_on_a_file_system_without_locks(tmp_path, monkeypatch, caplog, number):
     def flock(*_):
         raise OSError(getattr(errno, number), os.strerror(getattr(errno, number)))
+
     monkeypatch.setattr(fcntl, "flock", flock)
     set_locks = SetLocks(str(tmp_path / "locks"))
     with caplog.at_level(logging.WARNING), workdir.claimed(str(tmp_path), {}):
@@ -97,7 +105,8 @@ def test_one_process_may_work_on_a_file_system_without_locks(tmp_path, monkeypat
 
 def test_every_module_can_be_imported_and_used_without_posix_modules(tmp_path):
     """As on Windows. In one process, since importing takes long."""
-    process = run("""
+    process = run(
+        """
 import importlib, logging, pkgutil
 import tf_robust
 names = [module.name for module in pkgutil.walk_packages(tf_robust.__path__, "tf_robust.")]
@@ -114,7 +123,9 @@ with workdir.claimed(folder, {}):
     set_locks = SetLocks(f"{folder}/locks")
     with set_locks.try_lock("x") as acquired, set_locks.writing(), file_lock(f"{folder}/other", wait=False):
         print(len(names), acquired, files.read_json(f"{folder}/a.json"), dry_run._peak())
-""", str(tmp_path))
+""",
+        str(tmp_path),
+    )
     assert process.returncode == 0, process.stderr
     count, rest = process.stdout.split(" ", 1)
     assert int(count) > 100 and rest == "True {'b': 1} None\n"

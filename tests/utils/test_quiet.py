@@ -8,9 +8,11 @@ import pytest
 
 from tf_robust import cli
 
-LINES = ["WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
-         "I0000 00:00:1795415490.894148    5823 port.cc:153] oneDNN custom operations are on.",
-         "E0000 00:00:1795415495.290581    5823 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error"]
+LINES = [
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+    "I0000 00:00:1795415490.894148    5823 port.cc:153] oneDNN custom operations are on.",
+    "E0000 00:00:1795415495.290581    5823 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error",
+]
 BLOCK = f"""
 import os, sys
 from tf_robust.utils import quiet
@@ -25,8 +27,9 @@ print("after", os.environ.get("TF_CPP_MIN_LOG_LEVEL"), file=sys.stderr)
 
 def run(*command, **variables):
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, env={**environment, **variables}, timeout=120,
-                          check=False)
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, env={**environment, **variables}, timeout=120, check=False
+    )
 
 
 def test_a_bad_flag_alone_is_on_standard_error():
@@ -45,8 +48,10 @@ def test_an_error_inside_the_block_has_its_traceback():
     assert "Traceback" in process.stderr and LINES[1] not in process.stderr
 
 
-@pytest.mark.parametrize("arguments, variables", [(["--verbosity=1"], {}), (["--list", "--verbosity", "0"], {}), (["-v=1"], {}),
-                                                  ([], {"TF_CPP_MIN_LOG_LEVEL": "0"})])
+@pytest.mark.parametrize(
+    "arguments, variables",
+    [(["--verbosity=1"], {}), (["--list", "--verbosity", "0"], {}), (["-v=1"], {}), ([], {"TF_CPP_MIN_LOG_LEVEL": "0"})],
+)
 def test_log_lines_are_shown_if_asked_for(arguments, variables):
     process = run("-c", BLOCK, *arguments, **variables)
     assert process.stderr.splitlines()[:3] == LINES and process.stderr.endswith(f"after {variables.get('TF_CPP_MIN_LOG_LEVEL')}\n")

@@ -52,8 +52,15 @@ class Attack:
         """
         raise NotImplementedError
 
-    def __call__(self, model: Model, images: npt.ArrayLike, labels: npt.ArrayLike, *, targets: npt.ArrayLike | None = None,
-                 indices: npt.ArrayLike | None = None) -> tf.Tensor:
+    def __call__(
+        self,
+        model: Model,
+        images: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        *,
+        targets: npt.ArrayLike | None = None,
+        indices: npt.ArrayLike | None = None,
+    ) -> tf.Tensor:
         """Attacks images.
 
         Args:
@@ -75,8 +82,10 @@ class Attack:
         targeted, classes = targets is not None, (labels if targets is None else np.asarray(targets)).astype(np.int64)
         indices = np.arange(len(images)) if indices is None else np.asarray(indices, np.int64)
         if not len(images) == len(labels) == len(classes) == len(indices):
-            raise ValueError(f"Expected as many labels, targets and indices as images, {len(images)}. Received: "
-                             f"{len(labels)}, {len(classes)}, {len(indices)}")
+            raise ValueError(
+                f"Expected as many labels, targets and indices as images, {len(images)}. Received: "
+                f"{len(labels)}, {len(classes)}, {len(indices)}"
+            )
         attacked = images.copy()
         for start in range(0, len(images), self.batch_size):
             batch = np.arange(start, min(start + self.batch_size, len(images)))
@@ -86,8 +95,7 @@ class Attack:
             active = batch[~reached] if self.skip_misclassified else batch
             for attempt in range(self.restarts):
                 if len(active):
-                    attacked[active], reached = self._attempt(
-                        model, images[active], classes[active], targeted, attempt, indices[active])
+                    attacked[active], reached = self._attempt(model, images[active], classes[active], targeted, attempt, indices[active])
                     active = active[~reached]
         return tf.constant(attacked)
 
@@ -98,12 +106,15 @@ class Attack:
         except tf.errors.InvalidArgumentError as error:
             if _NOT_FINITE not in error.message:
                 raise
-            raise ValueError(f"Expected finite logits from the model during {type(self).__name__}. Received NaN "
-                             f"or infinity, in a batch of {len(images)} images from index {indices[0]} on") from error
+            raise ValueError(
+                f"Expected finite logits from the model during {type(self).__name__}. Received NaN "
+                f"or infinity, in a batch of {len(images)} images from index {indices[0]} on"
+            ) from error
 
     def _graph(self, model, targeted):
         """Returns (images, classes, seed, indices) -> (attacked images, reached), compiled for `model`; keeps the last one."""
         if self._compiled[0] != (model, targeted):
+
             def predict(images):
                 return output(model, images, "logits")
 
@@ -116,10 +127,14 @@ class Attack:
 
             def call(images, classes, seed, indices):
                 compiled = graph.get_concrete_function(
-                    tf.TensorSpec([None, *images.shape[1:]], tf.float32), tf.TensorSpec([None], tf.int64),
-                    tf.TensorSpec([2], tf.int64), tf.TensorSpec([None], tf.int64))
+                    tf.TensorSpec([None, *images.shape[1:]], tf.float32),
+                    tf.TensorSpec([None], tf.int64),
+                    tf.TensorSpec([2], tf.int64),
+                    tf.TensorSpec([None], tf.int64),
+                )
                 integers = (tf.constant(values, tf.int64) for values in (classes, seed, indices))
                 return [result.numpy() for result in compiled(tf.constant(images), *integers)]
+
             self._compiled = ((model, targeted), call)
         return self._compiled[1]
 
@@ -127,8 +142,11 @@ class Attack:
 _NOT_FINITE = "logits of an attacked model"
 
 
-def loss_and_gradient(predict: Predict, images: tf.Tensor, loss: Callable[[tf.Tensor], tf.Tensor],
-                      ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def loss_and_gradient(
+    predict: Predict,
+    images: tf.Tensor,
+    loss: Callable[[tf.Tensor], tf.Tensor],
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns a loss of the logits and its gradient with respect to the images.
 
     Args:
@@ -149,9 +167,11 @@ def loss_and_gradient(predict: Predict, images: tf.Tensor, loss: Callable[[tf.Te
         total = tf.reduce_sum(values)
     gradient = tape.gradient(total, images)
     if gradient is None:
-        raise ValueError("Expected a model that is differentiable with respect to its images. Received: a model without "
-                         "gradients (images rounded to uint8, NumPy inside, or an argmax as output). Try: the attack "
-                         "'square', which needs none")
+        raise ValueError(
+            "Expected a model that is differentiable with respect to its images. Received: a model without "
+            "gradients (images rounded to uint8, NumPy inside, or an argmax as output). Try: the attack "
+            "'square', which needs none"
+        )
     return values, gradient, logits
 
 

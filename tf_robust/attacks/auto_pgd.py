@@ -38,6 +38,7 @@ def checkpoints(steps: int) -> list[int]:
 
 class _State(typing.NamedTuple):
     """The search on the M images that are still active; points and gradients are [M, H, W, C], the rest [M]."""
+
     indices: tf.Tensor  # int32, positions in the batch
     points: tf.Tensor
     previous: tf.Tensor  # the points one step before
@@ -78,24 +79,36 @@ class AutoProjectedGradientDescent(BallAttack):
             loss, gradient, logits = self.gradient(predict, state.points, goal)
             state = _with_best(state, loss, gradient)
             done = goal.reached(logits) if self.early_stop else tf.zeros_like(state.halved)
-            results = tf.tensor_scatter_nd_update(
-                results, state.indices[:, None], _select(done, state.points, state.best))
+            results = tf.tensor_scatter_nd_update(results, state.indices[:, None], _select(done, state.points, state.best))
             state, gradient = _adapt(state, loss, gradient, periods[k])
             state = self._move(state, gradient, centers, tf.where(k == 0, 1.0, _NEW_STEP_WEIGHT))
             return k + 1, _State(*(tf.boolean_mask(part, ~done) for part in state)), results
+
         initial = self._initial_state(start)
         shapes = _State(*(tf.TensorShape([None, *part.shape[1:]]) for part in initial))
         return tf.while_loop(
-            lambda k, state, results: (k <= self.steps) & (tf.size(state.indices) > 0), step,
-            (tf.constant(0), initial, start), shape_invariants=(tf.TensorShape([]), shapes, start.shape))[2]
+            lambda k, state, results: (k <= self.steps) & (tf.size(state.indices) > 0),
+            step,
+            (tf.constant(0), initial, start),
+            shape_invariants=(tf.TensorShape([]), shapes, start.shape),
+        )[2]
 
     def _initial_state(self, start):
         count = tf.shape(start)[0]
         step_size, lowest = tf.fill([count], np.float32(_FIRST_STEP * self.radius)), tf.fill([count], np.float32(-np.inf))
         return _State(
-            indices=tf.range(count), points=start, previous=start, best=start, best_gradient=tf.zeros_like(start),
-            best_loss=lowest, checkpoint_loss=lowest, last_loss=-lowest, step_size=step_size, rises=tf.zeros([count]),
-            halved=tf.zeros([count], tf.bool))
+            indices=tf.range(count),
+            points=start,
+            previous=start,
+            best=start,
+            best_gradient=tf.zeros_like(start),
+            best_loss=lowest,
+            checkpoint_loss=lowest,
+            last_loss=-lowest,
+            step_size=step_size,
+            rises=tf.zeros([count]),
+            halved=tf.zeros([count], tf.bool),
+        )
 
     def _periods(self):
         """Returns [steps + 1]: where x(k) follows a checkpoint, the steps since the previous one (first: 0); else -1."""
@@ -113,9 +126,11 @@ class AutoProjectedGradientDescent(BallAttack):
 
 def _with_best(state, loss, gradient):
     better = loss > state.best_loss
-    return state._replace(best=_select(better, state.points, state.best),
-                          best_gradient=_select(better, gradient, state.best_gradient),
-                          best_loss=tf.maximum(loss, state.best_loss))
+    return state._replace(
+        best=_select(better, state.points, state.best),
+        best_gradient=_select(better, gradient, state.best_gradient),
+        best_loss=tf.maximum(loss, state.best_loss),
+    )
 
 
 def _adapt(state, loss, gradient, period):
@@ -130,10 +145,13 @@ def _adapt(state, loss, gradient, period):
     loss = tf.where(halve, state.best_loss, loss)
     rose = tf.cast(loss > state.last_loss, tf.float32)  # the step to these points counts for the next checkpoint
     state = state._replace(
-        points=_select(halve, state.best, state.points), last_loss=loss,
+        points=_select(halve, state.best, state.points),
+        last_loss=loss,
         step_size=tf.where(halve, state.step_size / 2, state.step_size),
-        rises=tf.where(checkpoint, 0.0, state.rises) + rose, halved=tf.where(checkpoint, halve, state.halved),
-        checkpoint_loss=tf.where(checkpoint, state.best_loss, state.checkpoint_loss))
+        rises=tf.where(checkpoint, 0.0, state.rises) + rose,
+        halved=tf.where(checkpoint, halve, state.halved),
+        checkpoint_loss=tf.where(checkpoint, state.best_loss, state.checkpoint_loss),
+    )
     return state, _select(halve, state.best_gradient, gradient)
 
 

@@ -35,15 +35,23 @@ class Ensemble(Attack):
         super().__init__(**kwargs)
         ball = {"norm": norm, "radius": radius, **kwargs}
         self.norm, self.radius = norms.norm(norm), radius
-        self.cross_entropy, self.ratio, self.margin = (AutoProjectedGradientDescent(loss=loss, **ball) for loss in (
-            "cross_entropy", "difference_of_logits_ratio", "margin"))
+        self.cross_entropy, self.ratio, self.margin = (
+            AutoProjectedGradientDescent(loss=loss, **ball) for loss in ("cross_entropy", "difference_of_logits_ratio", "margin")
+        )
         self.square = Square(steps=queries, **ball)
 
     def check(self, shape: Sequence[int]) -> None:
         norms.check_radius(self.radius, self.norm, shape)
 
-    def __call__(self, model: Model, images: npt.ArrayLike, labels: npt.ArrayLike, *, targets: npt.ArrayLike | None = None,
-                 indices: npt.ArrayLike | None = None) -> tf.Tensor:
+    def __call__(
+        self,
+        model: Model,
+        images: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        *,
+        targets: npt.ArrayLike | None = None,
+        indices: npt.ArrayLike | None = None,
+    ) -> tf.Tensor:
         attacked = self.cross_entropy(model, images, labels, targets=targets, indices=indices).numpy()
         images, labels = np.asarray(images), np.asarray(labels)
         targeted, wanted = targets is not None, labels if targets is None else np.asarray(targets)
@@ -53,8 +61,9 @@ class Ensemble(Attack):
             active = np.flatnonzero(robust)
             if not len(active):
                 break
-            points = member(model, images[active], labels[active], targets=wanted[active] if targeted else None,
-                            indices=indices[active]).numpy()
+            points = member(
+                model, images[active], labels[active], targets=wanted[active] if targeted else None, indices=indices[active]
+            ).numpy()
             new_margins, still_robust, _ = self._evaluate(model, points, wanted[active], targeted)
             better = ~still_robust | (new_margins > margins[active])
             attacked[active[better]] = points[better]

@@ -94,6 +94,7 @@ class ProjectedGradientDescent(BallAttack):
             criterion: the goal for these images.
             radius: of each image's ball, [N, 1, 1, 1].
         """
+
         def step(active, points):
             current, centers, radii = (tf.gather(values, active) for values in (points, images, radius))
             goal = criterion.at(active)
@@ -103,9 +104,14 @@ class ProjectedGradientDescent(BallAttack):
                 unreached = ~goal.reached(logits)
                 active, moved = tf.boolean_mask(active, unreached), tf.boolean_mask(moved, unreached)
             return active, tf.tensor_scatter_nd_update(points, active[:, None], moved)
+
         _, points = tf.while_loop(
-            lambda active, points: tf.size(active) > 0, step, (tf.range(tf.shape(images)[0]), start),
-            shape_invariants=(tf.TensorShape([None]), start.shape), maximum_iterations=self.steps)
+            lambda active, points: tf.size(active) > 0,
+            step,
+            (tf.range(tf.shape(images)[0]), start),
+            shape_invariants=(tf.TensorShape([None]), start.shape),
+            maximum_iterations=self.steps,
+        )
         return points
 
 
@@ -136,13 +142,19 @@ class MinimalPGD(Attack):
 
         def bisect(number, low, high, last, points, best):
             middle = (low + high) / 2.0  # log2 of the radius as a fraction of the largest
-            start = self.descent.project(images + (points - images) * 2.0 ** (middle - last), images, largest * 2.0 ** middle)
-            points = self.descent.ascend(predict, images, start, criterion, largest * 2.0 ** middle)
+            start = self.descent.project(images + (points - images) * 2.0 ** (middle - last), images, largest * 2.0**middle)
+            points = self.descent.ascend(predict, images, start, criterion, largest * 2.0**middle)
             reached = norms.per_image(criterion.reached(predict(points)))
-            return (number + 1, tf.where(reached, low, middle), tf.where(reached, middle, high), middle, points,
-                    tf.where(reached, points, best))
+            return (
+                number + 1,
+                tf.where(reached, low, middle),
+                tf.where(reached, middle, high),
+                middle,
+                points,
+                tf.where(reached, points, best),
+            )
+
         low, high = zeros + _SMALLEST, zeros
         start = self.descent.start(images, seed, indices, largest * 2.0 ** ((low + high) / 2.0))
-        *_, best = tf.while_loop(lambda number, *_: number < self.rounds, bisect,
-                                 (0, low, high, (low + high) / 2.0, start, images))
+        *_, best = tf.while_loop(lambda number, *_: number < self.rounds, bisect, (0, low, high, (low + high) / 2.0, start, images))
         return best

@@ -50,8 +50,17 @@ GROWING = {kind.__name__: kind for kind in (gaussian, uniform, blur)}
 INITIAL = (*GROWING, "gradient", "neighbour")
 
 
-def start(kind: str, predict: Predict, images: tf.Tensor, criterion: Criterion, seed: tf.Tensor, indices: tf.Tensor,
-          candidates: tf.Tensor, norm: type[norms.Norm] = norms.L2, towards: Criterion | None = None) -> Points:
+def start(
+    kind: str,
+    predict: Predict,
+    images: tf.Tensor,
+    criterion: Criterion,
+    seed: tf.Tensor,
+    indices: tf.Tensor,
+    candidates: tf.Tensor,
+    norm: type[norms.Norm] = norms.L2,
+    towards: Criterion | None = None,
+) -> Points:
     """Returns points that meet the goal, moved towards their images as far as their class reaches (`bisect_line`).
 
     Where noise, blur or ascent fail (half the directions never leave a linear model's half of the cube), the nearest
@@ -82,18 +91,27 @@ def start(kind: str, predict: Predict, images: tf.Tensor, criterion: Criterion, 
     def with_candidates():
         nearest, exists = nearest_candidates(predict, tf.gather(images, missing), criterion.at(missing), candidates)
         return tf.tensor_scatter_nd_update(points, missing[:, None], nearest), _updated(success, missing, exists)
+
     points, success = tf.cond((tf.size(missing) > 0) & (tf.shape(candidates)[0] > 0), with_candidates, lambda: (points, success))
     rows = tf.where(success)[:, 0]
 
     def bisected():
         ends = tf.gather(points, rows)
         return tf.tensor_scatter_nd_update(
-            points, rows[:, None], bisect_line(predict, tf.gather(images, rows), ends, criterion.class_of(predict(ends))))
+            points, rows[:, None], bisect_line(predict, tf.gather(images, rows), ends, criterion.class_of(predict(ends)))
+        )
+
     return tf.cond(tf.size(rows) > 0, bisected, lambda: points), success
 
 
-def grow(noise: Callable[[tf.Tensor, tf.Tensor, Draws], tf.Tensor], predict: Predict, images: tf.Tensor, criterion: Criterion,
-         seed: tf.Tensor, indices: tf.Tensor) -> Points:
+def grow(
+    noise: Callable[[tf.Tensor, tf.Tensor, Draws], tf.Tensor],
+    predict: Predict,
+    images: tf.Tensor,
+    criterion: Criterion,
+    seed: tf.Tensor,
+    indices: tf.Tensor,
+) -> Points:
     """Returns the first points of growing scale that meet the goal, as `start`.
 
     The published code takes the first of the scales 0.01 * 1.01^k at which an image is misclassified, k < 10,000. Here
@@ -107,6 +125,7 @@ def grow(noise: Callable[[tf.Tensor, tf.Tensor, Draws], tf.Tensor], predict: Pre
         seed: int [2] for `Draws`.
         indices: int [N] for `Draws`.
     """
+
     def attempt(number, active, points):
         scale = _FIRST_SCALE * _GROWTH ** (_STRIDE * tf.cast(number, tf.float32))
         current = tf.gather(images, active)
@@ -115,9 +134,14 @@ def grow(noise: Callable[[tf.Tensor, tf.Tensor, Draws], tf.Tensor], predict: Pre
         reached = criterion.at(active).reached(predict(noised))
         points = tf.tensor_scatter_nd_update(points, active[:, None], tf.where(per_image(reached), noised, current))
         return number + 1, tf.boolean_mask(active, ~reached), points
+
     _, failed, points = tf.while_loop(
-        lambda number, active, points: tf.size(active) > 0, attempt, (0, tf.range(tf.shape(images)[0]), images),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), images.shape), maximum_iterations=_TRIES)
+        lambda number, active, points: tf.size(active) > 0,
+        attempt,
+        (0, tf.range(tf.shape(images)[0]), images),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), images.shape),
+        maximum_iterations=_TRIES,
+    )
     return points, _updated(tf.ones(tf.shape(images)[:1], tf.bool), failed, tf.zeros_like(failed, tf.bool))
 
 
@@ -145,10 +169,15 @@ def ascend(predict: Predict, images: tf.Tensor, criterion: Criterion, draws: Dra
         current = tf.clip_by_value(current + length * norm.steepest(gradient), 0.0, 1.0)
         reached = goal.reached(predict(current))
         return number + 1, tf.boolean_mask(active, ~reached), tf.tensor_scatter_nd_update(points, active[:, None], current)
+
     noised = tf.clip_by_value(images + _JITTER * draws.normal(images.shape[1:]), 0.0, 1.0)
     points = tf.while_loop(
-        lambda number, active, points: tf.size(active) > 0, step, (0, tf.range(tf.shape(images)[0]), noised),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), images.shape), maximum_iterations=_STEPS)[2]
+        lambda number, active, points: tf.size(active) > 0,
+        step,
+        (0, tf.range(tf.shape(images)[0]), noised),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), images.shape),
+        maximum_iterations=_STEPS,
+    )[2]
     success = criterion.reached(predict(points))
     return tf.where(per_image(success), points, images), success
 
@@ -159,8 +188,11 @@ def nearest_candidates(predict: Predict, images: tf.Tensor, criterion: Criterion
     suitable = (classes == criterion.classes[:, None]) == criterion.targeted  # [N, M]
     values = math.prod(images.shape[1:])
     originals, others = (tf.reshape(part, [tf.shape(part)[0], values]) for part in (images, candidates))
-    squares = (tf.reduce_sum(originals ** 2, axis=1)[:, None] + tf.reduce_sum(others ** 2, axis=1)
-               - 2.0 * tf.matmul(originals, others, transpose_b=True))
+    squares = (
+        tf.reduce_sum(originals**2, axis=1)[:, None]
+        + tf.reduce_sum(others**2, axis=1)
+        - 2.0 * tf.matmul(originals, others, transpose_b=True)
+    )
     nearest = tf.argmin(tf.where(suitable, squares, squares.dtype.max), axis=1)
     success = tf.reduce_any(suitable, axis=1)
     return tf.where(per_image(success), tf.gather(candidates, nearest), images), success
@@ -176,6 +208,7 @@ def bisect_line(predict: Predict, images: tf.Tensor, points: tf.Tensor, criterio
         criterion: the goal.
         halvings: rounds; the interval that remains is 2^-halvings of the line, and its far end is returned.
     """
+
     def at(fraction):
         # the point itself at 1: the line's end differs from it by rounding
         return tf.where(per_image(fraction) == 1.0, points, images + per_image(fraction) * (points - images))
@@ -184,6 +217,7 @@ def bisect_line(predict: Predict, images: tf.Tensor, points: tf.Tensor, criterio
         middle = (low + high) / 2
         reached = criterion.reached(predict(at(middle)))
         return tf.where(reached, low, middle), tf.where(reached, middle, high)
+
     zeros = tf.zeros(tf.shape(images)[:1])
     return at(tf.while_loop(lambda *_: True, halve, (zeros, zeros + 1.0), maximum_iterations=halvings)[1])
 

@@ -86,7 +86,7 @@ class L2(Norm):
 
     @staticmethod
     def size(perturbations: tf.Tensor) -> tf.Tensor:
-        return tf.sqrt(tf.reduce_sum(perturbations ** 2, axis=_AXES))
+        return tf.sqrt(tf.reduce_sum(perturbations**2, axis=_AXES))
 
     @staticmethod
     def largest(shape: Sequence[int]) -> float:
@@ -160,5 +160,7 @@ def check_radius(radius: float, norm: type[Norm], shape: Sequence[int]) -> None:
     """
     largest = norm.largest(shape)
     if not 0.0 <= radius <= largest:
-        raise ValueError(f"Expected a radius in [0, {largest:g}], the {norm.name} size that images "
-                         f"{'x'.join(map(str, shape))} in [0, 1] have room for. Received: {radius:g}")
+        raise ValueError(
+            f"Expected a radius in [0, {largest:g}], the {norm.name} size that images "
+            f"{'x'.join(map(str, shape))} in [0, 1] have room for. Received: {radius:g}"
+        )

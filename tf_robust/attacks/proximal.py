@@ -15,7 +15,7 @@ _TINY = 1e-30
 
 def l0(perturbations: tf.Tensor, strength: float | tf.Tensor) -> tf.Tensor:
     """Hard threshold: values up to sqrt(2 strength) become 0, the others stay."""
-    return tf.where(perturbations ** 2 > 2.0 * _strengths(strength), perturbations, 0.0)
+    return tf.where(perturbations**2 > 2.0 * _strengths(strength), perturbations, 0.0)
 
 
 def l0_in_cube(perturbations: tf.Tensor, strength: float | tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
@@ -47,7 +47,7 @@ def l1(perturbations: tf.Tensor, strength: float | tf.Tensor) -> tf.Tensor:
 
 def l2(perturbations: tf.Tensor, strength: float | tf.Tensor) -> tf.Tensor:
     """Shrinkage: the length decreases by `strength`, at most to 0."""
-    length = tf.sqrt(tf.reduce_sum(perturbations ** 2, axis=[1, 2, 3], keepdims=True))
+    length = tf.sqrt(tf.reduce_sum(perturbations**2, axis=[1, 2, 3], keepdims=True))
     return perturbations * tf.maximum(1.0 - _strengths(strength) / tf.maximum(length, _TINY), 0.0)
 
 
@@ -85,5 +85,4 @@ def _strengths(strength):
     return per_image(tf.cast(strength, tf.float32))
 
 
-PROXIMAL: dict[str, Callable[[tf.Tensor, float | tf.Tensor], tf.Tensor]] = {
-    operator.__name__: operator for operator in (l0, l1, l2, linf)}
+PROXIMAL: dict[str, Callable[[tf.Tensor, float | tf.Tensor], tf.Tensor]] = {operator.__name__: operator for operator in (l0, l1, l2, linf)}

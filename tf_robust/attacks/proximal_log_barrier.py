@@ -74,20 +74,35 @@ class ProximalLogBarrier(Attack):
         ValueError: an argument is not as above.
     """
 
-    def __init__(self, *, norm: str = "l2", outer_steps: int = 30, inner_steps: int = 10, step_size: float = 1.0,
-                 barrier_weight: float = 0.1, barrier_decay: float = 0.88, backtracking: float = 0.5, proximal_strength: float = 1.0,
-                 initial: str = "gradient", starts: int = 3, candidates: npt.ArrayLike | None = None, **kwargs):
+    def __init__(
+        self,
+        *,
+        norm: str = "l2",
+        outer_steps: int = 30,
+        inner_steps: int = 10,
+        step_size: float = 1.0,
+        barrier_weight: float = 0.1,
+        barrier_decay: float = 0.88,
+        backtracking: float = 0.5,
+        proximal_strength: float = 1.0,
+        initial: str = "gradient",
+        starts: int = 3,
+        candidates: npt.ArrayLike | None = None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.norm = norms.norm(norm, tuple(norms.NORMS))
         if min(outer_steps, inner_steps, starts) < 1:
-            raise ValueError("Expected outer_steps >= 1, inner_steps >= 1 and starts >= 1. Received: "
-                             f"{outer_steps}, {inner_steps}, {starts}")
+            raise ValueError(
+                f"Expected outer_steps >= 1, inner_steps >= 1 and starts >= 1. Received: {outer_steps}, {inner_steps}, {starts}"
+            )
         if not (step_size > 0 and barrier_weight > 0 and proximal_strength > 0):
-            raise ValueError("Expected step_size, barrier_weight and proximal_strength > 0. Received: "
-                             f"{step_size}, {barrier_weight}, {proximal_strength}")
+            raise ValueError(
+                "Expected step_size, barrier_weight and proximal_strength > 0. Received: "
+                f"{step_size}, {barrier_weight}, {proximal_strength}"
+            )
         if not (0 < barrier_decay <= 1 and 0 < backtracking < 1):
-            raise ValueError("Expected barrier_decay in (0, 1] and backtracking in (0, 1). Received: "
-                             f"{barrier_decay}, {backtracking}")
+            raise ValueError(f"Expected barrier_decay in (0, 1] and backtracking in (0, 1). Received: {barrier_decay}, {backtracking}")
         if initial not in initial_points.INITIAL:
             raise unknown("initial", initial, initial_points.INITIAL)
         self.outer_steps, self.inner_steps, self.step_size = outer_steps, inner_steps, step_size
@@ -98,13 +113,13 @@ class ProximalLogBarrier(Attack):
 
     def check(self, shape: Sequence[int]) -> None:
         if self.candidates is not None and self.candidates.shape[1:] != tuple(shape):
-            raise ValueError(f"Expected candidates of the images' shape, {tuple(shape)}. Received: "
-                             f"{self.candidates.shape[1:]}")
+            raise ValueError(f"Expected candidates of the images' shape, {tuple(shape)}. Received: {self.candidates.shape[1:]}")
 
     @tf.autograph.experimental.do_not_convert  # not needed, and it takes ten times as long as tracing
     def perturb(self, predict: Predict, images: tf.Tensor, criterion: Criterion, seed: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
         def predict_finite(points):
             return finite(predict(points))
+
         candidates = self.candidates
         if candidates is None:
             candidates = images if self.initial == "neighbour" else images[:0]
@@ -115,13 +130,22 @@ class ProximalLogBarrier(Attack):
 
         def attempt(number, closest, smallest):
             points, success = initial_points.start(
-                self.initial, predict_finite, originals, goal, [seed[0], seed[1] * self.starts + tf.cast(number, seed.dtype)],
-                indices, candidates, self.norm, goal.rival(logits, number))
+                self.initial,
+                predict_finite,
+                originals,
+                goal,
+                [seed[0], seed[1] * self.starts + tf.cast(number, seed.dtype)],
+                indices,
+                candidates,
+                self.norm,
+                goal.rival(logits, number),
+            )
             rows = tf.where(success)[:, 0]
 
             def minimized():
                 results = self.minimize(predict, tf.gather(originals, rows), tf.gather(points, rows), goal.at(rows))
                 return tf.tensor_scatter_nd_update(points, rows[:, None], results)
+
             points = tf.cond(tf.size(rows) > 0, minimized, lambda: points)
             size = tf.where(success, self.norm.size(points - originals), np.inf)
             return number + 1, tf.where(per_image(size < smallest), points, closest), tf.minimum(size, smallest)
@@ -130,6 +154,7 @@ class ProximalLogBarrier(Attack):
             infinite = tf.fill([tf.size(active)], np.float32(np.inf))
             closest = tf.while_loop(lambda *_: True, attempt, (0, originals, infinite), maximum_iterations=self.starts)[1]
             return tf.tensor_scatter_nd_update(images, active[:, None], closest)
+
         return tf.cond(tf.size(active) > 0, attack, lambda: images)
 
     def minimize(self, predict: Predict, images: tf.Tensor, points: tf.Tensor, criterion: Criterion) -> tf.Tensor:
@@ -143,15 +168,26 @@ class ProximalLogBarrier(Attack):
             size = self.norm.size(points - images)
             closest = tf.where(per_image(size < smallest), points, closest)
             return number + 1, points, pace, closest, tf.minimum(size, smallest)
+
         size = self.norm.size(points - images)
-        closest = tf.while_loop(lambda *_: True, step, (0, points, tf.ones_like(size), points, size),
-                                maximum_iterations=self.outer_steps * self.inner_steps)[3]
+        closest = tf.while_loop(
+            lambda *_: True, step, (0, points, tf.ones_like(size), points, size), maximum_iterations=self.outer_steps * self.inner_steps
+        )[3]
         if self.norm is norms.L0:
             return closest
         return initial_points.bisect_line(lambda points: finite(predict(points)), images, closest, criterion)
 
-    def step(self, predict: Predict, images: tf.Tensor, points: tf.Tensor, pace: tf.Tensor, criterion: Criterion,
-             margin: tf.Tensor, gradient: tf.Tensor, weight: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def step(
+        self,
+        predict: Predict,
+        images: tf.Tensor,
+        points: tf.Tensor,
+        pace: tf.Tensor,
+        criterion: Criterion,
+        margin: tf.Tensor,
+        gradient: tf.Tensor,
+        weight: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Takes one forward-backward step with backtracking; returns (points, pace).
 
         Args:
@@ -164,23 +200,27 @@ class ProximalLogBarrier(Attack):
             gradient: [N, H, W, C], of the margin.
             weight: of the barrier in this outer loop.
         """
+
         def attempt(active, points, pace):
-            image, current, fraction, height, slope = (
-                tf.gather(part, active) for part in (images, points, pace, margin, gradient))
+            image, current, fraction, height, slope = (tf.gather(part, active) for part in (images, points, pace, margin, gradient))
             moved = self.forward_backward(image, current, fraction, height, slope, weight)
             reached = criterion.at(active).reached(finite(predict(moved)))
             points = tf.tensor_scatter_nd_update(points, active[:, None], tf.where(per_image(reached), moved, current))
-            pace = tf.tensor_scatter_nd_update(
-                pace, active[:, None], tf.where(reached, fraction, fraction * self.backtracking))
+            pace = tf.tensor_scatter_nd_update(pace, active[:, None], tf.where(reached, fraction, fraction * self.backtracking))
             return tf.boolean_mask(active, ~reached), points, pace
+
         pace = tf.minimum(pace / self.backtracking, 1.0)
         return tf.while_loop(
-            lambda active, *_: tf.size(active) > 0, attempt, (tf.range(tf.shape(images)[0]), points, pace),
+            lambda active, *_: tf.size(active) > 0,
+            attempt,
+            (tf.range(tf.shape(images)[0]), points, pace),
             shape_invariants=(tf.TensorShape([None]), points.shape, pace.shape),
-            maximum_iterations=1 + _BACKTRACKS)[1:]
+            maximum_iterations=1 + _BACKTRACKS,
+        )[1:]
 
-    def forward_backward(self, images: tf.Tensor, points: tf.Tensor, pace: tf.Tensor, margin: tf.Tensor, gradient: tf.Tensor,
-                         weight: tf.Tensor) -> tf.Tensor:
+    def forward_backward(
+        self, images: tf.Tensor, points: tf.Tensor, pace: tf.Tensor, margin: tf.Tensor, gradient: tf.Tensor, weight: tf.Tensor
+    ) -> tf.Tensor:
         """Returns the points [N, H, W, C] one step further; arguments as `step`."""
         perturbations = points - images
         # scaled by the largest value: the squares of a confident model's tiny gradients would underflow
@@ -193,7 +233,7 @@ class ProximalLogBarrier(Attack):
         alpha = weight * self.norm.size(perturbations)
         steepness = tf.maximum(_DUAL[self.norm.name](gradient), _TINY)  # in units of the largest
         push = tf.minimum(alpha * steepness * largest / tf.maximum(margin, _TINY), _LIMIT[self.norm.name])
-        step = step * alpha * steepness ** 2 / tf.maximum(_length(gradient) ** 2, 1.0)  # 1: the largest itself
+        step = step * alpha * steepness**2 / tf.maximum(_length(gradient) ** 2, 1.0)  # 1: the largest itself
         forward = perturbations + per_image(step * push / steepness) * gradient
         backward = proximal.PROXIMAL[self.norm.name](forward, self.proximal_strength * step)
         return tf.clip_by_value(images + backward, 0.0, 1.0)
@@ -209,10 +249,11 @@ class ProximalLogBarrier(Attack):
 
 
 def _length(gradients):
-    return tf.sqrt(tf.reduce_sum(gradients ** 2, axis=_AXES))
+    return tf.sqrt(tf.reduce_sum(gradients**2, axis=_AXES))
 
 
 _DUAL = {  # dual norms: the first-order rise of the margin by a perturbation of size 1
     "l1": lambda gradients: tf.reduce_max(tf.abs(gradients), axis=_AXES),
     "l2": _length,
-    "linf": lambda gradients: tf.reduce_sum(tf.abs(gradients), axis=_AXES)}
+    "linf": lambda gradients: tf.reduce_sum(tf.abs(gradients), axis=_AXES),
+}

@@ -55,10 +55,13 @@ class Square(BallAttack):
             current = tf.raw_ops.Select(condition=accepted, x=proposed, y=current)  # whole rows; `tf.where` is slower
             points = tf.tensor_scatter_nd_update(points, active[:, None], current)
             return i + 1, tf.boolean_mask(active, ~reached), tf.boolean_mask(tf.maximum(margin, best), ~reached), points
+
         return tf.while_loop(
-            lambda i, active, best, points: (i < self.steps) & (tf.size(active) > 0), step,
+            lambda i, active, best, points: (i < self.steps) & (tf.size(active) > 0),
+            step,
             (tf.constant(0, tf.int64), active, tf.gather(criterion.margin(logits), active), start),
-            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None]), start.shape))[3]
+            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None]), start.shape),
+        )[3]
 
 
 def sides(steps: int, shape: Sequence[int], minimum: int = 1) -> np.ndarray:
@@ -126,8 +129,7 @@ class _L2Proposals:
         height, width, channels = self.shape
         side = max(min(height, width) // _TILES, 1)
         counts = height // side, width // side
-        rows, columns = (_padded(np.repeat(np.arange(count), side), size, -1)
-                         for count, size in zip(counts, (height, width)))
+        rows, columns = (_padded(np.repeat(np.arange(count), side), size, -1) for count, size in zip(counts, (height, width)))
         covered = tf.constant(((rows[:, None] >= 0) & (columns >= 0))[:, :, None], tf.float32)
         horizontal = _padded(np.tile(two_bumps(side), counts), (height, width), 0)[:, :, None]
         drawn = draws.uniform([*counts, channels + 1])
@@ -173,8 +175,10 @@ def _window(drawn, side, shape):
     Returns:
         (float [N, H, W, 1], 1 inside; rows [N, H] and columns [N, W] relative to the square's corner)
     """
-    rows, columns = (tf.range(size) - tf.cast(drawn[:, axis, None] * tf.cast(size - side + 1, tf.float32), tf.int32)
-                     for axis, size in enumerate(shape[:2]))
+    rows, columns = (
+        tf.range(size) - tf.cast(drawn[:, axis, None] * tf.cast(size - side + 1, tf.float32), tf.int32)
+        for axis, size in enumerate(shape[:2])
+    )
     in_rows, in_columns = (tf.cast((part >= 0) & (part < side), tf.float32) for part in (rows, columns))
     return (in_rows[:, :, None] * in_columns[:, None, :])[..., None], rows, columns
 

@@ -28,8 +28,9 @@ class WriteUnits(beam.DoFn):
         corruption_config: a `CorruptionConfig`.
     """
 
-    def __init__(self, open_source: Callable[[], Source], folder: str, writer_config: WriterConfig,
-                 corruption_config: CorruptionConfig) -> None:
+    def __init__(
+        self, open_source: Callable[[], Source], folder: str, writer_config: WriterConfig, corruption_config: CorruptionConfig
+    ) -> None:
         self._open_source, self._arguments = open_source, (folder, writer_config, corruption_config)
         self._job: Job
 
@@ -42,8 +43,9 @@ class WriteUnits(beam.DoFn):
             yield sum(self._job.write(unit) for unit in units)
 
 
-def write_with_beam(open_source: Callable[[], Source], folder: str, writer_config: WriterConfig,
-                    corruption_config: CorruptionConfig) -> list[str]:
+def write_with_beam(
+    open_source: Callable[[], Source], folder: str, writer_config: WriterConfig, corruption_config: CorruptionConfig
+) -> list[str]:
     """Runs `writer.write` as a Beam pipeline and waits for its end."""
     job = Job(open_source(), folder, writer_config, corruption_config)
     job.begin()
@@ -53,11 +55,13 @@ def write_with_beam(open_source: Callable[[], Source], folder: str, writer_confi
     options = PipelineOptions([*writer_config.beam_options, *(() if named else (f"--runner={_LOCAL}",))])
     try:
         with beam.Pipeline(options=options) as pipeline:
-            (pipeline | "parts" >> beam.Create([(part, parts) for part in range(1, parts + 1)])
-             | "reshuffle" >> beam.Reshuffle()
-             | "write" >> beam.ParDo(WriteUnits(open_source, folder, writer_config, corruption_config)))
+            (
+                pipeline
+                | "parts" >> beam.Create([(part, parts) for part in range(1, parts + 1)])
+                | "reshuffle" >> beam.Reshuffle()
+                | "write" >> beam.ParDo(WriteUnits(open_source, folder, writer_config, corruption_config))
+            )
     except RuntimeError as error:  # errors of workers arrive as text
-        raise OSError("The Beam pipeline failed. Completed chunks stay valid; the same command resumes: "
-                      f"{error}") from error
+        raise OSError(f"The Beam pipeline failed. Completed chunks stay valid; the same command resumes: {error}") from error
     with explain_full_disk(job.layout, units):
         return job.conclude(len(units))

@@ -16,9 +16,13 @@ def check_disk_space(layout: Layout, units: Sequence[Unit]) -> None:
     """Raises OSError unless the disk has room for `units`, as far as their size is known in advance."""
     needed, free = layout.room(units), shutil.disk_usage(layout.folder).free
     if needed > free:
-        raise OSError(errno.ENOSPC, f"Expected {_bytes(needed)} of free disk space for the remaining chunks. Received: "
-                      f"{_bytes(free)}. Try: free disk space, or write fewer corruptions. Completed chunks stay valid; the same "
-                      "command resumes", layout.folder)
+        raise OSError(
+            errno.ENOSPC,
+            f"Expected {_bytes(needed)} of free disk space for the remaining chunks. Received: "
+            f"{_bytes(free)}. Try: free disk space, or write fewer corruptions. Completed chunks stay valid; the same "
+            "command resumes",
+            layout.folder,
+        )
 
 
 @contextlib.contextmanager
@@ -32,8 +36,12 @@ def explain_full_disk(layout: Layout, units: Sequence[Unit]) -> Iterator[None]:
         remaining = layout.missing(units)
         needed = layout.room(remaining) or layout.plan.values(remaining)
         done = f"{len(units) - len(remaining)} of {len(units)}"
-        raise OSError(errno.ENOSPC, f"The disk is full. {done} chunks are written and stay valid; the rest needs at "
-                      f"most about {_bytes(needed)}. Try: free disk space; the same command resumes", layout.folder) from error
+        raise OSError(
+            errno.ENOSPC,
+            f"The disk is full. {done} chunks are written and stay valid; the rest needs at "
+            f"most about {_bytes(needed)}. Try: free disk space; the same command resumes",
+            layout.folder,
+        ) from error
 
 
 def _bytes(count):

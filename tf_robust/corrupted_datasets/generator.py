@@ -28,6 +28,7 @@ class CorruptionConfig:
     Raises:
         ValueError: unknown protocol.
     """
+
     seed: int = 0
     constants: str = "auto"
     protocol: str = "cifar_c"
@@ -71,7 +72,15 @@ class Generator:
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, *shape], tf.uint8), tf.TensorSpec([None], tf.int64)])
         def levels(images, positions):
             corrupted = corruptions.corrupt(
-                image_ops.to_float(images), name, severity, corruption_config.seed, positions, constants=corruption_config.constants,
-                protocol=self._protocol, frost_dir=corruption_config.frost_dir)
+                image_ops.to_float(images),
+                name,
+                severity,
+                corruption_config.seed,
+                positions,
+                constants=corruption_config.constants,
+                protocol=self._protocol,
+                frost_dir=corruption_config.frost_dir,
+            )
             return tf.cast(tf.round(corrupted * 255.0), tf.uint8)
+
         return levels.get_concrete_function()

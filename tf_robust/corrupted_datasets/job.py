@@ -40,8 +40,15 @@ class Job:
         self.source, self.folder = source, folder
         chosen = writer_config.corruptions or corruptions.CORRUPTIONS
         as_files = writer_config.dataset_format == "tfds" and corruption_config.protocol == "imagenet_c"
-        self.plan = Plan(tuple(name for name in corruptions.CORRUPTIONS if name in chosen), len(source), writer_config.chunk_size,
-                         tuple(source.image_shape), source.class_names, source.split, as_files)
+        self.plan = Plan(
+            tuple(name for name in corruptions.CORRUPTIONS if name in chosen),
+            len(source),
+            writer_config.chunk_size,
+            tuple(source.image_shape),
+            source.class_names,
+            source.split,
+            as_files,
+        )
         self.layout = LAYOUTS[writer_config.dataset_format](folder, self.plan)
         self._generate = Generator(source, corruption_config, as_files=as_files, keep=1 if source.in_memory else 128)
         self.card = _card(source, writer_config, corruption_config)
@@ -64,20 +71,31 @@ class Job:
         if os.path.exists(card):
             self._compare(read_json(card))
         elif others:
-            raise ValueError(f"Expected an empty folder, or one begun by --mode=corrupt. Received: {self.folder}, which holds "
-                             f"{', '.join(others[:5])}{', ...' if len(others) > 5 else ''} and no card.json")
+            raise ValueError(
+                f"Expected an empty folder, or one begun by --mode=corrupt. Received: {self.folder}, which holds "
+                f"{', '.join(others[:5])}{', ...' if len(others) > 5 else ''} and no card.json"
+            )
         else:
             write_json(card, self.card)
 
     def _compare(self, before):
-        differing = [f"  {name}: {before.get(name)} before, {self.card.get(name)} now"
-                     for name in sorted({*before, *self.card} - {*_FREE}) if before.get(name) != self.card.get(name)]
+        differing = [
+            f"  {name}: {before.get(name)} before, {self.card.get(name)} now"
+            for name in sorted({*before, *self.card} - {*_FREE})
+            if before.get(name) != self.card.get(name)
+        ]
         if differing:
-            raise ValueError(f"{self.folder} holds a set of another configuration:\n" + "\n".join(differing) +
-                             "\nTry: the same flags to resume, or another folder.")
+            raise ValueError(
+                f"{self.folder} holds a set of another configuration:\n"
+                + "\n".join(differing)
+                + "\nTry: the same flags to resume, or another folder."
+            )
         if before.get("versions") != self.card["versions"]:
-            print(f"  Note: {self.folder} was begun with {before.get('versions')} and is continued with {self.card['versions']}: "
-                  "pixels may differ by rounding.", flush=True)
+            print(
+                f"  Note: {self.folder} was begun with {before.get('versions')} and is continued with {self.card['versions']}: "
+                "pixels may differ by rounding.",
+                flush=True,
+            )
 
     def order(self, units: list[Unit]) -> list[Unit]:
         """Returns units in the order of the work: by corruption, or by chunk where reading is expensive."""
@@ -103,33 +121,53 @@ class Job:
         groups = self.layout.groups()
         waiting = [group for group in groups if not self.layout.finish(group)]
         with file_lock(self.layout.unfinished("lock")):
-            complete = [name for name in corruptions.CORRUPTIONS
-                        if all(self.layout.is_finished(self.layout.group(name, severity)) for severity in SEVERITIES)]
+            complete = [
+                name
+                for name in corruptions.CORRUPTIONS
+                if all(self.layout.is_finished(self.layout.group(name, severity)) for severity in SEVERITIES)
+            ]
             path = os.path.join(self.folder, "card.json")
             write_json(path, {**read_json(path), "corruptions": complete})
             if not waiting:
                 self._draw(complete)
-        print(f"  {len(groups) - len(waiting)} of {len(groups)} complete in {self.folder}"
-              + ("" if written else " (no units written)"), flush=True)
+        print(
+            f"  {len(groups) - len(waiting)} of {len(groups)} complete in {self.folder}" + ("" if written else " (no units written)"),
+            flush=True,
+        )
         if waiting:
-            print(f"  waiting for other parts: {', '.join(waiting[:4])}{', ...' if len(waiting) > 4 else ''}; the last part "
-                  "to end finishes them", flush=True)
+            print(
+                f"  waiting for other parts: {', '.join(waiting[:4])}{', ...' if len(waiting) > 4 else ''}; the last part "
+                "to end finishes them",
+                flush=True,
+            )
         else:
             self.layout.tidy()
         return waiting
 
     def _draw(self, names):
         card, (clean, _) = self.card, self._generate.chunk(0, 1)
-        title = (f"{card['data']['name']}: constants {card['constants']}, protocol {card['protocol']}, "
-                 f"frost {card['frost']}")
+        title = f"{card['data']['name']}: constants {card['constants']}, protocol {card['protocol']}, frost {card['frost']}"
         preview.draw(os.path.join(self.folder, "sheet.png"), self.folder, names, clean[0], title)
 
 
 def _card(source, writer_config, corruption_config):
     """Returns the card of a set without its corruptions."""
-    description = corruptions.describe(source.image_shape, corruption_config.constants, corruption_config.protocol,
-                                       corruption_config.frost_dir)
-    data = {"name": source.name.rstrip("/").split("/")[-1], "split": source.split, "pictures": len(source),
-            "fingerprint": source.fingerprint(), "picture_shape": list(source.image_shape)}
-    return {"layout": writer_config.dataset_format, "data": data, "seed": corruption_config.seed, **description,
-            "block": writer_config.chunk_size, "versions": environment.describe(), "corruptions": []}
+    description = corruptions.describe(
+        source.image_shape, corruption_config.constants, corruption_config.protocol, corruption_config.frost_dir
+    )
+    data = {
+        "name": source.name.rstrip("/").split("/")[-1],
+        "split": source.split,
+        "pictures": len(source),
+        "fingerprint": source.fingerprint(),
+        "picture_shape": list(source.image_shape),
+    }
+    return {
+        "layout": writer_config.dataset_format,
+        "data": data,
+        "seed": corruption_config.seed,
+        **description,
+        "block": writer_config.chunk_size,
+        "versions": environment.describe(),
+        "corruptions": [],
+    }

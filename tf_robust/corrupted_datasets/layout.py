@@ -70,8 +70,7 @@ class Layout:
     def missing(self, units: Iterable[Unit]) -> list[Unit]:
         """Returns the units that are not written yet."""
         finished = {group for group in self.groups() if self.is_finished(group)}
-        return [unit for unit in units
-                if self.group(unit.name, unit.severity) not in finished and not os.path.exists(self.path(unit))]
+        return [unit for unit in units if self.group(unit.name, unit.severity) not in finished and not os.path.exists(self.path(unit))]
 
     def finish(self, group: str) -> bool:
         """Finishes a group if all its units are written. Returns whether it is finished."""

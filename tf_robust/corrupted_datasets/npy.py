@@ -19,6 +19,7 @@ _LABELS = "labels.npy"
 
 class ArrayLayout(Layout):
     """One .npy file for each corruption, and one for the labels."""
+
     def group(self, name: str, severity: int) -> str:
         return f"{name}.npy"
 
@@ -59,9 +60,9 @@ def _join(path, parts):
     headers = [array_header(part) for part in parts]
     rows = sum(header.shape[0] for header in headers)
     with atomic_file(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {
-            "descr": np.lib.format.dtype_to_descr(headers[0].dtype), "fortran_order": False,
-            "shape": (rows, *headers[0].shape[1:])})
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": np.lib.format.dtype_to_descr(headers[0].dtype), "fortran_order": False, "shape": (rows, *headers[0].shape[1:])}
+        )
         for part, header in zip(parts, headers):
             with open(part, "rb") as chunk:
                 chunk.seek(header.offset)

@@ -6,8 +6,11 @@ import typing
 
 import numpy as np
 
-_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0,
-            (3, 0): np.lib.format.read_array_header_2_0}  # differs in the names of fields
+_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+    (3, 0): np.lib.format.read_array_header_2_0,
+}  # differs in the names of fields
 
 
 class ArrayHeader(typing.NamedTuple):
@@ -18,6 +21,7 @@ class ArrayHeader(typing.NamedTuple):
         dtype: of the array.
         offset: byte at which its values begin.
     """
+
     shape: tuple[int, ...]
     dtype: np.dtype
     offset: int
@@ -39,12 +43,15 @@ def array_header(path: str) -> ArrayHeader:
             raise ValueError(f"Expected a .npy file. Received: {path}, damaged ({error}). Try: create or download it again") from error
         offset = file.tell()
     if dtype.hasobject or columns_first or not shape or min(shape) < 0:
-        raise ValueError(f"Expected rows of numbers. Received {path} of shape {shape}, type {dtype}, "
-                         f"{'columns' if columns_first else 'rows'} first")
+        raise ValueError(
+            f"Expected rows of numbers. Received {path} of shape {shape}, type {dtype}, {'columns' if columns_first else 'rows'} first"
+        )
     expected, size = offset + math.prod(shape) * dtype.itemsize, os.path.getsize(path)
     if size != expected:
-        raise ValueError(f"Expected {expected:,} bytes in {path} by its header (shape {shape}, {dtype}). "
-                         f"Received: {size:,}, an incomplete file. Try: create or download it again")
+        raise ValueError(
+            f"Expected {expected:,} bytes in {path} by its header (shape {shape}, {dtype}). "
+            f"Received: {size:,}, an incomplete file. Try: create or download it again"
+        )
     return ArrayHeader(shape, dtype, offset)
 
 

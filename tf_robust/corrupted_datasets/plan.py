@@ -11,6 +11,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 class Unit(typing.NamedTuple):
     """One chunk of images under one corruption at one severity."""
+
     name: str
     severity: int
     chunk: int
@@ -29,6 +30,7 @@ class Plan:
         split: of the clean set.
         jpeg: images are stored as JPEG files, as in ImageNet-C.
     """
+
     names: tuple[str, ...]
     size: int
     chunk_size: int
@@ -57,13 +59,12 @@ class Plan:
 
     def units(self) -> list[Unit]:
         """Returns all units, chunk by chunk, so that each chunk is read once."""
-        return [Unit(name, severity, chunk)
-                for chunk in range(self.chunks) for name in self.names for severity in SEVERITIES]
+        return [Unit(name, severity, chunk) for chunk in range(self.chunks) for name in self.names for severity in SEVERITIES]
 
     def part(self, part: int, parts: int) -> list[Unit]:
         """Returns the units of one part of many, 1..parts: a range of `units`, so that few chunks are read by two parts."""
         units = self.units()
-        return units[(part - 1) * len(units) // parts:part * len(units) // parts]
+        return units[(part - 1) * len(units) // parts : part * len(units) // parts]
 
 
 def part_of(shard: str) -> tuple[int, int]:
@@ -75,6 +76,5 @@ def part_of(shard: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)/(\d+)", shard.strip())
     part, parts = map(int, match.groups()) if match else (0, 0)
     if not 1 <= part <= parts:
-        raise ValueError("Expected shard as PART/PARTS with PART in 1..PARTS (the first is 1), say 3/16. "
-                         f"Received: {shard!r}")
+        raise ValueError(f"Expected shard as PART/PARTS with PART in 1..PARTS (the first is 1), say 3/16. Received: {shard!r}")
     return part, parts

@@ -23,14 +23,20 @@ TFDS_SETS = ("cifar10_corrupted", "imagenet2012_corrupted")
 SEVERITIES = (1, 2, 3, 4, 5)
 CorruptedSource: typing.TypeAlias = ArrayFileSource | RecordFileSource
 _TFDS_NAMES = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}
-_CARD = {"type": "object", "required": ["data", "seed"], "properties": {
-    "data": {"type": "object", "required": ["fingerprint"], "properties": {"fingerprint": {"type": "string"}}},
-    "seed": {"type": "integer"}}}
+_CARD = {
+    "type": "object",
+    "required": ["data", "seed"],
+    "properties": {
+        "data": {"type": "object", "required": ["fingerprint"], "properties": {"fingerprint": {"type": "string"}}},
+        "seed": {"type": "integer"},
+    },
+}
 _FRAME = 16  # bytes of a TFRecord around each example
 
 
-def open_corrupted(where: str, source: Source | None, corruption: str, severity: int, *, data_dir: str | None = None,
-                   download: bool = False) -> CorruptedSource:
+def open_corrupted(
+    where: str, source: Source | None, corruption: str, severity: int, *, data_dir: str | None = None, download: bool = False
+) -> CorruptedSource:
     """Opens one corruption at one severity, as a `Source` in a fixed order.
 
     Args:
@@ -57,8 +63,7 @@ def open_corrupted(where: str, source: Source | None, corruption: str, severity:
     else:
         present = available(where)
         if (corruption, severity) not in present:
-            raise FileNotFoundError(f"Expected {corruption!r} at severity {severity} in {where}. "
-                                    f"Received: {_listed(present)}")
+            raise FileNotFoundError(f"Expected {corruption!r} at severity {severity} in {where}. Received: {_listed(present)}")
         corrupted = _open_arrays(where, corruption, severity) if kind == "arrays" else _open_records(where, corruption, severity)
     return corrupted if source is None else _matched(corrupted, source, card_of(where))
 
@@ -91,8 +96,10 @@ def _kind(where):
     if _record_folders(where):
         return "records"
     inside = sorted(os.listdir(where))
-    raise FileNotFoundError(f"Expected NAME.npy files (CIFAR-10-C) or NAME_SEVERITY folders (TFDS) in {where}. "
-                            f"Received: {', '.join(inside[:8]) or 'nothing'}{', ...' if len(inside) > 8 else ''}")
+    raise FileNotFoundError(
+        f"Expected NAME.npy files (CIFAR-10-C) or NAME_SEVERITY folders (TFDS) in {where}. "
+        f"Received: {', '.join(inside[:8]) or 'nothing'}{', ...' if len(inside) > 8 else ''}"
+    )
 
 
 def _array_names(folder):
@@ -113,13 +120,15 @@ def _record_folders(folder):
 
 def _versions(folder):
     entries = os.listdir(folder) if os.path.isdir(folder) else ()
-    return sorted((v for v in entries if re.fullmatch(r"\d+\.\d+\.\d+", v)
-                   and os.path.exists(os.path.join(folder, v, "dataset_info.json"))),
-                  key=lambda version: [int(number) for number in version.split(".")])
+    return sorted(
+        (v for v in entries if re.fullmatch(r"\d+\.\d+\.\d+", v) and os.path.exists(os.path.join(folder, v, "dataset_info.json"))),
+        key=lambda version: [int(number) for number in version.split(".")],
+    )
 
 
 def _tfds_folder(name, data_dir):
     import tensorflow_datasets as tfds
+
     return os.path.join(os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR), name)
 
 
@@ -139,14 +148,16 @@ def _open_arrays(folder, corruption, severity):
     kind = array_header(labels_path)
     labels = np.load(labels_path, allow_pickle=False).squeeze()
     if not np.issubdtype(kind.dtype, np.integer) or labels.shape != shape[:1]:
-        raise ValueError(f"Expected {shape[0]} integer labels in {labels_path}, one an image of {path}. "
-                         f"Received: {kind.dtype} {kind.shape}")
+        raise ValueError(
+            f"Expected {shape[0]} integer labels in {labels_path}, one an image of {path}. Received: {kind.dtype} {kind.shape}"
+        )
     size = shape[0] // 5
     first = (severity - 1) * size
-    labels = labels[first:first + size].astype(np.int64)
+    labels = labels[first : first + size].astype(np.int64)
     check_labels(labels, max(int(labels.max()) + 1, 1), labels_path)
-    return ArrayFileSource(f"{folder}: {corruption} {severity}", "test", _numbers(labels), shape[1:], size,
-                           path=path, first=first, labels=labels)
+    return ArrayFileSource(
+        f"{folder}: {corruption} {severity}", "test", _numbers(labels), shape[1:], size, path=path, first=first, labels=labels
+    )
 
 
 def _numbers(labels):
@@ -155,6 +166,7 @@ def _numbers(labels):
 
 def _open_records(where, corruption, severity):
     import tensorflow_datasets as tfds
+
     folder = _record_folders(where)[corruption, severity]
     try:
         builder = tfds.builder_from_directory(folder)
@@ -170,9 +182,11 @@ def _open_tfds(where, corruption, severity, data_dir, download):
     tfds_name = _TFDS_NAMES.get(corruption, corruption) if where == "cifar10_corrupted" else corruption
     present = available(where, data_dir)
     if (corruption, severity) not in present and not download:
-        raise FileNotFoundError(f"Expected {where}/{tfds_name}_{severity} in {_tfds_folder(where, data_dir)}. Received: "
-                                f"{_listed(present)}. Try: --download, or `tfds build {where}/{tfds_name}_{severity}`, on a machine "
-                                "with a network; or --data_dir with the directory of the data")
+        raise FileNotFoundError(
+            f"Expected {where}/{tfds_name}_{severity} in {_tfds_folder(where, data_dir)}. Received: "
+            f"{_listed(present)}. Try: --download, or `tfds build {where}/{tfds_name}_{severity}`, on a machine "
+            "with a network; or --data_dir with the directory of the data"
+        )
     return _record_source(where, tfds_sets.builder_of(f"{where}/{tfds_name}_{severity}", data_dir, download))
 
 
@@ -181,15 +195,17 @@ def _record_source(name, builder):
     split = "test" if "test" in splits else "validation" if "validation" in splits else next(iter(splits), None)
     usable = "image" in features and "label" in features and hasattr(features["label"], "names")
     if split is None or not usable or None in features["image"].shape:
-        raise ValueError(f"Expected a set with images of one size ('image') and a 'label' in {name}. Received: "
-                         f"{', '.join(f'{key} {value.shape}' for key, value in sorted(features.items()))}; "
-                         f"splits: {', '.join(splits) or 'none'}")
-    corrupted = RecordFileSource(name, split, tuple(features["label"].names), features["image"].shape,
-                                 splits[split].num_examples, builder, split)
+        raise ValueError(
+            f"Expected a set with images of one size ('image') and a 'label' in {name}. Received: "
+            f"{', '.join(f'{key} {value.shape}' for key, value in sorted(features.items()))}; "
+            f"splits: {', '.join(splits) or 'none'}"
+        )
+    corrupted = RecordFileSource(
+        name, split, tuple(features["label"].names), features["image"].shape, splits[split].num_examples, builder, split
+    )
     missing = [path for path in corrupted.files if not os.path.exists(path)]
     if missing:
-        raise FileNotFoundError(f"Expected {len(corrupted.files)} files in {name}. Not found: {missing[0]} "
-                                f"({len(missing)} missing)")
+        raise FileNotFoundError(f"Expected {len(corrupted.files)} files in {name}. Not found: {missing[0]} ({len(missing)} missing)")
     return corrupted
 
 
@@ -197,25 +213,28 @@ def _check_bytes(corrupted, folder):
     split = corrupted.builder.info.splits[corrupted.tfds_split]
     expected, size = split.num_bytes + _FRAME * split.num_examples, sum(map(os.path.getsize, corrupted.files))
     if size != expected:
-        raise ValueError(f"Expected {expected:,} bytes of TFRecord files in {folder}. Received: {size:,}, an incomplete file. "
-                         "Try: delete the folder and create or download it again")
+        raise ValueError(
+            f"Expected {expected:,} bytes of TFRecord files in {folder}. Received: {size:,}, an incomplete file. "
+            "Try: delete the folder and create or download it again"
+        )
 
 
 def _matched(corrupted, source, card):
     """Returns the corrupted images of `source`, with its classes and its subset, after checking that they match."""
     if corrupted.image_shape != tuple(source.image_shape):
-        raise ValueError(f"Expected images {tuple(source.image_shape)} in {corrupted.name}, as those of {source.name}. "
-                         f"Received: {corrupted.image_shape}")
+        raise ValueError(
+            f"Expected images {tuple(source.image_shape)} in {corrupted.name}, as those of {source.name}. Received: {corrupted.image_shape}"
+        )
     if corrupted.num_classes > source.num_classes:
-        raise ValueError(f"Expected at most the {source.num_classes} classes of {source.name} in {corrupted.name}. "
-                         f"Received: {corrupted.num_classes}")
+        raise ValueError(
+            f"Expected at most the {source.num_classes} classes of {source.name} in {corrupted.name}. Received: {corrupted.num_classes}"
+        )
     corrupted = dataclasses.replace(corrupted, class_names=source.class_names, class_mask=source.class_mask)
     if card and card["data"]["fingerprint"] == source.fingerprint():
         return corrupted
     if source.kept is None and len(corrupted) != len(source) or len(corrupted) <= source.positions.max():
         expected = len(source) if source.kept is None else f"at least {source.positions.max() + 1}"
-        raise ValueError(f"Expected {expected} images, of {source.name} ({source.split}), in {corrupted.name}. "
-                         f"Received: {len(corrupted)}")
+        raise ValueError(f"Expected {expected} images, of {source.name} ({source.split}), in {corrupted.name}. Received: {len(corrupted)}")
     return _subset(corrupted, source, same_order=bool(card)) if source.random_access else corrupted
 
 
@@ -227,6 +246,8 @@ def _subset(corrupted, source, same_order):
     counts = [np.bincount(values, minlength=source.num_classes) for values in (clean_labels, labels)]
     if same_order or complete and not np.array_equal(*counts):
         index = int(np.flatnonzero(labels[source.positions] != clean_labels)[0])
-        raise ValueError(f"Expected the labels of {source.name} ({source.split}) in {corrupted.name}. Received label "
-                         f"{labels[source.positions][index]} for {clean_labels[index]} at index {index}: other images")
-    return corrupted if complete else corrupted.subset(np.sort(stratified_order(labels)[:len(source)]))
+        raise ValueError(
+            f"Expected the labels of {source.name} ({source.split}) in {corrupted.name}. Received label "
+            f"{labels[source.positions][index]} for {clean_labels[index]} at index {index}: other images"
+        )
+    return corrupted if complete else corrupted.subset(np.sort(stratified_order(labels)[: len(source)]))

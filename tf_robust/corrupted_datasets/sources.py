@@ -21,6 +21,7 @@ class ArrayFileSource(Source):
         first: row of the first example.
         labels: int64 [N].
     """
+
     random_access = True
     path: str = ""
     first: int = 0
@@ -31,8 +32,10 @@ class ArrayFileSource(Source):
             for start in range(0, self.size, batch_size):
                 cut = slice(start, start + batch_size)
                 yield rows(self.path, self.first + self.positions[cut]), self.labels[cut]
-        return tf.data.Dataset.from_generator(batches, output_signature=(
-            tf.TensorSpec([None, *self.image_shape], tf.uint8), tf.TensorSpec([None], tf.int64)))
+
+        return tf.data.Dataset.from_generator(
+            batches, output_signature=(tf.TensorSpec([None, *self.image_shape], tf.uint8), tf.TensorSpec([None], tf.int64))
+        )
 
     def subset(self, indices: np.ndarray) -> typing.Self:
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], labels=self.labels[indices])
@@ -44,6 +47,7 @@ class ArrayFileSource(Source):
 @dataclasses.dataclass(frozen=True)
 class RecordFileSource(RecordFiles):
     """TFRecord files of TFDS. JPEG is decoded exactly as by Pillow, which is not TensorFlow's default."""
+
     random_access = True
 
     @functools.cached_property
@@ -56,6 +60,7 @@ class RecordFileSource(RecordFiles):
         def example(_, record):
             fields = self._fields(record)
             return tf.ensure_shape(self._decode(fields["image"]), self.image_shape), tf.cast(fields["label"], tf.int64)
+
         return self._records().map(example, PARALLEL_READS, deterministic=True).batch(batch_size)
 
     def subset(self, indices: np.ndarray) -> typing.Self:
@@ -76,6 +81,7 @@ class RecordFileSource(RecordFiles):
 
     def _fields(self, record):
         import tensorflow_datasets as tfds
+
         return self.builder.info.features.deserialize_example(record, decoders={"image": tfds.decode.SkipDecoding()})
 
     def _decode(self, image):

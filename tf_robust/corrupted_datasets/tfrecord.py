@@ -22,6 +22,7 @@ _FRAME = 16  # bytes of a TFRecord around each example
 
 class RecordLayout(Layout):
     """One folder for each corruption and severity."""
+
     def group(self, name: str, severity: int) -> str:
         return f"{name}_{severity}"
 
@@ -40,16 +41,22 @@ class RecordLayout(Layout):
 
     def _finish(self, group, paths):
         import tensorflow_datasets as tfds
+
         folder = self.unfinished(group)
         lengths = list(map(self.plan.images, range(self.plan.chunks)))
-        split = tfds.core.SplitInfo(name=self.plan.split, shard_lengths=lengths,
-                                    num_bytes=sum(map(os.path.getsize, paths)) - _FRAME * self.plan.size)
+        split = tfds.core.SplitInfo(
+            name=self.plan.split, shard_lengths=lengths, num_bytes=sum(map(os.path.getsize, paths)) - _FRAME * self.plan.size
+        )
         kind = "jpeg" if self.plan.jpeg else "png"
-        features = tfds.features.FeaturesDict({
-            "image": tfds.features.Image(shape=self.plan.image_shape, encoding_format=kind),
-            "label": tfds.features.ClassLabel(names=self.plan.class_names)})
-        tfds.folder_dataset.write_metadata(data_dir=folder, features=features, split_infos=[split], version=VERSION,
-                                           supervised_keys=("image", "label"), check_data=False)
+        features = tfds.features.FeaturesDict(
+            {
+                "image": tfds.features.Image(shape=self.plan.image_shape, encoding_format=kind),
+                "label": tfds.features.ClassLabel(names=self.plan.class_names),
+            }
+        )
+        tfds.folder_dataset.write_metadata(
+            data_dir=folder, features=features, split_infos=[split], version=VERSION, supervised_keys=("image", "label"), check_data=False
+        )
         for leftover in glob.glob(os.path.join(glob.escape(folder), "*.writing-*")):  # of processes that were killed
             os.remove(leftover)
         for path in set(glob.glob(os.path.join(glob.escape(folder), "*"))) - set(paths):
@@ -73,10 +80,13 @@ def _encoder(jpeg):
     @tf.function(reduce_retracing=True)
     def encoded(levels):
         return tf.map_fn(encode, levels, fn_output_signature=tf.string)
+
     return encoded
 
 
 def _example(image, label):
-    features = {"image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))}
+    features = {
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)

@@ -35,6 +35,7 @@ class WriterConfig:
     Raises:
         ValueError: unknown names, an invalid shard, or chunk_size < 1.
     """
+
     dataset_format: typing.Literal["npy", "tfds"] = "npy"
     corruptions: tuple[str, ...] = ()
     shard: str = "1/1"
@@ -104,5 +105,5 @@ def _write(job, units):
     groups = [job.layout.group(unit.name, unit.severity) for unit in units]
     for number, (unit, group) in enumerate(zip(units, groups)):
         progress.step(job.write(unit), f"{unit.name} {unit.severity}, chunk {unit.chunk + 1} of {job.plan.chunks}")
-        if group not in groups[number + 1:]:
+        if group not in groups[number + 1 :]:
             job.layout.finish(group)

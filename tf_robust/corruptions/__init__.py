@@ -1,13 +1,13 @@
 """Reproducible corruptions of images: pure functions of (seed, index)."""
 
 from tf_robust.corruptions.noise_sets import (
-                                              FLOOR,
-                                              RATE,
-                                              default_floor,
-                                              location_std,
-                                              nonuniform_noise,
-                                              nonuniform_probabilities,
-                                              uniform_noise,
+    FLOOR,
+    RATE,
+    default_floor,
+    location_std,
+    nonuniform_noise,
+    nonuniform_probabilities,
+    uniform_noise,
 )
 from tf_robust.corruptions.sequences import SEQUENCES, perturb, sequence_names
 from tf_robust.corruptions.suite import BENCHMARK, CORRUPTIONS, EXTRA, PROTOCOLS, corrupt, describe, store

@@ -27,14 +27,14 @@ def defocus_kernel(radius: float, alias: float) -> np.ndarray:
     """
     reach, taps = (8, 3) if radius <= 8 else (int(radius), 5)
     positions = np.arange(-reach, reach + 1)
-    disk = (positions[:, None]**2 + positions**2 <= radius**2).astype(float)
-    soft = np.exp(-0.5 * ((np.arange(taps) - taps // 2) / alias)**2)
+    disk = (positions[:, None] ** 2 + positions**2 <= radius**2).astype(float)
+    soft = np.exp(-0.5 * ((np.arange(taps) - taps // 2) / alias) ** 2)
     soft /= soft.sum()
     kernel = disk / disk.sum()
     for axis in (0, 1):
         kernel = scipy.ndimage.correlate1d(kernel, soft, axis=axis, mode="mirror")
     cut = reach - abs(positions[kernel.sum(axis=0) > 1e-9]).max()
-    return kernel[cut:len(kernel) - cut, cut:len(kernel) - cut]
+    return kernel[cut : len(kernel) - cut, cut : len(kernel) - cut]
 
 
 def _draw_offsets(draws, shape, sigma, reach, iterations):
@@ -83,9 +83,11 @@ def _origins(offsets, height, width, reach):
     def follow(pointers, open_):
         ahead = tf.gather(pointers, tf.gather_nd(pointers, open_))
         return tf.tensor_scatter_nd_update(pointers, open_, ahead), tf.boolean_mask(open_, ahead >= 0)
+
     open_ = tf.where(pointers >= 0)  # [pixels, 1]
-    return ~tf.while_loop(lambda _, open_: tf.size(open_) > 0, follow, [pointers, open_],
-                          shape_invariants=[pointers.shape, tf.TensorShape([None, 1])])[0]
+    return ~tf.while_loop(
+        lambda _, open_: tf.size(open_) > 0, follow, [pointers, open_], shape_invariants=[pointers.shape, tf.TensorShape([None, 1])]
+    )[0]
 
 
 def _draw_angle(draws, *_):

@@ -20,12 +20,14 @@ class Corruption:
             Deterministic.
         draw: (draws, (H, W, C), *constants) -> {name: tensor [N, ...]}, from `Draws`; None if nothing is random.
     """
+
     name: str
     apply: Callable[..., tf.Tensor]
     draw: Callable[..., dict[str, tf.Tensor]] | None = None
 
-    def __call__(self, images: tf.Tensor, severity: int, *, seed: int = 0, indices: tf.Tensor | None = None,
-                 constants: str = "auto") -> tf.Tensor:
+    def __call__(
+        self, images: tf.Tensor, severity: int, *, seed: int = 0, indices: tf.Tensor | None = None, constants: str = "auto"
+    ) -> tf.Tensor:
         """Returns float32 [N, H, W, C] in [0, 1], corrupted; arguments as `corruptions.corrupt`."""
         shape = static_shape(images)
         numbers = self.constants(severity, shape, constants)
@@ -46,11 +48,11 @@ class Corruption:
             raise ValueError(f"Expected severity in 1..5. Received: {severity}")
         if constants != "auto" and constants not in severities.SETS:
             raise unknown("set of constants", constants, ("auto", *severities.SETS))
-        return severities.constants_of(self.name, severity,
-                                       severities.nearest_set(*shape[:2]) if constants == "auto" else constants)
+        return severities.constants_of(self.name, severity, severities.nearest_set(*shape[:2]) if constants == "auto" else constants)
 
-    def drawn(self, images: tf.Tensor, severity: int, seed: int, indices: tf.Tensor | None,
-              constants: Sequence[float]) -> dict[str, tf.Tensor]:
+    def drawn(
+        self, images: tf.Tensor, severity: int, seed: int, indices: tf.Tensor | None, constants: Sequence[float]
+    ) -> dict[str, tf.Tensor]:
         """Returns the random inputs of `apply`, {name: tensor [N, ...]}: a function of seed, severity and indices alone."""
         if self.draw is None:
             return {}
@@ -66,6 +68,8 @@ def static_shape(images: tf.Tensor | tf.TensorSpec) -> tuple[int, int, int]:
     """
     shape = tuple(images.shape[1:])
     if len(shape) != 3 or None in shape or shape[2] not in (1, 3) or 0 in shape:
-        raise ValueError(f"Expected images [N, H, W, C] with known H and W and C = 1 or 3. Received shape: {images.shape}. "
-                         f"Try: tf.ensure_shape inside Dataset.map")
+        raise ValueError(
+            f"Expected images [N, H, W, C] with known H and W and C = 1 or 3. Received shape: {images.shape}. "
+            f"Try: tf.ensure_shape inside Dataset.map"
+        )
     return shape

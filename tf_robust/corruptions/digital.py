@@ -140,6 +140,7 @@ def jpeg_round_trip(levels: tf.Tensor, quality: int) -> tf.Tensor:
     def decoded(image):
         code = tf.io.encode_jpeg(image, quality=quality)
         return tf.io.decode_jpeg(code, channels=shape[2], dct_method="INTEGER_ACCURATE")  # as Pillow; not TensorFlow's default
+
     return tf.map_fn(decoded, levels, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
 
 

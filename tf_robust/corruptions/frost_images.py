@@ -46,8 +46,10 @@ def scaled_textures(frost_dir: str | os.PathLike | None, height: int, width: int
     """
     scale = SCALES[severities.nearest_set(height, width)]
     scaled = [image if scale == 1.0 else _resize(image, scale) for image in _images(_key(frost_dir))]
-    return [np.pad(image, [(0, max(height - image.shape[0], 0)), (0, max(width - image.shape[1], 0)), (0, 0)],
-                   mode="symmetric") for image in scaled]
+    return [
+        np.pad(image, [(0, max(height - image.shape[0], 0)), (0, max(width - image.shape[1], 0)), (0, 0)], mode="symmetric")
+        for image in scaled
+    ]
 
 
 def windows(frost_dir: str | os.PathLike | None, height: int, width: int, texture: tf.Tensor, corner: tf.Tensor) -> tf.Tensor:
@@ -90,8 +92,7 @@ def _images(frost_dir):
     """Returns a tuple of five uint8 [rows, columns, 3]."""
     if frost_dir is None:
         return procedural_textures()
-    return tuple(_decode(content, os.path.join(frost_dir, name))
-                 for name, content in zip(FILES, _contents(frost_dir)))
+    return tuple(_decode(content, os.path.join(frost_dir, name)) for name, content in zip(FILES, _contents(frost_dir)))
 
 
 def _contents(frost_dir):
@@ -100,8 +101,9 @@ def _contents(frost_dir):
     missing = [name for name in FILES if name not in names]
     if missing:
         present = ", ".join(sorted(names)[:20]) or "no such folder, or an empty one"
-        raise FileNotFoundError(f"Expected {', '.join(FILES)} in frost_dir {frost_dir!r}. "
-                                f"Missing: {', '.join(missing)}. Received: {present}")
+        raise FileNotFoundError(
+            f"Expected {', '.join(FILES)} in frost_dir {frost_dir!r}. Missing: {', '.join(missing)}. Received: {present}"
+        )
     contents = []
     for name in FILES:
         with tf.io.gfile.GFile(os.path.join(frost_dir, name), "rb") as file:

@@ -32,6 +32,7 @@ class Ice(typing.NamedTuple):
         glint: weight of the reflected light.
         haze: weight of the low-frequency haze.
     """
+
     size: tuple[int, int]
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -48,11 +49,11 @@ class Ice(typing.NamedTuple):
 
 # size, mean, std and slope of each are measured on the photographs
 ICES = (
-    Ice((600, 900), (.305, .585, .650), (.106, .065, .060), -1.70, 110, .30, 1.6, 2, 2.2, .2, 1.0, .6),
-    Ice((315, 560), (.787, .805, .841), (.084, .087, .089), -1.69, 60, .20, .3, 4, 4.0, .3, 1.2, .25),
-    Ice((315, 560), (.787, .805, .841), (.084, .087, .089), -1.69, 50, .25, .3, 5, 4.0, .3, 1.2, .25),
-    Ice((350, 527), (.540, .599, .648), (.112, .112, .117), -1.24, 26, .50, .2, 6, 4.0, .6, 1.0, .25),
-    Ice((495, 660), (.441, .484, .528), (.174, .170, .163), -1.81, 64, .80, .4, 3, 4.0, 1.2, .7, .3),
+    Ice((600, 900), (0.305, 0.585, 0.650), (0.106, 0.065, 0.060), -1.70, 110, 0.30, 1.6, 2, 2.2, 0.2, 1.0, 0.6),
+    Ice((315, 560), (0.787, 0.805, 0.841), (0.084, 0.087, 0.089), -1.69, 60, 0.20, 0.3, 4, 4.0, 0.3, 1.2, 0.25),
+    Ice((315, 560), (0.787, 0.805, 0.841), (0.084, 0.087, 0.089), -1.69, 50, 0.25, 0.3, 5, 4.0, 0.3, 1.2, 0.25),
+    Ice((350, 527), (0.540, 0.599, 0.648), (0.112, 0.112, 0.117), -1.24, 26, 0.50, 0.2, 6, 4.0, 0.6, 1.0, 0.25),
+    Ice((495, 660), (0.441, 0.484, 0.528), (0.174, 0.170, 0.163), -1.81, 64, 0.80, 0.4, 3, 4.0, 1.2, 0.7, 0.3),
 )
 
 
@@ -108,8 +109,12 @@ def _splat(positions, weights, size):
     down, right = (positions - corner).T
     first = corner[:, 0] * size[1] + corner[:, 1]
     total = np.zeros(size[0] * size[1])
-    for cell, fraction in ((0, (1 - down) * (1 - right)), (1, (1 - down) * right), (size[1], down * (1 - right)),
-                        (size[1] + 1, down * right)):
+    for cell, fraction in (
+        (0, (1 - down) * (1 - right)),
+        (1, (1 - down) * right),
+        (size[1], down * (1 - right)),
+        (size[1] + 1, down * right),
+    ):
         total += np.bincount(first + cell, weights * fraction, minlength=total.size)
     return total.reshape(size)
 

@@ -17,8 +17,13 @@ FLOOR = 0.1  # on the [0, 1] scale, where a location is constant; see `nonunifor
 _CONSTANT = 1e-6  # above the rounding of a constant location, below one gray level in one of 50,000 images
 
 
-def replace_locations(images: tf.Tensor | np.ndarray, probabilities: float | np.ndarray | tf.Tensor, *, seed: int,
-                      indices: Sequence[int] | np.ndarray | tf.Tensor | None = None) -> tf.Tensor:
+def replace_locations(
+    images: tf.Tensor | np.ndarray,
+    probabilities: float | np.ndarray | tf.Tensor,
+    *,
+    seed: int,
+    indices: Sequence[int] | np.ndarray | tf.Tensor | None = None,
+) -> tf.Tensor:
     """Replaces locations at random by uniform gray values.
 
     Args:
@@ -43,9 +48,11 @@ def draw(seed: int, indices: tf.Tensor, size: tf.Tensor) -> dict[str, tf.Tensor]
         indices: int [N].
         size: int [2], (H, W).
     """
+
     def one(index):
         key = tf.stack([tf.constant(seed, tf.int64), tf.cast(index, tf.int64)])
         return philox.uniform(tf.concat([size, [2]], 0), key)
+
     drawn = tf.map_fn(one, indices, fn_output_signature=tf.float32)
     return {"choice": drawn[..., 0], "gray": drawn[..., 1]}
 
@@ -55,14 +62,20 @@ def apply(images: tf.Tensor, probabilities: float | np.ndarray | tf.Tensor, choi
     return tf.where((choice < tf.cast(probabilities, tf.float32))[..., None], gray[..., None], images)
 
 
-def uniform_noise(images: tf.Tensor | np.ndarray, *, seed: int, indices: Sequence[int] | np.ndarray | tf.Tensor | None = None,
-                  rate: float = RATE) -> tf.Tensor:
+def uniform_noise(
+    images: tf.Tensor | np.ndarray, *, seed: int, indices: Sequence[int] | np.ndarray | tf.Tensor | None = None, rate: float = RATE
+) -> tf.Tensor:
     """UN: every location is replaced with the same probability `rate`; arguments as `replace_locations`."""
     return replace_locations(images, rate, seed=seed, indices=indices)
 
 
-def nonuniform_noise(images: tf.Tensor | np.ndarray, probabilities: np.ndarray | tf.Tensor, *, seed: int,
-                     indices: Sequence[int] | np.ndarray | tf.Tensor | None = None) -> tf.Tensor:
+def nonuniform_noise(
+    images: tf.Tensor | np.ndarray,
+    probabilities: np.ndarray | tf.Tensor,
+    *,
+    seed: int,
+    indices: Sequence[int] | np.ndarray | tf.Tensor | None = None,
+) -> tf.Tensor:
     """NUN: a location's probability is inversely proportional to its standard deviation; see `nonuniform_probabilities`."""
     return replace_locations(images, probabilities, seed=seed, indices=indices)
 
@@ -96,6 +109,7 @@ def nonuniform_probabilities(std: np.ndarray, *, rate: float = RATE, floor: floa
 
     def probabilities(c):
         return np.where(constant, 1.0, np.minimum(1.0, c * inverse))
+
     c = scipy.optimize.brentq(lambda c: probabilities(c).mean() - rate, 0.0, 1.0 / inverse[~constant].min())
     return probabilities(c)
 

@@ -23,8 +23,9 @@ _FRAMES = 31
 Frames: typing.TypeAlias = tf.Tensor | list[tf.Tensor]  # [N, frames, H, W, C], or a list of [N, H, W, C]
 
 
-def perturb(images: tf.Tensor | np.ndarray, name: str, seed: int = 0, indices: tf.Tensor | np.ndarray | None = None, *,
-            constants: str = "auto") -> tf.Tensor:
+def perturb(
+    images: tf.Tensor | np.ndarray, name: str, seed: int = 0, indices: tf.Tensor | np.ndarray | None = None, *, constants: str = "auto"
+) -> tf.Tensor:
     """Returns a perturbation sequence of each image: a pure function of (seed, index).
 
     Args:
@@ -62,6 +63,7 @@ def sequence_names(which: str) -> tuple[str, ...]:
 
 # Noise: the image itself, then 30 independent frames
 
+
 def gaussian_noise(images: tf.Tensor, draws: Draws, imagenet: bool) -> Frames:
     """Returns the clean image and 30 frames of additive noise, std 0.03 (ImageNet-P) or 0.02."""
     return _with_clean(images, images[:, None] + (0.03 if imagenet else 0.02) * _normal(images, draws))
@@ -88,6 +90,7 @@ def _with_clean(images, frames):
 
 
 # Blur
+
 
 def motion_blur(images: tf.Tensor, _: Draws, imagenet: bool) -> Frames:
     """Rotates the direction of the blur; there is no clean frame."""
@@ -116,6 +119,7 @@ def gaussian_blur(images: tf.Tensor, _: Draws, imagenet: bool) -> Frames:
 
 
 # Weather
+
 
 def snow(images: tf.Tensor, draws: Draws, imagenet: bool) -> Frames:
     """Rotates the direction in which the same flakes fall."""
@@ -147,6 +151,7 @@ def brightness(images: tf.Tensor, _: Draws, imagenet: bool) -> Frames:
 
 # Geometry: one projective map per frame, about the center of the image
 
+
 def translate(images: tf.Tensor, _: Draws, imagenet: bool) -> Frames:
     """Translates horizontally by one pixel per frame."""
     steps = range(-20, 21) if imagenet else range(-7, 9)
@@ -177,8 +182,7 @@ def tilt(images: tf.Tensor, _: Draws, imagenet: bool) -> Frames:
     """Rotates the image about its horizontal and its vertical axis, seen from a distance of its diagonal."""
     height, width = static_shape(images)[:2]
     degrees = 1.0 if imagenet else 0.75
-    return _warp(images, [_tilt_map(math.radians(degrees * (i - 15)), math.hypot(height, width)) for i in range(_FRAMES)],
-                   imagenet)
+    return _warp(images, [_tilt_map(math.radians(degrees * (i - 15)), math.hypot(height, width)) for i in range(_FRAMES)], imagenet)
 
 
 def _tilt_map(angle, distance):
@@ -206,11 +210,32 @@ def _warp(images, matrices, imagenet):
     count, frames = tf.shape(images)[0], len(maps)
     repeated = tf.repeat(images, frames, axis=0)
     warped = tf.raw_ops.ImageProjectiveTransformV3(
-        images=repeated, transforms=tf.tile(tf.constant(maps), [count, 1]), output_shape=[height, width], fill_value=0.0,
-        interpolation="BILINEAR", fill_mode="REFLECT" if imagenet else "CONSTANT")
+        images=repeated,
+        transforms=tf.tile(tf.constant(maps), [count, 1]),
+        output_shape=[height, width],
+        fill_value=0.0,
+        interpolation="BILINEAR",
+        fill_mode="REFLECT" if imagenet else "CONSTANT",
+    )
     return tf.reshape(warped, [count, frames, height, width, channels])
 
 
-SEQUENCES: dict[str, Callable[[tf.Tensor, Draws, bool], Frames]] = {f.__name__: f for f in (
-    gaussian_noise, shot_noise, motion_blur, zoom_blur, snow, brightness, translate, rotate, tilt, scale,
-    speckle_noise, gaussian_blur, spatter, shear)}
+SEQUENCES: dict[str, Callable[[tf.Tensor, Draws, bool], Frames]] = {
+    f.__name__: f
+    for f in (
+        gaussian_noise,
+        shot_noise,
+        motion_blur,
+        zoom_blur,
+        snow,
+        brightness,
+        translate,
+        rotate,
+        tilt,
+        scale,
+        speckle_noise,
+        gaussian_blur,
+        spatter,
+        shear,
+    )
+}

@@ -12,8 +12,16 @@ import tensorflow as tf
 _LOW, _HIGH = 50.0, 150.0  # of the Canny edge detector
 REACH = 20  # largest distance, in pixels
 _DIAGONAL, _KNIGHT = 91750 / 65536, 143976 / 65536  # 1.4 and 2.1969 in 16 bits: multiples of 2**-16 add up exactly
-_STEPS = (((0, 1), 1.0), ((1, 0), 1.0), ((1, 1), _DIAGONAL), ((1, -1), _DIAGONAL),
-          ((1, 2), _KNIGHT), ((1, -2), _KNIGHT), ((2, 1), _KNIGHT), ((2, -1), _KNIGHT))
+_STEPS = (
+    ((0, 1), 1.0),
+    ((1, 0), 1.0),
+    ((1, 1), _DIAGONAL),
+    ((1, -1), _DIAGONAL),
+    ((1, 2), _KNIGHT),
+    ((1, -2), _KNIGHT),
+    ((2, 1), _KNIGHT),
+    ((2, -1), _KNIGHT),
+)
 
 
 def water(layer: tf.Tensor) -> tf.Tensor:
@@ -52,7 +60,8 @@ def _is_ridge(magnitude, right, down):
     padded = tf.pad(magnitude, [[0, 0], [1, 1], [1, 1]])
 
     def neighbor(rows, columns):
-        return padded[:, 1 + rows:1 + rows + height, 1 + columns:1 + columns + width]
+        return padded[:, 1 + rows : 1 + rows + height, 1 + columns : 1 + columns + width]
+
     across = (magnitude > neighbor(0, -1)) & (magnitude >= neighbor(0, 1))
     upright = (magnitude > neighbor(-1, 0)) & (magnitude >= neighbor(1, 0))
     falling = (magnitude > neighbor(-1, -1)) & (magnitude > neighbor(1, 1))
@@ -76,6 +85,7 @@ def _hysteresis(strong, candidates):
         joined = tf.reduce_any(tf.gather(kept, cells + around), axis=1)
         added = joined & ~tf.gather(kept, cells[:, 0])
         return tf.tensor_scatter_nd_update(kept, cells, joined), tf.reduce_any(added)
+
     kept, _ = tf.while_loop(lambda _, grew: grew, grow, (kept, tf.constant(True)), parallel_iterations=1)
     return tf.reshape(kept, [-1, height + 2, stride])[:, 1:-1, 1:-1]
 
@@ -125,8 +135,12 @@ def equalize(levels: tf.Tensor, count: int) -> tf.Tensor:
 def _emboss(planes):
     """Correlation with [[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], light from the upper left; borders mirrored."""
     padded = _mirror(planes)
-    return (planes + 2.0 * (padded[:, 2:, 2:] - padded[:, :-2, :-2])
-            + (padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2]) + (padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1]))
+    return (
+        planes
+        + 2.0 * (padded[:, 2:, 2:] - padded[:, :-2, :-2])
+        + (padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2])
+        + (padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1])
+    )
 
 
 def _box_sum(planes):

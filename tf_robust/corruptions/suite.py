@@ -14,8 +14,23 @@ from tf_robust.corruptions.weather import brightness, fog, frost, frost_from, fr
 from tf_robust.ops import image_ops
 from tf_robust.utils.errors import unknown
 
-BENCHMARK = (gaussian_noise, shot_noise, impulse_noise, defocus_blur, glass_blur, motion_blur, zoom_blur, snow, frost, fog,
-             brightness, contrast, elastic_transform, pixelate, jpeg_compression)
+BENCHMARK = (
+    gaussian_noise,
+    shot_noise,
+    impulse_noise,
+    defocus_blur,
+    glass_blur,
+    motion_blur,
+    zoom_blur,
+    snow,
+    frost,
+    fog,
+    brightness,
+    contrast,
+    elastic_transform,
+    pixelate,
+    jpeg_compression,
+)
 EXTRA = (speckle_noise, gaussian_blur, spatter, saturate)
 CORRUPTIONS = {corruption.name: corruption for corruption in (*BENCHMARK, *EXTRA)}
 PROTOCOLS = ("float", "cifar_c", "imagenet_c")
@@ -23,9 +38,18 @@ NOISE_SETS = ("uniform_noise", "nonuniform_noise")  # of the FCL paper
 _QUALITY = 85  # of ImageNet-C's JPEG files
 
 
-def corrupt(images: np.ndarray | tf.Tensor, name: str, severity: int = 3, seed: int = 0,
-            indices: int | Sequence[int] | np.ndarray | tf.Tensor | None = None, *, constants: str = "auto", protocol: str = "float",
-            frost_dir: str | None = None, probabilities: np.ndarray | None = None) -> tf.Tensor:
+def corrupt(
+    images: np.ndarray | tf.Tensor,
+    name: str,
+    severity: int = 3,
+    seed: int = 0,
+    indices: int | Sequence[int] | np.ndarray | tf.Tensor | None = None,
+    *,
+    constants: str = "auto",
+    protocol: str = "float",
+    frost_dir: str | None = None,
+    probabilities: np.ndarray | None = None,
+) -> tf.Tensor:
     """Corrupts images. The result for an image depends on (seed, its index) alone, not on its batch.
 
     Args:
@@ -74,9 +98,11 @@ def _noise_set(images, name, seed, indices, probabilities):
     if name == "uniform_noise":
         return noise_sets.uniform_noise(images, seed=seed, indices=indices)
     if probabilities is None or tuple(np.shape(probabilities)) != tuple(images.shape[1:3]):
-        raise ValueError(f"Expected probabilities [H, W] of the images' size {tuple(images.shape[1:3])} for nonuniform_noise. "
-                         f"Received: {'none' if probabilities is None else np.shape(probabilities)}. "
-                         f"Try: nonuniform_probabilities(location_std(batches of training images))")
+        raise ValueError(
+            f"Expected probabilities [H, W] of the images' size {tuple(images.shape[1:3])} for nonuniform_noise. "
+            f"Received: {'none' if probabilities is None else np.shape(probabilities)}. "
+            f"Try: nonuniform_probabilities(location_std(batches of training images))"
+        )
     return noise_sets.nonuniform_noise(images, probabilities, seed=seed, indices=indices)
 
 
@@ -101,12 +127,18 @@ def store(images: tf.Tensor, protocol: str) -> tf.Tensor:
     return image_ops.to_float(tf.ensure_shape(levels, images.shape))
 
 
-def describe(image_shape: Sequence[int], constants: str = "auto", protocol: str = "float",
-             frost_dir: str | None = None) -> dict[str, str | int]:
+def describe(
+    image_shape: Sequence[int], constants: str = "auto", protocol: str = "float", frost_dir: str | None = None
+) -> dict[str, str | int]:
     """Returns the description of the corruptions for result cards: a dictionary for JSON; arguments as `corrupt`."""
     height, width, channels = static_shape(tf.TensorSpec([None, *image_shape]))
     constants_set = severities.nearest_set(height, width) if constants == "auto" else constants
     side = severities.SETS[constants_set]
     note = "" if height == width == side else f", made for {side}x{side}, used for {height}x{width}"
-    return {"constants": constants_set + note, "protocol": protocol, "frost": frost_source(frost_dir), "severities": 5,
-            **({"one_channel": "color operations: luma of three equal channels; saturate: identity"} if channels == 1 else {})}
+    return {
+        "constants": constants_set + note,
+        "protocol": protocol,
+        "frost": frost_source(frost_dir),
+        "severities": 5,
+        **({"one_channel": "color operations: luma of three equal channels; saturate: identity"} if channels == 1 else {}),
+    }

@@ -32,6 +32,7 @@ def _one_or_three(images, change):
 
 # Snow
 
+
 def _draw_snow(draws, shape, *_):
     return {"normal": draws.normal(shape[:2]), "angle": draws.uniform((), -135.0, -45.0)}
 
@@ -59,6 +60,7 @@ def snowed(images: tf.Tensor, layer: tf.Tensor, mix: float) -> tf.Tensor:
 
 # Frost
 
+
 def _draw_frost(draws, *_):
     return {"texture": draws.integers((), 0, len(frost_images.FILES)), "corner": draws.uniform((2,))}
 
@@ -76,6 +78,7 @@ def frost_from(frost_dir: str | None) -> Corruption:
 
 
 # Fog
+
 
 def _draw_fog(draws, shape, *_):
     return {"noise": draws.uniform((fog_side(*shape[:2]) ** 2,), -1.0, 1.0)}
@@ -136,6 +139,7 @@ def _interleaved(even, odd):
 
 # Spatter
 
+
 def _draw_spatter(draws, shape, *_):
     return {"normal": draws.normal(shape[:2])}
 
@@ -166,6 +170,7 @@ def wetted(images: tf.Tensor, layer: tf.Tensor, strength: float) -> tf.Tensor:
 
 
 # Brightness
+
 
 def _brighten(images, amount):
     """HSV value plus `amount`, clipped to [0, 1]; hue and saturation stay, so black becomes gray."""

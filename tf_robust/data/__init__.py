@@ -8,8 +8,12 @@ from tf_robust.data.sources import has_validation, load, open_source
 from tf_robust.data.subsets import labelled_fraction
 from tf_robust.utils.deprecation import moved_names
 
-__getattr__ = moved_names(__name__, {
-    "available": "corrupted_datasets.reader.available",
-    "card_of": "corrupted_datasets.reader.card_of",
-    "labelled_share": "data.labelled_fraction",
-    "open_corrupted": "corrupted_datasets.reader.open_corrupted"})
+__getattr__ = moved_names(
+    __name__,
+    {
+        "available": "corrupted_datasets.reader.available",
+        "card_of": "corrupted_datasets.reader.card_of",
+        "labelled_share": "data.labelled_fraction",
+        "open_corrupted": "corrupted_datasets.reader.open_corrupted",
+    },
+)

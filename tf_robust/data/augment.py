@@ -31,8 +31,9 @@ def crop_flip(images: tf.Tensor, seed: tf.Tensor, *, padding: int = 4) -> tf.Ten
     return tf.where(mirror, cropped[:, :, ::-1], cropped)
 
 
-def patch_gaussian(images: tf.Tensor, seed: tf.Tensor, *, size: int = 25, sigma: float = 0.1, random_size: bool = False,
-                   random_sigma: bool = False) -> tf.Tensor:
+def patch_gaussian(
+    images: tf.Tensor, seed: tf.Tensor, *, size: int = 25, sigma: float = 0.1, random_size: bool = False, random_sigma: bool = False
+) -> tf.Tensor:
     """Adds Gaussian noise inside one square patch at a random position and clips to [0, 1] (Lopes et al., 2019).
 
     The patch center is uniform over all pixels, so the patch may extend beyond the image; rows and columns

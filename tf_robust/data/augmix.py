@@ -19,8 +19,16 @@ NAMES = (*NINE, "color", "contrast", "brightness", "sharpness")  # the last four
 
 
 # `seed` and `indices` are not annotated: annotated arguments with a default become flags
-def augmix(images: tf.Tensor, seed=0, indices=None, severity: float = 3.0, width: int = 3, depth: int = -1, alpha: float = 1.0,
-           all_ops: bool = False) -> tf.Tensor:
+def augmix(
+    images: tf.Tensor,
+    seed=0,
+    indices=None,
+    severity: float = 3.0,
+    width: int = 3,
+    depth: int = -1,
+    alpha: float = 1.0,
+    all_ops: bool = False,
+) -> tf.Tensor:
     """Applies AugMix to images.
 
     Args:
@@ -43,8 +51,12 @@ def augmix(images: tf.Tensor, seed=0, indices=None, severity: float = 3.0, width
     drawn = draw(seed, _indices(images, indices), images.shape[1:], severity, width, depth, alpha, all_ops)
     lam = drawn["lam"][:, None]
     weights = tf.unstack(drawn["weights"] * (lam * (1.0 / 255.0)), axis=1)
-    mixed = tf.add_n([_per_image(1.0 - lam[:, 0]) * images,
-                      *(_per_image(weight) * chain for weight, chain in zip(weights, _chains(images, drawn, all_ops)))])
+    mixed = tf.add_n(
+        [
+            _per_image(1.0 - lam[:, 0]) * images,
+            *(_per_image(weight) * chain for weight, chain in zip(weights, _chains(images, drawn, all_ops))),
+        ]
+    )
     return tf.minimum(mixed, 1.0)  # the sum of the weights may exceed 1 in its last bit
 
 
@@ -63,8 +75,16 @@ def augmix_chain(images: tf.Tensor, seed: tf.Tensor, *, severity: float = 3.0, d
     return _chains(images, drawn, all_ops)[0] * (1.0 / 255.0)
 
 
-def draw(seed: int | tf.Tensor, indices: int | tf.Tensor, shape: Sequence[int], severity: float = 3.0, width: int = 3, depth: int = -1,
-         alpha: float = 1.0, all_ops: bool = False) -> dict[str, tf.Tensor]:
+def draw(
+    seed: int | tf.Tensor,
+    indices: int | tf.Tensor,
+    shape: Sequence[int],
+    severity: float = 3.0,
+    width: int = 3,
+    depth: int = -1,
+    alpha: float = 1.0,
+    all_ops: bool = False,
+) -> dict[str, tf.Tensor]:
     """Draws the random numbers of AugMix for some images; arguments as `augmix`, and shape: (H, W, C).
 
     Returns:
@@ -87,9 +107,13 @@ def draw(seed: int | tf.Tensor, indices: int | tf.Tensor, shape: Sequence[int], 
     sign = tf.cast(2 * draws.integers([width, LONGEST], 0, 2) - 1, tf.float32)
     longest = draws.integers([width], 1, LONGEST + 1)
     gammas = draws.gamma(float(alpha), [width])
-    return {"operation": operation, "amount": _amounts(operation, level, sign, shape),
-            "depth": longest if depth == -1 else tf.fill(tf.shape(longest), depth),
-            "weights": gammas / tf.reduce_sum(gammas, axis=1, keepdims=True), "lam": draws.beta(float(alpha), float(alpha))}
+    return {
+        "operation": operation,
+        "amount": _amounts(operation, level, sign, shape),
+        "depth": longest if depth == -1 else tf.fill(tf.shape(longest), depth),
+        "weights": gammas / tf.reduce_sum(gammas, axis=1, keepdims=True),
+        "lam": draws.beta(float(alpha), float(alpha)),
+    }
 
 
 def _amounts(operation, level, sign, shape):
@@ -98,11 +122,18 @@ def _amounts(operation, level, sign, shape):
 
     def truncated(maximum):
         return tf.floor(level * (maximum / 10))
-    amounts = {"posterize": 4.0 - truncated(4), "rotate": sign * truncated(30), "solarize": 256.0 - truncated(256),
-               "shear_x": sign * level * 0.03, "shear_y": sign * level * 0.03,
-               "translate_x": sign * truncated(width / 3), "translate_y": sign * truncated(height / 3)}
+
+    amounts = {
+        "posterize": 4.0 - truncated(4),
+        "rotate": sign * truncated(30),
+        "solarize": 256.0 - truncated(256),
+        "shear_x": sign * level * 0.03,
+        "shear_y": sign * level * 0.03,
+        "translate_x": sign * truncated(width / 3),
+        "translate_y": sign * truncated(height / 3),
+    }
     enhance = level * 0.18 + 0.1
-    amounts.update(dict.fromkeys(NAMES[len(NINE):], enhance))
+    amounts.update(dict.fromkeys(NAMES[len(NINE) :], enhance))
     table = tf.stack([amounts.get(name, tf.zeros_like(level)) for name in NAMES], axis=-1)
     return tf.gather(table, operation, batch_dims=operation.shape.rank)
 

@@ -74,8 +74,13 @@ POLICIES = {
 SIGNED = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")  # negated for half of the images
 
 
-def autoaugment(images: tf.Tensor, seed: tf.Tensor, *, policy: typing.Literal["cifar10", "imagenet"] = "cifar10",
-                magnitudes: typing.Literal["paper", "official"] = "paper") -> tf.Tensor:
+def autoaugment(
+    images: tf.Tensor,
+    seed: tf.Tensor,
+    *,
+    policy: typing.Literal["cifar10", "imagenet"] = "cifar10",
+    magnitudes: typing.Literal["paper", "official"] = "paper",
+) -> tf.Tensor:
     """Applies one of a policy's 25 sub-policies to each image; each of its two operations with its own probability.
 
     Images are rounded to 256 levels, as Pillow's operations require.
@@ -94,8 +99,9 @@ def autoaugment(images: tf.Tensor, seed: tf.Tensor, *, policy: typing.Literal["c
     return levels * (1.0 / 255.0)
 
 
-def draw(seed: tf.Tensor, count: int | tf.Tensor, policy: str, shape: Sequence[int],
-         magnitudes: str = "paper") -> tuple[tf.Tensor, tf.Tensor]:
+def draw(
+    seed: tf.Tensor, count: int | tf.Tensor, policy: str, shape: Sequence[int], magnitudes: str = "paper"
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws the operations of each image of a batch.
 
     Args:
@@ -150,18 +156,31 @@ def amount(name: str, level: int, shape: Sequence[int], magnitudes: str = "paper
 
     def pixels(side):
         return int(reach * side * level / (10 if official else 9))
-    return float({
-        "shear_x": 0.3 * fraction, "shear_y": 0.3 * fraction,
-        "translate_x": pixels(width), "translate_y": pixels(height),
-        "rotate": 30.0 * fraction,
-        "posterize": 4 - int(4 * fraction) if official else 8 - round(4 * fraction),
-        "solarize": 256 - int(256 * fraction),
-        **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), 0.1 + 1.8 * fraction),
-    }.get(name, 0.0))
+
+    return float(
+        {
+            "shear_x": 0.3 * fraction,
+            "shear_y": 0.3 * fraction,
+            "translate_x": pixels(width),
+            "translate_y": pixels(height),
+            "rotate": 30.0 * fraction,
+            "posterize": 4 - int(4 * fraction) if official else 8 - round(4 * fraction),
+            "solarize": 256 - int(256 * fraction),
+            **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), 0.1 + 1.8 * fraction),
+        }.get(name, 0.0)
+    )
 
 
 def _table(policy, shape, magnitudes):
     """Returns float32 [25, 2, 4]: position of the operation, probability, argument, 1 if its sign is random."""
     names = operations(policy)
-    return np.array([[(names.index(name), probability, amount(name, level, shape, magnitudes), name in SIGNED)
-                      for name, probability, level in sub_policy] for sub_policy in POLICIES[policy]], np.float32)
+    return np.array(
+        [
+            [
+                (names.index(name), probability, amount(name, level, shape, magnitudes), name in SIGNED)
+                for name, probability, level in sub_policy
+            ]
+            for sub_policy in POLICIES[policy]
+        ],
+        np.float32,
+    )

@@ -40,8 +40,10 @@ def declared(source: Source, label_set: str) -> Source:
             raise ValueError(f"Expected data=folder:DIR or imagenet_r with label_set=imagenet_r. Received: {source.name}")
         source = relabelled(source, dict(zip(known["wnids"], known["columns"])), IMAGENET_CLASSES)
     elif not source.class_mask and source.num_classes != IMAGENET_CLASSES:
-        raise ValueError(f"Expected {IMAGENET_CLASSES} classes with label_set=imagenet. Received: {source.num_classes} in {source.name}. "
-                         f"Try: --label_set= (not ImageNet's classes), or --label_map=FILE for some of them")
+        raise ValueError(
+            f"Expected {IMAGENET_CLASSES} classes with label_set=imagenet. Received: {source.num_classes} in {source.name}. "
+            f"Try: --label_set= (not ImageNet's classes), or --label_map=FILE for some of them"
+        )
     return dataclasses.replace(source, label_set=label_set)
 
 
@@ -65,8 +67,9 @@ def class_mask(name: str, labels: Sequence[int] | np.ndarray | None = None) -> t
         return None
     columns = () if labels is None else tuple(np.unique(labels).tolist())
     if len(columns) != _IMAGENET_A_CLASSES:
-        raise ValueError(f"Expected the labels of the complete imagenet_a, which has {_IMAGENET_A_CLASSES} classes. "
-                         f"Received: {len(columns)} classes")
+        raise ValueError(
+            f"Expected the labels of the complete imagenet_a, which has {_IMAGENET_A_CLASSES} classes. Received: {len(columns)} classes"
+        )
     return columns
 
 
@@ -74,9 +77,6 @@ def masked(source: Source) -> Source:
     """Returns a source with the class mask of its name; itself if there is none."""
     mask = class_mask(source.name, source.read_labels() if source.name.startswith("imagenet_a") else None)
     return source if mask is None else dataclasses.replace(source, class_mask=mask)
-
-
-
 
 
 def imagenet_r_classes() -> dict:
@@ -99,8 +99,9 @@ def read_label_map(path: str) -> dict[str, int]:
     try:
         pairs = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
     except ValueError as error:
-        raise ValueError(f"Expected a label map, a JSON object {{\"NAME\": COLUMN}} or lines \"NAME COLUMN\". "
-                         f"Received {path}: {error}") from error
+        raise ValueError(
+            f'Expected a label map, a JSON object {{"NAME": COLUMN}} or lines "NAME COLUMN". Received {path}: {error}'
+        ) from error
     if not pairs:
         raise ValueError(f"Expected a label map. Received {path} without entries")
     for kind, values in zip(("name", "column"), zip(*pairs)):
@@ -143,15 +144,22 @@ def relabelled(source: Source, label_map: Mapping[str, int], outputs: int | None
     """
     missing = [name for name in source.class_names if name not in label_map]
     if missing:
-        raise ValueError(f"Expected the label map to name every class folder of {source.name}. Missing: "
-                         f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''} ({len(missing)} of "
-                         f"{source.num_classes})")
+        raise ValueError(
+            f"Expected the label map to name every class folder of {source.name}. Missing: "
+            f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''} ({len(missing)} of "
+            f"{source.num_classes})"
+        )
     columns = [label_map[name] for name in source.class_names]
     outputs = max(columns) + 1 if outputs is None else outputs
     if max(columns) >= outputs:
-        raise ValueError(f"Expected columns in 0..{outputs - 1} for a model of {outputs} outputs. "
-                         f"Received: {max(columns)} for {source.class_names[columns.index(max(columns))]!r}")
+        raise ValueError(
+            f"Expected columns in 0..{outputs - 1} for a model of {outputs} outputs. "
+            f"Received: {max(columns)} for {source.class_names[columns.index(max(columns))]!r}"
+        )
     names = {column: name for name, column in label_map.items()}
     return dataclasses.replace(  # type: ignore[call-arg]  # `labels` is a field of a FileSource
-        source, labels=tuple(columns[label] for label in source.read_labels()), class_mask=tuple(sorted(columns)),
-        class_names=tuple(names.get(column, str(column)) for column in range(outputs)))
+        source,
+        labels=tuple(columns[label] for label in source.read_labels()),
+        class_mask=tuple(sorted(columns)),
+        class_names=tuple(names.get(column, str(column)) for column in range(outputs)),
+    )

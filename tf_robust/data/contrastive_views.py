@@ -60,8 +60,9 @@ def moco_v2(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, b
     return _moco_v2_colors(_window(images, fold(seed, 0), min_crop_area), fold(seed, 1), blur)
 
 
-def window_augmix(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, severity: float = 3.0,
-                  all_ops: bool = False) -> tf.Tensor:
+def window_augmix(
+    images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, severity: float = 3.0, all_ops: bool = False
+) -> tf.Tensor:
     """AugMix of a window: the views of URRL's rows AugMix and, with all_ops, AugMix (AllOp), its T_rob.
 
     Args:
@@ -75,8 +76,9 @@ def window_augmix(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 
     return augmix.augmix(images, fold(seed, 1), severity=severity, all_ops=all_ops)
 
 
-def window_augmix_moco(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, severity: float = 3.0,
-                       blur: bool = True) -> tf.Tensor:
+def window_augmix_moco(
+    images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: float = 0.2, severity: float = 3.0, blur: bool = True
+) -> tf.Tensor:
     """URRL's row AugMix (MoCo): MoCo v2's colors, gray and blur inside AugMix's convex combination.
 
     The paper gives no more details. Here each of the three chains begins with its own draw of them and continues with AugMix's
@@ -98,8 +100,16 @@ def window_augmix_moco(images: tf.Tensor, seed: tf.Tensor, *, min_crop_area: flo
     return tf.clip_by_value((1.0 - lam) * images + lam * mixed, 0.0, 1.0)
 
 
-def urrl(images: tf.Tensor, seed: tf.Tensor, *, probability: float = 0.5, other: typing.Literal["moco_v2", "moco_v1"] = "moco_v2",
-         min_crop_area: float = 0.2, severity: float = 3.0, blur: bool = True) -> tf.Tensor:
+def urrl(
+    images: tf.Tensor,
+    seed: tf.Tensor,
+    *,
+    probability: float = 0.5,
+    other: typing.Literal["moco_v2", "moco_v1"] = "moco_v2",
+    min_crop_area: float = 0.2,
+    severity: float = 3.0,
+    blur: bool = True,
+) -> tf.Tensor:
     """URRL's views (eq. 2): each image's is AugMix (AllOp) with probability p, else MoCo v2's.
 
     Args:
@@ -118,10 +128,17 @@ def urrl(images: tf.Tensor, seed: tf.Tensor, *, probability: float = 0.5, other:
     images = _window(images, fold(seed, 0), min_crop_area)
     count = tf.shape(images)[0]
     robust = philox.uniform([count], fold(seed, 1)) < probability
-    return image_ops.apply_chosen(images, tf.cast(robust, tf.int32), tf.zeros([count]), [
-        lambda subset, _: (_moco_v2_colors(subset, fold(seed, 2), blur) if other == "moco_v2"
-                         else _moco_v1_colors(subset, fold(seed, 2))),
-        lambda subset, _: augmix.augmix(subset, fold(seed, 3), severity=severity, all_ops=True)])
+    return image_ops.apply_chosen(
+        images,
+        tf.cast(robust, tf.int32),
+        tf.zeros([count]),
+        [
+            lambda subset, _: (
+                _moco_v2_colors(subset, fold(seed, 2), blur) if other == "moco_v2" else _moco_v1_colors(subset, fold(seed, 2))
+            ),
+            lambda subset, _: augmix.augmix(subset, fold(seed, 3), severity=severity, all_ops=True),
+        ],
+    )
 
 
 FAMILIES = {f.__name__: f for f in (simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl)}
@@ -183,5 +200,9 @@ def _apply_to_some(function, images, seed, probability, *arguments):
     """Applies a function to images drawn with a probability, and to the corresponding rows of the arguments [N, ...]."""
     chosen = philox.uniform([tf.shape(images)[0]], seed) < probability
     positions = tf.range(tf.shape(images)[0])
-    return image_ops.apply_chosen(images, tf.where(chosen, 0, -1), positions, [
-        lambda subset, rows: function(subset, *(tf.gather(argument, rows) for argument in arguments))])
+    return image_ops.apply_chosen(
+        images,
+        tf.where(chosen, 0, -1),
+        positions,
+        [lambda subset, rows: function(subset, *(tf.gather(argument, rows) for argument in arguments))],
+    )

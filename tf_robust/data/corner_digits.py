@@ -55,6 +55,7 @@ def digit_pools() -> dict[str, tuple[np.ndarray, np.ndarray]]:
         {"train": (uint8 [N, 28, 28, 1], int64 [N]), "validation": ..., "test": ...}
     """
     from sklearn.datasets import load_digits
+
     digits = load_digits()
     large = tf.image.resize(digits.images[..., None] / 16.0, [20, 20], method="bicubic")
     canvas = tf.image.pad_to_bounding_box(tf.clip_by_value(2.0 * large - 0.75, 0.0, 1.0), MARGIN, MARGIN, CANVAS, CANVAS)
@@ -62,8 +63,7 @@ def digit_pools() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return divide(images, digits.target.astype(np.int64), {"train": 13, "validation": 2, "test": 3})
 
 
-def build(images: np.ndarray, labels: np.ndarray, common: int, rare: int, *, salt: int,
-          shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def build(images: np.ndarray, labels: np.ndarray, common: int, rare: int, *, salt: int, shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Builds one split of the corner-digit set from its own pool of digits.
 
     Args:
@@ -101,7 +101,7 @@ def build(images: np.ndarray, labels: np.ndarray, common: int, rare: int, *, sal
     corners = random.randint(2, size=(len(composed), 2)) * (CANVAS - CORNER_SIZE)
     for i in np.flatnonzero(classes >= 5):  # every image of 5-9 and 10-14 carries a corner digit
         top, left = corners[i]
-        window = composed[i, top:top + CORNER_SIZE, left:left + CORNER_SIZE]
+        window = composed[i, top : top + CORNER_SIZE, left : left + CORNER_SIZE]
         np.maximum(window, small[i], out=window)
     return composed, classes
 
@@ -114,4 +114,4 @@ def _reduce(images):
 
 def _shift(composed, offsets):
     padded = np.pad(composed, [(0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)])
-    return np.stack([p[top:top + CANVAS, left:left + CANVAS] for p, (top, left) in zip(padded, MARGIN - offsets)])
+    return np.stack([p[top : top + CANVAS, left : left + CANVAS] for p, (top, left) in zip(padded, MARGIN - offsets)])

@@ -27,6 +27,7 @@ class Fit:
     Raises:
         ValueError: unknown `how`.
     """
+
     height: int
     width: int
     how: str = "crop"
@@ -55,10 +56,11 @@ class Fit:
         images = image_ops.resize(images, scaled[0], scaled[1])
         if self.how == "crop":
             top, left = (scaled[0] - self.height) // 2, (scaled[1] - self.width) // 2
-            images = images[..., top:top + self.height, left:left + self.width, :]
+            images = images[..., top : top + self.height, left : left + self.width, :]
         elif self.how == "pad":
-            images = tf.image.pad_to_bounding_box(images, (self.height - scaled[0]) // 2, (self.width - scaled[1]) // 2,
-                                                  self.height, self.width)
+            images = tf.image.pad_to_bounding_box(
+                images, (self.height - scaled[0]) // 2, (self.width - scaled[1]) // 2, self.height, self.width
+            )
         return tf.ensure_shape(images, [*images.shape[:-3], self.height, self.width, channels])
 
     def levels(self, images: tf.Tensor) -> tf.Tensor:

@@ -26,6 +26,7 @@ class FileSource(Source):
         paths: of the image files.
         labels: one per file.
     """
+
     random_access = sorted_by_class = True
     paths: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
@@ -45,11 +46,13 @@ class FileSource(Source):
     def _fitted(self, image, _):
         return tf.ensure_shape(image, self.image_shape) if self.fit is None else self.fit.levels(image)
 
-    def epoch(self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0,
-              windows: Sequence[float] = ()) -> tf.data.Dataset:
+    def epoch(
+        self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
+    ) -> tf.data.Dataset:
         def crop(image, i):
             return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, i), windows)
-        order = epoch_order(self.size, seed, epoch)[skip_batches * batch_size:]
+
+        order = epoch_order(self.size, seed, epoch)[skip_batches * batch_size :]
         return self._examples(order, crop if windows or self.varying_size else self._fitted, windows).batch(batch_size, drop_remainder=True)
 
     def _examples(self, order, crop, windows=()):
@@ -65,10 +68,20 @@ class FileSource(Source):
             return position, tf.cast(tf.round(crop(self._read(paths[i]), i)), tf.uint8), labels[i], tf.cast(i, tf.int64)
 
         def check(position, fields):
-            tf.debugging.Assert(fields[0] == position, [tf.strings.join([
-                "Expected an image that can be decoded. Received: ", paths[order[position]],
-                " (missing, empty, truncated, or not an image). Try: replace or delete it"])])
+            tf.debugging.Assert(
+                fields[0] == position,
+                [
+                    tf.strings.join(
+                        [
+                            "Expected an image that can be decoded. Received: ",
+                            paths[order[position]],
+                            " (missing, empty, truncated, or not an image). Try: replace or delete it",
+                        ]
+                    )
+                ],
+            )
             return fields[1:]
+
         shape = (len(windows), *self.image_shape) if windows else self.image_shape
         end = tf.data.Dataset.from_tensors((count, np.zeros(shape, np.uint8), np.int64(0), np.int64(0)))
         examples = tf.data.Dataset.from_tensor_slices(order).enumerate().map(example, PARALLEL_READS, deterministic=True)
@@ -76,9 +89,13 @@ class FileSource(Source):
         return examples.apply(tf.data.experimental.assert_cardinality(count))
 
     def subset(self, indices: np.ndarray) -> typing.Self:
-        return dataclasses.replace(self, size=len(indices), kept=self.positions[indices],
-                                   paths=tuple(self.paths[i] for i in indices),
-                                   labels=tuple(self.labels[i] for i in indices))
+        return dataclasses.replace(
+            self,
+            size=len(indices),
+            kept=self.positions[indices],
+            paths=tuple(self.paths[i] for i in indices),
+            labels=tuple(self.labels[i] for i in indices),
+        )
 
     def read_range(self, first: int, last: int) -> Arrays:
         return read_subset(self, first, last)
@@ -120,8 +137,16 @@ def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validati
     height, width = size or _common_size(files if base == first else _files("train", first, classes)) or USUAL_SIZE
     own = _common_size(files)
     paths, labels = zip(*files)
-    source = FileSource(name, split, tuple(classes), (height, width, 3), len(files), paths, labels,
-                        fit=None if own == (height, width) else Fit(height, width, fit, varying=own is None))
+    source = FileSource(
+        name,
+        split,
+        tuple(classes),
+        (height, width, 3),
+        len(files),
+        paths,
+        labels,
+        fit=None if own == (height, width) else Fit(height, width, fit, varying=own is None),
+    )
     if not has_splits:
         return _three_ways(source, split, validation_fraction or 0.1)
     return without_validation(source, split, validation_fraction) if base == train and not has_validation(name, 0.0) else source
@@ -149,16 +174,23 @@ def _files(split, base, classes):
     if not images_by_class:
         advice = f"Try: --data=folder:{os.path.dirname(base)}, if {os.path.basename(base)} is a class." if _images(base) else ""
         holds = "image files, but no subfolders" if advice else "none"
-        raise FileNotFoundError(f"Expected subfolders of {base}, one per class, with image files ({', '.join(SUFFIXES)}) in them. "
-                                f"Received: {holds}. {advice}".strip())
+        raise FileNotFoundError(
+            f"Expected subfolders of {base}, one per class, with image files ({', '.join(SUFFIXES)}) in them. "
+            f"Received: {holds}. {advice}".strip()
+        )
     empty = [name for name, images in images_by_class.items() if not images]
     if empty:
         below = [name for name in empty if _subfolders(os.path.join(base, name))]
-        advice = (f"Try: --data=folder:{os.path.join(base, below[0])}, if its subfolders are the classes." if below else
-                  "Add images, or delete the folder.")
-        raise FileNotFoundError(f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. Received none in: "
-                                f"{', '.join(empty[:5])}{', ...' if len(empty) > 5 else ''} "
-                                f"({len(empty)} of {len(images_by_class)}). {advice}")
+        advice = (
+            f"Try: --data=folder:{os.path.join(base, below[0])}, if its subfolders are the classes."
+            if below
+            else "Add images, or delete the folder."
+        )
+        raise FileNotFoundError(
+            f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. Received none in: "
+            f"{', '.join(empty[:5])}{', ...' if len(empty) > 5 else ''} "
+            f"({len(empty)} of {len(images_by_class)}). {advice}"
+        )
     return tuple((os.path.join(base, name, file), classes.index(name)) for name, images in images_by_class.items() for file in images)
 
 
@@ -187,7 +219,9 @@ def _three_ways(source, split, fraction):
     order = stratified_order(np.asarray(source.labels))
     count = max(1, round(fraction * len(order)))
     if 2 * count >= len(order):
-        raise ValueError(f"Expected a validation_fraction (used twice, for validation and for test) that leaves images to "
-                         f"train on. Received: {fraction} of {len(order)}")
-    part = {"test": order[:count], "validation": order[count:2 * count], "train": order[2 * count:]}[split]
+        raise ValueError(
+            f"Expected a validation_fraction (used twice, for validation and for test) that leaves images to "
+            f"train on. Received: {fraction} of {len(order)}"
+        )
+    part = {"test": order[:count], "validation": order[count : 2 * count], "train": order[2 * count :]}[split]
     return source.subset(np.sort(part))

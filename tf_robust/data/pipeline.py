@@ -26,14 +26,23 @@ class Batch(typing.NamedTuple):
         step: int64 [B], the global step, the same for all (a vector, so that replicas can split the batch).
         positions: int64 [B], each image's position in the training set.
     """
+
     views: tuple[tf.Tensor, ...]
     labels: tf.Tensor
     step: tf.Tensor
     positions: tf.Tensor | None = None
 
 
-def training_batches(source: Source, batch_size: int, *, seed: int, step: int = 0, augmentations: Sequence[Augmentation] = (),
-                     views: Sequence[Augmentation] = (clean,), servers: Sequence[str] = ()) -> tf.data.Dataset:
+def training_batches(
+    source: Source,
+    batch_size: int,
+    *,
+    seed: int,
+    step: int = 0,
+    augmentations: Sequence[Augmentation] = (),
+    views: Sequence[Augmentation] = (clean,),
+    servers: Sequence[str] = (),
+) -> tf.data.Dataset:
     """Returns the training batches from a global step on, epoch after epoch, as a pure function of the arguments.
 
     Args:
@@ -66,8 +75,8 @@ def training_batches(source: Source, batch_size: int, *, seed: int, step: int = 
         inputs = [image_ops.to_float(part) for part in (tf.unstack(images, len(windows), axis=1) if windows else [images])]
 
         def apply(function, part, purpose):
-            return tf.ensure_shape(function(part, philox.fold(
-                tf.stack([tf.constant(seed, tf.int64), step]), purpose)), shape)
+            return tf.ensure_shape(function(part, philox.fold(tf.stack([tf.constant(seed, tf.int64), step]), purpose)), shape)
+
         for position, augment in enumerate(augmentations):
             inputs = [apply(augment, part, 1000 + position) for part in inputs]
         outputs = tuple(apply(view, inputs[position if windows else 0], 2000 + position) for position, view in enumerate(views))
@@ -79,10 +88,12 @@ def training_batches(source: Source, batch_size: int, *, seed: int, step: int = 
 
     def to_batches(examples):
         return examples.map(to_batch, num_parallel_calls=PARALLEL_CALLS, deterministic=True).prefetch(4)
+
     if not servers:
         return to_batches(examples)
-    return service.round_robin([service.from_server(server, to_batches(examples.shard(len(servers), number)))
-                                for number, server in enumerate(servers)]).with_options(options)
+    return service.round_robin(
+        [service.from_server(server, to_batches(examples.shard(len(servers), number))) for number, server in enumerate(servers)]
+    ).with_options(options)
 
 
 def steps_per_epoch(source: Source, batch_size: int) -> int:
@@ -94,8 +105,10 @@ def steps_per_epoch(source: Source, batch_size: int) -> int:
     if batch_size < 1:
         raise ValueError(f"Expected batch_size >= 1. Received: {batch_size}")
     if batch_size > len(source):
-        raise ValueError(f"Expected a batch no larger than the data ({len(source)} examples of {source.name}, "
-                         f"{source.split}). Received: batch_size={batch_size}")
+        raise ValueError(
+            f"Expected a batch no larger than the data ({len(source)} examples of {source.name}, "
+            f"{source.split}). Received: batch_size={batch_size}"
+        )
     return len(source) // batch_size
 
 

@@ -33,8 +33,9 @@ class Server:
             except OSError as error:
                 raise ValueError(f"Expected a free port of this machine. Received: {address} ({error})") from error
         self._dispatcher = tf.data.experimental.service.DispatchServer(tf.data.experimental.service.DispatcherConfig(port=port))
-        self._worker = tf.data.experimental.service.WorkerServer(tf.data.experimental.service.WorkerConfig(
-            dispatcher_address=f"localhost:{port}", worker_address=f"{host}:%port%"))
+        self._worker = tf.data.experimental.service.WorkerServer(
+            tf.data.experimental.service.WorkerConfig(dispatcher_address=f"localhost:{port}", worker_address=f"{host}:%port%")
+        )
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -65,9 +66,11 @@ def check(addresses: Sequence[str]) -> None:
         try:
             socket.create_connection(parse_address(address), timeout=_TIMEOUT).close()
         except OSError as error:
-            raise ConnectionError(f"{address} does not answer ({error}). Try: restart its server, python run_experiment.py "
-                                  f"--mode=serve --data_service={address}, and repeat this command, or omit --data_service: "
-                                  f"training resumes from the last checkpoint") from error
+            raise ConnectionError(
+                f"{address} does not answer ({error}). Try: restart its server, python run_experiment.py "
+                f"--mode=serve --data_service={address}, and repeat this command, or omit --data_service: "
+                f"training resumes from the last checkpoint"
+            ) from error
 
 
 @contextlib.contextmanager
@@ -83,6 +86,7 @@ def watched(addresses: Sequence[str]) -> Iterator[None]:
             except ConnectionError as error:
                 print(f"Error: {error}", file=sys.stderr, flush=True)
                 os._exit(1)  # the main thread blocks inside TensorFlow, where no exception reaches it
+
     if addresses:
         threading.Thread(target=watch, daemon=True).start()
     try:

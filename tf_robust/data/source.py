@@ -39,6 +39,7 @@ class Source:
         random_access: examples can be selected: `subset` works and `labels` are known. Otherwise the set is read as a stream.
         sorted_by_class: the fixed order is class by class.
     """
+
     in_memory: typing.ClassVar[bool] = False
     random_access: typing.ClassVar[bool] = False
     sorted_by_class: typing.ClassVar[bool] = False
@@ -108,8 +109,9 @@ class Source:
         """Returns a text that is equal for the same examples in the same order and differs for others."""
         raise NotImplementedError
 
-    def epoch(self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0,
-              windows: Sequence[float] = ()) -> tf.data.Dataset:
+    def epoch(
+        self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
+    ) -> tf.data.Dataset:
         """Returns the full batches of an epoch, in an order that is a pure function of (seed, epoch).
 
         Args:
@@ -150,6 +152,7 @@ class ArraySource(Source):
         images: uint8 [N, H, W, C].
         labels: int64 [N].
     """
+
     in_memory = random_access = True
 
     images: np.ndarray = None  # type: ignore[assignment]  # fields after optional ones need a default
@@ -164,8 +167,10 @@ class ArraySource(Source):
         """
         images, labels = np.asarray(images), np.asarray(labels, np.int64)
         if images.dtype != np.uint8 or images.ndim != 4 or len(images) != len(labels):
-            raise ValueError(f"Expected uint8 images [N, H, W, C] in 0..255 and labels [N] in {name} ({split}). "
-                             f"Received: {images.dtype} {images.shape}, labels {labels.shape}")
+            raise ValueError(
+                f"Expected uint8 images [N, H, W, C] in 0..255 and labels [N] in {name} ({split}). "
+                f"Received: {images.dtype} {images.shape}, labels {labels.shape}"
+            )
         class_names = tuple(class_names)
         check_labels(labels, len(class_names), f"{name} ({split})")
         return cls(name, split, class_names, images.shape[1:], len(images), images, labels)
@@ -174,19 +179,22 @@ class ArraySource(Source):
         batches = tf.data.Dataset.from_tensor_slices((self.images, self.labels)).batch(batch_size)
         return batches if self.fit is None else batches.map(lambda images, labels: (self.fit.levels(images), labels))
 
-    def epoch(self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0,
-              windows: Sequence[float] = ()) -> tf.data.Dataset:
+    def epoch(
+        self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
+    ) -> tf.data.Dataset:
         del windows  # images have one size: views crop their windows themselves
         images, labels = tf.constant(self.images), tf.constant(self.labels)
         order = epoch_order(self.size, seed, epoch)
         batches = tf.data.Dataset.from_tensor_slices(order).skip(skip_batches * batch_size)
         change = tf.identity if self.fit is None else self.fit.levels
         return batches.batch(batch_size, drop_remainder=True).map(
-            lambda i: (change(tf.gather(images, i)), tf.gather(labels, i), tf.cast(i, tf.int64)))
+            lambda i: (change(tf.gather(images, i)), tf.gather(labels, i), tf.cast(i, tf.int64))
+        )
 
     def subset(self, indices: np.ndarray) -> typing.Self:
-        return dataclasses.replace(self, size=len(indices), kept=self.positions[indices], images=self.images[indices],
-                                   labels=self.labels[indices])
+        return dataclasses.replace(
+            self, size=len(indices), kept=self.positions[indices], images=self.images[indices], labels=self.labels[indices]
+        )
 
     def read_range(self, first: int, last: int) -> Arrays:
         if self.fit is None:
@@ -231,5 +239,7 @@ def check_labels(labels: np.ndarray, num_classes: int, where: str) -> None:
     labels = np.asarray(labels)
     bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if bad.size:
-        raise ValueError(f"Expected labels in 0..{num_classes - 1} in {where}. Received {labels[bad[0]]} "
-                         f"at index {bad[0]} ({bad.size} labels out of range)")
+        raise ValueError(
+            f"Expected labels in 0..{num_classes - 1} in {where}. Received {labels[bad[0]]} "
+            f"at index {bad[0]} ({bad.size} labels out of range)"
+        )

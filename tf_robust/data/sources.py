@@ -22,8 +22,18 @@ SPLITS = ("train", "validation", "test")
 EMBEDDED = {"digits": 10, "synthetic_digits": 15, "toy": 2, "toy_band": 2}  # classes
 
 
-def open_source(name: str, split: str, data_dir: str | None = None, *, image_size: int = 0, image_fit: str = "crop",
-                default_size: Sequence[int] = (), validation_fraction: float = 0.0, examples: int = 0, download: bool = False) -> Source:
+def open_source(
+    name: str,
+    split: str,
+    data_dir: str | None = None,
+    *,
+    image_size: int = 0,
+    image_fit: str = "crop",
+    default_size: Sequence[int] = (),
+    validation_fraction: float = 0.0,
+    examples: int = 0,
+    download: bool = False,
+) -> Source:
     """Opens one split of a data set as a `Source`.
 
     Args:
@@ -60,8 +70,16 @@ def open_source(name: str, split: str, data_dir: str | None = None, *, image_siz
     elif name == "synthetic_mnist":
         source = _synthetic_mnist(split, data_dir, download).resized(size, image_fit)
     else:
-        source = tfds_sets.open_tfds(name, split, data_dir, size=size, fit=image_fit, default_size=tuple(default_size),
-                                     validation_fraction=validation_fraction, download=download)
+        source = tfds_sets.open_tfds(
+            name,
+            split,
+            data_dir,
+            size=size,
+            fit=image_fit,
+            default_size=tuple(default_size),
+            validation_fraction=validation_fraction,
+            download=download,
+        )
         source = dataclasses.replace(source, label_set=label_set_of(name))
     if not 0 <= examples <= source.size:
         raise ValueError(f"Expected examples >= 0 and at most {source.size} examples, the size of {name} ({split}). Received: {examples}")

@@ -36,8 +36,10 @@ def with_stylized(source: Source, directory: str) -> Source:
         ValueError: a folder that is not a class; a file that is not an image; a data set that is read as a stream.
     """
     if source.paths is None and not source.in_memory:
-        raise ValueError(f"Expected data in memory or data=folder:DIR for training with stylized images. Received: "
-                         f"{source.name}, which is read as a stream")
+        raise ValueError(
+            f"Expected data in memory or data=folder:DIR for training with stylized images. Received: "
+            f"{source.name}, which is read as a stream"
+        )
     root = os.path.expanduser(directory)
     if not os.path.isdir(root):
         raise FileNotFoundError(f"Expected stylized images in {directory}, one subfolder per class. Not found")
@@ -55,19 +57,32 @@ def _files(source, root):
     stylized = [by_name.get(path, by_name.get(os.path.splitext(path)[0])) for path in expected]
     missing = [path for path, match in zip(expected, stylized) if match is None]
     if missing:
-        raise FileNotFoundError(f"Expected a stylized image for each of the {len(source)} images of {source.name}. "
-                                f"Missing: {len(missing)}, the first {missing[0]}")
+        raise FileNotFoundError(
+            f"Expected a stylized image for each of the {len(source)} images of {source.name}. "
+            f"Missing: {len(missing)}, the first {missing[0]}"
+        )
     fit = source.fit or Fit(*source.image_shape[:2], "stretch")  # does not change images of this size
-    return dataclasses.replace(source, size=2 * len(source), kept=np.tile(source.positions, 2), fit=fit,
-                               paths=(*source.paths, *stylized), labels=(*source.labels, *source.labels))
+    return dataclasses.replace(
+        source,
+        size=2 * len(source),
+        kept=np.tile(source.positions, 2),
+        fit=fit,
+        paths=(*source.paths, *stylized),
+        labels=(*source.labels, *source.labels),
+    )
 
 
 def _arrays(source, root):
     paths = _images(root, source.class_names, source.class_names)
     images = np.stack([_read(path, source.images.shape[1:]) for name in source.class_names for path in paths[name]])
     labels = np.repeat(np.arange(source.num_classes), [len(paths[name]) for name in source.class_names])
-    return dataclasses.replace(source, size=len(source) + len(images), kept=None,
-                               images=np.concatenate([source.images, images]), labels=np.concatenate([source.labels, labels]))
+    return dataclasses.replace(
+        source,
+        size=len(source) + len(images),
+        kept=None,
+        images=np.concatenate([source.images, images]),
+        labels=np.concatenate([source.labels, labels]),
+    )
 
 
 def _images(root, classes, known):
@@ -78,12 +93,15 @@ def _images(root, classes, known):
         raise ValueError(f"Expected only folders of the training set's classes in {root}. Received also: {_first(unknown)}")
     if missing:
         raise FileNotFoundError(f"Expected a folder of stylized images for each class in {root}. Missing: {_first(missing)}")
-    paths_by_class = {name: sorted(os.path.join(root, name, file) for file in os.listdir(os.path.join(root, name))
-                          if file.lower().endswith(SUFFIXES)) for name in classes}
+    paths_by_class = {
+        name: sorted(os.path.join(root, name, file) for file in os.listdir(os.path.join(root, name)) if file.lower().endswith(SUFFIXES))
+        for name in classes
+    }
     empty = sorted(name for name, paths in paths_by_class.items() if not paths)
     if empty:
-        raise FileNotFoundError(f"Expected images ({', '.join(SUFFIXES)}) in each class folder of {root}. "
-                                f"Received none in: {_first(empty)}")
+        raise FileNotFoundError(
+            f"Expected images ({', '.join(SUFFIXES)}) in each class folder of {root}. Received none in: {_first(empty)}"
+        )
     return paths_by_class
 
 

@@ -32,8 +32,9 @@ def stratified_subset(source: Source, count: int) -> Source:
         ValueError: the source is read as a stream.
     """
     if not source.random_access:
-        raise ValueError(f"Expected a data set that can be subset. Received: {source.name}, which is read as a stream, "
-                         f"for {count} examples")
+        raise ValueError(
+            f"Expected a data set that can be subset. Received: {source.name}, which is read as a stream, for {count} examples"
+        )
     return source.subset(np.sort(stratified_order(np.asarray(source.labels))[:count]))
 
 
@@ -58,8 +59,10 @@ def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
     kept = np.sort(stratified_order(labels, seed)[:count])
     missing = sorted(set(np.unique(labels)) - set(labels[kept]))
     if missing:
-        raise ValueError(f"Expected a label_fraction that leaves examples of every class. Received: {fraction}, {count} examples, "
-                         f"none of {len(missing)} classes, the first {source.class_names[missing[0]]!r}")
+        raise ValueError(
+            f"Expected a label_fraction that leaves examples of every class. Received: {fraction}, {count} examples, "
+            f"none of {len(missing)} classes, the first {source.class_names[missing[0]]!r}"
+        )
     return source.subset(kept)
 
 
@@ -72,8 +75,10 @@ def without_validation(source: Source, split: str, fraction: float) -> Source:
     order = stratified_order(np.asarray(source.labels))
     count = round(fraction * len(order))
     if split == "validation" and not count:
-        raise ValueError(f"{source.name} has no validation split. Expected validation_fraction > 0 (say 0.1), which holds "
-                         f"out a part of the training set. Received: {fraction}")
+        raise ValueError(
+            f"{source.name} has no validation split. Expected validation_fraction > 0 (say 0.1), which holds "
+            f"out a part of the training set. Received: {fraction}"
+        )
     if count == len(order):
         raise ValueError(f"Expected a validation_fraction that leaves images to train on. Received: {fraction} of {count}")
     return source.subset(np.sort(order[:count] if split == "validation" else order[count:]))

@@ -33,6 +33,7 @@ class RecordFiles(Source):
         builder: a `tfds.core.DatasetBuilder`.
         tfds_split: name of the split in TFDS.
     """
+
     builder: typing.Any = None
     tfds_split: str = ""
 
@@ -80,33 +81,42 @@ class RecordSource(RecordFiles):
             image = crop(tf.ensure_shape(image, [None, None, channels]), position)
             image = image if image.dtype == tf.uint8 else tf.cast(tf.round(image), tf.uint8)
             return image, tf.cast(fields["label"], tf.int64)
+
         return example
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         records = tf.data.TFRecordDataset(self.files).enumerate()
         return records.map(self._example(), PARALLEL_READS, deterministic=True).batch(batch_size)
 
-    def epoch(self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0,
-              windows: Sequence[float] = ()) -> tf.data.Dataset:
+    def epoch(
+        self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
+    ) -> tf.data.Dataset:
         def random_windows(image, position):
             return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, position), windows)
+
         crop = self._example(random_windows if windows or self.varying_size else None)
         files, firsts = tf.constant(self.files), tf.constant(np.cumsum([0, *self.file_lengths[:-1]]), tf.int64)
         order = epoch_order(len(self.files), seed, epoch)
         records = tf.data.Dataset.from_tensor_slices((tf.gather(files, order), tf.gather(firsts, order))).interleave(
-            lambda file, first: tf.data.TFRecordDataset(file).enumerate(start=first), cycle_length=16, block_length=16,
-            num_parallel_calls=PARALLEL_READS, deterministic=True)
+            lambda file, first: tf.data.TFRecordDataset(file).enumerate(start=first),
+            cycle_length=16,
+            block_length=16,
+            num_parallel_calls=PARALLEL_READS,
+            deterministic=True,
+        )
 
         def shuffled(window, content):
-            order = tf.random.experimental.stateless_shuffle(
-                tf.range(tf.shape(content[0])[0]), tf.stack([seed + epoch * 2**32, window]))
+            order = tf.random.experimental.stateless_shuffle(tf.range(tf.shape(content[0])[0]), tf.stack([seed + epoch * 2**32, window]))
             return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(lambda part: tf.gather(part, order), content))
+
         records = records.batch(WINDOW).enumerate().flat_map(shuffled).enumerate().skip(skip_batches * batch_size)
-        return records.map(lambda turn, record: (*crop(turn, record[1]), record[0]), PARALLEL_READS,
-                           deterministic=True).batch(batch_size, drop_remainder=True)
+        return records.map(lambda turn, record: (*crop(turn, record[1]), record[0]), PARALLEL_READS, deterministic=True).batch(
+            batch_size, drop_remainder=True
+        )
 
     def read_labels(self) -> np.ndarray:
         import tensorflow_datasets as tfds
+
         dataset = self.builder.as_dataset(split=self.tfds_split, decoders=tfds.decode.PartialDecoding({"label": True}))
         batches = dataset.map(lambda fields: fields["label"]).batch(4096)
         return np.concatenate([np.zeros(0, np.int64), *batches.as_numpy_iterator()])
@@ -130,15 +140,18 @@ def naming_damaged_files(files: Sequence[str]) -> Iterator[None]:
             try:
                 collections.deque(tf.data.TFRecordDataset(file), maxlen=0)
             except tf.errors.DataLossError:
-                raise OSError(f"Expected a complete file of records. Received: {file} (truncated or damaged). "
-                              f"Try: download the data set again") from error
+                raise OSError(
+                    f"Expected a complete file of records. Received: {file} (truncated or damaged). Try: download the data set again"
+                ) from error
         raise
 
 
 def damaged(where: str, error: Exception) -> ValueError:
     """Returns the ValueError to raise for an error of `DAMAGED` on opening a set."""
-    return ValueError(f"Expected a valid dataset_info.json and features.json of each set in {where}. Received a damaged one "
-                      f"({error}). Try: delete its folder and create or download it again")
+    return ValueError(
+        f"Expected a valid dataset_info.json and features.json of each set in {where}. Received a damaged one "
+        f"({error}). Try: delete its folder and create or download it again"
+    )
 
 
 @functools.lru_cache(maxsize=8)
@@ -150,9 +163,12 @@ def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
         FileNotFoundError: the data are missing or could not be downloaded.
     """
     import tensorflow_datasets as tfds
+
     where = os.path.expanduser(data_dir or tfds.core.constants.DATA_DIR)
-    advice = (f"Looked in {where}. Try: --download, or `tfds build {name} --data_dir={where}`, on a machine with a network; "
-              f"or --data_dir with the directory of the data")
+    advice = (
+        f"Looked in {where}. Try: --download, or `tfds build {name} --data_dir={where}`, on a machine with a network; "
+        f"or --data_dir with the directory of the data"
+    )
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except DAMAGED as error:
@@ -160,8 +176,10 @@ def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
     except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
         known = [*OWN_SETS, *tfds.list_builders(with_community_datasets=False)]
         message = str(unknown("data set", name, known)).split(" Known: ")[0]
-        raise ValueError(f"{message} Known: {', '.join(OWN_SETS)}, and the image-classification sets of TFDS (mnist, cifar10, "
-                         f"cifar100, imagenet2012, ...)") from error
+        raise ValueError(
+            f"{message} Known: {', '.join(OWN_SETS)}, and the image-classification sets of TFDS (mnist, cifar10, "
+            f"cifar100, imagenet2012, ...)"
+        ) from error
     if not builder.info.splits and download:
         try:
             builder.download_and_prepare()
@@ -171,18 +189,27 @@ def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
         raise FileNotFoundError(f"No data for {name!r}. {advice}")
     features = builder.info.features
     if "image" not in features or "label" not in features or not hasattr(features["label"], "names"):
-        raise ValueError(f"Expected a set with the features 'image' and 'label' (a ClassLabel). {name} has: "
-                         f"{', '.join(sorted(features))}")
+        raise ValueError(f"Expected a set with the features 'image' and 'label' (a ClassLabel). {name} has: {', '.join(sorted(features))}")
     return builder
 
 
 def _skip_decoding():
     import tensorflow_datasets as tfds
+
     return tfds.decode.SkipDecoding()
 
 
-def open_tfds(name: str, split: str, data_dir: str | None, *, size: tuple[int, ...] = (), fit: str = "crop",
-              default_size: tuple[int, ...] = (), validation_fraction: float = 0.0, download: bool = False) -> Source:
+def open_tfds(
+    name: str,
+    split: str,
+    data_dir: str | None,
+    *,
+    size: tuple[int, ...] = (),
+    fit: str = "crop",
+    default_size: tuple[int, ...] = (),
+    validation_fraction: float = 0.0,
+    download: bool = False,
+) -> Source:
     """Opens one split of a TFDS set; arguments as `sources.open_source`."""
     builder = builder_of(name, data_dir, download)
     splits, features = builder.info.splits, builder.info.features
@@ -198,18 +225,22 @@ def open_tfds(name: str, split: str, data_dir: str | None, *, size: tuple[int, .
         source = ArraySource.of(name, split, images, labels, class_names).resized(size, fit)
         return source if own or split == "test" else without_validation(source, split, validation_fraction)
     if split != "test" and not own and (validation_fraction or split == "validation"):
-        raise ValueError(f"{name} is read as a stream and has no validation split of its own. "
-                         f"Expected validation_fraction=0. Received: {validation_fraction} (split {split!r})")
+        raise ValueError(
+            f"{name} is read as a stream and has no validation split of its own. "
+            f"Expected validation_fraction=0. Received: {validation_fraction} (split {split!r})"
+        )
     if None not in shape:
         return RecordSource(name, split, tuple(class_names), shape, count, builder, tfds_split).resized(size, fit)
     height, width = size or default_size or USUAL_SIZE
-    return RecordSource(name, split, tuple(class_names), (height, width, shape[-1]), count, builder, tfds_split,
-                        fit=Fit(height, width, fit, varying=True))
+    return RecordSource(
+        name, split, tuple(class_names), (height, width, shape[-1]), count, builder, tfds_split, fit=Fit(height, width, fit, varying=True)
+    )
 
 
 @functools.lru_cache(maxsize=4)
 def _read_arrays(name, tfds_split, data_dir):
     import tensorflow_datasets as tfds
+
     builder = builder_of(name, data_dir, False)
     dataset = builder.as_dataset(split=tfds_split, batch_size=4096, shuffle_files=False)
     with naming_damaged_files([str(file) for file in builder.info.splits[tfds_split].filepaths]):

@@ -23,6 +23,7 @@ __getattr__ = moved_names(__name__, {"Measuring": "evaluation.EvalConfig", "firs
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
     """What a model was measured on, the record of each set, and the measures that are computed from the records."""
+
     sets: list[EvaluationSet]
     records: list[dict]
     measures: list[Measure]

@@ -78,21 +78,25 @@ def stored(record):
 
 def accuracy(attack, positions):
     """The `measure` that counts what is classified correctly after an attack. positions: int [N], in the data set."""
+
     def measure(predict, one):
         correct = [right for *_, right in _attacked(predict, one, attack, positions)]
         correct = np.concatenate(correct)
         return {"kind": "accuracy", "count": len(correct), "correct": int(correct.sum()), "which": encoded(np.packbits(correct))}
+
     return measure
 
 
 def distances(attack, positions):
     """The `measure` of how large perturbations are that a minimal attack needs: 0 of what is wrong anyway, else infinity."""
+
     def measure(predict, one):
         found = []
         for images, attacked, right in _attacked(predict, one, attack, positions):
             sizes = norms.NORMS[attack.norm.name].size(tf.constant(attacked - images)).numpy()
             found.append(np.where(right, np.inf, sizes))
         return {"kind": "distances", "count": sum(map(len, found)), "distances": encoded(np.concatenate(found).astype(np.float32))}
+
     return measure
 
 
@@ -101,7 +105,7 @@ def _attacked(predict, one, attack, positions):
     start = 0
     for images, labels in progress.batches(one.open(), one.name):
         images, labels = image_ops.check_images(images), labels.numpy()
-        attacked = attack(predict, images, labels, indices=positions[start:start + len(images)]).numpy()
+        attacked = attack(predict, images, labels, indices=positions[start : start + len(images)]).numpy()
         logits = checked_logits(predict(tf.constant(attacked)), labels, repr(one.name))
         yield images, attacked, logits.argmax(axis=1) == labels
         start += len(images)
@@ -123,12 +127,16 @@ class RandomNoise(attacks.Attack):
 
 def checks(norm, radius, positions):
     """The `measure` of the signs by which masked gradients show (Athalye et al., 2018; Carlini et al., 2019)."""
+
     def measure(predict, one):
         largest = norms.norm(norm).largest(one.open().element_spec[0].shape[1:])
-        correct = {name: np.concatenate([right for *_, right in _attacked(predict, one, attack, positions)])
-                   for name, attack in check_attacks(norm, radius, largest).items()}
+        correct = {
+            name: np.concatenate([right for *_, right in _attacked(predict, one, attack, positions)])
+            for name, attack in check_attacks(norm, radius, largest).items()
+        }
         accuracies = {name: float(right.mean()) for name, right in correct.items()}
         return {"kind": "checks", "count": len(correct["noise"]), "radius": radius, "accuracies": accuracies, "failed": failed(accuracies)}
+
     return measure
 
 
@@ -141,23 +149,34 @@ def check_attacks(norm, radius, largest):
 
     def descent(radius, steps=10):
         return attacks.ProjectedGradientDescent(radius=radius, steps=steps, loss="margin", **ball)
-    return {"noise": RandomNoise(radius=radius, **ball),
-            "one_step": attacks.FastGradient(radius=radius, loss="margin", **ball),
-            "ten_steps": descent(radius), "hundred_steps": descent(radius, steps=100), "half_radius": descent(radius / 2),
-            "double_radius": descent(min(2 * radius, largest)), "large_radius": descent(largest / 2),
-            "black_box": attacks.Square(radius=radius, steps=_CHECK_QUERIES, **ball)}
+
+    return {
+        "noise": RandomNoise(radius=radius, **ball),
+        "one_step": attacks.FastGradient(radius=radius, loss="margin", **ball),
+        "ten_steps": descent(radius),
+        "hundred_steps": descent(radius, steps=100),
+        "half_radius": descent(radius / 2),
+        "double_radius": descent(min(2 * radius, largest)),
+        "large_radius": descent(largest / 2),
+        "black_box": attacks.Square(radius=radius, steps=_CHECK_QUERIES, **ball),
+    }
 
 
 def failed(accuracies):
     """Sentences about accuracies (as `checks` records them) that are not as those of a sound attack."""
-    order = (("noise", "ten_steps", "noise of the same size is stronger than the attack"),
-             ("one_step", "ten_steps", "one step is stronger than ten"),
-             ("ten_steps", "hundred_steps", "a hundred steps are weaker than ten"),
-             ("black_box", "hundred_steps", "the black-box attack is stronger than the one with gradients"),
-             ("half_radius", "ten_steps", "half the radius is stronger"),
-             ("ten_steps", "double_radius", "twice the radius is weaker"))
-    found = [f"{said} ({weaker} {accuracies[weaker]:.3f}, {stronger} {accuracies[stronger]:.3f})"
-             for weaker, stronger, said in order if accuracies[stronger] > accuracies[weaker] + _TOLERANCE]
+    order = (
+        ("noise", "ten_steps", "noise of the same size is stronger than the attack"),
+        ("one_step", "ten_steps", "one step is stronger than ten"),
+        ("ten_steps", "hundred_steps", "a hundred steps are weaker than ten"),
+        ("black_box", "hundred_steps", "the black-box attack is stronger than the one with gradients"),
+        ("half_radius", "ten_steps", "half the radius is stronger"),
+        ("ten_steps", "double_radius", "twice the radius is weaker"),
+    )
+    found = [
+        f"{said} ({weaker} {accuracies[weaker]:.3f}, {stronger} {accuracies[stronger]:.3f})"
+        for weaker, stronger, said in order
+        if accuracies[stronger] > accuracies[weaker] + _TOLERANCE
+    ]
     if accuracies["large_radius"] > _BROKEN:
         found.append(f"a radius with which any image can be made gray leaves {accuracies['large_radius']:.3f}")
     return found

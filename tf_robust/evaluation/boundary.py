@@ -18,9 +18,11 @@ _BATCH = 4096
 def check(source):
     """Raises ValueError unless a source's images are points in the plane, of two classes."""
     if tuple(source.image_shape) != (1, 2, 1) or source.num_classes != 2:
-        raise ValueError(f"Expected points in the plane, images 1x2x1 of two classes (data=toy or toy_band), for the evaluation "
-                         f"'boundary'. Received: {source.name}, {'x'.join(map(str, source.image_shape))}, "
-                         f"{source.num_classes} classes")
+        raise ValueError(
+            f"Expected points in the plane, images 1x2x1 of two classes (data=toy or toy_band), for the evaluation "
+            f"'boundary'. Received: {source.name}, {'x'.join(map(str, source.image_shape))}, "
+            f"{source.num_classes} classes"
+        )
 
 
 def axis():
@@ -54,10 +56,14 @@ def measure(logits):
     middles = np.concatenate([(line[1:] + line[:-1]) / 2 for line in found]) if found else steps
     slopes = np.stack([_between(part, middles) for part in np.gradient(difference, axis(), axis())], axis=1)
     steepness = np.linalg.norm(slopes, axis=1) / 4.0
-    return {"kind": "boundary", "count": GRID * GRID, "length": float(lengths.sum()),
-            "gradient": float(np.average(steepness, weights=lengths)) if lengths.sum() else None,
-            "sides": encoded(np.packbits(difference > 0)),
-            "line": [encoded(line.astype(np.float32)) for line in found]}
+    return {
+        "kind": "boundary",
+        "count": GRID * GRID,
+        "length": float(lengths.sum()),
+        "gradient": float(np.average(steepness, weights=lengths)) if lengths.sum() else None,
+        "sides": encoded(np.packbits(difference > 0)),
+        "line": [encoded(line.astype(np.float32)) for line in found],
+    }
 
 
 def sides(record):

@@ -22,10 +22,17 @@ def card_of(source, eval_config, training_source, imagenet=False):
     Returns:
         `data` holds for all measures; the others (`noise`, `corruptions`, `flips`, ...) for their families.
     """
-    card = {"data": {"name": source.name, "split": source.split, "pictures": len(source),
-                     "fingerprint": source.fingerprint(), "picture_shape": list(source.image_shape),
-                     "class_mask": f"{len(source.class_mask)} classes" if source.class_mask else "none",
-                     **({"image_fit": str(source.fit)} if source.fit else {})}}
+    card = {
+        "data": {
+            "name": source.name,
+            "split": source.split,
+            "pictures": len(source),
+            "fingerprint": source.fingerprint(),
+            "picture_shape": list(source.image_shape),
+            "class_mask": f"{len(source.class_mask)} classes" if source.class_mask else "none",
+            **({"image_fit": str(source.fit)} if source.fit else {}),
+        }
+    }
     chosen, shape = set(eval_config.evaluations), source.image_shape
     if chosen & {"noise", "noise_floor"}:
         card["noise"] = {"seed": NOISE_SEED, "rate": corruptions.RATE, "deviations_of": training_source.fingerprint()}
@@ -36,23 +43,32 @@ def card_of(source, eval_config, training_source, imagenet=False):
     if "corruptions" in chosen:
         card["corruptions"] = {"normalizer": "none", **_how_corrupted(eval_config, made)}
     if "perturbations" in chosen:
-        card["flips"] = {"seed": NOISE_SEED, "sequences": eval_config.sequences, "constants": made["constants"],
-                         "protocol": "cifar_c", "normalizer": "none"}
+        card["flips"] = {
+            "seed": NOISE_SEED,
+            "sequences": eval_config.sequences,
+            "constants": made["constants"],
+            "protocol": "cifar_c",
+            "normalizer": "none",
+        }
         if imagenet and eval_config.sequences != "cifar_p":
             table = metrics.reference_table("alexnet_imagenet_p")
             card["flip_rates"] = {**card["flips"], "normalizer": table["network"], **{name: table[name] for name in ("verified", "source")}}
     if "calibration" in chosen:
         card["calibration"] = {"bins": _BINS}
     if "boundary" in chosen:
-        card["boundary"] = {"square": [-toy.LIMIT, toy.LIMIT], "grid": boundary.GRID,
-                            "gradient": "of class 1's probability"}
+        card["boundary"] = {"square": [-toy.LIMIT, toy.LIMIT], "grid": boundary.GRID, "gradient": "of class 1's probability"}
     attacked = {"images": eval_config.attack_subset} if eval_config.attack_subset else {}
     if "adversarial" in chosen:
         if "ensemble" in eval_config.attack:
             card["robust"] = {"attack": "ensemble", "seed": adversarial.SEED, "queries": eval_config.attack_queries, **attacked}
         if "pgd" in eval_config.attack:
-            card["robust_pgd"] = {"attack": "pgd", "seed": adversarial.SEED, "steps": adversarial.PGD_STEPS,
-                                  "starts": adversarial.PGD_STARTS, **attacked}
+            card["robust_pgd"] = {
+                "attack": "pgd",
+                "seed": adversarial.SEED,
+                "steps": adversarial.PGD_STEPS,
+                "starts": adversarial.PGD_STARTS,
+                **attacked,
+            }
         if attacked:
             card["fgsm"] = attacked
         card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED}
@@ -111,6 +127,9 @@ def difference(measure, one, other):
     found = []
     for part in ("data", parse_measure(measure).card_family):
         here, there = ((card.get("data") if part == "data" else part_of(card, measure)) or {} for card in (one, other))
-        found += [(f"{part}.{field}", here.get(field), there.get(field)) for field in sorted({*here, *there})
-                  if here.get(field) != there.get(field)]
+        found += [
+            (f"{part}.{field}", here.get(field), there.get(field))
+            for field in sorted({*here, *there})
+            if here.get(field) != there.get(field)
+        ]
     return found

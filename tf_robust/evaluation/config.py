@@ -8,12 +8,26 @@ from tf_robust.corruptions import severities
 from tf_robust.evaluation import adversarial
 from tf_robust.utils.errors import unknown
 
-EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "perturbations", "calibration", "boundary",
-               "utility", "adversarial", "attack_curves")
+EVALUATIONS = (
+    "clean",
+    "noise",
+    "noise_floor",
+    "corruptions",
+    "perturbations",
+    "calibration",
+    "boundary",
+    "utility",
+    "adversarial",
+    "attack_curves",
+)
 USUAL = ("clean", "noise")
-_OPTIONS = {"noise": ("nun_floor",), "corruptions": ("corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir"),
-            "perturbations": ("corruption_constants", "sequences"), "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries"),
-            "attack_curves": ("curve_attacks", "attack_subset")}  # fields that only these evaluations depend on
+_OPTIONS = {
+    "noise": ("nun_floor",),
+    "corruptions": ("corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir"),
+    "perturbations": ("corruption_constants", "sequences"),
+    "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries"),
+    "attack_curves": ("curve_attacks", "attack_subset"),
+}  # fields that only these evaluations depend on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +58,7 @@ class EvalConfig:
         attack_queries: of the model by Square, an image.
         curve_attacks: ATTACK_NORM each: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
     """
+
     evaluations: tuple[str, ...] = USUAL
     nun_floor: str = "auto"
     evaluation_split: typing.Literal["validation", "test"] = "test"

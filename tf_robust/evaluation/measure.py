@@ -13,8 +13,15 @@ LABEL_FRACTION = "label_fraction_"
 CLEAN = ("clean", "bal")
 _FLIP_RATES = ("mfr", "mfr_without_noise", "rate")
 # parts of names of which less is better: distances of what goes wrong, not accuracies
-_LOWER_IS_BETTER = ("flips/", "calibration", "corruptions/mce", "corruptions/relative_mce", "checks/failed", "boundary/",
-                    "utility/corner_uninformative")
+_LOWER_IS_BETTER = (
+    "flips/",
+    "calibration",
+    "corruptions/mce",
+    "corruptions/relative_mce",
+    "checks/failed",
+    "boundary/",
+    "utility/corner_uninformative",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +39,7 @@ class Measure:
         high: upper end.
         label_fraction: fraction of the labels that the model was trained with, as text; empty for all of them.
     """
+
     family: str
     name: str = ""
     severity: int | None = None
@@ -42,8 +50,12 @@ class Measure:
     label_fraction: str = ""
 
     def __str__(self) -> str:
-        parts = (LABEL_FRACTION + self.label_fraction if self.label_fraction else "", self.family, self.name,
-                 "" if self.severity is None else str(self.severity))
+        parts = (
+            LABEL_FRACTION + self.label_fraction if self.label_fraction else "",
+            self.family,
+            self.name,
+            "" if self.severity is None else str(self.severity),
+        )
         return "/".join(part for part in parts if part)
 
     @property

@@ -13,8 +13,13 @@ from tf_robust.evaluation.measure import Measure, parse_measure
 from tf_robust.evaluation.scoring import correctness
 from tf_robust.utils.files import read_json
 
-_CALIBRATION = {"calibration/rms": "rms_calibration_error", "calibration/ece": "expected_calibration_error",
-                "calibration/brier": "brier_score", "calibration/nll": "negative_log_likelihood", "aurra": "aurra"}
+_CALIBRATION = {
+    "calibration/rms": "rms_calibration_error",
+    "calibration/ece": "expected_calibration_error",
+    "calibration/brier": "brier_score",
+    "calibration/nll": "negative_log_likelihood",
+    "aurra": "aurra",
+}
 
 
 def read_evaluation(path: str) -> dict:
@@ -43,17 +48,27 @@ def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = F
     clean = next((record for name, record in accuracies if name.is_clean), None)
     measures = _accuracy_measures(accuracies, clean, eval_config.evaluations) + _corruption_measures(corrupted, imagenet, clean)
     measures += _flip_measures(by_kind.get("flips", []), eval_config.sequences, imagenet)
-    measures += [Measure("boundary", name, value=record[name], count=record["count"]) for _, record in by_kind.get("boundary", [])
-                 for name in ("length", "gradient") if record[name] is not None]
-    measures += [Measure("utility", name, value=value, count=record["count"]) for _, record in by_kind.get("utility", [])
-                 for name, value in utility.ratios(record).items()]
+    measures += [
+        Measure("boundary", name, value=record[name], count=record["count"])
+        for _, record in by_kind.get("boundary", [])
+        for name in ("length", "gradient")
+        if record[name] is not None
+    ]
+    measures += [
+        Measure("utility", name, value=value, count=record["count"])
+        for _, record in by_kind.get("utility", [])
+        for name, value in utility.ratios(record).items()
+    ]
     return measures + _distance_measures(by_kind.get("distances", [])) + _check_measures(by_kind.get("checks", []))
 
 
 def _accuracy_measures(accuracies, clean, evaluations):
     """Accuracies on whole sets, and what else the clean set gives."""
-    measures = [name.with_accuracy(record["correct"], record["count"]) for name, record in accuracies
-                if name.family != "corruptions" and ("clean" in evaluations or not name.is_clean)]
+    measures = [
+        name.with_accuracy(record["correct"], record["count"])
+        for name, record in accuracies
+        if name.family != "corruptions" and ("clean" in evaluations or not name.is_clean)
+    ]
     if "clean" in evaluations and "per_class" in clean:
         measures.append(Measure("clean", "per_class", value=clean["per_class"], count=clean["count"]))
     if "calibration" in evaluations:
@@ -71,8 +86,11 @@ def _corruption_measures(corrupted, imagenet, clean):
     complete = {name: [records[severity] for severity in sorted(records)] for name, records in by_name.items() if len(records) == 5}
     count = corrupted[0][1]["count"]
     members = {**metrics.MEANS, **{name: (name,) for name in complete}}
-    measures = [_mean(Measure("corruptions", mean), [record for name in members[mean] for record in complete[name]])
-                for mean in members if set(members[mean]) <= complete.keys()]
+    measures = [
+        _mean(Measure("corruptions", mean), [record for name in members[mean] for record in complete[name]])
+        for mean in members
+        if set(members[mean]) <= complete.keys()
+    ]
     if set(metrics.BENCHMARK) <= complete.keys():
         errors = {name: [1 - r["correct"] / r["count"] for r in complete[name]] for name in metrics.BENCHMARK}
         calibration = [r["rms_calibration_error"] for name in metrics.BENCHMARK for r in complete[name]]
@@ -102,12 +120,15 @@ def _flip_measures(sequences_and_records, sequences, imagenet):
 
     def measure(name, value):
         return Measure("flips", name, value=value, count=count)
+
     ten = metrics.CIFAR_PERTURBATIONS if sequences == "cifar_p" else metrics.PERTURBATIONS
     measures = []
     if set(ten) <= probabilities.keys():
         without_noise = [probabilities[name] for name in ten if "noise" not in name]
-        measures = [measure("mean", metrics.mean_flip_probability({name: probabilities[name] for name in ten}, ten)),
-                    measure("mean_without_noise", float(np.mean(without_noise)))]
+        measures = [
+            measure("mean", metrics.mean_flip_probability({name: probabilities[name] for name in ten}, ten)),
+            measure("mean_without_noise", float(np.mean(without_noise))),
+        ]
         if imagenet and sequences != "cifar_p":
             rate = metrics.mean_flip_rate({name: probabilities[name] for name in ten})
             measures += [measure("mfr", rate["mean"] / 100), measure("mfr_without_noise", rate["mean_without_noise"] / 100)]
@@ -127,8 +148,11 @@ def _distance_measures(distances):
 
 def _check_measures(checks):
     """The accuracies of the attacks' checks, and how many checks failed."""
-    measures = [Measure("checks", f"{name.name}/{attack}", value=value, count=record["count"])
-                for name, record in checks for attack, value in record["accuracies"].items()]
+    measures = [
+        Measure("checks", f"{name.name}/{attack}", value=value, count=record["count"])
+        for name, record in checks
+        for attack, value in record["accuracies"].items()
+    ]
     if checks:
         failed = sum(len(record["failed"]) for _, record in checks)
         measures.append(Measure("checks", "failed", value=failed, count=checks[0][1]["count"]))

@@ -42,8 +42,11 @@ class PerImage:
         if any(value is None for value in values):
             return None
         same = card.dependencies(None, None, evaluation["card"], str(name))
-        values = values[0] if len(values) == 1 and values[0].dtype == bool else sum(
-            weight * value for weight, value in zip(weights.values(), values))
+        values = (
+            values[0]
+            if len(values) == 1 and values[0].dtype == bool
+            else sum(weight * value for weight, value in zip(weights.values(), values))
+        )
         return record_key(same), values
 
     def _records(self, evaluation):
@@ -54,8 +57,11 @@ class PerImage:
         if key not in self._own:
             if path not in self._read:
                 self._read[path] = read_records(path)
-            self._own[key] = {record["set"]: record for record in self._read[path]
-                              if record["depends"] == record_key(card.dependencies(*told, record["set"]))}
+            self._own[key] = {
+                record["set"]: record
+                for record in self._read[path]
+                if record["depends"] == record_key(card.dependencies(*told, record["set"]))
+            }
         return self._own[key]
 
 
@@ -79,5 +85,7 @@ def _weights(name, evaluation):
         without_noise = [member for member in ten if "noise" not in member]
         means = {"mean": ten, "mfr": ten, "mean_without_noise": without_noise, "mfr_without_noise": without_noise}
         members = means.get(name.name, (name.name.removeprefix("rate/"),))
-        return {f"flips/{member}": (metrics.flip_rate(1.0, member) / 100 if name.is_flip_rate else 1.0) / len(members) for member in members}
+        return {
+            f"flips/{member}": (metrics.flip_rate(1.0, member) / 100 if name.is_flip_rate else 1.0) / len(members) for member in members
+        }
     return {str(name): 1.0}

@@ -46,6 +46,7 @@ def records(predict, sets, path=None, depends=None, log=print):
 
     def read_again():
         found.update({record["set"]: record for record in read_records(path) if record["depends"] == keys.get(record["set"])})
+
     read_again()
     while len(found) < len(sets):
         for one in (one for one in sets if one.name not in found):
@@ -109,14 +110,18 @@ def score(logits, labels, keep=False):
     correct = logits.argmax(axis=1) == labels
     probabilities = tf.nn.softmax(logits.astype(np.float64)).numpy()
     confidences = probabilities.max(axis=1)
-    return {"kind": "accuracy", "count": len(labels), "correct": int(correct.sum()),
-            "rms_calibration_error": metrics.rms_calibration_error(confidences, correct),
-            "expected_calibration_error": metrics.expected_calibration_error(confidences, correct),
-            "brier_score": metrics.brier_score(probabilities, labels),
-            "negative_log_likelihood": metrics.negative_log_likelihood(np.maximum(logits, -1e30), labels),
-            "aurra": metrics.aurra(confidences, correct),
-            **({**_per_class(correct, labels), "confidences": encoded(confidences.astype(np.float32))} if keep else {}),
-            "which": encoded(np.packbits(correct))}
+    return {
+        "kind": "accuracy",
+        "count": len(labels),
+        "correct": int(correct.sum()),
+        "rms_calibration_error": metrics.rms_calibration_error(confidences, correct),
+        "expected_calibration_error": metrics.expected_calibration_error(confidences, correct),
+        "brier_score": metrics.brier_score(probabilities, labels),
+        "negative_log_likelihood": metrics.negative_log_likelihood(np.maximum(logits, -1e30), labels),
+        "aurra": metrics.aurra(confidences, correct),
+        **({**_per_class(correct, labels), "confidences": encoded(confidences.astype(np.float32))} if keep else {}),
+        "which": encoded(np.packbits(correct)),
+    }
 
 
 def _per_class(correct, labels):
@@ -174,22 +179,28 @@ def flips(predict, one):
     predictions = np.concatenate(predictions)
     noise = "noise" in one.name
     each = [metrics.flip_probability(sequence[None], noise) * (len(sequence) - 1) for sequence in predictions]
-    return {"kind": "flips", "count": len(predictions), "frames": predictions.shape[1], "flip_probability": metrics.flip_probability(predictions, noise),
-            "flips": encoded(np.round(each).astype(np.uint16))}
+    return {
+        "kind": "flips",
+        "count": len(predictions),
+        "frames": predictions.shape[1],
+        "flip_probability": metrics.flip_probability(predictions, noise),
+        "flips": encoded(np.round(each).astype(np.uint16)),
+    }
 
 
 def drawn_boundary(predict, one):
     """The record of a decision boundary, from the logits on a grid of points."""
-    return boundary.measure(np.concatenate([
-        checked_logits(predict(points), zeros, repr(one.name)) for points, zeros in one.open()]))
+    return boundary.measure(np.concatenate([checked_logits(predict(points), zeros, repr(one.name)) for points, zeros in one.open()]))
 
 
 def masked(predict, columns):
     """The same model, told that only some of its classes occur: the other logits become -infinity."""
+
     def among(images):
         logits = tf.convert_to_tensor(predict(images))
         counts = tf.reduce_any(tf.range(logits.shape[1])[:, None] == tf.constant(columns)[None], axis=1)
         return tf.where(counts[None], logits, -np.inf)
+
     return among if columns else predict
 
 

@@ -35,6 +35,7 @@ class EvaluationSet:
             is needed: a set that was measured before costs nothing.
         measure: (predict, this set) -> its record, a dictionary for JSON.
     """
+
     name: str
     open: typing.Callable
     measure: typing.Callable = scoring.scores
@@ -69,17 +70,16 @@ def evaluation_sets(source, training_source, eval_config, data_dir=None):
     if {"clean", "calibration"} & set(chosen):
         found.append(EvaluationSet(clean_name(source), clean))
     if "noise" in chosen:
-        found.append(EvaluationSet("un", lambda: _indexed(
-            source, clean(), lambda x, i: corruptions.uniform_noise(x, seed=NOISE_SEED, indices=i))))
-        found.append(EvaluationSet("nun", lambda: _nonuniform(
-            source, clean(), _probabilities(deviation(), eval_config))))
+        found.append(
+            EvaluationSet("un", lambda: _indexed(source, clean(), lambda x, i: corruptions.uniform_noise(x, seed=NOISE_SEED, indices=i)))
+        )
+        found.append(EvaluationSet("nun", lambda: _nonuniform(source, clean(), _probabilities(deviation(), eval_config))))
     if "noise_floor" in chosen:
         found += _floors(source, deviation, clean)
     if "corruptions" in chosen and eval_config.corrupted_dir:
         found += _prepared(source, eval_config.corrupted_dir, data_dir)
     elif "corruptions" in chosen:
-        found += [_corrupted(source, name, severity, eval_config, clean)
-                  for name in corruptions.CORRUPTIONS for severity in SEVERITIES]
+        found += [_corrupted(source, name, severity, eval_config, clean) for name in corruptions.CORRUPTIONS for severity in SEVERITIES]
     if "perturbations" in chosen:
         found += _sequences(source, eval_config)
     if "boundary" in chosen:
@@ -101,9 +101,11 @@ def _attacked(source, eval_config):
 
 def _of_classes(batches, classes):
     """The images of some classes, in batches that may be smaller."""
+
     def chosen(images, labels):
         kept = tf.reduce_any(labels[:, None] == tf.constant(list(classes), labels.dtype), axis=1)
         return tf.boolean_mask(images, kept), tf.boolean_mask(labels, kept)
+
     return batches.map(chosen).filter(lambda images, labels: tf.size(labels) > 0)
 
 
@@ -146,36 +148,47 @@ def _deviation(training_source):
 
 
 def _nonuniform(source, batches, probabilities):
-    return _indexed(source, batches,
-                    lambda x, i: corruptions.nonuniform_noise(x, probabilities, seed=NOISE_SEED, indices=i))
+    return _indexed(source, batches, lambda x, i: corruptions.nonuniform_noise(x, probabilities, seed=NOISE_SEED, indices=i))
 
 
 def _floors(source, deviation, clean):
     def opened(floor):
         chances = corruptions.nonuniform_probabilities(deviation(), floor=floor)
         return _nonuniform(source, clean(), chances)
+
     return [EvaluationSet(f"nun/floor_{floor:g}", lambda floor=floor: opened(floor)) for floor in NOISE_FLOORS]
 
 
 def _corrupted(source, name, severity, eval_config, clean):
-    options = {"constants": eval_config.constants(source.image_shape), "protocol": eval_config.protocol(source.image_shape),
-               "frost_dir": eval_config.frost_dir or None}
-    return EvaluationSet(f"corruptions/{name}/{severity}", lambda: _indexed(
-        source, clean(), lambda x, i: corruptions.corrupt(x, name, severity, NOISE_SEED, i, **options)))
+    options = {
+        "constants": eval_config.constants(source.image_shape),
+        "protocol": eval_config.protocol(source.image_shape),
+        "frost_dir": eval_config.frost_dir or None,
+    }
+    return EvaluationSet(
+        f"corruptions/{name}/{severity}",
+        lambda: _indexed(source, clean(), lambda x, i: corruptions.corrupt(x, name, severity, NOISE_SEED, i, **options)),
+    )
 
 
 def _prepared(source, where, data_dir):
     """What a corrupted set that is already there holds, in the order of the benchmark."""
+
     def opened(name, severity):
         there = reader.open_corrupted(where, source, name, severity, data_dir=data_dir)
         return data.evaluation_batches(there, batch_of(source.image_shape))
+
     there = set(reader.available(where, data_dir))
     chosen = [(name, severity) for name in corruptions.CORRUPTIONS for severity in SEVERITIES if (name, severity) in there]
     if not chosen:
-        raise FileNotFoundError(f"Expected corruptions ({', '.join(corruptions.CORRUPTIONS)}) in {where}. Found: "
-                                f"{', '.join(f'{name} {severity}' for name, severity in sorted(there)) or 'none'}")
-    return [EvaluationSet(f"corruptions/{name}/{severity}", lambda name=name, severity=severity: opened(name, severity))
-            for name, severity in chosen]
+        raise FileNotFoundError(
+            f"Expected corruptions ({', '.join(corruptions.CORRUPTIONS)}) in {where}. Found: "
+            f"{', '.join(f'{name} {severity}' for name, severity in sorted(there)) or 'none'}"
+        )
+    return [
+        EvaluationSet(f"corruptions/{name}/{severity}", lambda name=name, severity=severity: opened(name, severity))
+        for name, severity in chosen
+    ]
 
 
 def _sequences(source, eval_config):
@@ -185,15 +198,25 @@ def _sequences(source, eval_config):
         def perturb(images, indices):
             frames = corruptions.perturb(images, name, seed=NOISE_SEED, indices=indices, constants=constants)
             return corruptions.store(frames, "cifar_c")
+
         return _indexed(source, data.evaluation_batches(source, size), perturb, size)
-    return [EvaluationSet(f"flips/{name}", lambda name=name: opened(name), scoring.flips)
-            for name in corruptions.sequence_names(eval_config.sequences)]
+
+    return [
+        EvaluationSet(f"flips/{name}", lambda name=name: opened(name), scoring.flips)
+        for name in corruptions.sequence_names(eval_config.sequences)
+    ]
 
 
 def _curves(source, eval_config):
     """Sizes of the smallest perturbations that are misclassified."""
-    return [EvaluationSet(f"distance/{text}", functools.partial(_clean, source), adversarial.distances(
-        adversarial.minimal(*adversarial.curve(text)), source.positions)) for text in eval_config.curve_attacks]
+    return [
+        EvaluationSet(
+            f"distance/{text}",
+            functools.partial(_clean, source),
+            adversarial.distances(adversarial.minimal(*adversarial.curve(text)), source.positions),
+        )
+        for text in eval_config.curve_attacks
+    ]
 
 
 def _attacks(source, eval_config):
@@ -202,18 +225,28 @@ def _attacks(source, eval_config):
     threats = {text: adversarial.threat(text) for text in eval_config.attack_radii}
     for norm, radius in threats.values():
         norms.check_radius(radius, norms.norm(norm), source.image_shape)
-    found = [EvaluationSet(f"{adversarial.ATTACKS[name]}{text}", clean, adversarial.accuracy(
-        adversarial.strongest(name, norm, radius, eval_config.attack_queries), source.positions))
-        for name in eval_config.attack for text, (norm, radius) in threats.items()]
-    found += [EvaluationSet(f"fgsm/{text}", clean, adversarial.accuracy(
-        attacks.FastGradient(norm=norm, radius=radius), source.positions))
-        for text, (norm, radius) in threats.items() if norm == "linf"]
+    found = [
+        EvaluationSet(
+            f"{adversarial.ATTACKS[name]}{text}",
+            clean,
+            adversarial.accuracy(adversarial.strongest(name, norm, radius, eval_config.attack_queries), source.positions),
+        )
+        for name in eval_config.attack
+        for text, (norm, radius) in threats.items()
+    ]
+    found += [
+        EvaluationSet(f"fgsm/{text}", clean, adversarial.accuracy(attacks.FastGradient(norm=norm, radius=radius), source.positions))
+        for text, (norm, radius) in threats.items()
+        if norm == "linf"
+    ]
     largest = {norm: max(radius for other, radius in threats.values() if other == norm) for norm, _ in threats.values()}
 
     def first():
         return clean().unbatch().take(adversarial.CHECKED).batch(adversarial.CHECKED)
-    return found + [EvaluationSet(f"checks/{norm}", first, adversarial.checks(norm, radius, source.positions))
-                    for norm, radius in largest.items()]
+
+    return found + [
+        EvaluationSet(f"checks/{norm}", first, adversarial.checks(norm, radius, source.positions)) for norm, radius in largest.items()
+    ]
 
 
 def _indexed(source, batches, change, size=None):
@@ -223,7 +256,8 @@ def _indexed(source, batches, change, size=None):
     @tf.autograph.experimental.do_not_convert  # not needed, and takes most of the time until the first image
     def apply(first, example):
         images, labels = example
-        return change(images, places[first:first + tf.shape(images, tf.int64)[0]]), labels
+        return change(images, places[first : first + tf.shape(images, tf.int64)[0]]), labels
+
     size = size or batch_of(source.image_shape)
     numbered = tf.data.Dataset.zip(tf.data.Dataset.range(0, len(source) + size, size), batches)
     return numbered.map(apply, num_parallel_calls=PARALLEL_CALLS, deterministic=True).prefetch(2)

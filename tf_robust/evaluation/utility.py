@@ -17,14 +17,18 @@ INFORMATIVE = slice(0, 5)  # digits in the center with which a corner digit deci
 def check(source):
     """Raises ValueError unless a source holds corner digits."""
     if source.num_classes != 15 or not source.name.startswith("synthetic_"):
-        raise ValueError(f"Expected corner digits (data=synthetic_digits or synthetic_mnist) for the evaluation 'utility'. "
-                         f"Received: {source.name} with {source.num_classes} classes")
+        raise ValueError(
+            f"Expected corner digits (data=synthetic_digits or synthetic_mnist) for the evaluation 'utility'. "
+            f"Received: {source.name} with {source.num_classes} classes"
+        )
 
 
 def corners(height, width):
     """The locations where corner digits are: bool [height, width]."""
+
     def ends(size):
         return np.minimum(np.arange(size), np.arange(size)[::-1]) < CORNER_SIZE
+
     return ends(height)[:, None] & ends(width)
 
 

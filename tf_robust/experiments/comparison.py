@@ -46,8 +46,18 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
     if any(row["measure"].startswith(("robust/", "distance/")) for found in evaluations for row in found["rows"]):
         drawn += figures.of_attacks(measured, suite.get("panels"))
     commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
-    table = report.write(folder, evaluations, title=title, command=command, commit=commits, paper=suite.get("paper"),
-                         baseline=baseline, figures=drawn, notes=suite.get("notes", ()), per_image=evaluation.PerImage(_records_in))
+    table = report.write(
+        folder,
+        evaluations,
+        title=title,
+        command=command,
+        commit=commits,
+        paper=suite.get("paper"),
+        baseline=baseline,
+        figures=drawn,
+        notes=suite.get("notes", ()),
+        per_image=evaluation.PerImage(_records_in),
+    )
     print("\n".join(["", report.to_text(table), "", report.verdict(table), *report.size_notes(evaluations), ""]))
     return table
 
@@ -64,10 +74,17 @@ def write_means(folder, means, evaluations, command):
         write_report(os.path.join(folder, name), members, title=means.suites[name]["title"], command=command, suite=means.suites[name])
     evaluations, notes = means.means(divided)
     baseline = means.table.get("baseline")
-    table = report.write(folder, evaluations, title=means.table["title"], command=command, paper=means.paper(divided),
-                         commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
-                         baseline=baseline if any(one["row"] == baseline for one in evaluations) else None,
-                         notes=[*means.table.get("notes", ()), *notes], per_image=means.per_image(evaluation.PerImage(_records_in)))
+    table = report.write(
+        folder,
+        evaluations,
+        title=means.table["title"],
+        command=command,
+        paper=means.paper(divided),
+        commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
+        baseline=baseline if any(one["row"] == baseline for one in evaluations) else None,
+        notes=[*means.table.get("notes", ()), *notes],
+        per_image=means.per_image(evaluation.PerImage(_records_in)),
+    )
     print("\n".join([means.table["title"], "", report.to_text(table), "", report.verdict(table), *notes, ""]))
     print(f"Report:  {os.path.join(folder, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
 

@@ -4,9 +4,15 @@ from tf_robust.data.contrastive_views import FAMILIES
 
 # {flag of the previous version: its present name}
 RENAMED_FLAGS = {
-    "block": "chunk_size", "corruptions_from": "corrupted_dir", "curves": "curve_attacks", "layout": "dataset_format",
-    "sweep_measure": "sweep_metric", "urrl_share": "urrl_probability", "validation_share": "validation_fraction",
-    **{f"{view}_smallest": f"{view}_min_crop_area" for view in FAMILIES}}
+    "block": "chunk_size",
+    "corruptions_from": "corrupted_dir",
+    "curves": "curve_attacks",
+    "layout": "dataset_format",
+    "sweep_measure": "sweep_metric",
+    "urrl_share": "urrl_probability",
+    "validation_share": "validation_fraction",
+    **{f"{view}_smallest": f"{view}_min_crop_area" for view in FAMILIES},
+}
 
 
 def current_flags(flags):

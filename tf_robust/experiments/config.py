@@ -68,6 +68,7 @@ class TrainConfig:
             to be such a server.
         synchronize_batch_norm: on several devices, take batch norm's statistics over the whole batch, not each device's share.
     """
+
     data: str = "synthetic_digits"
     data_dir: str = ""
     download: bool = False
@@ -107,8 +108,15 @@ class TrainConfig:
     synchronize_batch_norm: bool = False
 
     def __post_init__(self):
-        choices = {"model": models.MODELS, "method": methods.METHODS, "augmentations": AUGMENTATIONS, "views": VIEWS,
-                   "optimizer": optimizers.OPTIMIZERS, "schedule": optimizers.SCHEDULES, "strategy": distribution.STRATEGIES}
+        choices = {
+            "model": models.MODELS,
+            "method": methods.METHODS,
+            "augmentations": AUGMENTATIONS,
+            "views": VIEWS,
+            "optimizer": optimizers.OPTIMIZERS,
+            "schedule": optimizers.SCHEDULES,
+            "strategy": distribution.STRATEGIES,
+        }
         for name, known in choices.items():
             chosen = getattr(self, name)
             for word in (chosen,) if isinstance(chosen, str) else chosen:

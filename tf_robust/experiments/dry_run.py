@@ -56,6 +56,7 @@ def estimate(run, report=lambda text: None):
 
         def batches_from(step, size):
             return data.training_batches(source, size, seed=run.seed, step=step, **run.pipeline())
+
         report("building the graph of a step")
         graph = tf.function(method.train_step, autograph=False).get_concrete_function(batches_from(0, s.batch_size).element_spec).graph
         flops = flops_of(method, graph, total, s.batch_size)
@@ -134,8 +135,11 @@ def frames(run):
     training_source = run.source("train") if run.eval_config.needs_training_set else None
     sets = evaluation.evaluation_sets(source, training_source, run.eval_config, run.config.data_dir or None)
     families = [evaluation.parse_measure(one.name).family for one in sets]
-    counts = [(family, len(source) * (_FRAMES if family == "flips" else 1)) for family in families
-              if family not in ("robust", "fgsm", "checks", "distance")]
+    counts = [
+        (family, len(source) * (_FRAMES if family == "flips" else 1))
+        for family in families
+        if family not in ("robust", "fgsm", "checks", "distance")
+    ]
     return sum(count for _, count in counts), sum(count for family, count in counts if family in ("corruptions", "flips"))
 
 
@@ -164,17 +168,31 @@ def _peak():
 
 def to_text(estimates, seeds):
     """A line a row, and what all of it takes. seeds: runs of each row."""
+
     def number(value, form):
         return "–" if value is None else format(value, form)
+
     lines = [_HEADINGS]
     for e in estimates:
         memory, disk = ("–" if e[name] is None else f"{e[name] / 2**20:.0f} MiB" for name in ("memory", "disk"))
         gigaflops = e["flops"] and e["flops"] / 1e9
-        lines.append((e["row"], f"{e['parameters']:,}", number(gigaflops, ".3g"), number(e["images"], ".0f"), memory,
-                      "–" if e["training"] is None else duration(e["training"]), duration(e["measuring"]), disk))
+        lines.append(
+            (
+                e["row"],
+                f"{e['parameters']:,}",
+                number(gigaflops, ".3g"),
+                number(e["images"], ".0f"),
+                memory,
+                "–" if e["training"] is None else duration(e["training"]),
+                duration(e["measuring"]),
+                disk,
+            )
+        )
     widths = [max(map(len, column)) for column in zip(*lines)]
     total = seeds * sum((e["training"] or 0) + e["measuring"] for e in estimates)
     disk = seeds * sum(e["disk"] for e in estimates)
     text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
-    return (f"{text}\n\nIn all {len(estimates) * seeds} runs: {duration(total)}, {disk / 2**30:.2f} GiB. Measured here, on at most "
-            f"{TIMES * STEPS} steps of each row; without validation, making corrupted images and attacks.")
+    return (
+        f"{text}\n\nIn all {len(estimates) * seeds} runs: {duration(total)}, {disk / 2**30:.2f} GiB. Measured here, on at most "
+        f"{TIMES * STEPS} steps of each row; without validation, making corrupted images and attacks."
+    )

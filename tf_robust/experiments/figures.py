@@ -25,8 +25,10 @@ def utility(folder, model, source):
     utilities = attribution.contextual_utility(model, images, labels).numpy()
     means = attribution.mean_by_class(utilities, labels)
     inside = evaluation.utility.corners(*means.shape[1:3])
-    captions = [f"class {digit}: corners {mean[inside].mean() / max(mean[~inside].mean(), np.finfo(np.float32).tiny):.2f}"
-                for digit, mean in enumerate(means)]
+    captions = [
+        f"class {digit}: corners {mean[inside].mean() / max(mean[~inside].mean(), np.finfo(np.float32).tiny):.2f}"
+        for digit, mean in enumerate(means)
+    ]
     return report.utility_by_class(os.path.join(folder, "utility.png"), attribution.mean_by_class(images, labels), means, captions)
 
 
@@ -42,19 +44,21 @@ def of_data(folder, training_source, test_source, eval_config):
     if training_source is None:
         return drawn
     if training_source.random_access:
-        counts = {source.split: np.bincount(source.labels, minlength=source.num_classes)
-                  for source in (training_source, test_source)}
+        counts = {source.split: np.bincount(source.labels, minlength=source.num_classes) for source in (training_source, test_source)}
         drawn.append(report.class_histogram(counts, training_source.class_names))
     return [*drawn, _noises(folder, images[:6], evaluation.noise_probabilities(training_source, eval_config))]
 
 
 def _noises(folder, clean, probabilities):
-    noised = {"UN": corruptions.uniform_noise(clean, seed=evaluation.NOISE_SEED).numpy(),
-              "NUN": corruptions.nonuniform_noise(clean, probabilities, seed=evaluation.NOISE_SEED).numpy()}
+    noised = {
+        "UN": corruptions.uniform_noise(clean, seed=evaluation.NOISE_SEED).numpy(),
+        "NUN": corruptions.nonuniform_noise(clean, probabilities, seed=evaluation.NOISE_SEED).numpy(),
+    }
     maps = {"UN": np.full_like(probabilities, corruptions.RATE), "NUN": probabilities}
     path = report.noise_samples(os.path.join(folder, "noise.png"), clean, noised, maps)
-    return path, (f"The noise sets replace {corruptions.RATE:.0%} of the locations, UN everywhere alike, NUN where training "
-                  f"images vary little.")
+    return path, (
+        f"The noise sets replace {corruptions.RATE:.0%} of the locations, UN everywhere alike, NUN where training images vary little."
+    )
 
 
 def of_training(histories):
@@ -72,7 +76,8 @@ _SHEETS = {
     "utility": "mean image and mean utility per class modulo 10, and the mean utility of the corners over that of the center.",
     "maps": "where the loss (utility) and the logits (sensitivity) depend on the pixels.",
     "worst": "images that it gets right when clean and wrong at severity 3, and what it takes them for.",
-    "attacked": "the smallest perturbations that PGD found, with what the model says then and their size."}
+    "attacked": "the smallest perturbations that PGD found, with what the model says then and their size.",
+}
 
 
 def of_models(folders):
@@ -102,8 +107,11 @@ def of_boundaries(folder, workdirs, sources):
         records = {record["set"]: record for record in evaluation.read_records(path)}
         if "boundary" in records:
             drawn, clean = records["boundary"], records.get("clean")
-            found[row] = {"sides": evaluation.boundary.sides(drawn), "lines": evaluation.boundary.lines(drawn),
-                          "accuracy": clean and clean["correct"] / clean["count"]}
+            found[row] = {
+                "sides": evaluation.boundary.sides(drawn),
+                "lines": evaluation.boundary.lines(drawn),
+                "accuracy": clean and clean["correct"] / clean["count"],
+            }
     if not found:
         return []
     points = [(source.split, toy.to_points(source.images / 255.0), source.labels) for source in sources]
@@ -148,9 +156,9 @@ def worst(folder, predict, source, sets, records):
             continue
         name = measure.name
         images, labels = (part.numpy() for part in next(iter(one.open())))
-        by_severity = [correct[other][:len(labels)] for other in correct if other.startswith(f"corruptions/{name}/")]
-        wrong = ~correct[one.name][:len(labels)] & correct.get("clean", correct.get("bal", correct[one.name] | True))[:len(labels)]
-        order = np.argsort(np.where(wrong, -np.sum(~np.array(by_severity), axis=0), 1), kind="stable")[:min(wrong.sum(), 2 * SHOWN)]
+        by_severity = [correct[other][: len(labels)] for other in correct if other.startswith(f"corruptions/{name}/")]
+        wrong = ~correct[one.name][: len(labels)] & correct.get("clean", correct.get("bal", correct[one.name] | True))[: len(labels)]
+        order = np.argsort(np.where(wrong, -np.sum(~np.array(by_severity), axis=0), 1), kind="stable")[: min(wrong.sum(), 2 * SHOWN)]
         if len(order):
             said = np.argmax(predict(images[order]), axis=1)
             captions = [f"{_named(source, label)} as {_named(source, now)}" for label, now in zip(labels[order], said)]
@@ -182,7 +190,6 @@ def of_attacks(workdirs, panels=None):
     found = {}
     for row, workdir in workdirs.items():
         records = evaluation.read_records(os.path.join(workdir, "measured.jsonl"))
-        curves = {record["set"].partition("/")[2]: evaluation.adversarial.stored(record)
-                  for record in records if "distances" in record}
+        curves = {record["set"].partition("/")[2]: evaluation.adversarial.stored(record) for record in records if "distances" in record}
         found.update({row: curves} if curves else {})
     return [report.attack_curves(found, panels)] if found else []

@@ -23,22 +23,29 @@ MODES = ("run", "suite", "train", "evaluate", "corrupt", "report", "serve")
 
 def define_flags(values):
     """Defines all flags, and the names of the previous version, on a FlagValues."""
-    flags.DEFINE_enum("mode", "run", MODES, "run: train, export, evaluate, report. suite: a folder of flagfiles is a "
-                      "table. train: no evaluation. evaluate: any SavedModel. corrupt: write a corrupted set. report: over "
-                      "many workdirs. serve: make batches for trainings that --data_service sends here.", values)
+    flags.DEFINE_enum(
+        "mode",
+        "run",
+        MODES,
+        "run: train, export, evaluate, report. suite: a folder of flagfiles is a "
+        "table. train: no evaluation. evaluate: any SavedModel. corrupt: write a corrupted set. report: over "
+        "many workdirs. serve: make batches for trainings that --data_service sends here.",
+        values,
+    )
     flags.DEFINE_string("workdir", "", "folder of the results; empty: one below runs/, named after what is run.", values)
     _define_flag(values, "seeds", Parameter("seeds", tuple[int, ...], (0,), "seeds, one run each: 0,1,2."))
-    flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite); its order and the paper's numbers (mode report).",
-                        values)
+    flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite); its order and the paper's numbers (mode report).", values)
     flags.DEFINE_string("runs", "", "workdirs to compare, a glob pattern (mode report).", values)
-    flags.DEFINE_string("sweep", "", "grid of settings (mode run), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation "
-                        "is tested.", values)
+    flags.DEFINE_string(
+        "sweep", "", "grid of settings (mode run), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation is tested.", values
+    )
     flags.DEFINE_string("sweep_metric", "", "measure that decides on the best; empty: the first one.", values)
     flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
     flags.DEFINE_bool("dry_run", False, "say what a run or suite will take, from a few steps of each row, and end.", values)
     flags.DEFINE_string("hardware", "", "file that describes the machines for which --dry_run is to say it (docs/scale.md).", values)
-    flags.DEFINE_string("require", "", "measures that must be reached, else the exit code is 1: "
-                        "'corruptions/mean15>=0.7,flips/mean<=0.1'.", values)
+    flags.DEFINE_string(
+        "require", "", "measures that must be reached, else the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'.", values
+    )
     flags.DEFINE_bool("list", False, "print data sets, models, methods, views, corruptions, attacks and tables, and end.", values)
     groups = {"": (TrainConfig, evaluation.EvalConfig, loading.ModelInterface, corrupted_datasets.WriterConfig, Method)}
     shared = parameters(Method)
@@ -120,6 +127,7 @@ def runs_of(values, row, shown_as=""):
         found = values_of(values, target, prefix)
         used.update(prefix + name for name in found)
         return found
+
     config = TrainConfig(**of(TrainConfig, ""))
     eval_config = evaluation.EvalConfig(**of(evaluation.EvalConfig, ""))
     options = {**of(Method, ""), **of(methods.METHODS[config.method], f"{config.method}_")}
@@ -128,8 +136,19 @@ def runs_of(values, row, shown_as=""):
     defaults = {name: text_of(values[name].default) for name in flag_names()}
     if not values.seeds or len(set(values.seeds)) != len(values.seeds):
         raise ValueError(f"Expected --seeds, each once. Received: {text_of(values.seeds) or 'none'}")
-    runs = [Run(config, eval_config, {"method": options, "augmentations": augmentations},
-                {**texts, "seeds": str(seed)}, defaults, row, seed, shown_as) for seed in values.seeds]
+    runs = [
+        Run(
+            config,
+            eval_config,
+            {"method": options, "augmentations": augmentations},
+            {**texts, "seeds": str(seed)},
+            defaults,
+            row,
+            seed,
+            shown_as,
+        )
+        for seed in values.seeds
+    ]
     for run in runs:
         run.ignored = {name: owner for name, owner in _owners().items() if values[name].present and name not in used}
     return runs
@@ -151,8 +170,14 @@ def warn_of_ignored_flags(runs):
     ignored = {name: (owner, run) for run in runs for name, owner in run.ignored.items()}
     for name, (owner, run) in ignored.items():
         if not any(name in other.flags for other in runs):
-            logging.warning("--%s has no effect: it belongs to %s. Received: --method=%s, --augmentations=%s, --views=%s", name, owner,
-                            run.config.method, ",".join(run.config.augmentations), ",".join(run.config.views))
+            logging.warning(
+                "--%s has no effect: it belongs to %s. Received: --method=%s, --augmentations=%s, --views=%s",
+                name,
+                owner,
+                run.config.method,
+                ",".join(run.config.augmentations),
+                ",".join(run.config.views),
+            )
 
 
 def text_of(value):
@@ -175,8 +200,8 @@ class _IntegerParser(flags.IntegerParser):
 
     def convert(self, argument):
         value = super().convert(argument)
-        if abs(value) >= 2 ** 31:
-            raise ValueError(f"Expected a whole number below 2^31 = {2 ** 31}. Received: {argument}")
+        if abs(value) >= 2**31:
+            raise ValueError(f"Expected a whole number below 2^31 = {2**31}. Received: {argument}")
         return value
 
 

@@ -25,9 +25,11 @@ def kept_bytes(graph):
 
 def _total(graph, of_operation, of_branches, turns):
     """The sum over all operations of a graph, those inside of calls, branches and loops included."""
+
     def of(operation):
         def inside(name):
             return _total(_function(graph, name), of_operation, of_branches, turns)
+
         if operation.type in ("PartitionedCall", "StatefulPartitionedCall"):
             return inside(operation.get_attr("f").name)
         if operation.type in ("If", "StatelessIf"):
@@ -37,6 +39,7 @@ def _total(graph, of_operation, of_branches, turns):
         if operation.type in ("Case", "StatelessCase"):
             return of_branches([inside(branch.name) for branch in operation.get_attr("branches")])
         return of_operation(operation)
+
     return sum(map(of, _needed(graph)))
 
 

@@ -20,9 +20,20 @@ _SMALL = 32  # images a batch, of which so many are made that the time of one is
 _BATCHES = 24
 _NUMBER = {"type": "number", "exclusiveMinimum": 0}
 _COUNT = {"type": "integer", "minimum": 1}
-_SCHEMA = {"type": "object", "additionalProperties": False, "required": ["devices", "flops", "utilization", "memory", "network", "cores"],
-           "properties": {"devices": _COUNT, "cores": _COUNT, "flops": _NUMBER, "utilization": {**_NUMBER, "maximum": 1},
-                          "memory": _NUMBER, "network": _NUMBER, "core_speed": _NUMBER}}
+_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["devices", "flops", "utilization", "memory", "network", "cores"],
+    "properties": {
+        "devices": _COUNT,
+        "cores": _COUNT,
+        "flops": _NUMBER,
+        "utilization": {**_NUMBER, "maximum": 1},
+        "memory": _NUMBER,
+        "network": _NUMBER,
+        "core_speed": _NUMBER,
+    },
+}
 _HEADINGS = ("row", "GFLOP/step", "a step", "waits for", "memory a device", "sent a step", "training", "measuring", "disk")
 
 
@@ -36,6 +47,7 @@ class Hardware:
         cores: CPU cores of one machine, each of which makes all of a batch's images. core_speed: of one, where this machine's
             have 1.
     """
+
     devices: int
     flops: float
     utilization: float
@@ -73,18 +85,33 @@ def needs(run):
     with method.distribute_strategy.scope():
         method.optimizer.build(method.trainable_variables)
     variables = [*method.variables, *method.optimizer.variables]
-    found = {"row": run.row, "steps": steps, "flops": 0.0, "kept": 0.0, "making": 0.0, "state": dry_run.values(variables),
-             "parameters": dry_run.values(method.trainable_variables), "disk": dry_run.disk(method)}
+    found = {
+        "row": run.row,
+        "steps": steps,
+        "flops": 0.0,
+        "kept": 0.0,
+        "making": 0.0,
+        "state": dry_run.values(variables),
+        "parameters": dry_run.values(method.trainable_variables),
+        "disk": dry_run.disk(method),
+    }
     if steps:
         spec = data.training_batches(source, s.batch_size, seed=run.seed, **run.pipeline()).element_spec
         graph = tf.function(method.train_step, autograph=False).get_concrete_function(spec).graph
-        found.update(flops=dry_run.flops_of(method, graph, steps, s.batch_size), kept=graphs.kept_bytes(graph),
-                     making=s.batch_size * _seconds_of_making(run, source, min(_SMALL, s.batch_size)))
+        found.update(
+            flops=dry_run.flops_of(method, graph, steps, s.batch_size),
+            kept=graphs.kept_bytes(graph),
+            making=s.batch_size * _seconds_of_making(run, source, min(_SMALL, s.batch_size)),
+        )
     shape = source.image_shape
     forward = tf.function(lambda x: method.classifier(x, training=False)["logits"]).get_concrete_function(tf.TensorSpec([1, *shape]))
     frames, corrupted = dry_run.frames(run)
-    return {**found, "measured": frames, "forward": graphs.flops(forward.graph),
-            "corrupting": _seconds_of_corrupting(run, source) * corrupted / frames if corrupted else 0.0}
+    return {
+        **found,
+        "measured": frames,
+        "forward": graphs.flops(forward.graph),
+        "corrupting": _seconds_of_corrupting(run, source) * corrupted / frames if corrupted else 0.0,
+    }
 
 
 def _seconds_of_making(run, source, size):
@@ -124,9 +151,16 @@ def predicted(need, hardware):
     step = max(computing, making) + summing
     memory = 4 * (need["state"] + need["parameters"]) + dry_run.ALLOCATED * need["kept"] / hardware.devices
     parts = {"products": computing, "images": making, "network": summing}
-    return {"step": step, "training": step * need["steps"], "bound": max(parts, key=parts.get), "sent": sent, "memory": memory,
-            "fits": memory <= hardware.memory, "disk": need["disk"],
-            "measuring": need["measured"] * max(hardware.seconds(need["forward"], 1), hardware.making(need["corrupting"]))}
+    return {
+        "step": step,
+        "training": step * need["steps"],
+        "bound": max(parts, key=parts.get),
+        "sent": sent,
+        "memory": memory,
+        "fits": memory <= hardware.memory,
+        "disk": need["disk"],
+        "measuring": need["measured"] * max(hardware.seconds(need["forward"], 1), hardware.making(need["corrupting"])),
+    }
 
 
 def to_text(found, hardware, seeds):
@@ -134,14 +168,28 @@ def to_text(found, hardware, seeds):
     lines = [_HEADINGS]
     for need, cost in found:
         memory = f"{cost['memory'] / 2**30:.2f} GiB" + ("" if cost["fits"] else ", TOO MUCH")
-        of_a_step = (f"{need['flops'] / 1e9:.3g}", f"{1000 * cost['step']:.3g} ms", cost["bound"], memory,
-                     f"{cost['sent'] / 2**20:.3g} MiB", duration(cost["training"]))
-        lines.append((need["row"], *(of_a_step if need["steps"] else "–" * len(of_a_step)), duration(cost["measuring"]),
-                      f"{cost['disk'] / 2**20:.0f} MiB"))
+        of_a_step = (
+            f"{need['flops'] / 1e9:.3g}",
+            f"{1000 * cost['step']:.3g} ms",
+            cost["bound"],
+            memory,
+            f"{cost['sent'] / 2**20:.3g} MiB",
+            duration(cost["training"]),
+        )
+        lines.append(
+            (
+                need["row"],
+                *(of_a_step if need["steps"] else "–" * len(of_a_step)),
+                duration(cost["measuring"]),
+                f"{cost['disk'] / 2**20:.0f} MiB",
+            )
+        )
     widths = [max(map(len, column)) for column in zip(*lines)]
     text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
     total = seeds * sum(cost["training"] * (need["steps"] > 0) + cost["measuring"] for need, cost in found)
     disk = seeds * sum(cost["disk"] for _, cost in found)
-    return (f"{text}\n\nIn all {len(found) * seeds} runs on {hardware.devices} devices, one after the other: {duration(total)}, "
-            f"{disk / 2**30:.2f} GiB. A model, not a measurement (docs/scale.md): without validation, attacks, reading from disk, and what "
-            "is trained in one go (–).")
+    return (
+        f"{text}\n\nIn all {len(found) * seeds} runs on {hardware.devices} devices, one after the other: {duration(total)}, "
+        f"{disk / 2**30:.2f} GiB. A model, not a measurement (docs/scale.md): without validation, attacks, reading from disk, and what "
+        "is trained in one go (–)."
+    )

@@ -19,14 +19,31 @@ DATA = {
     "toy_band": "the same points with random labels on a band between the classes, as in the NoisyMix paper",
     "synthetic_mnist": "FCL's corner digits from MNIST, 15 classes",
     "folder:DIR": "images, one subfolder a class, or DIR/train and DIR/test with such subfolders",
-    "mnist, cifar10, cifar100, imagenet2012, ...": "any image-classification set of TFDS by its name, in --data_dir"}
+    "mnist, cifar10, cifar100, imagenet2012, ...": "any image-classification set of TFDS by its name, in --data_dir",
+}
 _WIDTH, _NAME = 118, 44  # characters
 _GROUPS = {
     "What to do": ("mode", "suite", "runs", "seeds", "workdir", "saved_model", "require", "sweep", "dry_run", "list"),
     "Data": ("data", "data_dir", "download", "image_size", "image_fit", "train_examples", "label_fraction", "validation_fraction"),
-    "Model and training": ("model", "resize", "init_from", "method", "augmentations", "views", "epochs", "batch_size", "optimizer",
-                           "learning_rate", "schedule", "weight_decay", "mixed_precision", "strategy", "data_service"),
-    "EvalConfig": ("evaluations", "evaluation_split", "subset", "corrupted_dir", "attack", "attack_radii")}
+    "Model and training": (
+        "model",
+        "resize",
+        "init_from",
+        "method",
+        "augmentations",
+        "views",
+        "epochs",
+        "batch_size",
+        "optimizer",
+        "learning_rate",
+        "schedule",
+        "weight_decay",
+        "mixed_precision",
+        "strategy",
+        "data_service",
+    ),
+    "EvalConfig": ("evaluations", "evaluation_split", "subset", "corrupted_dir", "attack", "attack_radii"),
+}
 
 
 def listing(home):
@@ -36,26 +53,38 @@ def listing(home):
         home: the folder that has `flags/`.
     """
     group_of = {name: group for group, names in metrics.GROUPS.items() for name in names}
-    parts = {"Data sets (--data)": DATA, "Models (--model)": _summaries(models.MODELS), "Methods (--method)": _summaries(methods.METHODS),
-             "Views (--views; * also --augmentations)": {name + "*" * (name in AUGMENTATIONS): text
-                                                         for name, text in _summaries(VIEWS).items()},
-             "Corruptions, at severities 1 to 5": {name: group_of.get(name, "extra") for name in corruptions.CORRUPTIONS},
-             "Attacks": _summaries(attacks.ATTACKS), "Tables (--mode=suite --suite=; one row: --flagfile=FOLDER/ROW.flags)": _tables(home)}
+    parts = {
+        "Data sets (--data)": DATA,
+        "Models (--model)": _summaries(models.MODELS),
+        "Methods (--method)": _summaries(methods.METHODS),
+        "Views (--views; * also --augmentations)": {name + "*" * (name in AUGMENTATIONS): text for name, text in _summaries(VIEWS).items()},
+        "Corruptions, at severities 1 to 5": {name: group_of.get(name, "extra") for name in corruptions.CORRUPTIONS},
+        "Attacks": _summaries(attacks.ATTACKS),
+        "Tables (--mode=suite --suite=; one row: --flagfile=FOLDER/ROW.flags)": _tables(home),
+    }
     return "\n\n".join(_block(heading, part) for heading, part in parts.items())
 
 
 def help_text(values):
     """The most used flags in groups, a line each, with their defaults. values: FlagValues that has them."""
-    methods_own = sorted(f"{name} ({len(own)})" for name, target in methods.METHODS.items()
-                         if (own := hyperparameters.parameters(target).keys() - hyperparameters.parameters(Method).keys()))
+    methods_own = sorted(
+        f"{name} ({len(own)})"
+        for name, target in methods.METHODS.items()
+        if (own := hyperparameters.parameters(target).keys() - hyperparameters.parameters(Method).keys())
+    )
     known = {field.name for field in (*dataclasses.fields(TrainConfig), *dataclasses.fields(evaluation.EvalConfig))}
     shown = [name for names in _GROUPS.values() for name in names]
     parts = ["python run_experiment.py [--FLAG=VALUE ...]    without flags: a minute's comparison on made-up digits"]
     for heading, names in _GROUPS.items():
         parts.append(_block(heading, {f"--{name}{_default(values[name])}": values[name].help for name in names}))
     parts.append(textwrap.fill("Further ones: " + ", ".join(f"--{name}" for name in sorted(known - set(shown))), _WIDTH))
-    parts.append(textwrap.fill("A method, augmentation or view has flags of its own, with its name before them (--fcl_weight, "
-                               "--augmix_severity); how many a method has: " + ", ".join(methods_own), _WIDTH))
+    parts.append(
+        textwrap.fill(
+            "A method, augmentation or view has flags of its own, with its name before them (--fcl_weight, "
+            "--augmix_severity); how many a method has: " + ", ".join(methods_own),
+            _WIDTH,
+        )
+    )
     parts.append("--flagfile=FILE: flags from a file, one a line. --list: what there is to choose from. --helpfull: every flag.")
     return "\n\n".join(parts)
 
@@ -73,8 +102,11 @@ def _summaries(registry):
 
 def _tables(home):
     """{folder of a table: its title and number of rows}"""
-    folders = (folder for folder, _, files in sorted(os.walk(os.path.join(home, "flags")))
-               if any(f.endswith(".flags") or f == "suite.json" for f in files))
+    folders = (
+        folder
+        for folder, _, files in sorted(os.walk(os.path.join(home, "flags")))
+        if any(f.endswith(".flags") or f == "suite.json" for f in files)
+    )
     tables = (suites.table_of(folder, home) for folder in folders)
     return {os.path.relpath(folder, home): f"{table['title']} ({len(rows)} rows)" for folder, rows, table in tables}
 
@@ -83,4 +115,4 @@ def _block(heading, part):
     """The heading, and names and texts in two columns. part: {name: text}."""
     width = max(min(len(name), _NAME) for name in part)
     lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in part.items()]
-    return "\n".join([heading, *(line if len(line) <= _WIDTH else line[:_WIDTH - 3].rsplit(" ", 1)[0] + " ..." for line in lines)])
+    return "\n".join([heading, *(line if len(line) <= _WIDTH else line[: _WIDTH - 3].rsplit(" ", 1)[0] + " ..." for line in lines)])

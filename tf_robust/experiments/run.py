@@ -62,13 +62,26 @@ class Run:
         """One split of the run's data; `examples`: only so many, stratified."""
         s = self.config
         examples = s.train_examples if split == "train" else examples
-        source = data.open_source(s.data, split, s.data_dir or None, image_size=s.image_size, image_fit=s.image_fit,
-                                  default_size=self.model_size, examples=examples, validation_fraction=s.validation_fraction,
-                                  download=s.download)
+        source = data.open_source(
+            s.data,
+            split,
+            s.data_dir or None,
+            image_size=s.image_size,
+            image_fit=s.image_fit,
+            default_size=self.model_size,
+            examples=examples,
+            validation_fraction=s.validation_fraction,
+            download=s.download,
+        )
         if source.fit:
-            _note(f"images of {s.data} ({split}) are {source.fit}" + (
-                "; in training, random windows of them are resized." if source.varying_size and split == "train" else
-                ". --image_size and --image_fit change that."))
+            _note(
+                f"images of {s.data} ({split}) are {source.fit}"
+                + (
+                    "; in training, random windows of them are resized."
+                    if source.varying_size and split == "train"
+                    else ". --image_size and --image_fit change that."
+                )
+            )
         if split == "train":
             source = data.labelled_fraction(source, s.label_fraction, self.seed)
         source = data.relabelled(source, data.read_label_map(s.label_map)) if s.label_map else source
@@ -81,8 +94,10 @@ class Run:
 
     def pipeline(self):
         """What happens to an image before the method sees it, as `data.training_batches` takes it."""
+
         def told(names):
             return [functools.partial(VIEWS[name], **self.hyperparameters["augmentations"].get(name, {})) for name in names]
+
         return {"augmentations": told(self.config.augmentations), "views": told(self.config.views)}
 
     def method(self, source):
@@ -91,14 +106,14 @@ class Run:
         with _precision(s.mixed_precision), distribution.strategy(s.strategy).scope():
             classifier = models.build(s.model, source.image_shape, source.num_classes, seed=self.seed, resize=s.resize)
             if s.init_from_row and not self.start:
-                raise ValueError(f"Expected --mode=suite, or --init_from=DIR, for a run that begins with the row "
-                                 f"{s.init_from_row!r}. Received neither")
+                raise ValueError(
+                    f"Expected --mode=suite, or --init_from=DIR, for a run that begins with the row {s.init_from_row!r}. Received neither"
+                )
             if s.init_head and self.hyperparameters["method"].get("head_width"):
                 raise ValueError(f"Expected init_head or {s.method}_head_width, whose logits begin at random. Received both")
             if self.start:
                 models.load_encoder(classifier, self.start, head=s.init_head)
-            method = methods.METHODS[s.method](classifier, seed=self.seed, examples=len(source),
-                                               **self.hyperparameters["method"])
+            method = methods.METHODS[s.method](classifier, seed=self.seed, examples=len(source), **self.hyperparameters["method"])
             if s.synchronize_batch_norm:
                 if s.jit_compile:
                     raise ValueError("Expected jit_compile=false with synchronize_batch_norm, which gathers. Received: true")
@@ -107,9 +122,15 @@ class Run:
             method.check_batch(s.batch_size)
             steps = 1 if method.closed_form else data.steps_per_epoch(source, s.batch_size)
             schedule = optimizers.learning_rate_schedule(
-                s.schedule, s.learning_rate, steps_per_epoch=steps, epochs=s.epochs,
-                warmup_epochs=s.learning_rate_warmup_epochs, decay_rate=s.decay_rate, decay_epochs=s.decay_epochs,
-                decay_factor=s.decay_factor)
+                s.schedule,
+                s.learning_rate,
+                steps_per_epoch=steps,
+                epochs=s.epochs,
+                warmup_epochs=s.learning_rate_warmup_epochs,
+                decay_rate=s.decay_rate,
+                decay_epochs=s.decay_epochs,
+                decay_factor=s.decay_factor,
+            )
             optimizer = optimizers.build(s.optimizer, schedule, momentum=s.momentum, nesterov=s.nesterov)
             method.compile(optimizer, jit_compile=s.jit_compile)
         return method
@@ -139,9 +160,17 @@ class Run:
                 board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), shown, text, s.profile)
                 watching = [callbacks.History(history), board]
             result = loop.fit(
-                method, source, epochs=s.epochs, batch_size=s.batch_size, **pipeline,
-                checkpoint_folder=kept, validation=validation, callbacks=watching,
-                steps_per_execution=s.steps_per_execution, servers=s.data_service)
+                method,
+                source,
+                epochs=s.epochs,
+                batch_size=s.batch_size,
+                **pipeline,
+                checkpoint_folder=kept,
+                validation=validation,
+                callbacks=watching,
+                steps_per_execution=s.steps_per_execution,
+                servers=s.data_service,
+            )
         if not self.chief:
             return result
         if isinstance(method, ContrastiveMethod):
@@ -151,17 +180,34 @@ class Run:
         if source.num_classes == 15 and s.data.startswith("synthetic_"):
             path = figures.utility(os.path.join(folder, "figures"), method.classifier, source)
             board.show("utility", path)
-        export.export(method.classifier, os.path.join(folder, "saved_model"),
-                      {**self.card(source), "training": dataclasses.asdict(result)}, fit=source.fit)
+        export.export(
+            method.classifier,
+            os.path.join(folder, "saved_model"),
+            {**self.card(source), "training": dataclasses.asdict(result)},
+            fit=source.fit,
+        )
         return result
 
     def card(self, source):
-        return {"method": self.config.method, "model": self.config.model, "data": self.config.data,
-                "classes": list(source.class_names), "label_set": source.label_set, "seed": self.seed, "flags": self.flags,
-                "input": {"shape": [None, *source.image_shape], "type": "float32", "range": [0.0, 1.0],
-                          "layout": "NHWC", "normalization": "inside the model",
-                          "encoded": str(source.fit or Fit(*source.image_shape[:2], "stretch"))},
-                "versions": environment.describe(), "commit": environment.commit()}
+        return {
+            "method": self.config.method,
+            "model": self.config.model,
+            "data": self.config.data,
+            "classes": list(source.class_names),
+            "label_set": source.label_set,
+            "seed": self.seed,
+            "flags": self.flags,
+            "input": {
+                "shape": [None, *source.image_shape],
+                "type": "float32",
+                "range": [0.0, 1.0],
+                "layout": "NHWC",
+                "normalization": "inside the model",
+                "encoded": str(source.fit or Fit(*source.image_shape[:2], "stretch")),
+            },
+            "versions": environment.describe(),
+            "commit": environment.commit(),
+        }
 
     def complete(self, folder):
         """Trains, exports and evaluates, unless that is already done.
@@ -211,9 +257,15 @@ class Run:
         model, told = digest_of_folder(predict.path, exclude=("card.json",)), dataclasses.asdict(interface)
         with source.reading():
             result = evaluation.evaluate_records(
-                checked_once(predict), source, training_source, self.eval_config, data_dir=s.data_dir or None,
-                path=os.path.join(folder, "measured.jsonl"), depends=lambda name: evaluation.dependencies(model, told, card, name),
-                log=lambda line: print(line, flush=True))
+                checked_once(predict),
+                source,
+                training_source,
+                self.eval_config,
+                data_dir=s.data_dir or None,
+                path=os.path.join(folder, "measured.jsonl"),
+                depends=lambda name: evaluation.dependencies(model, told, card, name),
+                log=lambda line: print(line, flush=True),
+            )
         masked = evaluation.masked(checked_once(predict), source.class_mask)
         sheets = os.path.join(folder, "figures")
         if "clean" in self.eval_config.evaluations and "boundary" not in self.eval_config.evaluations:
@@ -225,16 +277,31 @@ class Run:
         measures = result.measures
         if s.label_fraction != 1:
             measures = [dataclasses.replace(measure, label_fraction=f"{s.label_fraction:g}") for measure in measures]
-        return {"row": self.shown_as, "seed": self.seed, "method": s.method, "data": s.data, "model": s.model,
-                "split": self.eval_config.evaluation_split, "measuring": self._measured(), "card": card,
-                "rows": [measure.to_json() for measure in measures], "versions": environment.describe(),
-                "commit": environment.commit(), "date": datetime.date.today().isoformat(), "saved_model": saved_model,
-                "model_digest": model, "interface": told}
+        return {
+            "row": self.shown_as,
+            "seed": self.seed,
+            "method": s.method,
+            "data": s.data,
+            "model": s.model,
+            "split": self.eval_config.evaluation_split,
+            "measuring": self._measured(),
+            "card": card,
+            "rows": [measure.to_json() for measure in measures],
+            "versions": environment.describe(),
+            "commit": environment.commit(),
+            "date": datetime.date.today().isoformat(),
+            "saved_model": saved_model,
+            "model_digest": model,
+            "interface": told,
+        }
 
     def _measured(self):
         """What was measured, as it is in a JSON file: without where things are, which the card tells by content."""
-        return {name: list(value) if isinstance(value, tuple) else value
-                for name, value in dataclasses.asdict(self.eval_config).items() if name not in PATH_FLAGS}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in dataclasses.asdict(self.eval_config).items()
+            if name not in PATH_FLAGS
+        }
 
 
 @functools.cache
@@ -263,6 +330,7 @@ def checked_once(predict):
             said.add(doubt)
             print(f"  Note: {doubt}", flush=True)
         return logits
+
     return call
 
 
@@ -279,11 +347,16 @@ def check_fit(predict, source):
     """Raises ValueError unless a loaded classifier takes a source's images and tells its classes apart."""
     predict.check_images_match(source.image_shape)
     if predict.num_classes and not source.class_mask and predict.num_classes != source.num_classes:
-        raise ValueError(f"Expected a model for the {source.num_classes} classes of {source.name}. {predict.path} has "
-                         f"{predict.num_classes}. --label_map=FILE maps class folders to a model's columns, "
-                         f"--label_set=imagenet_r those of ImageNet-R")
+        raise ValueError(
+            f"Expected a model for the {source.num_classes} classes of {source.name}. {predict.path} has "
+            f"{predict.num_classes}. --label_map=FILE maps class folders to a model's columns, "
+            f"--label_set=imagenet_r those of ImageNet-R"
+        )
     names = predict.card.get("classes")  # another's card may have anything there
     if names and isinstance(names, list) and not source.class_mask and names != list(source.class_names):
         differing = [pair for pair in itertools.zip_longest(names, source.class_names) if pair[0] != pair[1]]
-        print(f"  Note: the model names its classes otherwise than {source.name}: {len(differing)} differ, the first "
-              f"{differing[0][0]!r} and {differing[0][1]!r}.", flush=True)
+        print(
+            f"  Note: the model names its classes otherwise than {source.name}: {len(differing)} differ, the first "
+            f"{differing[0][0]!r} and {differing[0][1]!r}.",
+            flush=True,
+        )

@@ -6,8 +6,21 @@ from tf_robust.experiments.flags import text_of
 from tf_robust.experiments.run import PATH_FLAGS
 
 # flags on which the images and labels that a model is measured on depend
-MEASURED_ON = ("data", "data_dir", "download", "label_map", "label_set", "image_size", "image_fit", "validation_fraction", "evaluation_split",
-               "subset", "corruption_constants", "corruption_protocol", "frost_dir")
+MEASURED_ON = (
+    "data",
+    "data_dir",
+    "download",
+    "label_map",
+    "label_set",
+    "image_size",
+    "image_fit",
+    "validation_fraction",
+    "evaluation_split",
+    "subset",
+    "corruption_constants",
+    "corruption_protocol",
+    "frost_dir",
+)
 WHERE = tuple(name for name in PATH_FLAGS if name != "data_service")  # flags that a workdir's flags.txt leaves out
 
 

@@ -40,8 +40,10 @@ class SuiteMeans:
         names, found = {_last(data): name for name, data in self.data.items()}, {}
         for one in evaluations:
             if _last(one["data"]) not in names:
-                raise ValueError(f"Expected runs on the data of these suites: {', '.join(self.data.values())}. Received: {one['data']} "
-                                 f"in {one['saved_model']}")
+                raise ValueError(
+                    f"Expected runs on the data of these suites: {', '.join(self.data.values())}. Received: {one['data']} "
+                    f"in {one['saved_model']}"
+                )
             found.setdefault(names[_last(one["data"])], []).append(one)
         for name, members in found.items():
             rows = self._rows[name]
@@ -71,16 +73,26 @@ class SuiteMeans:
                 continue
             rows = [mean for measure in self._measures() if (mean := self._mean(measure, parts))]
             first = next(iter(parts.values()))
-            found.append({**{key: first[key] for key in ("method", "model", "split", "commit", "versions", "date") if key in first},
-                          "row": row, "seed": seed, "data": f"mean over {len(parts)} data sets", "rows": rows, "parts": parts,
-                          "training": {"seconds": sum(one.get("training", {}).get("seconds", 0) for one in parts.values())}})
+            found.append(
+                {
+                    **{key: first[key] for key in ("method", "model", "split", "commit", "versions", "date") if key in first},
+                    "row": row,
+                    "seed": seed,
+                    "data": f"mean over {len(parts)} data sets",
+                    "rows": rows,
+                    "parts": parts,
+                    "training": {"seconds": sum(one.get("training", {}).get("seconds", 0) for one in parts.values())},
+                }
+            )
         found = [one for one in found if one["rows"]]
         if not found:
             raise ValueError(f"Expected a row that was measured in all of {', '.join(divided)}. Received none")
         if len(divided) < len(self.suites):
             missing = ", ".join(name for name in self.suites if name not in divided)
-            notes.append(f"The mean is over {len(divided)} of {len(self.suites)} data sets, and so are the paper's numbers beside it. "
-                         f"Missing: {missing}.")
+            notes.append(
+                f"The mean is over {len(divided)} of {len(self.suites)} data sets, and so are the paper's numbers beside it. "
+                f"Missing: {missing}."
+            )
         order = self.table["rows"]
         return sorted(found, key=lambda one: (order.index(one["row"]) if one["row"] in order else len(order), one["seed"])), notes
 
@@ -99,6 +111,7 @@ class SuiteMeans:
     def per_image(self, reader):
         """`per_image` of `report.aggregate` for the means: values whose mean is the mean over suites, and whose standard error is that of
         the mean of independent suites. reader: an `evaluation.PerImage`."""
+
         def read(one, measure):
             told = [(part, self._measure(name, measure, part)) for name, part in one["parts"].items()]
             results = [reader(part, own) if own else None for part, own in told]
@@ -108,6 +121,7 @@ class SuiteMeans:
             count, mean = sum(map(len, values)), np.mean([part.mean() for part in values])
             scaled = [mean + (part - part.mean()) * count / (len(values) * len(part)) for part in values]
             return evaluation.record_key([digest for digest, _ in results]), np.concatenate(scaled)
+
         return read
 
     def _measures(self):
@@ -129,8 +143,13 @@ class SuiteMeans:
         value, half = float(np.mean([row["value"] for row in found])), None
         if all(row["low"] is not None and row["high"] is not None for row in found):
             half = float(np.sqrt(sum(((row["high"] - row["low"]) / 2) ** 2 for row in found)) / len(found))
-        return {"measure": measure, "value": value, "count": sum(row["count"] for row in found),
-                "low": None if half is None else value - half, "high": None if half is None else value + half}
+        return {
+            "measure": measure,
+            "value": value,
+            "count": sum(row["count"] for row in found),
+            "low": None if half is None else value - half,
+            "high": None if half is None else value + half,
+        }
 
 
 def _last(data):

@@ -19,12 +19,20 @@ from tf_robust.utils.progress import duration
 _AT_ONCE = 2  # seconds: what takes less was done before
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _PAIR = {"type": "array", "prefixItems": [{"type": "number"}, {"type": ["number", "null"]}], "minItems": 2, "maxItems": 2}
-_SCHEMA = {"type": "object", "additionalProperties": False, "properties": {
-    "title": {"type": "string"}, "baseline": {"type": "string"}, "rows": _TEXTS, "notes": _TEXTS,
-    "shown_as": {"type": "object", "additionalProperties": {"type": "string"}},
-    "panels": {"type": "object", "additionalProperties": _TEXTS},
-    "suites": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": {"type": "string"}}},
-    "paper": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": _PAIR}}}}
+_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "title": {"type": "string"},
+        "baseline": {"type": "string"},
+        "rows": _TEXTS,
+        "notes": _TEXTS,
+        "shown_as": {"type": "object", "additionalProperties": {"type": "string"}},
+        "panels": {"type": "object", "additionalProperties": _TEXTS},
+        "suites": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": {"type": "string"}}},
+        "paper": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": _PAIR}},
+    },
+}
 
 
 def table_of(folder, home):
@@ -87,9 +95,11 @@ def check_images_match(runs):
             other, before = first.setdefault(evaluation, (run, told))
             differing = [f"{name} ({before[name]} and {told[name]})" for name in told if before[name] != told[name]]
             if differing:
-                raise ValueError(f"Expected rows that are measured on the same images. Received {other.row} and {run.row}, which differ "
-                                 f"in {', '.join(differing)} and both have the evaluation {evaluation!r}. Give all rows the same on "
-                                 f"the command line, or put them in folders of their own")
+                raise ValueError(
+                    f"Expected rows that are measured on the same images. Received {other.row} and {run.row}, which differ "
+                    f"in {', '.join(differing)} and both have the evaluation {evaluation!r}. Give all rows the same on "
+                    f"the command line, or put them in folders of their own"
+                )
 
 
 def measure_all(flagfiles, overrides, workdir, shown_as):
@@ -118,8 +128,9 @@ def measure_all(flagfiles, overrides, workdir, shown_as):
             run = flags.runs_of(values, row, shown_as.get(row, ""))[0]
             interface = loading.ModelInterface(**flags.values_of(values, loading.ModelInterface))
             print(f"{row}: {folder}", flush=True)
-            found.append({**run.measure(values.saved_model or os.path.join(values.workdir, "saved_model"), folder, interface),
-                          "measured_in": folder})
+            found.append(
+                {**run.measure(values.saved_model or os.path.join(values.workdir, "saved_model"), folder, interface), "measured_in": folder}
+            )
             write_json(os.path.join(folder, "evaluation.json"), found[-1])
         except (ValueError, OSError, tf.errors.OpError) as error:
             failures.append(f"{row} failed: {message_of(error)}")

@@ -64,5 +64,7 @@ def best(evaluations, measure=""):
         values.setdefault(row["row"], []).append(found[measure])
     means = {row: np.mean(found) for row, found in values.items()}
     chosen = (min if parse_measure(measure).lower_is_better else max)(means, key=means.get)
-    return chosen, (f"Chosen of {len(means)} by {measure} on validation images ({means[chosen]:.4f}): {chosen}. A best of several is "
-                    f"flattered there; the test set was not looked at for the choice.")
+    return chosen, (
+        f"Chosen of {len(means)} by {measure} on validation images ({means[chosen]:.4f}): {chosen}. A best of several is "
+        f"flattered there; the test set was not looked at for the choice."
+    )

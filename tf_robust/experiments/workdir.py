@@ -70,8 +70,9 @@ def _read_flags(path):
         with open(path, encoding="utf-8") as file:
             return dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
     except ValueError as error:
-        raise ValueError(f"Expected lines --NAME=VALUE in {path}. Received a damaged file ({error}). Try: restore it, or another "
-                         f"--workdir") from error
+        raise ValueError(
+            f"Expected lines --NAME=VALUE in {path}. Received a damaged file ({error}). Try: restore it, or another --workdir"
+        ) from error
 
 
 def _bind(folder, flags, defaults, free):
@@ -79,16 +80,25 @@ def _bind(folder, flags, defaults, free):
     if os.path.exists(path):
         before = recorded_flags(path)
         then, now = ({**defaults, **texts} for texts in (before, flags))
-        differing = [f"  --{name}: {then.get(name)} there, {now.get(name)} now" for name in sorted({*before, *flags} - {*free})
-                     if then.get(name) != now.get(name)]
+        differing = [
+            f"  --{name}: {then.get(name)} there, {now.get(name)} now"
+            for name in sorted({*before, *flags} - {*free})
+            if then.get(name) != now.get(name)
+        ]
         if differing:
-            raise ValueError(f"{folder} was started with other flags:\n" + "\n".join(differing) +
-                             "\nUse the same flags to go on, or another --workdir.")
+            raise ValueError(
+                f"{folder} was started with other flags:\n" + "\n".join(differing) + "\nUse the same flags to go on, or another --workdir."
+            )
         then = read_json(os.path.join(folder, "environment.json"))
         for key in here:
             if then.get(key) != here[key]:
-                logging.warning("%s was started with %s = %s, now it is %s: a resumed run will not be bit-identical.",
-                                folder, key, then.get(key), here[key])
+                logging.warning(
+                    "%s was started with %s = %s, now it is %s: a resumed run will not be bit-identical.",
+                    folder,
+                    key,
+                    then.get(key),
+                    here[key],
+                )
         return
     write_json(os.path.join(folder, "environment.json"), here)
     with atomic_file(path) as file:

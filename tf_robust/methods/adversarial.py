@@ -25,11 +25,21 @@ class AdversarialTraining(FurtherViewsMethod):
         random_start: start the attack anywhere in the ball, not at the image.
     """
 
-    def __init__(self, classifier: keras.Model, *, norm: typing.Literal["linf", "l2"] = "linf", radius: float = 8 / 255, steps: int = 7,
-                 step_size: float = 0.0, random_start: bool = True, **kwargs):
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        norm: typing.Literal["linf", "l2"] = "linf",
+        radius: float = 8 / 255,
+        steps: int = 7,
+        step_size: float = 0.0,
+        random_start: bool = True,
+        **kwargs,
+    ):
         super().__init__(classifier, **kwargs)
-        self.attack = attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=steps, step_size=step_size,
-                                                       random_start=random_start, early_stop=False)
+        self.attack = attacks.ProjectedGradientDescent(
+            norm=norm, radius=radius, steps=steps, step_size=step_size, random_start=random_start, early_stop=False
+        )
         self.attack.check(classifier.input_shape[1:])
 
     batch_norm_choices = ("own", "inference")
@@ -41,6 +51,7 @@ class AdversarialTraining(FurtherViewsMethod):
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         def predict(images):
             return self.encode_further(images, training)["logits"]
+
         images, seed = batch.views[0], self.random_seed(batch.step[0], 0)
         attacked = self.attack.perturb(predict, images, Criterion(batch.labels), seed, tf.shape(images)[0])
         logits = self.encode(tf.stop_gradient(attacked), training)["logits"]

@@ -38,8 +38,17 @@ class AugMax(Method):
 
     term_names = ("cross_entropy", "stability")
 
-    def __init__(self, classifier: keras.Model, *, jsd_weight: float = 10.0, steps: int = 5, step_size: float = 0.1, friendly: bool = True,
-                 dual_batch_norm: bool = True, **kwargs):
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        jsd_weight: float = 10.0,
+        steps: int = 5,
+        step_size: float = 0.1,
+        friendly: bool = True,
+        dual_batch_norm: bool = True,
+        **kwargs,
+    ):
         super().__init__(classifier, **kwargs)
         if steps < 1:
             raise ValueError(f"Expected steps >= 1 for {type(self).__name__}, the number of its steps. Received: {steps}")
@@ -54,8 +63,10 @@ class AugMax(Method):
     def check_views(self, views: Sequence[str]) -> None:
         first, *chains, last = views if len(views) > 1 else ("", "")
         if (first, last) != ("clean", "augmix") or not chains or set(chains) != {"augmix_chain"}:
-            raise ValueError("Expected the views clean, one or more augmix_chain, and augmix for AugMax, say "
-                             f"clean,augmix_chain,augmix_chain,augmix_chain,augmix. Received: views={','.join(views)}")
+            raise ValueError(
+                "Expected the views clean, one or more augmix_chain, and augmix for AugMax, say "
+                f"clean,augmix_chain,augmix_chain,augmix_chain,augmix. Received: views={','.join(views)}"
+            )
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         clean, *chains, augmix = batch.views
@@ -96,12 +107,18 @@ class AugMax(Method):
             size = self.step_size * tf.cast(active, tf.float32)
             fraction = tf.clip_by_value(fraction + size * tf.sign(fraction_gradient), 0.0, 1.0)
             return scores + size[:, None] * tf.sign(score_gradient), fraction, active
-        scores, fraction, _ = tf.while_loop(lambda scores, fraction, active: tf.reduce_any(active), step,
-                                            (scores, fraction, tf.fill([count], True)), maximum_iterations=self.steps)
+
+        scores, fraction, _ = tf.while_loop(
+            lambda scores, fraction, active: tf.reduce_any(active),
+            step,
+            (scores, fraction, tf.fill([count], True)),
+            maximum_iterations=self.steps,
+        )
         return scores, fraction
 
-    def mixture_gradients(self, clean: tf.Tensor, chains: Sequence[tf.Tensor], labels: tf.Tensor, scores: tf.Tensor,
-                          fraction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def mixture_gradients(
+        self, clean: tf.Tensor, chains: Sequence[tf.Tensor], labels: tf.Tensor, scores: tf.Tensor, fraction: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the gradients of the cross-entropy with respect to the mixing weights.
 
         Batch norm uses its moving averages, so images are independent of each other.

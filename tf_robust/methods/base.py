@@ -128,8 +128,10 @@ class Method(keras.Model):
         if tf.distribute.get_strategy().num_replicas_in_sync == 1:
             return features
         if self.compiled_gradients:
-            raise ValueError(f"Expected jit_compile=false for {type(self).__name__} on several devices: code compiled by XLA cannot gather "
-                             "from other devices. Received: true")
+            raise ValueError(
+                f"Expected jit_compile=false for {type(self).__name__} on several devices: code compiled by XLA cannot gather "
+                "from other devices. Received: true"
+            )
         # identity: tensors taken directly from a batch have no device, which gathering over several workers needs
         return tf.distribute.get_replica_context().all_gather(tf.identity(features), axis=0)
 
@@ -270,14 +272,28 @@ class AuxiliaryTermMethod(FurtherViewsMethod):
         warmup_steps: steps over which lambda rises linearly from 0 after the start; added to `warmup_epochs`.
     """
 
-    def __init__(self, classifier: keras.Model, *, weight: float = 0.001, reduction: typing.Literal["mean", "sum"] = "mean",
-                 start_epoch: float = 0.0, start_step: int = 0, warmup_epochs: float = 0.0, warmup_steps: int = 0,
-                 **kwargs):
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        weight: float = 0.001,
+        reduction: typing.Literal["mean", "sum"] = "mean",
+        start_epoch: float = 0.0,
+        start_step: int = 0,
+        warmup_epochs: float = 0.0,
+        warmup_steps: int = 0,
+        **kwargs,
+    ):
         super().__init__(classifier, **kwargs)
         if reduction not in ("mean", "sum"):
             raise ValueError(f"Expected reduction 'mean' or 'sum'. Received: {reduction!r}")
-        for name, value in (("weight", weight), ("start_epoch", start_epoch), ("start_step", start_step),
-                            ("warmup_epochs", warmup_epochs), ("warmup_steps", warmup_steps)):
+        for name, value in (
+            ("weight", weight),
+            ("start_epoch", start_epoch),
+            ("start_step", start_step),
+            ("warmup_epochs", warmup_epochs),
+            ("warmup_steps", warmup_steps),
+        ):
             if not 0 <= value < float("inf"):
                 raise ValueError(f"Expected {name} >= 0 and finite. Received: {value}")
         self.weight, self.reduction = weight, reduction
@@ -289,15 +305,21 @@ class AuxiliaryTermMethod(FurtherViewsMethod):
         self.start = round(self.start_epoch * steps_per_epoch) + self.start_step
         self.warmup = round(self.warmup_epochs * steps_per_epoch) + self.warmup_steps
         if self.start and self.distribute_strategy.num_replicas_in_sync > 1 and any(b.synchronized for b in distribution.batch_norms(self)):
-            raise ValueError(f"Expected the term {self.term_names[-1]!r} from the first step on, with synchronized batch norm on several "
-                             f"devices: a term that starts later cannot be synchronized. Received: a start at step {self.start}")
+            raise ValueError(
+                f"Expected the term {self.term_names[-1]!r} from the first step on, with synchronized batch norm on several "
+                f"devices: a term that starts later cannot be synchronized. Received: a start at step {self.start}"
+            )
         if total_steps and self.start >= total_steps:
-            return [f"The term {self.term_names[-1]!r} starts at step {self.start}, but training ends at step "
-                    f"{total_steps}: it is never switched on."]
+            return [
+                f"The term {self.term_names[-1]!r} starts at step {self.start}, but training ends at step "
+                f"{total_steps}: it is never switched on."
+            ]
         if total_steps and self.start + self.warmup > total_steps:
             reached = (total_steps - self.start) / self.warmup
-            return [f"The ramp of {self.term_names[-1]!r} takes {self.warmup} steps from step {self.start}, but training "
-                    f"ends at step {total_steps}: lambda only reaches {reached:.0%} of {self.weight:g}."]
+            return [
+                f"The ramp of {self.term_names[-1]!r} takes {self.warmup} steps from step {self.start}, but training "
+                f"ends at step {total_steps}: lambda only reaches {reached:.0%} of {self.weight:g}."
+            ]
         return []
 
     def ramp(self, step: tf.Tensor | int) -> tf.Tensor:
@@ -313,8 +335,9 @@ class AuxiliaryTermMethod(FurtherViewsMethod):
     def gradients(self, batch: Batch, step: tf.Tensor) -> tuple[list[tf.Tensor], Terms, tf.Tensor, list[tf.Tensor]]:
         if self.start == 0:
             return self._differentiate(batch, self.loss_terms)
-        return tf.cond(step >= self.start, lambda: self._differentiate(batch, self.loss_terms),
-                       lambda: self._differentiate(batch, self._plain_terms))
+        return tf.cond(
+            step >= self.start, lambda: self._differentiate(batch, self.loss_terms), lambda: self._differentiate(batch, self._plain_terms)
+        )
 
     def _plain_terms(self, batch, training):
         logits = self.encode(batch.views[0], training)["logits"]

@@ -27,8 +27,10 @@ class ContrastiveMethod(Method):
 
     def check_views(self, views: Sequence[str]) -> None:
         if len(views) != 2:
-            raise ValueError(f"Expected two views for the method {type(self).__name__}, say simclr,simclr or urrl,urrl. "
-                             f"Received: views={','.join(views)}")
+            raise ValueError(
+                f"Expected two views for the method {type(self).__name__}, say simclr,simclr or urrl,urrl. "
+                f"Received: views={','.join(views)}"
+            )
 
     def linear(self, embeddings: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns (cross-entropy [N], logits [N, C]) of the linear monitor for embeddings [N, E] and labels int [N]."""
@@ -43,8 +45,11 @@ class ContrastiveMethod(Method):
         known, known_labels, _ = _embed(self._embedding, source, ())
         embeddings, labels, of_views = _embed(self._embedding, validation, views)
         first, second = [embeddings, *of_views][-2:]  # with a single view: the image itself and the view
-        return {"nearest_neighbours": metrics.nearest_neighbour_accuracy(known, known_labels, embeddings, labels),
-                "alignment": metrics.alignment(first, second), "uniformity": metrics.uniformity(embeddings)}
+        return {
+            "nearest_neighbours": metrics.nearest_neighbour_accuracy(known, known_labels, embeddings, labels),
+            "alignment": metrics.alignment(first, second),
+            "uniformity": metrics.uniformity(embeddings),
+        }
 
 
 def _embed(encode, source, views):

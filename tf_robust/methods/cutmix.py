@@ -49,11 +49,13 @@ def box(size: Sequence[int], center: tf.Tensor, lam: tf.Tensor) -> tuple[tf.Tens
     Returns:
         (bool [1, H, W, 1], True inside the box; the fraction of the area that is kept after clipping the box at the borders)
     """
+
     def inside(length, center):
         side = tf.floor(length * tf.sqrt(1.0 - lam))
         start = tf.floor(length * center) - tf.floor(side / 2)
         positions = tf.range(length, dtype=tf.float32)
         return (positions >= start) & (positions < start + side)
+
     rows, columns = (inside(float(length), center[axis]) for axis, length in enumerate(size))
     mask = rows[:, None] & columns[None]
     return mask[None, :, :, None], 1.0 - tf.reduce_mean(tf.cast(mask, tf.float32))

@@ -40,6 +40,7 @@ def lowest(scores: tf.Tensor, k: int, compiled: bool = False) -> tf.Tensor:
         equal, below = values == threshold, values < threshold
         missing = k - tf.math.count_nonzero(below, axis=1, keepdims=True, dtype=tf.int32)
         return below | (equal & (tf.cumsum(tf.cast(equal, tf.int32), axis=1) <= missing))
+
     ties = tf.math.count_nonzero(selected, dtype=tf.int32) > k * tf.shape(scores)[0]
     return tf.cond(ties, without_excess_ties, lambda: selected)
 
@@ -52,17 +53,25 @@ def _ordered(scores):
 
 def _kth(values, k):
     """Returns the k-th smallest of each row of int32 [N, D]: [N, 1], determined bit by bit. Linear in D, unlike sorting."""
+
     def fewer(limit):
         return tf.math.count_nonzero(values <= limit, axis=1, keepdims=True, dtype=tf.int32) < k
 
     def set_bit(bit, result):
         return bit // 2, result + tf.where(fewer(result + (bit - 1)), bit, 0)
+
     start = tf.where(fewer(tf.constant(-1)), 0, tf.int32.min)
     return tf.while_loop(lambda bit, result: bit > 0, set_bit, (tf.constant(2**30), start))[1]
 
 
-def perturb(images: tf.Tensor, scores: tf.Tensor, k: int, sigma: float, seed: tf.Tensor, compiled: bool = False,
-            ) -> tuple[tf.Tensor, tf.Tensor]:
+def perturb(
+    images: tf.Tensor,
+    scores: tf.Tensor,
+    k: int,
+    sigma: float,
+    seed: tf.Tensor,
+    compiled: bool = False,
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the two utility-aware perturbations (Definition 3): normal noise on k values of each image.
 
     Args:
@@ -99,17 +108,29 @@ class FCL(AuxiliaryTermMethod):
 
     term_names = ("cross_entropy", "feature_contrastive")
 
-    def __init__(self, classifier: keras.Model, *, k: int = 256, sigma: float = 0.5, temperature: float = 0.1,
-                 form: typing.Literal["softmax", "margin"] = "softmax", margin: float = 1.0,
-                 selection: typing.Literal["utility", "random"] = "utility", minimum_utility: float = 1e-12,
-                 clip: bool = False, **kwargs):
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        k: int = 256,
+        sigma: float = 0.5,
+        temperature: float = 0.1,
+        form: typing.Literal["softmax", "margin"] = "softmax",
+        margin: float = 1.0,
+        selection: typing.Literal["utility", "random"] = "utility",
+        minimum_utility: float = 1e-12,
+        clip: bool = False,
+        **kwargs,
+    ):
         super().__init__(classifier, **kwargs)
         values = int(np.prod(classifier.input_shape[1:]))
         if not 1 <= k <= values:
             raise ValueError(f"Expected k in 1..{values}, the values (H x W x C) of an image. Received: {k}")
         if 2 * k > values:
-            warnings.warn(f"2k = {2 * k} is more than the {values} values of an image: the high- and the low-utility "
-                          f"perturbation overlap", stacklevel=2)
+            warnings.warn(
+                f"2k = {2 * k} is more than the {values} values of an image: the high- and the low-utility perturbation overlap",
+                stacklevel=2,
+            )
         for name, choice, choices in (("form", form, ("softmax", "margin")), ("selection", selection, ("utility", "random"))):
             if choice not in choices:
                 raise ValueError(f"Expected {name} in {choices}. Received: {choice!r}")
@@ -125,8 +146,7 @@ class FCL(AuxiliaryTermMethod):
             clean = self.encode(images, training, update_statistics=not joint)
             cross_entropy = losses.cross_entropy(batch.labels, clean["logits"])
         utility = tf.stop_gradient(tf.abs(tape.gradient(cross_entropy, images)))
-        scores = utility if self.selection == "utility" else philox.uniform(
-            tf.shape(images), self.random_seed(step, 0))
+        scores = utility if self.selection == "utility" else philox.uniform(tf.shape(images), self.random_seed(step, 0))
         views = perturb(images, scores, self.k, self.sigma, self.random_seed(step, 1), bool(self.compiled_gradients))
         perturbed = [tf.clip_by_value(view, 0.0, 1.0) if self.clip else view for view in views]
         if joint:

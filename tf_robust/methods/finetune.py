@@ -29,9 +29,8 @@ class FineTune(Method):
         super().__init__(models.with_hidden_layer(classifier, head_width) if head_width else classifier, **kwargs)
         pieces = models.stages(self.classifier) if frozen_stages else []
         if frozen_stages and not 0 < frozen_stages <= len(pieces) - 2:
-            raise ValueError(f"Expected frozen_stages in 0..{len(pieces) - 2}, the stages of {classifier.name}. "
-                             f"Received: {frozen_stages}")
-        self._frozen, self._trained = pieces[:frozen_stages + 1], pieces[frozen_stages + 1:]
+            raise ValueError(f"Expected frozen_stages in 0..{len(pieces) - 2}, the stages of {classifier.name}. Received: {frozen_stages}")
+        self._frozen, self._trained = pieces[: frozen_stages + 1], pieces[frozen_stages + 1 :]
 
     def frozen_variables(self) -> list[keras.Variable]:
         return [v for piece in self._frozen for v in piece.trainable_variables]
@@ -80,8 +79,10 @@ class L2SP(FineTune):
         head = {id(v) for layer in self.classifier.layers if layer.name in models.HEAD_LAYERS for v in layer.variables}
         self.head_variables = [v for v in self.trainable_variables if id(v) in head]
         self.encoder_variables = [v for v in self.trainable_variables if id(v) not in head]
-        self.starts = [self.add_weight(shape=v.shape, trainable=False, name=f"start_{i}", initializer=keras.initializers.Zeros())
-                       for i, v in enumerate(self.encoder_variables)]
+        self.starts = [
+            self.add_weight(shape=v.shape, trainable=False, name=f"start_{i}", initializer=keras.initializers.Zeros())
+            for i, v in enumerate(self.encoder_variables)
+        ]
         for start, variable in zip(self.starts, self.encoder_variables):
             start.assign(variable.value)
 
@@ -104,8 +105,9 @@ class Similarity(FineTune):
 
     term_names = ("cross_entropy", "similarity")
 
-    def __init__(self, classifier: keras.Model, *, weight: float = 0.1,
-                 form: typing.Literal["frobenius", "mean_squared"] = "frobenius", **kwargs):
+    def __init__(
+        self, classifier: keras.Model, *, weight: float = 0.1, form: typing.Literal["frobenius", "mean_squared"] = "frobenius", **kwargs
+    ):
         super().__init__(classifier, **kwargs)
         if not weight >= 0 or form not in ("frobenius", "mean_squared"):
             raise ValueError(f"Expected weight >= 0 and form 'frobenius' or 'mean_squared'. Received: {weight}, {form!r}")

@@ -38,8 +38,16 @@ class InputGradient(FurtherViewsMethod):
     auto_batch_norm = "own"  # as in the published code
     batch_norm_choices = ("own", "inference")
 
-    def __init__(self, classifier: keras.Model, *, weight: float = 0.1, form: typing.Literal["exact", "finite_difference"] = "exact",
-                 loss: typing.Literal["image", "batch_mean"] = "image", difference: float = 0.01, **kwargs):
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        weight: float = 0.1,
+        form: typing.Literal["exact", "finite_difference"] = "exact",
+        loss: typing.Literal["image", "batch_mean"] = "image",
+        difference: float = 0.01,
+        **kwargs,
+    ):
         super().__init__(classifier, **kwargs)
         if form not in ("exact", "finite_difference"):
             raise ValueError(f"Expected form 'exact' or 'finite_difference'. Received: {form!r}")
@@ -62,7 +70,7 @@ class InputGradient(FurtherViewsMethod):
             total = tf.reduce_sum(penalized)
         gradient = tape.gradient(total, images)
         if self.form == "exact":
-            squared = tf.reduce_sum(gradient ** 2, axis=[1, 2, 3])
+            squared = tf.reduce_sum(gradient**2, axis=[1, 2, 3])
         else:
             direction = tf.stop_gradient(L2.steepest(gradient))
             further = self.encode_further(images + self.difference * direction, training)["logits"]

@@ -28,19 +28,30 @@ class InstDis(MemoryMethod):
         projection_width: of the projections and the memory.
     """
 
-    def __init__(self, classifier: keras.Model, *, temperature: float = 0.07, momentum: float = 0.5, negatives: int = 65536,
-                 projection_layers: int = 1, projection_width: int = 128, **kwargs):
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        temperature: float = 0.07,
+        momentum: float = 0.5,
+        negatives: int = 65536,
+        projection_layers: int = 1,
+        projection_width: int = 128,
+        **kwargs,
+    ):
         super().__init__(classifier, rows=kwargs.get("examples", 0), width=projection_width, temperature=temperature, **kwargs)
         if not 0 <= momentum < 1 or negatives < 1:
             raise ValueError(f"Expected momentum in [0, 1) and negatives >= 1. Received: {momentum}, {negatives}")
         self.momentum, self.negatives = momentum, negatives
-        self.head = heads.projection(classifier.output["embedding"].shape[-1], projection_layers, projection_width, "projection",
-                                     batch_norm=False)
+        self.head = heads.projection(
+            classifier.output["embedding"].shape[-1], projection_layers, projection_width, "projection", batch_norm=False
+        )
 
     def check_views(self, views: Sequence[str]) -> None:
         if len(views) != 1:
-            raise ValueError(f"Expected one view for the method {type(self).__name__}, say moco_v1 or urrl. "
-                             f"Received: views={','.join(views)}")
+            raise ValueError(
+                f"Expected one view for the method {type(self).__name__}, say moco_v1 or urrl. Received: views={','.join(views)}"
+            )
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         embedding = self.encode(batch.views[0], training)["embedding"]
@@ -99,12 +110,15 @@ class PIRL(InstDis):
 
     def check_views(self, views: Sequence[str]) -> None:
         if len(views) != 2:
-            raise ValueError(f"Expected two views for the method PIRL, the second of which becomes the jigsaw, say moco_v1,moco_v1. "
-                             f"Received: views={','.join(views)}")
+            raise ValueError(
+                f"Expected two views for the method PIRL, the second of which becomes the jigsaw, say moco_v1,moco_v1. "
+                f"Received: views={','.join(views)}"
+            )
 
     def contrast(self, projections: tf.Tensor, batch: Batch) -> tf.Tensor:
-        return (self.weight * super().contrast(self.jigsaw(batch.views[1], batch.step[0]), batch)
-                + (1.0 - self.weight) * super().contrast(projections, batch))
+        return self.weight * super().contrast(self.jigsaw(batch.views[1], batch.step[0]), batch) + (1.0 - self.weight) * super().contrast(
+            projections, batch
+        )
 
     def jigsaw(self, images: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         """Returns the projections [N, P], of length 1, of the jigsaws of images [N, H, W, C]."""
@@ -133,5 +147,7 @@ def split_tiles(images: tf.Tensor, tile: tuple[int, int]) -> tf.Tensor:
         tile: (h, w).
     """
     height, width = tile
-    return tf.stack([images[:, row * height:(row + 1) * height, column * width:(column + 1) * width]
-                     for row in range(3) for column in range(3)], axis=1)
+    return tf.stack(
+        [images[:, row * height : (row + 1) * height, column * width : (column + 1) * width] for row in range(3) for column in range(3)],
+        axis=1,
+    )

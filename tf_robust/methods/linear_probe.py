@@ -44,8 +44,10 @@ class LinearProbe(Method):
             iterations: maximum number of iterations.
         """
         encode = tf.function(lambda images: self.classifier(images, training=False)["embedding"])
-        features, labels = (np.concatenate(parts) for parts in zip(*(
-            (encode(images).numpy(), labels.numpy()) for images, labels in data.evaluation_batches(source))))
+        features, labels = (
+            np.concatenate(parts)
+            for parts in zip(*((encode(images).numpy(), labels.numpy()) for images, labels in data.evaluation_batches(source)))
+        )
         binary = len(np.unique(labels)) == 2
         inverse_penalty = (2.0 if binary else 1.0) / (self.weight_decay * len(labels)) if self.weight_decay else np.inf
         regression = LogisticRegression(C=inverse_penalty, max_iter=iterations, tol=1e-6).fit(features.astype(np.float64), labels)

@@ -23,8 +23,9 @@ class MemoryMethod(ContrastiveMethod):
             raise ValueError(f"Expected at least one row of memory. Received: {rows}")
         self.temperature = positive("temperature", temperature)
         start = tf.math.l2_normalize(philox.normal([rows, width], [self.seed, 0]), axis=1)
-        self.memory = self.add_weight(shape=start.shape, trainable=False, name="memory", aggregation="only_first_replica",
-                                      initializer="zeros")
+        self.memory = self.add_weight(
+            shape=start.shape, trainable=False, name="memory", aggregation="only_first_replica", initializer="zeros"
+        )
         self.memory.assign(start)
 
     def remember(self, rows: tf.Tensor, vectors: tf.Tensor) -> None:

@@ -30,8 +30,18 @@ class MoCo(MemoryMethod):
             shuffled before they are divided for the keys, so that a query's statistics do not reveal its key. 1: not divided.
     """
 
-    def __init__(self, classifier: keras.Model, *, temperature: float = 0.2, momentum: float = 0.999, queue: int = 65536,
-                 projection_layers: int = 2, projection_width: int = 128, batch_norm_groups: int = 1, **kwargs):
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        temperature: float = 0.2,
+        momentum: float = 0.999,
+        queue: int = 65536,
+        projection_layers: int = 2,
+        projection_width: int = 128,
+        batch_norm_groups: int = 1,
+        **kwargs,
+    ):
         super().__init__(classifier, rows=queue, width=projection_width, temperature=temperature, **kwargs)
         if not 0 <= momentum < 1 or batch_norm_groups < 1:
             raise ValueError(f"Expected momentum in [0, 1) and batch_norm_groups >= 1. Received: {momentum}, {batch_norm_groups}")
@@ -50,8 +60,9 @@ class MoCo(MemoryMethod):
             raise ValueError(f"Expected moco_queue of at least the batch, {size}. Received: {self.memory.shape[0]}")
         replica_batch = size // self.distribute_strategy.num_replicas_in_sync
         if replica_batch % self.groups:
-            raise ValueError(f"Expected a batch that {self.groups} moco_batch_norm_groups divide equally. Received: {replica_batch} "
-                             f"images on a replica")
+            raise ValueError(
+                f"Expected a batch that {self.groups} moco_batch_norm_groups divide equally. Received: {replica_batch} images on a replica"
+            )
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         step = batch.step[0]
@@ -60,15 +71,17 @@ class MoCo(MemoryMethod):
             average.assign(self.momentum * average + (1.0 - self.momentum) * tf.stop_gradient(trained.value))
         _, key = self.encode_grouped(self.key_encoder, batch.views[1], training, self.random_seed(step, 0))
         query, key = tf.math.l2_normalize(query, axis=1), tf.stop_gradient(tf.math.l2_normalize(key, axis=1))
-        candidates = tf.concat([tf.reduce_sum(query * key, axis=1, keepdims=True),
-                                tf.matmul(query, self.memory.value, transpose_b=True)], axis=1)
+        candidates = tf.concat(
+            [tf.reduce_sum(query * key, axis=1, keepdims=True), tf.matmul(query, self.memory.value, transpose_b=True)], axis=1
+        )
         contrast = losses.cross_entropy(tf.zeros_like(batch.labels), candidates / self.temperature)
         self.remember(self.oldest(batch.step), key)
         cross_entropy, logits = self.linear(embeddings, batch.labels)
         return {"contrastive": contrast, "linear": cross_entropy}, logits
 
-    def encode_grouped(self, encoder: keras.Model, images: tf.Tensor, training: bool,
-                       shuffle_seed: tf.Tensor | None = None) -> list[tf.Tensor]:
+    def encode_grouped(
+        self, encoder: keras.Model, images: tf.Tensor, training: bool, shuffle_seed: tf.Tensor | None = None
+    ) -> list[tf.Tensor]:
         """Encodes images in groups, each with its own batch statistics.
 
         Args:

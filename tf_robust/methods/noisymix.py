@@ -44,10 +44,21 @@ class NoisyMix(FurtherViewsMethod):
 
     auto_batch_norm = "joint"  # as in the published code
 
-    def __init__(self, classifier: keras.Model, *, mixing: bool = True, alpha: float = 1.0, stages: tuple[int, ...] = (),
-                 noise: typing.Literal["none", "paper", "official"] = "official", additive_noise: float = 0.5,
-                 multiplicative_noise: float = 0.5, sparsity: float = 0.65, jsd_weight: float = 12.0,
-                 own_stages: bool = False, **kwargs):
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        mixing: bool = True,
+        alpha: float = 1.0,
+        stages: tuple[int, ...] = (),
+        noise: typing.Literal["none", "paper", "official"] = "official",
+        additive_noise: float = 0.5,
+        multiplicative_noise: float = 0.5,
+        sparsity: float = 0.65,
+        jsd_weight: float = 12.0,
+        own_stages: bool = False,
+        **kwargs,
+    ):
         if not jsd_weight >= 0:
             raise ValueError(f"Expected jsd_weight >= 0. Received: {jsd_weight}")
         self.term_names = ("cross_entropy", "stability") if jsd_weight else ("cross_entropy",)
@@ -58,8 +69,10 @@ class NoisyMix(FurtherViewsMethod):
         if noise not in ("none", "paper", "official"):
             raise ValueError(f"Expected noise 'none', 'paper' or 'official'. Received: {noise!r}")
         if not (additive_noise >= 0 and multiplicative_noise >= 0) or noise != "none" and not additive_noise + multiplicative_noise:
-            raise ValueError(f"Expected additive_noise and multiplicative_noise >= 0, one of them > 0. Received: "
-                             f"{additive_noise}, {multiplicative_noise}")
+            raise ValueError(
+                f"Expected additive_noise and multiplicative_noise >= 0, one of them > 0. Received: "
+                f"{additive_noise}, {multiplicative_noise}"
+            )
         if not 0 <= sparsity < 1:
             raise ValueError(f"Expected sparsity in [0, 1). Received: {sparsity}")
         self._pieces = models.stages(classifier)
@@ -71,8 +84,7 @@ class NoisyMix(FurtherViewsMethod):
     def check_views(self, views: Sequence[str]) -> None:
         expected = "at least 2 views, say clean,augmix,augmix," if self.jsd_weight else "one view"
         if (len(views) > 1) != bool(self.jsd_weight):
-            raise ValueError(f"Expected {expected} for NoisyMix with jsd_weight={self.jsd_weight:g}. "
-                             f"Received: views={','.join(views)}")
+            raise ValueError(f"Expected {expected} for NoisyMix with jsd_weight={self.jsd_weight:g}. Received: views={','.join(views)}")
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         step, views = batch.step[0], len(batch.views)
@@ -105,8 +117,13 @@ class NoisyMix(FurtherViewsMethod):
             x = self._encode_concatenated(piece, x, len(views), training)
             if stage in self.stages:
                 mix = functools.partial(self._mix_and_noise, views=len(views) // groups, partner=partner, lam=lam, step=step)
-                x = tf.concat([tf.cond(drawn == stage, lambda x=x, first=first: mix(x, first=first), lambda x=x: x)
-                               for first, (x, drawn) in enumerate(zip(tf.split(x, groups), drawn_stages), start=1)], axis=0)
+                x = tf.concat(
+                    [
+                        tf.cond(drawn == stage, lambda x=x, first=first, mix=mix: mix(x, first=first), lambda x=x: x)
+                        for first, (x, drawn) in enumerate(zip(tf.split(x, groups), drawn_stages), start=1)
+                    ],
+                    axis=0,
+                )
         return self._encode_concatenated(last, x, len(views), training)["logits"]
 
     def _encode_concatenated(self, network, x, views, training):
@@ -124,9 +141,16 @@ class NoisyMix(FurtherViewsMethod):
             parts = self._add_noise(parts, self.random_seed(step, first), 1.0, 1.0, 0.0)
         elif self.noise == "official":
             seeds = [self.random_seed(step, number) for number in numbers]
-            parts = [self._add_noise([view], seed, number * mixing.beta(image_ops.fold(seed, 3), 2.0, 5.0),
-                                     mixing.beta(image_ops.fold(seed, 4), 2.0, 5.0), self.sparsity)[0]
-                     for number, view, seed in zip(numbers, parts, seeds)]
+            parts = [
+                self._add_noise(
+                    [view],
+                    seed,
+                    number * mixing.beta(image_ops.fold(seed, 3), 2.0, 5.0),
+                    mixing.beta(image_ops.fold(seed, 4), 2.0, 5.0),
+                    self.sparsity,
+                )[0]
+                for number, view, seed in zip(numbers, parts, seeds)
+            ]
         return tf.reshape(tf.concat(parts, axis=0), shape)
 
     def _add_noise(self, views, seed, additive_scale, multiplicative_scale, sparsity):

@@ -17,8 +17,7 @@ _LARGEST_CUT = 2**29  # an arc's capacity plus the flow against it stays well be
 _BLOCKS_PER_CUT = 1024  # with fewer, the calls dominate the time; with more, the longest search delays all images
 
 
-def block_costs(pooled: tf.Tensor, saliency: tf.Tensor, partner: tf.Tensor, prior: tf.Tensor, beta: float,
-                gamma: float) -> list[tf.Tensor]:
+def block_costs(pooled: tf.Tensor, saliency: tf.Tensor, partner: tf.Tensor, prior: tf.Tensor, beta: float, gamma: float) -> list[tf.Tensor]:
     """Returns the costs of the labels l = 0..K - 1, which show a fraction z = l / (K - 1) of a block's own image.
 
     The cost is z * own + (1 - z) * other - prior[l], plus weight * (z - z')^2 between neighbours. `own` has the partner's
@@ -61,17 +60,20 @@ def seam_costs(pooled: tf.Tensor, partner: tf.Tensor, rows: int, columns: int) -
         (extra cost if neighbours show different images rather than the same one, [N, rows - 1, columns]; cost for each
         block of showing its own image [N, rows, columns]; of showing the other one, likewise)
     """
+
     def across(upper, lower):
         step = pooled.shape[1] // rows
-        difference = tf.abs(upper[:, step - 1:-1:step] - lower[:, step::step])
+        difference = tf.abs(upper[:, step - 1 : -1 : step] - lower[:, step::step])
         seam = difference.shape[2] // columns * difference.shape[3]
         return tf.reduce_mean(tf.reshape(difference, [-1, rows - 1, columns, seam]), axis=-1)
 
     def halves(upper, lower):
         return 0.5 * (tf.pad(upper, [[0, 0], [0, 1], [0, 0]]) + tf.pad(lower, [[0, 0], [1, 0], [0, 0]]))
+
     others = tf.gather(pooled, partner)
-    own, other, own_above, other_above = (across(*pair) for pair in (
-        (pooled, pooled), (others, others), (pooled, others), (others, pooled)))
+    own, other, own_above, other_above = (
+        across(*pair) for pair in ((pooled, pooled), (others, others), (pooled, others), (others, pooled))
+    )
     differing = 0.5 * (own_above + other_above - own - other)
     return differing, halves(own + own_above, own + other_above), halves(other + other_above, other + own_above)
 
@@ -79,9 +81,10 @@ def seam_costs(pooled: tf.Tensor, partner: tf.Tensor, rows: int, columns: int) -
 def binomial(probability: tf.Tensor, labels: int) -> tf.Tensor:
     """Returns the probabilities [labels] of 0..labels - 1 successes in labels - 1 trials."""
     number = np.arange(labels)
-    counts, successes, failures = (tf.constant(numbers, tf.float32) for numbers in (
-        scipy.special.comb(labels - 1, number), number, labels - 1 - number))
-    return counts * probability**successes * (1.0 - probability)**failures
+    counts, successes, failures = (
+        tf.constant(numbers, tf.float32) for numbers in (scipy.special.comb(labels - 1, number), number, labels - 1 - number)
+    )
+    return counts * probability**successes * (1.0 - probability) ** failures
 
 
 def optimal_labels(unary: np.ndarray, below: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -156,8 +159,9 @@ def _capacities(unary, below, right):
     below, right = (np.minimum(weights / last**2, worst) for weights in (below, right))
     largest = worst + last**2 / 2 * (below.sum(axis=(1, 2), keepdims=True) + right.sum(axis=(1, 2), keepdims=True))
     scale = _LARGEST_CUT / np.maximum(largest, np.finfo(np.float32).tiny)
-    below, right, unary = (np.rint(costs * factor).astype(np.int64) for costs, factor in (
-        (below, scale), (right, scale), (unary, scale[..., None])))
+    below, right, unary = (
+        np.rint(costs * factor).astype(np.int64) for costs, factor in ((below, scale), (right, scale), (unary, scale[..., None]))
+    )
     single = unary + _neighbour_sums(below, right)[..., None] * (label**2 - last * label)
     single = np.moveaxis(single - single.min(axis=-1, keepdims=True), -1, 1)
     pairs = np.concatenate([below.reshape(count, -1), right.reshape(count, -1)], axis=1)
@@ -196,8 +200,7 @@ def _cut(capacities, shape):
     nodes = (labels - 1) * rows * columns
     source, sink = count * nodes, count * nodes + 1
     first = nodes * np.arange(count)[:, None]  # of each graph
-    tails, heads = (np.where(ends < 0, source - 1 - ends, ends + first).ravel()
-                    for ends in _arcs(rows, columns, labels))
+    tails, heads = (np.where(ends < 0, source - 1 - ends, ends + first).ravel() for ends in _arcs(rows, columns, labels))
     graph = scipy.sparse.csr_array((capacities.ravel(), (tails, heads)), shape=(sink + 1, sink + 1))
     residual = graph - scipy.sparse.csgraph.maximum_flow(graph, source, sink).flow
     residual.eliminate_zeros()

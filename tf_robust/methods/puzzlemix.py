@@ -56,16 +56,35 @@ class PuzzleMix(Method):
 
     compiles = False
 
-    def __init__(self, classifier: keras.Model, *, alpha: float = 1.0, labels: int = 3,
-                 block_counts: tuple[int, ...] = (2, 4, 8, 16), beta: float = 1.2, gamma: float = 0.5, eta: float = 0.2,
-                 neighbourhood: int = 4, transport: bool = True, transport_epsilon: float = 0.8,
-                 transport_size: int = 4,
-                 loss: typing.Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy",
-                 adversarial_probability: float = 0.0, adversarial_radius: float = 10 / 255, **kwargs):
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        alpha: float = 1.0,
+        labels: int = 3,
+        block_counts: tuple[int, ...] = (2, 4, 8, 16),
+        beta: float = 1.2,
+        gamma: float = 0.5,
+        eta: float = 0.2,
+        neighbourhood: int = 4,
+        transport: bool = True,
+        transport_epsilon: float = 0.8,
+        transport_size: int = 4,
+        loss: typing.Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy",
+        adversarial_probability: float = 0.0,
+        adversarial_radius: float = 10 / 255,
+        **kwargs,
+    ):
         super().__init__(classifier, **kwargs)
-        for name, value, minimum in (("labels", labels, 2), ("beta", beta, 0), ("gamma", gamma, 0), ("eta", eta, 0),
-                                     ("neighbourhood", neighbourhood, 1), ("transport_size", transport_size, 0),
-                                     ("transport_epsilon", transport_epsilon, 0)):
+        for name, value, minimum in (
+            ("labels", labels, 2),
+            ("beta", beta, 0),
+            ("gamma", gamma, 0),
+            ("eta", eta, 0),
+            ("neighbourhood", neighbourhood, 1),
+            ("transport_size", transport_size, 0),
+            ("transport_epsilon", transport_epsilon, 0),
+        ):
             if not minimum <= value < math.inf:
                 raise ValueError(f"Expected {name} >= {minimum}. Received: {value}")
         for name, value in (("adversarial_probability", adversarial_probability), ("adversarial_radius", adversarial_radius)):
@@ -85,8 +104,9 @@ class PuzzleMix(Method):
         lam = mixing.beta(self.shared_seed(step, 0), self.alpha, self.alpha)
         index = philox.uniform([], self.shared_seed(step, 1), 0, len(self.block_counts), tf.int32)
         saliency, noise = self.saliency_and_noise(images, batch.labels, step)
-        mixed, lam = tf.switch_case(index, [functools.partial(self.mix, images, saliency, partner, lam, count, noise)
-                                            for count in self.block_counts])
+        mixed, lam = tf.switch_case(
+            index, [functools.partial(self.mix, images, saliency, partner, lam, count, noise) for count in self.block_counts]
+        )
         logits = self.encode(mixed, training)["logits"]
         return {"cross_entropy": self.mixed_loss(batch.labels, partner, lam, logits)}, logits
 
@@ -122,8 +142,9 @@ class PuzzleMix(Method):
             loss = losses.cross_entropy(labels, self.encode(images, training=False)["logits"])
         return tf.stop_gradient(tf.debugging.check_numerics(tape.gradient(loss, images), "saliency"))
 
-    def mix(self, images: tf.Tensor, saliency: tf.Tensor, partner: tf.Tensor, lam: tf.Tensor, count: int,
-            noise: tf.Tensor | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+    def mix(
+        self, images: tf.Tensor, saliency: tf.Tensor, partner: tf.Tensor, lam: tf.Tensor, count: int, noise: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mixes images on a grid of count x count blocks.
 
         Args:
@@ -177,8 +198,7 @@ class PuzzleMix(Method):
             shown: [N, rows, columns], the fraction of the image that the mask shows.
         """
         rows, columns = saliency.shape[1:]
-        sources = tf.numpy_function(puzzle_masks.optimal_sources, [saliency, shown, self.transport_epsilon], tf.int32,
-                                    stateful=False)
+        sources = tf.numpy_function(puzzle_masks.optimal_sources, [saliency, shown, self.transport_epsilon], tf.int32, stateful=False)
         return rearrange(images, tf.reshape(sources, [-1, rows * columns]), rows, columns)
 
     def mixed_loss(self, labels: tf.Tensor, partner: tf.Tensor, lam: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -203,8 +223,7 @@ def fitting_block_counts(counts: Sequence[int], size: Sequence[int]) -> tuple[in
         raise ValueError(f"Expected block_counts of at least 2. Received: {counts}")
     fitting = tuple(count for count in counts if not any(side % count for side in size))
     if not fitting:
-        raise ValueError(f"Expected one of block_counts to divide the images' sides, {size[0]} and {size[1]}. "
-                         f"Received: {counts}")
+        raise ValueError(f"Expected one of block_counts to divide the images' sides, {size[0]} and {size[1]}. Received: {counts}")
     return fitting
 
 

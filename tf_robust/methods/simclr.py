@@ -34,9 +34,18 @@ class SimCLR(ContrastiveMethod):
         layer_gradient_weights: beta (eq. 5), as many as layer_weights; empty: no such penalties.
     """
 
-    def __init__(self, classifier: keras.Model, *, temperature: float = 0.5, projection_layers: int = 2, projection_width: int = 128,
-                 gradient_weight: float = 0.0, layer_weights: tuple[float, ...] = (),
-                 layer_gradient_weights: tuple[float, ...] = (), **kwargs):
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        temperature: float = 0.5,
+        projection_layers: int = 2,
+        projection_width: int = 128,
+        gradient_weight: float = 0.0,
+        layer_weights: tuple[float, ...] = (),
+        layer_gradient_weights: tuple[float, ...] = (),
+        **kwargs,
+    ):
         penalized = bool(gradient_weight) or any(layer_gradient_weights)
         self.term_names = (*ContrastiveMethod.term_names, *(["input_gradient"] if penalized else []))
         super().__init__(classifier, **kwargs)
@@ -48,19 +57,23 @@ class SimCLR(ContrastiveMethod):
         if gradient_weight and layer_gradient_weights:
             raise ValueError("Expected gradient_weight or layer_gradient_weights. Received both")
         if layer_gradient_weights and len(layer_gradient_weights) != len(layer_weights):
-            raise ValueError(f"Expected as many layer_gradient_weights as layer_weights, {len(layer_weights)}. "
-                             f"Received: {len(layer_gradient_weights)}")
+            raise ValueError(
+                f"Expected as many layer_gradient_weights as layer_weights, {len(layer_weights)}. Received: {len(layer_gradient_weights)}"
+            )
         stages = len(self._pieces) - 2
         if layer_weights and len(layer_weights) != stages:
-            raise ValueError(f"Expected {stages} layer_weights, one for each stage of {classifier.name}. "
-                             f"Received: {len(layer_weights)}")
+            raise ValueError(f"Expected {stages} layer_weights, one for each stage of {classifier.name}. Received: {len(layer_weights)}")
         if any(not w >= 0 for w in (*layer_weights, *layer_gradient_weights)) or layer_weights and not any(layer_weights):
             raise ValueError(f"Expected layer weights >= 0, one of them > 0. Received: {layer_weights}, {layer_gradient_weights}")
         widths = [piece.output.shape[-1] for piece in self._pieces[1:-2]] + [classifier.output["embedding"].shape[-1]]
         if projection_layers < 0:
             raise ValueError(f"Expected projection_layers >= 0. Received: {projection_layers}")
-        self.heads = [heads.projection(width, projection_layers, projection_width, f"projection_{level}") if projection_layers else
-                      keras.layers.Identity() for level, width in enumerate(widths, start=1)]
+        self.heads = [
+            heads.projection(width, projection_layers, projection_width, f"projection_{level}")
+            if projection_layers
+            else keras.layers.Identity()
+            for level, width in enumerate(widths, start=1)
+        ]
 
     def decays(self, variable: keras.Variable) -> bool:
         return len(variable.shape) > 1 and variable is not self.classifier.get_layer("logits").kernel
@@ -77,9 +90,13 @@ class SimCLR(ContrastiveMethod):
         terms = {"contrastive": loss, "linear": cross_entropy}
         if "input_gradient" in self.term_names:
             weights = (self.gradient_weight / 2, *self.layer_gradient_weights)
-            terms["input_gradient"] = tf.add_n([
-                weight / fraction * _squared_gradients(tape.gradient(contrast, batch.views)) / 2
-                for weight, contrast in zip(weights, scaled) if weight])
+            terms["input_gradient"] = tf.add_n(
+                [
+                    weight / fraction * _squared_gradients(tape.gradient(contrast, batch.views)) / 2
+                    for weight, contrast in zip(weights, scaled)
+                    if weight
+                ]
+            )
         return terms, tf.split(logits, 2)[0]
 
     def features(self, images: tf.Tensor, training: bool) -> list[tf.Tensor]:

@@ -5,20 +5,20 @@ Accuracies, errors, probabilities and confidences are fractions in [0, 1]. Only 
 """
 
 from tf_robust.metrics.calibration import (
-                                           brier_score,
-                                           expected_calibration_error,
-                                           negative_log_likelihood,
-                                           reliability_bins,
-                                           rms_calibration_error,
+    brier_score,
+    expected_calibration_error,
+    negative_log_likelihood,
+    reliability_bins,
+    rms_calibration_error,
 )
 from tf_robust.metrics.corruption_error import (
-                                           BENCHMARK,
-                                           EXTRA,
-                                           GROUPS,
-                                           MEANS,
-                                           corruption_means,
-                                           mean_corruption_error,
-                                           relative_mean_corruption_error,
+    BENCHMARK,
+    EXTRA,
+    GROUPS,
+    MEANS,
+    corruption_means,
+    mean_corruption_error,
+    relative_mean_corruption_error,
 )
 from tf_robust.metrics.flips import CIFAR_PERTURBATIONS, PERTURBATIONS, flip_probability, flip_rate, mean_flip_probability, mean_flip_rate
 from tf_robust.metrics.paired import mcnemar, paired_difference

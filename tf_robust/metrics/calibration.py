@@ -33,8 +33,7 @@ def rms_calibration_error(confidences: ArrayLike, correct: ArrayLike, bin_size: 
     squares = counts * (means - accuracies) ** 2
     if compat:
         if counts.sum() < bin_size:
-            raise ValueError(f"Expected at least bin_size = {bin_size} examples with compat=True. "
-                             f"Received: {counts.sum()}")
+            raise ValueError(f"Expected at least bin_size = {bin_size} examples with compat=True. Received: {counts.sum()}")
         squares = squares[:-1]
     return float(np.sqrt(squares.sum() / counts.sum()))
 
@@ -57,15 +56,14 @@ def reliability_bins(confidences: ArrayLike, correct: ArrayLike, bin_size: int =
     order = np.argsort(confidences, kind="stable")
     starts = bin_size * np.arange(max(1, len(order) // bin_size))
     counts = np.diff(starts, append=len(order))
-    return (np.add.reduceat(confidences[order], starts) / counts, np.add.reduceat(correct[order], starts) / counts,
-            counts)
+    return (np.add.reduceat(confidences[order], starts) / counts, np.add.reduceat(correct[order], starts) / counts, counts)
 
 
 def expected_calibration_error(confidences: ArrayLike, correct: ArrayLike, bins: int = 15) -> float:
     """Returns the expected calibration error, L1 over bins of equal width.
 
-    Guo et al., "On Calibration of Modern Neural Networks", 2017, eq. 3: sum over bins b of n_b / N * |mean confidence of b - accuracy of b|, b-th bin ((b - 1) / bins, b / bins]; a
-    confidence of 0 is in the first.
+    Guo et al., "On Calibration of Modern Neural Networks", 2017, eq. 3: the sum over bins b of n_b / N * |mean confidence of b -
+    accuracy of b|; the b-th bin is ((b - 1) / bins, b / bins], and a confidence of 0 is in the first.
 
     Args:
         confidences: [N] in [0, 1].
@@ -95,10 +93,9 @@ def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
     probabilities = checks.fractions(probabilities, "probabilities")
     sums = probabilities.sum(axis=1)
     if np.abs(sums - 1).max() > 1e-3:
-        raise ValueError("Expected probabilities that sum to 1 for every example. Received sums in "
-                         f"[{sums.min():g}, {sums.max():g}]")
+        raise ValueError(f"Expected probabilities that sum to 1 for every example. Received sums in [{sums.min():g}, {sums.max():g}]")
     probabilities[np.arange(len(labels)), labels] -= 1.0
-    return float((probabilities ** 2).sum(axis=1).mean())
+    return float((probabilities**2).sum(axis=1).mean())
 
 
 def negative_log_likelihood(logits: ArrayLike, labels: ArrayLike) -> float:

@@ -14,8 +14,7 @@ def fractions(values: ArrayLike, name: str) -> np.ndarray:
     if not array.size:
         raise ValueError(f"Expected at least one value of {name}. Received none")
     if not np.isfinite(array).all():
-        raise ValueError(f"Expected finite {name}. Received NaN or infinity in {np.sum(~np.isfinite(array))} of "
-                         f"{array.size} values")
+        raise ValueError(f"Expected finite {name}. Received NaN or infinity in {np.sum(~np.isfinite(array))} of {array.size} values")
     if array.min() < -_ROUNDING or array.max() > 1 + _ROUNDING:
         raise ValueError(f"Expected {name} in [0, 1]. Received values in [{array.min():g}, {array.max():g}]")
     return np.clip(array, 0.0, 1.0)
@@ -26,8 +25,7 @@ def outcomes(confidences: ArrayLike, correct: ArrayLike) -> tuple[np.ndarray, np
     confidences = fractions(confidences, "confidences")
     correct = np.asarray(correct)
     if confidences.ndim != 1 or correct.shape != confidences.shape:
-        raise ValueError("Expected confidences and correct of one shape [N]. Received shapes: "
-                         f"{confidences.shape}, {correct.shape}")
+        raise ValueError(f"Expected confidences and correct of one shape [N]. Received shapes: {confidences.shape}, {correct.shape}")
     if not np.isin(correct, (0, 1)).all():
         raise ValueError(f"Expected correct as bool, or 0 and 1. Received: {np.setdiff1d(correct, (0, 1))[:5]}")
     return confidences, correct.astype(np.float64)
@@ -41,8 +39,9 @@ def labelled(scores: ArrayLike, labels: ArrayLike, name: str) -> tuple[np.ndarra
     if not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"Expected int labels. Received dtype: {labels.dtype}")
     if not np.isfinite(scores).all():
-        raise ValueError(f"Expected finite {name}. Received NaN or infinity for {np.sum(~np.isfinite(scores).all(1))} "
-                         f"of {len(scores)} examples")
+        raise ValueError(
+            f"Expected finite {name}. Received NaN or infinity for {np.sum(~np.isfinite(scores).all(1))} of {len(scores)} examples"
+        )
     if labels.min() < 0 or labels.max() >= scores.shape[1]:
         raise ValueError(f"Expected labels in 0..{scores.shape[1] - 1}. Received: {labels.min()}..{labels.max()}")
     return scores, labels
@@ -60,5 +59,7 @@ def exactly(names: Collection[str], expected: Collection[str], kind: str) -> Non
     if set(names) != set(expected):
         missing = [name for name in expected if name not in names]
         others = [name for name in names if name not in expected]
-        raise ValueError(f"Expected {kind} of exactly these {len(expected)}: {', '.join(expected)}. "
-                         f"Received {len(names)}; missing: {missing}, not among them: {others}")
+        raise ValueError(
+            f"Expected {kind} of exactly these {len(expected)}: {', '.join(expected)}. "
+            f"Received {len(names)}; missing: {missing}, not among them: {others}"
+        )

@@ -92,8 +92,7 @@ def corruption_means(accuracies: BySeverity) -> dict[str, float]:
         if name not in BENCHMARK + EXTRA:
             raise unknown("corruption", str(name), BENCHMARK + EXTRA)
     means = _over_severities(accuracies, "accuracies")
-    return {name: fmean(means[member] for member in members)
-            for name, members in MEANS.items() if means.keys() >= set(members)}
+    return {name: fmean(means[member] for member in members) for name, members in MEANS.items() if means.keys() >= set(members)}
 
 
 def _of_the_15(errors: BySeverity, name: str) -> dict[str, float]:
@@ -110,8 +109,7 @@ def _over_severities(values: BySeverity, kind: str) -> dict[str, float]:
     """Returns {corruption: mean over severities}."""
     for name, row in values.items():
         if np.shape(row) != (_SEVERITIES,):
-            raise ValueError(f"Expected {kind} of {name!r} for {_SEVERITIES} severities. "
-                             f"Received shape: {np.shape(row)}")
+            raise ValueError(f"Expected {kind} of {name!r} for {_SEVERITIES} severities. Received shape: {np.shape(row)}")
     return {name: float(checks.fractions(row, f"{kind} of {name!r}").mean()) for name, row in values.items()}
 
 

@@ -15,8 +15,18 @@ from numpy.typing import ArrayLike
 from tf_robust.metrics import checks, references
 from tf_robust.utils.errors import unknown
 
-PERTURBATIONS = ("gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "brightness", "translate",
-                 "rotate", "tilt", "scale")  # the ten of ImageNet-P
+PERTURBATIONS = (
+    "gaussian_noise",
+    "shot_noise",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "brightness",
+    "translate",
+    "rotate",
+    "tilt",
+    "scale",
+)  # the ten of ImageNet-P
 CIFAR_PERTURBATIONS = tuple("spatter" if name == "snow" else name for name in PERTURBATIONS)  # of the CIFAR-P script
 _ALTERNATIVE = "the mean flip probability (`mean_flip_probability`)"
 
@@ -32,6 +42,7 @@ class MeanFlipRate(TypedDict):
         source: of the reference's numbers.
         label: "mFR", with a reservation if they were not verified.
     """
+
     mean: float
     mean_without_noise: float
     rates: dict[str, float]
@@ -57,8 +68,7 @@ def flip_probability(predictions: ArrayLike, noise: bool = False, stride: int = 
     """
     predictions, stride = np.asarray(predictions), checks.positive_integer(stride, "stride")
     if predictions.ndim != 2 or not len(predictions) or predictions.shape[1] <= stride:
-        raise ValueError(f"Expected predictions [sequences, frames], frames > stride = {stride}. "
-                         f"Received shape: {predictions.shape}")
+        raise ValueError(f"Expected predictions [sequences, frames], frames > stride = {stride}. Received shape: {predictions.shape}")
     if not np.issubdtype(predictions.dtype, np.integer):
         raise ValueError(f"Expected int predictions, classes and not scores. Received dtype: {predictions.dtype}")
     if noise and stride != 1:
@@ -123,13 +133,16 @@ def mean_flip_rate(probabilities: Mapping[str, float], reference: references.Ref
     checks.exactly(probabilities, PERTURBATIONS, "flip probabilities")
     known = _probabilities(table["flip_probabilities"])
     if missing := set(PERTURBATIONS) - known.keys():
-        raise ValueError(f"Expected reference flip probabilities of {', '.join(PERTURBATIONS)}. "
-                         f"Missing: {sorted(missing)}")
+        raise ValueError(f"Expected reference flip probabilities of {', '.join(PERTURBATIONS)}. Missing: {sorted(missing)}")
     rates = references.divide(_probabilities(probabilities), known)
-    return {"mean": fmean(rates.values()),
-            "mean_without_noise": fmean(rate for name, rate in rates.items() if not name.endswith("_noise")),
-            "rates": rates, "verified": table["verified"] is True, "source": table["source"],
-            "label": "mFR" if table["verified"] is True else "mFR (by an unverified reference table)"}
+    return {
+        "mean": fmean(rates.values()),
+        "mean_without_noise": fmean(rate for name, rate in rates.items() if not name.endswith("_noise")),
+        "rates": rates,
+        "verified": table["verified"] is True,
+        "source": table["source"],
+        "label": "mFR" if table["verified"] is True else "mFR (by an unverified reference table)",
+    }
 
 
 def _reference(reference: references.Reference) -> dict:

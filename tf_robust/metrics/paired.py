@@ -18,6 +18,7 @@ class PairedDifference(typing.TypedDict):
         count: number of images.
         test: "McNemar" or "paired t".
     """
+
     mean: float
     low: float | None
     high: float | None

@@ -40,8 +40,10 @@ def resolve(reference: Reference, data_set: str, field: str, alternative: str) -
         ValueError: no reference, an unknown name, a table without a field.
     """
     if reference is None:
-        raise ValueError("Expected a reference network to divide by. Received: None. A mean that is not divided by a reference's "
-                         f"has another name, and for CIFAR no reference was published. Try: report {alternative}")
+        raise ValueError(
+            "Expected a reference network to divide by. Received: None. A mean that is not divided by a reference's "
+            f"has another name, and for CIFAR no reference was published. Try: report {alternative}"
+        )
     if not isinstance(reference, dict):
         ending = f"_{data_set}"
         known = [name.removesuffix(ending) for name in _names() if name.endswith(ending)]

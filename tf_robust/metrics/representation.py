@@ -4,8 +4,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-def nearest_neighbour_accuracy(known: ArrayLike, known_labels: ArrayLike, embeddings: ArrayLike, labels: ArrayLike, *,
-                               neighbours: int = 200, temperature: float = 0.1) -> float:
+def nearest_neighbour_accuracy(
+    known: ArrayLike, known_labels: ArrayLike, embeddings: ArrayLike, labels: ArrayLike, *, neighbours: int = 200, temperature: float = 0.1
+) -> float:
     """Returns the accuracy of a weighted k-nearest-neighbour classifier (Wu et al., 2018, section 3.4).
 
     The k known embeddings with the highest cosine similarity s vote for their classes with weight exp(s / temperature).
@@ -27,12 +28,12 @@ def nearest_neighbour_accuracy(known: ArrayLike, known_labels: ArrayLike, embedd
     known_labels, labels, neighbours = np.asarray(known_labels), np.asarray(labels), min(neighbours, len(known))
     correct = 0
     for start in range(0, len(embeddings), 256):
-        similarities = embeddings[start:start + 256] @ known.T
+        similarities = embeddings[start : start + 256] @ known.T
         nearest = np.argpartition(-similarities, neighbours - 1, axis=1)[:, :neighbours]
         weights = np.exp((np.take_along_axis(similarities, nearest, axis=1) - 1.0) / temperature)
         votes = np.zeros([len(nearest), int(known_labels.max()) + 1])
         np.add.at(votes, (np.arange(len(nearest))[:, None], known_labels[nearest]), weights)
-        correct += np.sum(votes.argmax(axis=1) == labels[start:start + 256])
+        correct += np.sum(votes.argmax(axis=1) == labels[start : start + 256])
     return float(correct / len(embeddings))
 
 
@@ -69,6 +70,7 @@ def _unit(vectors: ArrayLike) -> np.ndarray:
     if vectors.ndim != 2 or not vectors.size:
         raise ValueError(f"Expected embeddings [N, E]. Received shape: {vectors.shape}")
     if not np.isfinite(vectors).all():
-        raise ValueError(f"Expected finite embeddings. Received NaN or infinity for {np.sum(~np.isfinite(vectors).all(1))} of "
-                         f"{len(vectors)} examples")
+        raise ValueError(
+            f"Expected finite embeddings. Received NaN or infinity for {np.sum(~np.isfinite(vectors).all(1))} of {len(vectors)} examples"
+        )
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

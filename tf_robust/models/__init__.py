@@ -19,10 +19,19 @@ from tf_robust.utils.errors import unknown
 __getattr__ = moved_names(__name__, {"around": "models.from_backbone", "start": "models.load_encoder"})
 
 MODELS: dict[str, Callable[..., keras.Model]] = {
-    "lenet": lenet, "resnet8": resnet8, "resnet20": resnet20, "resnet56": resnet56, "resnet50_v2": resnet50_v2,
-    "resnet50": resnet50, "resnet50_cifar": resnet50_cifar, "preact_resnet18": preact_resnet18,
-    "preact_resnet18_ibn": preact_resnet18_ibn, "resnet20_ibn": resnet20_ibn,
-    "wide_resnet28_2": wide_resnet28_2, "wide_resnet28_4": wide_resnet28_4, "mlp": mlp,
+    "lenet": lenet,
+    "resnet8": resnet8,
+    "resnet20": resnet20,
+    "resnet56": resnet56,
+    "resnet50_v2": resnet50_v2,
+    "resnet50": resnet50,
+    "resnet50_cifar": resnet50_cifar,
+    "preact_resnet18": preact_resnet18,
+    "preact_resnet18_ibn": preact_resnet18_ibn,
+    "resnet20_ibn": resnet20_ibn,
+    "wide_resnet28_2": wide_resnet28_2,
+    "wide_resnet28_4": wide_resnet28_4,
+    "mlp": mlp,
 }
 
 

@@ -19,13 +19,17 @@ def with_own_batch_norm(classifier: keras.Model) -> keras.Model:
     try:
         copy = keras.models.clone_model(classifier, clone_function=_own_batch_norm, recursive=True)
     except ValueError as error:
-        raise ValueError(f"Expected a Functional or Sequential model. Received: {type(classifier).__name__} "
-                         f"{classifier.name}. Try: augmax_dual_batch_norm=false") from error
+        raise ValueError(
+            f"Expected a Functional or Sequential model. Received: {type(classifier).__name__} "
+            f"{classifier.name}. Try: augmax_dual_batch_norm=false"
+        ) from error
     originals = {id(variable) for variable in classifier.variables}
     shared = [variable.path for variable in copy.variables if variable.name == "moving_mean" and id(variable) in originals]
     if shared:
-        raise ValueError("Expected batch normalization as layers of Functional or Sequential models, so that it can be copied. "
-                         f"Received: {', '.join(shared[:3])}, inside another kind of layer. Try: augmax_dual_batch_norm=false")
+        raise ValueError(
+            "Expected batch normalization as layers of Functional or Sequential models, so that it can be copied. "
+            f"Received: {', '.join(shared[:3])}, inside another kind of layer. Try: augmax_dual_batch_norm=false"
+        )
     copy.set_weights(classifier.get_weights())
     return copy
 

@@ -8,8 +8,14 @@ import numpy as np
 PerChannel = float | Sequence[float]  # a number, or one per channel
 
 
-def normalized_input(input_shape: Sequence[int], mean: PerChannel, std: PerChannel, minimum_size: int, name: str, resize: int = 0,
-                     ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+def normalized_input(
+    input_shape: Sequence[int],
+    mean: PerChannel,
+    std: PerChannel,
+    minimum_size: int,
+    name: str,
+    resize: int = 0,
+) -> tuple[keras.KerasTensor, keras.KerasTensor]:
     """Returns the input of a model, images in [0, 1], and its normalized form (x - mean) / std.
 
     Args:
@@ -28,8 +34,7 @@ def normalized_input(input_shape: Sequence[int], mean: PerChannel, std: PerChann
     if resize:
         height = width = resize
     if min(height, width) < minimum_size:
-        raise ValueError(f"Expected images of at least {minimum_size}x{minimum_size} for {name}. "
-                         f"Received: {height}x{width}")
+        raise ValueError(f"Expected images of at least {minimum_size}x{minimum_size} for {name}. Received: {height}x{width}")
     images = keras.Input(input_shape, name="images")
     means, stds = np.asarray(mean), np.asarray(std)
     scaling = keras.layers.Rescaling((1.0 / stds).tolist(), offset=(-means / stds).tolist(), name="normalization")
@@ -119,12 +124,16 @@ def from_backbone(backbone: keras.Model, num_classes: int, *, mean: PerChannel =
         ValueError: the backbone does not have one input of known size and one output of rank 2 to 4.
     """
     if not isinstance(backbone.input_shape, tuple) or len(backbone.input_shape) != 4 or None in backbone.input_shape[1:]:
-        raise ValueError(f"Expected a backbone with one input [N, H, W, C] of known size. Received: {backbone.name} with input_shape="
-                         f"{backbone.input_shape}. Try: construct it with an explicit input or image shape")
+        raise ValueError(
+            f"Expected a backbone with one input [N, H, W, C] of known size. Received: {backbone.name} with input_shape="
+            f"{backbone.input_shape}. Try: construct it with an explicit input or image shape"
+        )
     if not isinstance(backbone.output_shape, tuple) or len(backbone.output_shape) not in (2, 3, 4):
-        raise ValueError(f"Expected a backbone with one output: features [N, E], tokens [N, T, E] or feature maps [N, h, w, E]. "
-                         f"Received: {backbone.name} with output_shape={backbone.output_shape}. Try: keras.Model(backbone.input, "
-                         "the output of one of its layers)")
+        raise ValueError(
+            f"Expected a backbone with one output: features [N, E], tokens [N, T, E] or feature maps [N, h, w, E]. "
+            f"Received: {backbone.name} with output_shape={backbone.output_shape}. Try: keras.Model(backbone.input, "
+            "the output of one of its layers)"
+        )
     images, x = normalized_input(backbone.input_shape[1:], mean, std, 1, backbone.name)
     features = backbone(x)
     if len(features.shape) == 3:

@@ -26,8 +26,16 @@ def _block(x, filters, stride, first_norm, name=None):
     return keras.layers.ReLU(name=name)(keras.layers.Add()([x, shortcut]))
 
 
-def cifar_resnet(input_shape: Sequence[int], num_classes: int, *, depth: int, instance_norm: bool = False, mean: heads.PerChannel = 0.5,
-                 std: heads.PerChannel = 0.5, resize: int = 0) -> keras.Model:
+def cifar_resnet(
+    input_shape: Sequence[int],
+    num_classes: int,
+    *,
+    depth: int,
+    instance_norm: bool = False,
+    mean: heads.PerChannel = 0.5,
+    std: heads.PerChannel = 0.5,
+    resize: int = 0,
+) -> keras.Model:
     """Builds three stages of n = (depth - 2) / 6 blocks with 16, 32 and 64 filters, strides 1, 2, 2 (FCL, appendix B).
 
     Where the resolution changes the shortcut is a 1x1 convolution with batch norm.
@@ -65,8 +73,9 @@ resnet8, resnet20, resnet56 = (functools.partial(cifar_resnet, depth=depth) for 
 resnet20_ibn = functools.partial(resnet20, instance_norm=True)
 
 
-def resnet50_v2(input_shape: Sequence[int], num_classes: int, *, mean: heads.PerChannel = 0.5, std: heads.PerChannel = 0.5,
-                resize: int = 0) -> keras.Model:
+def resnet50_v2(
+    input_shape: Sequence[int], num_classes: int, *, mean: heads.PerChannel = 0.5, std: heads.PerChannel = 0.5, resize: int = 0
+) -> keras.Model:
     """Builds ResNet-v2-50 with a 2048-wide embedding: keras-cv's backbone, with the stages of FCL's appendix B.
 
     Args:
@@ -80,10 +89,15 @@ def resnet50_v2(input_shape: Sequence[int], num_classes: int, *, mean: heads.Per
         keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, num_classes], "embedding": [N, 2048]}
     """
     import keras_cv  # slow to import, and needed only here
+
     images, x = heads.normalized_input(input_shape, mean, std, 32, "resnet50_v2", resize)
     backbone = keras_cv.models.ResNetV2Backbone(
-        stackwise_filters=[64, 128, 256, 512], stackwise_blocks=[3, 4, 6, 3], stackwise_strides=[1, 2, 2, 2],
-        include_rescaling=False, input_shape=x.shape[1:])
+        stackwise_filters=[64, 128, 256, 512],
+        stackwise_blocks=[3, 4, 6, 3],
+        stackwise_strides=[1, 2, 2, 2],
+        include_rescaling=False,
+        input_shape=x.shape[1:],
+    )
     ends = list(backbone.pyramid_level_inputs.values())  # the names of the stages' last layers
     cuts = [backbone.input, *(backbone.get_layer(end).output for end in ends), backbone.output]
     for stage, (start, end) in enumerate(zip(cuts, cuts[1:]), start=1):

@@ -11,8 +11,15 @@ from tf_robust.models.torch_layers import batch_norm, convolution, logits_initia
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, on the [0, 1] scale
 
 
-def resnet50(input_shape: Sequence[int], num_classes: int, *, small_images: bool = False, mean: heads.PerChannel = MEAN,
-             std: heads.PerChannel = STD, resize: int = 0) -> keras.Model:
+def resnet50(
+    input_shape: Sequence[int],
+    num_classes: int,
+    *,
+    small_images: bool = False,
+    mean: heads.PerChannel = MEAN,
+    std: heads.PerChannel = STD,
+    resize: int = 0,
+) -> keras.Model:
     """Builds four stages of 3, 4, 6 and 3 bottleneck blocks; kernels from He et al.'s normal distribution over the fan-out.
 
     Args:

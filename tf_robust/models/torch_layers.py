@@ -6,8 +6,9 @@ import tensorflow as tf
 from tf_robust.ops import philox
 
 
-def convolution(x: keras.KerasTensor, filters: int, size: int, stride: int = 1, use_bias: bool = False,
-                initializer: keras.Initializer | None = None) -> keras.KerasTensor:
+def convolution(
+    x: keras.KerasTensor, filters: int, size: int, stride: int = 1, use_bias: bool = False, initializer: keras.Initializer | None = None
+) -> keras.KerasTensor:
     """Applies a convolution with `size // 2` zeros on all sides; TensorFlow's SAME pads stride 2 only at the bottom and right.
 
     Args:
@@ -22,8 +23,14 @@ def convolution(x: keras.KerasTensor, filters: int, size: int, stride: int = 1, 
         x = keras.layers.ZeroPadding2D(size // 2)(x)
     bound = (size * size * x.shape[-1]) ** -0.5
     return keras.layers.Conv2D(
-        filters, size, stride, padding="valid" if size > 1 and stride > 1 else "same", use_bias=use_bias,
-        kernel_initializer=initializer or _uniform(bound), bias_initializer=_uniform(bound))(x)
+        filters,
+        size,
+        stride,
+        padding="valid" if size > 1 and stride > 1 else "same",
+        use_bias=use_bias,
+        kernel_initializer=initializer or _uniform(bound),
+        bias_initializer=_uniform(bound),
+    )(x)
 
 
 def batch_norm(x: keras.KerasTensor, momentum: float = 0.9) -> keras.KerasTensor:
@@ -38,7 +45,7 @@ def relu(x: keras.KerasTensor, name: str | None = None) -> keras.KerasTensor:
 
 def logits_initializers(features: int) -> dict[str, keras.Initializer]:
     """Returns the initializers of a linear layer: kernel and bias uniform within +-1 / sqrt(features)."""
-    return {"kernel_initializer": _uniform(features ** -0.5), "bias_initializer": _uniform(features ** -0.5)}
+    return {"kernel_initializer": _uniform(features**-0.5), "bias_initializer": _uniform(features**-0.5)}
 
 
 def _uniform(bound):

@@ -34,25 +34,33 @@ def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> N
     if file_path is None:
         run = re.fullmatch(r"(?:.*/)?([^/]+)/seed_(\d+)/*", path)
         flags = f"--flagfile=TABLE/{run[1]}.flags --seeds={run[2]}" if run else "its flags"
-        raise FileNotFoundError(f"Expected init_from to name a workdir that has a saved_model, or a SavedModel of ours. Received: {path}, "
-                                f"which has neither {FILE} nor saved_model/{FILE}. Try: python run_experiment.py --mode=train {flags} "
-                                f"--workdir={path}, which trains it")
+        raise FileNotFoundError(
+            f"Expected init_from to name a workdir that has a saved_model, or a SavedModel of ours. Received: {path}, "
+            f"which has neither {FILE} nor saved_model/{FILE}. Try: python run_experiment.py --mode=train {flags} "
+            f"--workdir={path}, which trains it"
+        )
     try:
         with np.load(file_path) as file:
             loaded = [(name.split(":", 1)[1], file[name]) for name in sorted(file.files)]
     except DAMAGED as error:
-        raise ValueError(f"Expected the weights of an exported model in {file_path}. Received a damaged file "
-                         f"({error}). Try: export it again by --mode=train with its flags and workdir") from error
+        raise ValueError(
+            f"Expected the weights of an exported model in {file_path}. Received a damaged file "
+            f"({error}). Try: export it again by --mode=train with its flags and workdir"
+        ) from error
     current = [(v.path, v) for v in classifier.variables]
     if not head:
         loaded, current = ([pair for pair in pairs if _layer(pair[0]) not in HEAD_LAYERS] for pairs in (loaded, current))
-    differing = [f"{loaded[i][0] if i < len(loaded) else 'nothing'} {loaded[i][1].shape if i < len(loaded) else ''} for "
-                 f"{current[i][0] if i < len(current) else 'nothing'} {tuple(current[i][1].shape) if i < len(current) else ''}"
-                 for i in range(max(len(loaded), len(current)))
-                 if i >= len(loaded) or i >= len(current) or loaded[i][1].shape != tuple(current[i][1].shape)]
+    differing = [
+        f"{loaded[i][0] if i < len(loaded) else 'nothing'} {loaded[i][1].shape if i < len(loaded) else ''} for "
+        f"{current[i][0] if i < len(current) else 'nothing'} {tuple(current[i][1].shape) if i < len(current) else ''}"
+        for i in range(max(len(loaded), len(current)))
+        if i >= len(loaded) or i >= len(current) or loaded[i][1].shape != tuple(current[i][1].shape)
+    ]
     if differing:
-        raise ValueError(f"Expected weights of {classifier.name}{'' if head else ' without its logits'} in {file_path}. "
-                         f"Received: {len(differing)} of {len(current)} do not fit: {'; '.join(differing[:3])}")
+        raise ValueError(
+            f"Expected weights of {classifier.name}{'' if head else ' without its logits'} in {file_path}. "
+            f"Received: {len(differing)} of {len(current)} do not fit: {'; '.join(differing[:3])}"
+        )
     for (_, variable), (_, value) in zip(current, loaded):
         variable.assign(value)
 

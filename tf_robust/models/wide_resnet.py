@@ -9,8 +9,15 @@ from tf_robust.models import heads
 from tf_robust.models.torch_layers import Dropout, batch_norm, convolution, logits_initializers, relu
 
 
-def wide_resnet28(input_shape: Sequence[int], num_classes: int, *, widening: int, dropout: float = 0.1, mean: heads.PerChannel = 0.5,
-                  std: heads.PerChannel = 0.5) -> keras.Model:
+def wide_resnet28(
+    input_shape: Sequence[int],
+    num_classes: int,
+    *,
+    widening: int,
+    dropout: float = 0.1,
+    mean: heads.PerChannel = 0.5,
+    std: heads.PerChannel = 0.5,
+) -> keras.Model:
     """Builds three stages of four pre-activation blocks with 16, 32 and 64 filters times `widening`, strides 1, 2, 2.
 
     As in the published code: convolutions have biases, a block's stride is in its second convolution, the last batch norm
@@ -32,8 +39,7 @@ def wide_resnet28(input_shape: Sequence[int], num_classes: int, *, widening: int
     x = convolution(x, 16, 3, use_bias=True)
     for stage, stride in enumerate((1, 2, 2), start=1):
         for block in range(1, 5):
-            x = _block(x, 2 ** (stage + 3) * widening, stride if block == 1 else 1, dropout,
-                       f"stage_{stage}" if block == 4 else None)
+            x = _block(x, 2 ** (stage + 3) * widening, stride if block == 1 else 1, dropout, f"stage_{stage}" if block == 4 else None)
     x = relu(batch_norm(x, momentum=0.1))
     return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(x), num_classes, name, **logits_initializers(width))
 

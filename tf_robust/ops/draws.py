@@ -77,13 +77,18 @@ class Draws:
             start = counter + tf.stack([tf.cast(first * blocks, tf.uint64), tf.zeros([], tf.uint64)])
             bits = philox.full_range(tf.stack([count, blocks * _BLOCK]), key, start)
             return tf.reshape(tf.bitcast(bits, tf.uint16), [count, 2 * blocks * _BLOCK])
+
         count = tf.shape(self.indices)[0]
         if self._consecutive:
             return self._reshape(rows(tf.constant(0, tf.int64), count), count, shape)
         consecutive = tf.reduce_all(self.indices[1:] == self.indices[:-1] + 1)
-        drawn = tf.cond(consecutive & (count > 0), lambda: rows(self.indices[0], count), lambda: tf.map_fn(
-            lambda index: rows(index, 1)[0], self.indices,
-            fn_output_signature=tf.TensorSpec([2 * blocks * _BLOCK], tf.uint16)))
+        drawn = tf.cond(
+            consecutive & (count > 0),
+            lambda: rows(self.indices[0], count),
+            lambda: tf.map_fn(
+                lambda index: rows(index, 1)[0], self.indices, fn_output_signature=tf.TensorSpec([2 * blocks * _BLOCK], tf.uint16)
+            ),
+        )
         return self._reshape(drawn, count, shape)
 
     @staticmethod
@@ -99,7 +104,7 @@ _MIDPOINTS = (np.arange(_LEVELS) + 0.5) / _LEVELS
 def _normal_quantiles(zero_fraction=0.0):
     quantiles = np.zeros(_LEVELS, np.float32)
     drawn = _LEVELS - round(zero_fraction * _LEVELS)
-    quantiles[_LEVELS - drawn:] = scipy.special.ndtri((np.arange(drawn) + 0.5) / drawn)
+    quantiles[_LEVELS - drawn :] = scipy.special.ndtri((np.arange(drawn) + 0.5) / drawn)
     return quantiles
 
 

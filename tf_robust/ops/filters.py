@@ -18,8 +18,7 @@ _DIRECT = 7  # side of the largest kernel that is faster as a direct convolution
 _NEGLIGIBLE = 2e-5  # weight of the last taps that may be left out: 1/200 of a gray level
 
 
-def gaussian_blur(images: tf.Tensor, sigma: float | np.ndarray | tf.Tensor, *, truncate: float = 4.0,
-                  mode: str = "nearest") -> tf.Tensor:
+def gaussian_blur(images: tf.Tensor, sigma: float | np.ndarray | tf.Tensor, *, truncate: float = 4.0, mode: str = "nearest") -> tf.Tensor:
     """Gaussian filter of each channel, equal to `scipy.ndimage.gaussian_filter` over height and width.
 
     Args:
@@ -110,7 +109,7 @@ def _product(matrix, lines):
     """NumPy matrix [S, S], tensor [N, S, M] -> [N, S, M]: block by block, without columns that are all zero."""
     blocks = []
     for first in range(0, len(matrix), _BLOCK):
-        block = matrix[first:first + _BLOCK]
+        block = matrix[first : first + _BLOCK]
         used = np.flatnonzero(block.any(axis=0))
         begin, end = used[0], used[-1] + 1
         # rank 3: oneDNN's product in TensorFlow 2.21 reads out of bounds when it broadcasts operands of rank 4
@@ -193,7 +192,7 @@ def motion_blur(images: tf.Tensor, radius: float, sigma: float, angles: tf.Tenso
 
 def half_gaussian(radius: float, sigma: float) -> np.ndarray:
     """Returns the weights of motion blur, float64 [taps] of sum 1, without the last taps of negligible weight."""
-    weights = np.exp(-np.arange(2 * math.ceil(radius) + 1)**2 / (2 * sigma**2))
+    weights = np.exp(-(np.arange(2 * math.ceil(radius) + 1) ** 2) / (2 * sigma**2))
     remaining = np.cumsum(weights[::-1])[::-1] / weights.sum()  # weight of each tap and all that follow
     weights = weights[remaining >= _NEGLIGIBLE]
     return weights / weights.sum()
@@ -211,6 +210,7 @@ def _spectrum(weights, down, right, sides):
     count = tf.shape(down)[0]
     cells = tf.math.floormod(-down, sides[0]) * sides[1] + tf.math.floormod(-right, sides[1])
     cells += tf.range(count)[:, None] * (sides[0] * sides[1])
-    kernels = tf.math.unsorted_segment_sum(tf.tile(tf.constant(weights, tf.float32), [count]), tf.reshape(cells, [-1]),
-                                           count * (sides[0] * sides[1]))
+    kernels = tf.math.unsorted_segment_sum(
+        tf.tile(tf.constant(weights, tf.float32), [count]), tf.reshape(cells, [-1]), count * (sides[0] * sides[1])
+    )
     return tf.signal.rfft2d(tf.reshape(kernels, [count, 1, *sides]))

@@ -33,11 +33,13 @@ def check_images(images: np.ndarray | tf.Tensor) -> np.ndarray:
         raise ValueError(f"Expected float images in [0, 1]; divide uint8 by 255. Received dtype: {images.dtype}")
     if not np.isfinite(images).all():
         bad = np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(axis=1))
-        raise ValueError(f"Expected finite images. Received NaN or infinity in {bad.size} of {len(images)} images, "
-                         f"the first at index {bad[0]}")
+        raise ValueError(
+            f"Expected finite images. Received NaN or infinity in {bad.size} of {len(images)} images, the first at index {bad[0]}"
+        )
     if images.size and (images.min() < 0.0 or images.max() > 1.0):
-        raise ValueError(f"Expected images in [0, 1]; normalization is a layer inside the model. "
-                         f"Received values in [{images.min():g}, {images.max():g}]")
+        raise ValueError(
+            f"Expected images in [0, 1]; normalization is a layer inside the model. Received values in [{images.min():g}, {images.max():g}]"
+        )
     return images.astype(np.float32)
 
 
@@ -54,8 +56,7 @@ def crop_at(images: tf.Tensor, tops: tf.Tensor, lefts: tf.Tensor, height: int, w
     return tf.gather_nd(images, tf.stack([rows, columns], axis=-1), batch_dims=1)
 
 
-def random_windows(count: tf.Tensor | int, shape: tf.Tensor, seed: tf.Tensor,
-                   min_area: float = 0.08) -> tuple[tf.Tensor, tf.Tensor]:
+def random_windows(count: tf.Tensor | int, shape: tf.Tensor, seed: tf.Tensor, min_area: float = 0.08) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws windows of `min_area` to 100 % of the area and aspect 3/4 to 4/3 (Szegedy et al., 2015).
 
     Ten candidates are drawn for each window; the first that fits is taken, else the full image.
@@ -94,8 +95,9 @@ def random_crops(image: tf.Tensor, height: int, width: int, seed: tf.Tensor, win
     """
     if not windows:
         return random_resized_crop_flip(image, height, width, seed)
-    return tf.stack([random_resized_crop_flip(image, height, width, fold(seed, 2 + number), min_area)
-                     for number, min_area in enumerate(windows)])
+    return tf.stack(
+        [random_resized_crop_flip(image, height, width, fold(seed, 2 + number), min_area) for number, min_area in enumerate(windows)]
+    )
 
 
 def random_resized_crop_flip(image: tf.Tensor, height: int, width: int, seed: tf.Tensor, min_area: float = 0.08) -> tf.Tensor:
@@ -113,13 +115,14 @@ def random_resized_crop_flip(image: tf.Tensor, height: int, width: int, seed: tf
     """
     corner, window = random_windows(1, tf.cast(tf.shape(image)[:2], tf.float32), seed, min_area)
     corner, window = tf.cast(corner[0], tf.int32), tf.cast(window[0], tf.int32)
-    image = resize(image[corner[0]:corner[0] + window[0], corner[1]:corner[1] + window[1]], height, width)
+    image = resize(image[corner[0] : corner[0] + window[0], corner[1] : corner[1] + window[1]], height, width)
     mirror = philox.uniform([], fold(seed, 1)) < 0.5
     return tf.clip_by_value(tf.where(mirror, image[:, ::-1], image), 0, 255)
 
 
-def apply_chosen(images: tf.Tensor, chosen: tf.Tensor, arguments: tf.Tensor,
-                 functions: Sequence[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]]) -> tf.Tensor:
+def apply_chosen(
+    images: tf.Tensor, chosen: tf.Tensor, arguments: tf.Tensor, functions: Sequence[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]]
+) -> tf.Tensor:
     """Applies to each image only the function that is chosen for it.
 
     Args:
@@ -177,4 +180,4 @@ def zoom_sides(side: int, factor: float) -> tuple[int, int]:
 def central_crop(images: tf.Tensor, height: int, width: int) -> tf.Tensor:
     """Crops the center: [N, H, W, C] -> [N, height, width, C]; an odd remainder is cropped below and right."""
     top, left = (images.shape[1] - height) // 2, (images.shape[2] - width) // 2
-    return images[:, top:top + height, left:left + width]
+    return images[:, top : top + height, left : left + width]

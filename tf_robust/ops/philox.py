@@ -13,8 +13,13 @@ import tensorflow as tf
 fold = functools.partial(tf.random.experimental.stateless_fold_in, alg="philox")
 
 
-def uniform(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, minval: float | int | None = 0.0, maxval: float | int | None = 1.0,
-            dtype: tf.DType = tf.float32) -> tf.Tensor:
+def uniform(
+    shape: Sequence[int] | tf.Tensor,
+    seed: tf.Tensor,
+    minval: float | int | None = 0.0,
+    maxval: float | int | None = 1.0,
+    dtype: tf.DType = tf.float32,
+) -> tf.Tensor:
     """Returns numbers in [minval, maxval), as `tf.random.stateless_uniform`: float32, or integers.
 
     Args:

@@ -21,9 +21,12 @@ def rotate(images: tf.Tensor, degrees: tf.Tensor) -> tf.Tensor:
     cosine, sine = tf.cos(angles), tf.sin(angles)
 
     def coordinates(repeats):
-        y, x = (tf.constant(np.repeat(axis.ravel() + 0.5, repeats)[None], tf.float32)
-                for axis in np.indices([height, width]) - np.reshape([height / 2, width / 2], [2, 1, 1]))
+        y, x = (
+            tf.constant(np.repeat(axis.ravel() + 0.5, repeats)[None], tf.float32)
+            for axis in np.indices([height, width]) - np.reshape([height / 2, width / 2], [2, 1, 1])
+        )
         return (cosine * y + sine * x) + (height / 2 - 0.5), (cosine * x - sine * y) + (width / 2 - 0.5)
+
     return _sample(images, coordinates)
 
 
@@ -50,16 +53,20 @@ def translate_y(images: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
 def posterize(images: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
     """`ImageOps.posterize`: keeps the first `bits` of 8."""
     kept = tf.cast(bits, tf.int32)[:, None]
-    fewer, more = (tf.gather(tf.constant([2.0 ** power for power in powers]), kept)  # tf.pow is not exact in graphs
-                   for powers in (range(-8, 1), range(8, -1, -1)))
+    fewer, more = (
+        tf.gather(tf.constant([2.0**power for power in powers]), kept)  # tf.pow is not exact in graphs
+        for powers in (range(-8, 1), range(8, -1, -1))
+    )
     return _by_value(images, lambda values: tf.floor(values * fewer) * more)
 
 
 def solarize(images: tf.Tensor, thresholds: tf.Tensor) -> tf.Tensor:
     """`ImageOps.solarize`: inverts values at or above the threshold."""
+
     def solarized(values):
         bright = tf.cast(values >= thresholds[:, None], tf.float32)
         return values + bright * (255.0 - 2.0 * values)
+
     return _by_value(images, solarized)
 
 
@@ -126,8 +133,25 @@ def sharpness(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     return _blend(smooth, images, factors)
 
 
-OPERATIONS = {f.__name__: f for f in (autocontrast, equalize, posterize, rotate, solarize, shear_x, shear_y, translate_x,
-                                      translate_y, color, contrast, brightness, sharpness, invert)}
+OPERATIONS = {
+    f.__name__: f
+    for f in (
+        autocontrast,
+        equalize,
+        posterize,
+        rotate,
+        solarize,
+        shear_x,
+        shear_y,
+        translate_x,
+        translate_y,
+        color,
+        contrast,
+        brightness,
+        sharpness,
+        invert,
+    )
+}
 
 
 def apply_chosen(images: tf.Tensor, chosen: tf.Tensor, amounts: tf.Tensor, names: Sequence[str]) -> tf.Tensor:
@@ -153,12 +177,13 @@ def _by_value(images, function):
 def _move(images, axis, slopes, pixels):
     """Moves each line along an axis (1: columns, 2: rows) by pixels + slope * its position; integral shifts are exact."""
     height, width, channels = images.shape[1:]
-    along, across = (np.indices([height, width])[::1 if axis == 1 else -1])
+    along, across = np.indices([height, width])[:: 1 if axis == 1 else -1]
     side, stride = (height, width) if axis == 1 else (width, 1)
 
     def coordinates(repeats):
         start, line = (tf.constant(np.repeat(x.ravel(), repeats)[None], tf.float32) for x in (along, across + 0.5))
         return start + (slopes[:, None] * line + pixels[:, None])
+
     at = coordinates(1)
     before = tf.cast(tf.floor(at), tf.int32)
     rest = np.indices([height, width])[2 - axis].ravel() * (1 if axis == 1 else width)
@@ -183,6 +208,7 @@ def _sample(images, coordinates):
     def between(row):
         first, second = (_pixels(images, row + column) for column in columns)
         return first + right * (second - first)
+
     upper, lower = map(between, rows)
     inside = tf.cast((row >= -0.5) & (row < height - 0.5) & (column >= -0.5) & (column < width - 0.5), tf.float32)
     return tf.reshape(tf.floor(upper + down * (lower - upper)) * inside, tf.shape(images))

@@ -38,6 +38,7 @@ def bilinear(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, mode: str) 
     def between(first):
         start = tf.gather_nd(pixels, first)  # takes half the time of tf.gather
         return start + right * (tf.gather_nd(pixels, first + beside) - start)
+
     upper = between(corner)
     samples = upper + down * (between(corner + below) - upper)
     if mode == "constant":

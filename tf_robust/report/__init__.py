@@ -22,14 +22,45 @@ from tf_robust.report.tables import aggregate, results, to_frame
 from tf_robust.report.vega import Chart
 from tf_robust.utils.files import atomic_file, write_json
 
-__all__ = ["Chart", "aggregate", "attack_curves", "attacked_images", "captioned_images", "class_histogram",
-           "decision_boundaries", "noise_samples", "image_groups", "reliability_diagram", "response_rate_curves", "results", "size_notes",
-           "to_frame", "to_html", "to_latex", "to_markdown", "to_text", "training_curves", "utility_by_class", "verdict", "write"]
+__all__ = [
+    "Chart",
+    "aggregate",
+    "attack_curves",
+    "attacked_images",
+    "captioned_images",
+    "class_histogram",
+    "decision_boundaries",
+    "noise_samples",
+    "image_groups",
+    "reliability_diagram",
+    "response_rate_curves",
+    "results",
+    "size_notes",
+    "to_frame",
+    "to_html",
+    "to_latex",
+    "to_markdown",
+    "to_text",
+    "training_curves",
+    "utility_by_class",
+    "verdict",
+    "write",
+]
 
 
-def write(folder: str, evaluations: Iterable[Evaluation], *, title: str, command: str, commit: str, paper: Paper | None = None,
-          baseline: str | None = None, figures: Sequence[Chart | Image] = (), notes: Iterable[str] = (),
-          per_image: PerImage | None = None) -> Table:
+def write(
+    folder: str,
+    evaluations: Iterable[Evaluation],
+    *,
+    title: str,
+    command: str,
+    commit: str,
+    paper: Paper | None = None,
+    baseline: str | None = None,
+    figures: Sequence[Chart | Image] = (),
+    notes: Iterable[str] = (),
+    per_image: PerImage | None = None,
+) -> Table:
     """Writes `report.html`, `report.md`, `report.tex`, `results.json` and every chart as `figures/NAME.png` into a folder.
 
     Args:
@@ -54,11 +85,15 @@ def write(folder: str, evaluations: Iterable[Evaluation], *, title: str, command
     for chart in all_charts:
         chart.save(os.path.join(folder, "figures"))
     notes = [*notes, *_mismatches(evaluations), *size_notes(evaluations)]
-    versions = {name: _distinct(e.get("versions", {}).get(name) for e in evaluations)
-                for name in dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))}
+    versions = {
+        name: _distinct(e.get("versions", {}).get(name) for e in evaluations)
+        for name in dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))
+    }
     date = max((e["date"] for e in evaluations if e.get("date")), default=None)
-    _write_text(os.path.join(folder, "report.html"), to_html(
-        table, title, all_charts, images, _details(evaluations, command, commit, versions), notes))
+    _write_text(
+        os.path.join(folder, "report.html"),
+        to_html(table, title, all_charts, images, _details(evaluations, command, commit, versions), notes),
+    )
     _write_text(os.path.join(folder, "report.md"), to_markdown(table, title, command, notes))
     _write_text(os.path.join(folder, "report.tex"), to_latex(table, title))
     write_json(os.path.join(folder, "results.json"), results(table, command, commit, versions, date))
@@ -74,13 +109,16 @@ def _mismatches(evaluations: Sequence[Evaluation]) -> Iterator[str]:
 
 def _details(evaluations: Sequence[Evaluation], command: str, commit: str, versions: dict[str, str]) -> dict[str, str]:
     seconds = sum(e.get("training", {}).get("seconds", 0) for e in evaluations)
-    return {"command": command, "commit": commit,
-            "data": _distinct(e.get("data") for e in evaluations),
-            "model": _distinct(e.get("model") for e in evaluations),
-            "seeds": ", ".join(map(str, sorted({e["seed"] for e in evaluations}))),
-            "training": f"{len(evaluations)} runs, {seconds / 60:.1f} minutes in all",
-            "date": _distinct(e.get("date") for e in evaluations),
-            "versions": ", ".join(f"{name} {version}" for name, version in versions.items())}
+    return {
+        "command": command,
+        "commit": commit,
+        "data": _distinct(e.get("data") for e in evaluations),
+        "model": _distinct(e.get("model") for e in evaluations),
+        "seeds": ", ".join(map(str, sorted({e["seed"] for e in evaluations}))),
+        "training": f"{len(evaluations)} runs, {seconds / 60:.1f} minutes in all",
+        "date": _distinct(e.get("date") for e in evaluations),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
 
 
 def _distinct(values: Iterable) -> str:

@@ -28,8 +28,11 @@ def attack_curves(models: Distances, panels: Mapping[str, Sequence[str]] | None 
         raise ValueError("Expected at least one model with distances. Received none")
     panels = {f"{title}, ": names for title, names in (panels or {}).items() if set(names) & set(models)} or {"": list(models)}
     specs = [_attack_panel(f"{title}{attack}", attack, models, names) for title, names in panels.items() for attack in attacks]
-    return Chart("attacks", {"concat": specs, "columns": _COLUMNS},
-                 "Misclassified images over the size of the smallest perturbation that the attack found, first seed of each row.")
+    return Chart(
+        "attacks",
+        {"concat": specs, "columns": _COLUMNS},
+        "Misclassified images over the size of the smallest perturbation that the attack found, first seed of each row.",
+    )
 
 
 def _attack_panel(title: str, attack: str, models: Distances, names: Iterable[str]) -> dict:
@@ -43,15 +46,32 @@ def _attack_panel(title: str, attack: str, models: Distances, names: Iterable[st
             largest = max(largest, float(np.quantile(finite, 0.98)) if len(finite) else 0.0)
             indices = np.unique(np.linspace(0, len(finite) - 1, min(_POINTS, len(finite))).astype(int)) if len(finite) else []
             median = float(np.median(distances))
-            values += [{"row": name, "size": size, "misclassified": fraction, "median": median if np.isfinite(median) else None}
-                       for size, fraction in ((0.0, float(np.mean(distances <= 0))),
-                                           *((float(finite[i]), (int(i) + 1) / len(distances)) for i in indices))]
+            values += [
+                {"row": name, "size": size, "misclassified": fraction, "median": median if np.isfinite(median) else None}
+                for size, fraction in (
+                    (0.0, float(np.mean(distances <= 0))),
+                    *((float(finite[i]), (int(i) + 1) / len(distances)) for i in indices),
+                )
+            ]
     tips = [{"field": field, "type": "quantitative", "format": ".3g"} for field in ("size", "misclassified", "median")]
-    return {"title": title, "width": 300, "height": 200, "data": {"values": values}, "encoding": {
-        "x": {"field": "size", "type": "quantitative", "title": f"size of the perturbation, {norm} ({_UNITS[norm]})",
-              "scale": {"domain": [0, largest or 1.0]}},
-        "y": {"field": "misclassified", "type": "quantitative", "scale": {"domain": [0, 1]}}, **lines_by_row(models),
-        "tooltip": [{"field": "row"}, *tips]}, "mark": {"type": "line", "interpolate": "step-after", "clip": True}}
+    return {
+        "title": title,
+        "width": 300,
+        "height": 200,
+        "data": {"values": values},
+        "encoding": {
+            "x": {
+                "field": "size",
+                "type": "quantitative",
+                "title": f"size of the perturbation, {norm} ({_UNITS[norm]})",
+                "scale": {"domain": [0, largest or 1.0]},
+            },
+            "y": {"field": "misclassified", "type": "quantitative", "scale": {"domain": [0, 1]}},
+            **lines_by_row(models),
+            "tooltip": [{"field": "row"}, *tips],
+        },
+        "mark": {"type": "line", "interpolate": "step-after", "clip": True},
+    }
 
 
 def attacked_images(path: str, clean: np.ndarray, attacked: Mapping[str, np.ndarray], captions: Mapping[str, Sequence[str]]) -> str:
@@ -67,6 +87,8 @@ def attacked_images(path: str, clean: np.ndarray, attacked: Mapping[str, np.ndar
     for name, images in attacked.items():
         changes = images - clean
         scale = max(float(np.abs(changes).max()), np.finfo(np.float32).tiny)
-        lines += [(f"{name}: perturbation, {1 / (2 * scale):.3g} times as strong, on gray", 0.5 + changes / (2 * scale), None),
-                  (f"{name}: attacked", images, captions[name])]
+        lines += [
+            (f"{name}: perturbation, {1 / (2 * scale):.3g} times as strong, on gray", 0.5 + changes / (2 * scale), None),
+            (f"{name}: attacked", images, captions[name]),
+        ]
     return captioned_images(path, lines)

@@ -25,6 +25,7 @@ class Boundary(TypedDict):
         lines: the pieces of the boundary, [points, 2] each.
         accuracy: of the model, or None.
     """
+
     sides: np.ndarray
     lines: list[np.ndarray]
     accuracy: float | None
@@ -53,8 +54,7 @@ def decision_boundaries(path: str, models: Mapping[str, Boundary], points: Seque
         _draw_points(panels.pop(0), points, extent)
     for axes, (name, model) in zip(panels, models.items()):
         _frame(axes, extent, name if model["accuracy"] is None else f"{name} ({model['accuracy']:.1%})")
-        axes.imshow(model["sides"], cmap=_SIDES, vmin=0, vmax=1, origin="lower", extent=(-limit, limit) * 2,
-                    interpolation="nearest")
+        axes.imshow(model["sides"], cmap=_SIDES, vmin=0, vmax=1, origin="lower", extent=(-limit, limit) * 2, interpolation="nearest")
         for line in model["lines"]:
             axes.plot(*np.transpose(line), color="black", linewidth=1.3)
         if points:

@@ -34,27 +34,52 @@ def reliability_diagram(models: Outcomes, bin_size: int = 100) -> Chart:
         means, accuracies, counts = metrics.reliability_bins(confidences, correct, bin_size)
         error = metrics.rms_calibration_error(confidences, correct, bin_size)
         titles.append(f"{name}: RMS error {error:.3f}")
-        values += [{"model": titles[-1], "confidence": float(x), "accuracy": float(y), "examples": int(n)}
-                   for x, y, n in zip(means, accuracies, counts)]
+        values += [
+            {"model": titles[-1], "confidence": float(x), "accuracy": float(y), "examples": int(n)}
+            for x, y, n in zip(means, accuracies, counts)
+        ]
         chance = np.linspace(0, 1, 51)
         half = 1.96 * np.sqrt(chance * (1 - chance) / counts[0])
-        values += [{"model": titles[-1], "chance": float(c), "low": max(0.0, float(c - h)), "high": min(1.0, float(c + h))}
-                   for c, h in zip(chance, half)]
+        values += [
+            {"model": titles[-1], "chance": float(c), "low": max(0.0, float(c - h)), "high": min(1.0, float(c + h))}
+            for c, h in zip(chance, half)
+        ]
     x, y = ({"type": "quantitative", "scale": {"domain": [0, 1]}, "title": title} for title in ("mean confidence", "accuracy"))
     calibrated = {"transform": [{"filter": "isValid(datum.chance)"}]}
-    panel = {"width": 190, "height": 190, "layer": [
-        {**calibrated, "mark": {"type": "area", "color": "currentColor", "opacity": 0.15},
-         "encoding": {"x": {"field": "chance", **x}, "y": {"field": "low", **y}, "y2": {"field": "high"}}},
-        {**calibrated, "mark": {"type": "line", "color": "currentColor", "opacity": 0.5, "strokeDash": [4, 3], "strokeWidth": 1},
-         "encoding": {"x": {"field": "chance", **x}, "y": {"field": "chance", **y}}},
-        {"transform": [{"filter": "isValid(datum.confidence)"}],
-         "mark": {"type": "point", "filled": True, "size": 30, "color": COLORS[0]},
-         "encoding": {"x": {"field": "confidence", **x}, "y": {"field": "accuracy", **y}, "tooltip": [
-             *({"field": field, "type": "quantitative", "format": ".3f"} for field in ("confidence", "accuracy")),
-             {"field": "examples"}]}}]}
-    return Chart("reliability", panels(values, "model", titles, panel, _COLUMNS),
-                 f"Accuracy by confidence: bins of {bin_size} clean images, first seed of each row. 95 % of the bins of a calibrated "
-                 f"model lie in the gray band.")
+    panel = {
+        "width": 190,
+        "height": 190,
+        "layer": [
+            {
+                **calibrated,
+                "mark": {"type": "area", "color": "currentColor", "opacity": 0.15},
+                "encoding": {"x": {"field": "chance", **x}, "y": {"field": "low", **y}, "y2": {"field": "high"}},
+            },
+            {
+                **calibrated,
+                "mark": {"type": "line", "color": "currentColor", "opacity": 0.5, "strokeDash": [4, 3], "strokeWidth": 1},
+                "encoding": {"x": {"field": "chance", **x}, "y": {"field": "chance", **y}},
+            },
+            {
+                "transform": [{"filter": "isValid(datum.confidence)"}],
+                "mark": {"type": "point", "filled": True, "size": 30, "color": COLORS[0]},
+                "encoding": {
+                    "x": {"field": "confidence", **x},
+                    "y": {"field": "accuracy", **y},
+                    "tooltip": [
+                        *({"field": field, "type": "quantitative", "format": ".3f"} for field in ("confidence", "accuracy")),
+                        {"field": "examples"},
+                    ],
+                },
+            },
+        ],
+    }
+    return Chart(
+        "reliability",
+        panels(values, "model", titles, panel, _COLUMNS),
+        f"Accuracy by confidence: bins of {bin_size} clean images, first seed of each row. 95 % of the bins of a calibrated "
+        f"model lie in the gray band.",
+    )
 
 
 def response_rate_curves(models: Outcomes) -> Chart:
@@ -65,15 +90,29 @@ def response_rate_curves(models: Outcomes) -> Chart:
         rates, accuracies = metrics.response_rate_curve(*outcomes)
         first = np.flatnonzero(rates >= _LOWEST_RATE)[0]
         indices = np.unique(np.linspace(first, len(rates) - 1, _POINTS).astype(int))
-        values += [{"row": name, "rate": float(rates[i]), "accuracy": float(accuracies[i]), "AURRA": metrics.aurra(*outcomes)}
-                   for i in indices]
-    encoding = {"x": {"field": "rate", "type": "quantitative", "title": "response rate", "scale": {"domain": [0, 1]}},
-                "y": {"field": "accuracy", "type": "quantitative", "title": "accuracy among the answered", "scale": {"zero": False}},
-                **lines_by_row(models), "tooltip": [{"field": "row"}, *(
-                    {"field": field, "type": "quantitative", "format": ".3f"} for field in ("rate", "accuracy", "AURRA"))]}
-    return Chart("response_rate", {"data": {"values": values}, "width": "container", "height": 280, "encoding": encoding,
-                                   "mark": {"type": "line", "point": len(values) == len(models)}},
-                 "Accuracy on the clean images that it is surest of; AURRA is the mean of the curve.")
+        values += [
+            {"row": name, "rate": float(rates[i]), "accuracy": float(accuracies[i]), "AURRA": metrics.aurra(*outcomes)} for i in indices
+        ]
+    encoding = {
+        "x": {"field": "rate", "type": "quantitative", "title": "response rate", "scale": {"domain": [0, 1]}},
+        "y": {"field": "accuracy", "type": "quantitative", "title": "accuracy among the answered", "scale": {"zero": False}},
+        **lines_by_row(models),
+        "tooltip": [
+            {"field": "row"},
+            *({"field": field, "type": "quantitative", "format": ".3f"} for field in ("rate", "accuracy", "AURRA")),
+        ],
+    }
+    return Chart(
+        "response_rate",
+        {
+            "data": {"values": values},
+            "width": "container",
+            "height": 280,
+            "encoding": encoding,
+            "mark": {"type": "line", "point": len(values) == len(models)},
+        },
+        "Accuracy on the clean images that it is surest of; AURRA is the mean of the curve.",
+    )
 
 
 def _check(models):

@@ -83,19 +83,20 @@ def utility_by_class(path: str, mean_images: np.ndarray, mean_utilities: np.ndar
         captions: a text for each class.
     """
     if np.shape(mean_images) != np.shape(mean_utilities) or np.ndim(mean_images) != 4:
-        raise ValueError("Expected mean images and utilities of one shape [classes, H, W, C]. Received shapes: "
-                         f"{np.shape(mean_images)}, {np.shape(mean_utilities)}")
+        raise ValueError(
+            "Expected mean images and utilities of one shape [classes, H, W, C]. Received shapes: "
+            f"{np.shape(mean_images)}, {np.shape(mean_utilities)}"
+        )
     lines = -(-len(mean_images) // 5)
     figure = Figure(figsize=(10, 1.2 * lines + 0.4), layout="constrained")
-    figure.suptitle("Mean image (left) and mean utility over channels (right), each divided by its own maximum",
-                    fontsize=11)
+    figure.suptitle("Mean image (left) and mean utility over channels (right), each divided by its own maximum", fontsize=11)
     figure.get_layout_engine().set(wspace=0.12)
     panels = figure.subplots(lines, 5, squeeze=False).ravel()
     for label, (image, utility) in enumerate(zip(mean_images, mean_utilities)):
         heat = matplotlib.colormaps[_HEAT](_scaled_to_maximum(utility.mean(axis=-1)))[..., :3]
         gray = np.broadcast_to(_scaled_to_maximum(image), heat.shape)
         _show(panels[label], _strip(np.stack([gray, heat])), captions[label])
-    for axes in panels[len(mean_images):]:
+    for axes in panels[len(mean_images) :]:
         axes.axis("off")
     return save(figure, path)
 

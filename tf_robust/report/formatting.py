@@ -9,8 +9,15 @@ from tf_robust.report.table_types import Difference, Entry, Evaluation, Table
 from tf_robust.report.tables import difference_of, gain, is_clear
 
 _OTHER_UNITS = ("checks", "distance", "boundary", "utility")
-_CHANGES = {"corruptions": "corruptions", "flips": "perturbations", "un": "noise", "nun": "noise", "robust": "attacks",
-            "fgsm": "attacks", "distance": "attacks"}  # family of measures: what was applied to its images
+_CHANGES = {
+    "corruptions": "corruptions",
+    "flips": "perturbations",
+    "un": "noise",
+    "nun": "noise",
+    "robust": "attacks",
+    "fgsm": "attacks",
+    "distance": "attacks",
+}  # family of measures: what was applied to its images
 _LISTED = 3  # measures of a kind that the verdict names
 
 
@@ -87,15 +94,22 @@ def difference_caption(table: Table) -> str:
 def clear_note(table: Table) -> str:
     """Returns the meaning of the marks of differences: the tests that this table has."""
     differences = [entry["difference"] for entry in table["rows"] if entry["difference"]]
-    over_images = ("a paired test over the images gives p < 0.05 (McNemar's exact test for an accuracy on one set, the paired t-test for "
-                   "means over sets)")
+    over_images = (
+        "a paired test over the images gives p < 0.05 (McNemar's exact test for an accuracy on one set, the paired t-test for "
+        "means over sets)"
+    )
     kinds: dict[str, int] = {}
     for difference in differences:
         if difference["pairs"] > 1:
             kind = f"the interval over seeds excludes 0{f' and {over_images}' if difference['images'] else ''}"
         else:
-            kind = over_images if difference["images"] else ("the intervals of the two values do not overlap: a weaker test, where "
-                                                             "per-image results of the same images are missing")
+            kind = (
+                over_images
+                if difference["images"]
+                else (
+                    "the intervals of the two values do not overlap: a weaker test, where per-image results of the same images are missing"
+                )
+            )
         kinds[kind] = kinds.get(kind, 0) + 1
     counted = [kind if len(kinds) == 1 else f"{kind} ({count} of {len(differences)} cells)" for kind, count in kinds.items()]
     return f"▲ better, ▼ worse: {'; '.join(counted)}. There is no correction for multiple comparisons."
@@ -145,7 +159,7 @@ def _nothing_to_compare(table: Table) -> str:
     first = [entry for entry in table["rows"] if entry["row"] == table["order"][0]]
     if len(table["order"]) > 1:
         return f"No row shares a measure and a seed with {table['baseline']}: there is nothing to compare."
-    values = ", ".join(f"{entry['measure']} {value_text(entry)}" for entry in first[:2 * _LISTED])
+    values = ", ".join(f"{entry['measure']} {value_text(entry)}" for entry in first[: 2 * _LISTED])
     seeds = _range([len(entry["seeds"]) for entry in first])
     return f"Only {table['order'][0]} was measured ({'one seed' if seeds == '1' else seeds + ' seeds'}): {values}."
 
@@ -160,8 +174,11 @@ def _mean_gain(compared: Sequence[Entry], row: str) -> float:
 def _effects(table: Table, chosen: Sequence[Entry]) -> str:
     """`improves un by +0.2 [...] and ...; worsens bal by ...; shows no clear difference in ...`"""
     clear = sorted((e for e in chosen if is_clear(table, e)), key=lambda e: -abs(gain(e)))
-    kinds = {"improves": [_by(e) for e in clear if gain(e) > 0], "worsens": [_by(e) for e in clear if gain(e) < 0],
-             "shows no clear difference in": [_unclear(e) for e in chosen if not is_clear(table, e)]}
+    kinds = {
+        "improves": [_by(e) for e in clear if gain(e) > 0],
+        "worsens": [_by(e) for e in clear if gain(e) < 0],
+        "shows no clear difference in": [_unclear(e) for e in chosen if not is_clear(table, e)],
+    }
     return "; ".join(f"{verb} {_join(_shorten(texts))}" for verb, texts in kinds.items() if texts)
 
 

@@ -13,8 +13,9 @@ from tf_robust.report.table_types import Table
 Image = tuple[str, str]  # path of a PNG file, caption
 
 
-def to_html(table: Table, title: str, charts: Iterable[vega.Chart], images: Iterable[Image], details: dict[str, str],
-            notes: Iterable[str] = ()) -> str:
+def to_html(
+    table: Table, title: str, charts: Iterable[vega.Chart], images: Iterable[Image], details: dict[str, str], notes: Iterable[str] = ()
+) -> str:
     """Returns the report as HTML: verdict, table, paired differences, charts, images, notes, details.
 
     Args:
@@ -26,8 +27,15 @@ def to_html(table: Table, title: str, charts: Iterable[vega.Chart], images: Iter
         notes: plain sentences.
     """
     style, script = (importlib.resources.files(__package__).joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
-    sections = [_grid(grids.values(table)), _grid(grids.differences(table)), _figures("Charts", map(_chart, charts)),
-                _grid(grids.by_corruption(table)), _figures("Images", (_image(*image) for image in images)), _notes(notes), _details(details)]
+    sections = [
+        _grid(grids.values(table)),
+        _grid(grids.differences(table)),
+        _figures("Charts", map(_chart, charts)),
+        _grid(grids.by_corruption(table)),
+        _figures("Images", (_image(*image) for image in images)),
+        _notes(notes),
+        _details(details),
+    ]
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -61,8 +69,11 @@ def _grid(grid: Grid | None) -> str:
         return ""
     head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>' for name in (grid.corner, *grid.columns))
     body = "".join(f'<tr><th scope="row">{html.escape(name)}</th>{"".join(map(_cell, row))}</tr>\n' for name, row in grid.rows.items())
-    return _section(grid.heading, f'<div class="scroll" tabindex="0"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n'
-                                  f'</table></div>\n<p class="caption">{html.escape(grid.caption)}</p>\n')
+    return _section(
+        grid.heading,
+        f'<div class="scroll" tabindex="0"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n'
+        f'</table></div>\n<p class="caption">{html.escape(grid.caption)}</p>\n',
+    )
 
 
 def _cell(cell: Cell | None) -> str:
@@ -80,15 +91,19 @@ def _figures(heading: str, figures: Iterable[str]) -> str:
 
 def _chart(chart: vega.Chart) -> str:
     caption = html.escape(chart.caption)
-    return (f'<figure><div class="scroll" tabindex="0"><div class="chart"></div>'
-            f'<script type="application/json">{chart.embedded()}</script></div><figcaption>{caption}</figcaption></figure>\n')
+    return (
+        f'<figure><div class="scroll" tabindex="0"><div class="chart"></div>'
+        f'<script type="application/json">{chart.embedded()}</script></div><figcaption>{caption}</figcaption></figure>\n'
+    )
 
 
 def _image(path: str, caption: str) -> str:
     data = base64.b64encode(pathlib.Path(path).read_bytes()).decode()
     caption = html.escape(caption)
-    return (f'<figure><div class="scroll image" tabindex="0"><img alt="{caption}" src="data:image/png;base64,{data}"></div>'
-            f"<figcaption>{caption}</figcaption></figure>\n")
+    return (
+        f'<figure><div class="scroll image" tabindex="0"><img alt="{caption}" src="data:image/png;base64,{data}"></div>'
+        f"<figcaption>{caption}</figcaption></figure>\n"
+    )
 
 
 def _notes(notes: Iterable[str]) -> str:

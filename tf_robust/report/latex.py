@@ -4,8 +4,17 @@ from tf_robust.report import grids
 from tf_robust.report.grids import ABSENT, Cell
 from tf_robust.report.table_types import Table
 
-_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", **{c: f"\\{c}" for c in "&%$#_{}"},
-            "±": r"$\pm$", "†": r"\dag{}", "–": "--", "<": r"\textless{}", ">": r"\textgreater{}"}
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "±": r"$\pm$",
+    "†": r"\dag{}",
+    "–": "--",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}
 
 
 def to_latex(table: Table, title: str) -> str:
@@ -22,9 +31,11 @@ def to_latex(table: Table, title: str) -> str:
         if any(cell and cell.paper for cell in row):
             lines.append(_line("", (rf"{{\footnotesize paper {_escaped(cell.paper)}}}" if cell and cell.paper else "" for cell in row)))
     body = "\n".join(lines)
-    return (f"% \\usepackage{{booktabs}}\n\\begin{{table}}\n\\centering\n\\caption{{{_escaped(title)}. "
-            f"{_escaped(grid.caption)}}}\n\\begin{{tabular}}{{l{'r' * len(grid.columns)}}}\n"
-            f"\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n")
+    return (
+        f"% \\usepackage{{booktabs}}\n\\begin{{table}}\n\\centering\n\\caption{{{_escaped(title)}. "
+        f"{_escaped(grid.caption)}}}\n\\begin{{tabular}}{{l{'r' * len(grid.columns)}}}\n"
+        f"\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
+    )
 
 
 def _line(name, texts):

@@ -24,6 +24,7 @@ class Difference(typing.TypedDict):
         images: `metrics.paired_difference` over the images, of the means over common seeds; None if per-image results of the same
             images are not available.
     """
+
     baseline: str
     mean: float
     low: float | None
@@ -47,6 +48,7 @@ class Entry(typing.TypedDict):
         paper: the paper's mean and its std or None; None if it printed nothing.
         difference: to the baseline; None if there is nothing to compare.
     """
+
     row: str
     measure: str
     values: list[float]
@@ -71,6 +73,7 @@ class Table(typing.TypedDict):
         baseline: name of the row.
         unverified: {measure: source of the reference table that it is divided by, if that was not compared with its source}.
     """
+
     rows: list[Entry]
     order: list[str]
     measures: list[str]

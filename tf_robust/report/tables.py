@@ -24,8 +24,9 @@ LEVEL = 0.05  # of p values
 _HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
 
 
-def aggregate(evaluations: Iterable[Evaluation], paper: Paper | None = None, baseline: str | None = None,
-              per_image: PerImage | None = None) -> Table:
+def aggregate(
+    evaluations: Iterable[Evaluation], paper: Paper | None = None, baseline: str | None = None, per_image: PerImage | None = None
+) -> Table:
     """Joins the evaluations of runs to one table. Rows and measures keep the order in which they come.
 
     Args:
@@ -51,12 +52,22 @@ def aggregate(evaluations: Iterable[Evaluation], paper: Paper | None = None, bas
         baseline = next((name for name in BASELINES if name in order), order[0])
     if baseline not in order:
         raise unknown("baseline row", baseline, order)
-    entries = [_entry(row, measure, runs[row, measure], _paper(paper or {}, row, measure),
-                      _difference(runs, row, measure, baseline, per_image))
-               for row in order for measure in available if (row, measure) in runs]
+    entries = [
+        _entry(row, measure, runs[row, measure], _paper(paper or {}, row, measure), _difference(runs, row, measure, baseline, per_image))
+        for row in order
+        for measure in available
+        if (row, measure) in runs
+    ]
     details = [measure for measure in available if measure not in measures]
-    return {"rows": entries, "order": order, "measures": measures, "headlines": headlines, "details": details, "baseline": baseline,
-            "unverified": _unverified(evaluations)}
+    return {
+        "rows": entries,
+        "order": order,
+        "measures": measures,
+        "headlines": headlines,
+        "details": details,
+        "baseline": baseline,
+        "unverified": _unverified(evaluations),
+    }
 
 
 def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
@@ -79,8 +90,11 @@ def _headlines(measures: Sequence[str], printed: set[str]) -> list[str]:
     names = {measure: parse_measure(measure) for measure in measures}
     headlines = {measure for measure, name in names.items() if name.name in _HEADLINES.get(name.family, ())}
     summarized = {(names[measure].family, names[measure].label_fraction) for measure in headlines}
-    return [measure for measure, name in names.items()
-            if measure in printed or measure in headlines or (name.family, name.label_fraction) not in summarized]
+    return [
+        measure
+        for measure, name in names.items()
+        if measure in printed or measure in headlines or (name.family, name.label_fraction) not in summarized
+    ]
 
 
 def _check_cards(evaluations: Iterable[Evaluation]) -> None:
@@ -95,7 +109,8 @@ def _check_cards(evaluations: Iterable[Evaluation]) -> None:
                     f"Expected {measured['measure']!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
                     f"and row {evaluation['row']!r}, seed {evaluation['seed']}, differ in "
                     + ", ".join(f"{field} ({one} and {other})" for field, one, other in differing)
-                    + ". Try: measure one of them again with --mode=evaluate, or report them separately")
+                    + ". Try: measure one of them again with --mode=evaluate, or report them separately"
+                )
 
 
 def _by_cell(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str], dict[int, dict]]:
@@ -108,8 +123,9 @@ def _by_cell(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str], dict[in
         for measured in evaluation["rows"]:
             by_seed = runs.setdefault((row, measured["measure"]), {})
             if seed in by_seed:
-                raise ValueError(f"Expected one evaluation per row and seed. Received two of {measured['measure']!r}: row {row!r}, "
-                                 f"seed {seed}")
+                raise ValueError(
+                    f"Expected one evaluation per row and seed. Received two of {measured['measure']!r}: row {row!r}, seed {seed}"
+                )
             by_seed[seed] = {**measured, "evaluation": evaluation}
     if not runs:
         raise ValueError(f"Expected evaluations with measures. Received: {len(evaluations)} evaluations without any")
@@ -122,9 +138,18 @@ def _entry(row: str, measure: str, by_seed: dict[int, dict], paper: list | None,
     low, high = t_interval(values)
     if len(values) == 1:
         low, high = (by_seed[seeds[0]].get(side) for side in ("low", "high"))
-    return {"row": row, "measure": measure, "values": values, "seeds": seeds, "mean": float(np.mean(values)),
-            "std": float(np.std(values, ddof=1)) if len(values) > 1 else None, "low": low, "high": high, "paper": paper,
-            "difference": difference}
+    return {
+        "row": row,
+        "measure": measure,
+        "values": values,
+        "seeds": seeds,
+        "mean": float(np.mean(values)),
+        "std": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+        "low": low,
+        "high": high,
+        "paper": paper,
+        "difference": difference,
+    }
 
 
 def t_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
@@ -142,8 +167,9 @@ def _paper(paper: Paper, row: str, measure: str) -> list | None:
     return list(printed) if printed else None
 
 
-def _difference(runs: dict[tuple[str, str], dict[int, dict]], row: str, measure: str, baseline: str,
-                per_image: PerImage | None) -> Difference | None:
+def _difference(
+    runs: dict[tuple[str, str], dict[int, dict]], row: str, measure: str, baseline: str, per_image: PerImage | None
+) -> Difference | None:
     ours, theirs = runs[row, measure], runs.get((baseline, measure), {})
     common = sorted(ours.keys() & theirs.keys())
     if row == baseline or not common:
@@ -181,8 +207,15 @@ def results(table: Table, command: str, commit: str, versions: dict[str, str], d
         versions: {package: version}.
         date: of the latest run, or None.
     """
-    rows = [{**entry, "min": min(entry["values"]), "max": max(entry["values"]),
-             **({"unverified_reference": True} if entry["measure"] in table["unverified"] else {})} for entry in table["rows"]]
+    rows = [
+        {
+            **entry,
+            "min": min(entry["values"]),
+            "max": max(entry["values"]),
+            **({"unverified_reference": True} if entry["measure"] in table["unverified"] else {}),
+        }
+        for entry in table["rows"]
+    ]
     return {"command": command, "commit": commit, "versions": versions, "date": date, "rows": rows}
 
 
@@ -193,8 +226,13 @@ def to_frame(evaluations: Iterable[Evaluation]) -> pandas.DataFrame:
         evaluations: dictionaries as in `evaluation.json`.
     """
     shared = ("data", "model", "method", "split", "commit")
-    return pandas.DataFrame([{"row": e["row"], "seed": e["seed"], **measured, **{name: e.get(name) for name in shared}}
-                             for e in evaluations for measured in e["rows"]])
+    return pandas.DataFrame(
+        [
+            {"row": e["row"], "seed": e["seed"], **measured, **{name: e.get(name) for name in shared}}
+            for e in evaluations
+            for measured in e["rows"]
+        ]
+    )
 
 
 def cells(table: Table) -> dict[tuple[str, str], Entry]:

@@ -15,13 +15,26 @@ COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _INK: dict = {"labelColor": "currentColor", "titleColor": "currentColor"}
 _CONFIG = {
-    "background": None, "font": "system-ui, 'DejaVu Sans', sans-serif", "view": {"stroke": None},
-    "axis": {**_INK, "domainColor": "currentColor", "domainOpacity": 0.4, "tickColor": "currentColor", "tickOpacity": 0.4,
-             "gridColor": "currentColor", "gridOpacity": 0.12, "labelLimit": 260, "titleFontWeight": "normal"},
+    "background": None,
+    "font": "system-ui, 'DejaVu Sans', sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        **_INK,
+        "domainColor": "currentColor",
+        "domainOpacity": 0.4,
+        "tickColor": "currentColor",
+        "tickOpacity": 0.4,
+        "gridColor": "currentColor",
+        "gridOpacity": 0.12,
+        "labelLimit": 260,
+        "titleFontWeight": "normal",
+    },
     "legend": {**_INK, "orient": "top", "title": None, "symbolLimit": 0, "labelLimit": 0, "columns": 6},
     "header": {**_INK, "titleFontSize": 0, "labelFontWeight": "bold", "labelLimit": 300},
     "title": {"color": "currentColor", "anchor": "start", "fontSize": 12},
-    "text": {"color": "currentColor"}, "rule": {"color": "currentColor"}}
+    "text": {"color": "currentColor"},
+    "rule": {"color": "currentColor"},
+}
 _PNG: dict = {"container": 640, "currentColor": "#1d2329"}  # in a page these depend on the page
 
 
@@ -34,6 +47,7 @@ class Chart:
         spec: Vega-Lite specification.
         caption: description in plain text.
     """
+
     name: str
     spec: dict
     caption: str
@@ -45,6 +59,7 @@ class Chart:
     def png(self) -> bytes:
         """Returns the chart as the bytes of a PNG file."""
         import vl_convert  # a large JavaScript engine: imported only when needed
+
         return vl_convert.vegalite_to_png(_standalone({**self.spec, "config": {**_CONFIG, "background": "white"}}), scale=1.5)
 
     def save(self, folder: str) -> str:
@@ -71,6 +86,7 @@ def _standalone(part):
 def library() -> str:
     """Returns Vega, Vega-Lite and Vega-Embed as one script, 0.9 MB."""
     import vl_convert
+
     return vl_convert.javascript_bundle().replace("</script", "<\\/script")
 
 
@@ -94,12 +110,16 @@ def by_row(order: Iterable[str], channel: str = "color", symbol: str = "circle")
     order = list(order)
     cycle = len(COLORS)
     range_ = [COLORS[i % cycle] if channel == "color" else DASHES[(i + i // cycle) % len(DASHES)] for i in range(len(order))]
-    return {"field": "row", "type": "nominal", "sort": None, "scale": {"domain": order, "range": range_},
-            "legend": {"symbolType": symbol, "symbolSize": 200 if symbol == "stroke" else 80}}
+    return {
+        "field": "row",
+        "type": "nominal",
+        "sort": None,
+        "scale": {"domain": order, "range": range_},
+        "legend": {"symbolType": symbol, "symbolSize": 200 if symbol == "stroke" else 80},
+    }
 
 
-def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict, columns: int,
-           independent: Iterable[str] = ()) -> dict:
+def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict, columns: int, independent: Iterable[str] = ()) -> dict:
     """Returns the specification of one panel for each name.
 
     Args:
@@ -110,5 +130,10 @@ def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict
         columns: number of panels side by side.
         independent: channels with a separate scale for each panel.
     """
-    return {"data": {"values": values}, "facet": {"field": field, "type": "nominal", "sort": list(names)}, "columns": columns,
-            "spec": panel, "resolve": {"scale": dict.fromkeys(independent, "independent")}}
+    return {
+        "data": {"values": values},
+        "facet": {"field": field, "type": "nominal", "sort": list(names)},
+        "columns": columns,
+        "spec": panel,
+        "resolve": {"scale": dict.fromkeys(independent, "independent")},
+    }

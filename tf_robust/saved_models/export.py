@@ -39,8 +39,7 @@ class Servable(tf.Module):
 
     def _serve(self, images):
         outputs = self.classifier(images, training=False)
-        return {"logits": outputs["logits"], "probabilities": tf.nn.softmax(outputs["logits"]),
-                "embedding": outputs["embedding"]}
+        return {"logits": outputs["logits"], "probabilities": tf.nn.softmax(outputs["logits"]), "embedding": outputs["embedding"]}
 
     def _serve_bytes(self, encoded):
         return self._serve(tf.map_fn(self._decode, encoded, fn_output_signature=tf.TensorSpec(self.shape, tf.float32)))
@@ -62,8 +61,7 @@ def export(classifier: keras.Model, path: str, card: Mapping, fit: Fit | None = 
     """
     servable = Servable(classifier, fit)
     with atomic_folder(path) as temporary:
-        tf.saved_model.save(servable, temporary, signatures={
-            "serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
+        tf.saved_model.save(servable, temporary, signatures={"serving_default": servable.serve, "serving_bytes": servable.serve_bytes})
         models.write_weights(classifier, temporary)
         write_json(os.path.join(temporary, "card.json"), dict(card))
 

@@ -42,6 +42,7 @@ class ModelInterface:
         signature: of the SavedModel, to call.
         input_size: side in pixels that images are resized to for the model (bilinear, antialiased); 0: as they are.
     """
+
     input_range: str = "0,1"
     outputs: typing.Literal["logits", "probabilities"] = "logits"
     signature: str = "serving_default"
@@ -68,9 +69,11 @@ class ModelInterface:
                     return (high - low,), (low,)
         except ValueError:  # not numbers, or not as many as expected
             pass
-        raise ValueError("Expected input_range as LOW,HIGH (0,1 or -1,1 or 0,255), or 'mean=M,M,M std=S,S,S' with M in "
-                         "[0, 1] and S > 0 (divide values for 0..255 by 255). "
-                         f"Received: {self.input_range!r}")
+        raise ValueError(
+            "Expected input_range as LOW,HIGH (0,1 or -1,1 or 0,255), or 'mean=M,M,M std=S,S,S' with M in "
+            "[0, 1] and S > 0 (divide values for 0..255 by 255). "
+            f"Received: {self.input_range!r}"
+        )
 
 
 class Classifier:
@@ -105,8 +108,10 @@ class Classifier:
         self.num_classes = output_spec.shape[1] if output_spec.shape.rank else None
         scale = "0,255 as uint8 (no gradients)" if spec.dtype == tf.uint8 else interface.input_range
         size = f", input_size {interface.input_size}" if interface.input_size else ""
-        self.description = (f"{path}, signature {interface.signature!r}: {described(signature.inputs)}, "
-                            f"input_range {scale}{size} -> {described({self._output: output_spec})}, {interface.outputs}")
+        self.description = (
+            f"{path}, signature {interface.signature!r}: {described(signature.inputs)}, "
+            f"input_range {scale}{size} -> {described({self._output: output_spec})}, {interface.outputs}"
+        )
 
     def __call__(self, images: tf.Tensor | ArrayLike) -> tf.Tensor:
         images = tf.convert_to_tensor(images)
@@ -134,10 +139,13 @@ class Classifier:
         if shape.rank == 3 and not expected[2:].is_compatible_with(shape[2:]):
             advice = f"Channels are neither repeated nor averaged automatically. {advice}"
         elif shape.rank == 3 and expected[0] and expected[0] == expected[1]:
-            advice = (f"Try: --image_size={expected[0]}, which loads the data at the model's size. (--input_size={expected[0]} resizes "
-                      "in front of the model instead, after corruptions and attacks.)")
-        raise ValueError(f"Expected images [height, width, channels] {shape_text(expected)} for {self.path}. "
-                         f"Received: {shape_text(shape)}. {advice}")
+            advice = (
+                f"Try: --image_size={expected[0]}, which loads the data at the model's size. (--input_size={expected[0]} resizes "
+                "in front of the model instead, after corruptions and attacks.)"
+            )
+        raise ValueError(
+            f"Expected images [height, width, channels] {shape_text(expected)} for {self.path}. Received: {shape_text(shape)}. {advice}"
+        )
 
     def check(self, logits: ArrayLike) -> str:
         """Returns a warning if outputs [N, classes] of this model contradict `interface.outputs`, otherwise an empty text."""
@@ -145,11 +153,15 @@ class Classifier:
         sums = (np.exp(scores) if self.interface.outputs == "probabilities" else scores).sum(axis=1)
         normalized = np.abs(sums - 1) <= SUM_TOLERANCE
         if self.interface.outputs == "probabilities" and not normalized.all():
-            return (f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
-                    f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass --outputs=logits.")
+            return (
+                f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
+                f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass --outputs=logits."
+            )
         if self.interface.outputs == "logits" and len(scores) and normalized.all() and (scores >= 0).all():
-            return (f"The outputs of {self.path} look like probabilities, but were read as logits: accuracies are not "
-                    "affected, calibration is. If they are probabilities, pass --outputs=probabilities.")
+            return (
+                f"The outputs of {self.path} look like probabilities, but were read as logits: accuracies are not "
+                "affected, calibration is. If they are probabilities, pass --outputs=probabilities."
+            )
         return ""
 
 
@@ -171,9 +183,11 @@ def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelIn
     if chosen is None or misfit:
         fitting = [f"--signature={name}" for name, signature in available.items() if not signature.misfit()]
         advice = f"\nTry: {' or '.join(fitting)}." if fitting else ""
-        raise ValueError("Expected a signature that takes one batch of images [N, H, W, C], floats or uint8. "
-                         f"Received: {interface.signature!r} of {path} {misfit}. "
-                         f"{signatures.listed(available)}{advice}")
+        raise ValueError(
+            "Expected a signature that takes one batch of images [N, H, W, C], floats or uint8. "
+            f"Received: {interface.signature!r} of {path} {misfit}. "
+            f"{signatures.listed(available)}{advice}"
+        )
     try:
         return Classifier(chosen, interface, path=path, loaded=loaded)
     except ValueError as error:
@@ -201,17 +215,23 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
         ValueError: the model does not take one batch of images, or does not fit the interface.
     """
     if interface.signature != ModelInterface.signature:
-        raise ValueError(f"Expected the path of a SavedModel with signature={interface.signature!r}. Received: a model in memory, "
-                         f"which has none. Try: without signature")
+        raise ValueError(
+            f"Expected the path of a SavedModel with signature={interface.signature!r}. Received: a model in memory, "
+            f"which has none. Try: without signature"
+        )
     path = f"the model {getattr(model, 'name', None) or getattr(model, '__name__', None) or type(model).__name__!r}"
     if isinstance(model, keras.Model) and getattr(model, "inputs", None):
         signature = signatures.keras_signature(model)
         if misfit := signature.misfit():
-            raise ValueError(f"Expected a model that takes one batch of images [N, H, W, C], floats or uint8. Received: {path}, which "
-                             f"{misfit}")
+            raise ValueError(
+                f"Expected a model that takes one batch of images [N, H, W, C], floats or uint8. Received: {path}, which {misfit}"
+            )
     else:
-        signature = Signature(lambda images: {"scores": outputs.output(model, images, interface.outputs)},
-                              {"images": tf.TensorSpec(None, tf.float32)}, {"scores": tf.TensorSpec(None, tf.float32)})
+        signature = Signature(
+            lambda images: {"scores": outputs.output(model, images, interface.outputs)},
+            {"images": tf.TensorSpec(None, tf.float32)},
+            {"scores": tf.TensorSpec(None, tf.float32)},
+        )
     return Classifier(signature, interface, path=path, loaded=model)
 
 
@@ -220,12 +240,12 @@ def _scaling(interface: ModelInterface, dtype: tf.DType, channels: int | None) -
     scale, offset = interface.affine()
     if dtype == tf.uint8:
         if (scale, offset) not in (((1,), (0,)), ((255,), (0,))):
-            raise ValueError("Expected input_range 0,255 for a model that takes uint8. "
-                             f"Received: {interface.input_range!r}")
+            raise ValueError(f"Expected input_range 0,255 for a model that takes uint8. Received: {interface.input_range!r}")
         scale = (255,)
     if channels and len(scale) not in (1, channels):
-        raise ValueError(f"Expected one number, or {channels}, in mean and std: the model takes {channels} channels. "
-                         f"Received: {interface.input_range!r}")
+        raise ValueError(
+            f"Expected one number, or {channels}, in mean and std: the model takes {channels} channels. Received: {interface.input_range!r}"
+        )
     return np.array(scale, np.float32), np.array(offset, np.float32)
 
 
@@ -239,8 +259,11 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
     if not size:
         return tf.TensorShape([None, height, width, channels])
     if not input_shape[1:3].is_compatible_with([size, size]):
-        advice = (f"Try: --image_size={height} instead, which loads the data at that size" if height == width else
-                  "Try: without input_size, with images of that size")
+        advice = (
+            f"Try: --image_size={height} instead, which loads the data at that size"
+            if height == width
+            else "Try: without input_size, with images of that size"
+        )
         raise ValueError(f"Expected input_size to equal the model's input, {height}x{width}. Received: {size}. {advice}")
     return tf.TensorShape([None, None, None, channels])
 

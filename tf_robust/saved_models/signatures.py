@@ -25,6 +25,7 @@ class Signature:
         inputs: {name: TensorSpec}.
         outputs: {name: TensorSpec}.
     """
+
     call: Callable[..., dict[str, tf.Tensor]]
     inputs: dict[str, tf.TensorSpec]
     outputs: dict[str, tf.TensorSpec]
@@ -65,13 +66,11 @@ class Signature:
         other = OUTPUTS[1 - OUTPUTS.index(kind)]
         if name == other or (name != kind and len(self.outputs) != 1):
             advice = f" For {other!r}, pass --outputs={other}." if other in self.outputs else ""
-            raise ValueError(f"Expected an output named {kind!r}, or only one output. "
-                             f"Received: {described(self.outputs)}.{advice}")
+            raise ValueError(f"Expected an output named {kind!r}, or only one output. Received: {described(self.outputs)}.{advice}")
         spec = self.outputs[name]
         classes = spec.shape[1] if spec.shape.rank == 2 else None
         if not spec.dtype.is_floating or spec.shape.rank not in (None, 2) or classes in (0, 1):
-            raise ValueError(f"Expected {kind} as floats [N, classes], at least 2 classes. "
-                             f"Received: {described({name: spec})}")
+            raise ValueError(f"Expected {kind} as floats [N, classes], at least 2 classes. Received: {described({name: spec})}")
         return name
 
 
@@ -122,27 +121,32 @@ def _model_path(path: str) -> str:
     if not os.path.exists(path):
         raise FileNotFoundError(f"{kinds} Not found: {path!r}")
     if not (path.endswith(".keras") and zipfile.is_zipfile(path)):
-        raise ValueError(f"{kinds} Received: {path}, which is not a complete .keras archive (a zip file). "
-                         "Try: the folder of a SavedModel; for an HDF5 model, load it in Keras and save it as .keras.")
+        raise ValueError(
+            f"{kinds} Received: {path}, which is not a complete .keras archive (a zip file). "
+            "Try: the folder of a SavedModel; for an HDF5 model, load it in Keras and save it as .keras."
+        )
     return path
 
 
 def _saved_model_folder(path: str) -> str | None:
-    return next((folder for folder in (path, os.path.join(path, "saved_model"))
-                 if tf.saved_model.contains_saved_model(folder)), None)
+    return next((folder for folder in (path, os.path.join(path, "saved_model")) if tf.saved_model.contains_saved_model(folder)), None)
 
 
 def _saved_model(path: str) -> tuple[dict[str, Signature], object]:
     with _readable(path, "Try: copy it or export it again."):
         loaded = tf.saved_model.load(path)
-        return {name: Signature(call, call.structured_input_signature[1], call.structured_outputs)
-                for name, call in loaded.signatures.items()}, loaded
+        return {
+            name: Signature(call, call.structured_input_signature[1], call.structured_outputs) for name, call in loaded.signatures.items()
+        }, loaded
 
 
 def _keras_file(path: str) -> tuple[dict[str, Signature], object]:
     """The model with one signature, `serving_default`, as of Keras' `export`."""
-    with _readable(path, "Try: copy it again; or, with the code of its custom classes and Lambda layers, write a SavedModel by "
-                         "model.export(DIR), and load that."):
+    with _readable(
+        path,
+        "Try: copy it again; or, with the code of its custom classes and Lambda layers, write a SavedModel by "
+        "model.export(DIR), and load that.",
+    ):
         model = keras.saving.load_model(path, compile=False, safe_mode=True)
         if not getattr(model, "inputs", None):
             raise ValueError("its inputs are unknown (a subclass of keras.Model)")
@@ -156,8 +160,8 @@ def keras_signature(model: keras.Model) -> Signature:
 
     def serve(*tensors):
         result = model(keras.tree.pack_sequence_as(structure, tensors), training=False)
-        return result if isinstance(result, dict) else {
-            f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(result))}
+        return result if isinstance(result, dict) else {f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(result))}
+
     function = tf.function(serve, input_signature=list(specs.values()))
     outputs = function.get_concrete_function().structured_outputs
     return Signature(lambda **named: function(*named.values()), specs, outputs)

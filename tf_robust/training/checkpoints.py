@@ -67,8 +67,10 @@ def restore(method: Method, folder: str) -> tuple[int, float]:
         variables = _variables(method)
         shapes = [arrays[name].shape for name in sorted(arrays)]
         if shapes != [tuple(v.shape) for v in variables]:
-            raise ValueError(f"Expected a checkpoint of this model and optimizer ({len(variables)} variables). "
-                             f"Received: {path} with {len(shapes)} variables of other shapes")
+            raise ValueError(
+                f"Expected a checkpoint of this model and optimizer ({len(variables)} variables). "
+                f"Received: {path} with {len(shapes)} variables of other shapes"
+            )
         for variable, name in zip(variables, sorted(arrays)):
             variable.assign(arrays[name])
         for path in damaged:  # otherwise it would count as one of those kept
@@ -77,8 +79,10 @@ def restore(method: Method, folder: str) -> tuple[int, float]:
         _remove_old(folder)  # the process may have been killed between saving and removing
         return step, seconds
     if paths:
-        raise ValueError(f"Expected a readable checkpoint in {folder}. Received: All {len(paths)} are damaged. "
-                         f"Try: delete them to start from the beginning")
+        raise ValueError(
+            f"Expected a readable checkpoint in {folder}. Received: All {len(paths)} are damaged. "
+            f"Try: delete them to start from the beginning"
+        )
     return 0, 0.0
 
 

@@ -10,8 +10,14 @@ import keras
 import tensorflow as tf
 
 STRATEGIES = ("auto", "mirrored", "multi_worker")
-_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
-         tf.errors.InternalError, tf.errors.UnknownError)
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+    tf.errors.UnknownError,
+)
 
 
 class WorkerLost(RuntimeError):
@@ -49,9 +55,11 @@ def check_cluster(text: str) -> None:
     except (ValueError, KeyError, TypeError):
         valid = False
     if not valid:
-        raise ValueError("Expected for strategy=multi_worker, in every worker, an environment variable like TF_CONFIG='{\"cluster\": "
-                         "{\"worker\": [\"10.0.0.1:2222\", \"10.0.0.2:2222\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}}' with "
-                         f"its own index. Received: {text or 'none'}")
+        raise ValueError(
+            'Expected for strategy=multi_worker, in every worker, an environment variable like TF_CONFIG=\'{"cluster": '
+            '{"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}\' with '
+            f"its own index. Received: {text or 'none'}"
+        )
 
 
 def several_machines(strategy: tf.distribute.Strategy) -> bool:
@@ -75,9 +83,14 @@ def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset, batch
         first = context.input_pipeline_id * count
 
         def divide(batch):
-            return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(
-                lambda part: tf.reshape(part, [replicas, batch_size // replicas, *part.shape[1:]])[first:first + count], batch))
+            return tf.data.Dataset.from_tensor_slices(
+                tf.nest.map_structure(
+                    lambda part: tf.reshape(part, [replicas, batch_size // replicas, *part.shape[1:]])[first : first + count], batch
+                )
+            )
+
         return batches.flat_map(divide)
+
     return strategy.distribute_datasets_from_function(of_worker)
 
 
@@ -98,12 +111,16 @@ def synchronize_batch_norm(model: keras.Model) -> None:
 def check_agreement(strategy: tf.distribute.Strategy, step: int) -> None:
     """Raises ValueError unless every worker starts at this step."""
     if several_machines(strategy):
+
         @tf.function
         def sum_of_steps():
             return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(lambda: tf.constant(step, tf.int64)), axis=None)
+
         if int(sum_of_steps()) != step * strategy.num_replicas_in_sync:
-            raise ValueError(f"Expected all workers to start at the same step. Received: step {step} in this one, another step in "
-                             "others. Try: a --workdir that all workers can access")
+            raise ValueError(
+                f"Expected all workers to start at the same step. Received: step {step} in this one, another step in "
+                "others. Try: a --workdir that all workers can access"
+            )
 
 
 @contextlib.contextmanager
@@ -114,5 +131,6 @@ def detect_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
     except _LOST as error:
         if not several_machines(strategy):
             raise
-        raise WorkerLost("Another worker has ended. Try: start all workers again with the same command; they resume from the last epoch's "
-                         "checkpoint") from error
+        raise WorkerLost(
+            "Another worker has ended. Try: start all workers again with the same command; they resume from the last epoch's checkpoint"
+        ) from error

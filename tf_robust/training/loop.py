@@ -42,13 +42,25 @@ class TrainingResult:
         steps: the global step reached.
         seconds: training time, including that of interrupted processes up to their last checkpoint.
     """
+
     steps: int
     seconds: float
 
 
-def fit(method: Method, source: Source, *, epochs: int, batch_size: int, checkpoint_folder: str | None = None,
-        validation: Source | None = None, callbacks: Sequence[keras.callbacks.Callback] = (), steps_per_execution: int = 1,
-        stop_after: int | None = None, servers: Sequence[str] = (), **pipeline) -> TrainingResult:
+def fit(
+    method: Method,
+    source: Source,
+    *,
+    epochs: int,
+    batch_size: int,
+    checkpoint_folder: str | None = None,
+    validation: Source | None = None,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    steps_per_execution: int = 1,
+    stop_after: int | None = None,
+    servers: Sequence[str] = (),
+    **pipeline,
+) -> TrainingResult:
     """Trains a compiled method, from its newest checkpoint if there is one; methods in closed form are solved instead.
 
     Args:
@@ -83,8 +95,9 @@ def fit(method: Method, source: Source, *, epochs: int, batch_size: int, checkpo
     strategy = method.distribute_strategy
     chief, one_machine = distribution.is_chief(strategy), not distribution.several_machines(strategy)
     if batch_size % strategy.num_replicas_in_sync:
-        raise ValueError(f"Expected a batch that {strategy.num_replicas_in_sync} replicas divide equally. "
-                         f"Received: batch_size={batch_size}")
+        raise ValueError(
+            f"Expected a batch that {strategy.num_replicas_in_sync} replicas divide equally. Received: batch_size={batch_size}"
+        )
     for warning in method.schedule(steps, steps * epochs):
         logging.warning(warning)
     with strategy.scope():
@@ -96,8 +109,9 @@ def fit(method: Method, source: Source, *, epochs: int, batch_size: int, checkpo
     start, run_steps = time.monotonic() - seconds, steps_function(method)
     validate = _validation(method, source, validation, pipeline.get("views", ()))
     verbose = 1 if sys.stdout.isatty() else 2
-    callback_list = keras.callbacks.CallbackList(list(callbacks) if chief else [], add_progbar=chief, model=method, verbose=verbose,
-                                                 epochs=epochs, steps=steps)
+    callback_list = keras.callbacks.CallbackList(
+        list(callbacks) if chief else [], add_progbar=chief, model=method, verbose=verbose, epochs=epochs, steps=steps
+    )
     callback_list.on_train_begin()
     with distribution.detect_lost_workers(strategy), data.service.watched(servers), _StopOnInterrupt(one_machine) as stop_requested:
         saver = _Saver(method, checkpoint_folder, step, start)
@@ -132,6 +146,7 @@ def fit(method: Method, source: Source, *, epochs: int, batch_size: int, checkpo
 
 def _validation(method, training_source, source, views):
     """Returns a function that evaluates a source in inference mode: {"val_cross_entropy": ..., "val_accuracy": ...}, and monitors."""
+
     @tf.function(reduce_retracing=True)
     def sums(images, labels):
         logits = method.classifier(images, training=False)["logits"]
@@ -142,6 +157,7 @@ def _validation(method, training_source, source, views):
         loss, accuracy = np.sum([sums(*batch) for batch in data.evaluation_batches(source)], axis=0) / len(source)
         monitored = {f"val_{name}": value for name, value in method.monitors(training_source, source, views).items()}
         return {"val_cross_entropy": float(loss), "val_accuracy": float(accuracy), **monitored}
+
     return validate
 
 
@@ -153,6 +169,7 @@ def steps_function(method: Method) -> Callable[[Iterator, tf.Tensor], None]:
     def run_steps(iterator, count):
         for _ in tf.range(count):
             method.distribute_strategy.run(train_step, (next(iterator),))
+
     return run_steps
 
 
@@ -178,7 +195,8 @@ def checked_run(run_steps: Callable[[Iterator, tf.Tensor], None], iterator: Iter
         tensor = line.split(" : ")[0].strip()
         raise TrainingDiverged(
             f"Not finite at step {step}: {tensor} ({line.split(' : ')[-1].strip()}). Training stopped; the last good "
-            f"checkpoint is kept. Try: a lower learning rate or weight of the term.") from error
+            f"checkpoint is kept. Try: a lower learning rate or weight of the term."
+        ) from error
 
 
 def _values(method):
@@ -193,8 +211,9 @@ class _Saver:
 
     def save(self, step):
         if self.folder and step != self.saved_step:
-            checkpoints.save(self.method, self.folder, step, time.monotonic() - self.start,
-                             write=distribution.is_chief(self.method.distribute_strategy))
+            checkpoints.save(
+                self.method, self.folder, step, time.monotonic() - self.start, write=distribution.is_chief(self.method.distribute_strategy)
+            )
             self.saved_step, self.time = step, time.monotonic()
 
     def stop(self, step, total):

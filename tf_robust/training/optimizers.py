@@ -25,8 +25,14 @@ class LARS(keras.optimizers.SGD):
         **kwargs: of `keras.optimizers.SGD`.
     """
 
-    def __init__(self, learning_rate: float | keras.optimizers.schedules.LearningRateSchedule, momentum: float = 0.9,
-                 trust: float = 0.001, name: str = "lars", **kwargs):
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+        momentum: float = 0.9,
+        trust: float = 0.001,
+        name: str = "lars",
+        **kwargs,
+    ):
         super().__init__(learning_rate, momentum=momentum, name=name, **kwargs)
         self.trust = trust
 
@@ -65,9 +71,17 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         return {"schedule": self.schedule, "steps": self.steps}
 
 
-def learning_rate_schedule(kind: str, peak: float, *, steps_per_epoch: int, epochs: int, warmup_epochs: float = 0.0,
-                           decay_rate: float = 0.89, decay_epochs: Sequence[float] = (), decay_factor: float = 0.1,
-                           ) -> keras.optimizers.schedules.LearningRateSchedule:
+def learning_rate_schedule(
+    kind: str,
+    peak: float,
+    *,
+    steps_per_epoch: int,
+    epochs: int,
+    warmup_epochs: float = 0.0,
+    decay_rate: float = 0.89,
+    decay_epochs: Sequence[float] = (),
+    decay_factor: float = 0.1,
+) -> keras.optimizers.schedules.LearningRateSchedule:
     """Returns the learning rate as a function of the global step.
 
     Args:
@@ -101,7 +115,8 @@ def learning_rate_schedule(kind: str, peak: float, *, steps_per_epoch: int, epoc
         "exponential": lambda: schedules.ExponentialDecay(peak, steps_per_epoch, decay_rate, staircase=True),
         "steps": lambda: schedules.PiecewiseConstantDecay(
             [round(e * steps_per_epoch) - 1 for e in decay_epochs],  # Keras' boundaries are inclusive
-            [peak * decay_factor**i for i in range(len(decay_epochs) + 1)]),
+            [peak * decay_factor**i for i in range(len(decay_epochs) + 1)],
+        ),
         "cosine": lambda: schedules.CosineDecay(peak, steps_per_epoch * epochs),
     }
     schedule = builders[kind]()
@@ -109,8 +124,9 @@ def learning_rate_schedule(kind: str, peak: float, *, steps_per_epoch: int, epoc
     return Warmup(schedule, warmup_steps) if warmup_steps else schedule
 
 
-def build(name: str, schedule: float | keras.optimizers.schedules.LearningRateSchedule, *, momentum: float = 0.9,
-          nesterov: bool = False) -> keras.optimizers.Optimizer:
+def build(
+    name: str, schedule: float | keras.optimizers.schedules.LearningRateSchedule, *, momentum: float = 0.9, nesterov: bool = False
+) -> keras.optimizers.Optimizer:
     """Returns a Keras optimizer.
 
     Args:

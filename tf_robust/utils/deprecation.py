@@ -15,6 +15,7 @@ def moved_names(package: str, names: Mapping[str, str]) -> Callable[[str], objec
     Returns:
         function (name) -> the object, which emits a `DeprecationWarning` with the new name.
     """
+
     def __getattr__(name):
         if name not in names:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -25,4 +26,5 @@ def moved_names(package: str, names: Mapping[str, str]) -> Callable[[str], objec
             return importlib.import_module(new)
         except ModuleNotFoundError:
             return getattr(importlib.import_module(parent), last)
+
     return __getattr__

@@ -12,8 +12,12 @@ PACKAGES = ("tensorflow", "keras", "numpy", "tensorflow-datasets", "tf_robust")
 def describe() -> dict[str, str | int | None]:
     """Returns package versions and the thread count; only runs with equal ones are bit-identical."""
     versions = {name: version(name) for name in PACKAGES}
-    return {**versions, "threads": tf.config.threading.get_intra_op_parallelism_threads()
-            or int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0")) or os.cpu_count()}
+    return {
+        **versions,
+        "threads": tf.config.threading.get_intra_op_parallelism_threads()
+        or int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0"))
+        or os.cpu_count(),
+    }
 
 
 def version(package: str) -> str:
@@ -29,9 +33,11 @@ def commit() -> str:
 
     `+changes` is appended if files outside results/ have uncommitted changes.
     """
+
     def git(*arguments):
         run = subprocess.run(["git", "-C", os.path.dirname(__file__), *arguments], capture_output=True, text=True, check=False)
         return run.stdout.strip() if run.returncode == 0 else ""
+
     head = git("rev-parse", "--short=12", "HEAD")
     if not head:
         return f"version {version('tf_robust')}"

@@ -139,8 +139,9 @@ def write_json(path: str | os.PathLike, value: Json) -> None:
         file.write("\n")
 
 
-def read_json(path: str | os.PathLike, schema: dict | bool | None = None,
-              advice: str = "Try: delete it, or restore an intact copy") -> typing.Any:
+def read_json(
+    path: str | os.PathLike, schema: dict | bool | None = None, advice: str = "Try: delete it, or restore an intact copy"
+) -> typing.Any:
     """Returns the content of a JSON file.
 
     Args:
@@ -171,8 +172,11 @@ def digest_of_folder(path: str, exclude: Collection[str] = ()) -> str:
         exclude: names of files that are left out.
     """
     digest = hashlib.sha256()
-    files = [path] if os.path.isfile(path) else sorted(
-        os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if name not in exclude)
+    files = (
+        [path]
+        if os.path.isfile(path)
+        else sorted(os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if name not in exclude)
+    )
     for name in files:
         digest.update(os.path.relpath(name, path).encode())
         with open(name, "rb") as file:

@@ -29,6 +29,7 @@ class Parameter:
         help: its text in the docstring.
         choices: the values of a `typing.Literal`; empty otherwise.
     """
+
     name: str
     kind: Kind
     default: Value
