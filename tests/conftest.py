@@ -42,6 +42,11 @@ def tiny_source(count=48, shape=(16, 16, 1), classes=3, split="train"):
     return data.ArraySource.of("tiny", split, images.astype(np.uint8), labels, map(str, range(classes)))
 
 
+def sweep(names, quick):
+    """Returns the parameters of a test over all names, of which the default run takes the quick ones alone."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 @pytest.fixture
 def network():
     return tiny_network

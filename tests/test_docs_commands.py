@@ -72,6 +72,7 @@ def places(tmp_path_factory):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
 def test_the_commands_of_a_page_run(page, places, tmp_path, monkeypatch):
     for folder in ("docs", "flags", "results"):

@@ -11,6 +11,7 @@ WORK = os.path.join(os.path.dirname(__file__), "killed_work.py")
 SCRIPT = os.path.join(os.path.dirname(__file__), "killed_suite.py")
 
 
+@pytest.mark.slow
 def test_a_suite_killed_at_random_events_ends_with_the_same_files(tmp_path):
     """One kill of MoCo's row; for a hundred: python tests/killed_suite.py FOLDER 20 0 fcl,noisymix,moco,instdis,similarity."""
     process = subprocess.run([sys.executable, SCRIPT, str(tmp_path), "1", "1", "moco"], capture_output=True, text=True, timeout=600)
@@ -20,6 +21,7 @@ def test_a_suite_killed_at_random_events_ends_with_the_same_files(tmp_path):
     assert all(files == result["uninterrupted"] for files in result["resumed"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sweep", "evaluate", "corrupt"])
 def test_killed_work_ends_with_the_same_files(kind, tmp_path):
     """One kill; for more: python tests/killed_work.py FOLDER 50 0 sweep."""

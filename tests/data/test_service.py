@@ -46,6 +46,7 @@ def test_two_servers_give_the_batches_of_none(servers, source):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_training_with_servers_is_equal_and_ends_with_a_message_when_one_dies(servers, tmp_path):
     options = ["--mode=train", "--data=digits", "--train_examples=64", "--batch_size=32", "--augmentations=crop_flip"]
     addresses = f"--data_service={','.join(servers)}"

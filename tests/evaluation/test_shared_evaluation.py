@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from tf_robust import cli
 from tf_robust.evaluation import read_records
 from tf_robust.evaluation.set_locks import SetLocks
@@ -30,6 +32,7 @@ def start_worker(path, output):
         return subprocess.Popen([sys.executable, "-c", MEASURE, path], stdout=file, stderr=subprocess.DEVNULL, cwd=cli.ROOT)
 
 
+@pytest.mark.slow
 def test_processes_share_the_sets_also_those_of_one_that_is_killed(tmp_path):
     path, outputs = str(tmp_path / "measured.jsonl"), [tmp_path / f"output_{worker}" for worker in range(3)]
     workers = [start_worker(path, output) for output in outputs]

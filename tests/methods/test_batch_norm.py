@@ -125,6 +125,7 @@ def lenet_with_batch_norm(seed):
     return heads.classifier(images, keras.layers.Dense(84, activation="relu")(x), 15, "lenet_with_batch_norm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_with_batch_norm_fcl_is_more_robust_to_uniform_noise_than_cross_entropy(seed):
     train, test = (data.open_source("synthetic_digits", split) for split in ("train", "test"))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.conftest import sweep
 from tf_robust import data, losses, methods
 from tf_robust.data.augment import clean
 from tf_robust.methods.base import AuxiliaryTermMethod
@@ -63,7 +64,7 @@ def test_it_trains_restores_and_exports(name, network, source, tmp_path):
         np.testing.assert_allclose(loading.load_classifier(str(tmp_path / "m"))(images), fresh.classifier(images)["logits"], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["cross_entropy", "noisymix"])
+@pytest.mark.parametrize("name", sweep(["cross_entropy", "noisymix"], quick=("cross_entropy",)))
 def test_keras_fit_equals_our_loop(name, network, source, float64):
     by_keras, ours = build(name, network()), build(name, network())
     by_keras.fit(data.training_batches(source(), 12, seed=0, views=views(name)).take(4), verbose=0, shuffle=False)
@@ -117,7 +118,7 @@ def test_fcl_runs_on_two_replicas_after_a_late_start(source, network, two_replic
         loop.fit(method, source(), epochs=2, batch_size=12)
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+@pytest.mark.parametrize("name", sweep(methods.METHODS, quick=("cross_entropy", "fcl", "moco")))
 def test_mixed_precision_changes_a_step_a_little_and_differentiates_in_float32(name, network, source):
     results = []
     for policy in ("float32", "mixed_bfloat16"):
@@ -137,7 +138,7 @@ def test_mixed_precision_changes_a_step_a_little_and_differentiates_in_float32(n
     assert np.linalg.norm(mixed_gradient - gradient) < (0.4 if loose else 0.1) * np.linalg.norm(gradient)
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+@pytest.mark.parametrize("name", sweep(methods.METHODS, quick=("cross_entropy", "fcl")))
 def test_steps_compiled_by_xla_are_equal(name, network, source, float64):
     """The network computes in float64: how two compilers round float32 depends on the CPU, and training amplifies the difference.
 
@@ -158,6 +159,7 @@ def test_steps_compiled_by_xla_are_equal(name, network, source, float64):
         np.testing.assert_allclose(compiled, plain, rtol=0, atol=8 * 2**-23)
 
 
+@pytest.mark.slow
 def test_xla_trains_on_two_replicas_but_cannot_gather(network, source, two_replicas, float64):
     trained = []
     for jit_compile in (False, True):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import tiny_network, tiny_source
+from tests.conftest import sweep, tiny_network, tiny_source
 from tests.methods import test_methods
 from tf_robust import data, losses, methods
 from tf_robust.training import distribution, loop
@@ -90,7 +90,7 @@ def grouped_fit(method, batches, monkeypatch):
             variable.assign_sub(0.125 * np.mean(both, axis=0))
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+@pytest.mark.parametrize("name", sweep(methods.METHODS, quick=("cross_entropy", "fcl", "simclr")))
 def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypatch):
     """Draws and partners are per replica: one device with the draws of each half gives the same result."""
     two = trained(name, two_replicas)

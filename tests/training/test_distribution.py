@@ -57,6 +57,7 @@ def outputs_of(workers):
     return outputs
 
 
+@pytest.mark.slow
 def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float64):
     """Including queues, key encoders and statistics; methods that mix examples are compared with two devices.
 
@@ -76,6 +77,7 @@ def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float
             np.testing.assert_allclose(two, one, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_lost_worker_ends_the_other_and_restarted_they_train_as_one_process(tmp_path):
     """Only the first one writes."""
     command = [os.path.join(cli.ROOT, "run_experiment.py"), *ARGUMENTS, f"--workdir={tmp_path}/two", "--strategy=multi_worker"]

@@ -25,7 +25,7 @@ class ArrayFileSource(Source):
     random_access = True
     path: str = ""
     first: int = 0
-    labels: np.ndarray = None  # type: ignore[assignment]  # fields after optional ones need a default
+    labels: np.ndarray = None  # fields after optional ones need a default
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         def batches():
@@ -51,7 +51,7 @@ class RecordFileSource(RecordFiles):
     random_access = True
 
     @functools.cached_property
-    def labels(self) -> np.ndarray:  # type: ignore[override]
+    def labels(self) -> np.ndarray:
         """Labels, int64 [N], read without decoding images."""
         labels = self._records().map(lambda _, record: tf.cast(self._fields(record)["label"], tf.int64)).batch(4096)
         return np.concatenate([np.zeros(0, np.int64), *labels.as_numpy_iterator()])

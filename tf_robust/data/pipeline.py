@@ -30,7 +30,7 @@ class Batch(typing.NamedTuple):
     views: tuple[tf.Tensor, ...]
     labels: tf.Tensor
     step: tf.Tensor
-    positions: tf.Tensor | None = None
+    positions: tf.Tensor = None
 
 
 def training_batches(

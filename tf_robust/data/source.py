@@ -155,8 +155,8 @@ class ArraySource(Source):
 
     in_memory = random_access = True
 
-    images: np.ndarray = None  # type: ignore[assignment]  # fields after optional ones need a default
-    labels: np.ndarray = None  # type: ignore[assignment]
+    images: np.ndarray = None  # fields after optional ones need a default
+    labels: np.ndarray = None
 
     @classmethod
     def of(cls, name: str, split: str, images: np.ndarray, labels: np.ndarray, class_names: Iterable[str]) -> typing.Self:
