@@ -58,6 +58,11 @@ def violations(path):
             yield f"{path.relative_to(ROOT)}:{line} imports {name}"
 
 
+def test_every_folder_is_a_package():
+    """Otherwise a wheel would lack it."""
+    assert not [path.parent for path in MODULES if not (path.parent / "__init__.py").exists()]
+
+
 def test_every_package_has_its_place():
     assert {package_of(path) for path in MODULES} <= set(ORDER)
 

@@ -1,0 +1,1 @@
+"""One run, its config and flags; suites, sweeps, comparison, dry run."""

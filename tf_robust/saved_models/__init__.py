@@ -1,0 +1,1 @@
+"""Export of models, and models of any format."""

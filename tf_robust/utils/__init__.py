@@ -1,0 +1,1 @@
+"""Files, locks, errors, progress, environment, hyperparameters."""
