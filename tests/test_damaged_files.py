@@ -80,7 +80,7 @@ def test_a_spoiled_file_is_named_or_still_whole(name, tmp_path):
 
 def test_damaged_records_count_as_not_measured(tmp_path):
     """Cut short, no JSON, another number, a lost key."""
-    record = {"set": "clean", "depends": "d", "count": 3, "correct": 2}
+    record = {"kind": "accuracy", "set": "clean", "depends": "d", "count": 3, "correct": 2}
     line = json.dumps({**record, "crc32": zlib.crc32(json.dumps(record).encode())}).encode()
     others = [
         line[:9],

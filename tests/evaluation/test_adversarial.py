@@ -169,7 +169,7 @@ def test_attack_subset_attacks_some_of_the_images_and_measures_the_rest_on_all(l
         "curve_attacks": ("pgd_l2",),
     }
     rows = measured(linear, source, attack_subset=20, **options)
-    smaller = data.source.stratified_subset(source, 20)
+    smaller = data.subsets.stratified_subset(source, 20)
     assert sorted(smaller.labels) == sorted(source.labels[smaller.positions])
     alone = measured(linear, smaller, **options)
     assert (rows["clean"].count, rows["robust/pgd/linf_1/50"].count) == (60, 20)

@@ -33,7 +33,7 @@ def test_a_late_term_is_measured_before_and_after_it_begins(monkeypatch):
 
     monkeypatch.setattr(dry_run.loop, "steps_function", lambda method: None)
     monkeypatch.setattr(dry_run.loop, "checked_run", run)
-    monkeypatch.setattr(dry_run.distribution, "distributed", lambda strategy, batches, size: batches)
+    monkeypatch.setattr(dry_run.distribution, "distribute", lambda strategy, batches, size: batches)
     monkeypatch.setattr(dry_run.time, "monotonic", lambda: now[0])
     assert dry_run._training_seconds(Late(), 100, 8, lambda step: range(step, step + 50)) == 30 * 1.0 + 70 * 3.0
     assert dry_run._training_seconds(Late(), 20, 8, lambda step: range(step, step + 50)) == 20 * 1.0  # the term never begins
@@ -61,7 +61,7 @@ def test_large_steps_are_tried_on_fewer_images_and_measured_so_if_they_take_long
 
     monkeypatch.setattr(dry_run.loop, "steps_function", lambda method: None)
     monkeypatch.setattr(dry_run.loop, "checked_run", run)
-    monkeypatch.setattr(dry_run.distribution, "distributed", lambda strategy, batches, size: batches)
+    monkeypatch.setattr(dry_run.distribution, "distribute", lambda strategy, batches, size: batches)
     monkeypatch.setattr(dry_run.time, "monotonic", lambda: now[0])
     assert dry_run._measured_size(Method(), 3e12, 128, batches_from) == size and set(sizes) == {16}
     seconds = dry_run._training_seconds(Method(), 1000, size, lambda step: batches_from(step, size)) * 128 / size
@@ -77,7 +77,7 @@ def test_measuring_steps_ends_with_its_time(monkeypatch):
 
     monkeypatch.setattr(dry_run.loop, "steps_function", lambda method: None)
     monkeypatch.setattr(dry_run.loop, "checked_run", run)
-    monkeypatch.setattr(dry_run.distribution, "distributed", lambda strategy, batches, size: batches)
+    monkeypatch.setattr(dry_run.distribution, "distribute", lambda strategy, batches, size: batches)
     monkeypatch.setattr(dry_run.time, "monotonic", lambda: now[0])
     method = types.SimpleNamespace(start=0, distribute_strategy=None)
     assert dry_run._training_seconds(method, 10, 8, lambda step: []) == 150.0 and counts == [1, dry_run.STEPS]

@@ -34,6 +34,10 @@ class SetLocks:
         return file_lock(os.path.join(self._folder, "writing.lock"), remove=True)
 
     def clear(self) -> None:
-        """Removes the folder unless another process holds or waits for a lock in it."""
+        """Removes the lock files that no process holds (one that was killed leaves its own), and the folder if none is left."""
+        names = os.listdir(self._folder) if os.path.isdir(self._folder) else []
+        for name in names:
+            with contextlib.suppress(WorkdirLocked, OSError), file_lock(os.path.join(self._folder, name), wait=False, remove=True):
+                pass
         with contextlib.suppress(OSError):
             os.rmdir(self._folder)

@@ -59,9 +59,8 @@ def define_flags(values):
         flags.DEFINE_alias(old, new, values)
 
 
-@functools.cache
 def flag_names():
-    """Returns the names of all flags, sorted; without those of the previous version."""
+    """Returns the names of all flags, sorted; without those of the previous version. Methods may be added at run time."""
     values = flags.FlagValues()
     define_flags(values)
     return tuple(sorted(set(values) - RENAMED_FLAGS.keys()))
@@ -103,10 +102,10 @@ def with_values(values, changes):
     Raises:
         ValueError: a flag that does not exist, or a value that it does not take.
     """
-    changed = parsed([])
+    changed, names = parsed([]), flag_names()
     for name, value in {**given_values(values), **changes}.items():
-        if name not in flag_names():
-            raise unknown("flag", name, flag_names())
+        if name not in names:
+            raise unknown("flag", name, names)
         try:
             changed[name].parse(value)
         except flags.Error as error:
@@ -132,8 +131,9 @@ def runs_of(values, row, shown_as=""):
     eval_config = evaluation.EvalConfig(**of(evaluation.EvalConfig, ""))
     options = {**of(Method, ""), **of(methods.METHODS[config.method], f"{config.method}_")}
     augmentations = {name: of(VIEWS[name], f"{name}_") for name in (*config.augmentations, *config.views)}
-    texts = {name: text_of(values[name].value) for name in flag_names() if name in used and name not in PATH_FLAGS}
-    defaults = {name: text_of(values[name].default) for name in flag_names()}
+    names = flag_names()
+    texts = {name: text_of(values[name].value) for name in names if name in used and name not in PATH_FLAGS}
+    defaults = {name: text_of(values[name].default) for name in names}
     if not values.seeds or len(set(values.seeds)) != len(values.seeds):
         raise ValueError(f"Expected --seeds, each once. Received: {text_of(values.seeds) or 'none'}")
     runs = [
