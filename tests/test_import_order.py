@@ -1,6 +1,7 @@
 """The house: imports point down one list of packages, and nothing above `experiments` knows of flags."""
 
 import ast
+import configparser
 import pathlib
 
 import pytest
@@ -30,7 +31,8 @@ ORDER = (
     "utils",
 )
 WITH_FLAGS = {"cli", "experiments", "api"}
-MODULES = sorted(path for path in (ROOT / "tf_robust").rglob("*.py") if path != ROOT / "tf_robust" / "__init__.py")
+ENTRY_POINTS = [ROOT / "tf_robust" / name for name in ("__init__.py", "__main__.py")]
+MODULES = sorted(path for path in (ROOT / "tf_robust").rglob("*.py") if path not in ENTRY_POINTS)
 
 
 def package_of(path):
@@ -61,6 +63,14 @@ def violations(path):
 def test_every_folder_is_a_package():
     """Otherwise a wheel would lack it."""
     assert not [path.parent for path in MODULES if not (path.parent / "__init__.py").exists()]
+
+
+def test_every_package_is_in_the_wheel():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    listed = {line for line in setup["options"]["packages"].split("\n") if line and not line.startswith("#")}
+    folders = {".".join(path.parent.relative_to(ROOT).parts) for path in MODULES}
+    assert listed == {*folders, "tf_robust.flags"}
 
 
 def test_every_package_has_its_place():

@@ -2,6 +2,8 @@
 
 from tf_robust.utils.deprecation import moved_names
 
+__version__ = "0.1.0"
+
 __getattr__ = moved_names(
     __name__,
     {
