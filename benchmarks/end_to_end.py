@@ -242,15 +242,15 @@ def take_first_step():
 
     loop.checked_run = stop
     with tempfile.TemporaryDirectory() as folder:
-        values = cli.parsed(["--mode=suite", "--suite=flags/quickstart", f"--workdir={folder}"])
+        values = cli.parse_arguments(["--mode=suite", "--suite=flags/quickstart", f"--workdir={folder}"])
         cli.suite(values, [])
 
 
 def first_run(*arguments):
     """The run that a command line describes."""
-    from tf_robust.experiments.flags import parsed, runs_of
+    from tf_robust.experiments.flags import parse_arguments, runs_of
 
-    return runs_of(parsed(arguments), "row")[0]
+    return runs_of(parse_arguments(arguments), "row")[0]
 
 
 def watch_memory():

@@ -83,13 +83,13 @@ def stand_in(name, split, times=1):
 
 def runs_of(*arguments, row="row"):
     """The runs that a command line describes, on a stand-in of their data."""
-    values = experiment_flags.parsed(arguments)
+    values = experiment_flags.parse_arguments(arguments)
     found = experiment_flags.runs_of(values, row)
     for run in found:
         run.source = lambda split, examples=0, name=run.config.data: stand_in(name, split)
         run.training_source = lambda run=run: stand_in(run.config.data, "train", 2 if run.config.stylized_dir else 1)
-        run.measured_source = lambda run=run: run.source("test")
-        run.start, run.config = "", dataclasses.replace(run.config, init_from_row="")
+        run.evaluation_source = lambda run=run: run.source("test")
+        run.init_path, run.config = "", dataclasses.replace(run.config, init_from_row="")
     return found
 
 
@@ -118,7 +118,7 @@ def check():
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row, one in found.items():
-        cost = hardware.predicted(one, here)
+        cost = hardware.predict_cost(one, here)
         lines.append(
             f"| {row} | {one['step']:.3f} s | {cost['step']:.3f} s | {cost['step'] / one['step']:.2f} | "
             f"{one['grown'] / 2**20:.0f} MiB | {cost['memory'] / 2**20:.0f} MiB | {cost['memory'] / one['grown']:.2f} |"
@@ -150,7 +150,7 @@ def measured(row):
         "--batch_size=128",
         "--evaluations=clean",
     )
-    need = hardware.needs(run)
+    need = hardware.resource_needs(run)
     keras.backend.clear_session()
     with open("/proc/self/status", encoding="utf-8") as file:
         before = 1024 * int(next(line for line in file if line.startswith("VmRSS")).split()[1])
@@ -174,7 +174,7 @@ def tables():
         here, rows, _ = suites.table_of(f"flags/{table}", str(ROOT))
         found = []
         for row in rows:
-            found += [hardware.needs(run) for run in runs_of(f"--flagfile={os.path.join(here, row)}.flags", row=row)]
+            found += [hardware.resource_needs(run) for run in runs_of(f"--flagfile={os.path.join(here, row)}.flags", row=row)]
             keras.backend.clear_session()
             print(f"  {table}: {row}", flush=True)
         lines.append(line(table, found, one, SEEDS.get(table, 1)))
@@ -183,7 +183,7 @@ def tables():
 
 def line(table, found, one, seeds):
     """Of a table: found, a need a row; one, the hardware; seeds, runs of each row."""
-    costs = {count: [hardware.predicted(need, several(one, count)) for need in found] for count in DEVICES}
+    costs = {count: [hardware.predict_cost(need, several(one, count)) for need in found] for count in DEVICES}
     eight = costs[8]
     bounds = [cost["bound"] for cost in eight]
 

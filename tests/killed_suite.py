@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import numpy as np
 
 from tf_robust import cli, report
-from tf_robust.evaluation import scoring
+from tf_robust.evaluation import recording
 from tf_robust.experiments import figures
 from tf_robust.experiments.run import Run
 from tf_robust.training import loop
@@ -109,7 +109,7 @@ def quiet():
     sys.stdout = open(os.devnull, "w")
     loop.CHECKPOINT_SECONDS = -1.0
     report.charts.of_table = figures.of_training = figures.of_data = figures.of_calibration = lambda *_: []
-    figures.maps = lambda *_: None
+    figures.draw_maps = lambda *_: None
 
 
 def json_of(path):
@@ -120,7 +120,7 @@ def json_of(path):
 def suite(folder, workdir, row=None, number=None):
     quiet()
     events = Events(row, number)
-    cli.suite(cli.parsed(["--mode=suite", f"--suite={folder}/table", f"--workdir={workdir}"]), [])
+    cli.suite(cli.parse_arguments(["--mode=suite", f"--suite={folder}/table", f"--workdir={workdir}"]), [])
     with open(f"{workdir}/events.json", "w") as file:
         json.dump(events.counts, file)
 
@@ -137,7 +137,7 @@ def contents(workdir, rows):
         rows = [[r["measure"], r["value"]] for r in json_of(f"{folder}/evaluation.json")["rows"]]
         history = [{name: value for name, value in entry.items() if "second" not in name} for entry in json_of(f"{folder}/history.json")]
         names = sorted(os.path.relpath(os.path.join(parent, name), folder) for parent, _, files in os.walk(folder) for name in files)
-        measured = sorted(record["set"] for record in scoring.read_records(f"{folder}/measured.jsonl"))  # once each
+        measured = sorted(record["set"] for record in recording.read_records(f"{folder}/measured.jsonl"))  # once each
         contents_of_rows[row] = {
             "weights": hashlib.sha256(b"".join(arrays)).hexdigest(),
             "rows": rows,

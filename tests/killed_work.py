@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tests.killed_suite import COMMON, Events, fork, json_of, quiet
 from tf_robust import cli
-from tf_robust.evaluation import scoring
+from tf_robust.evaluation import recording
 
 COMMANDS = {
     "sweep": lambda folder: ["--sweep=learning_rate=0.05,0.2", *COMMON],
@@ -43,13 +43,13 @@ class AnyEvent(Events):
 
     def __init__(self, number=None):
         super().__init__(None, number)
-        self.measured, append = [], scoring._append
+        self.measured, append = [], recording._append
 
         def record(*arguments):
             append(*arguments)
             self.measured.append(self.counts["all"])
 
-        scoring._append = record
+        recording._append = record
 
     def count(self):
         self.counts["all"] += 1
@@ -72,7 +72,7 @@ def train(folder):
 
 def run(mode, arguments):
     sys.argv = ["run_experiment.py", *arguments]
-    getattr(cli, mode)(cli.parsed(arguments), arguments)
+    getattr(cli, mode)(cli.parse_arguments(arguments), arguments)
 
 
 def contents(workdir):
@@ -87,7 +87,7 @@ def contents(workdir):
                 [row["row"] if "row" in row else "", row["measure"], row.get("value", row.get("values"))] for row in json_of(path)["rows"]
             ]
         elif name.endswith("measured.jsonl"):
-            files[name] = sorted(record["set"] for record in scoring.read_records(path))  # once each
+            files[name] = sorted(record["set"] for record in recording.read_records(path))  # once each
         elif name.endswith(("weights.npz", ".npy")) or name in ("card.json", "sheet.png"):
             with open(path, "rb") as file:
                 files[name] = hashlib.sha256(file.read()).hexdigest()

@@ -51,14 +51,14 @@ def little_drawn(request, monkeypatch):
         monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
         monkeypatch.setattr(figures, "of_training", lambda *_: [])
         monkeypatch.setattr(figures, "of_data", lambda *_: [])
-        monkeypatch.setattr(figures, "maps", lambda *_: None)
+        monkeypatch.setattr(figures, "draw_maps", lambda *_: None)
 
 
 drawn = pytest.mark.drawn
 
 
 def main(*arguments):
-    values = cli.parsed(arguments)
+    values = cli.parse_arguments(arguments)
     getattr(cli, "sweep" if values.sweep else {"report": "compare"}.get(values.mode, values.mode))(values, list(arguments))
 
 
@@ -228,14 +228,14 @@ def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
         [sys.executable, "-c", script, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(WorkdirLocked, match="Another process is working in"), workdirs.claimed(str(tmp_path), {}):
+        with pytest.raises(WorkdirLocked, match="Another process is working in"), workdirs.claim(str(tmp_path), {}):
             pass
         other.kill()
-    with workdirs.claimed(str(tmp_path), {}):
+    with workdirs.claim(str(tmp_path), {}):
         pass
     (tmp_path / "file").write_text("")
     with pytest.raises(PermissionError, match="workdir that can be written"):
-        with workdirs.claimed(str(tmp_path / "file" / "inner"), {}):
+        with workdirs.claim(str(tmp_path / "file" / "inner"), {}):
             pass
 
 

@@ -116,7 +116,7 @@ def test_a_damaged_flags_txt_is_named(content, tmp_path):
     (tmp_path / "flags.txt").write_bytes(content)
     with (
         pytest.raises(ValueError, match="Expected lines --NAME=VALUE in .*flags.txt.* another --workdir"),
-        workdir.claimed(str(tmp_path), {"epochs": "1"}),
+        workdir.claim(str(tmp_path), {"epochs": "1"}),
     ):
         pass
     assert (tmp_path / "flags.txt").read_bytes() == content

@@ -10,7 +10,7 @@ import pytest
 
 from tests.test_cli import main
 from tf_robust import cli, report
-from tf_robust.evaluation import scoring
+from tf_robust.evaluation import recording
 from tf_robust.experiments import figures
 from tf_robust.experiments.run import Run
 from tf_robust.utils import errors, files
@@ -115,7 +115,7 @@ def test_a_disk_that_is_full_while_a_record_is_appended_says_what_to_do(evaluate
     def fsync(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(scoring.os, "fsync", fsync)
+    monkeypatch.setattr(recording.os, "fsync", fsync)
     found = said("--mode=evaluate", *SMALL, f"--saved_model={evaluated}/saved_model", f"--workdir={tmp_path}")
     assert found.startswith("Error: No space left on device. The disk is full. Files written before are complete. Try: make room")
 

@@ -104,7 +104,7 @@ def spoiled(content, draw):
 def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loop, "fit", began)  # after the first batch
-    for module, name in ((report.charts, "of_table"), (figures, "of_training"), (figures, "of_data"), (figures, "maps")):
+    for module, name in ((report.charts, "of_table"), (figures, "of_training"), (figures, "of_data"), (figures, "draw_maps")):
         monkeypatch.setattr(module, name, lambda *_: [])
 
 

@@ -13,7 +13,8 @@ from tests.test_cli import little_drawn, main, read  # noqa: F401
 from tf_robust import api, cli, data, evaluation
 from tf_robust.data.class_mask import imagenet_r_classes, label_set_of
 from tf_robust.evaluation import EvalConfig
-from tf_robust.experiments.run import Run, declared_by
+from tf_robust.experiments.model_checks import with_label_set_of_card
+from tf_robust.experiments.run import Run
 
 IMAGENET = EvalConfig(corruption_constants="imagenet")
 
@@ -88,7 +89,7 @@ def test_a_run_declares_and_its_models_card_is_read_back(tmp_path, thousand, mon
     run = Run(types.SimpleNamespace(method="m", model="m", data="d", init_from=""), IMAGENET, {}, {}, {}, "row", 0)
     assert run.card(source)["label_set"] == "" and run.card(data.declared(source, "imagenet"))["label_set"] == "imagenet"
     card = {"label_set": "imagenet"}
-    assert declared_by(types.SimpleNamespace(card=card, path="p"), source).label_set == "imagenet"
+    assert with_label_set_of_card(types.SimpleNamespace(card=card, path="p"), source).label_set == "imagenet"
     with open(os.path.join(thousand[0], "card.json"), "w") as file:
         json.dump(card, file)
     main(*measure)

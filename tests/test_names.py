@@ -8,7 +8,7 @@ import pytest
 
 from tf_robust import api
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
-from tf_robust.experiments.flags import parsed
+from tf_robust.experiments.flags import parse_arguments
 
 MODULES = {
     "callbacks": "training.callbacks",
@@ -70,8 +70,8 @@ def test_a_renamed_flag_works_with_a_warning(old, new, tmp_path, caplog):
     file = tmp_path / "a.flags"
     file.write_text(f"--{old}={value}\n")
     with caplog.at_level(logging.WARNING):
-        both = [parsed([argument]) for argument in (f"--{old}={value}", f"--flagfile={file}")]
-    expected = parsed([f"--{new}={value}"])[new].value
+        both = [parse_arguments([argument]) for argument in (f"--{old}={value}", f"--flagfile={file}")]
+    expected = parse_arguments([f"--{new}={value}"])[new].value
     assert [values[new].value for values in both] == [expected] * 2 and all(values[new].present for values in both)
     assert caplog.text.count(f"--{old} is now --{new}. The old name will be removed in the next release.") == 2
 

@@ -1,24 +1,32 @@
-"""For notebooks: train, measure, attack and compare in a line each, told by the same names, with the same defaults, as the flags.
+"""Training, evaluation, attacks and comparison for notebooks. Arguments have the names and defaults of the flags.
 
     from tf_robust import api
     result = api.train("runs/fcl", data="synthetic_digits", method="fcl", fcl_k=20, epochs=5)
     result.values["un"], api.evaluate(result.model, evaluations="clean,corruptions", subset=500)
     api.charts(api.train("runs/xe", epochs=5), result)[0]
 
-What an argument means: `python run_experiment.py --helpfull`, and the classes that it is an argument of.
+`python run_experiment.py --helpfull` and the classes behind the flags document the arguments.
 """
 
 import dataclasses
 import functools
 import os
+import typing
 import warnings
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import pandas
+import tensorflow as tf
 
 from tf_robust import attacks, evaluation, report
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.config import DATA
-from tf_robust.experiments.flags import flag_names, parsed, runs_of, text_of, values_of, with_values
-from tf_robust.experiments.run import PATH_FLAGS, check_fit, checked_once, declared_by
-from tf_robust.report import charts as of_tables
+from tf_robust.experiments.flags import flag_names, parse_arguments, runs_of, text_of, values_of, with_values
+from tf_robust.experiments.model_checks import check_model_suits, with_label_set_of_card, with_output_check
+from tf_robust.experiments.run import PATH_FLAGS
+from tf_robust.report import charts as report_charts
 from tf_robust.saved_models import loading
 from tf_robust.utils import hyperparameters
 from tf_robust.utils.deprecation import moved_names
@@ -28,63 +36,68 @@ __getattr__ = moved_names(__name__, {"pictures": "api.images"})
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A trained and measured run.
+    """A trained and evaluated run.
 
     Attributes:
-        folder: its workdir. evaluation: the content of its `evaluation.json`.
+        folder: its workdir.
+        evaluation: the content of its `evaluation.json`.
     """
 
     folder: str
     evaluation: dict
 
     @property
-    def values(self):
-        """{measure: value}"""
+    def values(self) -> dict[str, float]:
+        """The values of the measures, by name."""
         return {row["measure"]: row["value"] for row in self.evaluation["rows"]}
 
     @functools.cached_property
-    def model(self):
-        """The exported model: float32 [N, H, W, C] in [0, 1] -> logits [N, C]; can be differentiated."""
+    def model(self) -> loading.Classifier:
+        """The exported model, differentiable: float32 [N, H, W, C] in [0, 1] -> logits [N, C]."""
         return loading.load_classifier(os.path.join(self.folder, "saved_model"))
 
 
-def train(folder, **arguments):
-    """Trains, exports and measures one run, unless that is done there already. arguments: flags by name, say method="fcl", epochs=3.
+Model: typing.TypeAlias = str | os.PathLike | keras.Model | Callable  # path, model or callable: images [N, H, W, C] -> scores [N, classes]
 
-    Returns:
-        Result
+
+def train(folder: str, **arguments) -> Result:
+    """Trains, exports and evaluates one run, unless the folder already has its results.
+
+    Args:
+        folder: workdir of the run.
+        **arguments: flags by name, such as method="fcl", epochs=3.
 
     Raises:
-        ValueError: a flag that does not exist or has no effect here, or a bad value; the workdir belongs to a run with other flags.
+        ValueError: a flag that does not exist or has no effect, or an invalid value; the workdir has a run with other flags.
     """
     arguments = _renamed(arguments)
     run = _run(arguments)
-    _refuse(arguments, {*run.flags, *PATH_FLAGS}, f"a training with the method {run.config.method!r}")
+    _check_used(arguments, {*run.flags, *PATH_FLAGS}, f"training with the method {run.config.method!r}")
     run.row = run.shown_as = os.path.basename(os.path.abspath(folder))
-    return Result(folder, run.complete(folder))
+    content = run.complete(folder)
+    if content is None:
+        raise ValueError("Expected the chief worker. Received: another worker, which has no results")
+    return Result(folder, content)
 
 
-def evaluate(model, **arguments):
-    """Measures a model on the data that the flags name.
+def evaluate(model: Model, **arguments) -> dict[str, float | None]:
+    """Evaluates a model on data and returns {measure: value}.
 
     Args:
         model: the path of a model (a SavedModel folder, a `.keras` file, the workdir of a run), a keras.Model, or a callable from
             images [N, H, W, C] to scores [N, classes]. By default it takes float32 in [0, 1] and returns logits.
-        arguments: flags by name: data and what is measured, say data="cifar10", evaluations="clean,corruptions", subset=1000; and the
-            interface of the model, where it is another one: input_range="0,255", outputs="probabilities", input_size=224,
+        **arguments: flags by name: data and evaluations, such as data="cifar10", evaluations="clean,corruptions", subset=1000; and the
+            interface of the model if it differs from the default: input_range="0,255", outputs="probabilities", input_size=224,
             signature="serving" (of a SavedModel).
 
-    Returns:
-        {measure: value}
-
     Raises:
-        ValueError: a flag that does not exist or has no effect here, or a bad value; the model does not fit the images.
+        ValueError: a flag that does not exist or has no effect, or an invalid value; the model does not suit the images.
     """
     arguments = _renamed(arguments)
     run = _run(arguments)
     eval_config, with_training = run.eval_config, run.eval_config.needs_training_set
     used = {*DATA, *eval_config.used, *hyperparameters.parameters(loading.ModelInterface)}
-    _refuse(
+    _check_used(
         arguments,
         {*used, "train_examples", "label_fraction", "seeds"} if with_training else used,
         f"the evaluations {', '.join(eval_config.evaluations)}",
@@ -92,39 +105,67 @@ def evaluate(model, **arguments):
     interface = loading.ModelInterface(**values_of(run.values, loading.ModelInterface))
     predict = _classifier(model, interface)
     run.model_size = loading.image_size_of(predict)
-    source = declared_by(predict, run.measured_source())
-    check_fit(predict, source)
+    source = with_label_set_of_card(predict, run.evaluation_source())
+    check_model_suits(predict, source)
     training_source = run.source("train") if with_training else None
     with source.reading():
         rows = evaluation.evaluate(
-            checked_once(predict), source, training_source, eval_config, log=lambda _: None, data_dir=run.config.data_dir or None
+            with_output_check(predict), source, training_source, eval_config, log=lambda _: None, data_dir=run.config.data_dir or None
         )
     return {row.measure: row.value for row in rows}
 
 
-def images(count, **arguments):
-    """The first images of the data that the flags name, of all classes: (float32 [N, H, W, C] in [0, 1], int64 [N]) arrays."""
+def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first images of a data set, of all classes, and their labels: float32 [N, H, W, C] in [0, 1] and int64 [N].
+
+    Args:
+        count: number of images.
+        **arguments: flags by name, such as data="cifar10", evaluation_split="validation".
+
+    Raises:
+        ValueError: a flag that does not exist or has no effect, or an invalid value.
+    """
     arguments = _renamed(arguments)
     run = _run(arguments)
-    _refuse(arguments, {*DATA, "evaluation_split", "subset"}, "reading images")
-    return evaluation.first_images(run.measured_source(), count)
+    _check_used(arguments, {*DATA, "evaluation_split", "subset"}, "reading images")
+    return evaluation.first_images(run.evaluation_source(), count)
 
 
-def attack(model, images, labels, name="pgd", **settings):
-    """What an attack makes of images: float32 [N, H, W, C]. name and settings: of `attacks.ATTACKS`, say norm="l2", radius=0.5."""
+def attack(model: Model, images: np.ndarray, labels: np.ndarray, name: str = "pgd", **settings) -> tf.Tensor:
+    """Returns attacked images: float32 [N, H, W, C] in [0, 1].
+
+    Args:
+        model: as of `evaluate`.
+        images: float32 [N, H, W, C] in [0, 1].
+        labels: int [N].
+        name: one of `attacks.ATTACKS`.
+        **settings: arguments of the attack, such as norm="l2", radius=0.5.
+
+    Raises:
+        ValueError: unknown attack.
+    """
     if name not in attacks.ATTACKS:
         raise ValueError(f"Expected an attack of: {', '.join(attacks.ATTACKS)}. Received: {name!r}")
     return attacks.ATTACKS[name](**settings)(_classifier(model, loading.ModelInterface()), images, labels)
 
 
-def charts(*results, baseline=None):
-    """The charts of a comparison of `Result`s, as a notebook shows them. baseline: the row to compare with."""
+def charts(*results: Result, baseline: str | None = None) -> list[report.Chart]:
+    """Returns the charts of a comparison, which notebooks display.
+
+    Args:
+        *results: runs to compare.
+        baseline: row to compare with.
+    """
     evaluations = [result.evaluation for result in results]
-    return of_tables.of_table(report.aggregate(evaluations, baseline=baseline), evaluations)
+    return report_charts.of_table(report.aggregate(evaluations, baseline=baseline), evaluations)
 
 
-def frame(*results):
-    """A line for every run and measure: a `pandas.DataFrame`."""
+def frame(*results: Result) -> pandas.DataFrame:
+    """Returns a table with one row per run and measure.
+
+    Args:
+        *results: runs to compare.
+    """
     return report.to_frame([result.evaluation for result in results])
 
 
@@ -136,28 +177,28 @@ def _classifier(model, interface):
         return loading.classifier_of(model, interface)
     if interface != loading.ModelInterface():
         raise ValueError(
-            f"Expected no input_range, outputs, signature or input_size for a model that was loaded with them. Received: "
+            f"Expected no input_range, outputs, signature or input_size for a loaded model, which already has them. Received: "
             f"{interface}. Try: its path, {model.path}"
         )
     return model
 
 
 def _run(arguments):
-    """The one run that keyword arguments, named as the flags, describe."""
+    """The run of keyword arguments with the names of flags."""
     if unknown := arguments.keys() - set(flag_names()):
         raise ValueError(
-            f"Expected flags by name, as `python run_experiment.py --helpfull` lists them. Received: {', '.join(sorted(unknown))}"
+            f"Expected names of flags, as `python run_experiment.py --helpfull` lists them. Received: {', '.join(sorted(unknown))}"
         )
-    values = with_values(parsed([]), arguments)
+    values = with_values(parse_arguments([]), arguments)
     if len(values.seeds) > 1:
-        raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: a call for each")
+        raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: one call for each")
     run = runs_of(values, values.method)[0]
     run.values = values
     return run
 
 
 def _renamed(arguments):
-    """Arguments of the previous version under their present names."""
+    """Arguments with the names of flags of the previous version replaced."""
     for old in arguments.keys() & RENAMED_FLAGS.keys():
         warnings.warn(
             f"{old} is now {RENAMED_FLAGS[old]}. The old name will be removed in the next release.", DeprecationWarning, stacklevel=3
@@ -165,7 +206,7 @@ def _renamed(arguments):
     return {RENAMED_FLAGS.get(name, name): value for name, value in arguments.items()}
 
 
-def _refuse(arguments, used, where):
+def _check_used(arguments, used, purpose):
     """Raises ValueError if an argument has no effect."""
-    if without := sorted(arguments.keys() - used):
-        raise ValueError(f"Expected arguments that have an effect on {where}. Received: {', '.join(without)}. Try: leave them out")
+    if unused := sorted(arguments.keys() - used):
+        raise ValueError(f"Expected arguments that have an effect on {purpose}. Received: {', '.join(unused)}. Try: leave them out")

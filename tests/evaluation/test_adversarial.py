@@ -1,4 +1,4 @@
-"""Attacks as measures: against linear classifiers, whose robust accuracy and distances are known."""
+"""Evaluation by attacks, on linear classifiers whose robust accuracy and distances are known_distances."""
 
 import dataclasses
 
@@ -9,6 +9,7 @@ import tensorflow as tf
 from tests.attacks.oracles import Linear, sample_images
 from tf_robust import data, evaluation
 from tf_robust.evaluation import adversarial
+from tf_robust.utils import arrays
 
 RADII = ("l2_0.05", "linf_1/50")
 
@@ -25,7 +26,7 @@ def linear():
 
 @pytest.fixture(scope="module")
 def source(linear):
-    """60 images of 256 levels; every tenth has another label than the model gives."""
+    """60 images of 256 levels; every tenth has another label than the prediction."""
     images, _ = sample_images(linear, count=60)
     levels = np.round(images * 255).astype(np.uint8)
     labels = np.argmax(linear(levels / np.float32(255)), axis=1)
@@ -33,27 +34,27 @@ def source(linear):
     return data.ArraySource.of("tiny", "test", levels, labels, map(str, range(3)))
 
 
-def measured(linear, source, **settings):
+def evaluated(linear, source, **settings):
     eval_config = evaluation.EvalConfig(**{"attack_queries": 50, "attack_radii": RADII, **settings})
     return {row.measure: row for row in evaluation.evaluate(linear, source, source, eval_config, log=lambda line: None)}
 
 
-def known(linear, source, order):
-    """Each image's distance to another class; 0 of what is wrong anyway."""
+def known_distances(linear, source, order):
+    """Returns the distance of each image to another class; 0 for misclassified images."""
     images = source.images / np.float32(255)
     distances = linear.distances(images, source.labels, order)
     return np.where(np.argmax(linear(images), axis=1) == source.labels, distances, 0.0)
 
 
 @pytest.mark.parametrize("attack,radii", [("ensemble", RADII[:1]), ("pgd", RADII[1:])])
-def test_robust_accuracy_is_the_share_of_images_farther_than_the_radius(linear, source, attack, radii):
-    rows = measured(linear, source, evaluations=("clean", "adversarial"), attack=(attack,), attack_radii=radii)
+def test_robust_accuracy_is_the_fraction_of_images_with_a_distance_above_the_radius(linear, source, attack, radii):
+    rows = evaluated(linear, source, evaluations=("clean", "adversarial"), attack=(attack,), attack_radii=radii)
     own, other = ("robust/pgd/", "robust/") if attack == "pgd" else ("robust/", "robust/pgd/")
     assert not any(f"{other}{text}" in rows for text in radii)
     assert rows["clean"].value == pytest.approx(0.9)
     for text in radii:
-        norm, radius = adversarial.threat(text)
-        distances = known(linear, source, {"l2": 2, "linf": np.inf}[norm])
+        norm, radius = adversarial.parse_threat(text)
+        distances = known_distances(linear, source, {"l2": 2, "linf": np.inf}[norm])
         low, high = (np.mean(distances > factor * radius) for factor in (1.0, 0.97))
         missed = {"ensemble": 1, "pgd": 6}[attack]  # images: between three classes the cross-entropy points to none of them
         assert low - 1e-6 <= rows[f"{own}{text}"].value <= high + missed / 60 + 1e-6, text
@@ -63,11 +64,11 @@ def test_robust_accuracy_is_the_share_of_images_farther_than_the_radius(linear, 
         assert rows["fgsm/linf_1/50"].value >= rows["robust/pgd/linf_1/50"].value
 
 
-def test_each_attack_is_a_measure_of_its_own(linear, source):
+def test_each_attack_has_its_own_measure(linear, source):
     settings = {"evaluations": ("adversarial",), "attack_radii": RADII[:1]}
-    both = measured(linear, source, attack=("ensemble", "pgd"), **settings)
+    both = evaluated(linear, source, attack=("ensemble", "pgd"), **settings)
     for name, measure in (("ensemble", "robust/l2_0.05"), ("pgd", "robust/pgd/l2_0.05")):
-        attack = adversarial.strongest(name, "l2", 0.05, 50)
+        attack = adversarial.accuracy_attack(name, "l2", 0.05, 50)
         images = source.images / np.float32(255)
         attacked = attack(linear, images, source.labels, indices=source.positions)
         assert both[measure].value == np.mean(np.argmax(linear(attacked), axis=1) == source.labels)
@@ -76,32 +77,32 @@ def test_each_attack_is_a_measure_of_its_own(linear, source):
         evaluation.card_of(source, evaluation.EvalConfig(**settings, attack=attack, attack_queries=queries), None)
         for attack, queries in ((("ensemble", "pgd"), 5), (("pgd",), 7), (("ensemble",), 7))
     ]
-    assert not evaluation.difference("robust/pgd/l2_0.05", cards[0], cards[1])  # PGD asks no queries
+    assert not evaluation.difference("robust/pgd/l2_0.05", cards[0], cards[1])  # PGD does not use attack_queries
     assert evaluation.difference("robust/l2_0.05", cards[0], cards[2]) == [("robust.queries", 5, 7)]
 
 
-def test_distances_are_those_of_the_boundary(linear, source):
+def test_curves_give_the_distances_to_the_boundary(linear, source):
     curves = ("pgd_linf", "plb_l2")
-    rows = measured(linear, source, evaluations=("attack_curves",), curve_attacks=curves)
+    rows = evaluated(linear, source, evaluations=("attack_curves",), curve_attacks=curves)
     for text in curves:
-        distances = known(linear, source, {"l2": 2, "linf": np.inf}[adversarial.curve(text)[1]])
+        distances = known_distances(linear, source, {"l2": 2, "linf": np.inf}[adversarial.parse_curve(text)[1]])
         row = rows[f"distance/{text}"]
         assert 0.999 * np.median(distances) <= row.value <= 1.03 * np.median(distances), text
         assert row.low < row.value < row.high and row.count == 60
 
 
-def test_medians_have_intervals_by_order_statistics():
+def test_median_intervals_have_the_nominal_coverage():
     random = np.random.RandomState(0)
     inside = 0
     for _ in range(400):
-        record = {"distances": evaluation.scoring.encoded(random.exponential(size=41).astype(np.float32))}
-        median, low, high, count = adversarial.medians(record)
+        record = {"distances": arrays.encoded(random.exponential(size=41).astype(np.float32))}
+        median, low, high, count = adversarial.median_interval(record)
         assert low <= median <= high and count == 41
         inside += low <= np.log(2) <= high
     assert 0.93 < inside / 400 <= 1.0
 
 
-def test_each_sign_of_masked_gradients_is_noticed():
+def test_each_sign_of_masked_gradients_fails_one_check():
     sound = {
         "noise": 0.9,
         "one_step": 0.5,
@@ -112,7 +113,7 @@ def test_each_sign_of_masked_gradients_is_noticed():
         "large_radius": 0.0,
         "black_box": 0.4,
     }
-    assert adversarial.failed(sound) == []
+    assert adversarial.failed_checks(sound) == []
     for name, value in (
         ("noise", 0.2),
         ("one_step", 0.2),
@@ -122,36 +123,36 @@ def test_each_sign_of_masked_gradients_is_noticed():
         ("large_radius", 0.1),
         ("black_box", 0.2),
     ):
-        assert len(adversarial.failed({**sound, name: value})) == 1, name
+        assert len(adversarial.failed_checks({**sound, name: value})) == 1, name
 
 
-def test_a_model_whose_gradients_point_elsewhere_fails_the_checks(linear, source):
-    def masked(images):  # says what the linear model says, with the gradient of another one
+def test_a_model_with_masked_gradients_fails_the_checks(linear, source):
+    def masked(images):  # logits of the linear model, with the gradient of another model
         other = tf.reverse(images, [1, 2])
         return tf.stop_gradient(linear(images) - linear(other)) + linear(other)
 
-    rows = measured(masked, source, evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",))
+    rows = evaluated(masked, source, evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",))
     assert rows["checks/failed"].value >= 1
 
 
-def test_bad_threats_and_curves_are_refused(source):
+def test_invalid_threats_and_curves_raise(source):
     for text in ("l2", "l2_x", "l2_1/0", "l1_0.5", "0.5", "l3_1"):
         with pytest.raises(ValueError, match="norm|threat"):
             evaluation.EvalConfig(attack_radii=(text,))
-    for text, said in (("pgd_l1", "norm"), ("cw_l2", "attack of a curve"), ("plb", "norm")):
-        with pytest.raises(ValueError, match=said):
+    for text, message in (("pgd_l1", "norm"), ("cw_l2", "attack of a curve"), ("plb", "norm")):
+        with pytest.raises(ValueError, match=message):
             evaluation.EvalConfig(curve_attacks=(text,))
     with pytest.raises(ValueError, match="attack_queries"):
         evaluation.EvalConfig(attack_queries=0)
-    for attack, said in (((), "Received none"), (("cw",), "Unknown attack")):
-        with pytest.raises(ValueError, match=said):
+    for attack, message in (((), "Received none"), (("cw",), "Unknown attack")):
+        with pytest.raises(ValueError, match=message):
             evaluation.EvalConfig(attack=attack)
     wide = evaluation.EvalConfig(evaluations=("adversarial",), attack_radii=("linf_1.5",))
     with pytest.raises(ValueError, match="radius in"):
         evaluation.evaluation_sets(source, None, wide)
 
 
-def test_what_was_attacked_otherwise_has_another_card(source):
+def test_attack_settings_are_in_the_card(source):
     cards = [
         evaluation.card_of(source, dataclasses.replace(evaluation.EvalConfig(evaluations=("adversarial",)), **change), None)
         for change in ({}, {"attack": ("pgd",)}, {"attack_queries": 7})
@@ -161,17 +162,17 @@ def test_what_was_attacked_otherwise_has_another_card(source):
     assert not evaluation.difference("robust/l2_0.5", cards[0], cards[0])
 
 
-def test_attack_subset_attacks_some_of_the_images_and_measures_the_rest_on_all(linear, source):
+def test_attack_subset_applies_to_attacks_only(linear, source):
     options = {
         "evaluations": ("clean", "adversarial", "attack_curves"),
         "attack": ("pgd",),
         "attack_radii": RADII[1:],
         "curve_attacks": ("pgd_l2",),
     }
-    rows = measured(linear, source, attack_subset=20, **options)
+    rows = evaluated(linear, source, attack_subset=20, **options)
     smaller = data.subsets.stratified_subset(source, 20)
     assert sorted(smaller.labels) == sorted(source.labels[smaller.positions])
-    alone = measured(linear, smaller, **options)
+    alone = evaluated(linear, smaller, **options)
     assert (rows["clean"].count, rows["robust/pgd/linf_1/50"].count) == (60, 20)
     for measure in ("robust/pgd/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):
         assert rows[measure].value == alone[measure].value

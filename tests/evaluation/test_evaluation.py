@@ -1,4 +1,4 @@
-"""Accuracies and their intervals, records that survive an interruption, cards, and models that do not fit."""
+"""Measures and their intervals, interrupted evaluations, cards, and errors of unsuitable models."""
 
 import dataclasses
 import json
@@ -11,11 +11,12 @@ import tensorflow as tf
 
 from tf_robust import corrupted_datasets, corruptions, evaluation, metrics
 from tf_robust.evaluation import scoring
+from tf_robust.utils import arrays
 
 EvalConfig = evaluation.EvalConfig
 
 
-def a_set(labels, name="clean", batch=4):
+def labelled_set(labels, name="clean", batch=4):
     images = np.zeros((len(labels), 8, 8, 1), np.float32)
     images[:, 0, 0, 0] = np.arange(len(labels)) / 100
     batches = tf.data.Dataset.from_tensor_slices((images, np.asarray(labels, np.int64))).batch(batch)
@@ -27,33 +28,33 @@ def always(column, classes=3):
 
 
 def brightness(images):
-    """A model of three classes whose logits differ from image to image."""
+    """Returns logits of three classes that depend on the mean of the image."""
     mean = tf.reduce_mean(images, axis=[1, 2, 3])
     return tf.stack([1.0 - mean, mean, 2.0 * mean - 0.5], axis=1) * 9.0
 
 
-def of(predict, sets, eval_config=EvalConfig(evaluations=("clean",))):
+def measures_of(predict, sets, eval_config=EvalConfig(evaluations=("clean",))):
     return evaluation.measures_of(evaluation.records(predict, sets, log=lambda _: None), eval_config)
 
 
-def test_accuracy_and_wilson_interval():
-    row, _ = of(always(1), [a_set([1, 1, 0, 2, 1, 0, 1, 1, 2, 0])])
+def test_accuracy_has_a_wilson_interval():
+    row, _ = measures_of(always(1), [labelled_set([1, 1, 0, 2, 1, 0, 1, 1, 2, 0])])
     assert (row.measure, row.value, row.count) == ("clean", 0.5, 10)
     z = scipy.stats.norm.ppf(0.975)
-    centre, half = (0.5 + z * z / 20) / (1 + z * z / 10), z * np.sqrt(0.025 + z * z / 400) / (1 + z * z / 10)
-    np.testing.assert_allclose([row.low, row.high], [centre - half, centre + half], rtol=1e-9)
+    center, half = (0.5 + z * z / 20) / (1 + z * z / 10), z * np.sqrt(0.025 + z * z / 400) / (1 + z * z / 10)
+    np.testing.assert_allclose([row.low, row.high], [center - half, center + half], rtol=1e-9)
 
 
-def test_where_classes_are_unequal_their_accuracies_are_averaged_too():
+def test_accuracy_per_class_is_measured_for_classes_of_different_sizes():
     labels = np.array([1, 1, 0, 2, 1, 0, 1, 1, 2, 0, 1, 0])
     logits = np.random.RandomState(0).normal(size=(12, 3))
-    _, row = of(lambda images: tf.gather(logits, tf.cast(tf.round(images[:, 0, 0, 0] * 100), tf.int32)), [a_set(labels)])
+    _, row = measures_of(lambda images: tf.gather(logits, tf.cast(tf.round(images[:, 0, 0, 0] * 100), tf.int32)), [labelled_set(labels)])
     expected = sklearn.metrics.balanced_accuracy_score(labels, logits.argmax(axis=1))
     assert row.measure == "clean/per_class" and row.value == pytest.approx(expected) != np.mean(logits.argmax(axis=1) == labels)
-    assert [row.measure for row in of(always(1), [a_set([0, 1, 2, 2, 1, 0])])] == ["clean"]
+    assert [row.measure for row in measures_of(always(1), [labelled_set([0, 1, 2, 2, 1, 0])])] == ["clean"]
 
 
-def test_sets_do_not_depend_on_the_batch_and_noise_replaces_the_named_share(source, monkeypatch):
+def test_sets_do_not_depend_on_the_batch_size_and_noise_has_its_rate(source, monkeypatch):
     test, train = source(30, split="test"), source(90)
     eval_config = EvalConfig(evaluations=("clean", "noise", "corruptions"))
     chosen = ("clean", "un", "nun", "corruptions/gaussian_noise/5", "corruptions/shot_noise/1")
@@ -74,28 +75,28 @@ def test_sets_do_not_depend_on_the_batch_and_noise_replaces_the_named_share(sour
         assert abs((found[name] != found["clean"]).mean() - 0.15) < 4 * np.sqrt(0.15 * 0.85 / found[name].size)
 
 
-def test_a_image_of_a_subset_is_corrupted_as_in_the_whole_set(source):
-    whole, eval_config = source(30, split="test"), EvalConfig(evaluations=("noise", "corruptions"))
-    part = whole.subset(np.array([3, 4, 17, 29])).subset(np.array([0, 2, 3]))
-    for one, other in zip(evaluation.evaluation_sets(whole, whole, eval_config), evaluation.evaluation_sets(part, whole, eval_config)):
+def test_images_of_a_subset_are_corrupted_as_in_the_full_set(source):
+    full, eval_config = source(30, split="test"), EvalConfig(evaluations=("noise", "corruptions"))
+    subset = full.subset(np.array([3, 4, 17, 29])).subset(np.array([0, 2, 3]))
+    for one, other in zip(evaluation.evaluation_sets(full, full, eval_config), evaluation.evaluation_sets(subset, full, eval_config)):
         if one.name in ("un", "nun", "corruptions/impulse_noise/4"):
             expected, found = (np.concatenate([x for x, _ in s.open().as_numpy_iterator()]) for s in (one, other))
             np.testing.assert_array_equal(found, expected[[3, 17, 29]])
 
 
-def test_calibration_is_taken_on_clean_images(source):
+def test_calibration_equals_numpy(source):
     test = source(600, split="test")
     rows = {
         row.measure: row
         for row in evaluation.evaluate(brightness, test, test, EvalConfig(evaluations=("calibration",)), log=lambda _: None)
     }
     logits = brightness(test.images / np.float32(255)).numpy().astype(np.float64)
-    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    correct = shares.argmax(axis=1) == test.labels
+    fractions = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    correct = fractions.argmax(axis=1) == test.labels
     assert set(rows) == {"calibration/rms", "calibration/ece", "calibration/brier", "calibration/nll", "aurra"}
-    np.testing.assert_allclose(rows["calibration/nll"].value, -np.log(shares[np.arange(600), test.labels]).mean(), rtol=1e-5)
-    np.testing.assert_allclose(rows["calibration/rms"].value, metrics.rms_calibration_error(shares.max(axis=1), correct), rtol=1e-5)
-    np.testing.assert_allclose(rows["aurra"].value, metrics.aurra(shares.max(axis=1), correct), rtol=1e-5)
+    np.testing.assert_allclose(rows["calibration/nll"].value, -np.log(fractions[np.arange(600), test.labels]).mean(), rtol=1e-5)
+    np.testing.assert_allclose(rows["calibration/rms"].value, metrics.rms_calibration_error(fractions.max(axis=1), correct), rtol=1e-5)
+    np.testing.assert_allclose(rows["aurra"].value, metrics.aurra(fractions.max(axis=1), correct), rtol=1e-5)
 
 
 def corrupted_records(random, count=50):
@@ -107,14 +108,14 @@ def corrupted_records(random, count=50):
             "count": count,
             "correct": int(bits.sum()),
             "rms_calibration_error": s / 10,
-            "which": scoring.encoded(np.packbits(bits)),
+            "which": arrays.encoded(np.packbits(bits)),
         }
         for (name, s), bits in which.items()
     ]
     return which, records
 
 
-def test_corruption_means_and_their_intervals_over_images():
+def test_corruption_means_have_intervals_over_images():
     which, records = corrupted_records(np.random.RandomState(0))
     rows = {row.measure: row for row in evaluation.measures_of(records, EvalConfig(evaluations=("corruptions",)))}
     fog = np.array([which["fog", s] for s in range(1, 6)])
@@ -124,12 +125,12 @@ def test_corruption_means_and_their_intervals_over_images():
     np.testing.assert_allclose(rows["corruptions/mean15"].value, all15.mean())
     np.testing.assert_allclose(rows["corruptions/mean19"].value, np.mean(list(which.values())))
     np.testing.assert_allclose(rows["corruptions/calibration_rms"].value, 0.3)
-    shares = all15.mean(axis=0)  # the standard error of a mean over 50 independent images
-    half = 1.959964 * shares.std(ddof=1) / np.sqrt(50)
+    fractions = all15.mean(axis=0)  # the standard error of a mean over 50 independent images
+    half = 1.959964 * fractions.std(ddof=1) / np.sqrt(50)
     np.testing.assert_allclose(
-        [rows["corruptions/mean15"].low, rows["corruptions/mean15"].high], [shares.mean() - half, shares.mean() + half], rtol=1e-6
+        [rows["corruptions/mean15"].low, rows["corruptions/mean15"].high], [fractions.mean() - half, fractions.mean() + half], rtol=1e-6
     )
-    assert not any("mce" in measure for measure in rows)  # never without the reference network's own data set
+    assert not any("mce" in measure for measure in rows)  # only on the data set of the reference network
 
 
 def test_mean_corruption_error_needs_imagenet():
@@ -141,7 +142,7 @@ def test_mean_corruption_error_needs_imagenet():
     np.testing.assert_allclose(rows["corruptions/relative_mce"].value, metrics.relative_mean_corruption_error(errors, 0.1) / 100)
 
 
-def test_flip_rows_name_the_ten_that_they_are_the_mean_of():
+def test_the_mean_flip_probability_is_over_the_ten_named_sequences():
     flips = {name: i / 100 for i, name in enumerate((*metrics.PERTURBATIONS, "spatter"))}
     records = [{"kind": "flips", "set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
     for sequences, mean in (("imagenet_p", 0.045), ("cifar_p", 0.051)):
@@ -153,7 +154,7 @@ def test_flip_rows_name_the_ten_that_they_are_the_mean_of():
         np.testing.assert_allclose(rows["flips/mean_without_noise"], (mean * 10 - 0.01) / 8)
 
 
-def test_flip_rates_are_those_of_alexnet_on_imagenet(source):
+def test_flip_rates_are_divided_by_those_of_alexnet(source):
     flips = {name: i / 100 for i, name in enumerate(metrics.PERTURBATIONS, 1)}
     records = [{"kind": "flips", "set": f"flips/{name}", "count": 7, "frames": 31, "flip_probability": p} for name, p in flips.items()]
     eval_config = EvalConfig(evaluations=("perturbations",))
@@ -176,7 +177,7 @@ def test_flip_rates_are_those_of_alexnet_on_imagenet(source):
     assert "flip_rates" not in evaluation.card_of(source(30, split="test"), eval_config, None)
 
 
-def test_sequences_are_compared_with_their_first_or_previous_frame():
+def test_flips_are_counted_against_the_first_or_previous_frame():
     frames = np.array([[0, 1, 1, 0], [2, 2, 2, 2]])
     sample_images = (frames[..., None, None, None] * np.ones([8, 8, 1]) / 10).astype(np.float32)
     batches = tf.data.Dataset.from_tensor_slices((sample_images, np.zeros(2, np.int64))).batch(1)
@@ -184,42 +185,42 @@ def test_sequences_are_compared_with_their_first_or_previous_frame():
     def predict(images):
         return tf.one_hot(tf.cast(tf.round(images[:, 0, 0, 0] * 10), tf.int32), 3)
 
-    sets = [evaluation.EvaluationSet(f"flips/{name}", lambda: batches, evaluation.scoring.flips) for name in ("tilt", "shot_noise")]
+    sets = [evaluation.EvaluationSet(f"flips/{name}", lambda: batches, scoring.score_sequences) for name in ("tilt", "shot_noise")]
     tilt, shot = evaluation.records(predict, sets, log=lambda _: None)
     assert (tilt["flip_probability"], shot["flip_probability"]) == (2 / 6, 2 / 6)
     assert (tilt["count"], tilt["frames"]) == (2, 4)
 
 
-def test_an_interrupted_measurement_goes_on_where_it_stopped(tmp_path):
+def test_an_interrupted_evaluation_resumes(tmp_path):
     path, calls = str(tmp_path / "m" / "measured.jsonl"), []
 
     def predict(images):
         calls.append(len(images))
-        if len(calls) > most:
+        if len(calls) > limit:
             raise KeyboardInterrupt
         return always(1)(images)
 
-    sets = [a_set([1, 0, 1], name) for name in ("clean", "un", "nun")]
+    sets = [labelled_set([1, 0, 1], name) for name in ("clean", "un", "nun")]
 
     def measure(depends=None):
         calls.clear()
         return evaluation.records(predict, sets, path, depends, log=lambda _: None), len(calls)
 
-    most = 2
+    limit = 2
     with pytest.raises(KeyboardInterrupt):
         measure()
     first = evaluation.read_records(path)
     with open(path, "a") as file:
-        file.write('{"set": "nun", "cou')  # the process was killed while it wrote
-    most = 9
-    whole, done = measure()
-    assert whole[:2] == first and done == 1
-    assert measure() == (whole, 0)
+        file.write('{"set": "nun", "cou')  # the process was killed during a write
+    limit = 9
+    complete, computed = measure()
+    assert complete[:2] == first and computed == 1
+    assert measure() == (complete, 0)
     assert measure(depends=lambda name: "another model")[1] == 3
     assert measure(depends=lambda name: "another model")[1] == measure()[1] == 0
 
 
-def test_a_mask_leaves_only_the_classes_that_occur():
+def test_masked_logits_ignore_classes_that_do_not_occur():
     masked = evaluation.masked(lambda images: tf.constant([[3.0, 1.0, 2.0, 0.0]] * 4), (1, 2))
     found = scoring.score(masked(np.zeros([4, 8, 8, 1])).numpy(), np.array([2, 2, 1, 2]), keep=True)
     assert found["correct"] == 3
@@ -235,15 +236,15 @@ def test_a_mask_leaves_only_the_classes_that_occur():
         (always(0, classes=2), "labels in 0..1"),
     ],
 )
-def test_models_that_do_not_fit_are_refused(predict, message):
+def test_unsuitable_models_raise(predict, message):
     with pytest.raises(ValueError, match=message):
-        of(predict, [a_set([0, 1, 2])])
+        measures_of(predict, [labelled_set([0, 1, 2])])
 
 
-def test_an_empty_set_and_unknown_words_are_refused():
-    empty = dataclasses.replace(a_set([0]), open=lambda: a_set([0]).open().take(0))
+def test_empty_sets_and_invalid_settings_raise():
+    empty = dataclasses.replace(labelled_set([0]), open=lambda: labelled_set([0]).open().take(0))
     with pytest.raises(ValueError, match="Received none"):
-        of(always(0), [empty])
+        measures_of(always(0), [empty])
     with pytest.raises(ValueError, match="Did you mean 'noise'"):
         EvalConfig(evaluations=("noises",))
     with pytest.raises(ValueError, match="subset >= 0"):
@@ -253,7 +254,7 @@ def test_an_empty_set_and_unknown_words_are_refused():
             EvalConfig(nun_floor=floor)
 
 
-def test_cards_tell_what_a_number_depends_on(source):
+def test_cards_differ_in_what_a_measure_depends_on(source):
     test, other, train = source(30, split="test"), source(31, split="test"), source(90)
     every = EvalConfig(evaluations=("clean", "noise", "corruptions", "calibration"))
     card = evaluation.card_of(test, every, train)
@@ -267,18 +268,18 @@ def test_cards_tell_what_a_number_depends_on(source):
     assert evaluation.difference("clean", None, card) == []
 
 
-def test_the_floor_of_nun_is_a_setting_that_the_card_names(source):
-    """A constant location gives the default of 0.1, which cards do not name: those before the setting have it too."""
+def test_nun_floor_is_applied_and_in_the_card(source):
+    """With a constant location the default is 0.1, which cards omit, as do cards written before the setting existed."""
     varying, test = source(90), source(30, split="test")
     constant = dataclasses.replace(varying, images=np.concatenate([np.zeros_like(varying.images[:, :1]), varying.images[:, 1:]], axis=1))
     for train, text, floor in ((varying, "auto", 0.0), (varying, "0.1", 0.1), (constant, "auto", 0.1), (constant, "0.02", 0.02)):
         eval_config = EvalConfig(evaluations=("noise",), nun_floor=text)
-        deviation = (train.images / 255.0).std(axis=0).mean(axis=-1)
-        expected = corruptions.nonuniform_probabilities(deviation, floor=floor)
+        std = (train.images / 255.0).std(axis=0).mean(axis=-1)
+        expected = corruptions.nonuniform_probabilities(std, floor=floor)
         np.testing.assert_allclose(evaluation.noise_probabilities(train, eval_config), expected, rtol=1e-5)
         card = evaluation.card_of(test, eval_config, train)
         assert card.get("nun", {"floor": 0.1})["floor"] == floor
-        usual = {name: part for name, part in card.items() if name != "nun"}
+        usual = {name: fields for name, fields in card.items() if name != "nun"}
         assert evaluation.difference("un", card, usual) == evaluation.difference("nun/floor_0.5", card, usual) == []
         assert evaluation.difference("nun", card, usual) == ([("noise.floor", floor, None)] if floor != 0.1 else [])
         images = np.stack(
@@ -289,20 +290,20 @@ def test_the_floor_of_nun_is_a_setting_that_the_card_names(source):
 
 
 def test_requirements():
-    required = evaluation.requirements("corruptions/mean15>=0.7, flips/mean <= 0.1")
+    required = evaluation.parse_requirements("corruptions/mean15>=0.7, flips/mean <= 0.1")
     rows = [{"measure": "corruptions/mean15", "value": 0.65}, {"measure": "flips/mean", "value": 0.05}]
     assert evaluation.shortfalls(rows, required) == ["  corruptions/mean15 is 0.6500, required >= 0.7"]
-    assert evaluation.shortfalls(rows, evaluation.requirements("corruptions/mean15>=.65,")) == []
+    assert evaluation.shortfalls(rows, evaluation.parse_requirements("corruptions/mean15>=.65,")) == []
     for bad in ("clean", "clean>0.5", "clean>=half", "clean>=0.5;nun>=1"):
         with pytest.raises(ValueError, match="Expected --require"):
-            evaluation.requirements(bad)
+            evaluation.parse_requirements(bad)
     with pytest.raises(ValueError, match="Did you mean 'flips/mean'"):
-        evaluation.shortfalls(rows, evaluation.requirements("flip/mean<=1"))
+        evaluation.shortfalls(rows, evaluation.parse_requirements("flip/mean<=1"))
 
 
-def test_a_set_written_to_disk_is_the_one_that_is_made_on_the_fly(source, tmp_path):
-    whole = source(20, split="test")
-    test, eval_config = whole.subset(np.arange(1, 20, 2)), EvalConfig(evaluations=("corruptions",))
+def test_a_set_on_disk_equals_corruption_on_the_fly(source, tmp_path):
+    full = source(20, split="test")
+    test, eval_config = full.subset(np.arange(1, 20, 2)), EvalConfig(evaluations=("corruptions",))
     chosen = ("shot_noise", "fog", "pixelate")
     corruption_config = corrupted_datasets.CorruptionConfig(evaluation.NOISE_SEED, protocol=eval_config.protocol(test.image_shape))
     corrupted_datasets.write(

@@ -1,4 +1,4 @@
-"""Per-image results are found in the records of an evaluation, and only in its own."""
+"""Per-image results come from the records of an evaluation, and only from its own."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tf_robust.utils.files import write_json
 
 
 def model(threshold):
-    """Three classes, by the brightness of the thirds of an image."""
+    """Returns a model of three classes: the brightest third of the image."""
 
     def predict(images):
         thirds = tf.reduce_mean(tf.reshape(images[:, :15], [-1, 3, 5 * 16]), axis=2)
@@ -21,12 +21,12 @@ def model(threshold):
 
 @pytest.fixture
 def measured(source, tmp_path, monkeypatch):
-    """(row, threshold, count=60) -> an evaluation of such a model, its records below tmp_path/row."""
+    """Returns a function that evaluates a model and writes its records below tmp_path/row."""
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("contrast", "pixelate")})
     eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions", "perturbations"), sequences="cifar_p")
 
     def measure(row, threshold, count=60):
-        test, digest, told = source(count, split="test"), f"digest {threshold}", {"input_range": "0,1"}
+        test, digest, interface = source(count, split="test"), f"digest {threshold}", {"input_range": "0,1"}
         card = evaluation.card_of(test, eval_config, None)
         sets = [
             one
@@ -37,7 +37,7 @@ def measured(source, tmp_path, monkeypatch):
             model(threshold),
             sets,
             str(tmp_path / row / "measured.jsonl"),
-            lambda name: evaluation.dependencies(digest, told, card, name),
+            lambda name: evaluation.dependencies(digest, interface, card, name),
             log=lambda _: None,
         )
         rows = evaluation.measures_of(records, eval_config)
@@ -53,18 +53,18 @@ def measured(source, tmp_path, monkeypatch):
             "rows": [one.to_json() for one in rows],
             "saved_model": str(tmp_path / row / "saved_model"),
             "model_digest": digest,
-            "interface": told,
+            "interface": interface,
         }
 
     return measure
 
 
-def test_means_over_images_are_the_measures(measured, tmp_path):
-    found = measured("xe", 0.45)
+def test_means_of_per_image_values_equal_the_measures(measured, tmp_path):
+    evaluated = measured("xe", 0.45)
     reader = evaluation.PerImage(lambda _: str(tmp_path / "xe"))
     kinds = {}
-    for row in found["rows"]:
-        result = reader(found, row["measure"])
+    for row in evaluated["rows"]:
+        result = reader(evaluated, row["measure"])
         kinds[row["measure"]] = result and result[1].dtype.name
         if result:
             assert len(result[1]) == 60 and result[1].mean() == pytest.approx(row["value"]), row["measure"]
@@ -83,17 +83,17 @@ def test_means_over_images_are_the_measures(measured, tmp_path):
     rates = {row.measure: row.value for row in evaluation.measures_of(others, evaluation.EvalConfig(evaluations=("perturbations",)), True)}
     reader._records = lambda _: {record["set"]: record for record in others}
     for measure, value in rates.items():
-        assert reader({**found, "card": {**found["card"], "flips": {}}}, measure)[1].mean() == pytest.approx(value), measure
+        assert reader({**evaluated, "card": {**evaluated["card"], "flips": {}}}, measure)[1].mean() == pytest.approx(value), measure
     del reader._records
-    labelled = {**found, "rows": []}
-    assert reader(labelled, "label_fraction_0.1/clean")[1].tolist() == reader(found, "clean")[1].tolist()
-    for old in ({"model_digest": "another"}, {"card": None}, {"interface": {}}):
-        assert reader({**found, **old}, "clean") is None
-    assert reader({name: value for name, value in found.items() if name != "model_digest"}, "clean") is None
-    assert evaluation.PerImage(lambda _: str(tmp_path))(found, "clean") is None  # no records there
+    labelled = {**evaluated, "rows": []}
+    assert reader(labelled, "label_fraction_0.1/clean")[1].tolist() == reader(evaluated, "clean")[1].tolist()
+    for change in ({"model_digest": "another"}, {"card": None}, {"interface": {}}):
+        assert reader({**evaluated, **change}, "clean") is None
+    assert reader({name: value for name, value in evaluated.items() if name != "model_digest"}, "clean") is None
+    assert evaluation.PerImage(lambda _: str(tmp_path))(evaluated, "clean") is None  # no records
 
 
-def test_a_report_tests_what_was_measured_on_the_same_images(measured, tmp_path, capsys):
+def test_a_report_has_paired_tests_over_the_same_images(measured, tmp_path, capsys):
     runs = [measured("xe", 0.45), measured("fcl", 0.5)]
     table = comparison.write_report(str(tmp_path / "report"), runs, title="T", command="c")
     reader = evaluation.PerImage(lambda one: str(tmp_path / one["row"]))
@@ -106,10 +106,10 @@ def test_a_report_tests_what_was_measured_on_the_same_images(measured, tmp_path,
     assert len(digests) == 1 and reader(measured("more", 0.45, 90), "clean")[0] not in digests
 
 
-def test_an_evaluation_with_them_is_as_the_schema_says(measured, tmp_path):
+def test_evaluations_with_digests_follow_the_schema(measured, tmp_path):
     path = str(tmp_path / "evaluation.json")
     write_json(path, measured("xe", 0.45))
     assert evaluation.read_evaluation(path)["model_digest"] == "digest 0.45"
     flips = next(r for r in evaluation.read_records(str(tmp_path / "xe" / "measured.jsonl")) if r["set"] == "flips/gaussian_noise")
-    each = evaluation.scoring.decoded(flips["flips"], np.uint16)
-    assert each.sum() == pytest.approx(flips["flip_probability"] * 60 * (flips["frames"] - 1)) and each.any()
+    flip_counts = evaluation.per_image.decoded(flips["flips"], np.uint16)
+    assert flip_counts.sum() == pytest.approx(flips["flip_probability"] * 60 * (flips["frames"] - 1)) and flip_counts.any()

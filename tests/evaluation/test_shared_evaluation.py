@@ -1,4 +1,4 @@
-"""Several processes with one command share what is to be measured; where one is killed the other does the rest."""
+"""Processes with the same records file share the evaluation sets, and take over those of a killed process."""
 
 import json
 import subprocess
@@ -19,11 +19,11 @@ from tf_robust import evaluation
 def predict(images):
     time.sleep(0.05)
     return tf.one_hot(tf.cast(images[:, 0, 0, 0] * 10, tf.int32), 10)
-def a_set(number):
+def tiny_set(number):
     images = np.random.RandomState(number).rand(20, 2, 2, 1).astype(np.float32)
     return evaluation.EvaluationSet(f"set_{number}", lambda: tf.data.Dataset.from_tensors((images, tf.zeros([20], tf.int64))))
-found = evaluation.records(predict, [a_set(number) for number in range(60)], sys.argv[1], log=lambda line: print(line, flush=True))
-print(json.dumps(found))
+records = evaluation.records(predict, [tiny_set(number) for number in range(60)], sys.argv[1], log=lambda line: print(line, flush=True))
+print(json.dumps(records))
 """
 
 
@@ -33,26 +33,26 @@ def start_worker(path, output):
 
 
 @pytest.mark.slow
-def test_processes_share_the_sets_also_those_of_one_that_is_killed(tmp_path):
+def test_processes_share_the_sets_including_those_of_a_killed_process(tmp_path):
     path, outputs = str(tmp_path / "measured.jsonl"), [tmp_path / f"output_{worker}" for worker in range(3)]
     workers = [start_worker(path, output) for output in outputs]
-    while not all(output.read_text() for output in outputs):  # until all are at it
+    while not all(output.read_text() for output in outputs):  # until all of them measure
         assert all(worker.poll() is None for worker in workers)
         time.sleep(0.02)
     workers[0].kill()
     assert [worker.wait(300) for worker in workers][1:] == [0, 0]
-    names = [found["set"] for found in read_records(path)]
+    names = [record["set"] for record in read_records(path)]
     assert sorted(names) == sorted(f"set_{number}" for number in range(60))  # each once
-    said = [output.read_text().splitlines() for output in outputs]
-    measured = [sum("20 images" in line for line in lines) for lines in said]
-    assert min(measured) > 0 and sum(measured) in (59, 60)  # one may have been killed between writing a line and saying so
-    first, second = (json.loads(lines[-1]) for lines in said[1:])
+    logs = [output.read_text().splitlines() for output in outputs]
+    measured = [sum("20 images" in line for line in lines) for lines in logs]
+    assert min(measured) > 0 and sum(measured) in (59, 60)  # one may have been killed between writing and logging
+    first, second = (json.loads(lines[-1]) for lines in logs[1:])
     assert first == second and [record["set"] for record in first] == [f"set_{number}" for number in range(60)]
     alone = start_worker(str(tmp_path / "alone.jsonl"), tmp_path / "output_alone")
     assert alone.wait(300) == 0 and json.loads((tmp_path / "output_alone").read_text().splitlines()[-1]) == first
 
 
-def test_a_name_is_taken_by_one_process_until_it_is_given_back_or_the_process_ends(tmp_path):
+def test_a_set_is_locked_by_one_process_until_it_is_released_or_the_process_ends(tmp_path):
     path = str(tmp_path / "new" / "locks")
     ours = SetLocks(path)
     code = (

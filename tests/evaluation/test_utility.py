@@ -1,4 +1,4 @@
-"""The evaluation `utility` against NumPy: a softmax regression, whose contextual utility is known."""
+"""The evaluation `utility`, for a softmax regression whose contextual utility is known."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from tf_robust import data, evaluation, report
 from tf_robust.data.corner_digits import CANVAS, CORNER_SIZE
 from tf_robust.experiments import figures
 
-EVALUATION_FLAGS = evaluation.EvalConfig(evaluations=("clean", "utility"))
+CONFIG = evaluation.EvalConfig(evaluations=("clean", "utility"))
 WEIGHTS = np.random.RandomState(0).normal(size=(CANVAS * CANVAS, 15)) * np.linspace(0.1, 2, 15)
 
 
@@ -20,7 +20,7 @@ def predict(images):
 
 
 def expected_utilities(images, labels):
-    """|sum over classes of (p_c - y_c) W_c|: [N, 28, 28]."""
+    """Returns |sum over classes of (p_c - y_c) W_c|: [N, 28, 28]."""
     probabilities = scipy.special.softmax(images.reshape(-1, CANVAS * CANVAS) @ WEIGHTS, axis=1)
     return np.abs((probabilities - np.eye(15)[labels]) @ WEIGHTS.T).reshape(-1, CANVAS, CANVAS)
 
@@ -31,27 +31,27 @@ def in_corners(utilities):
 
 
 def in_center(utilities):
-    kept = np.ones((CANVAS, CANVAS), bool)
+    center = np.ones((CANVAS, CANVAS), bool)
     for rows in (slice(CORNER_SIZE), slice(-CORNER_SIZE, None)):
         for columns in (slice(CORNER_SIZE), slice(-CORNER_SIZE, None)):
-            kept[rows, columns] = False
-    return utilities[:, kept].mean()
+            center[rows, columns] = False
+    return utilities[:, center].mean()
 
 
-def test_measures_are_those_of_numpy():
+def test_measures_equal_numpy():
     source = data.open_source("synthetic_digits", "test")
-    found = {row.measure: row for row in evaluation.evaluate(predict, source, None, EVALUATION_FLAGS, log=lambda _: None)}
+    measures = {row.measure: row for row in evaluation.evaluate(predict, source, None, CONFIG, log=lambda _: None)}
     images, labels = source.images / 255.0, source.labels
-    guesses = np.argmax(images.reshape(len(images), -1) @ WEIGHTS, axis=1)
+    predictions = np.argmax(images.reshape(len(images), -1) @ WEIGHTS, axis=1)
     rare = labels >= 10
-    assert found["bal/rare"].count == rare.sum() == 500
-    assert found["bal/rare"].value == pytest.approx(np.mean(guesses[rare] == labels[rare]), abs=2e-3)
-    assert found["bal"].value == pytest.approx(np.mean(guesses == labels), abs=2e-3)
+    assert measures["bal/rare"].count == rare.sum() == 500
+    assert measures["bal/rare"].value == pytest.approx(np.mean(predictions[rare] == labels[rare]), abs=2e-3)
+    assert measures["bal"].value == pytest.approx(np.mean(predictions == labels), abs=2e-3)
     utilities = expected_utilities(images, labels)
     for name, digits in (("informative", range(5)), ("uninformative", range(5, 10))):
         parts = [utilities[labels % 10 == digit] for digit in digits]
         expected = np.mean([in_corners(part) for part in parts]) / np.mean([in_center(part) for part in parts])
-        assert found[f"utility/corner_{name}"].value == pytest.approx(expected, rel=1e-4)
+        assert measures[f"utility/corner_{name}"].value == pytest.approx(expected, rel=1e-4)
     assert (
         evaluation.parse_measure("utility/corner_uninformative").lower_is_better
         and not evaluation.parse_measure("utility/corner_informative").lower_is_better
@@ -60,25 +60,25 @@ def test_measures_are_those_of_numpy():
 
 def test_digits_without_images_or_utility_are_left_out():
     source = data.open_source("synthetic_digits", "test")
-    alone = dataclasses.replace(source, images=source.images[source.labels == 3], labels=source.labels[source.labels == 3])
-    record = evaluation.utility.measure(predict, evaluation.EvaluationSet("utility", lambda: data.evaluation_batches(alone)))
+    of_digit_3 = dataclasses.replace(source, images=source.images[source.labels == 3], labels=source.labels[source.labels == 3])
+    record = evaluation.utility.measure(predict, evaluation.EvaluationSet("utility", lambda: data.evaluation_batches(of_digit_3)))
     assert record["count"] == 100 and [value is not None for value in record["corner"]] == [digit == 3 for digit in range(10)]
-    expected = expected_utilities(alone.images / 255.0, alone.labels)
+    expected = expected_utilities(of_digit_3.images / 255.0, of_digit_3.labels)
     assert evaluation.utility.ratios(record) == {"corner_informative": pytest.approx(in_corners(expected) / in_center(expected), rel=1e-4)}
     assert evaluation.utility.ratios({"corner": [0.0] * 10, "center": [0.0] * 10}) == {}
 
 
-def test_figure_4_has_the_numbers_of_the_measure(monkeypatch):
-    source, drawn = data.open_source("synthetic_digits", "test"), []
-    monkeypatch.setattr(report, "utility_by_class", lambda path, images, utilities, captions: drawn.append(captions))
-    figures.utility("folder", predict, source)
+def test_the_numbers_of_figure_4_equal_the_measure(monkeypatch):
+    source, captions_drawn = data.open_source("synthetic_digits", "test"), []
+    monkeypatch.setattr(report, "utility_by_class", lambda path, images, utilities, captions: captions_drawn.append(captions))
+    figures.draw_utility("folder", predict, source)
     images, labels = evaluation.first_images(source, figures.UTILITY_IMAGES)
     utilities = expected_utilities(images.astype(np.float64), labels)
-    for digit, caption in enumerate(drawn[0]):
-        chosen = utilities[labels % 10 == digit]
-        assert caption == f"class {digit}: corners {in_corners(chosen) / in_center(chosen):.2f}"
+    for digit, caption in enumerate(captions_drawn[0]):
+        of_digit = utilities[labels % 10 == digit]
+        assert caption == f"class {digit}: corners {in_corners(of_digit) / in_center(of_digit):.2f}"
 
 
-def test_other_images_are_refused(source):
+def test_other_images_raise(source):
     with pytest.raises(ValueError, match="Expected corner digits .* Received: tiny with 3 classes"):
-        evaluation.evaluation_sets(source(), None, EVALUATION_FLAGS)
+        evaluation.evaluation_sets(source(), None, CONFIG)

@@ -10,7 +10,7 @@ from tf_robust.experiments import dry_run
 
 def test_a_row_is_estimated_and_nothing_is_left(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    values = cli.parsed(
+    values = cli.parse_arguments(
         ["--data=digits", "--epochs=3", "--batch_size=100", "--method=gaussian", "--evaluations=clean", "--seeds=0,1", "--dry_run"]
     )
     cli.run(values, [])
@@ -87,7 +87,7 @@ def test_the_batches_of_a_large_step_are_smaller_and_its_progress_is_shown(monke
     monkeypatch.setattr(dry_run, "_LARGE", 1e6)
     monkeypatch.setattr(dry_run, "_SMALL", 1e6)
     monkeypatch.setattr(dry_run, "SECONDS", 0.0)
-    values = cli.parsed(["--data=digits", "--batch_size=100", "--evaluations=clean", "--train_examples=200", "--dry_run"])
+    values = cli.parse_arguments(["--data=digits", "--batch_size=100", "--evaluations=clean", "--train_examples=200", "--dry_run"])
     cli.run(values, [])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": ", 1)[1] for line in lines if line.endswith(" ...")] == [

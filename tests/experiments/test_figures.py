@@ -27,7 +27,7 @@ def test_the_worst_are_right_when_clean_and_wrong_at_more_severities_than_others
     eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), corruption_constants="cifar")
     sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if one.name == "clean" or "/contrast/" in one.name]
     records = evaluation.records(brightest_third, sets, log=lambda _: None)
-    assert figures.worst("folder", brightest_third, test, sets, records) == "folder/worst.png"
+    assert figures.draw_worst("folder", brightest_third, test, sets, records) == "folder/worst.png"
     ((name, sample_images, captions),) = drawn[0]
     batches = {one.name: next(iter(one.open())) for one in sets}
     said = {name: np.argmax(brightest_third(images), axis=1) for name, (images, _) in batches.items()}
@@ -46,9 +46,9 @@ def test_maps_show_utility_and_sensitivity(source, drawn):
     def linear(images):
         return tf.reshape(images, [-1, 256]) @ weights
 
-    figures.maps("folder", linear, source(60, split="test"))
+    figures.draw_maps("folder", linear, source(60, split="test"))
     _, (_, utilities, _), (_, sensitivities, _) = drawn[0]
     assert utilities.shape == sensitivities.shape == (12, 16, 16, 1)
     size = np.sqrt((weights**2).sum(axis=1)).reshape(16, 16)
     assert np.corrcoef(sensitivities[0].ravel(), size.ravel())[0, 1] > 0.9  # an estimate
-    assert figures.maps("folder", lambda images: tf.stop_gradient(linear(images)), source(60, split="test")) is None
+    assert figures.draw_maps("folder", lambda images: tf.stop_gradient(linear(images)), source(60, split="test")) is None

@@ -62,4 +62,4 @@ def test_turns_of_a_loop_are_counted():
         return tf.while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x @ kernel), (0, x))[1]
 
     graph = graph_of(climb, (2, 4), (4, 4))
-    assert graphs.flops(graph, turns=5) == 5 * graphs.flops(graph) == 5 * 2 * 2 * 4 * 4
+    assert graphs.flops(graph, iterations=5) == 5 * graphs.flops(graph) == 5 * 2 * 2 * 4 * 4

@@ -23,12 +23,12 @@ NEED = {
 
 def test_a_step_waits_for_the_slower_of_products_and_images_then_for_the_network():
     one = Hardware(devices=1, flops=1e13, utilization=0.5, memory=1e10, network=1e8, cores=4)
-    cost = hardware.predicted(NEED, one)  # by hand: 8e12 / 5e12 s of products, 2 / 4 s of images
+    cost = hardware.predict_cost(NEED, one)  # by hand: 8e12 / 5e12 s of products, 2 / 4 s of images
     assert cost["step"] == pytest.approx(1.6) and cost["training"] == pytest.approx(1600) and cost["bound"] == "products"
     assert cost["sent"] == 0 and cost["memory"] == pytest.approx(4 * (3e6 + 1e6) + 1.5 * 6e9) and cost["fits"]
     assert cost["measuring"] == pytest.approx(500 * 0.08 / 4)  # products would take 0.002 s an image
     eight = Hardware(devices=8, flops=1e13, utilization=0.5, memory=1e9, network=1e8, cores=4, core_speed=2.0)
-    cost = hardware.predicted(NEED, eight)  # 0.2 s, 0.25 s, and 7 / 4 of 4 MB at 100 MB/s
+    cost = hardware.predict_cost(NEED, eight)  # 0.2 s, 0.25 s, and 7 / 4 of 4 MB at 100 MB/s
     assert cost["bound"] == "images" and cost["step"] == pytest.approx(0.25 + 0.07) and cost["sent"] == pytest.approx(7e6)
     assert cost["memory"] == pytest.approx(4 * (3e6 + 1e6) + 1.5 * 6e9 / 8) and not cost["fits"]
     assert cost["measuring"] == pytest.approx(500 * 0.08 / 8)  # by one device
@@ -51,7 +51,7 @@ def test_a_row_is_told_for_other_machines_and_nothing_is_left(tmp_path, monkeypa
     file = tmp_path / "machine.json"
     file.write_text(json.dumps({"devices": 4, "flops": 1e13, "utilization": 0.2, "memory": 1e10, "network": 1e10, "cores": 16}))
     monkeypatch.chdir(tmp_path)
-    values = cli.parsed(
+    values = cli.parse_arguments(
         [
             "--data=digits",
             "--epochs=3",
@@ -70,8 +70,8 @@ def test_a_row_is_told_for_other_machines_and_nothing_is_left(tmp_path, monkeypa
 
 
 def needs(*arguments):
-    values = cli.parsed(["--data=digits", "--batch_size=100", "--epochs=4", "--evaluations=clean", *arguments])
-    return hardware.needs(cli.runs_of(values, "row")[0])
+    values = cli.parse_arguments(["--data=digits", "--batch_size=100", "--epochs=4", "--evaluations=clean", *arguments])
+    return hardware.resource_needs(cli.runs_of(values, "row")[0])
 
 
 def test_needs_are_those_of_the_network():

@@ -13,7 +13,8 @@ import tensorflow as tf
 from tf_robust import evaluation, models
 from tf_robust.experiments import workdir
 from tf_robust.experiments.config import TrainConfig
-from tf_robust.experiments.run import Run, check_fit
+from tf_robust.experiments.model_checks import check_model_suits
+from tf_robust.experiments.run import Run
 from tf_robust.saved_models import export, loading
 from tf_robust.training import loop
 from tf_robust.utils import environment
@@ -86,10 +87,10 @@ def test_what_is_trained_in_one_go_has_no_batches_and_is_trained_once(tmp_path, 
         row="probe",
         seed=0,
     )
-    with contextlib.suppress(OSError), workdir.claimed(str(tmp_path), {"seed": "0"}):
+    with contextlib.suppress(OSError), workdir.claim(str(tmp_path), {"seed": "0"}):
         first = run.train(str(tmp_path))
         raise OSError("measuring failed")
-    with pytest.raises(ValueError, match="seed: 0 there, 1 now"), workdir.claimed(str(tmp_path), {"seed": "1"}):
+    with pytest.raises(ValueError, match="seed: 0 there, 1 now"), workdir.claim(str(tmp_path), {"seed": "1"}):
         pass
     monkeypatch.setattr(loop, "fit", lambda *_, **__: pytest.fail("what was exported was trained again"))
     assert first.steps == 1 and run.train(str(tmp_path)) == first
@@ -108,7 +109,7 @@ def test_what_is_trained_in_one_go_has_no_batches_and_is_trained_once(tmp_path, 
 def test_what_the_card_of_a_model_has_as_classes_is_compared_where_it_can_be(classes, said, capsys):
     source = run_of("cross_entropy").source("test")
     predict = types.SimpleNamespace(check_images_match=lambda _: None, num_classes=None, path="model", card={"classes": classes})
-    check_fit(predict, source)
+    check_model_suits(predict, source)
     out = capsys.readouterr().out
     assert said in out and bool(said) == bool(out)
 

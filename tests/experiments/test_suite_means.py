@@ -8,8 +8,9 @@ import pytest
 
 from tests.test_cli import little_drawn, main, read  # noqa: F401
 from tf_robust import cli, evaluation, metrics
-from tf_robust.evaluation import scoring
+from tf_robust.evaluation import recording
 from tf_robust.experiments import suite_means, suites
+from tf_robust.utils import arrays
 
 FOLDER = "flags/urrl/table2"
 
@@ -63,11 +64,11 @@ def runs(tmp_path):
                         "set": name,
                         "depends": evaluation.record_key(evaluation.dependencies("m", {}, card, name)),
                         "count": count,
-                        "which": scoring.encoded(np.packbits(bits)),
+                        "which": arrays.encoded(np.packbits(bits)),
                     }
                     for name, bits in sets.items()
                 ]
-                (folder / "measured.jsonl").write_text("".join(json.dumps({**r, "crc32": scoring._crc32(r)}) + "\n" for r in records))
+                (folder / "measured.jsonl").write_text("".join(json.dumps({**r, "crc32": recording._crc32(r)}) + "\n" for r in records))
                 rows = [evaluation.parse_measure(name).with_accuracy(int(bits.sum()), count).to_json() for name, bits in sets.items()]
                 (folder / "evaluation.json").write_text(
                     json.dumps(

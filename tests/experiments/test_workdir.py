@@ -36,10 +36,10 @@ def test_a_run_of_an_earlier_version_is_continued_with_the_flags_that_mean_the_s
     (tmp_path / "environment.json").write_text("{}")
     defaults = {"image_size": "0", "fcl_batch_norm": "auto"}
     flags = {"data": "cifar10", "method": "fcl", "fcl_k": "20", "image_size": "0", "fcl_batch_norm": "own"}
-    with workdir.claimed(str(tmp_path), flags, defaults):
+    with workdir.claim(str(tmp_path), flags, defaults):
         pass
     with (
         pytest.raises(ValueError, match="--fcl_batch_norm: own there, auto now"),
-        workdir.claimed(str(tmp_path), {**flags, "fcl_batch_norm": "auto"}, defaults),
+        workdir.claim(str(tmp_path), {**flags, "fcl_batch_norm": "auto"}, defaults),
     ):
         pass

@@ -92,7 +92,7 @@ def test_one_process_may_work_on_a_file_system_without_locks(tmp_path, monkeypat
 
     monkeypatch.setattr(fcntl, "flock", flock)
     set_locks = SetLocks(str(tmp_path / "locks"))
-    with caplog.at_level(logging.WARNING), workdir.claimed(str(tmp_path), {}):
+    with caplog.at_level(logging.WARNING), workdir.claim(str(tmp_path), {}):
         with set_locks.try_lock("x") as acquired, set_locks.writing():
             assert acquired
         with set_locks.try_lock("x") as acquired:
@@ -118,7 +118,7 @@ from tf_robust.evaluation.set_locks import SetLocks
 from tf_robust.utils import files
 from tf_robust.utils.locks import file_lock
 folder = sys.argv[1]
-with workdir.claimed(folder, {}):
+with workdir.claim(folder, {}):
     files.write_json(f"{folder}/a.json", {"b": 1})
     set_locks = SetLocks(f"{folder}/locks")
     with set_locks.try_lock("x") as acquired, set_locks.writing(), file_lock(f"{folder}/other", wait=False):

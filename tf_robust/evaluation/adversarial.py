@@ -1,7 +1,7 @@
-"""Attacks as measures: robust accuracy, how far the nearest misclassified images are, and checks of the attacks themselves.
+"""Evaluation by attacks: robust accuracy, distances to the nearest misclassified images, and checks of the attacks themselves.
 
-A threat is a norm and a radius, `l2_0.5` or `linf_8/255`, on the [0, 1] pixel scale. Each function here that returns a
-`measure` gives what `EvaluationSet.measure` takes: (predict, set) -> record.
+A threat is a norm and a radius, `l2_0.5` or `linf_8/255`, on the [0, 1] pixel scale. `accuracy`, `distances` and `checks` return
+functions (predict, evaluation set) -> record, for `EvaluationSet.measure`.
 """
 
 import fractions
@@ -12,39 +12,52 @@ import tensorflow as tf
 
 from tf_robust import attacks
 from tf_robust.attacks import norms
-from tf_robust.evaluation.scoring import decoded, encoded
+from tf_robust.attacks.attack import Predict
+from tf_robust.attacks.criterion import Criterion
+from tf_robust.evaluation.evaluation_set import SetMeasure
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
 from tf_robust.ops.draws import Draws
 from tf_robust.utils import progress
+from tf_robust.utils.arrays import decoded, encoded
 from tf_robust.utils.errors import unknown
 
-SEED = 15  # of all attacks, so that every model meets the same starts
-ATTACKS = {"ensemble": "robust/", "pgd": "robust/pgd/"}  # of robust accuracy, and what their measures begin with
+SEED = 15  # of all attacks: every model gets the same random starts
+ATTACKS = {"ensemble": "robust/", "pgd": "robust/pgd/"}  # attacks of robust accuracy, and the prefixes of their measures
 PGD_STEPS, PGD_STARTS = 40, 2
 CURVES = {"pgd": attacks.MinimalPGD, "plb": attacks.ProximalLogBarrier}
-CHECKED = 200  # images that the attacks are checked on
+CHECKED = 200  # images on which the attacks are checked
 _CHECK_QUERIES = 1000
-_TOLERANCE = 0.01  # of accuracies that should be in order
-_BROKEN = 0.02  # accuracy that is left of a model at a radius with which any image can be made gray
+_TOLERANCE = 0.01  # by which ordered accuracies may be out of order
+_BROKEN = 0.02  # largest accuracy of a model at a radius that can make any image gray
 
 
-def threat(text):
-    """(norm, radius) of NORM_RADIUS, where the radius is a number or a fraction.
+def parse_threat(text: str) -> tuple[str, float]:
+    """Returns the norm and the radius of a threat.
+
+    Args:
+        text: NORM_RADIUS, where the radius is a number or a fraction.
 
     Raises:
-        ValueError: it is not written so, or the norm is neither l2 nor linf.
+        ValueError: another format, or the norm is neither l2 nor linf.
     """
     name, _, radius = text.partition("_")
     norms.norm(name)
     try:
         return name, float(fractions.Fraction(radius))
     except (ValueError, ZeroDivisionError):
-        raise ValueError(f"Expected a threat as NORM_RADIUS, say l2_0.5 or linf_8/255. Received: {text!r}") from None
+        raise ValueError(f"Expected a threat NORM_RADIUS, such as l2_0.5 or linf_8/255. Received: {text!r}") from None
 
 
-def curve(text):
-    """(attack, norm) of ATTACK_NORM, say plb_l2; a ValueError if there is no such attack or norm."""
+def parse_curve(text: str) -> tuple[str, str]:
+    """Returns the attack and the norm of an attack curve.
+
+    Args:
+        text: ATTACK_NORM, such as plb_l2.
+
+    Raises:
+        ValueError: unknown attack or norm.
+    """
     name, _, norm = text.partition("_")
     if name not in CURVES:
         raise unknown("attack of a curve", name, CURVES)
@@ -52,100 +65,150 @@ def curve(text):
     return name, norm
 
 
-def strongest(name, norm, radius, queries):
-    """The attack of a robust accuracy, one of `ATTACKS`."""
+def accuracy_attack(name: str, norm: str, radius: float, queries: int) -> attacks.Attack:
+    """Returns the attack of a robust accuracy.
+
+    Args:
+        name: one of `ATTACKS`.
+        norm: l2 or linf.
+        radius: on the [0, 1] pixel scale.
+        queries: of the model by Square, per image.
+    """
     if name == "pgd":
         return attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=PGD_STEPS, restarts=PGD_STARTS, seed=SEED)
     return attacks.Ensemble(norm=norm, radius=radius, queries=queries, seed=SEED)
 
 
-def minimal(name, norm):
-    """The attack of a curve, which looks for the smallest perturbation."""
+def minimal_attack(name: str, norm: str) -> attacks.Attack:
+    """Returns the attack of a curve, which searches for the smallest perturbation.
+
+    Args:
+        name: one of `CURVES`.
+        norm: name of the norm.
+    """
     return CURVES[name](norm=norm, seed=SEED)
 
 
-def medians(record):
-    """(median, low, high, count) of a record of distances; low and high: 95 % by order statistics. Infinite where most are."""
-    found = np.sort(stored(record))
-    low, high = scipy.stats.binom.ppf([0.025, 0.975], len(found), 0.5).astype(int)
-    return float(np.median(found)), float(found[max(0, low - 1)]), float(found[min(len(found) - 1, high)]), len(found)
+def median_interval(record: dict) -> tuple[float, float, float, int]:
+    """Returns median, low, high and count of a record of distances.
+
+    `low` and `high` are the ends of the 95 % interval by order statistics. The median is infinite if most distances are.
+    """
+    values = np.sort(read_distances(record))
+    low, high = scipy.stats.binom.ppf([0.025, 0.975], len(values), 0.5).astype(int)
+    return float(np.median(values)), float(values[max(0, low - 1)]), float(values[min(len(values) - 1, high)]), len(values)
 
 
-def stored(record):
-    """float32 [N]: the distances of a record."""
+def read_distances(record: dict) -> np.ndarray:
+    """Returns float32 [N]: the distances of a record."""
     return decoded(record["distances"], np.float32)
 
 
-def accuracy(attack, positions):
-    """The `measure` that counts what is classified correctly after an attack. positions: int [N], in the data set."""
+def accuracy(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:
+    """Returns a function that counts the images that are classified correctly after an attack.
 
-    def measure(predict, one):
-        correct = [right for *_, right in _attacked(predict, one, attack, positions)]
-        correct = np.concatenate(correct)
+    Args:
+        attack: any attack.
+        positions: int [N], of the images in the data set.
+    """
+
+    def measure(predict, evaluation_set):
+        correct = np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions)])
         return {"kind": "accuracy", "count": len(correct), "correct": int(correct.sum()), "which": encoded(np.packbits(correct))}
 
     return measure
 
 
-def distances(attack, positions):
-    """The `measure` of how large perturbations are that a minimal attack needs: 0 of what is wrong anyway, else infinity."""
+def distances(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:
+    """Returns a function that records the sizes of the smallest perturbations that are misclassified.
 
-    def measure(predict, one):
-        found = []
-        for images, attacked, right in _attacked(predict, one, attack, positions):
+    The size is 0 for images that are misclassified anyway, infinity where the attack fails.
+
+    Args:
+        attack: as `minimal_attack` returns it.
+        positions: int [N], of the images in the data set.
+    """
+
+    def measure(predict, evaluation_set):
+        batches = []
+        for images, attacked, right in _attacked(predict, evaluation_set, attack, positions):
             sizes = norms.NORMS[attack.norm.name].size(tf.constant(attacked - images)).numpy()
-            found.append(np.where(right, np.inf, sizes))
-        return {"kind": "distances", "count": sum(map(len, found)), "distances": encoded(np.concatenate(found).astype(np.float32))}
+            batches.append(np.where(right, np.inf, sizes))
+        values = np.concatenate(batches).astype(np.float32)
+        return {"kind": "distances", "count": len(values), "distances": encoded(values)}
 
     return measure
 
 
-def _attacked(predict, one, attack, positions):
-    """Yields (images, attacked images, bool whether still classified correctly) of each batch of a set."""
+def _attacked(predict, evaluation_set, attack, positions):
+    """Yields (images, attacked images, bool [B]: still classified correctly) of each batch of a set."""
     start = 0
-    for images, labels in progress.batches(one.open(), one.name):
+    for images, labels in progress.batches(evaluation_set.open(), evaluation_set.name):
         images, labels = image_ops.check_images(images), labels.numpy()
         attacked = attack(predict, images, labels, indices=positions[start : start + len(images)]).numpy()
-        logits = checked_logits(predict(tf.constant(attacked)), labels, repr(one.name))
+        logits = checked_logits(predict(tf.constant(attacked)), labels, repr(evaluation_set.name))
         yield images, attacked, logits.argmax(axis=1) == labels
         start += len(images)
     if not start:
-        raise ValueError(f"Expected images to evaluate {one.name!r} on. Received none")
+        raise ValueError(f"Expected images to evaluate {evaluation_set.name!r} on. Received none")
 
 
 class RandomNoise(attacks.Attack):
-    """No attack: noise of the same size, a random point of the ball's surface."""
+    """Adds noise of the same size: a random point on the surface of the ball.
 
-    def __init__(self, *, norm, radius, **kwargs):
+    Args:
+        norm: name of the norm.
+        radius: of the ball.
+    """
+
+    def __init__(self, *, norm: str, radius: float, **kwargs):
         super().__init__(**kwargs)
         self.norm, self.radius = norms.norm(norm), radius
 
-    def perturb(self, predict, images, criterion, seed, indices):
-        drawn = self.norm.steepest(Draws(seed, indices, "noise").normal(images.shape[1:]))
-        return tf.clip_by_value(images + self.radius * drawn, 0.0, 1.0)
+    def perturb(self, predict: Predict, images: tf.Tensor, criterion: Criterion, seed: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+        """Returns the noisy images. See `Attack.perturb`."""
+        noise = self.norm.steepest(Draws(seed, indices, "noise").normal(images.shape[1:]))
+        return tf.clip_by_value(images + self.radius * noise, 0.0, 1.0)
 
 
-def checks(norm, radius, positions):
-    """The `measure` of the signs by which masked gradients show (Athalye et al., 2018; Carlini et al., 2019)."""
+def checks(norm: str, radius: float, positions: np.ndarray) -> SetMeasure:
+    """Returns a function that checks the attacks for signs of masked gradients (Athalye et al., 2018; Carlini et al., 2019).
 
-    def measure(predict, one):
-        largest = norms.norm(norm).largest(one.open().element_spec[0].shape[1:])
+    Args:
+        norm: name of the norm.
+        radius: of the attacks.
+        positions: int [N], of the images in the data set.
+    """
+
+    def measure(predict, evaluation_set):
+        largest = norms.norm(norm).largest(evaluation_set.open().element_spec[0].shape[1:])
         correct = {
-            name: np.concatenate([right for *_, right in _attacked(predict, one, attack, positions)])
+            name: np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions)])
             for name, attack in check_attacks(norm, radius, largest).items()
         }
         accuracies = {name: float(right.mean()) for name, right in correct.items()}
-        return {"kind": "checks", "count": len(correct["noise"]), "radius": radius, "accuracies": accuracies, "failed": failed(accuracies)}
+        return {
+            "kind": "checks",
+            "count": len(correct["noise"]),
+            "radius": radius,
+            "accuracies": accuracies,
+            "failed": failed_checks(accuracies),
+        }
 
     return measure
 
 
-def check_attacks(norm, radius, largest):
-    """{name: attack} of the checks. largest: the largest radius that the images have room for.
+def check_attacks(norm: str, radius: float, largest: float) -> dict[str, attacks.Attack]:
+    """Returns {name: attack} of the checks.
 
-    Gradients are the margin's: the cross-entropy's vanish where a model is sure, which says nothing about the model.
+    The attacks use the gradient of the margin: that of the cross-entropy vanishes for confident predictions even without masking.
+
+    Args:
+        norm: name of the norm.
+        radius: of the attacks.
+        largest: the largest distance between two images.
     """
-    ball = {"norm": norm, "seed": SEED}
+    ball: dict = {"norm": norm, "seed": SEED}
 
     def descent(radius, steps=10):
         return attacks.ProjectedGradientDescent(radius=radius, steps=steps, loss="margin", **ball)
@@ -162,8 +225,12 @@ def check_attacks(norm, radius, largest):
     }
 
 
-def failed(accuracies):
-    """Sentences about accuracies (as `checks` records them) that are not as those of a sound attack."""
+def failed_checks(accuracies: dict[str, float]) -> list[str]:
+    """Returns a message for each sign that the attacks are too weak.
+
+    Args:
+        accuracies: {name of a check: accuracy}, as `checks` records them.
+    """
     order = (
         ("noise", "ten_steps", "noise of the same size is stronger than the attack"),
         ("one_step", "ten_steps", "one step is stronger than ten"),
@@ -172,11 +239,11 @@ def failed(accuracies):
         ("half_radius", "ten_steps", "half the radius is stronger"),
         ("ten_steps", "double_radius", "twice the radius is weaker"),
     )
-    found = [
-        f"{said} ({weaker} {accuracies[weaker]:.3f}, {stronger} {accuracies[stronger]:.3f})"
-        for weaker, stronger, said in order
+    messages = [
+        f"{message} ({weaker} {accuracies[weaker]:.3f}, {stronger} {accuracies[stronger]:.3f})"
+        for weaker, stronger, message in order
         if accuracies[stronger] > accuracies[weaker] + _TOLERANCE
     ]
     if accuracies["large_radius"] > _BROKEN:
-        found.append(f"a radius with which any image can be made gray leaves {accuracies['large_radius']:.3f}")
-    return found
+        messages.append(f"a radius that can make any image gray leaves an accuracy of {accuracies['large_radius']:.3f}")
+    return messages

@@ -1,28 +1,36 @@
-"""The evaluation card: what numbers depend on beside the model. Numbers with other cards do not belong in one column."""
+"""Evaluation card: what measures depend on besides the model. Measures with different cards are not comparable."""
 
 import os
+from collections.abc import Mapping
 
 from tf_robust import corruptions, metrics
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data import toy
+from tf_robust.data.source import Source
 from tf_robust.evaluation import adversarial, boundary
+from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.evaluation.sets import NOISE_SEED, training_std
+from tf_robust.saved_models.loading import Classifier
 
 _BINS = "100 examples a bin by confidence, the last bin included"
 
+Card = Mapping[str, Mapping]  # {family: {field: value}}, and "data"
 
-def card_of(source, eval_config, training_source, imagenet=False):
-    """The card of a measurement: {family: {field: value}}, for JSON.
+
+def card_of(source: Source, eval_config: EvalConfig, training_source: Source | None, imagenet: bool = False) -> dict[str, dict]:
+    """Returns the card of an evaluation, for JSON.
 
     Args:
-        source: measured on. eval_config: a `EvalConfig`. training_source: gives NUN its deviations.
+        source: evaluated images.
+        eval_config: what is measured, and how.
+        training_source: images from which NUN computes its standard deviations; may be None without noise.
         imagenet: AlexNet's flip probabilities normalize flip rates.
 
     Returns:
-        `data` holds for all measures; the others (`noise`, `corruptions`, `flips`, ...) for their families.
+        {family: {field: value}}; `data` applies to all measures, the others (`noise`, `corruptions`, `flips`, ...) to their families.
     """
-    card = {
+    card: dict[str, dict] = {
         "data": {
             "name": source.name,
             "split": source.split,
@@ -35,18 +43,20 @@ def card_of(source, eval_config, training_source, imagenet=False):
     }
     chosen, shape = set(eval_config.evaluations), source.image_shape
     if chosen & {"noise", "noise_floor"}:
+        if training_source is None:
+            raise ValueError("Expected a training source for the evaluations noise and noise_floor. Received: None")
         card["noise"] = {"seed": NOISE_SEED, "rate": corruptions.RATE, "deviations_of": training_source.fingerprint()}
         floor = eval_config.floor(training_std(training_source))
-        if floor != corruptions.FLOOR:  # that of every card without this part
+        if floor != corruptions.FLOOR:  # the floor of every card without this part
             card["nun"] = {"floor": floor}
-    made = corruptions.describe(shape, eval_config.constants(shape), eval_config.protocol(shape), eval_config.frost_dir or None)
+    description = corruptions.describe(shape, eval_config.constants(shape), eval_config.protocol(shape), eval_config.frost_dir or None)
     if "corruptions" in chosen:
-        card["corruptions"] = {"normalizer": "none", **_how_corrupted(eval_config, made)}
+        card["corruptions"] = {"normalizer": "none", **_corruption_fields(eval_config, description)}
     if "perturbations" in chosen:
         card["flips"] = {
             "seed": NOISE_SEED,
             "sequences": eval_config.sequences,
-            "constants": made["constants"],
+            "constants": description["constants"],
             "protocol": "cifar_c",
             "normalizer": "none",
         }
@@ -77,59 +87,70 @@ def card_of(source, eval_config, training_source, imagenet=False):
     return card
 
 
-def _how_corrupted(eval_config, made):
-    """On the fly, or as the card of a prepared set says; of a set that others made, only its name is known."""
+def _corruption_fields(eval_config, description):
+    """Fields of corruptions on the fly, or of the card of a corrupted set; of a published set only the name is known."""
     if not eval_config.corrupted_dir:
-        return {"seed": NOISE_SEED, **made}
-    noted = reader.card_of(eval_config.corrupted_dir) if os.path.isdir(eval_config.corrupted_dir) else {}
-    known = {field: noted[field] for field in ("seed", *made) if field in noted}
+        return {"seed": NOISE_SEED, **description}
+    set_card = reader.card_of(eval_config.corrupted_dir) if os.path.isdir(eval_config.corrupted_dir) else {}
+    known = {field: set_card[field] for field in ("seed", *description) if field in set_card}
     return known or {"prepared_set": os.path.basename(eval_config.corrupted_dir.rstrip("/"))}
 
 
-def image_sizes(source, predict):
-    """The part `sizes` of a card, on which no comparison depends: where images are resized, before and after corruptions.
+def image_sizes(source: Source, predict: Classifier) -> dict[str, list[int]]:
+    """Returns the part `sizes` of a card: the image sizes before and after the model resizes. Comparisons ignore it.
 
     Args:
-        source: measured on; corruptions, noise and attacks are applied at its image size. predict: a `loading.Classifier`.
+        source: evaluated images; corruptions, noise and attacks are applied at their size.
+        predict: the model.
 
     Returns:
-        {"corrupted_at": [H, W], "model_input": [H, W], the size that the network sees}
+        {"corrupted_at": [H, W], "model_input": [H, W], the size that the network receives}
     """
     height, width = source.image_shape[:2]
     side = predict.interface.input_size
-    told = predict.card.get("flags")
-    resize = told.get("resize", "0") if isinstance(told, dict) else "0"
+    flags = predict.card.get("flags")
+    resize = flags.get("resize", "0") if isinstance(flags, dict) else "0"
     if not side and str(resize).isdecimal():  # the network resizes images itself
         side = int(resize)
     return {"corrupted_at": [height, width], "model_input": [side or height, side or width]}
 
 
-def dependencies(model, interface, card, name):
-    """What the record of a set depends on, for JSON.
+def dependencies(model: str | None, interface: Mapping | None, card: Card, name: str) -> dict:
+    """Returns what the record of a set depends on, for JSON.
 
     Args:
-        model: digest of the model's files. interface: a `loading.ModelInterface` as a dictionary. card: as `card_of`. name: of the set.
+        model: digest of the model's files.
+        interface: a `loading.ModelInterface` as a dictionary.
+        card: as `card_of` returns it.
+        name: of the set.
     """
     return {"model": model, "interface": interface, "data": card["data"], "family": part_of(card, name)}
 
 
-def part_of(card: dict, measure: str) -> dict | None:
-    """Returns the fields of a card that a measure depends on beside `data`, None where it has none; those of `nun` include its floor."""
+def part_of(card: Card, measure: str) -> Mapping | None:
+    """Returns the fields of a card that a measure depends on besides `data`, or None; those of `nun` include its floor."""
     name = parse_measure(measure).plain
     fields = card.get(name.card_family)
     return {**fields, **card.get("nun", {})} if fields and str(name) == "nun" else fields
 
 
-def difference(measure, one, other):
-    """The fields in which two cards differ for one measure: [(field, here, there)]; none where a card is missing."""
-    if not one or not other:
+def difference(measure: str, first: Card | None, second: Card | None) -> list[tuple[str, object, object]]:
+    """Returns the fields in which two cards differ for a measure.
+
+    Args:
+        measure: name of the measure.
+        first: as `card_of` returns it, or None.
+        second: as `card_of` returns it, or None.
+
+    Returns:
+        [(field, value in the first card, value in the second)]; empty if a card is missing.
+    """
+    if not first or not second:
         return []
-    found = []
+    differing: list[tuple[str, object, object]] = []
     for part in ("data", parse_measure(measure).card_family):
-        here, there = ((card.get("data") if part == "data" else part_of(card, measure)) or {} for card in (one, other))
-        found += [
-            (f"{part}.{field}", here.get(field), there.get(field))
-            for field in sorted({*here, *there})
-            if here.get(field) != there.get(field)
+        one, other = ((card.get("data") if part == "data" else part_of(card, measure)) or {} for card in (first, second))
+        differing += [
+            (f"{part}.{field}", one.get(field), other.get(field)) for field in sorted({*one, *other}) if one.get(field) != other.get(field)
         ]
-    return found
+    return differing

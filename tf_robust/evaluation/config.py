@@ -1,7 +1,10 @@
-"""What to measure, and how: `EvalConfig`, from which the command line's flags are derived."""
+"""Configuration of an evaluation; the flags of the command line are derived from it."""
 
 import dataclasses
 import typing
+from collections.abc import Sequence
+
+import numpy as np
 
 from tf_robust import corruptions
 from tf_robust.corruptions import severities
@@ -20,7 +23,7 @@ EVALUATIONS = (
     "adversarial",
     "attack_curves",
 )
-USUAL = ("clean", "noise")
+DEFAULT_EVALUATIONS = ("clean", "noise")
 _OPTIONS = {
     "noise": ("nun_floor",),
     "corruptions": ("corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir"),
@@ -32,39 +35,39 @@ _OPTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class EvalConfig:
-    """What is measured of a model. No trained weight depends on it.
+    """Configuration of an evaluation. No trained weight depends on it.
 
     Args:
         evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at 5
-            severities); perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: how long,
-            how steep); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
-            (robust accuracy, FGSM, checks of the attacks); attack_curves (how large the smallest perturbations are).
+            severities); perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
+            steepness); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
+            (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
-            scale; auto: 0.1 where a location is constant over the training images, else 0.
+            scale; auto: 0.1 if a location is constant over the training images, else 0.
         evaluation_split: split to measure on; choose settings on validation, never on test.
-        subset: measure on this many images only, stratified, always the same; 0: all.
-        corruption_constants: published set of constants; auto: the one made for images nearest in size.
-        corruption_protocol: how corrupted images are stored before they are read: float (not at all), cifar_c (256
+        subset: number of images to measure on, a fixed stratified subset; 0: all.
+        corruption_constants: published set of constants; auto: the one for the nearest image size.
+        corruption_protocol: how corrupted images are stored before they are read: float (unchanged), cifar_c (256
             levels), imagenet_c (JPEG of quality 85); auto: imagenet_c with ImageNet's constants, else cifar_c.
-        corrupted_dir: a prepared set instead of corrupting on the fly: a folder of CIFAR-C's .npy files, a folder
-            that --mode=corrupt wrote, or cifar10_corrupted or imagenet2012_corrupted of TFDS.
+        corrupted_dir: a corrupted set to read instead of corrupting on the fly: a folder of CIFAR-C's .npy files, a folder
+            written by --mode=corrupt, or cifar10_corrupted or imagenet2012_corrupted of TFDS.
         frost_dir: folder of the original frost photographs; empty: procedural ice.
-        sequences: which ten perturbation sequences: imagenet_p (with snow), cifar_p (with spatter), or all fourteen.
-        attack_radii: radii of robust accuracy, NORM_RADIUS each, of l2 and linf, on the [0, 1] pixel scale; linf's also
+        sequences: the perturbation sequences: ten as imagenet_p (with snow) or cifar_p (with spatter), or all fourteen.
+        attack_radii: norms and radii of robust accuracy, NORM_RADIUS with l2 or linf, on the [0, 1] pixel scale; linf also
             by FGSM.
-        attack: attacks of robust accuracy, each a measure of its own: ensemble (APGD on two losses, then Square: robust/NORM_RADIUS),
+        attack: attacks of robust accuracy, one measure each: ensemble (APGD on two losses, then Square: robust/NORM_RADIUS),
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS).
-        attack_subset: attack only this many of the images, stratified, always the same; 0: all.
-        attack_queries: of the model by Square, an image.
-        curve_attacks: ATTACK_NORM each: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
+        attack_subset: number of images to attack, a fixed stratified subset; 0: all.
+        attack_queries: queries of the model by Square, per image.
+        curve_attacks: attacks of the curves, ATTACK_NORM: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
     """
 
-    evaluations: tuple[str, ...] = USUAL
+    evaluations: tuple[str, ...] = DEFAULT_EVALUATIONS
     nun_floor: str = "auto"
     evaluation_split: typing.Literal["validation", "test"] = "test"
     subset: int = 0
-    corruption_constants: typing.Literal[("auto", *severities.SETS)] = "auto"
-    corruption_protocol: typing.Literal[("auto", *corruptions.PROTOCOLS)] = "auto"
+    corruption_constants: typing.Literal[("auto", *severities.SETS)] = "auto"  # type: ignore[valid-type]
+    corruption_protocol: typing.Literal[("auto", *corruptions.PROTOCOLS)] = "auto"  # type: ignore[valid-type]
     corrupted_dir: str = ""
     frost_dir: str = ""
     sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
@@ -93,21 +96,21 @@ class EvalConfig:
         if self.attack_queries < 1:
             raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
         for text in self.attack_radii:
-            adversarial.threat(text)
+            adversarial.parse_threat(text)
         for text in self.curve_attacks:
-            adversarial.curve(text)
+            adversarial.parse_curve(text)
 
     @property
-    def needs_training_set(self):
-        """NUN's noise falls where training images vary little."""
+    def needs_training_set(self) -> bool:
+        """Whether training images are needed: NUN's noise is most frequent where they vary little."""
         return bool({"noise", "noise_floor"} & set(self.evaluations))
 
-    def floor(self, deviation):
-        """NUN's floor for these standard deviations of the locations [H, W]."""
-        return corruptions.default_floor(deviation) if self.nun_floor == "auto" else float(self.nun_floor)
+    def floor(self, std: np.ndarray) -> float:
+        """Returns NUN's floor for the standard deviations of the locations [H, W]."""
+        return corruptions.default_floor(std) if self.nun_floor == "auto" else float(self.nun_floor)
 
     @property
-    def used(self):
+    def used(self) -> set[str]:
         """The names of the fields that have an effect with these evaluations."""
         names = {name for evaluation in self.evaluations for name in _OPTIONS.get(evaluation, ())}
         others = {field.name for field in dataclasses.fields(self)} - {name for group in _OPTIONS.values() for name in group}
@@ -118,13 +121,13 @@ class EvalConfig:
             names -= {"attack_queries"}
         return names | others
 
-    def constants(self, image_shape):
-        """The set of constants for images (H, W, C)."""
+    def constants(self, image_shape: Sequence[int]) -> str:
+        """Returns the set of constants for images (H, W, C)."""
         chosen = self.corruption_constants
         return severities.nearest_set(*image_shape[:2]) if chosen == "auto" else chosen
 
-    def protocol(self, image_shape):
-        """The storage protocol for images (H, W, C)."""
+    def protocol(self, image_shape: Sequence[int]) -> str:
+        """Returns the storage protocol for images (H, W, C)."""
         if self.corruption_protocol != "auto":
             return self.corruption_protocol
         return "imagenet_c" if self.constants(image_shape) == "imagenet" else "cifar_c"

@@ -12,7 +12,7 @@ from tf_robust import metrics
 LABEL_FRACTION = "label_fraction_"
 CLEAN = ("clean", "bal")
 _FLIP_RATES = ("mfr", "mfr_without_noise", "rate")
-# parts of names of which less is better: distances of what goes wrong, not accuracies
+# parts of the names of measures that are better when smaller
 _LOWER_IS_BETTER = (
     "flips/",
     "calibration",
@@ -29,13 +29,13 @@ class Measure:
     """One measure of a model: `corruptions/fog/3` has family "corruptions", name "fog" and severity 3.
 
     Attributes:
-        family: what was measured: clean, bal, un, nun, corruptions, flips, robust, fgsm, checks, distance, calibration, ...
+        family: kind of measure: clean, bal, un, nun, corruptions, flips, robust, fgsm, checks, distance, calibration, ...
         name: the member of the family: a corruption, a mean over several, an attack's norm and radius, ...; may be empty.
         severity: 1 to 5 for one severity of a corruption, else None.
-        value: a fraction, but for boundaries, utilities and distances.
-        count: number of images it was taken on.
+        value: a fraction, except for boundaries, utilities and distances.
+        count: number of images.
         low: lower end of the 95 % interval over images (Wilson's for an accuracy, normal for a mean of accuracies over sets of the
-            same images); None where there is none.
+            same images), or None.
         high: upper end.
         label_fraction: fraction of the labels that the model was trained with, as text; empty for all of them.
     """
@@ -93,7 +93,7 @@ class Measure:
 
     @property
     def is_member(self) -> bool:
-        """Whether it is of one corruption, one perturbation or one check of the attacks, not a mean or count over them."""
+        """Whether it is of one corruption, one perturbation or one check of the attacks, and not a mean or count."""
         if self.family == "checks":
             return self.name != "failed"
         if self.family == "flips" and self.name.startswith("rate/"):

@@ -1,4 +1,4 @@
-"""Records of sets -> measures, with 95 % intervals over images."""
+"""Measures, with 95 % intervals over images, from the records of evaluation sets."""
 
 import importlib.resources
 import json
@@ -35,9 +35,9 @@ def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = F
     """Returns the measures that an `EvalConfig` asks for.
 
     Args:
-        records: as `scoring.records` returns them.
+        records: as `recording.records` returns them.
         eval_config: names the evaluations and the ten perturbation sequences.
-        imagenet: the corrupted images are ImageNet's with ImageNet-C's constants: AlexNet's errors and flip probabilities normalize
+        imagenet: the corrupted images are ImageNet's with ImageNet-C's constants; AlexNet's errors and flip probabilities normalize
             them (`corruptions/mce`, `flips/mfr`, `flips/rate/NAME`).
     """
     by_kind: dict[str, list[tuple[Measure, dict]]] = {}
@@ -63,7 +63,7 @@ def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = F
 
 
 def _accuracy_measures(accuracies, clean, evaluations):
-    """Accuracies on whole sets, and what else the clean set gives."""
+    """Accuracies on sets, and the accuracy per class and calibration on the clean set."""
     measures = [
         name.with_accuracy(record["correct"], record["count"])
         for name, record in accuracies
@@ -140,7 +140,7 @@ def _distance_measures(distances):
     """Median sizes of the smallest perturbations, where at least half of the images have one."""
     measures = []
     for name, record in distances:
-        median, low, high, count = adversarial.medians(record)
+        median, low, high, count = adversarial.median_interval(record)
         if np.isfinite(median):
             measures.append(name.with_value(median, count, low, high if np.isfinite(high) else None))
     return measures

@@ -1,66 +1,70 @@
-"""Per-image results of a measurement, from the records beside its `evaluation.json`: what paired tests compare."""
+"""Per-image results of evaluations, for paired tests: read from the records beside `evaluation.json`."""
 
 import os
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from tf_robust import metrics
 from tf_robust.evaluation import card
 from tf_robust.evaluation.measure import parse_measure
-from tf_robust.evaluation.scoring import correctness, decoded, read_records, record_key
+from tf_robust.evaluation.recording import read_records, record_key
+from tf_robust.evaluation.scoring import correctness
+from tf_robust.utils.arrays import decoded
 
 
 class PerImage:
     """Reads the per-image results of evaluations.
 
-    A record counts only if it is of the model, the interface, the data and the settings that the evaluation names. Evaluations that
-    do not name them (written by an older version), and folders without `measured.jsonl`, give None.
+    A record is used only if it has the model, interface, data and settings of the evaluation. Evaluations by older versions, which do
+    not name these, and folders without `measured.jsonl` have no per-image results.
 
     Args:
         folder_of: evaluation -> the folder of its `measured.jsonl`.
     """
 
-    def __init__(self, folder_of):
-        self._folder_of, self._read, self._own = folder_of, {}, {}
+    def __init__(self, folder_of: Callable[[Mapping], str]):
+        self._folder_of = folder_of
+        self._files: dict[str, list[dict]] = {}  # by path
+        self._own: dict[tuple[str, str], dict[str, dict]] = {}  # by path and evaluation
 
-    def __call__(self, evaluation, measure):
-        """The values whose mean is a measure.
+    def __call__(self, evaluation: Mapping, measure: str) -> tuple[str, np.ndarray] | None:
+        """Returns the values whose mean is a measure.
 
         Args:
-            evaluation: content of an `evaluation.json`. measure: the name of one of its measures.
+            evaluation: content of an `evaluation.json`.
+            measure: the name of one of its measures.
 
         Returns:
-            (digest of the images and of what was done to them, array [N]: bool for an accuracy on one set, else float64), or None: the
-            measure is no mean over images, or its records are not there
+            (digest of the images and their processing, array [N]: bool for an accuracy on one set, else float64), or None if the measure
+            is not a mean over images or its records are missing.
         """
         name = parse_measure(measure).plain
         weights = _weights(name, evaluation)
         if not weights or not evaluation.get("card") or "model_digest" not in evaluation:
             return None
-        records = [self._records(evaluation).get(name) for name in weights]
-        values = [None if record is None else _values(record) for record in records]
-        if any(value is None for value in values):
+        own = self._records(evaluation)
+        values = [_values(own[name]) for name in weights if name in own]
+        per_set = [value for value in values if value is not None]
+        if len(per_set) < len(weights):
             return None
-        same = card.dependencies(None, None, evaluation["card"], str(name))
-        values = (
-            values[0]
-            if len(values) == 1 and values[0].dtype == bool
-            else sum(weight * value for weight, value in zip(weights.values(), values))
-        )
-        return record_key(same), values
+        images = card.dependencies(None, None, evaluation["card"], str(name))
+        if len(per_set) == 1 and per_set[0].dtype == bool:
+            return record_key(images), per_set[0]
+        return record_key(images), sum(weight * value for weight, value in zip(weights.values(), per_set))
 
     def _records(self, evaluation):
         """{set: record} of the records that are this evaluation's."""
         path = os.path.join(self._folder_of(evaluation), "measured.jsonl")
-        told = evaluation["model_digest"], evaluation["interface"], evaluation["card"]
-        key = path, record_key(told)
+        origin = evaluation["model_digest"], evaluation["interface"], evaluation["card"]
+        key = path, record_key(origin)
         if key not in self._own:
-            if path not in self._read:
-                self._read[path] = read_records(path)
+            if path not in self._files:
+                self._files[path] = read_records(path)
             self._own[key] = {
                 record["set"]: record
-                for record in self._read[path]
-                if record["depends"] == record_key(card.dependencies(*told, record["set"]))
+                for record in self._files[path]
+                if record["depends"] == record_key(card.dependencies(*origin, record["set"]))
             }
         return self._own[key]
 
@@ -74,7 +78,7 @@ def _values(record):
 
 
 def _weights(name, evaluation):
-    """Returns {set: weight}: the measure is the weighted sum of the sets' means; empty if it is no such sum."""
+    """Returns {set: weight} where the measure is the weighted sum of the sets' means."""
     if name.family == "corruptions":
         severities = range(1, 6) if name.severity is None else (name.severity,)
         sets = [f"corruptions/{member}/{severity}" for member in metrics.MEANS.get(name.name, (name.name,)) for severity in severities]

@@ -1,36 +1,46 @@
-"""Measures that must be reached, for other people's continuous integration: `corruptions/mean15>=0.7,flips/mean<=0.1`."""
+"""Required bounds of measures, for continuous integration: `corruptions/mean15>=0.7,flips/mean<=0.1`."""
 
 import re
+from collections.abc import Iterable, Mapping
 
 from tf_robust.utils.errors import unknown
 
+Requirement = tuple[str, str, float]  # measure, ">=" or "<=", bound
 
-def requirements(text):
-    """[(measure, ">=" or "<=", bound)] of a text with commas between.
+
+def parse_requirements(text: str) -> list[Requirement]:
+    """Returns the requirements of a comma-separated text.
+
+    Args:
+        text: MEASURE>=NUMBER,MEASURE<=NUMBER,...
 
     Raises:
         ValueError: a part is not MEASURE>=NUMBER or MEASURE<=NUMBER.
     """
-    found = []
+    parsed = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"([\w/.\-]+)\s*(>=|<=)\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)", part)
         if not match:
             raise ValueError(f"Expected --require='MEASURE>=NUMBER,...' (or <=). Received: {part!r}")
-        found.append((match[1], match[2], float(match[3])))
-    return found
+        parsed.append((match[1], match[2], float(match[3])))
+    return parsed
 
 
-def shortfalls(rows, required):
-    """A sentence for every requirement that `rows` (dictionaries) do not meet.
+def shortfalls(rows: Iterable[Mapping], required: Iterable[Requirement]) -> list[str]:
+    """Returns a message for every requirement that is not met.
+
+    Args:
+        rows: dictionaries with "measure" and "value".
+        required: as `parse_requirements` returns it.
 
     Raises:
-        ValueError: a measure was not taken (the nearest are named).
+        ValueError: a measure is not among the rows; the message has the most similar names.
     """
-    values, sentences = {row["measure"]: row["value"] for row in rows}, []
+    values, messages = {row["measure"]: row["value"] for row in rows}, []
     for measure, sign, bound in required:
         if measure not in values:
             raise unknown("measure in --require", measure, values)
         met = values[measure] >= bound if sign == ">=" else values[measure] <= bound
         if not met:
-            sentences.append(f"  {measure} is {values[measure]:.4f}, required {sign} {bound:g}")
-    return sentences
+            messages.append(f"  {measure} is {values[measure]:.4f}, required {sign} {bound:g}")
+    return messages

@@ -1,51 +1,65 @@
-"""What many runs left behind -> one report, with the images of their data and training."""
+"""Reports over the evaluations of many runs, with figures of their data, training and models."""
 
 import glob
 import os
+from collections.abc import Mapping, Sequence
 
 from tf_robust import evaluation, report
 from tf_robust.experiments import figures
+from tf_robust.experiments.run import Run
+from tf_robust.experiments.suite_means import SuiteMeans
+from tf_robust.report.table_types import Table
 
 
-def read_evaluations(pattern):
-    """The evaluations of all workdirs that a glob pattern matches, each with the folder of its records as "measured_in".
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    paths = sorted(os.path.join(folder, "evaluation.json") for folder in glob.glob(pattern, recursive=True))
-    found = [{**evaluation.read_evaluation(path), "measured_in": os.path.dirname(path)} for path in paths if os.path.exists(path)]
-    if not found:
-        raise FileNotFoundError(f"Expected --runs to match workdirs with an evaluation.json. Found none for {pattern!r}")
-    return found
-
-
-def write_report(folder, evaluations, *, title, command, run=None, suite=None):
-    """Writes the report over evaluations, with the images of the data of `run`, and prints the table.
+def read_evaluations(pattern: str) -> list[dict]:
+    """Returns the evaluations of all workdirs that match a glob pattern, each with the folder of its records as "measured_in".
 
     Args:
-        evaluations: as `evaluation.json`; "measured_in": the folder of its records, where it is not the run's own.
+        pattern: of workdirs.
+
+    Raises:
+        FileNotFoundError: no workdir matches.
+    """
+    paths = sorted(os.path.join(folder, "evaluation.json") for folder in glob.glob(pattern, recursive=True))
+    evaluations = [{**evaluation.read_evaluation(path), "measured_in": os.path.dirname(path)} for path in paths if os.path.exists(path)]
+    if not evaluations:
+        raise FileNotFoundError(f"Expected --runs to match workdirs with an evaluation.json. Received: {pattern!r}, which matches none")
+    return evaluations
+
+
+def write_report(
+    folder: str, evaluations: Sequence[dict], *, title: str, command: str, run: Run | None = None, suite: Mapping | None = None
+) -> Table:
+    """Writes the report over evaluations, prints its table, and returns it.
+
+    Args:
+        folder: of the report.
+        evaluations: as in `evaluation.json`; "measured_in": the folder of the records, if it is not that of the run.
+        title: of the report.
+        command: by which the report was made.
+        run: gives the images of the data for the figures; None: none.
         suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...], "panels": {title: [rows]}}, all optional.
     """
     suite = suite or {}
-    measured_rows = {found["row"] for found in evaluations}
-    baseline = suite.get("baseline") if suite.get("baseline") in measured_rows else None  # a table's row run by itself
+    rows = {evaluation["row"] for evaluation in evaluations}
+    baseline = suite.get("baseline") if suite.get("baseline") in rows else None  # missing for a single row of a table
     images = os.path.join(folder, "figures")
     drawn = _of_data(images, run) if run else []
-    folders, measured = {}, {}
-    for found in evaluations:  # the first seed of each row
-        folders.setdefault(found["row"], os.path.dirname(found["saved_model"]))
-        measured.setdefault(found["row"], _records_in(found))
+    folders: dict[str, str] = {}
+    record_folders: dict[str, str] = {}
+    for one in evaluations:  # the first seed of each row
+        folders.setdefault(one["row"], os.path.dirname(one["saved_model"]))
+        record_folders.setdefault(one["row"], _records_in(one))
     histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
-    drawn += [*figures.of_training(histories), *figures.of_models({row: (measured[row], folders[row]) for row in folders})]
-    if any(row["measure"] == "aurra" for found in evaluations for row in found["rows"]):
-        drawn += figures.of_calibration(measured)
-    if any(row["measure"].startswith("boundary/") for found in evaluations for row in found["rows"]):
-        sources = (run.source("train"), run.measured_source()) if run else ()
-        drawn += figures.of_boundaries(images, measured, sources)
-    if any(row["measure"].startswith(("robust/", "distance/")) for found in evaluations for row in found["rows"]):
-        drawn += figures.of_attacks(measured, suite.get("panels"))
-    commits = ", ".join(dict.fromkeys(found["commit"] for found in evaluations))
+    drawn += [*figures.of_training(histories), *figures.of_models({row: (record_folders[row], folders[row]) for row in folders})]
+    if any(row["measure"] == "aurra" for one in evaluations for row in one["rows"]):
+        drawn += figures.of_calibration(record_folders)
+    if any(row["measure"].startswith("boundary/") for one in evaluations for row in one["rows"]):
+        sources = [run.source("train"), run.evaluation_source()] if run else []
+        drawn += figures.of_boundaries(images, record_folders, sources)
+    if any(row["measure"].startswith(("robust/", "distance/")) for one in evaluations for row in one["rows"]):
+        drawn += figures.of_attacks(record_folders, suite.get("panels"))
+    commits = ", ".join(dict.fromkeys(one["commit"] for one in evaluations))
     table = report.write(
         folder,
         evaluations,
@@ -62,26 +76,29 @@ def write_report(folder, evaluations, *, title, command, run=None, suite=None):
     return table
 
 
-def write_means(folder, means, evaluations, command):
-    """Writes a report for each suite, below `folder`, and the report of the means over them, and prints the tables.
+def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], command: str) -> None:
+    """Writes a report for each suite and the report of the means over them, and prints the tables.
 
     Args:
-        means: a `suite_means.SuiteMeans`. evaluations: of runs of its suites.
+        folder: of the report of the means; those of the suites are in subfolders.
+        means: of the table.
+        evaluations: of runs of its suites.
+        command: by which the report was made.
     """
     divided = means.divide(evaluations)
     for name, members in divided.items():
         print(f"\n{name}")
         write_report(os.path.join(folder, name), members, title=means.suites[name]["title"], command=command, suite=means.suites[name])
-    evaluations, notes = means.means(divided)
+    mean_evaluations, notes = means.means(divided)
     baseline = means.table.get("baseline")
     table = report.write(
         folder,
-        evaluations,
+        mean_evaluations,
         title=means.table["title"],
         command=command,
         paper=means.paper(divided),
         commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
-        baseline=baseline if any(one["row"] == baseline for one in evaluations) else None,
+        baseline=baseline if any(one["row"] == baseline for one in mean_evaluations) else None,
         notes=[*means.table.get("notes", ()), *notes],
         per_image=means.per_image(evaluation.PerImage(_records_in)),
     )
@@ -89,11 +106,11 @@ def write_means(folder, means, evaluations, command):
     print(f"Report:  {os.path.join(folder, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
 
 
-def _records_in(found):
-    """The folder of an evaluation's records."""
-    return found.get("measured_in", os.path.dirname(found["saved_model"]))
+def _records_in(evaluation):
+    """The folder of the records of an evaluation."""
+    return evaluation.get("measured_in", os.path.dirname(evaluation["saved_model"]))
 
 
 def _of_data(folder, run):
     training_source = run.source("train") if run.eval_config.needs_training_set else None
-    return figures.of_data(folder, training_source, run.measured_source(), run.eval_config)
+    return figures.of_data(folder, training_source, run.evaluation_source(), run.eval_config)

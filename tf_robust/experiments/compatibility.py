@@ -1,9 +1,11 @@
 """Flags of earlier versions, on the command line, in flagfiles and in workdirs."""
 
+from collections.abc import Mapping
+
 from tf_robust.data.contrastive_views import FAMILIES
 
-# {flag of the previous version: its present name}
-RENAMED_FLAGS = {
+# {flag of the previous version: present name}
+RENAMED_FLAGS: dict[str, str] = {
     "block": "chunk_size",
     "corruptions_from": "corrupted_dir",
     "curves": "curve_attacks",
@@ -15,9 +17,9 @@ RENAMED_FLAGS = {
 }
 
 
-def current_flags(flags):
+def current_flags(recorded: Mapping[str, str]) -> dict[str, str]:
     """Returns recorded flags, {name: text}, under their present names and with the values that have the same effect now."""
-    flags = {RENAMED_FLAGS.get(name, name): text for name, text in flags.items()}
+    flags = {RENAMED_FLAGS.get(name, name): text for name, text in recorded.items()}
     method = flags.get("method")
     if flags.get("image_size") == "224" and "image_fit" not in flags and not flags.get("data", "").startswith("folder:"):
         del flags["image_size"]  # applied to images of varying size only, as the present default does

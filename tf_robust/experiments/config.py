@@ -1,8 +1,9 @@
-"""What a training is told, beside the hyperparameters of its method and augmentations: the flags without a prefix."""
+"""Training configuration shared by all methods: the flags without a prefix."""
 
 import dataclasses
 import itertools
 import typing
+from collections.abc import Collection
 
 from tf_robust import methods, models
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
@@ -16,64 +17,64 @@ __getattr__ = moved_names(__name__, {"Settings": "experiments.config.TrainConfig
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """What a training is told, beside the hyperparameters of its method and augmentations.
+    """Training configuration shared by all methods. Hyperparameters of methods and augmentations are separate.
 
     Args:
         data: data set: digits, synthetic_digits, synthetic_mnist, toy, toy_band, a TFDS name (mnist, cifar10, ...), or folder:DIR.
-        data_dir: where TFDS keeps its sets; empty: ~/tensorflow_datasets.
-        download: fetch a TFDS set that is not there.
-        label_map: file that tells, for data=folder:DIR, which of a model's columns each class folder is: lines "NAME COLUMN",
+        data_dir: folder of the TFDS data sets; empty: ~/tensorflow_datasets.
+        download: download a missing TFDS data set.
+        label_map: file that maps the class folders of data=folder:DIR to columns of a model's logits: lines "NAME COLUMN",
             or a JSON object.
-        label_set: class set of the labels, where the data set does not declare it (a folder): imagenet (ILSVRC-2012's 1,000 classes: mCE
-            and flip rates are reported) or imagenet_r (its 200 classes, one folder per WordNet id: the other logits are left out).
-        image_size: side in pixels that images are brought to; 0: for image files and images of varying size the input size of the
-            model that is measured, else their own if they all have one, else 224; other data sets are unchanged.
-        image_fit: how images of another size are brought to image_size: crop (cover it and cut off the rest; images of varying size
+        label_set: class set of the labels, if the data set does not declare it (a folder): imagenet (ILSVRC-2012's 1,000 classes: mCE
+            and flip rates are reported) or imagenet_r (its 200 classes, one folder per WordNet id: the other logits are ignored).
+        image_size: side in pixels to which images are resized; 0: image files and images of varying size get the input size of the
+            evaluated model, else keep their own size if all have the same, else get 224; other data sets are unchanged.
+        image_fit: how images of another size are resized: crop (cover image_size and crop the rest; images of varying size
             as in ImageNet's protocol, with random windows in training), stretch (ignore the aspect ratio), pad (with black).
-        validation_fraction: share of the training set held out when the data set has no validation split.
-        train_examples: train on only this many examples, stratified; 0: all.
-        label_fraction: train on only this share of the training set, stratified, another for each seed.
-        stylized_dir: folder of stylized images, one subfolder a class, to train on beside the natural ones; empty: none.
+        validation_fraction: fraction of the training set held out if the data set has no validation split.
+        train_examples: number of training examples, stratified; 0: all.
+        label_fraction: fraction of the training set to train on, stratified, different for each seed.
+        stylized_dir: folder of stylized images, one subfolder per class, to train on in addition to the natural ones; empty: none.
         model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, resnet50_cifar, preact_resnet18, wide_resnet28_2,
             wide_resnet28_4, mlp; with instance norm for AugMax resnet20_ibn, preact_resnet18_ibn.
-        resize: side in pixels to which the model itself resizes images (antialiased), and gray ones to three channels, as a network
-            trained on others wants them; 0: as they are.
-        init_from: workdir or SavedModel of ours whose encoder the model begins with; {seed} in it is replaced by the run's seed, as in
-            runs/urrl_table1/urrl_encoder/seed_{seed}; empty: the model begins at random.
-        init_from_row: the same, as a row of the suite, of which the run with the same seed is taken (mode suite).
-        init_head: begin with its logits too, which then must be of the same classes.
+        resize: side in pixels to which the model itself resizes images (antialiased, gray ones to three channels), for encoders that
+            were trained on other images; 0: unchanged.
+        init_from: workdir or SavedModel of this package with the initial encoder; {seed} in it is replaced by the run's seed, as in
+            runs/urrl_table1/urrl_encoder/seed_{seed}; empty: random weights.
+        init_from_row: the same, as a row of the suite; the run with the same seed is used (mode suite).
+        init_head: initialize the logits too, which then must have the same classes.
         method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl, noisymix, cutmix, puzzlemix, augmax,
             adversarial, input_gradient, simclr, moco, instdis, pirl, linear_probe, finetune, l2_sp, similarity.
-        augmentations: applied in this order: crop_flip, patch_gaussian, autoaugment, augmix.
-        views: what the method sees of the augmented image, a view each: clean, any augmentation, or a family of contrastive
+        augmentations: applied in the given order: crop_flip, patch_gaussian, autoaugment, augmix.
+        views: inputs of the method, made from the augmented image: clean, any augmentation, or a family of contrastive
             views: simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl.
         epochs: passes over the training set.
-        batch_size: examples a step, over all replicas.
+        batch_size: examples per step, over all replicas.
         optimizer: adam, sgd or lars.
-        momentum: of sgd and lars.
+        momentum: momentum of sgd and lars.
         nesterov: Nesterov momentum in sgd and lars.
         learning_rate: peak learning rate.
-        schedule: of the learning rate.
-        learning_rate_warmup_epochs: linear ramp of the learning rate at the beginning.
+        schedule: schedule of the learning rate.
+        learning_rate_warmup_epochs: epochs of the initial linear ramp of the learning rate.
         decay_rate: factor after each epoch (schedule exponential).
         decay_epochs: epochs of the steps (schedule steps).
         decay_factor: factor at each step (schedule steps).
-        steps_per_execution: training steps run without coming back to Python.
-        profile: record for TensorBoard where the time of a few steps goes.
-        jit_compile: let XLA compile the gradients of a step (not with puzzlemix).
+        steps_per_execution: training steps per call of the compiled function.
+        profile: profile a few steps for TensorBoard.
+        jit_compile: compile the gradients of a step with XLA (not with puzzlemix).
         mixed_precision: compute in bfloat16, keep weights in float32.
         strategy: devices: auto (all GPUs of this machine), mirrored (the same, or all logical CPUs), multi_worker (those of all
             workers in TF_CONFIG).
-        data_service: HOST:PORT of servers that make the batches, each its share; empty: this process makes them. In mode serve: where
-            to be such a server.
-        synchronize_batch_norm: on several devices, take batch norm's statistics over the whole batch, not each device's share.
+        data_service: HOST:PORT of servers that make the batches, each a part of them; empty: this process makes them. In mode serve:
+            address of this server.
+        synchronize_batch_norm: on several devices, compute batch norm's statistics over the global batch.
     """
 
     data: str = "synthetic_digits"
     data_dir: str = ""
     download: bool = False
     label_map: str = ""
-    label_set: typing.Literal[("", *LABEL_SETS)] = ""
+    label_set: typing.Literal[("", *LABEL_SETS)] = ""  # type: ignore[valid-type]
     image_size: int = 0
     image_fit: typing.Literal["crop", "stretch", "pad"] = "crop"
     validation_fraction: float = 0.0
@@ -108,7 +109,7 @@ class TrainConfig:
     synchronize_batch_norm: bool = False
 
     def __post_init__(self):
-        choices = {
+        choices: dict[str, Collection[str]] = {
             "model": models.MODELS,
             "method": methods.METHODS,
             "augmentations": AUGMENTATIONS,
@@ -119,9 +120,9 @@ class TrainConfig:
         }
         for name, known in choices.items():
             chosen = getattr(self, name)
-            for word in (chosen,) if isinstance(chosen, str) else chosen:
-                if word not in known:
-                    raise unknown(name.rstrip("s"), word, known)
+            for value in (chosen,) if isinstance(chosen, str) else chosen:
+                if value not in known:
+                    raise unknown(name.rstrip("s"), value, known)
         if self.init_from and self.init_from_row:
             raise ValueError("Expected init_from or init_from_row. Received both")
         if self.label_map and self.label_set == "imagenet_r":
@@ -135,5 +136,5 @@ class TrainConfig:
             raise ValueError(f"Expected image_size >= 0 (0: chosen by the data and the model). Received: {self.image_size}")
 
 
-# The settings that say which images are read: the fields in front of train_examples.
+# The fields that determine which images are read: those before train_examples.
 DATA = tuple(itertools.takewhile(lambda name: name != "train_examples", (field.name for field in dataclasses.fields(TrainConfig))))

@@ -1,52 +1,56 @@
-"""What a run will cost, before hours are spent: its size, and a few of its steps measured on this machine.
+"""Estimates the cost of a run before it is started: its size, and the time of a few steps on this machine.
 
-Where a step is so large that a few of them would take long, steps on fewer images are measured, and their times scaled.
+Large steps are measured on fewer images, and their times are scaled.
 """
 
 import statistics
 import sys
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, evaluation
 from tf_robust.experiments import graphs
+from tf_robust.experiments.run import Run
+from tf_robust.methods.base import Method
 from tf_robust.training import distribution, loop
 from tf_robust.utils.progress import duration
 
 try:
     import resource
 except ImportError:  # Windows
-    resource = None
+    resource = None  # type: ignore[assignment]
 
-TIMES, STEPS = 3, 2  # measured steps: the median of so many times so many
-SECONDS = 20.0  # that measuring steps may take, without building their graph, before and after a late term begins
-_LARGE = 5e10  # multiplications and additions of a step from which on it is first tried on fewer images,
-_SMALL = 2e10  # as many as take this
-_FEW = 8  # images in such a step at least
-ALLOCATED = 1.5  # bytes that a step takes, over what its graph keeps (docs/scale.md)
-_FRAMES = 31  # of most perturbation sequences
+TIMES, STEPS = 3, 2  # the median of TIMES measurements of STEPS steps
+SECONDS = 20.0  # limit of measured steps, without building the graph, before and after a late term starts
+_LARGE = 5e10  # operations of a step above which it is first tried on fewer images,
+_SMALL = 2e10  # with about this many operations
+_FEW = 8  # minimum number of images of such a step
+ALLOCATED = 1.5  # memory of a step divided by what its graph keeps (docs/scale.md)
+_FRAMES = 31  # length of most perturbation sequences
 _HEADINGS = ("row", "parameters", "GFLOP/step", "images/s", "memory", "training", "measuring", "disk")
 
 
-def estimate(run, report=lambda text: None):
-    """Trains a few steps of a run, and leaves nothing behind.
+def estimate(run: Run, report: Callable[[str], object] = lambda text: None) -> dict:
+    """Trains a few steps of a run and returns its expected cost. Writes no files.
 
     Args:
-        report: a function that is called with a few words on what is done, before it is done.
+        run: the run.
+        report: called with a message before each part.
 
     Returns:
-        {"row", "parameters": weights that are trained, "flops": of a step's convolutions and matrix products, "images": trained on
-        a second, "memory": bytes of this process at most (None: the system does not say), "training", "measuring": seconds, "disk":
-        bytes}. "training" is None for methods that take no steps. "measuring" is what the forward passes take: without making
-        corrupted images, without attacks.
+        {"row", "parameters": number of trained weights, "flops": of the convolutions and matrix products of a step, "images": trained
+        per second, "memory": peak of this process in bytes or None if unknown, "training": seconds or None for methods without steps,
+        "measuring": seconds of the forward passes, without corruptions and attacks, "disk": bytes}.
     """
     report("building the model")
     s, source = run.config, run.training_source()
     method, extra = run.method(source), 0
-    measured = {"row": run.row, "parameters": values(method.trainable_variables), "flops": None, "images": None, "training": None}
-    _forget_peak()
+    measured = {"row": run.row, "parameters": count_values(method.trainable_variables), "flops": None, "images": None, "training": None}
+    _reset_peak()
     if not method.closed_form:
         steps = data.steps_per_epoch(source, s.batch_size)
         method.schedule(steps, steps * s.epochs)
@@ -70,11 +74,16 @@ def estimate(run, report=lambda text: None):
         measured.update(flops=flops, images=s.batch_size * total / seconds, training=seconds)
     report("measuring the forward pass")
     peak = _peak()
-    return {**measured, "memory": peak and peak + extra, "measuring": _seconds_of_measuring(run, method.classifier), "disk": disk(method)}
+    return {
+        **measured,
+        "memory": peak and peak + extra,
+        "measuring": _evaluation_seconds(run, method.classifier),
+        "disk": disk_bytes(method),
+    }
 
 
 def _measured_size(method, flops, batch_size, batches_from):
-    """How many images the measured steps have: the batch, or fewer where `TIMES * STEPS` steps of it would take more than `SECONDS`."""
+    """Images of the measured steps: the batch size, or fewer if `TIMES * STEPS` full steps would take more than `SECONDS`."""
     replicas = method.distribute_strategy.num_replicas_in_sync
     sizes = [size for size in range(replicas, batch_size, replicas) if batch_size % size == 0 and size >= _FEW and _fits(method, size)]
     if not sizes:
@@ -96,29 +105,37 @@ def _fits(method, size):
     return True
 
 
-def flops_of(method, graph, steps, batch):
-    """Of a step's graph, on average over a training: a term that begins late is in the later steps alone."""
+def flops_of(method: Method, graph: tf.Graph, steps: int, batch: int) -> float:
+    """Returns the mean operations of a step over a training; a term that starts late is in the later steps only.
+
+    Args:
+        method: with its schedule set.
+        graph: of a training step.
+        steps: of the training.
+        batch: batch size.
+    """
     late = min(1.0, getattr(method, "start", 0) / max(1, steps))
     with_all, without = (graphs.flops(graph, of_branches, method.loop_iterations, batch) for of_branches in (max, min))
     return (1.0 - late) * with_all + late * without
 
 
-def disk(method):
-    """Bytes that a run leaves: two checkpoints, an export and its weights."""
-    return 2 * 4 * values([*method.variables, *method.optimizer.variables]) + 2 * 4 * values(method.classifier.variables)
+def disk_bytes(method: Method) -> int:
+    """Returns the bytes that a run writes: two checkpoints, an export and its weights."""
+    return 2 * 4 * count_values([*method.variables, *method.optimizer.variables]) + 2 * 4 * count_values(method.classifier.variables)
 
 
-def values(variables):
-    """How many numbers they hold."""
+def count_values(variables: Iterable[keras.Variable]) -> int:
+    """Returns the total number of values of variables."""
     return int(sum(np.prod(v.shape) for v in variables))
 
 
 def _training_seconds(method, total, batch_size, batches_from):
-    """What `total` steps take, by a few of those before a late term begins and a few of those after. batches_from: step -> batches."""
+    """Seconds of `total` steps, from a few before and a few after a late term starts. batches_from: step -> batches."""
     run_steps, seconds, late = loop.steps_function(method), 0.0, min(total, getattr(method, "start", 0))
     for first, count in ((0, late), (late, total - late)):
         if count:
-            iterator, times = iter(distribution.distribute(method.distribute_strategy, batches_from(first), batch_size)), []
+            times: list[float] = []
+            iterator = iter(distribution.distribute(method.distribute_strategy, batches_from(first), batch_size))
             loop.checked_run(run_steps, iterator, 1, method)  # builds the graph
             start = time.monotonic()
             while len(times) < TIMES and (not times or time.monotonic() - start < SECONDS):
@@ -129,9 +146,9 @@ def _training_seconds(method, total, batch_size, batches_from):
     return seconds
 
 
-def frames(run):
-    """How many images a run's measurement passes through the model, without attacks, and how many of them are corrupted for it."""
-    source = run.measured_source()
+def count_frames(run: Run) -> tuple[int, int]:
+    """Returns the number of images that the evaluation of a run passes through the model, without attacks, and how many are corrupted."""
+    source = run.evaluation_source()
     training_source = run.source("train") if run.eval_config.needs_training_set else None
     sets = evaluation.evaluation_sets(source, training_source, run.eval_config, run.config.data_dir or None)
     families = [evaluation.parse_measure(one.name).family for one in sets]
@@ -143,34 +160,39 @@ def frames(run):
     return sum(count for _, count in counts), sum(count for family, count in counts if family in ("corruptions", "flips"))
 
 
-def _seconds_of_measuring(run, classifier):
-    source = run.measured_source()
-    images = tf.constant(evaluation.first_images(source, min(100, evaluation.sets.batch_of(source.image_shape)))[0])
+def _evaluation_seconds(run, classifier):
+    source = run.evaluation_source()
+    images = tf.constant(evaluation.first_images(source, min(100, evaluation.sets.batch_size_of(source.image_shape)))[0])
     predict = tf.function(lambda x: classifier(x, training=False)["logits"]).get_concrete_function(images)
     predict(images)
     began = time.monotonic()
     predict(images)
-    return (time.monotonic() - began) / len(images) * frames(run)[0]
+    return (time.monotonic() - began) / len(images) * count_frames(run)[0]
 
 
-def _forget_peak():
+def _reset_peak():
     try:
         with open("/proc/self/clear_refs", "w", encoding="utf-8") as file:
             file.write("5")
     except OSError:
-        pass  # then the peak is of all that this process did
+        pass  # then the peak is that of the process so far
 
 
 def _peak():
-    """Bytes; None where the system does not say."""
+    """Bytes; None if the system does not report it."""
     return resource and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def to_text(estimates, seeds):
-    """A line a row, and what all of it takes. seeds: runs of each row."""
+def to_text(estimates: Sequence[Mapping], seeds: int) -> str:
+    """Returns a table of one line per row, and the total.
 
-    def number(value, form):
-        return "–" if value is None else format(value, form)
+    Args:
+        estimates: as `estimate` returns them.
+        seeds: number of runs of each row.
+    """
+
+    def number(value, spec):
+        return "–" if value is None else format(value, spec)
 
     lines = [_HEADINGS]
     for e in estimates:
@@ -193,6 +215,6 @@ def to_text(estimates, seeds):
     disk = seeds * sum(e["disk"] for e in estimates)
     text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
     return (
-        f"{text}\n\nIn all {len(estimates) * seeds} runs: {duration(total)}, {disk / 2**30:.2f} GiB. Measured here, on at most "
-        f"{TIMES * STEPS} steps of each row; without validation, making corrupted images and attacks."
+        f"{text}\n\nTotal of {len(estimates) * seeds} runs: {duration(total)}, {disk / 2**30:.2f} GiB. Measured on this machine, "
+        f"on at most {TIMES * STEPS} steps of each row; without validation, corruptions and attacks."
     )

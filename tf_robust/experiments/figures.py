@@ -1,25 +1,37 @@
-"""Figures of data, training and models, from sources and what runs left behind. Each function returns paths, (path, caption)
-or `report.Chart`s."""
+"""Figures of data, training and models, from sources and the files of runs.
+
+Functions `draw_...` write a PNG file and return its path. Functions `of_...` return (path, caption) pairs and `report.Chart`s.
+"""
 
 import itertools
 import os
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from tf_robust import attribution, corruptions, evaluation, report
 from tf_robust.attacks import norms
+from tf_robust.attacks.attack import Predict
 from tf_robust.data import toy
+from tf_robust.data.source import Source
 from tf_robust.training import callbacks
 
 UTILITY_IMAGES = 512
-SHOWN = 6  # images of a sheet
+SHOWN = 6  # images per line
 GROUPS = {"Classes 0-4": range(0, 5), "Classes 5-9": range(5, 10), "Classes 10-14": range(10, 15)}
 
+Figure = report.Chart | tuple[str, str]  # a chart, or path and caption of a PNG file
 
-def utility(folder, model, source):
-    """Figure 4: mean image and mean contextual utility per class modulo 10, of a batch of training images.
 
-    The number of a panel is the mean utility of the corners over that of the center, as the evaluation `utility` measures it.
+def draw_utility(folder: str, model: Predict, source: Source) -> str:
+    """Draws mean image and mean contextual utility per class modulo 10 (Figure 4 of the FCL paper).
+
+    The number of a panel is the mean utility of the corners divided by that of the center, as the evaluation `utility` measures it.
+
+    Args:
+        folder: of the figure.
+        model: the classifier.
+        source: training images, of which one batch is used.
     """
     images, labels = evaluation.first_images(source, UTILITY_IMAGES)
     utilities = attribution.contextual_utility(model, images, labels).numpy()
@@ -32,15 +44,22 @@ def utility(folder, model, source):
     return report.utility_by_class(os.path.join(folder, "utility.png"), attribution.mean_by_class(images, labels), means, captions)
 
 
-def of_data(folder, training_source, test_source, eval_config):
-    """Figures 1 to 3: samples and, with a training source, the class histogram (sets in memory) and the two noises."""
+def of_data(folder: str, training_source: Source | None, test_source: Source, eval_config: evaluation.EvalConfig) -> list[Figure]:
+    """Returns samples and, with a training source, the class histogram and the two noises (Figures 1 to 3 of the FCL paper).
+
+    Args:
+        folder: of the figures.
+        training_source: training images; None: samples only.
+        test_source: evaluated images.
+        eval_config: has NUN's floor.
+    """
     if test_source.name in ("toy", "toy_band"):
-        return []  # points, which `of_boundaries` shows
+        return []  # points: see `of_boundaries`
     images, labels = evaluation.first_images(test_source, 300)
     corner_digits = test_source.num_classes == 15 and test_source.name.startswith("synthetic_")
-    chosen = GROUPS if corner_digits else {"Examples": range(test_source.num_classes)}
-    groups = {caption: images[np.isin(labels, list(classes))][:8] for caption, classes in chosen.items()}
-    drawn = [(report.image_groups(os.path.join(folder, "samples.png"), groups, test_source.name), "Test images.")]
+    classes_of = GROUPS if corner_digits else {"Examples": range(test_source.num_classes)}
+    groups = {caption: images[np.isin(labels, list(classes))][:8] for caption, classes in classes_of.items()}
+    drawn: list[Figure] = [(report.image_groups(os.path.join(folder, "samples.png"), groups, test_source.name), "Test images.")]
     if training_source is None:
         return drawn
     if training_source.random_access:
@@ -57,12 +76,16 @@ def _noises(folder, clean, probabilities):
     maps = {"UN": np.full_like(probabilities, corruptions.RATE), "NUN": probabilities}
     path = report.noise_samples(os.path.join(folder, "noise.png"), clean, noised, maps)
     return path, (
-        f"The noise sets replace {corruptions.RATE:.0%} of the locations, UN everywhere alike, NUN where training images vary little."
+        f"The noise sets replace {corruptions.RATE:.0%} of the locations: UN uniformly, NUN mostly where training images vary little."
     )
 
 
-def of_training(histories):
-    """Training curves of {row: path of its history.json}; a long training is validated at some epochs only."""
+def of_training(histories: Mapping[str, str]) -> list[Figure]:
+    """Returns training curves. Long trainings are validated at some epochs only.
+
+    Args:
+        histories: {row: path of its history.json}; missing files are skipped.
+    """
     curves = {}
     for row, path in histories.items():
         if os.path.exists(path):
@@ -75,57 +98,80 @@ def of_training(histories):
 _SHEETS = {
     "utility": "mean image and mean utility per class modulo 10, and the mean utility of the corners over that of the center.",
     "maps": "where the loss (utility) and the logits (sensitivity) depend on the pixels.",
-    "worst": "images that it gets right when clean and wrong at severity 3, and what it takes them for.",
-    "attacked": "the smallest perturbations that PGD found, with what the model says then and their size.",
+    "worst": "images that are classified correctly when clean and misclassified at severity 3, with the predictions.",
+    "attacked": "the smallest perturbations that PGD found, with the predictions and their sizes.",
 }
 
 
-def of_models(folders):
-    """The sheets of images that were made of the models of {row: folders to look in, one after the other}."""
-    drawn = []
-    for (kind, text), (row, places) in itertools.product(_SHEETS.items(), folders.items()):
-        paths = [os.path.join(place, "figures", f"{kind}.png") for place in places]
+def of_models(folders: Mapping[str, Sequence[str]]) -> list[Figure]:
+    """Returns the figures that runs drew of their models.
+
+    Args:
+        folders: {row: folders to search, in this order}.
+    """
+    drawn: list[Figure] = []
+    for (kind, text), (row, candidates) in itertools.product(_SHEETS.items(), folders.items()):
+        paths = [os.path.join(candidate, "figures", f"{kind}.png") for candidate in candidates]
         drawn += [(path, f"{row}: {text}") for path in paths if os.path.exists(path)][:1]
     return drawn
 
 
-def of_calibration(workdirs):
-    """Reliability diagram and response-rate curve of {row: workdir}, on the clean set that was measured last."""
-    found = {}
+def of_calibration(workdirs: Mapping[str, str]) -> list[Figure]:
+    """Returns reliability diagram and response-rate curve on the last measured clean set.
+
+    Args:
+        workdirs: {row: folder of its records}.
+    """
+    outcomes = {}
     for row, workdir in workdirs.items():
         clean = [r for r in evaluation.read_records(os.path.join(workdir, "measured.jsonl")) if "confidences" in r]
         if clean:
-            found[row] = evaluation.confidences(clean[-1]), evaluation.correctness(clean[-1])
-    return [report.reliability_diagram(found), report.response_rate_curves(found)] if found else []
+            outcomes[row] = evaluation.confidences(clean[-1]), evaluation.correctness(clean[-1])
+    return [report.reliability_diagram(outcomes), report.response_rate_curves(outcomes)] if outcomes else []
 
 
-def of_boundaries(folder, workdirs, sources):
-    """Decision boundaries of {row: workdir}, as measured last; sources: of the points, trained on and measured on."""
-    found = {}
+def of_boundaries(folder: str, workdirs: Mapping[str, str], sources: Iterable[Source]) -> list[Figure]:
+    """Returns the figure of the last measured decision boundaries.
+
+    Args:
+        folder: of the figure.
+        workdirs: {row: folder of its records}.
+        sources: training and evaluated points; may be empty.
+    """
+    boundaries: dict[str, report.boundaries.Boundary] = {}
     for row, workdir in workdirs.items():
         path = os.path.join(workdir, "measured.jsonl")
         records = {record["set"]: record for record in evaluation.read_records(path)}
         if "boundary" in records:
-            drawn, clean = records["boundary"], records.get("clean")
-            found[row] = {
-                "sides": evaluation.boundary.sides(drawn),
-                "lines": evaluation.boundary.lines(drawn),
-                "accuracy": clean and clean["correct"] / clean["count"],
+            record, clean = records["boundary"], records.get("clean")
+            boundaries[row] = {
+                "sides": evaluation.boundary.sides(record),
+                "lines": evaluation.boundary.lines(record),
+                "accuracy": clean["correct"] / clean["count"] if clean else None,
             }
-    if not found:
+    if not boundaries:
         return []
-    points = [(source.split, toy.to_points(source.images / 255.0), source.labels) for source in sources]
-    path = report.decision_boundaries(os.path.join(folder, "boundaries.png"), found, points, toy.LIMIT)
+    points = [(source.split, toy.to_points(source.images / 255.0), source.labels) for source in sources]  # type: ignore[attr-defined]
+    path = report.decision_boundaries(os.path.join(folder, "boundaries.png"), boundaries, points, toy.LIMIT)
     return [(path, "Data and decision boundaries, with accuracy, first seed of each row.")]
 
 
-def _named(source, label):
-    """A class in words; its number where a model has more classes than the data."""
+def _class_name(source, label):
+    """The name of a class; its number if the model has more classes than the data."""
     return source.class_names[label] if label < len(source.class_names) else str(label)
 
 
-def attacked(folder, model, source):
-    """A sheet of images that the model gets right, with what the smallest perturbations by PGD make of them."""
+def draw_attacked(folder: str, model: Predict, source: Source) -> str | None:
+    """Draws correctly classified images with the smallest perturbations that PGD finds.
+
+    Args:
+        folder: of the figure.
+        model: the classifier.
+        source: evaluated images.
+
+    Returns:
+        The path, or None if no image is classified correctly.
+    """
     images, labels = evaluation.first_images(source, SHOWN * 20)
     right = np.flatnonzero(np.argmax(model(images), axis=1) == labels)[:SHOWN]
     if not len(right):
@@ -134,19 +180,29 @@ def attacked(folder, model, source):
     attacked_images, captions = {}, {}
     for norm in ("l2", "linf"):
         name = f"pgd_{norm}"
-        attacked_images[name] = evaluation.adversarial.minimal("pgd", norm)(model, images, labels).numpy()
+        attacked_images[name] = evaluation.adversarial.minimal_attack("pgd", norm)(model, images, labels).numpy()
         sizes = norms.NORMS[norm].size(attacked_images[name] - images).numpy()
-        said = np.argmax(model(attacked_images[name]), axis=1)
-        captions[name] = [f"{_named(source, now)}\n{size:.3g}" for now, size in zip(said, sizes)]
+        predictions = np.argmax(model(attacked_images[name]), axis=1)
+        captions[name] = [f"{_class_name(source, prediction)}\n{size:.3g}" for prediction, size in zip(predictions, sizes)]
     return report.attacked_images(os.path.join(folder, "attacked.png"), images, attacked_images, captions)
 
 
-def worst(folder, predict, source, sets, records):
-    """A line a corruption of images that are right when clean and wrong at severity 3, most often wrong at other severities
-    first, with what the model takes them for. Of the first batch of images; None: there are none.
+def draw_worst(
+    folder: str, predict: Predict, source: Source, sets: Iterable[evaluation.EvaluationSet], records: Iterable[dict]
+) -> str | None:
+    """Draws images of the first batch that are classified correctly when clean and misclassified at severity 3, with the predictions.
+
+    There is a line for each corruption, and images that are misclassified at the most severities come first.
 
     Args:
-        sets: list of `evaluation.EvaluationSet`. records: theirs.
+        folder: of the figure.
+        predict: the classifier.
+        source: evaluated images.
+        sets: evaluation sets.
+        records: of these sets.
+
+    Returns:
+        The path, or None if there are no such images.
     """
     correct = {record["set"]: evaluation.correctness(record) for record in records if record["kind"] == "accuracy"}
     lines = []
@@ -160,17 +216,23 @@ def worst(folder, predict, source, sets, records):
         wrong = ~correct[one.name][: len(labels)] & correct.get("clean", correct.get("bal", correct[one.name] | True))[: len(labels)]
         order = np.argsort(np.where(wrong, -np.sum(~np.array(by_severity), axis=0), 1), kind="stable")[: min(wrong.sum(), 2 * SHOWN)]
         if len(order):
-            said = np.argmax(predict(images[order]), axis=1)
-            captions = [f"{_named(source, label)} as {_named(source, now)}" for label, now in zip(labels[order], said)]
+            predictions = np.argmax(predict(images[order]), axis=1)
+            names = ((_class_name(source, label), _class_name(source, prediction)) for label, prediction in zip(labels[order], predictions))
+            captions = [f"{true} as {predicted}" for true, predicted in names]
             lines.append((name, images[order], captions))
     return report.captioned_images(os.path.join(folder, "worst.png"), lines) if lines else None
 
 
-def maps(folder, predict, source):
-    """Images with their contextual utility and the sensitivity of the logits, means over channels, each divided by its maximum.
+def draw_maps(folder: str, predict: Predict, source: Source) -> str | None:
+    """Draws images with their contextual utility and the sensitivity of the logits, means over channels divided by their maximum.
+
+    Args:
+        folder: of the figure.
+        predict: the classifier.
+        source: evaluated images.
 
     Returns:
-        The path, or None where the model has no gradient.
+        The path, or None if the model has no gradient.
     """
     images, labels = evaluation.first_images(source, 2 * SHOWN)
     try:
@@ -178,18 +240,24 @@ def maps(folder, predict, source):
     except attribution.WithoutGradient:
         return None
     sensitivities = attribution.squared_sensitivity_estimate(predict, images) ** 0.5
-    lines = [("images", images, [_named(source, label) for label in labels])]
+    lines: list[tuple[str, np.ndarray, list[str] | None]] = [("images", images, [_class_name(source, label) for label in labels])]
     for title, values in (("utility", utilities), ("sensitivity of the logits", sensitivities)):
         values = values.numpy().mean(axis=-1, keepdims=True)
         lines.append((title, values / np.maximum(values.max(axis=(1, 2, 3), keepdims=True), np.finfo(np.float32).tiny), None))
     return report.captioned_images(os.path.join(folder, "maps.png"), lines)
 
 
-def of_attacks(workdirs, panels=None):
-    """Curves over the size of perturbations of {row: workdir}, as measured last. panels: {title: [rows compared in it]}."""
-    found = {}
+def of_attacks(workdirs: Mapping[str, str], panels: Mapping[str, Sequence[str]] | None = None) -> list[Figure]:
+    """Returns attack curves of the last measured distances.
+
+    Args:
+        workdirs: {row: folder of its records}.
+        panels: {title: [rows]}, the rows of each row of panels; None: all rows in one.
+    """
+    by_row = {}
     for row, workdir in workdirs.items():
         records = evaluation.read_records(os.path.join(workdir, "measured.jsonl"))
-        curves = {record["set"].partition("/")[2]: evaluation.adversarial.stored(record) for record in records if "distances" in record}
-        found.update({row: curves} if curves else {})
-    return [report.attack_curves(found, panels)] if found else []
+        distances = [record for record in records if "distances" in record]
+        if distances:
+            by_row[row] = {record["set"].partition("/")[2]: evaluation.adversarial.read_distances(record) for record in distances}
+    return [report.attack_curves(by_row, panels)] if by_row else []

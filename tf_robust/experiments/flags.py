@@ -1,10 +1,11 @@
-"""The flags: derived from what methods, views, settings and measuring can be told; and the runs that they describe."""
+"""Flags, derived from the arguments of methods, views and configurations; and the runs that they describe."""
 
 import functools
 import logging
 import math
 import shlex
 import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from absl import flags
 
@@ -21,36 +22,38 @@ from tf_robust.utils.hyperparameters import Parameter, parameters
 MODES = ("run", "suite", "train", "evaluate", "corrupt", "report", "serve")
 
 
-def define_flags(values):
-    """Defines all flags, and the names of the previous version, on a FlagValues."""
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines all flags, and their names of the previous version, in a FlagValues."""
     flags.DEFINE_enum(
         "mode",
         "run",
         MODES,
-        "run: train, export, evaluate, report. suite: a folder of flagfiles is a "
-        "table. train: no evaluation. evaluate: any SavedModel. corrupt: write a corrupted set. report: over "
-        "many workdirs. serve: make batches for trainings that --data_service sends here.",
+        "run: train, export, evaluate, report. suite: all rows of a table, a folder of "
+        "flagfiles. train: without evaluation. evaluate: any SavedModel. corrupt: write a corrupted set. report: over "
+        "many workdirs. serve: make batches for runs with --data_service.",
         values,
     )
-    flags.DEFINE_string("workdir", "", "folder of the results; empty: one below runs/, named after what is run.", values)
-    _define_flag(values, "seeds", Parameter("seeds", tuple[int, ...], (0,), "seeds, one run each: 0,1,2."))
-    flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite); its order and the paper's numbers (mode report).", values)
+    flags.DEFINE_string("workdir", "", "folder of the results; empty: a folder in runs/, named after the run.", values)
+    _define_flag(values, "seeds", Parameter("seeds", tuple[int, ...], (0,), "seeds, one run for each: 0,1,2."))
+    flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite); order of rows and numbers of the paper (mode report).", values)
     flags.DEFINE_string("runs", "", "workdirs to compare, a glob pattern (mode report).", values)
     flags.DEFINE_string(
-        "sweep", "", "grid of settings (mode run), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation is tested.", values
+        "sweep", "", "grid of flags (mode run), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation is tested.", values
     )
-    flags.DEFINE_string("sweep_metric", "", "measure that decides on the best; empty: the first one.", values)
-    flags.DEFINE_string("saved_model", "", "SavedModel to measure (mode evaluate); empty: the workdir's own.", values)
-    flags.DEFINE_bool("dry_run", False, "say what a run or suite will take, from a few steps of each row, and end.", values)
-    flags.DEFINE_string("hardware", "", "file that describes the machines for which --dry_run is to say it (docs/scale.md).", values)
+    flags.DEFINE_string("sweep_metric", "", "measure by which the best is chosen; empty: the first measure.", values)
+    flags.DEFINE_string("saved_model", "", "SavedModel to evaluate (mode evaluate); empty: that of the workdir.", values)
+    flags.DEFINE_bool("dry_run", False, "print what a run or suite will cost, from a few steps of each row, and exit.", values)
+    flags.DEFINE_string("hardware", "", "file that describes other machines for --dry_run (docs/scale.md).", values)
     flags.DEFINE_string(
-        "require", "", "measures that must be reached, else the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'.", values
+        "require", "", "required bounds of measures, else the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'.", values
     )
-    flags.DEFINE_bool("list", False, "print data sets, models, methods, views, corruptions, attacks and tables, and end.", values)
-    groups = {"": (TrainConfig, evaluation.EvalConfig, loading.ModelInterface, corrupted_datasets.WriterConfig, Method)}
+    flags.DEFINE_bool("list", False, "print data sets, models, methods, views, corruptions, attacks and tables, and exit.", values)
+    groups: dict[str, tuple[Callable, ...]] = {
+        "": (TrainConfig, evaluation.EvalConfig, loading.ModelInterface, corrupted_datasets.WriterConfig, Method)
+    }
     shared = parameters(Method)
-    for name, target in (*methods.METHODS.items(), *VIEWS.items()):  # SimCLR is both, and what they are told differs
-        groups[f"{name}_"] = (*groups.get(f"{name}_", ()), target)
+    for name, target in (*methods.METHODS.items(), *VIEWS.items()):  # SimCLR is both, with different arguments
+        groups[f"{name}_"] = (*groups.get(f"{name}_", ()), target)  # type: ignore[arg-type]
     for prefix, targets in groups.items():
         for parameter in (p for target in targets for p in parameters(target).values()):
             if not prefix or parameter.name not in shared:
@@ -59,50 +62,62 @@ def define_flags(values):
         flags.DEFINE_alias(old, new, values)
 
 
-def flag_names():
-    """Returns the names of all flags, sorted; without those of the previous version. Methods may be added at run time."""
+def flag_names() -> tuple[str, ...]:
+    """Returns the sorted names of all flags, without those of the previous version. Methods may be added at run time."""
     values = flags.FlagValues()
     define_flags(values)
     return tuple(sorted(set(values) - RENAMED_FLAGS.keys()))
 
 
-def parsed(arguments):
-    """Returns a new FlagValues with flags read from a list of arguments; errors as of `read`."""
+def parse_arguments(arguments: Sequence[str]) -> flags.FlagValues:
+    """Returns a new FlagValues with flags read from arguments.
+
+    Raises:
+        ValueError: as `read_arguments`.
+    """
     values = flags.FlagValues()
     define_flags(values)
-    read(values, arguments)
+    read_arguments(values, arguments)
     return values
 
 
-def read(values, arguments):
-    """Reads arguments into a FlagValues; ValueError where they, or a flagfile that they name, are no flags."""
+def read_arguments(values: flags.FlagValues, arguments: Sequence[str]) -> None:
+    """Reads arguments into a FlagValues.
+
+    Args:
+        values: has all flags.
+        arguments: of the command line, possibly with --flagfile.
+
+    Raises:
+        ValueError: an unknown flag or an invalid value, in the arguments or a flagfile.
+    """
     try:
-        words = values(["run_experiment.py", *arguments])[1:]
-        if words:
-            raise flags.Error(f"{' '.join(words)!r} is no --NAME=VALUE")
-    except (flags.Error, ValueError) as error:  # of a file that is no text, or whose name cannot be one
+        unrecognized = values(["run_experiment.py", *arguments])[1:]
+        if unrecognized:
+            raise flags.Error(f"Unrecognized argument {' '.join(unrecognized)!r}. Expected --flag=value")
+    except (flags.Error, ValueError) as error:  # ValueError: a flagfile that is not text or has an impossible name
         raise ValueError(f"Expected flags as --help lists them. Received {shlex.join(arguments)}: {error}") from error
     for old, new in RENAMED_FLAGS.items():
         if values[old].present:
             logging.warning("--%s is now --%s. The old name will be removed in the next release.", old, new)
 
 
-def given_values(values):
-    """Returns {name: value} of the flags that were given, not left at their defaults."""
+def given_values(values: flags.FlagValues) -> dict[str, typing.Any]:
+    """Returns {name: value} of the flags that were given explicitly."""
     return {name: values[name].value for name in flag_names() if values[name].present}
 
 
-def with_values(values, changes):
-    """Returns a new FlagValues: the given flags of `values`, and those of `changes` with other values.
+def with_values(values: flags.FlagValues, changes: Mapping[str, typing.Any]) -> flags.FlagValues:
+    """Returns a new FlagValues with the given flags of `values` and those of `changes`.
 
     Args:
         values: a parsed FlagValues.
-        changes: {name: value}; values have the flag's type, or are text as on the command line.
+        changes: {name: value}; values have the type of the flag, or are text as on the command line.
 
     Raises:
-        ValueError: a flag that does not exist, or a value that it does not take.
+        ValueError: an unknown flag or an invalid value.
     """
-    changed, names = parsed([]), flag_names()
+    changed, names = parse_arguments([]), flag_names()
     for name, value in {**given_values(values), **changes}.items():
         if name not in names:
             raise unknown("flag", name, names)
@@ -113,24 +128,39 @@ def with_values(values, changes):
     return changed
 
 
-def values_of(values, target, prefix=""):
-    """Returns {keyword argument of a class or function: value of its flag}; without those that have no flag."""
+def values_of(values: flags.FlagValues, target: Callable, prefix: str = "") -> dict[str, typing.Any]:
+    """Returns {keyword argument of a class or function: value of its flag}, without arguments that have no flag.
+
+    Args:
+        values: parsed flags.
+        target: class or function.
+        prefix: of the flags' names.
+    """
     return {name: values[prefix + name].value for name in parameters(target) if prefix + name in values}
 
 
-def runs_of(values, row, shown_as=""):
-    """One `Run` a seed. Its flags are those that it depends on: not the other methods', not where things are."""
-    used = set()
+def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]:
+    """Returns a `Run` for each seed. Its flags are those that it depends on: not those of other methods, no paths.
 
-    def of(target, prefix):
-        found = values_of(values, target, prefix)
-        used.update(prefix + name for name in found)
-        return found
+    Args:
+        values: parsed flags.
+        row: name of the row.
+        shown_as: name of the row in tables; empty: `row`.
 
-    config = TrainConfig(**of(TrainConfig, ""))
-    eval_config = evaluation.EvalConfig(**of(evaluation.EvalConfig, ""))
-    options = {**of(Method, ""), **of(methods.METHODS[config.method], f"{config.method}_")}
-    augmentations = {name: of(VIEWS[name], f"{name}_") for name in (*config.augmentations, *config.views)}
+    Raises:
+        ValueError: a value that its class refuses.
+    """
+    used: set[str] = set()
+
+    def arguments_of(target, prefix):
+        arguments = values_of(values, target, prefix)
+        used.update(prefix + name for name in arguments)
+        return arguments
+
+    config = TrainConfig(**arguments_of(TrainConfig, ""))
+    eval_config = evaluation.EvalConfig(**arguments_of(evaluation.EvalConfig, ""))
+    options = {**arguments_of(Method, ""), **arguments_of(methods.METHODS[config.method], f"{config.method}_")}
+    augmentations = {name: arguments_of(VIEWS[name], f"{name}_") for name in (*config.augmentations, *config.views)}
     names = flag_names()
     texts = {name: text_of(values[name].value) for name in names if name in used and name not in PATH_FLAGS}
     defaults = {name: text_of(values[name].default) for name in names}
@@ -156,17 +186,18 @@ def runs_of(values, row, shown_as=""):
 
 @functools.cache
 def _owners():
-    """{flag: the flag that makes it count} of the flags of a method, an augmentation or a view."""
-    shared, found = parameters(Method), {}
+    """{flag: the flag that makes it effective} of the flags of methods, augmentations and views."""
+    shared = parameters(Method)
+    owners: dict[str, list[str]] = {}
     for flag, targets in (("method", methods.METHODS), ("augmentations", AUGMENTATIONS), ("views", VIEWS)):
         for name, target in targets.items():
             for parameter in parameters(target).keys() - shared.keys():
-                found.setdefault(f"{name}_{parameter}", []).append(f"--{flag}={name}")
-    return {name: " or ".join(owners) for name, owners in found.items()}
+                owners.setdefault(f"{name}_{parameter}", []).append(f"--{flag}={name}")
+    return {name: " or ".join(choices) for name, choices in owners.items()}
 
 
-def warn_of_ignored_flags(runs):
-    """Logs a warning for each flag that was given and that none of the runs uses, since it belongs to another method or view."""
+def warn_of_ignored_flags(runs: Iterable[Run]) -> None:
+    """Logs a warning for each given flag that no run uses because it belongs to another method or view."""
     ignored = {name: (owner, run) for run in runs for name, owner in run.ignored.items()}
     for name, (owner, run) in ignored.items():
         if not any(name in other.flags for other in runs):
@@ -180,13 +211,13 @@ def warn_of_ignored_flags(runs):
             )
 
 
-def text_of(value):
-    """A flag's value as it is written on the command line."""
+def text_of(value: object) -> str:
+    """Returns the value of a flag as it is written on the command line."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 class _FiniteParser(flags.FloatParser):
-    """Numbers but infinities and NaN."""
+    """Parses numbers except infinities and NaN."""
 
     def convert(self, argument):
         value = super().convert(argument)
@@ -196,27 +227,27 @@ class _FiniteParser(flags.FloatParser):
 
 
 class _IntegerParser(flags.IntegerParser):
-    """Whole numbers of 32 bits."""
+    """Parses integers of 32 bits."""
 
     def convert(self, argument):
         value = super().convert(argument)
         if abs(value) >= 2**31:
-            raise ValueError(f"Expected a whole number below 2^31 = {2**31}. Received: {argument}")
+            raise ValueError(f"Expected an integer below 2^31 = {2**31}. Received: {argument}")
         return value
 
 
 class _TupleParser(flags.ArgumentParser):
-    """Comma-separated values of one type; empty for none."""
+    """Parses comma-separated values of one type; empty text gives ()."""
 
     def __init__(self, kind):
-        self.kind, self.one = kind, {int: _IntegerParser().convert, float: _FiniteParser().convert}.get(kind, kind)
+        self.kind, self.convert_one = kind, {int: _IntegerParser().convert, float: _FiniteParser().convert}.get(kind, kind)
 
     def parse(self, argument):
-        words = argument.split(",") if isinstance(argument, str) else argument
+        values = argument.split(",") if isinstance(argument, str) else argument
         try:
-            return tuple(self.one(word) for word in words if word != "")
+            return tuple(self.convert_one(value) for value in values if value != "")
         except ValueError as error:
-            raise ValueError(f"Expected {self.kind.__name__} values with commas between. Received: {argument}") from error
+            raise ValueError(f"Expected comma-separated {self.kind.__name__} values. Received: {argument}") from error
 
 
 def _define_flag(values, name, parameter):

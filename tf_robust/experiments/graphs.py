@@ -1,41 +1,50 @@
-"""What a step's graph does: its products, and what it must keep until they are differentiated."""
+"""Operations of a training step's graph, and the memory of features that it keeps for the backward pass."""
 
 import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import tensorflow as tf
 
-_KEPT = ("Conv2D", "DepthwiseConv2dNative", "Relu")  # what comes out of them stays in memory until the backward pass
+_KEPT = ("Conv2D", "DepthwiseConv2dNative", "Relu")  # their outputs stay in memory until the backward pass
 
 
-def flops(graph, of_branches=np.mean, turns=1, batch=0):
-    """Multiplications and additions of a graph's convolutions and matrix products.
+def flops(graph: tf.Graph, of_branches: Callable[[Sequence[float]], float] = np.mean, iterations: int = 1, batch: int = 0) -> float:
+    """Returns the multiplications and additions of the convolutions and matrix products of a graph.
 
     Args:
-        of_branches: what counts of a choice of branches, a function of their numbers. turns: how often a loop's body is run.
-        batch: images where the graph does not know how many there are.
+        graph: of a function.
+        of_branches: numbers of alternative branches -> the number that counts.
+        iterations: of loops.
+        batch: number of images if the graph leaves it open.
     """
-    return float(_total(graph, functools.partial(_products, batch=batch), of_branches, turns))
+    return float(_total(graph, functools.partial(_products, batch=batch), of_branches, iterations))
 
 
-def kept_bytes(graph):
-    """Bytes of the features that a training step's graph keeps for its backward pass, of a choice of branches the largest: about, for
-    passes that nothing is differentiated of are counted too."""
+def kept_bytes(graph: tf.Graph) -> float:
+    """Returns the bytes of the features that a training step keeps for its backward pass, of alternative branches the largest.
+
+    An upper estimate: features of forward passes without gradients are counted too.
+
+    Args:
+        graph: of a training step.
+    """
     return float(_total(graph, _kept, max, 1))
 
 
-def _total(graph, of_operation, of_branches, turns):
-    """The sum over all operations of a graph, those inside of calls, branches and loops included."""
+def _total(graph, of_operation, of_branches, iterations):
+    """The sum over all operations of a graph, including those inside calls, branches and loops."""
 
     def of(operation):
         def inside(name):
-            return _total(_function(graph, name), of_operation, of_branches, turns)
+            return _total(_function(graph, name), of_operation, of_branches, iterations)
 
         if operation.type in ("PartitionedCall", "StatefulPartitionedCall"):
             return inside(operation.get_attr("f").name)
         if operation.type in ("If", "StatelessIf"):
             return of_branches([inside(operation.get_attr(branch).name) for branch in ("then_branch", "else_branch")])
         if operation.type in ("While", "StatelessWhile"):
-            return turns * inside(operation.get_attr("body").name)
+            return iterations * inside(operation.get_attr("body").name)
         if operation.type in ("Case", "StatelessCase"):
             return of_branches([inside(branch.name) for branch in operation.get_attr("branches")])
         return of_operation(operation)
@@ -44,14 +53,14 @@ def _total(graph, of_operation, of_branches, turns):
 
 
 def _needed(graph):
-    """The operations that a graph's outputs and effects depend on: the rest is never run."""
-    found, left = set(), [*(tensor.op for tensor in graph.outputs), *graph.control_outputs]
-    while left:
-        operation = left.pop()
-        if operation not in found:
-            found.add(operation)
-            left += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
-    return found
+    """The operations on which the outputs and side effects of a graph depend; the others are never run."""
+    needed, pending = set(), [*(tensor.op for tensor in graph.outputs), *graph.control_outputs]
+    while pending:
+        operation = pending.pop()
+        if operation not in needed:
+            needed.add(operation)
+            pending += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+    return needed
 
 
 def _kept(operation):
@@ -73,7 +82,7 @@ def _products(operation, batch):
 
 
 def _taps(operation, kernel):
-    """Products a value of the convolution's output: height, width and, unless each channel is by itself, channels of the kernel."""
+    """Products per output value of a convolution: height and width of the kernel, times its channels unless it is depthwise."""
     height, width, channels = kernel[:3]
     return height * width * (1 if operation.type.startswith("Depthwise") else channels)
 
@@ -84,8 +93,8 @@ def _size(shape, unknown=0):
 
 def _function(graph, name):
     while graph is not None:
-        found = graph._functions.get(name)  # no public way leads from a call to its graph
-        if found is not None:
-            return found.graph
+        function = graph._functions.get(name)  # there is no public API from a call to its graph
+        if function is not None:
+            return function.graph
         graph = getattr(graph, "outer_graph", None)
     raise KeyError(name)

@@ -1,23 +1,25 @@
-"""What a run will cost on other machines, from its graph and from images that are made here: nothing is trained.
+"""Predicts the cost of a run on other machines from its graph and the time of its input pipeline. Nothing is trained.
 
-A step takes as long as the slower of two: the products on the devices, and making the next batch's images on the CPU's
-cores; then the gradients are summed over the devices. What this leaves out, and how well it tells this machine's times:
-docs/scale.md.
+The time of a step is the larger of the computation on the devices and the input pipeline on the CPU cores, plus the summation of
+the gradients over the devices. docs/scale.md has the limits and the accuracy of this model.
 """
 
 import dataclasses
 import time
+import typing
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf_robust import corruptions, data, evaluation
 from tf_robust.experiments import dry_run, graphs
+from tf_robust.experiments.run import Run
 from tf_robust.utils.files import read_json
 from tf_robust.utils.progress import duration
 
-_SMALL = 32  # images a batch, of which so many are made that the time of one is sure
-_BATCHES = 24
+_SMALL = 32  # images per batch for timing the input pipeline
+_BATCHES = 24  # timed batches
 _NUMBER = {"type": "number", "exclusiveMinimum": 0}
 _COUNT = {"type": "integer", "minimum": 1}
 _SCHEMA = {
@@ -42,10 +44,13 @@ class Hardware:
     """Devices that train together.
 
     Attributes:
-        devices: how many. flops: of one, a second, at its peak. utilization: the share of the peak that training reaches, at most 1.
-        memory: bytes of one device. network: bytes a second that one sends while gradients are summed, by the slowest link.
-        cores: CPU cores of one machine, each of which makes all of a batch's images. core_speed: of one, where this machine's
-            have 1.
+        devices: number of devices.
+        flops: peak operations per second of a device.
+        utilization: fraction of the peak that training reaches, at most 1.
+        memory: bytes of a device.
+        network: bytes per second that a device sends while gradients are summed, on the slowest link.
+        cores: CPU cores that make the images of all devices.
+        core_speed: of a core, relative to this machine.
     """
 
     devices: int
@@ -57,26 +62,34 @@ class Hardware:
     core_speed: float = 1.0
 
     @classmethod
-    def read(cls, path):
-        """From a JSON file; ValueError, naming the field, if it holds anything else."""
-        return cls(**read_json(path, _SCHEMA, "docs/scale.md says what it holds"))
+    def read(cls, path: str) -> typing.Self:
+        """Returns the hardware that a JSON file describes.
 
-    def seconds(self, flops, devices):
-        """For products on so many devices."""
+        Raises:
+            ValueError: an unknown or missing field, or an invalid value.
+        """
+        return cls(**read_json(path, _SCHEMA, "docs/scale.md describes the fields"))
+
+    def compute_seconds(self, flops: float, devices: int) -> float:
+        """Returns the time of `flops` operations on several devices."""
         return flops / (devices * self.flops * self.utilization)
 
-    def making(self, core_seconds):
-        """For what takes so many seconds of one of this machine's cores, on all cores."""
+    def input_seconds(self, core_seconds: float) -> float:
+        """Returns the time on all cores for work of `core_seconds` on one core of this machine."""
         return core_seconds / (self.cores * self.core_speed)
 
 
-def needs(run):
-    """What a run takes wherever it runs.
+def resource_needs(run: Run) -> dict:
+    """Returns the resources that a run needs on any hardware.
+
+    Args:
+        run: the run.
 
     Returns:
-        {"row", "steps", "parameters": weights that are trained, "state": numbers that stay in memory, "flops", "kept": bytes, of a
-        step, "making": seconds of one core for a step's images, "measured": images, "forward": flops for one of them,
-        "corrupting": seconds of one core for one of them, "disk": bytes}; steps, flops, kept and making are 0 for what takes no steps
+        {"row", "steps": number of training steps, "parameters": number of trained weights, "state": number of values in memory,
+        "flops": operations of a step, "kept": bytes of features of a step, "making": core seconds of the images of a step, "measured":
+        number of evaluated images, "forward": operations for one of them, "corrupting": core seconds for one of them, "disk": bytes}.
+        steps, flops, kept and making are 0 for methods without steps.
     """
     s, source = run.config, run.training_source()
     method = run.method(source)
@@ -85,45 +98,45 @@ def needs(run):
     with method.distribute_strategy.scope():
         method.optimizer.build(method.trainable_variables)
     variables = [*method.variables, *method.optimizer.variables]
-    found = {
+    needs = {
         "row": run.row,
         "steps": steps,
         "flops": 0.0,
         "kept": 0.0,
         "making": 0.0,
-        "state": dry_run.values(variables),
-        "parameters": dry_run.values(method.trainable_variables),
-        "disk": dry_run.disk(method),
+        "state": dry_run.count_values(variables),
+        "parameters": dry_run.count_values(method.trainable_variables),
+        "disk": dry_run.disk_bytes(method),
     }
     if steps:
         spec = data.training_batches(source, s.batch_size, seed=run.seed, **run.pipeline()).element_spec
         graph = tf.function(method.train_step, autograph=False).get_concrete_function(spec).graph
-        found.update(
+        needs.update(
             flops=dry_run.flops_of(method, graph, steps, s.batch_size),
             kept=graphs.kept_bytes(graph),
-            making=s.batch_size * _seconds_of_making(run, source, min(_SMALL, s.batch_size)),
+            making=s.batch_size * _input_core_seconds(run, source, min(_SMALL, s.batch_size)),
         )
     shape = source.image_shape
     forward = tf.function(lambda x: method.classifier(x, training=False)["logits"]).get_concrete_function(tf.TensorSpec([1, *shape]))
-    frames, corrupted = dry_run.frames(run)
+    frames, corrupted = dry_run.count_frames(run)
     return {
-        **found,
+        **needs,
         "measured": frames,
         "forward": graphs.flops(forward.graph),
-        "corrupting": _seconds_of_corrupting(run, source) * corrupted / frames if corrupted else 0.0,
+        "corrupting": _corruption_core_seconds(run, source) * corrupted / frames if corrupted else 0.0,
     }
 
 
-def _seconds_of_making(run, source, size):
-    """Of one core, for one image with all of its views; what is in flight at the ends is little among so many batches."""
+def _input_core_seconds(run, source, size):
+    """Core seconds for one image with all of its views; with many batches, prefetching does not matter."""
     batches = iter(data.training_batches(source, size, seed=run.seed, **run.pipeline()))
     for _ in range(_BATCHES // 2):
         next(batches)
     return _processor_seconds(lambda: next(batches), _BATCHES) / size
 
 
-def _seconds_of_corrupting(run, source):
-    """Of one core, for one image: the mean over all corruptions at severity 3."""
+def _corruption_core_seconds(run, source):
+    """Core seconds for one image: the mean over all corruptions at severity 3."""
     images = tf.constant(evaluation.first_images(source, 4)[0])
     options = {"constants": run.eval_config.constants(source.image_shape), "protocol": run.eval_config.protocol(source.image_shape)}
     times = []
@@ -135,41 +148,55 @@ def _seconds_of_corrupting(run, source):
 
 
 def _processor_seconds(call, count):
-    """Of one call, the mean over so many."""
+    """CPU seconds of one call, the mean over `count` calls."""
     began = time.process_time()
     for _ in range(count):
         call()
     return (time.process_time() - began) / count
 
 
-def predicted(need, hardware):
-    """{"step", "training", "measuring": seconds, "bound": what a step waits for, "memory": bytes of a device, "fits": whether it has
-    them, "sent": bytes a step and device, "disk": bytes}; need: as `needs` gives. EvalConfig takes one device of one machine."""
-    computing, making = hardware.seconds(need["flops"], hardware.devices), hardware.making(need["making"])
-    sent = 2 * (hardware.devices - 1) / hardware.devices * 4 * need["parameters"]
+def predict_cost(needs: Mapping, hardware: Hardware) -> dict:
+    """Returns the cost of a run on given hardware. The evaluation uses one device of one machine.
+
+    Args:
+        needs: as `resource_needs` returns it.
+        hardware: the machine.
+
+    Returns:
+        {"step", "training", "measuring": seconds, "bound": the slowest part of a step, "memory": bytes of a device, "fits": whether a
+        device has them, "sent": bytes per step and device, "disk": bytes}.
+    """
+    computing, making = hardware.compute_seconds(needs["flops"], hardware.devices), hardware.input_seconds(needs["making"])
+    sent = 2 * (hardware.devices - 1) / hardware.devices * 4 * needs["parameters"]
     summing = sent / hardware.network
     step = max(computing, making) + summing
-    memory = 4 * (need["state"] + need["parameters"]) + dry_run.ALLOCATED * need["kept"] / hardware.devices
-    parts = {"products": computing, "images": making, "network": summing}
+    memory = 4 * (needs["state"] + needs["parameters"]) + dry_run.ALLOCATED * needs["kept"] / hardware.devices
+    parts: dict[str, float] = {"products": computing, "images": making, "network": summing}
     return {
         "step": step,
-        "training": step * need["steps"],
-        "bound": max(parts, key=parts.get),
+        "training": step * needs["steps"],
+        "bound": max(parts, key=lambda part: parts[part]),
         "sent": sent,
         "memory": memory,
         "fits": memory <= hardware.memory,
-        "disk": need["disk"],
-        "measuring": need["measured"] * max(hardware.seconds(need["forward"], 1), hardware.making(need["corrupting"])),
+        "disk": needs["disk"],
+        "measuring": needs["measured"] * max(hardware.compute_seconds(needs["forward"], 1), hardware.input_seconds(needs["corrupting"])),
     }
 
 
-def to_text(found, hardware, seeds):
-    """A line a row, and what all of it takes. found: a (need, prediction) a row. seeds: runs of each row."""
+def to_text(predictions: Sequence[tuple[Mapping, Mapping]], hardware: Hardware, seeds: int) -> str:
+    """Returns a table of one line per row, and the total.
+
+    Args:
+        predictions: (needs, cost) of each row, as `resource_needs` and `predict_cost` return them.
+        hardware: the machine.
+        seeds: number of runs of each row.
+    """
     lines = [_HEADINGS]
-    for need, cost in found:
+    for needs, cost in predictions:
         memory = f"{cost['memory'] / 2**30:.2f} GiB" + ("" if cost["fits"] else ", TOO MUCH")
         of_a_step = (
-            f"{need['flops'] / 1e9:.3g}",
+            f"{needs['flops'] / 1e9:.3g}",
             f"{1000 * cost['step']:.3g} ms",
             cost["bound"],
             memory,
@@ -178,18 +205,18 @@ def to_text(found, hardware, seeds):
         )
         lines.append(
             (
-                need["row"],
-                *(of_a_step if need["steps"] else "–" * len(of_a_step)),
+                needs["row"],
+                *(of_a_step if needs["steps"] else "–" * len(of_a_step)),
                 duration(cost["measuring"]),
                 f"{cost['disk'] / 2**20:.0f} MiB",
             )
         )
     widths = [max(map(len, column)) for column in zip(*lines)]
     text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
-    total = seeds * sum(cost["training"] * (need["steps"] > 0) + cost["measuring"] for need, cost in found)
-    disk = seeds * sum(cost["disk"] for _, cost in found)
+    total = seeds * sum(cost["training"] * (needs["steps"] > 0) + cost["measuring"] for needs, cost in predictions)
+    disk = seeds * sum(cost["disk"] for _, cost in predictions)
     return (
-        f"{text}\n\nIn all {len(found) * seeds} runs on {hardware.devices} devices, one after the other: {duration(total)}, "
-        f"{disk / 2**30:.2f} GiB. A model, not a measurement (docs/scale.md): without validation, attacks, reading from disk, and what "
-        "is trained in one go (–)."
+        f"{text}\n\nTotal of {len(predictions) * seeds} runs on {hardware.devices} devices, one after the other: {duration(total)}, "
+        f"{disk / 2**30:.2f} GiB. Predicted, not measured (docs/scale.md): without validation, attacks, reading from disk, and "
+        "training without steps (–)."
     )

@@ -1,9 +1,12 @@
-"""What there is to choose from, and the flags in groups: what `--list` and `--help` print."""
+"""Texts of `--list` and `--help`: available names, and the most used flags in groups."""
 
 import dataclasses
 import inspect
 import os
 import textwrap
+from collections.abc import Mapping
+
+from absl.flags import FlagValues
 
 from tf_robust import attacks, corruptions, evaluation, methods, metrics, models
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
@@ -18,12 +21,12 @@ DATA = {
     "toy": "points in the plane, 2 classes; needs no download",
     "toy_band": "the same points with random labels on a band between the classes, as in the NoisyMix paper",
     "synthetic_mnist": "FCL's corner digits from MNIST, 15 classes",
-    "folder:DIR": "images, one subfolder a class, or DIR/train and DIR/test with such subfolders",
+    "folder:DIR": "images, one subfolder per class, or DIR/train and DIR/test with such subfolders",
     "mnist, cifar10, cifar100, imagenet2012, ...": "any image-classification set of TFDS by its name, in --data_dir",
 }
 _WIDTH, _NAME = 118, 44  # characters
 _GROUPS = {
-    "What to do": ("mode", "suite", "runs", "seeds", "workdir", "saved_model", "require", "sweep", "dry_run", "list"),
+    "Mode": ("mode", "suite", "runs", "seeds", "workdir", "saved_model", "require", "sweep", "dry_run", "list"),
     "Data": ("data", "data_dir", "download", "image_size", "image_fit", "train_examples", "label_fraction", "validation_fraction"),
     "Model and training": (
         "model",
@@ -42,18 +45,18 @@ _GROUPS = {
         "strategy",
         "data_service",
     ),
-    "EvalConfig": ("evaluations", "evaluation_split", "subset", "corrupted_dir", "attack", "attack_radii"),
+    "Evaluation": ("evaluations", "evaluation_split", "subset", "corrupted_dir", "attack", "attack_radii"),
 }
 
 
-def listing(home):
-    """Data sets, models, methods, views, corruptions, attacks and flagfiles, a line each.
+def listing(home: str) -> str:
+    """Returns data sets, models, methods, views, corruptions, attacks and tables, one line each.
 
     Args:
-        home: the folder that has `flags/`.
+        home: folder with `flags/`.
     """
     group_of = {name: group for group, names in metrics.GROUPS.items() for name in names}
-    parts = {
+    parts: dict[str, Mapping[str, str]] = {
         "Data sets (--data)": DATA,
         "Models (--model)": _summaries(models.MODELS),
         "Methods (--method)": _summaries(methods.METHODS),
@@ -65,27 +68,32 @@ def listing(home):
     return "\n\n".join(_block(heading, part) for heading, part in parts.items())
 
 
-def help_text(values):
-    """The most used flags in groups, a line each, with their defaults. values: FlagValues that has them."""
+def help_text(values: FlagValues) -> str:
+    """Returns the most used flags in groups, one line each, with their defaults.
+
+    Args:
+        values: has the flags.
+    """
+    shared = hyperparameters.parameters(Method)  # type: ignore[arg-type]
     methods_own = sorted(
         f"{name} ({len(own)})"
         for name, target in methods.METHODS.items()
-        if (own := hyperparameters.parameters(target).keys() - hyperparameters.parameters(Method).keys())
+        if (own := hyperparameters.parameters(target).keys() - shared.keys())  # type: ignore[arg-type]
     )
     known = {field.name for field in (*dataclasses.fields(TrainConfig), *dataclasses.fields(evaluation.EvalConfig))}
     shown = [name for names in _GROUPS.values() for name in names]
-    parts = ["python run_experiment.py [--FLAG=VALUE ...]    without flags: a minute's comparison on made-up digits"]
+    parts = ["python run_experiment.py [--FLAG=VALUE ...]    without flags: a comparison on synthetic digits, about a minute"]
     for heading, names in _GROUPS.items():
         parts.append(_block(heading, {f"--{name}{_default(values[name])}": values[name].help for name in names}))
-    parts.append(textwrap.fill("Further ones: " + ", ".join(f"--{name}" for name in sorted(known - set(shown))), _WIDTH))
+    parts.append(textwrap.fill("Other flags: " + ", ".join(f"--{name}" for name in sorted(known - set(shown))), _WIDTH))
     parts.append(
         textwrap.fill(
-            "A method, augmentation or view has flags of its own, with its name before them (--fcl_weight, "
-            "--augmix_severity); how many a method has: " + ", ".join(methods_own),
+            "Flags of a method, augmentation or view have its name as a prefix (--fcl_weight, "
+            "--augmix_severity); number of flags per method: " + ", ".join(methods_own),
             _WIDTH,
         )
     )
-    parts.append("--flagfile=FILE: flags from a file, one a line. --list: what there is to choose from. --helpfull: every flag.")
+    parts.append("--flagfile=FILE: flags from a file, one per line. --list: available names. --helpfull: all flags.")
     return "\n\n".join(parts)
 
 
@@ -101,7 +109,7 @@ def _summaries(registry):
 
 
 def _tables(home):
-    """{folder of a table: its title and number of rows}"""
+    """{folder of a table: title and number of rows}"""
     folders = (
         folder
         for folder, _, files in sorted(os.walk(os.path.join(home, "flags")))
@@ -112,7 +120,7 @@ def _tables(home):
 
 
 def _block(heading, part):
-    """The heading, and names and texts in two columns. part: {name: text}."""
+    """A heading, and names and texts in two columns. part: {name: text}."""
     width = max(min(len(name), _NAME) for name in part)
     lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in part.items()]
     return "\n".join([heading, *(line if len(line) <= _WIDTH else line[: _WIDTH - 3].rsplit(" ", 1)[0] + " ..." for line in lines)])

@@ -1,12 +1,13 @@
-"""The commands that are printed at the end of a run: each can be copied, with every flag that it needs."""
+"""Suggested next commands, complete with all flags that they need."""
 
 import shlex
+from collections.abc import Iterable, Mapping
 
 from tf_robust.experiments.flags import text_of
-from tf_robust.experiments.run import PATH_FLAGS
+from tf_robust.experiments.run import PATH_FLAGS, Run
 
-# flags on which the images and labels that a model is measured on depend
-MEASURED_ON = (
+# flags on which the evaluated images and labels depend
+DATA_FLAGS = (
     "data",
     "data_dir",
     "download",
@@ -21,21 +22,21 @@ MEASURED_ON = (
     "corruption_protocol",
     "frost_dir",
 )
-WHERE = tuple(name for name in PATH_FLAGS if name != "data_service")  # flags that a workdir's flags.txt leaves out
+LOCATION_FLAGS = tuple(name for name in PATH_FLAGS if name != "data_service")  # not in the flags.txt of a workdir
 
 
-def suggest(following):
-    """Prints what to do next: {purpose: command}, each command on a line of its own, to be copied."""
-    for number, (purpose, line) in enumerate(following.items()):
+def print_commands(commands: Mapping[str, str]) -> None:
+    """Prints the next commands, {purpose: command}, each command on a line of its own."""
+    for number, (purpose, line) in enumerate(commands.items()):
         print(f"{'' if number else 'Next:':<9}{purpose}:\n           {line}")
 
 
-def command(*arguments):
-    """A line for the shell that runs this program."""
+def command(*arguments: str) -> str:
+    """Returns the shell command that runs this program with arguments."""
     return shlex.join(["python", "run_experiment.py", *arguments])
 
 
-def flags_of(run, names):
-    """Those of a run's flags of these names that differ from their defaults, as arguments."""
+def flags_of(run: Run, names: Iterable[str]) -> list[str]:
+    """Returns arguments for those flags of a run, among `names`, that differ from their defaults."""
     values = {**vars(run.eval_config), **vars(run.config)}
     return [f"--{name}={text_of(values[name])}" for name in names if name in values and text_of(values[name]) != run.defaults[name]]

@@ -1,13 +1,15 @@
-"""A folder of flagfiles is a table: its rows, what its `suite.json` says of them, and all its runs completed."""
+"""Suites: a folder of flagfiles describes a table, with one row per file. Reads tables and completes their runs."""
 
 import glob
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf_robust.experiments import flags
+from tf_robust.experiments.run import Run
 from tf_robust.experiments.workdir import recorded_arguments
 from tf_robust.saved_models import loading
 from tf_robust.training import loop
@@ -16,7 +18,7 @@ from tf_robust.utils.files import read_json, write_json
 from tf_robust.utils.locks import WorkdirLocked
 from tf_robust.utils.progress import duration
 
-_AT_ONCE = 2  # seconds: what takes less was done before
+_SKIPPED_SECONDS = 2  # runs that take less were already complete
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _PAIR = {"type": "array", "prefixItems": [{"type": "number"}, {"type": ["number", "null"]}], "minItems": 2, "maxItems": 2}
 _SCHEMA = {
@@ -35,159 +37,176 @@ _SCHEMA = {
 }
 
 
-def table_of(folder, home):
-    """A folder of flagfiles: where it is, its rows in the order of its `suite.json`, and what else that says.
+def table_of(folder: str, home: str) -> tuple[str, list[str], dict]:
+    """Returns path, row names and description of a table.
 
     Args:
-        folder: a path, or one below `home`. home: the folder that has `flags/`.
+        folder: of the flagfiles, an existing path or one relative to `home`.
+        home: folder with `flags/`.
 
     Returns:
-        (path, [row names], {"title", "name", "rows", and what the file has of "baseline", "paper", "notes", "shown_as": {row: its
-        name in tables, where several rows are one method with other shares of the labels}, "panels": {title: [rows whose
-        attack curves one panel compares]} and "suites": {suite beside it that this table, which has no flagfiles, averages over:
-        {measure of the mean: measure of that suite}}})
+        The path; the row names, in the order of `suite.json`; and a dictionary with "title", "name", "rows" and the optional fields of
+        `suite.json`: "baseline", "paper", "notes", "shown_as": {row: name in tables, for several rows that are one method with other
+        label fractions}, "panels": {title: [rows whose attack curves share a panel]}, and "suites": {suite in the same folder over
+        which this table, which has no flagfiles, averages: {measure of the mean: measure of that suite}}.
 
     Raises:
-        FileNotFoundError: there are no flagfiles. ValueError: `suite.json` is damaged.
+        FileNotFoundError: there are no flagfiles.
+        ValueError: `suite.json` is invalid.
     """
-    here = folder.rstrip("/") if os.path.isdir(folder) else os.path.join(home, folder.rstrip("/"))
-    found = sorted(os.path.basename(path).removesuffix(".flags") for path in glob.glob(os.path.join(here, "*.flags")))
-    description = os.path.join(here, "suite.json")
-    told = read_json(description, _SCHEMA) if folder and os.path.exists(description) else {}
-    if not folder or not (found or "suites" in told):
+    path = folder.rstrip("/") if os.path.isdir(folder) else os.path.join(home, folder.rstrip("/"))
+    rows = sorted(os.path.basename(file).removesuffix(".flags") for file in glob.glob(os.path.join(path, "*.flags")))
+    suite_file = os.path.join(path, "suite.json")
+    description = read_json(suite_file, _SCHEMA) if folder and os.path.exists(suite_file) else {}
+    if not folder or not (rows or "suites" in description):
         raise FileNotFoundError(f"Expected --suite to name a folder of .flags files. Received: {folder!r}")
-    name = os.path.relpath(here, os.path.join(home, "flags")).replace(os.sep, "_").lstrip("._")
-    table = {"title": name, "rows": [], "name": name, **told}
+    name = os.path.relpath(path, os.path.join(home, "flags")).replace(os.sep, "_").lstrip("._")
+    table = {"title": name, "rows": [], "name": name, **description}
     if "suites" in table:
-        return here, table["rows"], table
-    first = [row for row in table["rows"] if row in found]
-    return here, [*first, *(row for row in found if row not in first)], table
+        return path, table["rows"], table
+    first = [row for row in table["rows"] if row in rows]
+    return path, [*first, *(row for row in rows if row not in first)], table
 
 
-def _source(run, runs):
-    """The number of the run that one begins with: its `init_from_row`, with the same seed."""
+def _predecessor(run, runs):
+    """The number of the run from which a run starts: its `init_from_row`, with the same seed."""
     name = run.config.init_from_row
     for number, other in enumerate(runs):
         if (other.row, other.seed) == (name, run.seed) and other is not run:
             return number
-    raise unknown("row to begin with", name, sorted({other.row for other in runs} - {run.row}))
+    raise unknown("row to start from", name, sorted({other.row for other in runs} - {run.row}))
 
 
-def _depth(number, sources):
-    """How many runs have to be done before one; a circle of them is refused."""
+def _depth(number, predecessors):
+    """The number of runs that must be completed before a run. Raises ValueError for a cycle."""
     seen = []
-    while number in sources:
+    while number in predecessors:
         seen.append(number)
-        number = sources[number]
+        number = predecessors[number]
         if number in seen:
-            raise ValueError("Expected rows that begin with others, in no circle. Received init_from_row flags in a circle")
+            raise ValueError("Expected init_from_row flags without a cycle. Received rows that start from each other in a cycle")
     return len(seen)
 
 
-def check_images_match(runs):
-    """Raises ValueError where two runs measure one thing on different images: no table could have both."""
-    first = {}
+def check_images_match(runs: Sequence[Run]) -> None:
+    """Checks that runs of one table evaluate on the same images.
+
+    Raises:
+        ValueError: two runs have the same evaluation on different images.
+    """
+    first: dict[str, tuple[Run, dict]] = {}
     for run in runs:
         for evaluation in run.eval_config.evaluations:
-            told = {"data": run.config.data, "evaluation_split": run.eval_config.evaluation_split, "subset": run.eval_config.subset}
+            images = {"data": run.config.data, "evaluation_split": run.eval_config.evaluation_split, "subset": run.eval_config.subset}
             if evaluation in ("adversarial", "attack_curves"):
-                told["attack_subset"] = run.eval_config.attack_subset
-            other, before = first.setdefault(evaluation, (run, told))
-            differing = [f"{name} ({before[name]} and {told[name]})" for name in told if before[name] != told[name]]
+                images["attack_subset"] = run.eval_config.attack_subset
+            other, before = first.setdefault(evaluation, (run, images))
+            differing = [f"{name} ({before[name]} and {images[name]})" for name in images if before[name] != images[name]]
             if differing:
                 raise ValueError(
-                    f"Expected rows that are measured on the same images. Received {other.row} and {run.row}, which differ "
-                    f"in {', '.join(differing)} and both have the evaluation {evaluation!r}. Give all rows the same on "
-                    f"the command line, or put them in folders of their own"
+                    f"Expected rows with the same images. Received {other.row} and {run.row}, which differ "
+                    f"in {', '.join(differing)} and both have the evaluation {evaluation!r}. Try: the same value for all "
+                    f"rows on the command line, or separate folders"
                 )
 
 
-def measure_all(flagfiles, overrides, workdir, shown_as):
-    """Measures the models of a suite whose flagfiles have mode=evaluate; one that is missing or does not fit does not stop the others.
+def measure_all(
+    flagfiles: Mapping[str, str], overrides: Mapping[str, object], workdir: str, shown_as: Mapping[str, str]
+) -> tuple[list[dict], list[str]]:
+    """Evaluates the models of a suite whose flagfiles have mode=evaluate, and continues after models that are missing or unsuitable.
 
     Args:
         flagfiles: {row: path of its flagfile}.
-        overrides: {flag: value}, which hold for every row.
+        overrides: {flag: value} for all rows.
         workdir: gets a folder per row.
         shown_as: {row: its name in tables}.
 
     Returns:
-        (evaluations, messages about the rows that failed)
+        The evaluations, and messages about the rows that failed.
 
     Raises:
         ValueError: all rows failed.
     """
-    found, failures = [], []
+    evaluations: list[dict] = []
+    failures: list[str] = []
     for row, flagfile in flagfiles.items():
         arguments, folder = [f"--flagfile={flagfile}"], os.path.join(workdir, row)
-        values = flags.with_values(flags.parsed(arguments), overrides)
+        values = flags.with_values(flags.parse_arguments(arguments), overrides)
         recorded = os.path.join(values.workdir, "flags.txt")
-        if not values.saved_model and os.path.exists(recorded):  # a run: its own flags first
-            values = flags.with_values(flags.parsed([*recorded_arguments(recorded), *arguments]), overrides)
+        if not values.saved_model and os.path.exists(recorded):  # a run: its recorded flags first
+            values = flags.with_values(flags.parse_arguments([*recorded_arguments(recorded), *arguments]), overrides)
         try:
             run = flags.runs_of(values, row, shown_as.get(row, ""))[0]
             interface = loading.ModelInterface(**flags.values_of(values, loading.ModelInterface))
             print(f"{row}: {folder}", flush=True)
-            found.append(
-                {**run.measure(values.saved_model or os.path.join(values.workdir, "saved_model"), folder, interface), "measured_in": folder}
-            )
-            write_json(os.path.join(folder, "evaluation.json"), found[-1])
+            saved_model = values.saved_model or os.path.join(values.workdir, "saved_model")
+            evaluations.append({**run.measure(saved_model, folder, interface), "measured_in": folder})
+            write_json(os.path.join(folder, "evaluation.json"), evaluations[-1])
         except (ValueError, OSError, tf.errors.OpError) as error:
             failures.append(f"{row} failed: {message_of(error)}")
             print(f"  FAILED: {message_of(error)}", flush=True)
-    if not found:
+    if not evaluations:
         raise ValueError("\n".join(["All rows failed.", *failures]))
-    return found, failures
+    return evaluations, failures
 
 
-def run_all(runs, folder_of):
-    """Completes every run, those that others begin with first; one that fails does not stop the others.
+def run_all(runs: Sequence[Run], folder_of: Callable[[Run], str]) -> tuple[list[dict], list[str]]:
+    """Completes all runs and continues after failures. Runs from which others start come first.
 
-    Two processes with the same command share the work: what one is at, the other leaves, and waits for at the end.
+    Processes with the same command share the work: a run that another process holds is skipped, and waited for at the end.
 
     Args:
-        runs: list of `Run`. folder_of: run -> its workdir.
+        runs: of one table.
+        folder_of: run -> its workdir.
 
     Returns:
-        (evaluations in the order of the runs, sentences about the runs that failed)
+        The evaluations in the order of the runs (none in workers other than the chief), and messages about the runs that failed.
+
+    Raises:
+        ValueError: the runs cannot be in one table, or the only run failed.
     """
     if len(runs) > 1 and any(run.config.strategy == "multi_worker" for run in runs):
-        raise ValueError(f"Expected one run at a time with strategy=multi_worker: one row and one of --seeds. Received {len(runs)} runs")
+        raise ValueError(f"Expected one run with strategy=multi_worker: one row, and one seed in --seeds. Received {len(runs)} runs")
     check_images_match(runs)
-    found, failures, left, waiting, times = {}, {}, list(range(len(runs))), set(), []
-    sources = {}
+    evaluations: dict[int, dict | None] = {}
+    failures: dict[int, str] = {}
+    waiting: set[int] = set()
+    times: list[float] = []
+    pending = list(range(len(runs)))
+    predecessors = {}
     if len({run.row for run in runs}) > 1:
-        sources = {number: _source(run, runs) for number, run in enumerate(runs) if run.config.init_from_row}
-    left.sort(key=lambda number: (runs[number].seed, _depth(number, sources), number))
-    while left:
-        busy = []
-        for number in left:
-            run, source = runs[number], sources.get(number)
-            if source in failures:
-                failures[number] = f"{run.row}, seed {run.seed}: the row that it begins with, {runs[source].row}, failed"
+        predecessors = {number: _predecessor(run, runs) for number, run in enumerate(runs) if run.config.init_from_row}
+    pending.sort(key=lambda number: (runs[number].seed, _depth(number, predecessors), number))
+    while pending:
+        locked = []
+        for number in pending:
+            run, predecessor = runs[number], predecessors.get(number)
+            if predecessor in failures:
+                failures[number] = f"{run.row}, seed {run.seed}: the row from which it starts, {runs[predecessor].row}, failed"
                 continue
-            if source is not None and source not in found:
-                busy.append(number)
+            if predecessor is not None and predecessor not in evaluations:
+                locked.append(number)
                 continue
-            run.start = run.start if source is None else folder_of(runs[source])
+            run.init_path = run.init_path if predecessor is None else folder_of(runs[predecessor])
             if number not in waiting:
-                remaining = f", {duration(np.mean(times) * (len(runs) - len(found) - len(failures)))} left" if times else ""
+                remaining = f", {duration(np.mean(times) * (len(runs) - len(evaluations) - len(failures)))} left" if times else ""
                 print(f"[{number + 1}/{len(runs)}] {run.row}, seed {run.seed}: {folder_of(run)}{remaining}", flush=True)
             began = time.monotonic()
             try:
-                found[number] = run.complete(folder_of(run))
-                times += [time.monotonic() - began] if time.monotonic() - began > _AT_ONCE else []
+                evaluations[number] = run.complete(folder_of(run))
+                times += [time.monotonic() - began] if time.monotonic() - began > _SKIPPED_SECONDS else []
             except WorkdirLocked as error:
                 if number not in waiting:
-                    print(f"  {error}; left to it.", flush=True)
+                    print(f"  {error}. Skipped for now.", flush=True)
                 waiting.add(number)
-                busy.append(number)
+                locked.append(number)
             except (ValueError, OSError, tf.errors.OpError, loop.TrainingDiverged) as error:
                 if len(runs) == 1:
                     raise
                 failures[number] = f"{run.row}, seed {run.seed}, failed: {message_of(error)}"
                 print(f"  FAILED: {message_of(error)}", flush=True)
-        left = busy
-        if left:
+        pending = locked
+        if pending:
             time.sleep(10)
-    return [found[number] for number in sorted(found)], [failures[number] for number in sorted(failures)]
+    complete = [evaluation for _, evaluation in sorted(evaluations.items()) if evaluation]
+    return complete, [failures[number] for number in sorted(failures)]

@@ -1,12 +1,13 @@
-"""The folder of one run: claimed by one process, bound to its flags, never half written.
+"""Folder of one run: held by one process at a time, and tied to the flags of the run.
 
-It holds `flags.txt`, `environment.json`, `checkpoints/`, `history.json`, `tensorboard/`, `saved_model/`,
+It has `flags.txt`, `environment.json`, `checkpoints/`, `history.json`, `tensorboard/`, `saved_model/`,
 `evaluation.json`, `figures/`, `report.html` and `report.md`.
 """
 
 import contextlib
 import logging
 import os
+from collections.abc import Collection, Iterator, Mapping
 
 from tf_robust.experiments.compatibility import current_flags
 from tf_robust.utils import environment
@@ -15,16 +16,19 @@ from tf_robust.utils.locks import WorkdirLocked, file_lock
 
 
 @contextlib.contextmanager
-def claimed(folder, flags, defaults=None, free=()):
-    """Holds `folder` for one run with these flags.
+def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | None = None, free: Collection[str] = ()) -> Iterator[str]:
+    """Holds a folder for one run with given flags.
 
     Args:
-        folder: made if it is missing. flags: {name: text}, what the run depends on. defaults: {name: text}, what a flag
-            counts as where it is not written down. free: names that may differ.
+        folder: created if missing.
+        flags: {name: text} on which the run depends.
+        defaults: {name: text} of flags that are not recorded.
+        free: names of flags that may differ.
 
     Raises:
-        PermissionError: it cannot be written. ValueError: it was started with other flags; shows the difference.
-        WorkdirLocked: another process is at it.
+        PermissionError: the folder is not writable.
+        ValueError: the run was started with other flags; the message has the differences.
+        WorkdirLocked: another process holds the folder.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -33,19 +37,19 @@ def claimed(folder, flags, defaults=None, free=()):
             raise WorkdirLocked(f"Another process is working in {folder}") from error
         except OSError as error:
             raise PermissionError(f"Expected a workdir that can be written. Received: {folder} ({error.strerror})") from error
-        # not below: another run's workdir may be there
+        # not recursively: subfolders may be workdirs of other runs
         clear_unfinished(folder, *(os.path.join(folder, name) for name in ("checkpoints", "saved_model", "figures")))
         _bind(folder, flags, defaults or {}, free)
         try:
             yield folder
         except BaseException:
             if not any(os.path.isdir(os.path.join(folder, name)) for name in ("checkpoints", "saved_model")):
-                # nothing came of it: the flags do not bind
+                # without results the flags are not binding
                 os.remove(os.path.join(folder, "flags.txt"))
             raise
 
 
-def recorded_flags(path):
+def recorded_flags(path: str) -> dict[str, str]:
     """Returns the flags of a `flags.txt` as {name: text}; those of earlier versions under their present names.
 
     Raises:
@@ -54,11 +58,11 @@ def recorded_flags(path):
     return current_flags(_read_flags(path))
 
 
-def recorded_arguments(path):
-    """Returns the command-line arguments that repeat a `flags.txt`: its flagfile, or its flags where an earlier version wrote it.
+def recorded_arguments(path: str) -> list[str]:
+    """Returns the arguments that repeat a run: its `flags.txt` as a flagfile, or the flags if an earlier version wrote it.
 
     Raises:
-        ValueError: as of `recorded_flags`.
+        ValueError: as `recorded_flags`.
     """
     flags = _read_flags(path)
     current = current_flags(flags)
@@ -76,30 +80,32 @@ def _read_flags(path):
 
 
 def _bind(folder, flags, defaults, free):
-    path, here = os.path.join(folder, "flags.txt"), environment.describe()
+    path, versions = os.path.join(folder, "flags.txt"), environment.describe()
     if os.path.exists(path):
         before = recorded_flags(path)
-        then, now = ({**defaults, **texts} for texts in (before, flags))
+        old, new = ({**defaults, **texts} for texts in (before, flags))
         differing = [
-            f"  --{name}: {then.get(name)} there, {now.get(name)} now"
+            f"  --{name}: {old.get(name)} then, {new.get(name)} now"
             for name in sorted({*before, *flags} - {*free})
-            if then.get(name) != now.get(name)
+            if old.get(name) != new.get(name)
         ]
         if differing:
             raise ValueError(
-                f"{folder} was started with other flags:\n" + "\n".join(differing) + "\nUse the same flags to go on, or another --workdir."
+                f"{folder} was started with other flags:\n"
+                + "\n".join(differing)
+                + "\nTry: the same flags to resume, or another --workdir."
             )
-        then = read_json(os.path.join(folder, "environment.json"))
-        for key in here:
-            if then.get(key) != here[key]:
+        recorded = read_json(os.path.join(folder, "environment.json"))
+        for key, version in versions.items():
+            if recorded.get(key) != version:
                 logging.warning(
                     "%s was started with %s = %s, now it is %s: a resumed run will not be bit-identical.",
                     folder,
                     key,
-                    then.get(key),
-                    here[key],
+                    recorded.get(key),
+                    version,
                 )
         return
-    write_json(os.path.join(folder, "environment.json"), here)
+    write_json(os.path.join(folder, "environment.json"), versions)
     with atomic_file(path) as file:
         file.writelines(f"--{name}={value}\n" for name, value in sorted(flags.items()))

@@ -1,0 +1,132 @@
+"""Records of evaluation sets: dictionaries for JSON from which all measures are computed, one line each in a file.
+
+Every record is written as soon as it is computed, so an interrupted evaluation resumes where it stopped.
+"""
+
+import contextlib
+import json
+import os
+import time
+import zlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tf_robust.attacks.attack import Predict
+from tf_robust.data.source import digest
+from tf_robust.evaluation import set_locks, utility
+from tf_robust.evaluation.evaluation_set import EvaluationSet
+from tf_robust.evaluation.scoring import score_set
+from tf_robust.utils.arrays import decoded
+
+_POLL_SECONDS = 1.0  # between two reads of a file that other processes write
+
+
+def records(
+    predict: Predict,
+    sets: Sequence[EvaluationSet],
+    path: str | None = None,
+    depends: Callable[[str], object] | None = None,
+    log: Callable[[str], object] = print,
+) -> list[dict]:
+    """Returns the record of every set, in order. Records that an earlier, equal evaluation left in `path` are not computed again.
+
+    Processes that are given the same path share the work: each computes sets that no other process has locked, until all are complete.
+
+    Args:
+        predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C].
+        sets: the evaluation sets.
+        path: file to which records are appended, one per line; None: they are not written.
+        depends: name of a set -> what its record depends on, for JSON; records with other dependencies are ignored.
+        log: called with a line of progress after each set.
+
+    Raises:
+        ValueError: images that are not finite or not in [0, 1], logits of the wrong shape or not finite, labels without a column in
+            the logits, an empty set.
+    """
+    keys = {one.name: record_key(depends(one.name) if depends else None) for one in sets}
+    locks = set_locks.SetLocks(f"{path}.locks") if path else None
+    complete: dict[str, dict] = {}
+    waited, began, computed = False, time.monotonic(), 0
+
+    def read_again():
+        complete.update({record["set"]: record for record in read_records(path) if record["depends"] == keys.get(record["set"])})
+
+    read_again()
+    while len(complete) < len(sets):
+        for one in (one for one in sets if one.name not in complete):
+            with locks.try_lock(f"{one.name} {keys[one.name]}") if locks else contextlib.nullcontext(True) as locked:
+                read_again()
+                if not locked or one.name in complete:  # another process computes it, or has done so
+                    continue
+                record = (one.measure or score_set)(predict, one)
+                complete[one.name] = {"set": one.name, "depends": keys[one.name], **record}
+                if path and locks:
+                    _append(path, locks, complete[one.name])
+            computed += 1
+            remaining = (time.monotonic() - began) / computed * (len(sets) - len(complete)) / 60
+            left = f", {remaining:.0f} min left" if remaining > 0.5 else ""
+            log(f"  {_summary(complete[one.name])}  {len(complete)}/{len(sets)}{left}")
+        if len(complete) < len(sets):
+            if not waited:
+                log(f"  Waiting for another process, which measures {len(sets) - len(complete)} of {len(sets)} sets.")
+            waited = True
+            time.sleep(_POLL_SECONDS)
+            read_again()
+    if locks:
+        locks.clear()
+    return [complete[one.name] for one in sets]
+
+
+def record_key(dependencies: object) -> str:
+    """Returns the digest of what a record depends on (anything that JSON takes), for its field `depends`."""
+    return digest(json.dumps(dependencies, sort_keys=True))
+
+
+def _summary(record):
+    """One line of progress: the set, its main result and its size."""
+    kind, count = record["kind"], f"  {record['count']} images"
+    if kind == "flips":
+        text = f"flips {record['flip_probability']:.4f}  {record['count']} sequences"
+    elif kind == "checks":
+        text = "; ".join(record["failed"]) or "no sign of masked gradients"
+    elif kind == "distances":
+        text = f"median {np.median(decoded(record['distances'], np.float32)):.4f}{count}"
+    elif kind == "boundary":
+        text = f"length {record['length']:.3f}"
+    elif kind == "utility":
+        text = (", ".join(f"{name} {value:.3f}" for name, value in utility.ratios(record).items()) or "none") + count
+    else:
+        text = f"{record['correct'] / record['count']:.4f}{count}"
+    return f"{record['set']:32s} {text}"
+
+
+def read_records(path: str | None) -> list[dict]:
+    """Returns the records of a file, none if it does not exist. Incomplete and damaged lines are skipped."""
+    if not path or not os.path.exists(path):
+        return []
+    complete = []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with contextlib.suppress(ValueError, RecursionError):
+                record = json.loads(line) if line.endswith("}\n") else None
+                if isinstance(record, dict) and record.pop("crc32", None) == _crc32(record):
+                    complete.append({"kind": _kind_of(record), **record})
+    return complete
+
+
+def _kind_of(record):
+    """The kind of a record of an earlier version, which had no field `kind`."""
+    fields = {"flip_probability": "flips", "failed": "checks", "distances": "distances", "length": "boundary", "corner": "utility"}
+    return next((kind for field, kind in fields.items() if field in record), "accuracy")
+
+
+def _crc32(record):
+    return zlib.crc32(json.dumps(record).encode())
+
+
+def _append(path, locks, record):
+    with locks.writing(), open(path, "a", encoding="utf-8") as file:
+        file.write("\n" * (file.tell() > 0) + json.dumps({**record, "crc32": _crc32(record)}) + "\n")  # after an incomplete line too
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,102 @@
+"""Builds the parts of a run from its configuration: data and method."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import keras
+
+from tf_robust import data, methods, models
+from tf_robust.data.source import Source
+from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.model_checks import print_note
+from tf_robust.methods.base import Method
+from tf_robust.training import distribution, optimizers
+
+
+def open_split(config: TrainConfig, split: str, examples: int, *, seed: int, model_size: tuple[int, int] | tuple[()]) -> Source:
+    """Returns one split of the data of a run.
+
+    Args:
+        config: names the data.
+        split: train, validation or test.
+        examples: number of examples of validation and test, stratified; 0: all. `config.train_examples` is that of train.
+        seed: selects the labelled fraction of train.
+        model_size: (height, width) of the images that an evaluated model takes; empty: not known.
+    """
+    source = data.open_source(
+        config.data,
+        split,
+        config.data_dir or None,
+        image_size=config.image_size,
+        image_fit=config.image_fit,
+        default_size=model_size,
+        examples=config.train_examples if split == "train" else examples,
+        validation_fraction=config.validation_fraction,
+        download=config.download,
+    )
+    if source.fit:
+        windows = source.varying_size and split == "train"
+        hint = "; in training, random windows of them are resized." if windows else ". --image_size and --image_fit change that."
+        print_note(f"images of {config.data} ({split}) are {source.fit}{hint}")
+    if split == "train":
+        source = data.labelled_fraction(source, config.label_fraction, seed)
+    source = data.relabelled(source, data.read_label_map(config.label_map)) if config.label_map else source
+    return data.masked(data.declared(source, config.label_set))
+
+
+def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, *, seed: int, init_path: str) -> Method:
+    """Returns the compiled method of a run with a new classifier.
+
+    Args:
+        config: names the method, the model and the optimizer.
+        hyperparameters: keyword arguments of the method.
+        source: training data.
+        seed: of the initial weights and of the method.
+        init_path: workdir or SavedModel with the initial encoder; empty: random weights.
+
+    Raises:
+        ValueError: settings that exclude each other, or that the method refuses.
+    """
+    if config.init_from_row and not init_path:
+        raise ValueError(
+            f"Expected --mode=suite or --init_from=DIR for a run that starts from the row {config.init_from_row!r}. Received neither"
+        )
+    if config.init_head and hyperparameters.get("head_width"):
+        raise ValueError(f"Expected init_head or {config.method}_head_width, whose logits start at random. Received both")
+    if config.synchronize_batch_norm and config.jit_compile:
+        raise ValueError("Expected jit_compile=false with synchronize_batch_norm, which gathers. Received: true")
+    with _precision(config.mixed_precision), distribution.strategy(config.strategy).scope():
+        classifier = models.build(config.model, source.image_shape, source.num_classes, seed=seed, resize=config.resize)
+        if init_path:
+            models.load_encoder(classifier, init_path, head=config.init_head)
+        method = methods.METHODS[config.method](classifier, seed=seed, examples=len(source), **hyperparameters)
+        if config.synchronize_batch_norm:
+            distribution.synchronize_batch_norm(method)
+        method.check_views(config.views)
+        method.check_batch(config.batch_size)
+        steps = 1 if method.closed_form else data.steps_per_epoch(source, config.batch_size)
+        method.compile(_optimizer(config, steps), jit_compile=config.jit_compile)
+    return method
+
+
+def _optimizer(config: TrainConfig, steps_per_epoch: int) -> keras.optimizers.Optimizer:
+    schedule = optimizers.learning_rate_schedule(
+        config.schedule,
+        config.learning_rate,
+        steps_per_epoch=steps_per_epoch,
+        epochs=config.epochs,
+        warmup_epochs=config.learning_rate_warmup_epochs,
+        decay_rate=config.decay_rate,
+        decay_epochs=config.decay_epochs,
+        decay_factor=config.decay_factor,
+    )
+    return optimizers.build(config.optimizer, schedule, momentum=config.momentum, nesterov=config.nesterov)
+
+
+@contextlib.contextmanager
+def _precision(mixed: bool) -> Iterator[None]:
+    keras.mixed_precision.set_dtype_policy("mixed_bfloat16" if mixed else "float32")
+    try:
+        yield
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")

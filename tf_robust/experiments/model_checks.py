@@ -1,0 +1,65 @@
+"""Checks that a loaded model suits the data it is evaluated on; doubts are printed as notes."""
+
+import functools
+import itertools
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tf_robust import data
+from tf_robust.data.class_mask import IMAGENET_CLASSES
+from tf_robust.data.source import Source
+from tf_robust.saved_models.loading import Classifier
+
+
+@functools.cache
+def print_note(text: str) -> None:
+    """Prints a note, once per text."""
+    print(f"  Note: {text}", flush=True)
+
+
+def with_output_check(predict: Classifier) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns a classifier that prints a note, once, if its outputs do not look like the declared kind."""
+    notes: set[str] = set()
+
+    def predict_and_check(images):
+        logits = predict(images)
+        note = "" if notes or not tf.executing_eagerly() else predict.check(logits)
+        if note:
+            notes.add(note)
+            print(f"  Note: {note}", flush=True)
+        return logits
+
+    return predict_and_check
+
+
+def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
+    """Returns a source with the label set that the model's card declares, if the source declares none and has as many classes."""
+    label_set = predict.card.get("label_set")
+    if label_set != "imagenet" or source.label_set or source.class_mask or source.num_classes != IMAGENET_CLASSES:
+        return source
+    print(f"  Note: label_set=imagenet, from the card of {predict.path}.", flush=True)
+    return data.declared(source, label_set)
+
+
+def check_model_suits(predict: Classifier, source: Source) -> None:
+    """Checks that a model takes the images of a source and has its classes; other class names are only noted.
+
+    Raises:
+        ValueError: another image shape or number of classes.
+    """
+    predict.check_images_match(source.image_shape)
+    if predict.num_classes and not source.class_mask and predict.num_classes != source.num_classes:
+        raise ValueError(
+            f"Expected a model for the {source.num_classes} classes of {source.name}. Received: {predict.path} with "
+            f"{predict.num_classes} classes. Try: --label_map=FILE maps class folders to columns of the logits, "
+            f"--label_set=imagenet_r those of ImageNet-R"
+        )
+    names = predict.card.get("classes")  # cards of other programs may have any type
+    if names and isinstance(names, list) and not source.class_mask and names != list(source.class_names):
+        differing = [pair for pair in itertools.zip_longest(names, source.class_names) if pair[0] != pair[1]]
+        print(
+            f"  Note: the class names of the model and of {source.name} differ: {len(differing)} differ, the first "
+            f"{differing[0][0]!r} and {differing[0][1]!r}.",
+            flush=True,
+        )

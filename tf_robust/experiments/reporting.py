@@ -1,0 +1,95 @@
+"""Completes runs and reports on them: files, tables, and the next commands on standard output."""
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+
+from tf_robust.experiments import comparison, suites
+from tf_robust.experiments.locations import folder_name
+from tf_robust.experiments.run import Run
+from tf_robust.experiments.suggestions import LOCATION_FLAGS, command, flags_of, print_commands
+
+
+def complete_and_report(workdir: str, runs: Sequence[Run], folder_of: Callable[[Run], str], table: Mapping, argv: Sequence[str]) -> None:
+    """Completes runs and reports on them.
+
+    Args:
+        workdir: of the report.
+        runs: of one table.
+        folder_of: run -> its workdir.
+        table: as of `report`.
+        argv: arguments of the command line.
+
+    Raises:
+        ValueError: a run failed; the message names all failures. The others are reported first.
+    """
+    evaluations, failures = suites.run_all(runs, folder_of)
+    if not runs[0].chief:
+        print("Done. The chief worker writes checkpoints and runs the evaluation.")
+    if evaluations:
+        first_workdir = os.path.dirname(evaluations[0]["saved_model"])
+        flags = flags_of(runs[0], LOCATION_FLAGS)
+        measure_more = command(
+            "--mode=evaluate",
+            f"--workdir={first_workdir}",
+            *flags,
+            "--evaluations=clean,corruptions,adversarial",
+        )
+        report(
+            workdir,
+            evaluations,
+            runs[0],
+            {**table, "notes": [*table.get("notes", ()), *failures]},
+            {"measure more of a model": measure_more, "see the training": shlex.join(["tensorboard", f"--logdir={workdir}"])},
+            argv,
+        )
+    if failures:
+        raise ValueError("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
+
+
+def report(
+    workdir: str,
+    evaluations: Sequence[dict],
+    first_run: Run | None,
+    table: Mapping,
+    next_commands: Mapping[str, str],
+    argv: Sequence[str],
+) -> None:
+    """Writes and prints a report.
+
+    Args:
+        workdir: of the report.
+        evaluations: as in `evaluation.json`.
+        first_run: gives the images of the data for the figures; None: none.
+        table: "title", and optional fields of `suite.json`.
+        next_commands: {purpose: command}, printed last.
+        argv: arguments of the command line.
+    """
+    comparison.write_report(workdir, evaluations, title=table["title"], command=command(*argv), run=first_run, suite=table)
+    print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
+    print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")
+    for evaluation in evaluations[:6]:
+        print(f"Model:   {evaluation['saved_model']}  ({evaluation['row']}, seed {evaluation['seed']})")
+    print_commands(next_commands)
+
+
+def report_by_data(
+    workdir: str, evaluations: Sequence[dict], table: Mapping, next_commands: Mapping[str, str], argv: Sequence[str]
+) -> None:
+    """Writes and prints a report for each data set and split, in subfolders of the workdir if there are several.
+
+    Args:
+        workdir: of the reports.
+        evaluations: as in `evaluation.json`.
+        table: as of `report`.
+        next_commands: as of `report`.
+        argv: arguments of the command line.
+    """
+    by_data: dict[tuple[str, str], list[dict]] = {}
+    for evaluation in evaluations:
+        by_data.setdefault((evaluation["data"], evaluation["split"]), []).append(evaluation)
+    if len(by_data) == 1:
+        return report(workdir, evaluations, None, table, next_commands, argv)
+    for (name, split), members in by_data.items():
+        folder = os.path.join(workdir, folder_name(f"{name}-{split}"))
+        report(folder, members, None, {**table, "title": f"{table['title']}: {name}, {split}"}, next_commands, argv)
