@@ -74,7 +74,7 @@ def help_text(values: FlagValues) -> str:
     Args:
         values: has the flags.
     """
-    shared = hyperparameters.parameters(Method)  # type: ignore[arg-type]
+    shared = hyperparameters.parameters(Method)
     methods_own = sorted(
         f"{name} ({len(own)})"
         for name, target in methods.METHODS.items()
