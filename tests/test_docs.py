@@ -50,7 +50,7 @@ def test_requests_to_a_server_are_what_the_exported_signatures_take():
 def test_any_model_is_measured_as_the_page_says(monkeypatch):
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})  # of 19
     names = run("measure_your_model.md")
-    assert 0 <= names["found"]["corruptions/fog"] <= 1 and names["attacked"].shape == names["images"].shape
+    assert 0 <= names["values"]["corruptions/fog"] <= 1 and names["attacked"].shape == names["images"].shape
 
 
 def test_extending_works_as_the_page_says():
