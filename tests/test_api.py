@@ -13,6 +13,7 @@ from tf_robust import api, cli, metrics
 from tf_robust.saved_models import loading
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path, monkeypatch):
     with open(os.path.join(cli.ROOT, "docs", "notebook.ipynb"), encoding="utf-8") as file:
         cells = ["".join(cell["source"]) for cell in json.load(file)["cells"] if cell["cell_type"] == "code"]

@@ -174,6 +174,7 @@ def test_a_corrupted_set_is_written_and_measured(sample_images, trained, tmp_pat
         main(*measure, "--require=corruptions/fog>=1.5")
 
 
+@pytest.mark.slow
 def test_a_sweep_tests_the_best_on_validation_and_leaves_out_what_diverges(sample_images, tmp_path, monkeypatch, capsys):
     command = [
         sample_images,
@@ -281,6 +282,7 @@ def test_bad_flags_are_refused_before_training(flag, message, tmp_path, monkeypa
         main(*flag.split(), f"--workdir={tmp_path}/w")
 
 
+@pytest.mark.slow
 def test_rows_begin_with_another_row_of_their_suite(sample_images, tmp_path, capsys):
     suite = tmp_path / "table"
     os.makedirs(suite)

@@ -110,6 +110,7 @@ def test_a_reused_temporary_file_is_not_removed(tmp_path, monkeypatch):
     assert pathlib.Path(temporary).read_text() == "the next"
 
 
+@pytest.mark.slow
 def test_two_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):
     path = str(tmp_path / "a.json")
     script = "import sys; from tf_robust.utils import files\nfor number in range(300): files.write_json(sys.argv[1], {'number': number})"

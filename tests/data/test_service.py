@@ -36,6 +36,7 @@ def servers():
     assert {process.wait(30) for process in started.values()} <= {-signal.SIGTERM, -signal.SIGKILL}
 
 
+@pytest.mark.slow
 def test_two_servers_give_the_batches_of_none(servers, source):
     options = {"seed": 3, "step": 2, "augmentations": [augment.crop_flip], "views": [augment.clean, augment.VIEWS["augmix"]]}
     local, served = (data.training_batches(source(40), 12, servers=addresses, **options).take(7) for addresses in ((), tuple(servers)))

@@ -162,6 +162,7 @@ def test_attack_settings_are_in_the_card(source):
     assert not evaluation.difference("robust/l2_0.5", cards[0], cards[0])
 
 
+@pytest.mark.slow
 def test_attack_subset_applies_to_attacks_only(linear, source):
     options = {
         "evaluations": ("clean", "adversarial", "attack_curves"),

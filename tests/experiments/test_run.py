@@ -64,6 +64,7 @@ def test_a_run_begins_with_the_encoder_of_its_own_seed(tmp_path):
         absent.method(run.source("train"))
 
 
+@pytest.mark.slow
 def test_what_xla_compiles_trains_and_gathers_no_statistics(tmp_path):
     run = run_of("fcl", jit_compile=True)
     run.train(str(tmp_path))

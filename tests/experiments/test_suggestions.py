@@ -79,6 +79,7 @@ def test_after_training_alone(flags, tmp_path, capsys):
     assert read(tmp_path, "a run", "measured", "evaluation.json")["rows"][0]["count"] == 6
 
 
+@pytest.mark.slow
 def test_after_a_sweep(flags, tmp_path, capsys):
     main(*flags, *SMALL, "--sweep=learning_rate=0.003", f"--workdir={tmp_path}/a sweep")
     words = printed(capsys, "train it with more seeds")

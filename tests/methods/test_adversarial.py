@@ -37,6 +37,7 @@ def test_it_trains_on_images_of_the_ball_with_a_higher_loss(norm, radius, networ
     np.testing.assert_allclose(terms["cross_entropy"], losses.cross_entropy(batch.labels, logits), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_makes_a_classifier_more_robust(network, source):
     attack, accuracies = attacks.ProjectedGradientDescent(radius=0.25, steps=20), []
     first = next(batches(source(), 1))

@@ -239,6 +239,7 @@ def test_two_steps_are_finite_and_reproducible(network, source):
     assert any(not np.array_equal(a, b) for a, b in zip(first, other))
 
 
+@pytest.mark.slow
 def test_two_replicas_keep_the_branches_separate(network, source, two_replicas):
     """Each replica's mixtures update the averages of the second branch only, not of the exported one."""
     with two_replicas.scope():

@@ -82,6 +82,7 @@ def test_both_forms_agree(network, source):
         np.testing.assert_allclose(b, a, rtol=0.05, atol=0.05 * float(tf.reduce_max(tf.abs(a))))
 
 
+@pytest.mark.slow
 def test_the_penalty_makes_gradients_smaller(network, source):
     plain, penalized = build("cross_entropy", network()), build("input_gradient", network(), weight=10.0)
     measure, last = build("input_gradient", network(), weight=2.0), next(batches(source(), 1))

@@ -151,6 +151,7 @@ def test_theorem_3_is_sharp_to_first_order_where_norms_are_equal(seed):
     assert demonstration.margin(seed, 2.0**-12, equal_norms=True) == pytest.approx(gap, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_recorded_command_gives_the_recorded_numbers(tmp_path):
     """The command that results/noisymix/theory.md prints, in an empty folder."""
     recorded = os.path.join(cli.ROOT, "results", "noisymix")

@@ -97,6 +97,7 @@ def folder(tmp_path):
     return f"folder:{tmp_path / 'images'}"
 
 
+@pytest.mark.slow
 def test_resuming_on_cropped_and_augmented_files_changes_nothing(network, folder, tmp_path):
     def fit(seed, **more):
         method = build(network(shape=(16, 16, 3), seed=seed), "cross_entropy")
