@@ -232,7 +232,7 @@ def started():
 
 def take_first_step():
     """Does what the quick start does until its first step is taken, and says when that was."""
-    from tf_robust import cli
+    from tf_robust.experiments import modes
     from tf_robust.training import loop
 
     def stop(run_steps, iterator, count, method):
@@ -242,13 +242,14 @@ def take_first_step():
 
     loop.checked_run = stop
     with tempfile.TemporaryDirectory() as folder:
-        values = cli.parse_arguments(["--mode=suite", "--suite=flags/quickstart", f"--workdir={folder}"])
-        cli.suite(values, [])
+        values = modes.parse_arguments(["--mode=suite", "--suite=flags/quickstart", f"--workdir={folder}"])
+        modes.suite(values, [])
 
 
 def first_run(*arguments):
     """The run that a command line describes."""
-    from tf_robust.experiments.flags import parse_arguments, runs_of
+    from tf_robust.experiments.flags import parse_arguments
+    from tf_robust.experiments.runs import runs_of
 
     return runs_of(parse_arguments(arguments), "row")[0]
 

@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 from tf_robust.data.source import Source
 from tf_robust.experiments import dry_run, hardware, suites
 from tf_robust.experiments import flags as experiment_flags
+from tf_robust.experiments import runs as experiment_runs
 from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_file
 from tf_robust.utils.progress import duration
@@ -84,7 +85,7 @@ def stand_in(name, split, times=1):
 def runs_of(*arguments, row="row"):
     """The runs that a command line describes, on a stand-in of their data."""
     values = experiment_flags.parse_arguments(arguments)
-    found = experiment_flags.runs_of(values, row)
+    found = experiment_runs.runs_of(values, row)
     for run in found:
         run.source = lambda split, examples=0, name=run.config.data: stand_in(name, split)
         run.training_source = lambda run=run: stand_in(run.config.data, "train", 2 if run.config.stylized_dir else 1)

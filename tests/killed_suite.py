@@ -21,9 +21,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import numpy as np
 
-from tf_robust import cli, report
+from tf_robust import report
 from tf_robust.evaluation import recording
-from tf_robust.experiments import figures
+from tf_robust.experiments import figures, modes
 from tf_robust.experiments.run import Run
 from tf_robust.training import loop
 
@@ -120,7 +120,7 @@ def json_of(path):
 def suite(folder, workdir, row=None, number=None):
     quiet()
     events = Events(row, number)
-    cli.suite(cli.parse_arguments(["--mode=suite", f"--suite={folder}/table", f"--workdir={workdir}"]), [])
+    modes.suite(modes.parse_arguments(["--mode=suite", f"--suite={folder}/table", f"--workdir={workdir}"]), [])
     with open(f"{workdir}/events.json", "w") as file:
         json.dump(events.counts, file)
 

@@ -16,8 +16,8 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tests.killed_suite import COMMON, Events, fork, json_of, quiet
-from tf_robust import cli
 from tf_robust.evaluation import recording
+from tf_robust.experiments import modes
 
 COMMANDS = {
     "sweep": lambda folder: ["--sweep=learning_rate=0.05,0.2", *COMMON],
@@ -72,7 +72,7 @@ def train(folder):
 
 def run(mode, arguments):
     sys.argv = ["run_experiment.py", *arguments]
-    getattr(cli, mode)(cli.parse_arguments(arguments), arguments)
+    getattr(modes, mode)(modes.parse_arguments(arguments), arguments)
 
 
 def contents(workdir):

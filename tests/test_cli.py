@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tf_robust import cli, report
-from tf_robust.experiments import figures, run
+from tf_robust.experiments import figures, modes, run
 from tf_robust.experiments import workdir as workdirs
 from tf_robust.utils.locks import WorkdirLocked
 
@@ -58,8 +58,8 @@ drawn = pytest.mark.drawn
 
 
 def main(*arguments):
-    values = cli.parse_arguments(arguments)
-    getattr(cli, "sweep" if values.sweep else {"report": "compare"}.get(values.mode, values.mode))(values, list(arguments))
+    values = modes.parse_arguments(arguments)
+    getattr(modes, "sweep" if values.sweep else {"report": "compare"}.get(values.mode, values.mode))(values, list(arguments))
 
 
 def read(path):
@@ -188,7 +188,7 @@ def test_a_sweep_tests_the_best_on_validation_and_leaves_out_what_diverges(sampl
     assert not os.listdir(tmp_path) and "learning_rate=0.003" in capsys.readouterr().out
     main(*command)
     monkeypatch.setattr(run.Run, "train", lambda *_: pytest.fail("a finished point was trained again"))
-    monkeypatch.setattr(cli.suites, "run_all", lambda runs, folder_of: ([runs[0].complete(folder_of(runs[0]))], []))
+    monkeypatch.setattr(modes.suites, "run_all", lambda runs, folder_of: ([runs[0].complete(folder_of(runs[0]))], []))
     main(*command)
     assert "Chosen of 1 by clean on validation images" in capsys.readouterr().out
     tested = read(tmp_path / "test" / "seed_0" / "evaluation.json")

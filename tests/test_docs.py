@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import cli, corruptions, methods
+from tf_robust.experiments import modes
 
 DOCS = os.path.join(cli.ROOT, "docs")
 
@@ -63,5 +64,5 @@ def test_extending_works_as_the_page_says():
 def test_commands_for_several_machines_can_be_parsed():
     """Those of other pages run in test_docs_commands.py."""
     lines = re.findall(r"python run_experiment\.py([^\n`]*(?:\n +--[^\n`]*)*)", read(os.path.join(DOCS, "devices.md")))
-    parsed = [cli.parse_arguments(shlex.split(line)) for line in lines]
+    parsed = [modes.parse_arguments(shlex.split(line)) for line in lines]
     assert {(values.mode, values.strategy) for values in parsed} >= {("run", "multi_worker"), ("serve", "auto")}

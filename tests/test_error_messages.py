@@ -11,7 +11,7 @@ import pytest
 from tests.test_cli import main
 from tf_robust import cli, report
 from tf_robust.evaluation import recording
-from tf_robust.experiments import figures
+from tf_robust.experiments import figures, modes
 from tf_robust.experiments.run import Run
 from tf_robust.utils import errors, files
 
@@ -31,7 +31,7 @@ def evaluated(tmp_path_factory):
 
 def said(*arguments):
     """The message that the command line ends with."""
-    with pytest.raises(SystemExit) as ended, cli.friendly_errors():
+    with pytest.raises(SystemExit) as ended, modes.friendly_errors():
         main(*arguments)
     return str(ended.value)
 

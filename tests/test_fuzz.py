@@ -12,10 +12,11 @@ from tests import test_error_messages
 from tests.corrupted_datasets import corrupted_images as corrupted_images
 from tests.test_cli import main
 from tests.test_error_messages import SMALL
-from tf_robust import cli, methods, report
+from tf_robust import methods, report
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.augment import VIEWS
-from tf_robust.experiments import figures
+from tf_robust.experiments import figures, modes
+from tf_robust.experiments.flags import flag_names
 from tf_robust.training import loop
 
 VALUES = (
@@ -56,7 +57,7 @@ def began(*_, **__):
 def friendly_errors(work, *arguments):
     """Does some work; it may end in a message. Nothing else is expected."""
     try:
-        with cli.friendly_errors():
+        with modes.friendly_errors():
             work(*arguments)
     except Began:
         pass
@@ -110,7 +111,7 @@ def quick(tmp_path, monkeypatch):
 
 def drawn_flag(draw):
     """The name of a flag, a value, and what makes it count."""
-    names = set(cli.flag_names()) - {"download", "workdir"}
+    names = set(flag_names()) - {"download", "workdir"}
     name, value = draw.choice(sorted(names)), draw.choice(VALUES)
     owner = [f"--method={method}" for method in methods.METHODS if name.startswith(f"{method}_")]
     return [*owner, *(f"--views={view}" for view in VIEWS if name.startswith(f"{view}_")), f"--{name}={value}"]

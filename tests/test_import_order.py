@@ -52,7 +52,7 @@ def violations(path):
     here = package_of(path)
     for line, name in imports_of(path):
         parts = name.split(".")
-        if parts[0] == "tf_robust" and len(parts) > 1 and ORDER.index(parts[1]) < ORDER.index(here):
+        if parts[0] == "tf_robust" and len(parts) > 1 and parts[1] != "__version__" and ORDER.index(parts[1]) < ORDER.index(here):
             yield f"{path.relative_to(ROOT)}:{line} imports {name}"
         if name.startswith("absl.flags") and here not in WITH_FLAGS:
             yield f"{path.relative_to(ROOT)}:{line} imports absl's flags"

@@ -23,9 +23,10 @@ import tensorflow as tf
 from tf_robust import attacks, evaluation, report
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.config import DATA
-from tf_robust.experiments.flags import flag_names, parse_arguments, runs_of, text_of, values_of, with_values
+from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, values_of, with_values
 from tf_robust.experiments.model_checks import check_model_suits, with_label_set_of_card, with_output_check
 from tf_robust.experiments.run import PATH_FLAGS
+from tf_robust.experiments.runs import runs_of
 from tf_robust.report import charts as report_charts
 from tf_robust.saved_models import loading
 from tf_robust.utils import hyperparameters

@@ -4,16 +4,16 @@ import types
 import numpy as np
 import pytest
 
-from tf_robust import cli, models
-from tf_robust.experiments import dry_run
+from tf_robust import models
+from tf_robust.experiments import dry_run, modes
 
 
 def test_a_row_is_estimated_and_nothing_is_left(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    values = cli.parse_arguments(
+    values = modes.parse_arguments(
         ["--data=digits", "--epochs=3", "--batch_size=100", "--method=gaussian", "--evaluations=clean", "--seeds=0,1", "--dry_run"]
     )
-    cli.run(values, [])
+    modes.run(values, [])
     said = capsys.readouterr().out
     row = said.split("\n\n")[1].splitlines()[1].split()
     assert row[0] == "gaussian" and int(row[1].replace(",", "")) == models.build("lenet", (28, 28, 1), 10).count_params()
@@ -87,8 +87,8 @@ def test_the_batches_of_a_large_step_are_smaller_and_its_progress_is_shown(monke
     monkeypatch.setattr(dry_run, "_LARGE", 1e6)
     monkeypatch.setattr(dry_run, "_SMALL", 1e6)
     monkeypatch.setattr(dry_run, "SECONDS", 0.0)
-    values = cli.parse_arguments(["--data=digits", "--batch_size=100", "--evaluations=clean", "--train_examples=200", "--dry_run"])
-    cli.run(values, [])
+    values = modes.parse_arguments(["--data=digits", "--batch_size=100", "--evaluations=clean", "--train_examples=200", "--dry_run"])
+    modes.run(values, [])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": ", 1)[1] for line in lines if line.endswith(" ...")] == [
         "building the model ...",

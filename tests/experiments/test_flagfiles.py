@@ -6,7 +6,7 @@ import itertools
 import os
 
 from tf_robust import cli, methods, models
-from tf_robust.experiments import suites
+from tf_robust.experiments import modes, suites
 
 
 def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
@@ -16,8 +16,8 @@ def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
     ]
     assert len(found) > 40
     for path in found:
-        values = cli.parse_arguments([f"--flagfile={path}"])
-        (run,) = cli.runs_of(values, "row")
+        values = modes.parse_arguments([f"--flagfile={path}"])
+        (run,) = modes.runs_of(values, "row")
         with open(path) as file:
             written = [line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--")]
         for name, _ in written:
@@ -41,7 +41,7 @@ def test_rows_with_the_numbers_of_another_table_have_its_settings():
     for row, other in twins.items():
         assert all(third["paper"][other][measure] == number for measure, number in fourth["paper"][row].items())
         runs = [
-            cli.runs_of(cli.parse_arguments([f"--flagfile={table}/{name}.flags"]), name)[0] for table, name in zip(tables, (other, row))
+            modes.runs_of(modes.parse_arguments([f"--flagfile={table}/{name}.flags"]), name)[0] for table, name in zip(tables, (other, row))
         ]
         if row == "none":  # nothing is left of NoisyMix, which is cross-entropy
             told = runs[1].hyperparameters["method"]
@@ -69,7 +69,9 @@ def test_the_rows_of_a_table_are_measured_on_the_same_images():
         _, rows, _ = suites.table_of(folder, cli.ROOT)
         imagenet = folder.endswith("noisymix/table1_imagenet")
         told = ["--data=folder:IMAGENET", "--label_set=imagenet"] if imagenet else []  # as its flagfiles say
-        suites.check_images_match([cli.runs_of(cli.parse_arguments([f"--flagfile={folder}/{row}.flags", *told]), row)[0] for row in rows])
+        suites.check_images_match(
+            [modes.runs_of(modes.parse_arguments([f"--flagfile={folder}/{row}.flags", *told]), row)[0] for row in rows]
+        )
 
 
 def test_printed_robust_accuracies_are_by_pgd_and_are_measured():
@@ -77,7 +79,7 @@ def test_printed_robust_accuracies_are_by_pgd_and_are_measured():
     for path in glob.glob(os.path.join(cli.ROOT, "flags", "urrl", "table2_*", "suite.json")):
         folder, rows, table = suites.table_of(os.path.dirname(path), cli.ROOT)
         for row in rows:
-            eval_config = cli.runs_of(cli.parse_arguments([f"--flagfile={folder}/{row}.flags"]), row)[0].eval_config
+            eval_config = modes.runs_of(modes.parse_arguments([f"--flagfile={folder}/{row}.flags"]), row)[0].eval_config
             printed = {measure for measure in table["paper"][row] if measure.startswith("robust")}
             assert printed == {f"robust/pgd/{radius}" for radius in eval_config.attack_radii} and eval_config.attack == ("ensemble", "pgd")
             checked += 1

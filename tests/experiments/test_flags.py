@@ -5,9 +5,10 @@ import contextlib
 import pytest
 
 from tests.test_cli import main
-from tf_robust import cli
-from tf_robust.experiments import flags
-from tf_robust.experiments.flags import parse_arguments, runs_of, warn_of_ignored_flags
+from tf_robust.experiments import flags, modes
+from tf_robust.experiments.flags import parse_arguments
+from tf_robust.experiments.run import Run
+from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
 
 
 def runs(*arguments):
@@ -60,9 +61,9 @@ def test_a_flag_for_a_table_counts_if_one_row_uses_it(caplog):
 @pytest.mark.parametrize("mode", [["--mode=run"], ["--mode=train"], ["--mode=suite"], ["--sweep=epochs=1"]])
 def test_every_mode_that_trains_warns(mode, tmp_path, caplog, monkeypatch):
     (tmp_path / "row.flags").write_text("--data=digits")
-    monkeypatch.setattr(cli, "complete_and_report", lambda *_: None)
-    monkeypatch.setattr(flags.Run, "train", lambda *_: None)
-    monkeypatch.setattr(cli.suites, "run_all", lambda *_: ([], ["failed"]))
+    monkeypatch.setattr(modes, "complete_and_report", lambda *_: None)
+    monkeypatch.setattr(Run, "train", lambda *_: None)
+    monkeypatch.setattr(modes.suites, "run_all", lambda *_: ([], ["failed"]))
     with pytest.raises(ValueError, match="All runs failed") if "sweep" in mode[0] else contextlib.nullcontext():
         main(*mode, f"--suite={tmp_path}", "--fcl_k=5", f"--workdir={tmp_path}/out")
     assert caplog.text.count("--fcl_k has no effect: it belongs to --method=fcl") == 1

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from tf_robust import cli, data
-from tf_robust.experiments import hardware
+from tf_robust import data
+from tf_robust.experiments import hardware, modes
 from tf_robust.experiments.hardware import Hardware
 
 NEED = {
@@ -51,7 +51,7 @@ def test_a_row_is_told_for_other_machines_and_nothing_is_left(tmp_path, monkeypa
     file = tmp_path / "machine.json"
     file.write_text(json.dumps({"devices": 4, "flops": 1e13, "utilization": 0.2, "memory": 1e10, "network": 1e10, "cores": 16}))
     monkeypatch.chdir(tmp_path)
-    values = cli.parse_arguments(
+    values = modes.parse_arguments(
         [
             "--data=digits",
             "--epochs=3",
@@ -63,15 +63,15 @@ def test_a_row_is_told_for_other_machines_and_nothing_is_left(tmp_path, monkeypa
             "--hardware=machine.json",
         ]
     )
-    cli.run(values, [])
+    modes.run(values, [])
     said = capsys.readouterr().out
     assert said.split("\n\n")[1].splitlines()[1].startswith("gaussian") and "In all 2 runs on 4 devices" in said
     assert list(tmp_path.iterdir()) == [file]
 
 
 def needs(*arguments):
-    values = cli.parse_arguments(["--data=digits", "--batch_size=100", "--epochs=4", "--evaluations=clean", *arguments])
-    return hardware.resource_needs(cli.runs_of(values, "row")[0])
+    values = modes.parse_arguments(["--data=digits", "--batch_size=100", "--epochs=4", "--evaluations=clean", *arguments])
+    return hardware.resource_needs(modes.runs_of(values, "row")[0])
 
 
 def test_needs_are_those_of_the_network():

@@ -1,12 +1,15 @@
 import itertools
 
+from absl.flags import FlagValues
+
 from tf_robust import attacks, cli, corruptions, methods, models
 from tf_robust.data.augment import VIEWS
+from tf_robust.experiments.flags import define_flags, flag_names
 from tf_robust.experiments.help import _GROUPS, help_text, listing
 
 
 def test_the_list_names_everything_there_is_with_a_word_on_it():
-    lines = listing(cli.ROOT).splitlines()
+    lines = listing().splitlines()
     said = {line.split()[0].rstrip("*"): line.split()[1:] for line in lines if line.startswith("  ")}
     known = (methods.METHODS, models.MODELS, attacks.ATTACKS, VIEWS, corruptions.CORRUPTIONS, ("synthetic_digits", "flags/fcl/table1"))
     for name in itertools.chain(*known):
@@ -15,9 +18,9 @@ def test_the_list_names_everything_there_is_with_a_word_on_it():
 
 
 def test_help_is_short_and_names_flags_that_exist():
-    values = cli.flags.FlagValues()
-    cli.define_flags(values)
-    names = cli.flag_names()
+    values = FlagValues()
+    define_flags(values)
+    names = flag_names()
     text = help_text(values)
     assert len(text.splitlines()) < 70 and max(map(len, text.splitlines())) <= 118
     told = {word.lstrip("-").split("=")[0] for line in text.splitlines() if line.startswith("  --") for word in line.split()[:1]}

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from tf_robust.data.contrastive_views import FAMILIES
-
 # {flag of the previous version: present name}
 RENAMED_FLAGS: dict[str, str] = {
     "block": "chunk_size",
@@ -13,7 +11,10 @@ RENAMED_FLAGS: dict[str, str] = {
     "sweep_measure": "sweep_metric",
     "urrl_share": "urrl_probability",
     "validation_share": "validation_fraction",
-    **{f"{view}_smallest": f"{view}_min_crop_area" for view in FAMILIES},
+    **{
+        f"{view}_smallest": f"{view}_min_crop_area"
+        for view in ("simclr", "moco_v1", "moco_v2", "window_augmix", "window_augmix_moco", "urrl")
+    },
 }
 
 

@@ -1,24 +1,22 @@
-"""Flags, derived from the arguments of methods, views and configurations; and the runs that they describe."""
+"""Flags: definition and parsing. Importing this module does not import TensorFlow."""
 
-import functools
 import logging
 import math
+import os
 import shlex
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from absl import flags
 
-from tf_robust import corrupted_datasets, evaluation, methods
-from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
-from tf_robust.experiments.config import TrainConfig
-from tf_robust.experiments.run import PATH_FLAGS, Run
-from tf_robust.methods.base import Method
-from tf_robust.saved_models import loading
+from tf_robust.experiments.flag_index import flag_parameters
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.hyperparameters import Parameter, parameters
 
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# folder with flags/: the package of a wheel, or the root of a checkout
+FLAGS_HOME = _PACKAGE if os.path.isdir(os.path.join(_PACKAGE, "flags")) else os.path.dirname(_PACKAGE)
 MODES = ("run", "suite", "train", "evaluate", "corrupt", "report", "serve")
 
 
@@ -48,16 +46,8 @@ def define_flags(values: flags.FlagValues) -> None:
         "require", "", "required bounds of measures, else the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'.", values
     )
     flags.DEFINE_bool("list", False, "print data sets, models, methods, views, corruptions, attacks and tables, and exit.", values)
-    groups: dict[str, tuple[Callable, ...]] = {
-        "": (TrainConfig, evaluation.EvalConfig, loading.ModelInterface, corrupted_datasets.WriterConfig, Method)
-    }
-    shared = parameters(Method)
-    for name, target in (*methods.METHODS.items(), *VIEWS.items()):  # SimCLR is both, with different arguments
-        groups[f"{name}_"] = (*groups.get(f"{name}_", ()), target)  # type: ignore[arg-type]
-    for prefix, targets in groups.items():
-        for parameter in (p for target in targets for p in parameters(target).values()):
-            if not prefix or parameter.name not in shared:
-                _define_flag(values, prefix + parameter.name, parameter)
+    for name, parameter in flag_parameters().items():
+        _define_flag(values, name, parameter)
     for old, new in RENAMED_FLAGS.items():
         flags.DEFINE_alias(old, new, values)
 
@@ -137,78 +127,6 @@ def values_of(values: flags.FlagValues, target: Callable, prefix: str = "") -> d
         prefix: of the flags' names.
     """
     return {name: values[prefix + name].value for name in parameters(target) if prefix + name in values}
-
-
-def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]:
-    """Returns a `Run` for each seed. Its flags are those that it depends on: not those of other methods, no paths.
-
-    Args:
-        values: parsed flags.
-        row: name of the row.
-        shown_as: name of the row in tables; empty: `row`.
-
-    Raises:
-        ValueError: a value that its class refuses.
-    """
-    used: set[str] = set()
-
-    def arguments_of(target, prefix):
-        arguments = values_of(values, target, prefix)
-        used.update(prefix + name for name in arguments)
-        return arguments
-
-    config = TrainConfig(**arguments_of(TrainConfig, ""))
-    eval_config = evaluation.EvalConfig(**arguments_of(evaluation.EvalConfig, ""))
-    options = {**arguments_of(Method, ""), **arguments_of(methods.METHODS[config.method], f"{config.method}_")}
-    augmentations = {name: arguments_of(VIEWS[name], f"{name}_") for name in (*config.augmentations, *config.views)}
-    names = flag_names()
-    texts = {name: text_of(values[name].value) for name in names if name in used and name not in PATH_FLAGS}
-    defaults = {name: text_of(values[name].default) for name in names}
-    if not values.seeds or len(set(values.seeds)) != len(values.seeds):
-        raise ValueError(f"Expected --seeds, each once. Received: {text_of(values.seeds) or 'none'}")
-    runs = [
-        Run(
-            config,
-            eval_config,
-            {"method": options, "augmentations": augmentations},
-            {**texts, "seeds": str(seed)},
-            defaults,
-            row,
-            seed,
-            shown_as,
-        )
-        for seed in values.seeds
-    ]
-    for run in runs:
-        run.ignored = {name: owner for name, owner in _owners().items() if values[name].present and name not in used}
-    return runs
-
-
-@functools.cache
-def _owners():
-    """{flag: the flag that makes it effective} of the flags of methods, augmentations and views."""
-    shared = parameters(Method)
-    owners: dict[str, list[str]] = {}
-    for flag, targets in (("method", methods.METHODS), ("augmentations", AUGMENTATIONS), ("views", VIEWS)):
-        for name, target in targets.items():
-            for parameter in parameters(target).keys() - shared.keys():
-                owners.setdefault(f"{name}_{parameter}", []).append(f"--{flag}={name}")
-    return {name: " or ".join(choices) for name, choices in owners.items()}
-
-
-def warn_of_ignored_flags(runs: Iterable[Run]) -> None:
-    """Logs a warning for each given flag that no run uses because it belongs to another method or view."""
-    ignored = {name: (owner, run) for run in runs for name, owner in run.ignored.items()}
-    for name, (owner, run) in ignored.items():
-        if not any(name in other.flags for other in runs):
-            logging.warning(
-                "--%s has no effect: it belongs to %s. Received: --method=%s, --augmentations=%s, --views=%s",
-                name,
-                owner,
-                run.config.method,
-                ",".join(run.config.augmentations),
-                ",".join(run.config.views),
-            )
 
 
 def text_of(value: object) -> str:

@@ -1,19 +1,14 @@
 """Texts of `--list` and `--help`: available names, and the most used flags in groups."""
 
-import dataclasses
-import inspect
+import glob
+import json
 import os
 import textwrap
-from collections.abc import Mapping
 
 from absl.flags import FlagValues
 
-from tf_robust import attacks, corruptions, evaluation, methods, metrics, models
-from tf_robust.data.augment import AUGMENTATIONS, VIEWS
-from tf_robust.experiments import suites
-from tf_robust.experiments.config import TrainConfig
-from tf_robust.methods.base import Method
-from tf_robust.utils import hyperparameters
+from tf_robust.experiments import flag_index
+from tf_robust.experiments.flags import FLAGS_HOME, flag_names
 
 DATA = {
     "synthetic_digits": "corner digits from scikit-learn's digits, 15 classes; needs no download",
@@ -49,21 +44,17 @@ _GROUPS = {
 }
 
 
-def listing(home: str) -> str:
-    """Returns data sets, models, methods, views, corruptions, attacks and tables, one line each.
-
-    Args:
-        home: folder with `flags/`.
-    """
-    group_of = {name: group for group, names in metrics.GROUPS.items() for name in names}
-    parts: dict[str, Mapping[str, str]] = {
+def listing() -> str:
+    """Returns data sets, models, methods, views, corruptions, attacks and tables, one line each."""
+    names = flag_index.names()
+    parts = {
         "Data sets (--data)": DATA,
-        "Models (--model)": _summaries(models.MODELS),
-        "Methods (--method)": _summaries(methods.METHODS),
-        "Views (--views; * also --augmentations)": {name + "*" * (name in AUGMENTATIONS): text for name, text in _summaries(VIEWS).items()},
-        "Corruptions, at severities 1 to 5": {name: group_of.get(name, "extra") for name in corruptions.CORRUPTIONS},
-        "Attacks": _summaries(attacks.ATTACKS),
-        "Tables (--mode=suite --suite=; one row: --flagfile=FOLDER/ROW.flags)": _tables(home),
+        "Models (--model)": names["models"],
+        "Methods (--method)": names["methods"],
+        "Views (--views; * also --augmentations)": names["views"],
+        "Corruptions, at severities 1 to 5": names["corruptions"],
+        "Attacks": names["attacks"],
+        "Tables (--mode=suite --suite=; one row: --flagfile=FOLDER/ROW.flags)": _tables(FLAGS_HOME),
     }
     return "\n\n".join(_block(heading, part) for heading, part in parts.items())
 
@@ -74,18 +65,20 @@ def help_text(values: FlagValues) -> str:
     Args:
         values: has the flags.
     """
-    shared = hyperparameters.parameters(Method)
-    methods_own = sorted(
-        f"{name} ({len(own)})"
-        for name, target in methods.METHODS.items()
-        if (own := hyperparameters.parameters(target).keys() - shared.keys())  # type: ignore[arg-type]
-    )
-    known = {field.name for field in (*dataclasses.fields(TrainConfig), *dataclasses.fields(evaluation.EvalConfig))}
+    available = flag_index.names()
+    owners = sorted({*available["methods"], *(view.rstrip("*") for view in available["views"])}, key=len, reverse=True)
+    by_owner: dict[str, list[str]] = {}
+    for flag in flag_names():
+        owner = next((name for name in owners if flag.startswith(f"{name}_")), "")
+        by_owner.setdefault(owner, []).append(flag)
+    methods_own = sorted(f"{name} ({len(by_owner[name])})" for name in available["methods"] if name in by_owner)
     shown = [name for names in _GROUPS.values() for name in names]
-    parts = ["python run_experiment.py [--FLAG=VALUE ...]    without flags: a comparison on synthetic digits, about a minute"]
+    parts = [
+        "tf-robust [--FLAG=VALUE ...]    (or python run_experiment.py) without flags: a comparison on synthetic digits, about a minute"
+    ]
     for heading, names in _GROUPS.items():
         parts.append(_block(heading, {f"--{name}{_default(values[name])}": values[name].help for name in names}))
-    parts.append(textwrap.fill("Other flags: " + ", ".join(f"--{name}" for name in sorted(known - set(shown))), _WIDTH))
+    parts.append(textwrap.fill("Other flags: " + ", ".join(f"--{name}" for name in sorted(set(by_owner[""]) - set(shown))), _WIDTH))
     parts.append(
         textwrap.fill(
             "Flags of a method, augmentation or view have its name as a prefix (--fcl_weight, "
@@ -104,10 +97,6 @@ def _default(flag):
     return "=" + ",".join("" if value is None else str(value) for value in values)
 
 
-def _summaries(registry):
-    return {name: (inspect.getdoc(getattr(target, "func", target)) or "").split("\n")[0] for name, target in registry.items()}
-
-
 def _tables(home):
     """{folder of a table: title and number of rows}"""
     folders = (
@@ -115,8 +104,16 @@ def _tables(home):
         for folder, _, files in sorted(os.walk(os.path.join(home, "flags")))
         if any(f.endswith(".flags") or f == "suite.json" for f in files)
     )
-    tables = (suites.table_of(folder, home) for folder in folders)
-    return {os.path.relpath(folder, home): f"{table['title']} ({len(rows)} rows)" for folder, rows, table in tables}
+    return {os.path.relpath(folder, home): _table(folder) for folder in folders}
+
+
+def _table(folder):
+    rows, title = len(glob.glob(os.path.join(folder, "*.flags"))), os.path.basename(folder)
+    description = os.path.join(folder, "suite.json")
+    if os.path.exists(description):
+        with open(description, encoding="utf-8") as file:
+            title = json.load(file).get("title", title)
+    return f"{title} ({rows} rows)"
 
 
 def _block(heading, part):

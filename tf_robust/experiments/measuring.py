@@ -8,6 +8,7 @@ from absl.flags import FlagValues
 from tf_robust.experiments import flags, workdir
 from tf_robust.experiments.locations import row_name
 from tf_robust.experiments.reporting import report
+from tf_robust.experiments.runs import runs_of
 from tf_robust.experiments.suggestions import command
 from tf_robust.saved_models import loading
 from tf_robust.utils.files import write_json
@@ -27,7 +28,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
         ValueError: neither or both of --saved_model and the workdir of a run.
     """
     saved_model, folder, values = _resolve(values)
-    run = flags.runs_of(values, row_name(saved_model))[0]
+    run = runs_of(values, row_name(saved_model))[0]
     evaluation = run.measure(saved_model, folder, loading.ModelInterface(**flags.values_of(values, loading.ModelInterface)))
     write_json(os.path.join(folder, "evaluation.json"), evaluation)
     siblings = os.path.join(os.path.dirname(os.path.normpath(folder)) or ".", "*")

@@ -1,6 +1,8 @@
 """Suggested next commands, complete with all flags that they need."""
 
+import os
 import shlex
+import sys
 from collections.abc import Iterable, Mapping
 
 from tf_robust.experiments.flags import text_of
@@ -33,7 +35,9 @@ def print_commands(commands: Mapping[str, str]) -> None:
 
 def command(*arguments: str) -> str:
     """Returns the shell command that runs this program with arguments."""
-    return shlex.join(["python", "run_experiment.py", *arguments])
+    programs = {"tf-robust": ["tf-robust"], "__main__.py": ["python", "-m", "tf_robust"]}
+    program = programs.get(os.path.basename(sys.argv[0]), ["python", "run_experiment.py"])
+    return shlex.join([*program, *arguments])
 
 
 def flags_of(run: Run, names: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_robust.experiments import flags
 from tf_robust.experiments.run import Run
+from tf_robust.experiments.runs import runs_of
 from tf_robust.experiments.workdir import recorded_arguments
 from tf_robust.saved_models import loading
 from tf_robust.training import loop
@@ -136,7 +137,7 @@ def measure_all(
         if not values.saved_model and os.path.exists(recorded):  # a run: its recorded flags first
             values = flags.with_values(flags.parse_arguments([*recorded_arguments(recorded), *arguments]), overrides)
         try:
-            run = flags.runs_of(values, row, shown_as.get(row, ""))[0]
+            run = runs_of(values, row, shown_as.get(row, ""))[0]
             interface = loading.ModelInterface(**flags.values_of(values, loading.ModelInterface))
             print(f"{row}: {folder}", flush=True)
             saved_model = values.saved_model or os.path.join(values.workdir, "saved_model")

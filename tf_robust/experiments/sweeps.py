@@ -12,6 +12,7 @@ from tf_robust.experiments import costs, flags, suites
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.run import Run
+from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
 from tf_robust.experiments.suggestions import command
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import write_json
@@ -37,7 +38,7 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
         return os.path.join(workdir, run.row, f"seed_{run.seed}")
 
     runs = [run for point in points.values() for run in _runs_at(values, point, "validation")]
-    flags.warn_of_ignored_flags(runs)
+    warn_of_ignored_flags(runs)
     if values.dry_run:
         return costs.print_costs(runs, values.hardware)
     evaluations, failures = suites.run_all(runs, folder_of)
@@ -63,7 +64,7 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
 
 
 def _runs_at(values: FlagValues, point: Point, split: str) -> list[Run]:
-    return flags.runs_of(flags.with_values(values, {**point, "evaluation_split": split}), name_of(point))
+    return runs_of(flags.with_values(values, {**point, "evaluation_split": split}), name_of(point))
 
 
 def _command_with_more_seeds(values, point, workdir):

@@ -1,0 +1,179 @@
+"""The modes of the command line: each is a function of the parsed flags and the arguments from which they were parsed."""
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+from absl import flags, logging
+
+from tf_robust import corrupted_datasets, evaluation
+from tf_robust.data import service
+from tf_robust.experiments import comparison, costs, measuring, suite_means, suites, sweeps
+from tf_robust.experiments.flags import FLAGS_HOME, given_values, parse_arguments, text_of, values_of, with_values
+from tf_robust.experiments.locations import folder_name, resolve_workdir, seed_folder
+from tf_robust.experiments.reporting import complete_and_report, report, report_by_data
+from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
+from tf_robust.experiments.suggestions import DATA_FLAGS, LOCATION_FLAGS, command, flags_of, print_commands
+from tf_robust.training import distribution, loop
+from tf_robust.utils.errors import message_of
+from tf_robust.utils.locks import WorkdirLocked
+
+QUICK_START = ["--mode=suite", "--suite=flags/quickstart"]
+QUICK_START_FLAGS = {"workdir", "seeds"}  # with these alone it is still the quick start
+
+
+def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """Completes all rows of a folder of flagfiles with all seeds, and reports. Flags on the command line override those of the rows."""
+    folder, rows, table = suites.table_of(values.suite, FLAGS_HOME)
+    if "suites" in table:
+        raise ValueError(
+            f"Expected a folder of flagfiles. Received: {values.suite}, which averages over {', '.join(table['suites'])}. Try: "
+            f"--mode=suite for each of these, then --mode=report"
+        )
+    overrides = {name: value for name, value in given_values(values).items() if name not in ("mode", "suite", "workdir")}
+    flagfiles, shown_as = {row: os.path.join(folder, f"{row}.flags") for row in rows}, table.get("shown_as", {})
+    values_of_rows = {row: with_values(parse_arguments([f"--flagfile={path}"]), overrides) for row, path in flagfiles.items()}
+    workdir = values.workdir or os.path.join("runs", table["name"])
+    if all(row_values.mode == "evaluate" for row_values in values_of_rows.values()):
+        if values.dry_run:
+            raise ValueError(
+                f"Expected rows that are trained with --dry_run. Received: {values.suite}, whose rows evaluate existing models"
+            )
+        evaluations, failures = suites.measure_all(flagfiles, overrides, workdir, shown_as)
+        return report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {}, argv)
+    runs = [run for row in rows for run in runs_of(values_of_rows[row], row, shown_as.get(row, ""))]
+    warn_of_ignored_flags(runs)
+    if values.dry_run:
+        return costs.print_costs(runs, values.hardware)
+    runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an incomplete table is balanced
+    complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv)
+
+
+def run(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """Trains, exports, evaluates and reports one row, once per seed."""
+    workdir, row, table = resolve_workdir(values, argv, FLAGS_HOME)
+    runs = runs_of(values, row, table.get("shown_as", {}).get(row, ""))
+    warn_of_ignored_flags(runs)
+    if values.dry_run:
+        return costs.print_costs(runs, values.hardware)
+    complete_and_report(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table, argv)
+
+
+def sweep(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """Trains a grid of hyperparameters and evaluates the best point on the test set."""
+    workdir, _, table = resolve_workdir(values, argv, FLAGS_HOME)
+    sweeps.run_sweep(values, workdir, table["title"], argv)
+
+
+def train(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """Trains and exports without evaluation; run again, it resumes."""
+    workdir, row, _ = resolve_workdir(values, argv, FLAGS_HOME)
+    runs = runs_of(values, row)
+    warn_of_ignored_flags(runs)
+    for one in runs:
+        folder = seed_folder(workdir, one, len(runs))
+        with one.claim(folder):
+            one.train(folder)
+        if one.chief:
+            print(f"Model:   {os.path.join(folder, 'saved_model')}")
+            print_commands({"measure it": command("--mode=evaluate", f"--workdir={folder}", *flags_of(one, LOCATION_FLAGS))})
+
+
+def evaluate(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """Evaluates a SavedModel on the data of the flags, or the model of a workdir on its data. Exits with 1 if --require is not met."""
+    requirements = evaluation.parse_requirements(values.require)
+    shortfalls = evaluation.shortfalls(measuring.measure_and_report(values, argv)["rows"], requirements)
+    if shortfalls:
+        sys.exit("\n".join(["Requirements not met:", *shortfalls]))
+
+
+def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
+    """Writes a corrupted copy of the data, which --mode=evaluate reads with --corrupted_dir."""
+    run = runs_of(values, "")[0]
+    eval_config, shape = run.eval_config, run.evaluation_source().image_shape
+    corruption_config = corrupted_datasets.CorruptionConfig(
+        values.seeds[0] if values["seeds"].present else evaluation.NOISE_SEED,
+        eval_config.constants(shape),
+        eval_config.protocol(shape),
+        eval_config.frost_dir or None,
+    )
+    writer_config = corrupted_datasets.WriterConfig(**values_of(values, corrupted_datasets.WriterConfig))
+    workdir = values.workdir or os.path.join("runs", f"{folder_name(run.config.data)}-c")
+    unfinished = corrupted_datasets.write(run.evaluation_source, workdir, writer_config, corruption_config)
+    if not unfinished:
+        print(f"Written: {workdir}  (card.json describes it, sheet.png shows examples)")
+        arguments = (*flags_of(run, DATA_FLAGS), "--evaluations=clean,corruptions", f"--corrupted_dir={workdir}")
+        print_commands({"measure a model on it": command("--mode=evaluate", "--saved_model=DIR", *arguments)})
+
+
+def serve(values: flags.FlagValues, _: Sequence[str]) -> None:
+    """Makes batches for runs on other machines, until it is interrupted."""
+    if len(values.data_service) != 1:
+        raise ValueError(
+            f"Expected --data_service=HOST:PORT, the address of this machine for the runs. Received: "
+            f"{text_of(values.data_service) or 'nothing'}"
+        )
+    server = service.Server(values.data_service[0])
+    print(f"Serving. Runs connect with --data_service={values.data_service[0]}; Ctrl-C stops the server.", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
+    del server
+
+
+def compare(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """Reports over the workdirs that match --runs, a report for each data set; --suite adds the numbers of the paper."""
+    evaluations, workdir = comparison.read_evaluations(values.runs), values.workdir or os.path.join("runs", "report")
+    folder, rows, table = suites.table_of(values.suite, FLAGS_HOME) if values.suite else ("", [], {"title": f"Runs {values.runs}"})
+    if "suites" in table:
+        return comparison.write_means(workdir, suite_means.SuiteMeans(folder, table, FLAGS_HOME), evaluations, command(*argv))
+    evaluations.sort(key=lambda one: (rows.index(one["row"]) if one["row"] in rows else len(rows), one["seed"]))
+    hint = {} if values.suite else {"add the numbers of a paper": "add --suite=FOLDER, a folder of flagfiles"}
+    report_by_data(workdir, evaluations, table, hint, argv)
+
+
+MODES = {
+    "run": run,
+    "suite": suite,
+    "train": train,
+    "evaluate": evaluate,
+    "corrupt": corrupt,
+    "report": compare,
+    "serve": serve,
+}
+
+
+@contextlib.contextmanager
+def friendly_errors() -> Iterator[None]:
+    """Exits with a message instead of a traceback after errors that the user can correct."""
+    try:
+        yield
+    except loop.Interrupted as stopped:
+        print(stopped)
+        sys.exit(130)
+    except KeyboardInterrupt:
+        sys.exit("Stopped. The same command resumes from the last checkpoint.")
+    except (ValueError, OSError, tf.errors.OpError, loop.TrainingDiverged, WorkdirLocked, distribution.WorkerLost) as error:
+        if logging.get_verbosity() >= logging.DEBUG:
+            raise
+        sys.exit(f"Error: {message_of(error)}\n(--verbosity=1 shows the traceback)")
+
+
+def run_mode(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """Runs the mode of the parsed flags; the quick start if no flag says otherwise.
+
+    Args:
+        values: parsed flags.
+        argv: arguments from which they were parsed.
+    """
+    if given_values(values).keys() <= QUICK_START_FLAGS:
+        values = with_values(parse_arguments(QUICK_START), given_values(values))
+    with friendly_errors():
+        if values.hardware and not values.dry_run:
+            raise ValueError("Expected --dry_run with --hardware. Received --hardware alone")
+        if values.strategy == "multi_worker":
+            distribution.strategy(values.strategy)  # before any computation
+        mode = sweep if values.mode == "run" and values.sweep else MODES[values.mode]
+        mode(values, argv)
