@@ -1,14 +1,14 @@
-"""All benchmarks by one command, and one table of their ratios.
+"""Runs all benchmarks and writes one table of their ratios.
 
-    python -m benchmarks                                  # renews results/benchmarks, all.md among it
-    python -m benchmarks --quick                          # a minute: fails where a ratio is 25 % worse than recorded on this CPU model
-    python -m benchmarks --quick --record                 # records this CPU model's ratios, medians of three runs, in quick.json there
+    python -m benchmarks                                  # updates results/benchmarks, including all.md
+    python -m benchmarks --quick                          # a minute: fails if a ratio is 25 % worse than recorded on this CPU model
+    python -m benchmarks --quick --record                 # records this CPU model's ratios, medians of three runs, in quick.json
 
-Ratios (but for the start's seconds), interleaved, medians: what a machine's speed and other programs do to a time is mostly
-done to both sides. Ratios differ between CPU models, so the quick ones are compared with those recorded on the same model; where
-there is no record they are printed only. A quick ratio that is worse is measured again, twice at most, and the best counts. Benchmarks
-whose peer is not installed are named and left out; their rows in the table are those of their last run. Below the table stand the
-commits, machines and versions that its rows were measured with.
+Except for the start-up time, all results are medians of ratios of interleaved measurements, so that the speed of the machine and other
+programs affect both sides alike. Ratios differ between CPU models. The quick ones are therefore compared with those recorded on the same
+model, or only printed if there is no record. A quick ratio that is worse is measured again, at most twice, and the best counts. Benchmarks
+whose peer is not installed are logged and skipped; their rows in the table are from their last run. Below the table are the
+commits, machines and versions of its rows.
 """
 
 import os
@@ -45,7 +45,7 @@ QUICK = (
     ),
     ("augmix.py", "--sizes=32", "--repeats=7", "--seconds=0.5"),
 )
-# file -> how a row of it is read: (name, ratio, goal, which ratio is better), or None: it has none
+# {file: function of a row and the file's contents -> (name, ratio, goal, "lower" or "higher" is better), or None}
 READERS = {
     "train_step": lambda row, found: (
         f"step of {row['row']} over cross_entropy's, {row['model']}",
@@ -77,13 +77,13 @@ READERS = {
         "higher" if row["row"].startswith("training/") else "lower",
     ),
 }
-flags.DEFINE_bool("quick", False, "a few ratios, against the recorded ones.")
+flags.DEFINE_bool("quick", False, "measure a few ratios and compare them with the recorded ones.")
 flags.DEFINE_bool("record", False, "with --quick: record the ratios.")
 FLAGS = flags.FLAGS
 
 
 def run(command, folder):
-    """Runs a benchmark that writes into a folder; returns what went wrong, or nothing."""
+    """Runs a benchmark that writes into a folder. Returns an error message, empty on success."""
     script, *arguments = command
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / script), *arguments, f"--output={folder}"],
@@ -94,12 +94,12 @@ def run(command, folder):
     )
     if not done.returncode:
         return ""
-    said = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
-    return next((line for line in said if line.startswith("Expected")), said[-1])
+    lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+    return next((line for line in lines if line.startswith("Expected")), lines[-1])
 
 
 def rows_in(folder):
-    """All rows of the benchmarks that wrote into a folder: {name: (ratio, quartiles, goal, better, where it was measured)}"""
+    """Returns all rows of the benchmarks that wrote into a folder: {name: (ratio, quartiles, goal, better, provenance)}."""
     rows = {}
     for name, read in READERS.items():
         path = pathlib.Path(folder) / f"{name}.json"
@@ -112,13 +112,13 @@ def rows_in(folder):
 
 
 def where(found):
-    """Commit, machine and versions of a row, in words."""
+    """Returns commit, machine and versions of a row as text."""
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return f"commit {found['commit']}; {found.get('machine', 'machine not recorded')}; {versions}"
 
 
 def measured():
-    """{name: (ratio, better)} of the quick rows."""
+    """Returns {name: (ratio, better)} of the quick rows."""
     with tempfile.TemporaryDirectory() as folder:
         for command in QUICK:
             wrong = run(command, folder)
@@ -128,28 +128,28 @@ def measured():
 
 
 def factor(ratio, recorded, better):
-    """By how much a ratio is worse than the recorded one."""
+    """Returns the factor by which a ratio is worse than the recorded one."""
     return ratio / recorded if better == "lower" else recorded / ratio
 
 
 def worse(found, recorded):
-    """Names of the ratios {name: (ratio, better)} that are worse than the recorded ones {name: ratio} by more than WORSE allows."""
+    """Returns the names of the ratios {name: (ratio, better)} that are worse than recorded, {name: ratio}, by more than WORSE."""
     return [name for name, (ratio, better) in found.items() if factor(ratio, recorded[name], better) > WORSE]
 
 
 def better_of(found, again, recorded):
-    """{name: (ratio, better)}, of two measurements the better."""
+    """Returns {name: (ratio, better)}, the better of two measurements for each name."""
     return {name: min(found[name], again[name], key=lambda pair, name=name: factor(pair[0], recorded[name], pair[1])) for name in found}
 
 
 def recorded_ratios(path, model):
-    """{name: ratio} recorded on a CPU model; None if there are none."""
+    """Returns {name: ratio} recorded on a CPU model; None if there are none."""
     records = json.loads(path.read_text("utf-8")) if path.exists() else {}
     return records[model]["ratios"] if model in records else None
 
 
 def record(path, model, ratios):
-    """Writes a CPU model's ratios, with their provenance, beside those of other models."""
+    """Writes a CPU model's ratios with their provenance, and keeps those of other models."""
     from benchmarks.timing import provenance
     from tf_robust.utils.files import write_json
 
@@ -159,7 +159,7 @@ def record(path, model, ratios):
 
 
 def quick():
-    """Prints every quick ratio; exits with the names of those that are worse than recorded on this CPU model."""
+    """Prints every quick ratio. Exits with the names of those that are worse than recorded on this CPU model."""
     from benchmarks.timing import cpu_model
 
     path, model = RESULTS / "quick.json", cpu_model()
@@ -169,7 +169,7 @@ def quick():
         record(path, model, {name: statistics.median(one[name][0] for one in several) for name in best})
     known = recorded_ratios(path, model)
     if known is None:
-        print(f"No ratios are recorded for the CPU model {model}, so none are compared. --record records them.")
+        print(f"No ratios are recorded for the CPU model {model}, so none are compared. Try: --record")
         for name, (ratio, _) in best.items():
             print(f"{name}: {ratio:.2f}")
         return
@@ -185,12 +185,12 @@ def quick():
 
 
 def table(rows):
-    """Lines of a table of all rows, and of where they were measured."""
+    """Returns the lines of a table of all rows and their provenance."""
     lines = [
         "# All benchmarks",
         "",
-        "`python -m benchmarks`. A row that could not be run again is of its last run; the last column's "
-        "number names, below, where it was measured. In brackets the quartiles over the repeats.",
+        "`python -m benchmarks`. Rows that could not be run again are from their last run. The number in the last column refers to "
+        "the provenance below the table. Brackets: quartiles over the repeats.",
         "",
         "| what | median [quartiles] | goal | | measured |",
         "| --- | --- | --- | --- | --- |",
@@ -204,7 +204,7 @@ def table(rows):
 
 
 def everything():
-    """Runs all benchmarks, and writes the table."""
+    """Runs all benchmarks and writes the table."""
     from tf_robust.utils.files import atomic_file
 
     for command in COMMANDS:
@@ -219,7 +219,7 @@ def everything():
 
 def main(_):
     if FLAGS.record and not FLAGS.quick:
-        raise app.UsageError("Expected --record together with --quick. Received it alone")
+        raise app.UsageError("Expected --record only with --quick. Received: --record without --quick. Try: --quick --record")
     quick() if FLAGS.quick else everything()
 
 

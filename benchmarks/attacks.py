@@ -1,14 +1,14 @@
-"""PGD's images a second and PLB's distances against foolbox, on the same Keras model, in one process, interleaved.
+"""Speed of PGD (images/s) and perturbation sizes of PLB compared with foolbox, on the same Keras model, interleaved in one process.
 
     python benchmarks/attacks.py --parts=speed,distances  # needs benchmarks/requirements_attacks.txt
 
-The model is trained here, on scikit-learn's digits enlarged to 32 pixels and three channels (no download), and attacked on
-digits that it has not seen. PGD: ten steps, a random start, steps of a quarter of the radius, on both sides. Ours leaves a
-image alone once it is misclassified, which foolbox cannot; the rows "all steps" are without that. A ratio is the
-median over repeats of foolbox's time over ours, each pair one after the other.
+The model is trained on scikit-learn's digits, enlarged to 32 pixels and three channels (no download), and attacked on
+test digits. PGD uses ten steps, a random start and a step size of a quarter of the radius on both sides. Our attack skips an
+image once it is misclassified, which foolbox does not support; the rows "all steps" do not skip images. A ratio is the
+median over repeats of foolbox's time divided by ours, each pair measured in succession.
 
-Distances: medians over images that the model gets right, with about 900 gradients an image on each side; for each seed another
-model and other images.
+Distances are medians over correctly classified images, with about 900 gradients per image on each side. Each seed has its own
+model and images.
 """
 
 import os
@@ -30,7 +30,7 @@ try:
     import foolbox
 except ImportError as error:
     sys.exit(
-        f"Expected the peer, foolbox, and what it needs. Received: {error}.\nInstall it into a virtual environment of "
+        f"Expected foolbox and its requirements to be installed. Received: {error}.\nInstall it into a virtual environment of "
         f"its own:\n    python3 -m venv VENV\n    VENV/bin/pip install -e {ROOT}\n"
         f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_attacks.txt"
     )
@@ -45,27 +45,27 @@ from tf_robust.utils.files import atomic_file, write_json
 RADII = {"l2": 0.5, "linf": 8 / 255}
 STEPS = 10
 GOALS = {"speed": 2.2, "accuracy": 0.005, "l2": 1.05, "linf": 1.05, "l1": 1.10, "l0": 1.10}
-flags.DEFINE_string("model", "resnet20", "the network that is attacked for speed; distances are on resnet8.")
-flags.DEFINE_integer("batch_size", 256, "images at once.")
+flags.DEFINE_string("model", "resnet20", "network for the speed comparison; distances use resnet8.")
+flags.DEFINE_integer("batch_size", 256, "images per batch.")
 flags.DEFINE_integer("repeats", 7, "interleaved repeats; medians are reported.")
-flags.DEFINE_integer("epochs", 12, "of training the model.")
-flags.DEFINE_list("parts", ["speed", "distances"], "what is measured: speed takes five minutes, distances an hour.")
-flags.DEFINE_integer("images", 48, "for the distances, for each seed.")
-flags.DEFINE_list("seeds", ["1", "2"], "of the distances' models and images.")
-flags.DEFINE_list("norms", ["l2", "linf", "l1", "l0"], "of the distances.")
+flags.DEFINE_integer("epochs", 12, "epochs of training the model.")
+flags.DEFINE_list("parts", ["speed", "distances"], "parts to run: speed takes five minutes, distances an hour.")
+flags.DEFINE_integer("images", 48, "images per seed for the distances.")
+flags.DEFINE_list("seeds", ["1", "2"], "seeds of the models and images for the distances.")
+flags.DEFINE_list("norms", ["l2", "linf", "l1", "l0"], "norms for the distances.")
 flags.DEFINE_string("output", "", "folder for attack_speed.json, .md and attack_distances.json, .md; empty: print only.")
 FLAGS = flags.FLAGS
 
 
 def enlarged(split):
-    """Digits of 32 pixels and three channels, as a source."""
+    """Returns the digits with 32 pixels and three channels as a source."""
     source = data.open_source("digits", split)
     large = image_ops.resize(tf.constant(source.images, tf.float32), 32, 32).numpy().round().clip(0, 255).astype(np.uint8)
     return data.ArraySource.of("digits", split, np.repeat(large, 3, axis=3), source.labels, source.class_names)
 
 
 def trained(name, seed=0):
-    """(a Keras model images -> logits, trained on digits; images and labels that it has not seen, in the seed's order)"""
+    """Returns (a Keras model images -> logits trained on digits, test images, test labels), shuffled by the seed."""
     source, test = enlarged("train"), enlarged("test")
     order = np.random.RandomState(seed).permutation(len(test))
     method = methods.METHODS["cross_entropy"](models.build(name, (32, 32, 3), 10, seed=seed), seed=seed)
@@ -81,7 +81,7 @@ def correct(model, images, labels):
 
 
 def speed(model, images, labels):
-    """Rows of {"norm", "row", "ratio", "quartiles", "pictures_a_second", "accuracy"}."""
+    """Returns rows of {"norm", "row", "ratio", "quartiles", "pictures_a_second", "accuracy"}."""
     images, labels, peer = images[: FLAGS.batch_size], labels[: FLAGS.batch_size], foolbox.TensorFlowModel(model, bounds=(0, 1))
     tensors, rows = (tf.constant(images), tf.constant(labels, tf.int64)), []
     for norm, radius in RADII.items():
@@ -99,7 +99,7 @@ def speed(model, images, labels):
             "ours, all steps": lambda attack=ours[False]: attack(model, images, labels).numpy(),
         }
         times, left = {name: [] for name in calls}, {}
-        for repeat in range(-1, FLAGS.repeats):  # the first traces and warms up
+        for repeat in range(-1, FLAGS.repeats):  # the first repeat is a warm-up with tracing
             for name, call in calls.items():
                 start = time.perf_counter()
                 found = call()
@@ -122,7 +122,7 @@ def speed(model, images, labels):
 
 
 def peers(norm):
-    """{name: foolbox's minimal attack} with about 900 gradients an image."""
+    """Returns {name: foolbox attack that minimizes the perturbation}, with about 900 gradients per image."""
     found = foolbox.attacks
     return {
         "l2": {
@@ -137,7 +137,7 @@ def peers(norm):
 
 
 def distances(seed, model, images, labels):
-    """Rows of {"seed", "norm", "row", "median", "found"} on images that the model gets right."""
+    """Returns rows of {"seed", "norm", "row", "median", "found"} on correctly classified images."""
     right = np.flatnonzero(correct(model, images, labels))[: FLAGS.images]
     images, labels, peer = images[right], labels[right], foolbox.TensorFlowModel(model, bounds=(0, 1))
     rows = []
@@ -170,10 +170,10 @@ def distances(seed, model, images, labels):
 
 
 def speed_table():
-    """(rows, lines of the table)"""
+    """Returns (rows, lines of the table)."""
     found = speed(*trained(FLAGS.model))
     lines = [
-        "| norm | attack | times foolbox's speed: median [quartiles] | images a second | accuracy left |",
+        "| norm | attack | speed relative to foolbox: median [quartiles] | images/s | accuracy under attack |",
         "| --- | --- | --- | --- | --- |",
     ]
     for row in found:
@@ -184,26 +184,26 @@ def speed_table():
     for norm in RADII:
         peer, ours = (next(r for r in found if (r["norm"], r["row"]) == (norm, name)) for name in ("foolbox", "ours"))
         print(
-            f"{norm}: {ours['ratio']:.2f} times foolbox's speed, goal {GOALS['speed']}; accuracy left {ours['accuracy']:.3f} and "
-            f"{peer['accuracy']:.3f}, goal at most {GOALS['accuracy']} above"
+            f"{norm}: {ours['ratio']:.2f} times foolbox's speed, goal {GOALS['speed']}; accuracy under attack "
+            f"{ours['accuracy']:.3f}, foolbox {peer['accuracy']:.3f}, goal at most {GOALS['accuracy']} above"
         )
     return found, lines
 
 
 def distance_table():
-    """(rows, lines of the table)"""
+    """Returns (rows, lines of the table)."""
     found = [row for seed in FLAGS.seeds for row in distances(seed, *trained("resnet8", int(seed)))]
-    lines = ["| seed | norm | attack | median distance | of foolbox's best | found |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = ["| seed | norm | attack | median distance | ratio to foolbox's best | found |", "| --- | --- | --- | --- | --- | --- |"]
     for row in found:
         best = min(r["median"] for r in found if (r["seed"], r["norm"]) == (row["seed"], row["norm"]) and r["row"] != "ours")
         row["of_best"] = row["median"] / best
         lines.append(f"| {row['seed']} | {row['norm']} | {row['row']} | {row['median']:.5g} | {row['of_best']:.3f} | {row['found']:.0%} |")
     for row in found:
-        if np.isinf(row["median"]):  # half or more were not found; JSON has no infinity
+        if np.isinf(row["median"]):  # no perturbation found for half or more of the images; JSON has no infinity
             row["median"] = row["of_best"] = None
     for norm in FLAGS.norms:
         ours = [row["of_best"] for row in found if (row["norm"], row["row"]) == (norm, "ours")]
-        print(f"{norm}: {', '.join(f'{ratio:.3f}' for ratio in ours)} of foolbox's best median, goal at most {GOALS[norm]}")
+        print(f"{norm}: {', '.join(f'{ratio:.3f}' for ratio in ours)} times foolbox's best median, goal at most {GOALS[norm]}")
     return found, lines
 
 
@@ -211,7 +211,7 @@ def main(_):
     how = {
         "speed": f"{FLAGS.model}, batch {FLAGS.batch_size}, {STEPS} steps, l2 {RADII['l2']}, linf 8/255, {FLAGS.repeats} "
         f"interleaved repeats",
-        "distances": f"resnet8, {FLAGS.images} images a seed, about 900 gradients an image on each side",
+        "distances": f"resnet8, {FLAGS.images} images per seed, about 900 gradients per image on each side",
     }
     for part in FLAGS.parts:
         rows, lines = {"speed": speed_table, "distances": distance_table}[part]()
@@ -222,7 +222,7 @@ def main(_):
             write_json(f"{path}.json", {**head, "goals": GOALS, "rows": rows})
             with atomic_file(f"{path}.md") as file:
                 file.write(
-                    f"# Attacks beside foolbox {foolbox.__version__}: {part}\n\n`{head['command']}`, commit {head['commit']}; "
+                    f"# Attacks compared with foolbox {foolbox.__version__}: {part}\n\n`{head['command']}`, commit {head['commit']}; "
                     f"{how[part]}\n\n" + "\n".join(lines) + "\n"
                 )
 

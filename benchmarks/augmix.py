@@ -1,18 +1,18 @@
-"""Images a second of AugMix, ours against one image at a time by Pillow and NumPy: on one core, interleaved.
+"""Throughput of AugMix (images/s) compared with Pillow and NumPy on single images: on one core, interleaved.
 
-    python benchmarks/augmix.py                           # 3 minutes; Pillow comes with the package
+    python benchmarks/augmix.py                           # 3 minutes; Pillow is a requirement of the package
 
-Ours mixes float32 batches in a tf.function whose arguments are images, seed and indices, as a map of an input
-pipeline calls it, so nothing is folded away. The peer is the algorithm box of the AugMix paper: uint8 image ->
-float32 image. Every call of either has new draws. Both go through the same images, windows of photographs.
-Times are the process's CPU time, since other programs may run; wall time stands beside it. A ratio is the median over
-pairs of repeats, and repeats take turns at going first. Linux only: the process is pinned to one core.
+Our side mixes float32 batches in a tf.function with images, seed and indices as arguments, as in `Dataset.map`, so that
+no constants are folded. The peer is the algorithm of the AugMix paper: uint8 image ->
+float32 image. Every call uses new draws. Both process the same images, windows of photographs.
+Times are the CPU time of the process, since other programs may run; wall time is also reported. A ratio is the median over
+pairs of repeats, with alternating order. Linux only: the process is pinned to one core.
 """
 
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# both before anything is imported that starts threads
+# both before importing anything that starts threads
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 os.environ.update({f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")})
 
@@ -38,12 +38,12 @@ from tf_robust.utils.files import atomic_file, write_json
 PACKAGES = ("pillow", "scipy")
 GOALS = {"32": 2.5}
 flags.DEFINE_list("sizes", ["32", "224"], "sides of the images.")
-flags.DEFINE_integer("batch_size", 128, "images that a call of ours takes.", lower_bound=1)
+flags.DEFINE_integer("batch_size", 128, "images per call on our side.", lower_bound=1)
 flags.DEFINE_integer("repeats", 11, "interleaved repeats; medians are reported.", lower_bound=1)
-flags.DEFINE_float("seconds", 2.0, "CPU time that a repeat takes, at least.", lower_bound=0.001)
-flags.DEFINE_float("severity", 3.0, "levels are drawn from 0.1 to this.", lower_bound=0.2, upper_bound=10.0)
-flags.DEFINE_integer("width", 3, "chains an image.", lower_bound=1)
-flags.DEFINE_boolean("all_ops", False, "color, contrast, brightness and sharpness too.")
+flags.DEFINE_float("seconds", 2.0, "minimum CPU time of a repeat.", lower_bound=0.001)
+flags.DEFINE_float("severity", 3.0, "upper limit of the levels, which are drawn from 0.1.", lower_bound=0.2, upper_bound=10.0)
+flags.DEFINE_integer("width", 3, "chains per image.", lower_bound=1)
+flags.DEFINE_boolean("all_ops", False, "also use color, contrast, brightness and sharpness.")
 flags.DEFINE_string("output", "", "folder for augmix.json and augmix.md; empty: print only.")
 FLAGS = flags.FLAGS
 
@@ -78,8 +78,8 @@ OPERATIONS = (
 
 
 def pillow_augmix(levels, random, severity, width, number):
-    """uint8 [H, W, 3] -> float32 in [0, 1]. All numbers of an image are drawn at once: quicker than one by one."""
-    weights, share = random.dirichlet(np.ones(width)).tolist(), random.beta(1.0, 1.0)
+    """uint8 [H, W, 3] -> float32 in [0, 1]. All random numbers of an image are drawn at once, which is faster than one by one."""
+    weights, lam = random.dirichlet(np.ones(width)).tolist(), random.beta(1.0, 1.0)
     depths = random.integers(1, 4, width).tolist()
     operations = random.integers(number, size=(width, 3)).tolist()
     draws = random.uniform(0.1, severity, (width, 3)).tolist()
@@ -89,8 +89,8 @@ def pillow_augmix(levels, random, severity, width, number):
         changed = sample_image
         for step in range(depths[chain]):
             changed = OPERATIONS[operations[chain][step]](changed, draws[chain][step], signs[chain][step])
-        mix += np.float32(weights[chain] * share / 255) * np.asarray(changed)
-    mix += np.float32((1 - share) / 255) * levels
+        mix += np.float32(weights[chain] * lam / 255) * np.asarray(changed)
+    mix += np.float32((1 - lam) / 255) * levels
     return mix
 
 
@@ -98,7 +98,7 @@ def pillow_augmix(levels, random, severity, width, number):
 
 
 def our_call(images):
-    """A function that mixes one batch, with new draws each time."""
+    """Returns a function that mixes one batch, with new draws in each call."""
     mix = functools.partial(augmix, severity=FLAGS.severity, width=FLAGS.width, all_ops=FLAGS.all_ops)
 
     @tf.function
@@ -111,22 +111,22 @@ def our_call(images):
 
 
 def peer_call(images):
-    """A function that mixes one image, the next one each time."""
+    """Returns a function that mixes one image, the next one in each call."""
     sample_images = itertools.cycle(np.round(255 * images).astype(np.uint8))
     random, number = np.random.default_rng(0), 13 if FLAGS.all_ops else 9
     return lambda: pillow_augmix(next(sample_images), random, FLAGS.severity, FLAGS.width, number)
 
 
 def timed(size):
-    """The row of one size."""
-    images = oracles.images(size, size, 3, FLAGS.batch_size)
+    """Returns the row of one size."""
+    images = oracles.sample_images(size, size, 3, FLAGS.batch_size)
     calls = our_call(images), peer_call(images)
     counts = [calls_needed(call, FLAGS.seconds) for call in calls]
-    sample_images = FLAGS.batch_size * counts[0], counts[1]
+    image_counts = FLAGS.batch_size * counts[0], counts[1]
     rates = np.empty([FLAGS.repeats, 2, 2])  # ours or peer, CPU or wall
     for repeat in range(FLAGS.repeats):
         for which in ((0, 1), (1, 0))[repeat % 2]:
-            rates[repeat, which] = sample_images[which] / seconds(calls[which], counts[which])
+            rates[repeat, which] = image_counts[which] / seconds(calls[which], counts[which])
     low, ratio, high = np.percentile(rates[:, 0, 0] / rates[:, 1, 0], [25, 50, 75])
     (ours, ours_wall), (peer, peer_wall) = np.median(rates, axis=0).tolist()
     return {
@@ -155,9 +155,9 @@ def check_flags():
     if not FLAGS.sizes or not all(size.isdecimal() and int(size) >= 1 for size in FLAGS.sizes):
         raise app.UsageError(f"Expected sizes of at least 1, like 32,224. Received: {','.join(FLAGS.sizes)}")
     try:
-        os.makedirs(FLAGS.output or ".", exist_ok=True)  # rather now than after the measurement
+        os.makedirs(FLAGS.output or ".", exist_ok=True)  # fail before the measurement, not after it
     except OSError as error:
-        raise app.UsageError(f"Expected a folder to write to. Received: {FLAGS.output} ({error.strerror})") from error
+        raise app.UsageError(f"Expected --output to be a writable folder. Received: {FLAGS.output} ({error.strerror})") from error
 
 
 def main(_):
@@ -184,10 +184,10 @@ def write(lines, rows):
     head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": GOALS}
     write_json(os.path.join(FLAGS.output, "augmix.json"), {**head, "rows": rows})
     paragraphs = [
-        f"# Images a second and core of AugMix, severity {FLAGS.severity:g}, {FLAGS.width} chains",
+        f"# Throughput of AugMix on one core (images/s), severity {FLAGS.severity:g}, {FLAGS.width} chains",
         f"`{head['command']}`, commit {head['commit']}, {head['date']}, {FLAGS.repeats} interleaved repeats of "
-        f"{FLAGS.seconds:g} s. Ours in batches of {FLAGS.batch_size}, Pillow one at a time. By CPU time; wall time "
-        "beside it.",
+        f"{FLAGS.seconds:g} s. Ours in batches of {FLAGS.batch_size}, Pillow one image at a time. Rates by CPU time, "
+        "and by wall time where stated.",
         "\n".join(lines),
         "Versions: " + ", ".join(f"{name} {version}" for name, version in head["versions"].items()) + ".",
     ]

@@ -1,6 +1,6 @@
-"""How near each corruption comes to an independent oracle that is given the same draws.
+"""Compares each corruption with an independent oracle that receives the same random draws.
 
-    python benchmarks/corruption_parity.py                # a few minutes; renews the table of docs/corruption_parity.md
+    python benchmarks/corruption_parity.py                # a few minutes; updates the table of docs/corruption_parity.md
 
 The oracles, one image at a time in NumPy, SciPy and Pillow, are those of tests/corruptions.
 """
@@ -26,35 +26,35 @@ from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_file
 
 PACKAGES = ("tensorflow", "numpy", "scipy", "pillow")
-BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"  # what stands between them is written here
+BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"  # the text between them is replaced
 flags.DEFINE_list("names", list(oracles.ORACLES), "corruptions to compare.")
-flags.DEFINE_list("images", ["24", "12", "4"], "images of the sets cifar, tiny_imagenet, imagenet.")
-flags.DEFINE_string("output", str(ROOT / "docs" / "corruption_parity.md"), "Markdown file whose table is renewed; empty: print only.")
+flags.DEFINE_list("images", ["24", "12", "4"], "numbers of images for cifar, tiny_imagenet, imagenet.")
+flags.DEFINE_string("output", str(ROOT / "docs" / "corruption_parity.md"), "Markdown file whose table is updated; empty: print only.")
 FLAGS = flags.FLAGS
 
 
 def worst(name, which, count):
-    """(lowest share within 1, highest mean, largest difference) over the five severities of a set, at its own size."""
+    """Returns (lowest fraction within 1, highest mean, largest difference) over the five severities, at the image size of the constants."""
     side = severities.SETS[which]
     images = oracles.sample_images(side, side, 3, count)
     rows = [oracles.summary(oracles.differences(corruptions.CORRUPTIONS[name], images, severity, which)) for severity in range(1, 6)]
-    shares, means, largest = zip(*rows)
-    return min(shares), max(means), max(largest)
+    fractions, means, largest = zip(*rows)
+    return min(fractions), max(means), max(largest)
 
 
-def cell(share, mean, largest):
-    return f"{np.floor(1e4 * share) / 1e2:.2f} %, {mean:.3f}, {largest:.2f}"
+def cell(fraction, mean, largest):
+    return f"{np.floor(1e4 * fraction) / 1e2:.2f} %, {mean:.3f}, {largest:.2f}"
 
 
 def renew(path, lines):
-    """Puts the table, and how it was made, between the two marks of a Markdown file."""
+    """Writes the table and its provenance between the two marks of a Markdown file."""
     with open(path) as file:
         before, rest = file.read().split(BEGIN)
     after = rest.split(END)[1]
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
-    made = f"Images: {', '.join(FLAGS.images)}. Made at {environment.commit()}, with {versions}."
+    provenance = f"Images: {', '.join(FLAGS.images)}. Commit {environment.commit()}, with {versions}."
     with atomic_file(path) as file:
-        file.write(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{made}\n\n{END}{after}")
+        file.write(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{provenance}\n\n{END}{after}")
 
 
 def main(_):

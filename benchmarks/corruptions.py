@@ -1,18 +1,18 @@
-"""Images a second of each corruption, ours against `imagecorruptions`: on one core, in one process, interleaved.
+"""Throughput of each corruption (images/s) compared with `imagecorruptions`: on one core, interleaved in one process.
 
     python benchmarks/corruptions.py                      # 10 minutes; needs benchmarks/requirements_corruptions.txt
 
-Ours takes and gives float32 batches in a tf.function, the peer uint8 images one by one: what the users of each have.
-Both use ImageNet-C's constants, the only ones that the peer has, at every size, and severity 3. Times are the process's
-CPU time, since other programs may run; wall time stands beside it. A ratio is the median over pairs of repeats.
-Both keep the frost photographs in memory; frost is left out of the mean, for ours has scaled them before, while the
-peer enlarges a whole one for each image. Linux only: the process is pinned to one core.
+Our side processes float32 batches in a tf.function, the peer single uint8 images, as in typical use of each.
+Both use severity 3 and ImageNet-C's constants, the only ones of the peer, at every size. Times are the CPU time of the
+process, since other programs may run; wall time is also reported. A ratio is the median over pairs of repeats.
+Both keep the frost photographs in memory. Frost is excluded from the mean, because ours are scaled in advance, while the
+peer enlarges a whole photograph for each image. Linux only: the process is pinned to one core.
 """
 
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# both before anything is imported that starts threads
+# both before importing anything that starts threads
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 os.environ.update({f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")})
 
@@ -37,7 +37,7 @@ try:
     from imagecorruptions import corruptions as peer
 except ImportError as error:
     sys.exit(
-        f"Expected the peer, imagecorruptions, and what it needs. Received: {error}.\nInstall them into a virtual "
+        f"Expected imagecorruptions and its requirements to be installed. Received: {error}.\nInstall them into a virtual "
         f"environment of their own:\n    python3 -m venv VENV\n    VENV/bin/pip install -e {ROOT}\n"
         f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_corruptions.txt"
     )
@@ -50,32 +50,32 @@ from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import atomic_file, write_json
 
 SEVERITY = 3
-RELEASED = "glass_blur_released"  # the peer's loop as it is released, in Python; beside the list, in a mean of its own
+RELEASED = "glass_blur_released"  # the peer's released loop in Python; an additional row, with a separate mean
 PACKAGES = ("imagecorruptions", "opencv-python-headless", "scikit-image", "scipy", "pillow", "numba")
 GOALS = {"mean": 3.0, "smallest": 0.8}
-flags.DEFINE_list("sizes", ["32", "224"], "sides of the images; the peer takes 32 and more.")
+flags.DEFINE_list("sizes", ["32", "224"], "image sizes; the peer requires at least 32.")
 flags.DEFINE_integer("repeats", 5, "interleaved repeats; medians are reported.", lower_bound=1)
-flags.DEFINE_float("seconds", 0.3, "CPU time that a repeat takes, at least.", lower_bound=0.001)
-flags.DEFINE_list("corruptions", [*corruptions.CORRUPTIONS, RELEASED], "what to time.")
+flags.DEFINE_float("seconds", 0.3, "minimum CPU time of a repeat.", lower_bound=0.001)
+flags.DEFINE_list("corruptions", [*corruptions.CORRUPTIONS, RELEASED], "corruptions to time.")
 flags.DEFINE_string("output", "", "folder for corruptions.json and corruptions.md; empty: print only.")
 FLAGS = flags.FLAGS
 
 
 def crashes(sample_images):
-    """{name: what the peer, as it is installed, says when it fails on one of these images}."""
+    """Returns {name: error message} of the corruptions in which the unpatched peer fails on one of these images."""
     found = {}
     for name in imagecorruptions.get_corruption_names("all"):
         for sample_image, severity in itertools.product(sample_images, range(1, 6)):
             try:
                 imagecorruptions.corrupt(sample_image, corruption_name=name, severity=severity)
-            except Exception as error:  # whatever it is, users see it
+            except Exception as error:  # any failure that a user would see
                 found[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
                 break
     return found
 
 
 def repair():
-    """Patches the peer in memory, so that all of it runs, and at the best speed that it has."""
+    """Patches the peer in memory so that all corruptions run, at the best speed available."""
     released_gaussian, python_glass = peer.gaussian, peer.glass_blur
 
     # fog: "`np.float_` was removed in the NumPy 2.0 release"
@@ -87,17 +87,17 @@ def repair():
 
     peer.gaussian = gaussian
 
-    # glass_blur: no failure, but a loop over pixels in Python; the peer's repository has compiled it with Numba since
+    # glass_blur: no failure, but a loop over pixels in Python; the peer's repository now compiles it with Numba
     def compiled_glass(sample_image, severity):
-        deviation, reach, times = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
-        levels = np.uint8(gaussian(np.array(sample_image) / 255.0, deviation, multichannel=True) * 255)
+        sigma, reach, times = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
+        levels = np.uint8(gaussian(np.array(sample_image) / 255.0, sigma, multichannel=True) * 255)
         mix_pixels(levels, reach, times)
-        return np.clip(gaussian(levels / 255.0, deviation, multichannel=True), 0, 1) * 255
+        return np.clip(gaussian(levels / 255.0, sigma, multichannel=True), 0, 1) * 255
 
     imagecorruptions.corruption_dict["glass_blur"] = compiled_glass
     imagecorruptions.corruption_dict[RELEASED] = python_glass
 
-    # frost: no failure, but it reads a photograph from the disk for each image
+    # frost: no failure, but it reads a photograph from disk for each image
     cv2.imread = functools.lru_cache(cv2.imread)
 
 
@@ -111,12 +111,12 @@ def mix_pixels(levels, reach, times):
 
 
 def our_call(name, images):
-    """A function that corrupts one batch, with new draws each time."""
+    """Returns a function that corrupts one batch, with new draws in each call."""
     corruption = suite.named(name.removesuffix("_released"), os.path.join(os.path.dirname(peer.__file__), "frost"))
     count = len(images)
 
     @tf.function
-    def corrupt(images, first):  # both are arguments, so nothing is folded away
+    def corrupt(images, first):  # both are arguments, so that no constants are folded
         return corruption(images, SEVERITY, indices=first + tf.range(count, dtype=tf.int64), constants="imagenet")
 
     images, firsts = tf.constant(images), itertools.count(0, count)
@@ -124,19 +124,19 @@ def our_call(name, images):
 
 
 def peer_call(name, sample_images):
-    """A function that corrupts one image, the next one each time."""
+    """Returns a function that corrupts one image, the next one in each call."""
     sample_images = itertools.cycle(sample_images)
     return lambda: imagecorruptions.corrupt(next(sample_images), corruption_name=name, severity=SEVERITY)
 
 
 def timed(name, size):
-    """The row of one corruption at one size."""
-    images = oracles.images(size, size, 3, max(16, 500 * 32**2 // size**2))
+    """Returns the row of one corruption at one size."""
+    images = oracles.sample_images(size, size, 3, max(16, 500 * 32**2 // size**2))
     calls = our_call(name, images), peer_call(name, list(np.round(255 * images).astype(np.uint8)))
     counts = [calls_needed(call, FLAGS.seconds) for call in calls]
-    sample_images = len(images) * counts[0], counts[1]
+    image_counts = len(images) * counts[0], counts[1]
     rates = np.array(
-        [[number / seconds(call, count) for call, count, number in zip(calls, counts, sample_images)] for _ in range(FLAGS.repeats)]
+        [[number / seconds(call, count) for call, count, number in zip(calls, counts, image_counts)] for _ in range(FLAGS.repeats)]
     )  # [repeats, ours or peer, CPU or wall]
     low, ratio, high = np.percentile(rates[:, 0, 0] / rates[:, 1, 0], [25, 50, 75])
     (ours, ours_wall), (peers, peers_wall) = np.median(rates, axis=0).tolist()
@@ -163,7 +163,7 @@ def line(row):
 
 
 def summary(rows, size):
-    """Geometric means of the ratios at one size, over all but frost, and the smallest; None where nothing counts."""
+    """Returns the geometric means of the ratios at one size, without frost, and the smallest ratio; None without counted rows."""
     ratios = {row["corruption"]: row["ratio"] for row in rows if row["size"] == size}
     released = {**ratios, "glass_blur": ratios.pop(RELEASED, None) or ratios.get("glass_blur")}
     slowest = min(ratios, key=ratios.get, default=None)
@@ -197,14 +197,14 @@ def check_flags():
     if not FLAGS.sizes or not all(size.isdecimal() and int(size) >= 32 for size in FLAGS.sizes):
         raise app.UsageError(f"Expected sizes of at least 32, like 32,224. Received: {','.join(FLAGS.sizes)}")
     try:
-        os.makedirs(FLAGS.output or ".", exist_ok=True)  # rather now than after the measurement
+        os.makedirs(FLAGS.output or ".", exist_ok=True)  # fail before the measurement, not after it
     except OSError as error:
-        raise app.UsageError(f"Expected a folder to write to. Received: {FLAGS.output} ({error.strerror})") from error
+        raise app.UsageError(f"Expected --output to be a writable folder. Received: {FLAGS.output} ({error.strerror})") from error
 
 
 def unpatched(size, failed):
     return (
-        f"The peer as it is installed fails at {size} px in {len(failed)} corruptions: "
+        f"The unpatched peer fails at {size} px in {len(failed)} corruptions: "
         + ("; ".join(f"{name} ({message})" for name, message in failed.items()) or "none")
         + "."
     )
@@ -214,11 +214,11 @@ def main(_):
     check_flags()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    tf.get_logger().setLevel("ERROR")  # every call is a new tf.function, on purpose
+    tf.get_logger().setLevel("ERROR")  # every call creates a new tf.function, on purpose
     cv2.setNumThreads(1)
     np.random.seed(0)
     sizes = list(map(int, FLAGS.sizes))
-    failed = {size: crashes(np.round(255 * oracles.images(size, size, 3, 2)).astype(np.uint8)) for size in sizes}
+    failed = {size: crashes(np.round(255 * oracles.sample_images(size, size, 3, 2)).astype(np.uint8)) for size in sizes}
     repair()
     lines, rows = (
         [
@@ -243,10 +243,10 @@ def write(lines, notes, results):
     head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": GOALS}
     write_json(os.path.join(FLAGS.output, "corruptions.json"), {**head, **results})
     paragraphs = [
-        f"# Images a second and core of each corruption, severity {SEVERITY}",
+        f"# Throughput of each corruption on one core (images/s), severity {SEVERITY}",
         f"`{head['command']}`, commit {head['commit']}, {head['date']}, {FLAGS.repeats} interleaved repeats of "
-        f"{FLAGS.seconds:g} s. By CPU time; wall time beside it. {RELEASED}: the peer's loop in Python; in "
-        f"glass_blur it is compiled, as in its repository.",
+        f"{FLAGS.seconds:g} s. Rates by CPU time, and by wall time where stated. {RELEASED}: the peer's released loop "
+        f"in Python; for glass_blur it is compiled, as in its repository.",
         "\n".join(lines),
         "\n".join(f"* {note}" for note in notes),
         "Versions: " + ", ".join(f"{name} {version}" for name, version in head["versions"].items()) + ".",

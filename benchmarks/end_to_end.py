@@ -1,18 +1,17 @@
-"""Whole works against a bound or a peer: training against PyTorch, an evaluation against its bare forward passes, the start.
+"""End-to-end benchmarks: training compared with PyTorch, evaluation compared with its forward passes, start-up time and memory.
 
     python benchmarks/end_to_end.py                       # ten minutes or more; training needs benchmarks/requirements_torch.txt
 
-Training: images a second of what `run_experiment.py` does in a step, cross-entropy on images of 32 pixels that are
-cropped and flipped, against the same network and batch in PyTorch, with its DataLoader. Each runs in a process of its own,
-on the same cores, and they take turns; PyTorch with both layouts of its tensors, and the number of loading processes that is best
-for it. Input: what a step's batch takes by itself; in training it is made beside the step before.
+Training: throughput (images/s) of the training steps of `run_experiment.py`, cross-entropy on cropped and flipped images of 32 pixels,
+compared with the same network and batch size in PyTorch with its DataLoader. Each runs in a separate process on the same
+cores, and they alternate. PyTorch is measured with both memory formats and with the number of DataLoader workers that is fastest.
+A ratio is the median over the repeats. Input: the time of making the batch of a step; in training it overlaps with the previous step.
 
-Evaluation: the 15 x 5 suite on ResNet-20, corrupted as it is measured, against the forward passes alone on as many images.
-Set by set, taking turns, once. A ratio of training is the median over the repeats. A row that is not measured again stays in
-the output's files as it is.
+Evaluation: the 15 x 5 corruptions on ResNet-20, corrupted on the fly, compared with the forward passes alone on the same number of images.
+The two alternate for each set, once. Rows that are not measured again are kept in the output files.
 
-Start: seconds from the command to the first step of the quick start's first row, and what the memory of a training grows by
-from its second epoch to its last.
+Start: seconds from the command to the first step of the first row of the quick start, and the growth of memory in training
+from the second epoch to the last.
 """
 
 import os
@@ -33,25 +32,25 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 GOALS = {"training/resnet20": 1.0, "training/preact_resnet18": 0.95, "evaluation/resnet20": 1.25}
-LAYOUTS = {"first": "", "last": ", channels last"}  # of PyTorch's tensors: its default, and what is quicker on some machines
-flags.DEFINE_list("parts", ["training", "evaluation", "start"], "what is measured.")
-flags.DEFINE_list("models", ["resnet20", "preact_resnet18"], "networks that are trained.")
-flags.DEFINE_integer("batch_size", 128, "images a step.")
+LAYOUTS = {"first": "", "last": ", channels last"}  # memory formats of PyTorch: the default, and one that is faster on some machines
+flags.DEFINE_list("parts", ["training", "evaluation", "start"], "parts to run.")
+flags.DEFINE_list("models", ["resnet20", "preact_resnet18"], "networks for training.")
+flags.DEFINE_integer("batch_size", 128, "images per step.")
 flags.DEFINE_integer("repeats", 7, "interleaved repeats; medians are reported.")
-flags.DEFINE_float("seconds", 10.0, "that a repeat of training takes, about.")
-flags.DEFINE_integer("images", 2000, "of the evaluation.")
-flags.DEFINE_list("severities", ["1", "2", "3", "4", "5"], "of the evaluation's corruptions.")
-flags.DEFINE_integer("epochs", 20, "of the training whose memory is measured.")
+flags.DEFINE_float("seconds", 10.0, "approximate duration of a repeat of training.")
+flags.DEFINE_integer("images", 2000, "images for the evaluation.")
+flags.DEFINE_list("severities", ["1", "2", "3", "4", "5"], "severities for the evaluation.")
+flags.DEFINE_integer("epochs", 20, "epochs of the training whose memory is measured.")
 flags.DEFINE_string("output", "", "folder for end_to_end.json and end_to_end.md; empty: print only.")
-flags.DEFINE_string("part", "", "used by this script itself: what a process of its own does.")
+flags.DEFINE_string("part", "", "internal: task of a subprocess.")
 FLAGS = flags.FLAGS
 
 
-# Training: a process that is told how many steps to take, and answers how long they took
+# Training: a subprocess that reads numbers of steps and answers with their duration
 
 
 def our_steps(model, only_input=False):
-    """A function that takes a number of training steps, or only makes their batches."""
+    """Returns a function that runs a number of training steps, or only makes their batches."""
     import tensorflow as tf
 
     from tf_robust import data
@@ -69,7 +68,7 @@ def our_steps(model, only_input=False):
 
 
 def torch_steps(model, layout, workers):
-    """The same by PyTorch."""
+    """Returns the same function for PyTorch."""
     import torch
     import torch_networks
 
@@ -115,13 +114,13 @@ def torch_steps(model, layout, workers):
 
 
 def random_images():
-    """uint8 [N, 32, 32, 3] and int64 [N]."""
+    """Returns images, uint8 [N, 32, 32, 3], and labels, int64 [N]."""
     random = np.random.RandomState(0)
     return random.randint(256, size=(10_000, 32, 32, 3)).astype(np.uint8), random.randint(10, size=10_000)
 
 
 def serve_steps(take):
-    """Takes as many steps as each line of the input says, and answers with the seconds."""
+    """Runs the number of steps given by each line of the input, and prints the seconds."""
     for line in sys.stdin:
         began = time.perf_counter()
         take(int(line))
@@ -129,7 +128,7 @@ def serve_steps(take):
 
 
 class Stepper:
-    """A process that takes steps when it is told to."""
+    """A subprocess that runs training steps on request."""
 
     def __init__(self, part):
         self.process = subprocess.Popen(
@@ -144,17 +143,17 @@ class Stepper:
     def __call__(self, count):
         self.process.stdin.write(f"{count}\n")
         self.process.stdin.flush()
-        said = self.process.stdout.readline()
-        if not said:
-            sys.exit("Expected a process that trains. It has ended; what it said stands above")
-        return float(said)
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit("The training subprocess ended unexpectedly. See its messages above.")
+        return float(answer)
 
-    def pictures_a_second(self):
+    def images_per_second(self):
         return FLAGS.batch_size * self.count / self(self.count)
 
 
 def trained(model):
-    """Rows: images a second of ours over PyTorch's, for both of its layouts, with the better number of loading processes."""
+    """Returns rows of our throughput relative to PyTorch, for both memory formats, with the faster number of DataLoader workers."""
     steppers = {
         "ours": Stepper(f"ours {model}"),
         "input": Stepper(f"input {model}"),
@@ -163,28 +162,28 @@ def trained(model):
     rates = {name: [] for name in steppers}
     for _ in range(FLAGS.repeats):
         for name, stepper in steppers.items():
-            rates[name].append(stepper.pictures_a_second())
+            rates[name].append(stepper.images_per_second())
     for stepper in steppers.values():
         stepper.process.stdin.close()
     print(f"{model}: " + ", ".join(f"{name} {np.median(rate):.0f} images/s" for name, rate in rates.items()), flush=True)
-    shares = np.array(rates["ours"]) / rates["input"]
-    rows = [row(f"input/{model}", "time of making a batch, and nothing else, over that of a training step", shares)]
-    for layout, words in LAYOUTS.items():
+    fractions = np.array(rates["ours"]) / rates["input"]
+    rows = [row(f"input/{model}", "time of making a batch relative to a training step", fractions)]
+    for layout, suffix in LAYOUTS.items():
         best = max(((layout, workers) for workers in (0, 2)), key=lambda name: np.median(rates[name]))
         ratios = np.array(rates["ours"]) / rates[best]
-        rows.append(row(f"training/{model}{words}", f"images a second over PyTorch's{words}", ratios))
+        rows.append(row(f"training/{model}{suffix}", f"training throughput (images/s) relative to PyTorch{suffix}", ratios))
     return rows
 
 
 def evaluated():
-    """The row of the suite's time over that of its forward passes."""
+    """Returns the row with the time of the corruption evaluation relative to its forward passes."""
     import tensorflow as tf
 
     from tests.corruptions import oracles
     from tf_robust import data, evaluation, metrics, models
     from tf_robust.evaluation.sets import BATCH
 
-    sample_images = np.round(255 * oracles.images(32, 32, 3, FLAGS.images)).astype(np.uint8)
+    sample_images = np.round(255 * oracles.sample_images(32, 32, 3, FLAGS.images)).astype(np.uint8)
     source = data.ArraySource.of("windows", "test", sample_images, np.arange(FLAGS.images) % 10, map(str, range(10)))
     classifier = models.build("resnet20", source.image_shape, 10)
     predict = tf.function(lambda images: classifier(images, training=False)["logits"], input_signature=[tf.TensorSpec([None, 32, 32, 3])])
@@ -208,30 +207,37 @@ def evaluated():
             began = time.perf_counter()
             calls[which]()
             times[number, which] = time.perf_counter() - began
-    whole = times[:, 0].sum() / times[:, 1].sum()
-    told = f"{FLAGS.images:,} images, {len(sets)} sets; quartiles of sets"
-    return row("evaluation/resnet20", f"time of the suite over its forward passes, {told}", times[:, 0] / times[:, 1], whole)
+    total = times[:, 0].sum() / times[:, 1].sum()
+    details = f"{FLAGS.images:,} images, {len(sets)} sets; quartiles of sets"
+    return row(
+        "evaluation/resnet20",
+        f"time of the corruption evaluation relative to its forward passes, {details}",
+        times[:, 0] / times[:, 1],
+        total,
+    )
 
 
 def started():
-    """Rows: seconds to the first step, and growth of the memory."""
+    """Returns rows with the seconds to the first step and the growth of memory."""
     seconds = []
     for _ in range(FLAGS.repeats):
         began = time.time()
-        said = subprocess.run([sys.executable, __file__, "--part=first_step"], capture_output=True, text=True, check=True).stdout
-        seconds.append(float(said.split()[-1]) - began)
+        output = subprocess.run([sys.executable, __file__, "--part=first_step"], capture_output=True, text=True, check=True).stdout
+        seconds.append(float(output.split()[-1]) - began)
     grown = subprocess.run(
         [sys.executable, __file__, "--part=memory", f"--epochs={FLAGS.epochs}"], capture_output=True, text=True, check=True
     ).stdout.split()
     second, last = map(float, grown[-2:])
     return [
         row("start", "seconds from the command to the first step of the quick start", np.array(seconds)),
-        row("memory", f"MiB resident after {FLAGS.epochs} epochs over those after 2 ({second:.0f})", np.array([last / second])),
+        row(
+            "memory", f"resident memory after {FLAGS.epochs} epochs relative to that after 2 ({second:.0f} MiB)", np.array([last / second])
+        ),
     ]
 
 
 def take_first_step():
-    """Does what the quick start does until its first step is taken, and says when that was."""
+    """Runs the quick start until its first step and prints the time at which it was completed."""
     from tf_robust.experiments import modes
     from tf_robust.training import loop
 
@@ -247,7 +253,7 @@ def take_first_step():
 
 
 def first_run(*arguments):
-    """The run that a command line describes."""
+    """Returns the run that a command line describes."""
     from tf_robust.experiments.flags import parse_arguments
     from tf_robust.experiments.runs import runs_of
 
@@ -255,7 +261,7 @@ def first_run(*arguments):
 
 
 def watch_memory():
-    """Trains, and says how many MiB were resident after the second and the last epoch."""
+    """Trains, and prints the resident memory in MiB after the second and the last epoch."""
     import keras
 
     from tf_robust.training import loop
@@ -286,7 +292,7 @@ def line(found):
 
 
 def write(rows):
-    """Puts rows into end_to_end.json and end_to_end.md; what another command measured stays there, with its own commit."""
+    """Writes rows to end_to_end.json and end_to_end.md; keeps rows of other commands with their own commits."""
     from benchmarks.timing import provenance
     from tf_robust.utils.files import atomic_file, read_json, write_json
 
@@ -297,7 +303,7 @@ def write(rows):
     write_json(path, {"rows": list(there.values())})
     with atomic_file(os.path.join(FLAGS.output, "end_to_end.md")) as file:
         file.write(
-            "# Whole works\n\n| row | what | median [quartiles] | goal |\n| --- | --- | --- | --- |\n"
+            "# End-to-end benchmarks\n\n| row | quantity | median [quartiles] | goal |\n| --- | --- | --- | --- |\n"
             + "\n".join(map(line, there.values()))
             + "\n\n"
         )
@@ -318,7 +324,7 @@ def main(_):
         }[kind]()
     rows = []
     if "training" in FLAGS.parts and importlib.util.find_spec("torch") is None:
-        print("Training is left out: it needs benchmarks/requirements_torch.txt")
+        print("Training is skipped: it needs benchmarks/requirements_torch.txt")
     elif "training" in FLAGS.parts:
         rows += [found for model in FLAGS.models for found in trained(model)]
     if "evaluation" in FLAGS.parts:

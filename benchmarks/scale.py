@@ -1,12 +1,12 @@
-"""What the papers' whole tables take on 1, 8 and 64 accelerators, and how well the model behind it tells this machine's times.
+"""Estimated training times of the papers' tables on 1, 8 and 64 accelerators, and a check of the cost model on this machine.
 
-    python benchmarks/scale.py                            # half an hour or more; renews the tables of docs/scale.md
+    python benchmarks/scale.py                            # half an hour or more; updates the tables of docs/scale.md
 
-Check: each row trains a few steps in a process of its own, as --dry_run does. One number is fitted to the first of them, the
-share of the machine's peak (its largest matrix product) that training reaches; with it the others' times are predicted. What
-memory grows by is compared with what the model says.
+Check: each row trains a few steps in a separate process, as --dry_run does. The utilization, the fraction of the machine's peak
+(of a large matrix product) that training reaches, is fitted to the first row and used to predict the times of the others. The growth
+of memory is compared with the prediction.
 
-Tables: the flagfiles as they are, on stand-ins of CIFAR-10 and ImageNet: random images, as many and as large.
+Tables: the unchanged flagfiles, on random images of the number and size of CIFAR-10 and ImageNet.
 """
 
 import os
@@ -52,19 +52,21 @@ VIEWS = {"noisymix": "clean,augmix,augmix", "simclr": "simclr,simclr", "moco": "
 TABLES = ("fcl/table2_cifar10", "fcl/table3_imagenetc", "noisymix/table2_cifar10", "noisymix/table1_imagenet", "urrl/table1")
 SEEDS = {"fcl/table2_cifar10": 5}
 DEVICES = (1, 8, 64)
-BETWEEN = 2.5e10  # bytes a second and device between machines: eight links of 200 Gbit/s for eight devices
+BETWEEN = 2.5e10  # bytes/s per device between machines: eight links of 200 Gbit/s for eight devices
 SIZES = {"cifar10": ((50_000, 10_000), (32, 32, 3), 10), "imagenet2012": ((1_281_167, 50_000), (224, 224, 3), 1000)}
 SIZES["folder:IMAGENET"] = SIZES["imagenet2012"]
-flags.DEFINE_list("parts", ["check", "tables"], "what is done.")
-flags.DEFINE_string("hardware", str(ROOT / "docs" / "hardware.json"), "the accelerators; 1, 8 and 64 of them are reckoned with.")
-flags.DEFINE_string("output", str(ROOT / "docs" / "scale.md"), "page whose tables are renewed; empty: print only.")
-flags.DEFINE_string("row", "", "used by this script itself: the row of the check that a process of its own trains.")
+flags.DEFINE_list("parts", ["check", "tables"], "parts to run.")
+flags.DEFINE_string(
+    "hardware", str(ROOT / "docs" / "hardware.json"), "file that describes the accelerators, of which 1, 8 and 64 are assumed."
+)
+flags.DEFINE_string("output", str(ROOT / "docs" / "scale.md"), "page whose tables are updated; empty: print only.")
+flags.DEFINE_string("row", "", "internal: the row of the check that a subprocess trains.")
 FLAGS = flags.FLAGS
 
 
 @dataclasses.dataclass(frozen=True)
 class StandIn(Source):
-    """Random images, the same few again and again, as many as a data set has."""
+    """Random images, repeating one batch up to the number of images of a data set."""
 
     def ordered(self, batch_size):
         random = np.random.RandomState(0)
@@ -77,13 +79,13 @@ class StandIn(Source):
 
 
 def stand_in(name, split, times=1):
-    """times: as many images; with stylized ones there are twice as many."""
+    """Returns a stand-in for a data set. times: factor of the number of training images, 2 with stylized images."""
     (training, test), shape, classes = SIZES[name]
     return StandIn(name, split, tuple(map(str, range(classes))), shape, times * (training if split == "train" else test))
 
 
 def runs_of(*arguments, row="row"):
-    """The runs that a command line describes, on a stand-in of their data."""
+    """Returns the runs that a command line describes, on a stand-in for their data."""
     values = experiment_flags.parse_arguments(arguments)
     found = experiment_runs.runs_of(values, row)
     for run in found:
@@ -98,7 +100,7 @@ def runs_of(*arguments, row="row"):
 
 
 def check():
-    """Lines of a table: measured and predicted times and memory on this machine."""
+    """Returns the lines of a table of measured and predicted times and memory on this machine."""
     peak = largest_product()
     found = {
         row: json.loads(
@@ -112,10 +114,10 @@ def check():
     reached = first["flops"] / first["step"] / peak
     here = hardware.Hardware(devices=1, flops=peak, utilization=reached, memory=2**34, network=1e9, cores=os.cpu_count())
     lines = [
-        f"The largest product runs at {peak / 1e9:.0f} GFLOP/s; {FITTED} reaches {reached:.0%} of that, which the other rows are "
-        "predicted with.",
+        f"A large matrix product runs at {peak / 1e9:.0f} GFLOP/s; {FITTED} reaches {reached:.0%} of it. The other rows are predicted "
+        "with this utilization.",
         "",
-        "| row | a step, measured | predicted | of it | memory grows by | predicted | of it |",
+        "| row | step time | predicted | ratio | memory growth | predicted | ratio |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row, one in found.items():
@@ -128,7 +130,7 @@ def check():
 
 
 def largest_product(size=4096, repeats=5):
-    """Products and sums a second of a large matrix product."""
+    """Returns the floating-point operations per second of a large matrix product."""
     matrix = tf.random.normal([size, size])
     times = []
     for _ in range(repeats + 1):
@@ -139,7 +141,7 @@ def largest_product(size=4096, repeats=5):
 
 
 def measured(row):
-    """What a process of its own says of a row."""
+    """Measures a row and prints the result as JSON; runs in a subprocess."""
     model, method = row.split()
     (run,) = runs_of(
         "--data=cifar10",
@@ -155,20 +157,22 @@ def measured(row):
     keras.backend.clear_session()
     with open("/proc/self/status", encoding="utf-8") as file:
         before = 1024 * int(next(line for line in file if line.startswith("VmRSS")).split()[1])
-    said = dry_run.estimate(run)
-    print(json.dumps({**need, "step": run.config.batch_size / said["images"], "grown": said["memory"] - before}))
+    estimate = dry_run.estimate(run)
+    print(json.dumps({**need, "step": run.config.batch_size / estimate["images"], "grown": estimate["memory"] - before}))
 
 
 # The tables
 
 
 def tables():
-    """Lines of a table: whole tables of the papers on accelerators."""
+    """Returns the lines of a table of the costs of the papers' tables on accelerators."""
     one = hardware.Hardware.read(FLAGS.hardware)
     counts = " / ".join(map(str, DEVICES))
     lines = [
-        "| table | runs | " + " | ".join(f"on {count}" for count in DEVICES) + f" | waits for, on 8 | memory of one of {counts} | "
-        f"sent a step, of {counts} | measuring, of it, on 8 | disk |",
+        "| table | runs | "
+        + " | ".join(f"{count} device{'s' * (count > 1)}" for count in DEVICES)
+        + f" | waits for (8 devices) | memory per device ({counts}) | "
+        f"sent per step ({counts}) | evaluation (8 devices) | disk |",
         "|" + " --- |" * (len(DEVICES) + 7),
     ]
     for table in TABLES:
@@ -183,7 +187,7 @@ def tables():
 
 
 def line(table, found, one, seeds):
-    """Of a table: found, a need a row; one, the hardware; seeds, runs of each row."""
+    """Returns the line of a table. found: the needs of each row. one: the hardware. seeds: number of runs of each row."""
     costs = {count: [hardware.predict_cost(need, several(one, count)) for need in found] for count in DEVICES}
     eight = costs[8]
     bounds = [cost["bound"] for cost in eight]
@@ -205,7 +209,7 @@ def line(table, found, one, seeds):
 
 
 def several(machine, count):
-    """So many of a file's devices: a part of one machine, or several, which are joined by BETWEEN and each make all images."""
+    """Returns the hardware with `count` devices: part of one machine, or several machines that each make all images."""
     joined = min(machine.network, BETWEEN) if count > machine.devices else machine.network
     return dataclasses.replace(machine, devices=count, network=joined)
 

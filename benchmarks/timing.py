@@ -1,6 +1,4 @@
-from tf_robust.utils import environment
-
-"""How long calls take, on the CPU's clock and on the wall's, and where: command, commit, machine, versions."""
+"""Timing of calls in CPU and wall time, and the provenance of measurements: command, commit, machine, versions."""
 
 import contextlib
 import importlib.metadata
@@ -12,9 +10,11 @@ import time
 
 import numpy as np
 
+from tf_robust.utils import environment
+
 
 def provenance(*packages):
-    """What a measurement's file begins with: {"command", "commit", "machine", "versions"}, of these packages too where they are there."""
+    """Returns {"command", "commit", "machine", "versions"} of a measurement; versions include these packages if they are installed."""
     versions = {"python": platform.python_version(), **environment.describe()}
     for name in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -42,7 +42,7 @@ def machine():
 
 
 def _field(path, name):
-    """The first value of a name in a file of lines `name: value`; empty if there is none."""
+    """Returns the first value of a name in a file of lines `name: value`; empty if there is none."""
     try:
         with open(path, encoding="utf-8") as file:
             return next((line.split(":", 1)[1].strip() for line in file if line.startswith(name)), "")
@@ -51,7 +51,7 @@ def _field(path, name):
 
 
 def seconds(call, count):
-    """[CPU, wall] that `count` calls take."""
+    """Returns [CPU, wall], the time of `count` calls in seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(count):
         call()
@@ -59,7 +59,7 @@ def seconds(call, count):
 
 
 def calls_needed(call, wanted):
-    """How many calls take `wanted` seconds of CPU; the first two trace, compile, read and warm up."""
+    """Returns the number of calls that take `wanted` seconds of CPU time, after two warm-up calls (tracing, compilation, reading)."""
     seconds(call, 2)
     count = 1
     while (taken := seconds(call, count)[0]) < wanted / 4:

@@ -1,11 +1,11 @@
-"""ResNet-20 and PreActResNet-18 for 32 pixels in PyTorch, layer by layer as ours: the peers of benchmarks/end_to_end.py."""
+"""ResNet-20 and PreActResNet-18 for 32 pixels in PyTorch, with the same layers as ours: the peers of benchmarks/end_to_end.py."""
 
 import torch
 from torch import nn
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions with batch norm behind them; a 1x1 convolution with batch norm where the shape changes."""
+    """Two 3x3 convolutions, each followed by batch norm; a 1x1 convolution with batch norm where the shape changes."""
 
     def __init__(self, channels, filters, stride):
         super().__init__()
@@ -20,7 +20,7 @@ class Block(nn.Module):
 
 
 class PreActivationBlock(nn.Module):
-    """Batch norm and ReLU in front of each convolution; the shortcut carries what comes out of the first ReLU."""
+    """Batch norm and ReLU before each convolution; the shortcut takes the output of the first ReLU."""
 
     def __init__(self, channels, filters, stride):
         super().__init__()

@@ -1,16 +1,16 @@
-"""Time of each method's training step over a plain cross-entropy step: same model, same batch, interleaved in one run.
+"""Time of each method's training step relative to a cross-entropy step: same model, same batch, interleaved in one run.
 
     python benchmarks/train_step.py                       # LeNet on 28x28x1, ResNet-20 on 32x32x3, batch 128
     python benchmarks/train_step.py --models=resnet8 --size=224 --batch_size=64 --rows=cross_entropy,puzzlemix
 
-FCL's arithmetic is 10/3 of cross-entropy's: three forward passes, one backward pass to the pixels, three to the weights.
-AugMix with its stability loss and NoisyMix train on three views. A step of theirs is one network's on three times the
-images; NoisyMix draws another stage at each step, so its steps take unequal times. The views are given; the row "views of
-noisymix" is the time of making them: crop, flip and two AugMix of each image. Seeds come from a step that changes, so that
-nothing is folded away. The input gradient's penalty is 7/3 of cross-entropy's arithmetic as a finite difference; adversarial
-training takes seven steps to the pixels, 17/3; SimCLR trains on two views, MoCo on one, with one more forward pass, 4/3. Before
-its start, a method's step is a plain one (rows "before start").
-Peak memory is what the resident set grows by, in a process of its own.
+The expected ratios by the number of operations are as follows. FCL: 10/3 (three forward passes, one backward pass to the pixels,
+three to the weights). AugMix with its stability loss and NoisyMix: 3, since they train on three views. Input-gradient penalty as a finite
+difference: 7/3. Adversarial training with seven steps to the pixels: 17/3. SimCLR: 2, since it trains on two views. MoCo: 4/3, with
+one view and one additional forward pass. Before the start of its term, a method's step is a cross-entropy step (rows "before start").
+
+NoisyMix draws another stage at each step, so its step times vary. The views are precomputed; the row "views of
+noisymix" is the time of making them: crop, flip and two AugMix views of each image. Seeds come from a changing step counter, so that
+no constants are folded. Peak memory is the growth of the resident set in a separate process.
 """
 
 import os
@@ -78,19 +78,19 @@ ROWS = {
 }
 VIEWS = {"simclr": 2, "moco": 2, "augmix": 3, "noisymix": 3, "noisymix, paper's noise": 3}
 flags.DEFINE_list("models", list(CASES), "models to time.")
-flags.DEFINE_list("rows", [], "rows to time, cross_entropy among them; empty: all.")
-flags.DEFINE_bool("memory", True, "measure peak memory too.")
+flags.DEFINE_list("rows", [], "rows to time, including cross_entropy; empty: all.")
+flags.DEFINE_bool("memory", True, "also measure peak memory.")
 flags.DEFINE_integer("size", 0, "side of the images in pixels; 0: 28 for LeNet, else 32.")
-flags.DEFINE_integer("batch_size", 128, "images a step.")
+flags.DEFINE_integer("batch_size", 128, "images per step.")
 flags.DEFINE_integer("repeats", 15, "interleaved repeats; medians are reported.")
-flags.DEFINE_integer("steps", 8, "steps a repeat.")
+flags.DEFINE_integer("steps", 8, "steps per repeat.")
 flags.DEFINE_string("output", "", "folder for train_step.json and train_step.md; empty: print only.")
-flags.DEFINE_string("memory_of", "", "used by this script itself: MODEL:ROW whose peak memory to print.")
+flags.DEFINE_string("memory_of", "", "internal: MODEL:ROW whose peak memory to print.")
 FLAGS = flags.FLAGS
 
 
 def stepper(model, row):
-    """A function that takes some training steps of a method on one fixed batch."""
+    """Returns a function that runs some training steps of a method on one fixed batch."""
     name, options = ROWS[row]
     shape = CASES.get(model, CASES["resnet20"])
     shape = (FLAGS.size or shape[0], FLAGS.size or shape[1], shape[2])
@@ -120,7 +120,7 @@ def stepper(model, row):
 
 
 def view_maker(shape):
-    """A function that makes the views of some batches."""
+    """Returns a function that makes the views of some batches."""
     images = tf.constant(np.random.RandomState(0).randint(256, size=(FLAGS.batch_size, *shape)) / 255.0, tf.float32)
     counter = tf.Variable(0, dtype=tf.int64)
 
@@ -131,27 +131,27 @@ def view_maker(shape):
             sample_image = augment.crop_flip(images, tf.stack([tf.constant(0, tf.int64), counter]))
             for view in (1, 2):
                 made = augment.augmix(sample_image, tf.stack([tf.constant(0, tf.int64), counter + view]))
-                tf.debugging.assert_all_finite(made, "a view")  # so that it is not left out
+                tf.debugging.assert_all_finite(made, "a view")  # keeps the result from being pruned
         return counter.read_value()
 
     return lambda: make(tf.constant(FLAGS.steps)).numpy()
 
 
 def ratios(model):
-    """{row: median of its time over cross-entropy's of the same repeat}, and cross-entropy's median in ms."""
+    """Returns {row: quartiles of its time relative to cross-entropy in the same repeat}, and the median of cross-entropy in ms."""
     steppers = {row: stepper(model, row) for row in FLAGS.rows or ROWS}
     times = {row: [] for row in steppers}
     for repeat, (row, steps) in itertools.product(range(-2, FLAGS.repeats), steppers.items()):
         start = time.perf_counter()
         steps()
-        if repeat >= 0:  # the first two trace and warm up
+        if repeat >= 0:  # the first two are warm-ups with tracing
             times[row].append((time.perf_counter() - start) / FLAGS.steps)
     base = np.array(times["cross_entropy"])
     return ({row: np.percentile(np.array(t) / base, [25, 50, 75]).tolist() for row, t in times.items()}, 1000 * float(np.median(base)))
 
 
 def peak_memory(model, row):
-    """MiB that the resident set grows by from before the model is built to its peak, in a process of its own."""
+    """Returns the growth of the resident set in MiB, from before the model is built to its peak, in a separate process."""
     command = [sys.executable, __file__, f"--memory_of={model}:{row}", f"--batch_size={FLAGS.batch_size}", f"--size={FLAGS.size}"]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
 
@@ -166,19 +166,22 @@ def print_own_memory():
 
 
 def own_memory(field):
-    """MiB of this process, now (VmRSS) or at its peak (VmHWM); getrusage's peak would begin with the parent's."""
+    """Returns the memory of this process in MiB, now (VmRSS) or at its peak (VmHWM); getrusage's peak would include the parent's."""
     with open("/proc/self/status") as file:
         return int(next(line for line in file if line.startswith(field)).split()[1]) / 1024
 
 
 def main(_):
-    tf.get_logger().setLevel("ERROR")  # every stepper is a new tf.function, on purpose
+    tf.get_logger().setLevel("ERROR")  # every stepper creates a new tf.function, on purpose
     if FLAGS.memory_of:
         return print_own_memory()
     if FLAGS.rows and ("cross_entropy" not in FLAGS.rows or not set(FLAGS.rows) <= set(ROWS)):
-        raise app.UsageError(f"Expected rows among {', '.join(ROWS)}; cross_entropy is one. Received: {', '.join(FLAGS.rows)}")
+        raise app.UsageError(f"Expected rows among {', '.join(ROWS)}, including cross_entropy. Received: {', '.join(FLAGS.rows)}")
     lines, rows = (
-        ["| model | step | time over cross-entropy: median [quartiles] | ms | peak memory, MiB |", "| --- | --- | --- | --- | --- |"],
+        [
+            "| model | step | time relative to cross-entropy: median [quartiles] | ms | peak memory, MiB |",
+            "| --- | --- | --- | --- | --- |",
+        ],
         [],
     )
     for model in FLAGS.models:

@@ -1,8 +1,8 @@
-"""Writes theory.json, theory.md and theory.png: what the expansions leave over, as epsilon goes to 0.
+"""Writes theory.json, theory.md and theory.png: the remainders of the expansions as epsilon goes to 0.
 
     python -m research.noisymix_theory --output=results/noisymix
 
-A second of arithmetic in float64; no training, nothing is drawn but the network and the points, from --seed.
+Takes a second in float64. Nothing is trained; only the network and the points are random, drawn with --seed.
 """
 
 import datetime
@@ -33,7 +33,7 @@ MARKERS = "os^x"
 
 
 def measured(seed):
-    """One row a statement: {"row", "measure", "epsilons", "values", "order" in epsilon between the last two}."""
+    """Returns one row per statement: {"row", "measure", "epsilons", "values", "order" in epsilon between the last two}."""
     rows = [
         (name, "abs(loss - expansion) / epsilon^2", [case.remainder(e) for e in EPSILONS])
         for name, case in demonstration.cases(seed).items()
@@ -55,7 +55,7 @@ def measured(seed):
 
 
 def drawn(path, rows):
-    """Remainders over epsilon, and beside them how far the loss lies above Theorem 3's bound."""
+    """Plots the remainders over epsilon, and the difference between the loss and Theorem 3's bound."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for axes, chosen in ((left, rows[:-2]), (right, rows[-2:])):
@@ -76,27 +76,27 @@ def drawn(path, rows):
         axes.legend(frameon=False, fontsize=9)
         axes.grid(axis="y", alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    left.set(title="What the expansions leave over", ylabel="|loss - expansion| / epsilon²")
-    right.set(title="How far the NFM loss lies above its bound", ylabel="(loss - bound) / epsilon²")
+    left.set(title="Remainders of the expansions", ylabel="|loss - expansion| / epsilon²")
+    right.set(title="NFM loss minus its bound", ylabel="(loss - bound) / epsilon²")
     return save(figure, path)
 
 
 def markdown(rows, command):
-    """The numbers at four of the epsilons, and the order in epsilon."""
+    """Returns Markdown with the values at four of the epsilons and the order in epsilon."""
     places = (0, 3, 6, 9)
     lines = [["", *(f"epsilon = 2^{int(np.log2(EPSILONS[p]))}" for p in places), "order"], ["---"] * 6]
     lines += [[NAMES[row["row"]], *(f"{row['values'][p]:.2e}" for p in places), f"{row['order']:.2f}"] for row in rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return (
         f"# NoisyMix: the expansions of its losses\n\n```\n{command}\n```\n\n{table}\n\n"
-        "First rows: |loss - expansion| / epsilon^2, which must go to 0; last two: (loss - bound) / epsilon^2, "
-        "which must not go below 0.\nOrder: of the number in epsilon, at the smallest. Expectations are sums "
+        "All rows but the last two: |loss - expansion| / epsilon^2, which must converge to 0. Last two rows: (loss - bound) / epsilon^2, "
+        "which must not be negative.\nOrder: the order in epsilon at the smallest epsilons. Expectations are sums "
         "and Gauss quadratures in float64.\n\n"
-        "- Theorem 1 holds with h'(p(x_i)) - y_i in R1; with h'(p(x_i) - y_i), as eq. 12 is printed, it does not.\n"
-        "- The remainder of Proposition 1 is of third order, not below it as the o(epsilon^3) of eq. 26 says.\n"
+        "- Theorem 1 holds with h'(p(x_i)) - y_i in R1; with h'(p(x_i) - y_i), as printed in eq. 12, it does not.\n"
+        "- The remainder of Proposition 1 is of third order, not of higher order as stated by the o(epsilon^3) of eq. 26.\n"
         "- Theorem 3 is checked for the NFM loss of a linear model, gamma = 0: p(x) = gradient^T x cannot hold for "
-        "all classes of a probability vector.\n  Where all points have the same norm, both sides agree to first "
-        "order, and the inequality is as sharp as it gets.\n\n![Remainders](theory.png)\n"
+        "all classes of a probability vector.\n  If all points have the same norm, both sides agree to first "
+        "order, which is the sharpest case of the inequality.\n\n![Remainders](theory.png)\n"
     )
 
 
@@ -124,5 +124,5 @@ def main(_):
 
 if __name__ == "__main__":
     flags.DEFINE_string("output", "", "folder for theory.json, theory.md and theory.png; empty: print only.")
-    flags.DEFINE_integer("seed", 0, "of the network and the points.")
+    flags.DEFINE_integer("seed", 0, "seed of the network and the points.")
     app.run(main)

@@ -1,4 +1,4 @@
-"""What the command and the tests measure: three expansions and one inequality, on a few points in three dimensions."""
+"""Quantities for the command and the tests: three expansions and one inequality, on a few points in three dimensions."""
 
 import dataclasses
 import typing
@@ -25,14 +25,14 @@ class Case:
 
 
 def vicinity(random):
-    """Both noises skewed and correlated, levels 0.6 and 0.4, shares of Beta(1.5, 0.8)."""
+    """Returns a vicinity with skewed and correlated noises, levels 0.6 and 0.4, and mixing coefficients from Beta(1.5, 0.8)."""
     mixtures = 0.5 * random.normal(size=(2, DIMENSIONS, DIMENSIONS))
     additive, multiplicative = map(exact.Noise.skewed, mixtures)
     return exact.Vicinity(additive, multiplicative, 0.6, 0.4, 1.5, 0.8)
 
 
 def cases(seed):
-    """{name: Case} of Theorem 1, Theorem 1 as printed, Proposition 1 (three classes, three views) and Theorem 2."""
+    """Returns {name: Case} for Theorem 1, Theorem 1 as printed, Proposition 1 (three classes, three views) and Theorem 2."""
     random = np.random.RandomState(seed)
     around, points = vicinity(random), random.normal(size=(POINTS, DIMENSIONS))
     labels = np.arange(POINTS) % 2.0
@@ -55,7 +55,7 @@ def cases(seed):
 
 
 def divergence(random):
-    """Proposition 1 on three views that move along curves, with unequal weights."""
+    """Returns the case of Proposition 1 with three views that move along curves, with unequal weights."""
     classifier, weights = Softmax(Network.random(DIMENSIONS, HIDDEN, 3, random)), np.array([0.5, 0.3, 0.2])
     starts, first, second = random.normal(size=(3, 3, DIMENSIONS))
 
@@ -67,7 +67,7 @@ def divergence(random):
 
 
 def linear(seed, equal_norms=False):
-    """What Theorem 3 assumes: (direction [d], points [6, d] of mean 0, labels that p(x) = direction^T x gets right)."""
+    """Returns data that satisfy Theorem 3: (direction [d], points [6, d] with mean 0, labels that agree with p(x) = direction^T x)."""
     random = np.random.RandomState(seed)
     points, direction = random.normal(size=(3, DIMENSIONS)), random.normal(size=DIMENSIONS)
     if equal_norms:
@@ -80,7 +80,7 @@ def linear(seed, equal_norms=False):
 
 
 def margin(seed, epsilon, equal_norms=False):
-    """(NFM loss - its bound) / epsilon^2 (Theorem 3): at least 0 as epsilon goes to 0."""
+    """Returns (NFM loss - its bound) / epsilon^2 (Theorem 3), which is at least 0 as epsilon goes to 0."""
     direction, points, labels = linear(seed, equal_norms)
     around = vicinity(np.random.RandomState(seed))
     loss = exact.nfm_loss(lambda x: x @ direction, points, labels, around, epsilon)

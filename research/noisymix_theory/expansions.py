@@ -1,6 +1,7 @@
-"""The expansions of NoisyMix's appendix: {name: (order, value)}, the loss is sum of value epsilon^order.
+"""Expansions of the losses of NoisyMix's appendix.
 
-Notation: d, points, labels and models as in `exact`; E over partners is the mean over the points.
+An expansion is {name: (order, value)}; the loss is the sum of value * epsilon^order. d, points, labels and models are as in
+`exact`. The expectation over partners is the mean over the points.
 """
 
 import numpy as np
@@ -10,24 +11,24 @@ from research.noisymix_theory import exact
 
 
 def evaluate(terms, epsilon):
-    """The sum of value epsilon^order."""
+    """Returns the sum of value * epsilon^order."""
     return sum(value * epsilon**order for order, value in terms.values())
 
 
 def theorem_1(network, points, labels, vicinity):
-    """L_std + epsilon R1 + epsilon^2 (R2~ + R3~) (eq. 9 to 18), with h'(p(x_i)) - y_i in R1, which eq. 12 misprints.
+    """L_std + epsilon R1 + epsilon^2 (R2~ + R3~) (eq. 9 to 18), with h'(p(x_i)) - y_i in R1 (misprinted in eq. 12).
 
     Args:
-        network: with one output and `derivatives`.
+        network: a network with one output and a method `derivatives`.
 
     Returns:
-        `R2_add`, `R3_add`, `R2_mult` and `R3_mult` with their sigma^2.
+        The terms; `R2_add`, `R3_add`, `R2_mult` and `R3_mult` include their sigma^2.
     """
     return _theorem_1(network, points, labels, vicinity, lambda p: scipy.special.expit(p) - labels)
 
 
 def as_printed(network, points, labels, vicinity):
-    """Theorem 1 with R1 as eq. 12 is printed, h'(p(x_i) - y_i): not an expansion of the loss."""
+    """Theorem 1 with R1 as printed in eq. 12, h'(p(x_i) - y_i), which is not an expansion of the loss."""
     wrong = _theorem_1(network, points, labels, vicinity, lambda p: scipy.special.expit(p - labels))
     return {**theorem_1(network, points, labels, vicinity), "R1": wrong["R1"]}
 
@@ -47,13 +48,13 @@ def _theorem_1(network, points, labels, vicinity, slope_of):
 
 
 def theorem_2(classifier, points, augmented, vicinity):
-    """L~_std + epsilon S1 + epsilon^2 S2~ (eq. 37 to 43): the stability loss of two views, each of weight 1/2.
+    """L~_std + epsilon S1 + epsilon^2 S2~ (eq. 37 to 43): the stability loss of two views, each with weight 1/2.
 
     Args:
         classifier: [..., d] -> [..., K] probabilities, with `derivatives`. augmented: A(x), [n, d].
 
     Returns:
-        `S2_add` and `S2_mult` with their sigma^2.
+        The terms; `S2_add` and `S2_mult` include their sigma^2.
     """
     p, slopes, curvatures = classifier.derivatives(points)  # [n, K], [n, K, d], [n, K, d, d]
     q, other_slopes, other_curvatures = classifier.derivatives(augmented)
@@ -73,13 +74,13 @@ def theorem_2(classifier, points, augmented, vicinity):
 
 
 def _q(p, other, slopes, curvatures):
-    """q^k(x, y) of eq. 37, [n, K, d, d]."""
-    logs, shares = np.log(2 * p / (p + other)), other / (p * (p + other))
-    return curvatures * logs[..., None, None] + np.einsum("nkd,nke->nkde", slopes, slopes) * shares[..., None, None]
+    """Returns q^k(x, y) of eq. 37, [n, K, d, d]."""
+    logs, ratios = np.log(2 * p / (p + other)), other / (p * (p + other))
+    return curvatures * logs[..., None, None] + np.einsum("nkd,nke->nkde", slopes, slopes) * ratios[..., None, None]
 
 
 def _spreads(points, others, vicinity):
-    """What mixing (""), additive and multiplicative noise move two views by, to second order.
+    """Second moments of the displacements of two views by mixing (""), additive and multiplicative noise.
 
     Returns:
         {name: (E[a a^T], E[b b^T], E[a b^T])}, each [n, d, d]: a is the displacement of a point, b of its other view.
@@ -120,9 +121,9 @@ def proposition_1(classifier, starts, first, second, weights):
 
 
 def adversarial_radii(direction, points, vicinity, epsilon):
-    """epsilon_i^mix of eq. 45, [n], for p(x) = direction^T x.
+    """Returns epsilon_i^mix of eq. 45, [n], for p(x) = direction^T x.
 
-    epsilon E[1 - share] c_x sqrt(d) |cos(direction, x_i)|, where c_x sqrt(d) is the smallest norm of a point.
+    epsilon E[1 - lam] c_x sqrt(d) |cos(direction, x_i)|, where c_x sqrt(d) is the smallest norm of a point.
     """
     norms = np.linalg.norm(points, axis=1)
     cosines = points @ direction / (norms * np.linalg.norm(direction))
@@ -130,15 +131,15 @@ def adversarial_radii(direction, points, vicinity, epsilon):
 
 
 def adversarial_loss(direction, points, labels, radii):
-    """The mean over i of max over |delta| <= radius_i of the loss at x_i + delta, for p(x) = direction^T x, exactly."""
+    """Returns the exact mean over i of the maximum over |delta| <= radius_i of the loss at x_i + delta, for p(x) = direction^T x."""
     against = (1.0 - 2.0 * labels) * radii * np.linalg.norm(direction)
     return exact.loss(points @ direction + against, labels).mean()
 
 
 def theorem_3_regularizer(direction, points, vicinity):
-    """The first sum of L_reg (eq. 47 and 48) for p(x) = direction^T x.
+    """Returns the first sum of L_reg (eq. 47 and 48) for p(x) = direction^T x.
 
-    Eq. 48 has E[1 - share]^2 where Theorem 1 has E[(1 - share)^2], which is larger: the bound is a little loose.
+    Eq. 48 has E[1 - lam]^2 where Theorem 1 has E[(1 - lam)^2], which is larger, so the bound is slightly loose.
     """
     first, _ = vicinity.moments()
     outputs = points @ direction
@@ -149,12 +150,12 @@ def theorem_3_regularizer(direction, points, vicinity):
 
 
 def bound(direction, points, labels, vicinity, epsilon):
-    """The right side of Theorem 3 without its stability loss (eq. 44 with gamma = 0), but for o(epsilon^2).
+    """Returns the right side of Theorem 3 without its stability loss (eq. 44 with gamma = 0), up to o(epsilon^2).
 
-    The theorem assumes p(x) = gradient^T x, points of mean 0, and that all are classified correctly.
+    The theorem assumes p(x) = gradient^T x, points with mean 0, and that all are classified correctly.
 
     Raises:
-        ValueError: the assumptions do not hold.
+        ValueError: if the assumptions do not hold.
     """
     if not np.allclose(points.mean(axis=0), 0.0, atol=1e-12) or np.any((2 * labels - 1) * (points @ direction) < 0):
         raise ValueError(

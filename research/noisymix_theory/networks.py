@@ -19,7 +19,7 @@ class Network:
 
     @classmethod
     def random(cls, dimensions, hidden, outputs, random):
-        """Weights and biases from a NumPy generator."""
+        """Returns a network with weights and biases from a NumPy generator."""
         return cls(0.5 * random.normal(size=(hidden, dimensions)), random.normal(size=hidden), random.normal(size=(outputs, hidden)))
 
     def __call__(self, points):
@@ -49,7 +49,7 @@ class Softmax:
         """Values [..., K], gradients [..., K, d], Hessians [..., K, d, d]."""
         logits, slopes, curvatures = self.network.derivatives(points)
         values = _softmax(logits)
-        apart = slopes - _mean(values, slopes)[..., None, :]  # a logit's gradient, from the mean over the classes
+        apart = slopes - _mean(values, slopes)[..., None, :]  # a logit's gradient minus the mean over the classes
         squares = np.einsum("...kd,...ke->...kde", apart, apart)
         hessians = squares + curvatures - _mean(values, squares + curvatures)[..., None, :, :]
         return values, values[..., None] * apart, values[..., None, None] * hessians
