@@ -73,9 +73,7 @@ def help_text(values: FlagValues) -> str:
         by_owner.setdefault(owner, []).append(flag)
     methods_own = sorted(f"{name} ({len(by_owner[name])})" for name in available["methods"] if name in by_owner)
     shown = [name for names in _GROUPS.values() for name in names]
-    parts = [
-        "tf-robust [--FLAG=VALUE ...]    (or python run_experiment.py) without flags: a comparison on synthetic digits, about a minute"
-    ]
+    parts = ["tf-robust [--FLAG=VALUE ...]    (or: python run_experiment.py)    without flags: a quick start, about a minute"]
     for heading, names in _GROUPS.items():
         parts.append(_block(heading, {f"--{name}{_default(values[name])}": values[name].help for name in names}))
     parts.append(textwrap.fill("Other flags: " + ", ".join(f"--{name}" for name in sorted(set(by_owner[""]) - set(shown))), _WIDTH))
