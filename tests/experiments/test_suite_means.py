@@ -121,7 +121,7 @@ def test_a_report_over_suites_has_the_means_and_the_papers_beside_them(runs, tmp
     assert set(entries) == {(row, measure) for row in ("plain", "better", "half") for measure in ("clean", "robust/pgd")}
     assert entries["better", "clean"]["paper"] == [0.81, None] and entries["plain", "clean"]["paper"] is None
     said = capsys.readouterr().out
-    assert "half, seed 1, is left out: it was not measured in b." in said and "Mean of two" in said
+    assert "half, seed 1, is excluded: it was not measured in b." in said and "Mean of two" in said
     own = {(e["row"], e["measure"]): e["paper"] for e in read(tmp_path / "out" / "b" / "results.json")["rows"]}
     assert own["better", "clean"] == [0.7, None] and own["plain", "clean"] == [0.8, None]
     half = entries["half", "clean"]["difference"]  # one seed: the means of two independent suites
