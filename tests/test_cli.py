@@ -261,7 +261,7 @@ def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
         ("--suite=nowhere --mode=suite", "folder of .flags"),
         ("--runs=nowhere --mode=report", "Found none"),
         ("--seeds=0,0", "each once"),
-        ("--evaluations=", "Received none"),
+        ("--evaluations=", "Received: none"),
         ("--schedule=steps", "decay_epochs > 0"),
         ("--optimizer=sgd --momentum=1", "momentum in"),
         ("--learning_rate=-1", "learning_rate > 0"),
@@ -269,7 +269,7 @@ def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
         ("--evaluations=boundary", "points in the plane"),
         ("--stylized_dir=/nowhere", "Expected stylized images in /nowhere"),
         ("--method=noisymix --views=clean,clean --noisymix_stages=0,3", "stages in 0..2, which lenet has"),
-        ("--method=noisymix", "at least 2 views, say clean,augmix,augmix"),
+        ("--method=noisymix", "at least 2 views, such as clean,augmix,augmix"),
         ("--views=augmix --augmix_severity=0", "severity in"),
         ("--method=finetune --finetune_head_width=8 --init_from=x --init_head", "init_head or finetune_head_width"),
         ("--views=augmix --augmix_alpha=0", "alpha > 0"),
@@ -322,7 +322,7 @@ def test_rows_begin_with_another_row_of_their_suite(sample_images, tmp_path, cap
     )
     assert read(tmp_path / "alone" / "results.json")["rows"][0]["values"] == read(tmp_path / "out" / "results.json")["rows"][0]["values"]
     (suite / "other.flags").write_text("\n".join([sample_images, *SMALL, "--subset=3"]))
-    with pytest.raises(ValueError, match=r"same images. Received a_probe and other, which differ in subset \(0 and 3\)"):
+    with pytest.raises(ValueError, match=r"same images. Received: a_probe and other, which differ in subset \(0 and 3\)"):
         main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/other")
     os.remove(suite / "other.flags")
     (suite / "start.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=b_similar"]))

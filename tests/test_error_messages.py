@@ -58,9 +58,9 @@ def test_flagfiles_that_are_none_are_named(line, message, tmp_path):
     ):
         found = said(*arguments)
         if line == "--nonsense" and "--mode=evaluate" in arguments:  # no line of a flags.txt
-            assert f"Error: Expected lines --NAME=VALUE in {tmp_path}/flags.txt. Received a damaged file" in found
+            assert f"Error: Expected lines --NAME=VALUE in {tmp_path}/flags.txt. Received: a damaged file" in found
             continue
-        assert message in found and "Error: Expected flags as --help lists them. Received --flagfile=" in found and str(tmp_path) in found
+        assert message in found and "Error: Expected flags as --help lists them. Received: --flagfile=" in found and str(tmp_path) in found
 
 
 def test_values_of_a_sweep_that_a_flag_does_not_take_are_refused():
@@ -117,7 +117,7 @@ def test_a_disk_that_is_full_while_a_record_is_appended_says_what_to_do(evaluate
 
     monkeypatch.setattr(recording.os, "fsync", fsync)
     found = said("--mode=evaluate", *SMALL, f"--saved_model={evaluated}/saved_model", f"--workdir={tmp_path}")
-    assert found.startswith("Error: No space left on device. The disk is full. Files written before are complete. Try: make room")
+    assert found.startswith("Error: No space left on device. The disk is full. Files written before are complete. Try: free disk space")
 
 
 def test_training_without_its_checkpoints_says_that_it_begins_anew(evaluated, tmp_path, capsys):

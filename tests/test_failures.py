@@ -40,7 +40,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_training_resumes(network, sou
         flush(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(OSError, match="The disk is full.*make room, then run the same command again to resume.*step_000000008.npz"):
+    with pytest.raises(OSError, match="The disk is full.*free disk space, then run the same command again to resume.*step_000000008.npz"):
         loop.fit(build(network()), source(), checkpoint_folder=folder, **OPTIONS)
     assert os.listdir(folder) == ["step_000000004.npz"]
     uninterrupted, resumed = build(network()), build(network(seed=1))

@@ -62,7 +62,7 @@ def test_other_classes_are_not_imagenets(source):
         data.declared(source(), "imagenet")
     with pytest.raises(ValueError, match="Expected data=folder:DIR or imagenet_r with label_set=imagenet_r"):
         data.declared(source(), "imagenet_r")
-    with pytest.raises(ValueError, match="Received both"):
+    with pytest.raises(ValueError, match="Received: both"):
         api.images(1, data="digits", label_map="x", label_set="imagenet_r")
 
 
@@ -120,7 +120,7 @@ def test_imagenet_r_from_files_is_measured_as_its_suite_says(tmp_path, thousand,
     assert "augmix failed: Expected a SavedModel folder" in text
     found = read(tmp_path / "runs" / "noisymix_table11_imagenet_r" / "noisymix" / "evaluation.json")
     assert found["model"] == "resnet50" and found["card"]["data"]["class_mask"] == "200 classes"
-    with pytest.raises(ValueError, match="Expected rows that are trained with --dry_run"):
+    with pytest.raises(ValueError, match="Expected a suite that trains its rows with --dry_run"):
         main(*command, "--dry_run")
     with pytest.raises(ValueError, match="--label_set=imagenet_r those of ImageNet-R"):  # as before the commands were mended
         main(

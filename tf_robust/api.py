@@ -136,7 +136,7 @@ def attack(model: Model, images: np.ndarray, labels: np.ndarray, name: str = "pg
     """Returns attacked images: float32 [N, H, W, C] in [0, 1].
 
     Args:
-        model: as of `evaluate`.
+        model: as in `evaluate`.
         images: float32 [N, H, W, C] in [0, 1].
         labels: int [N].
         name: one of `attacks.ATTACKS`.
@@ -192,7 +192,7 @@ def _run(arguments):
         )
     values = with_values(parse_arguments([]), arguments)
     if len(values.seeds) > 1:
-        raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: one call for each")
+        raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: one call per seed")
     run = runs_of(values, values.method)[0]
     run.values = values
     return run

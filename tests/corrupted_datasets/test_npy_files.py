@@ -108,7 +108,7 @@ def test_labels_that_do_not_match_are_rejected(arrays):
         with pytest.raises(ValueError, match="Expected 45 integer labels in .*labels.npy.* Received: "):
             open_corrupted(str(arrays), clean(), "fog", 1)
     np.save(path, np.where(np.arange(45) == 3, -1, labels))
-    with pytest.raises(ValueError, match="Received -1 at index 3"):
+    with pytest.raises(ValueError, match="Received: -1 at index 3"):
         open_corrupted(str(arrays), clean(), "fog", 1)
     np.save(path, np.where(np.arange(45) == 3, 10, labels))
     with pytest.raises(ValueError, match="Expected at most the 10 classes of clean in .*Received: 11"):

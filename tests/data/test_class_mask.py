@@ -73,9 +73,9 @@ def test_a_label_map_is_json_or_lines(tmp_path, text):
         ('{"n01": 3', "Expected a label map"),
         ("", "without entries"),
         ("{}", "without entries"),
-        ('{"n01": 3, "n01": 4}', "each name once in .* Received duplicates: n01"),
+        ('{"n01": 3, "n01": 4}', "each name once in .* Received: duplicates n01"),
         ("a 1\na 2", "each name once"),
-        ("a 1\nb 1", "each column once in .* Received duplicates: 1"),
+        ("a 1\nb 1", "each column once in .* Received: duplicates 1"),
         ('{"a": {"b": 1, "c": 2}}', "'a' has the column"),
     ],
 )

@@ -168,7 +168,7 @@ def test_an_empty_class_folder_is_named(with_splits, split):
     for file in (with_splits / split / "dog").iterdir():
         file.unlink()
     (with_splits / split / "dog" / "notes.txt").write_text("no image")
-    message = rf"every class folder of {with_splits}/{split}. Received none in: dog \(1 of 2\). Add images"
+    message = rf"every class folder of {with_splits}/{split}. Received: none in dog \(1 of 2\). Add images"
     with pytest.raises(FileNotFoundError, match=message):
         open_folder(with_splits, split)
     shutil.rmtree(with_splits / split / "dog")  # as advised

@@ -146,7 +146,7 @@ def test_array_sources_are_in_memory_and_have_random_access():
 @pytest.mark.parametrize("bad", [-1, 3])
 def test_labels_out_of_range_are_rejected(bad):
     labels = np.array([0, 1, bad, 2, bad])
-    with pytest.raises(ValueError, match=rf"labels in 0..2 in synthetic \(test\). Received {bad} at index 2 \(2 labels"):
+    with pytest.raises(ValueError, match=rf"labels in 0..2 in synthetic \(test\). Received: {bad} at index 2 \(2 labels"):
         data.ArraySource.of("synthetic", "test", np.zeros([5, 1, 1, 1], np.uint8), labels, "abc")
 
 

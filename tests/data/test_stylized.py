@@ -135,7 +135,7 @@ def test_missing_folders_and_images_are_named(folders, arrays):
     natural, directory = arrays
     for path in (directory / "1").glob("*"):
         path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"Received none in: 1 \(1\)"):
+    with pytest.raises(FileNotFoundError, match=r"Received: none in 1 \(1\)"):
         with_stylized(natural, str(directory))
     shutil.rmtree(directory / "1")
     with pytest.raises(FileNotFoundError, match=r"Missing: 1 \(1\)"):

@@ -144,7 +144,7 @@ def test_invalid_threats_and_curves_raise(source):
             evaluation.EvalConfig(curve_attacks=(text,))
     with pytest.raises(ValueError, match="attack_queries"):
         evaluation.EvalConfig(attack_queries=0)
-    for attack, message in (((), "Received none"), (("cw",), "Unknown attack")):
+    for attack, message in (((), "Received: none"), (("cw",), "Unknown attack")):
         with pytest.raises(ValueError, match=message):
             evaluation.EvalConfig(attack=attack)
     wide = evaluation.EvalConfig(evaluations=("adversarial",), attack_radii=("linf_1.5",))

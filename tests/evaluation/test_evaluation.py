@@ -243,7 +243,7 @@ def test_unsuitable_models_raise(predict, message):
 
 def test_empty_sets_and_invalid_settings_raise():
     empty = dataclasses.replace(labelled_set([0]), open=lambda: labelled_set([0]).open().take(0))
-    with pytest.raises(ValueError, match="Received none"):
+    with pytest.raises(ValueError, match="Received: none"):
         measures_of(always(0), [empty])
     with pytest.raises(ValueError, match="Did you mean 'noise'"):
         EvalConfig(evaluations=("noises",))

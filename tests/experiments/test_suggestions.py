@@ -60,7 +60,7 @@ def test_after_a_run(run, flags, capsys):
     measured, before = read(run, "measured", "evaluation.json"), read(run, "evaluation.json")
     assert measured["rows"][0] == before["rows"][0] and measured["card"]["data"] == before["card"]["data"]
     assert measured["rows"][0]["count"] == 6 and {row["measure"] for row in measured["rows"]} == {"clean", "un", "nun"}
-    main(*printed(capsys, "compare it with the runs beside it"), f"--workdir={run}/compared")
+    main(*printed(capsys, "compare it with the other runs in its folder"), f"--workdir={run}/compared")
     assert os.path.exists(os.path.join(run, "compared", "report.html"))
 
 

@@ -145,7 +145,7 @@ def test_lam_is_beta_distributed(alpha):
 def test_unsuitable_views_raise(network):
     build(network).check_views(("clean", "augmix", "augmix"))
     build(network, jsd_weight=0.0).check_views(("augmix",))
-    with pytest.raises(ValueError, match="at least 2 views, say clean,augmix,augmix"):
+    with pytest.raises(ValueError, match="at least 2 views, such as clean,augmix,augmix"):
         build(network).check_views(("clean",))
     with pytest.raises(ValueError, match="Expected one view"):
         build(network, jsd_weight=0.0).check_views(("clean", "augmix"))

@@ -206,7 +206,7 @@ def test_invalid_arguments_raise():
         ({"layer_weights": (-1.0,)}, "layer weights >= 0"),
         ({"layer_gradient_weights": (1.0,)}, "as many"),
         ({"projection_layers": -1}, "projection_layers >= 0"),
-        ({"gradient_weight": 1.0, "layer_weights": (1.0,), "layer_gradient_weights": (1.0,)}, "Received both"),
+        ({"gradient_weight": 1.0, "layer_weights": (1.0,), "layer_gradient_weights": (1.0,)}, "Received: both"),
     ):
         with pytest.raises(ValueError, match=message):
             build("simclr", tiny_network(SHAPE), **options)

@@ -101,7 +101,7 @@ def test_bad_errors_are_named(measure):
         ({**OWN, "fog": [0.5] * 4}, r"errors of 'fog' for 5 severities. Received shape: \(4,\)"),
         ({**OWN, "fog": 0.5}, r"Received shape: \(\)"),
         ({**OWN, "fog": [[0.5] * 5]}, r"Received shape: \(1, 5\)"),
-        ({**OWN, "fog": [50.0] * 5}, r"errors of 'fog' in \[0, 1\]. Received values in \[50, 50\]"),
+        ({**OWN, "fog": [50.0] * 5}, r"errors of 'fog' in \[0, 1\]. Received: values in \[50, 50\]"),
         ({**OWN, "fog": [0.5, np.nan, 0.5, 0.5, 0.5]}, "finite errors of 'fog'"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -113,7 +113,7 @@ def test_bad_errors_are_named(measure):
 
 
 def test_a_clean_error_is_a_fraction():
-    with pytest.raises(ValueError, match=r"clean_error in \[0, 1\]. Received values in \[23.9, 23.9\]"):
+    with pytest.raises(ValueError, match=r"clean_error in \[0, 1\]. Received: values in \[23.9, 23.9\]"):
         metrics.relative_mean_corruption_error(OWN, 23.9)
 
 

@@ -120,7 +120,7 @@ def test_bad_flips_are_named():
     with pytest.raises(ValueError, match=r"missing: \['snow'\], not among them: \['spatter'\]"):
         metrics.mean_flip_rate(cifar)
     for bad, message in [
-        (12.0, r"flip probability of 'tilt' in \[0, 1\]. Received values in \[12, 12\]"),
+        (12.0, r"flip probability of 'tilt' in \[0, 1\]. Received: values in \[12, 12\]"),
         (np.nan, "finite flip probability of 'tilt'"),
         ([0.1], r"one flip probability of 'tilt'. Received shape: \(1,\)"),
     ]:
@@ -134,9 +134,9 @@ def test_bad_flips_are_named():
     short = {"source": "us", "verified": True, "flip_probabilities": {"snow": 0.1}}
     with pytest.raises(ValueError, match="Expected reference flip probabilities of .* Missing: \\['brightness'"):
         metrics.mean_flip_rate(TEN, reference=short)
-    with pytest.raises(ValueError, match=r"flip probability of 'snow' in \[0, 1\]. Received values in \[11.93"):
+    with pytest.raises(ValueError, match=r"flip probability of 'snow' in \[0, 1\]. Received: values in \[11.93"):
         metrics.flip_rate(0.1, "snow", reference={**short, "flip_probabilities": {"snow": 11.93}})
-    with pytest.raises(ValueError, match=r"flip probability of 'snow' in \[0, 1\]. Received values in \[11.93"):
+    with pytest.raises(ValueError, match=r"flip probability of 'snow' in \[0, 1\]. Received: values in \[11.93"):
         metrics.mean_flip_rate(TEN, reference={**short, "flip_probabilities": {**TEN, "snow": 11.93}})
 
 

@@ -187,13 +187,13 @@ OUTCOME_MEASURES = [
 @pytest.mark.parametrize(
     "confidences, correct, message",
     [
-        ([], [], "at least one value of confidences. Received none"),
+        ([], [], "at least one value of confidences. Received: none"),
         ([0.5, 0.5], [True], r"one shape \[N\]. Received shapes: \(2,\), \(1,\)"),
         ([[0.5]], [[True]], r"Received shapes: \(1, 1\)"),
         (0.5, True, r"Received shapes: \(\), \(\)"),
-        ([0.5, np.nan], [0, 1], "finite confidences. Received NaN or infinity in 1 of 2"),
-        ([0.5, 70.0], [0, 1], r"confidences in \[0, 1\]. Received values in \[0.5, 70\]"),
-        ([-0.1, 0.5], [0, 1], r"Received values in \[-0.1, 0.5\]"),
+        ([0.5, np.nan], [0, 1], "finite confidences. Received: NaN or infinity in 1 of 2"),
+        ([0.5, 70.0], [0, 1], r"confidences in \[0, 1\]. Received: values in \[0.5, 70\]"),
+        ([-0.1, 0.5], [0, 1], r"Received: values in \[-0.1, 0.5\]"),
         ([0.5, 0.5], [0, 2], r"bool, or 0 and 1. Received: \[2\]"),
         ([0.5, 0.5], [0, np.nan], "bool, or 0 and 1"),
         ([0.5, 0.5], [0.0, 0.5], r"Received: \[0.5\]"),
@@ -247,7 +247,7 @@ def test_bad_scores_are_named(score, scores, labels, message):
 
 
 def test_probabilities_are_not_logits():
-    with pytest.raises(ValueError, match=r"probabilities in \[0, 1\]. Received values in \[-1, 2\]"):
+    with pytest.raises(ValueError, match=r"probabilities in \[0, 1\]. Received: values in \[-1, 2\]"):
         metrics.brier_score([[-1.0, 2.0]], [0])
-    with pytest.raises(ValueError, match=r"sum to 1 .* Received sums in \[1, 1.2\]"):
+    with pytest.raises(ValueError, match=r"sum to 1 .* Received: sums in \[1, 1.2\]"):
         metrics.brier_score([[0.5, 0.5], [0.5, 0.7]], [0, 0])

@@ -57,7 +57,7 @@ def test_curves_have_their_aurra_and_begin_at_the_lowest_response_rate():
 
 @both
 def test_bad_models_are_named(draw):
-    with pytest.raises(ValueError, match="at least one model .* Received none"):
+    with pytest.raises(ValueError, match="at least one model .* Received: none"):
         draw({})
     with pytest.raises(ValueError, match="Expected confidences"):
         draw({"bad": ([0.5, 2.0], [0, 1])})

@@ -99,7 +99,7 @@ def test_curves_of_distances_rise_by_one_image_a_distance():
     (panel,) = report.attack_curves({"xe": {"pgd_l2": [0.3, 0.0, np.inf, 0.1]}}).spec["concat"]
     assert [(v["size"], v["misclassified"]) for v in panel["data"]["values"]] == [(0.0, 0.25), (0.0, 0.25), (0.1, 0.5), (0.3, 0.75)]
     assert panel["data"]["values"][0]["median"] == pytest.approx(0.2)
-    with pytest.raises(ValueError, match="Received none"):
+    with pytest.raises(ValueError, match="Received: none"):
         report.attack_curves({})
 
 

@@ -23,12 +23,12 @@ def test_each_kind_of_resizing_is_stated(evaluate):
     ]
     files = sized(evaluate("d", 0, {"un": 0.5, "flips/mean": 0.1}), 224, 224, data={"image_fit": "cropped"})
     assert report.size_notes([files]) == [
-        "d: perturbations and noise were applied at 224x224 pixels, to which the image files were brought before (cropped); "
+        "d: perturbations and noise were applied at 224x224 pixels, to which the image files were resized before (cropped); "
         "the network takes 224x224."
     ]
     assert report.size_notes([sized(evaluate("e", 0, {"clean": 0.5}), 32, 224)]) == []  # nothing is applied
     fitted = sized(evaluate("f", 0, measures), 224, 224, data={"image_fit": "cropped to 224x224"})
-    assert "to which the image files were brought before (cropped to 224x224)" in report.size_notes([fitted])[0]
+    assert "to which the image files were resized before (cropped to 224x224)" in report.size_notes([fitted])[0]
 
 
 def test_a_report_states_it(tmp_path, evaluate):

@@ -62,7 +62,7 @@ def test_baseline_is_chosen_or_the_first(evaluate):
 def test_bad_input_is_named(three_seeds):
     with pytest.raises(ValueError, match="Expected evaluations"):
         tables.aggregate([])
-    with pytest.raises(ValueError, match="Received two of .*: row 'xe', seed 0"):
+    with pytest.raises(ValueError, match="Received: two of .*: row 'xe', seed 0"):
         tables.aggregate([three_seeds[0], *three_seeds])
     with pytest.raises(ValueError, match="Missing: \\['seed'\\]"):
         tables.aggregate([{"row": "xe", "rows": []}])

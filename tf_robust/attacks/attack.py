@@ -25,7 +25,7 @@ class Attack:
         seed: int; the draws for an image depend on it and on the image's index only.
         restarts: maximum number of attempts, each with other draws; stops for an image after the first success.
         batch_size: images per batch, which bounds the memory.
-        skip_misclassified: return images unchanged that the model misclassifies already (or assigns to the target class).
+        skip_misclassified: return images that the model already misclassifies (or assigns to the target class) unchanged.
     """
 
     def __init__(self, *, seed: int = 0, restarts: int = 1, batch_size: int = 256, skip_misclassified: bool = True):
@@ -107,7 +107,7 @@ class Attack:
             if _NOT_FINITE not in error.message:
                 raise
             raise ValueError(
-                f"Expected finite logits from the model during {type(self).__name__}. Received NaN "
+                f"Expected finite logits from the model during {type(self).__name__}. Received: NaN "
                 f"or infinity, in a batch of {len(images)} images from index {indices[0]} on"
             ) from error
 

@@ -20,7 +20,7 @@ from tf_robust.models.outputs import Model, output
 class Ensemble(Attack):
     """APGD on cross-entropy, APGD on the difference-of-logits ratio, then Square.
 
-    Where the model has too few classes for the ratio (less than 3, with targets 4), the margin takes its place.
+    Where the model has too few classes for the ratio (fewer than 3, with targets 4), the margin takes its place.
 
     An image on which no member succeeded is returned as the point with the highest margin among the members'.
 

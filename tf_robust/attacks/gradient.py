@@ -125,7 +125,7 @@ class MinimalPGD(Attack):
     Args:
         norm: `linf` or `l2`.
         rounds: of bisection, >= 1.
-        steps: of PGD in each round, on the margin: where classes are nearly equally near, the cross-entropy's gradient
+        steps: of PGD in each round, on the margin: where several classes are almost equally near, the cross-entropy's gradient
             points to none of them.
     """
 

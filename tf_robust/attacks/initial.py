@@ -64,10 +64,10 @@ def start(
     """Returns points that meet the goal, moved towards their images as far as their class reaches (`bisect_line`).
 
     Where noise, blur or ascent fail (half the directions never leave a linear model's half of the cube), the nearest
-    candidate that meets the goal is taken, if there is one; an attack's `restarts` try other noise.
+    candidate that meets the goal is used, if there is one; an attack's `restarts` try other noise.
 
     Args:
-        kind: one of INITIAL; neighbour: the nearest candidate right away.
+        kind: one of INITIAL; `neighbour`: the nearest candidate, without a search.
         predict: images -> logits.
         images: float32 [N, H, W, C].
         criterion: the goal for these images.
@@ -112,7 +112,7 @@ def grow(
     seed: tf.Tensor,
     indices: tf.Tensor,
 ) -> Points:
-    """Returns the first points of growing scale that meet the goal, as `start`.
+    """Returns the first points of growing scale that meet the goal, in the format of `start`.
 
     The published code takes the first of the scales 0.01 * 1.01^k at which an image is misclassified, k < 10,000. Here
     every tenth of them is tried, up to 100, where clipping leaves only the signs: 94 tries instead of 930.
@@ -146,7 +146,7 @@ def grow(
 
 
 def ascend(predict: Predict, images: tf.Tensor, criterion: Criterion, draws: Draws, norm: type[norms.Norm], towards: Criterion) -> Points:
-    """Returns points found by gradient ascent on the margin of the goal `towards`, in growing steps, as `start`.
+    """Returns points found by gradient ascent on the margin of the goal `towards`, in growing steps, in the format of `start`.
 
     It starts from slight noise, so that seeds differ, and steps along the steepest direction of linf or else of l2, 1.15
     times as far each time, at most 45 times. Where it does not reach `towards`, its end counts if it meets `criterion`.
@@ -183,7 +183,7 @@ def ascend(predict: Predict, images: tf.Tensor, criterion: Criterion, draws: Dra
 
 
 def nearest_candidates(predict: Predict, images: tf.Tensor, criterion: Criterion, candidates: tf.Tensor) -> Points:
-    """Returns for each image the nearest candidate (by l2) that meets the goal, as `start`."""
+    """Returns for each image the nearest candidate (by l2) that meets the goal, in the format of `start`."""
     classes = tf.argmax(predict(candidates), axis=1, output_type=criterion.classes.dtype)
     suitable = (classes == criterion.classes[:, None]) == criterion.targeted  # [N, M]
     values = math.prod(images.shape[1:])

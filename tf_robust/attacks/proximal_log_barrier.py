@@ -66,7 +66,7 @@ class ProximalLogBarrier(Attack):
         initial: `gradient`, `gaussian`, `uniform`, `blur` or `neighbour` (see `initial.start`).
         starts: >= 1, of which the closest point is kept: ascents towards the label's strongest rivals, one after the other
             (with a target, from other noise), or other noise; blur and neighbour have one only.
-        candidates: float32 [M, H, W, C] in [0, 1], among which neighbours are searched, also for images on which another
+        candidates: float32 [M, H, W, C] in [0, 1], in which the nearest one is searched, also for images on which another
             start fails; the model evaluates all of them with every batch. None: none; for `neighbour` the attacked images
             of the batch: there, and only there, the result depends on the batch.
 
@@ -221,7 +221,7 @@ class ProximalLogBarrier(Attack):
     def forward_backward(
         self, images: tf.Tensor, points: tf.Tensor, pace: tf.Tensor, margin: tf.Tensor, gradient: tf.Tensor, weight: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the points [N, H, W, C] one step further; arguments as `step`."""
+        """Returns the points [N, H, W, C] one step further; arguments as in `step`."""
         perturbations = points - images
         # scaled by the largest value: the squares of a confident model's tiny gradients would underflow
         largest = tf.reduce_max(tf.abs(gradient), axis=_AXES)

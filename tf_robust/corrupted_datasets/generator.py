@@ -21,9 +21,9 @@ class CorruptionConfig:
 
     Args:
         seed: int.
-        constants: as `corruptions.corrupt`.
-        protocol: as `corruptions.corrupt`, but not `float`, which no file format stores.
-        frost_dir: as `corruptions.corrupt`.
+        constants: as in `corruptions.corrupt`.
+        protocol: as in `corruptions.corrupt`, but not `float`, which no file format stores.
+        frost_dir: as in `corruptions.corrupt`.
 
     Raises:
         ValueError: unknown protocol.

@@ -137,7 +137,7 @@ class Job:
         if waiting:
             print(
                 f"  waiting for other parts: {', '.join(waiting[:4])}{', ...' if len(waiting) > 4 else ''}; the last part "
-                "to end finishes them",
+                "to finish completes them",
                 flush=True,
             )
         else:

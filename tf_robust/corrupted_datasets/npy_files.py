@@ -32,7 +32,7 @@ def array_header(path: str) -> ArrayHeader:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: it is not a .npy file of rows of numbers, or its length is not that of its header, as of an incomplete copy.
+        ValueError: it is not a .npy file of rows of numbers, or its length is not that of its header, as for an incomplete copy.
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"Expected a .npy file. Not found: {path}")
@@ -44,7 +44,7 @@ def array_header(path: str) -> ArrayHeader:
         offset = file.tell()
     if dtype.hasobject or columns_first or not shape or min(shape) < 0:
         raise ValueError(
-            f"Expected rows of numbers. Received {path} of shape {shape}, type {dtype}, {'columns' if columns_first else 'rows'} first"
+            f"Expected rows of numbers. Received: {path} of shape {shape}, type {dtype}, {'columns' if columns_first else 'rows'} first"
         )
     expected, size = offset + math.prod(shape) * dtype.itemsize, os.path.getsize(path)
     if size != expected:

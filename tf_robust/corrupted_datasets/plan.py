@@ -76,5 +76,5 @@ def part_of(shard: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)/(\d+)", shard.strip())
     part, parts = map(int, match.groups()) if match else (0, 0)
     if not 1 <= part <= parts:
-        raise ValueError(f"Expected shard as PART/PARTS with PART in 1..PARTS (the first is 1), say 3/16. Received: {shard!r}")
+        raise ValueError(f"Expected shard as PART/PARTS with PART in 1..PARTS (the first is 1), such as 3/16. Received: {shard!r}")
     return part, parts

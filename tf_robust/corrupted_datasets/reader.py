@@ -47,8 +47,8 @@ def open_corrupted(
             images in each class is compared, and a subset is drawn anew.
         corruption: name of the benchmark.
         severity: 1 to 5.
-        data_dir: of a TFDS set, as `open_source`.
-        download: of a TFDS set, as `open_source`.
+        data_dir: of a TFDS set, as in `open_source`.
+        download: of a TFDS set, as in `open_source`.
 
     Raises:
         FileNotFoundError: the folder, corruption or severity is missing; the message lists the available ones.
@@ -69,7 +69,7 @@ def open_corrupted(
 
 
 def available(where: str, data_dir: str | None = None) -> list[tuple[str, int]]:
-    """Returns the corruptions of a corrupted set: [(name, severity)], sorted. Arguments as `open_corrupted`."""
+    """Returns the corruptions of a corrupted set: [(name, severity)], sorted. Arguments as in `open_corrupted`."""
     where = os.path.expanduser(where)
     kind = _kind(where)
     if kind == "arrays":
@@ -149,7 +149,7 @@ def _open_arrays(folder, corruption, severity):
     labels = np.load(labels_path, allow_pickle=False).squeeze()
     if not np.issubdtype(kind.dtype, np.integer) or labels.shape != shape[:1]:
         raise ValueError(
-            f"Expected {shape[0]} integer labels in {labels_path}, one an image of {path}. Received: {kind.dtype} {kind.shape}"
+            f"Expected {shape[0]} integer labels in {labels_path}, one per image of {path}. Received: {kind.dtype} {kind.shape}"
         )
     size = shape[0] // 5
     first = (severity - 1) * size
@@ -223,7 +223,7 @@ def _matched(corrupted, source, card):
     """Returns the corrupted images of `source`, with its classes and its subset, after checking that they match."""
     if corrupted.image_shape != tuple(source.image_shape):
         raise ValueError(
-            f"Expected images {tuple(source.image_shape)} in {corrupted.name}, as those of {source.name}. Received: {corrupted.image_shape}"
+            f"Expected images {tuple(source.image_shape)} in {corrupted.name}, as in {source.name}. Received: {corrupted.image_shape}"
         )
     if corrupted.num_classes > source.num_classes:
         raise ValueError(
@@ -247,7 +247,7 @@ def _subset(corrupted, source, same_order):
     if same_order or complete and not np.array_equal(*counts):
         index = int(np.flatnonzero(labels[source.positions] != clean_labels)[0])
         raise ValueError(
-            f"Expected the labels of {source.name} ({source.split}) in {corrupted.name}. Received label "
+            f"Expected the labels of {source.name} ({source.split}) in {corrupted.name}. Received: label "
             f"{labels[source.positions][index]} for {clean_labels[index]} at index {index}: other images"
         )
     return corrupted if complete else corrupted.subset(np.sort(stratified_order(labels)[: len(source)]))

@@ -64,7 +64,7 @@ def write(open_source: Callable[[], Source], folder: str, writer_config: WriterC
     """Writes a corrupted set, or a part of it, with the engine of `writer_config`. Prints progress.
 
     Args:
-        open_source: () -> the clean images, a `Source`; picklable for Beam, say
+        open_source: () -> the clean images, a `Source`; picklable for Beam, such as
             `functools.partial(data.open_source, "cifar10", "test")`.
         folder: of the set; created if it is missing. On a file system shared by all processes, if there are many.
         writer_config: a `WriterConfig`.

@@ -64,7 +64,7 @@ def _glass(images, sigma, reach, iterations, *, offsets):
 
 
 def _origins(offsets, height, width, reach):
-    """int32 [N, visits, 2] -> int32 [N * H * W]: the pixel of the batch whose old value each pixel has after all visits.
+    """Returns int32 [N * H * W]: the pixel of the batch whose old value each pixel has after all visits. offsets: [N, visits, 2].
 
     Where the offset points forwards in reading order, the source was visited before and has a new value. Such chains of
     pixels are followed by pointer jumping, from those pixels that are not at the end of their chain.

@@ -28,7 +28,7 @@ class Corruption:
     def __call__(
         self, images: tf.Tensor, severity: int, *, seed: int = 0, indices: tf.Tensor | None = None, constants: str = "auto"
     ) -> tf.Tensor:
-        """Returns float32 [N, H, W, C] in [0, 1], corrupted; arguments as `corruptions.corrupt`."""
+        """Returns float32 [N, H, W, C] in [0, 1], corrupted; arguments as in `corruptions.corrupt`."""
         shape = static_shape(images)
         numbers = self.constants(severity, shape, constants)
         return tf.clip_by_value(self.apply(images, *numbers, **self.drawn(images, severity, seed, indices, numbers)), 0.0, 1.0)

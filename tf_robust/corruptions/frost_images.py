@@ -56,7 +56,7 @@ def windows(frost_dir: str | os.PathLike | None, height: int, width: int, textur
     """Returns one window of height x width for each image.
 
     Args:
-        frost_dir: as `frost_textures`.
+        frost_dir: as in `frost_textures`.
         height: of the windows, in pixels.
         width: of the windows, in pixels.
         texture: int32 [N] in 0..4.
@@ -115,7 +115,7 @@ def _decode(content, path):
     try:
         return np.asarray(PIL.Image.open(io.BytesIO(content)).convert("RGB"))
     except OSError as error:
-        raise ValueError(f"Expected a frost photograph in {path}. Received a file that is not an image: {error}") from error
+        raise ValueError(f"Expected a frost photograph in {path}. Received: a file that is not an image ({error})") from error
 
 
 def _resize(image, scale):

@@ -1,6 +1,6 @@
 """Procedural ice: five textures that replace the five frost photographs of the common-corruption benchmark.
 
-They imitate the photographs, they do not copy them. Each is generated from a fixed seed: feathers of ice (a stem with barbs on
+They imitate the photographs and do not copy them. Each is generated from a fixed seed: feathers of ice (a stem with barbs on
 both sides) of three sizes, in rosettes, some bright and some dark depending on how their barbs face the light, under a haze.
 Matched to the photographs, one by one: size in pixels; mean and standard deviation of red, green and blue; the decay of the gray
 image's power with frequency f (f**slope, radial average). Not matched: positions and shapes of the crystals, and how colors vary

@@ -65,7 +65,7 @@ def apply(images: tf.Tensor, probabilities: float | np.ndarray | tf.Tensor, choi
 def uniform_noise(
     images: tf.Tensor | np.ndarray, *, seed: int, indices: Sequence[int] | np.ndarray | tf.Tensor | None = None, rate: float = RATE
 ) -> tf.Tensor:
-    """UN: every location is replaced with the same probability `rate`; arguments as `replace_locations`."""
+    """UN: every location is replaced with the same probability `rate`; arguments as in `replace_locations`."""
     return replace_locations(images, rate, seed=seed, indices=indices)
 
 
@@ -88,7 +88,7 @@ def nonuniform_probabilities(std: np.ndarray, *, rate: float = RATE, floor: floa
     the noise falls on such locations. floor=0 is the limit for a floor that tends to 0.
 
     Args:
-        std: [H, W], standard std of each location over the training images (mean over channels), [0, 1] scale.
+        std: [H, W], standard deviation of each location over the training images (mean over channels), [0, 1] scale.
         rate: mean probability, in (0, 1].
         floor: >= 0; None: `default_floor(std)`.
 

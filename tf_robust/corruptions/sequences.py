@@ -112,7 +112,7 @@ def zoom_blur(images: tf.Tensor, *_) -> Frames:
 
 
 def gaussian_blur(images: tf.Tensor, _: Draws, imagenet: bool) -> Frames:
-    """Increases the standard std of the blur; there is no clean frame."""
+    """Increases the standard deviation of the blur; there is no clean frame."""
     if imagenet:
         return [filters.gaussian_blur(images, 0.25 + 0.035 * i, truncate=6.0) for i in range(_FRAMES)]
     return [filters.gaussian_blur(images, 0.3 + 0.015 * i, truncate=7.0) for i in range(_FRAMES)]
@@ -199,7 +199,7 @@ def _tilt_map(angle, distance):
 def _warp(images, matrices, imagenet):
     """Returns frames [N, F, H, W, C]: the pixel at p shows the image at matrix p, bilinearly, p = (x, y, 1) about the center.
 
-    Outside of the image is black, as in CIFAR-10-P. ImageNet-P moves larger images and keeps their center, so that there is
+    The area outside of the image is black, as in CIFAR-10-P. ImageNet-P moves larger images and keeps their center, so that there is
     image content outside; for its numbers the image is mirrored here.
     """
     height, width, channels = static_shape(images)

@@ -1,6 +1,6 @@
 """Light on water drops: the relief that spatter makes of its liquid layer. Batched; planes are [N, H, W].
 
-The chain of the benchmark (OpenCV on 8-bit planes): Canny edges, distance to them, equalize, embossed. It is followed
+The chain of the benchmark (OpenCV on 8-bit planes): Canny edges, distance to them, equalization, embossing. It is followed
 exactly, with one exception: where a layer has no water, the originals divide 0 by 0, and here nothing is added.
 """
 
@@ -119,7 +119,7 @@ def _doublings(limit):
 
 
 def equalize(levels: tf.Tensor, count: int) -> tf.Tensor:
-    """Histogram equalization to 0..255 of planes with integral values in 0..count - 1; a plane of one level stays."""
+    """Histogram equalization to 0..255 of planes with integral values in 0..count - 1; a plane of one level is unchanged."""
     _, height, width = levels.shape
     levels = tf.cast(levels, tf.int32)
     flat = tf.reshape(levels, [-1, height * width])

@@ -130,7 +130,7 @@ def store(images: tf.Tensor, protocol: str) -> tf.Tensor:
 def describe(
     image_shape: Sequence[int], constants: str = "auto", protocol: str = "float", frost_dir: str | None = None
 ) -> dict[str, str | int]:
-    """Returns the description of the corruptions for result cards: a dictionary for JSON; arguments as `corrupt`."""
+    """Returns the description of the corruptions for result cards: a dictionary for JSON; arguments as in `corrupt`."""
     height, width, channels = static_shape(tf.TensorSpec([None, *image_shape]))
     constants_set = severities.nearest_set(height, width) if constants == "auto" else constants
     side = severities.SETS[constants_set]

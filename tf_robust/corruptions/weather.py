@@ -19,12 +19,12 @@ _MUD = (63 / 255, 42 / 255, 20 / 255)
 
 
 def _colored(planes, color):
-    """[N, H, W] -> [N, H, W, 3], or with one number as the color [N, H, W, 1]: planes of light of one color."""
+    """Returns planes of light of one color: [N, H, W] -> [N, H, W, 3], or with one number as the color [N, H, W, 1]."""
     return tf.tensordot(planes[..., None], tf.constant([color]), 1)  # a product: half the time of repeating the planes
 
 
 def _one_or_three(images, change):
-    """Applies `change` to images of three channels; to one channel as three equal ones, of whose clipped result the luma is kept."""
+    """Applies `change` to images of three channels. One channel becomes three equal ones, and the result is its clipped luma."""
     if images.shape[-1] == 3:
         return change(images)
     return luma(tf.clip_by_value(change(tf.repeat(images, 3, axis=-1)), 0.0, 1.0))
@@ -127,7 +127,7 @@ def _midpoint(one, other):
 
 
 def _split(rows):
-    """[N, h, 2 w] -> its even and its odd columns, [N, h, w] each: as parts of complex numbers, much faster than slices."""
+    """Returns the even and the odd columns of [N, h, 2 w], [N, h, w] each: as parts of complex numbers, much faster than slices."""
     pairs = tf.bitcast(tf.reshape(rows, [-1, rows.shape[1], rows.shape[2] // 2, 2]), tf.complex64)
     return tf.math.real(pairs), tf.math.imag(pairs)
 
@@ -145,7 +145,7 @@ def _draw_spatter(draws, shape, *_):
 
 
 def _spatter(images, mean, std, sigma, threshold, strength, mud, *, normal):
-    """Drops where smoothed noise exceeds a threshold: shining water is added, mud covers.
+    """Drops where smoothed noise exceeds a threshold: shining water is added, or mud covers the image.
 
     `strength` is the brightness of the brightest water, or for mud the standard deviation in pixels that softens its edges.
     """

@@ -37,7 +37,7 @@ def patch_gaussian(
     """Adds Gaussian noise inside one square patch at a random position and clips to [0, 1] (Lopes et al., 2019).
 
     The patch center is uniform over all pixels, so the patch may extend beyond the image; rows and columns
-    [center - size // 2, center + ceil(size / 2)) are noised.
+    [center - size // 2, center + ceil(size / 2)) receive noise.
 
     Args:
         images: float32 [N, H, W, C] in [0, 1].

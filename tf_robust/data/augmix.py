@@ -85,7 +85,7 @@ def draw(
     alpha: float = 1.0,
     all_ops: bool = False,
 ) -> dict[str, tf.Tensor]:
-    """Draws the random numbers of AugMix for some images; arguments as `augmix`, and shape: (H, W, C).
+    """Draws the random numbers of AugMix for some images; arguments as in `augmix`, and shape: (H, W, C).
 
     Returns:
         {"operation": int32 [N, width, 3], positions in NAMES; "amount": float32 [N, width, 3], arguments of Pillow's functions;

@@ -100,14 +100,14 @@ def read_label_map(path: str) -> dict[str, int]:
         pairs = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
     except ValueError as error:
         raise ValueError(
-            f'Expected a label map, a JSON object {{"NAME": COLUMN}} or lines "NAME COLUMN". Received {path}: {error}'
+            f'Expected a label map, a JSON object {{"NAME": COLUMN}} or lines "NAME COLUMN". Received: {path}: {error}'
         ) from error
     if not pairs:
-        raise ValueError(f"Expected a label map. Received {path} without entries")
+        raise ValueError(f"Expected a label map. Received: {path} without entries")
     for kind, values in zip(("name", "column"), zip(*pairs)):
         duplicates = [value for value in dict.fromkeys(values) if values.count(value) > 1]
         if duplicates:
-            raise ValueError(f"Expected each {kind} once in {path}. Received duplicates: {', '.join(map(str, duplicates[:5]))}")
+            raise ValueError(f"Expected each {kind} once in {path}. Received: duplicates {', '.join(map(str, duplicates[:5]))}")
     return dict(pairs)
 
 

@@ -27,7 +27,7 @@ def divide(images: np.ndarray, labels: np.ndarray, proportions: Mapping[str, int
     Args:
         images: [N, ...].
         labels: int [N].
-        proportions: say {"train": 5, "validation": 1}.
+        proportions: for example {"train": 5, "validation": 1}.
 
     Returns:
         {"train": (images, labels), ...}
@@ -86,7 +86,7 @@ def build(images: np.ndarray, labels: np.ndarray, common: int, rare: int, *, sal
     for label in range(15):
         pool = np.flatnonzero(labels == label % 10)
         if not len(pool):
-            raise ValueError(f"Expected images of every digit 0-9. Received none of {label % 10}")
+            raise ValueError(f"Expected images of every digit 0-9. Received: none of {label % 10}")
         quota = rare if label >= 10 else common
         rounds = [random.permutation(pool) for _ in range(-(-quota // len(pool)))]
         center_parts.append(np.concatenate(rounds)[:quota] if rounds else pool[:0])

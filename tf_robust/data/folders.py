@@ -20,7 +20,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 
 @dataclasses.dataclass(frozen=True)
 class FileSource(Source):
-    """Image files in class folders. Those of `image_shape` are unchanged, others are brought to it by `fit`.
+    """Image files in class folders. Those of `image_shape` are unchanged, others are resized to it by `fit`.
 
     Attributes:
         paths: of the image files.
@@ -113,11 +113,11 @@ def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validati
     validation/ a fraction of train/ is used. Without train/, DIR itself is split in three.
 
     Args:
-        name: as `sources.open_source`.
-        split: as `sources.open_source`.
+        name: as in `sources.open_source`.
+        split: as in `sources.open_source`.
         size: (height, width); empty: the size of the training files if they all have one, else 224x224.
-        fit: of `fitting.FITS`, how files of another size are brought to it.
-        validation_fraction: as `sources.open_source`.
+        fit: of `fitting.FITS`, how files of another size are resized.
+        validation_fraction: as in `sources.open_source`.
 
     Raises:
         FileNotFoundError: a folder or its images are missing.
@@ -129,7 +129,7 @@ def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validati
     train = os.path.join(root, "train")
     has_splits = os.path.isdir(train)
     if not has_splits and {"val", "validation", "test"} & set(_subfolders(root)):
-        raise FileNotFoundError(f"Expected {train} beside the other splits. Not found")
+        raise FileNotFoundError(f"Expected {train} next to the other splits. Not found")
     first = train if has_splits else root
     classes = _subfolders(first)
     base = os.path.join(root, split) if has_splits and (split == "test" or has_validation(name, 0.0)) else first
@@ -166,7 +166,7 @@ def _subfolders(folder):
 def _files(split, base, classes):
     """Returns ((path, label), ...) of the image files in the class folders of `base`."""
     if not os.path.isdir(base):
-        raise FileNotFoundError(f"Expected {base}, with one subfolder per class, for the split {split!r}. Not images_by_class")
+        raise FileNotFoundError(f"Expected {base}, with one subfolder per class, for the split {split!r}. Not found")
     unknown = set(_subfolders(base)) - set(classes)
     if unknown:
         raise ValueError(f"Expected only the classes of the training set in {base}. Received also: {sorted(unknown)}")
@@ -187,7 +187,7 @@ def _files(split, base, classes):
             else "Add images, or delete the folder."
         )
         raise FileNotFoundError(
-            f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. Received none in: "
+            f"Expected image files ({', '.join(SUFFIXES)}) in every class folder of {base}. Received: none in "
             f"{', '.join(empty[:5])}{', ...' if len(empty) > 5 else ''} "
             f"({len(empty)} of {len(images_by_class)}). {advice}"
         )

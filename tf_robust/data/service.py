@@ -75,7 +75,7 @@ def check(addresses: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def watched(addresses: Sequence[str]) -> Iterator[None]:
-    """While open, a server that does not answer ends the process with a message; TensorFlow would wait for an hour."""
+    """Context in which a server that does not answer ends the process with a message; TensorFlow would wait for an hour."""
     check(addresses)
     closed = threading.Event()
 

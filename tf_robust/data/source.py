@@ -31,10 +31,10 @@ class Source:
         size: number of examples.
         kept: int [size], positions of the examples in the full set, for a subset; None: the full set.
         class_mask: the columns of the logits that count, where labels name a few of a model's many classes; None: all.
-        fit: how images of other sizes are brought to `image_shape`; None: they have that size and are unchanged.
+        fit: how images of other sizes are resized to `image_shape`; None: they have that size and are unchanged.
         label_set: published set of classes of the labels, one of `class_mask.LABEL_SETS`; empty: not declared.
 
-    Class attributes, which callers ask instead of the type:
+    Class attributes, which callers check instead of the type:
         in_memory: all images are held in memory, in `images`.
         random_access: examples can be selected: `subset` works and `labels` are known. Otherwise the set is read as a stream.
         sorted_by_class: the fixed order is class by class.
@@ -133,7 +133,7 @@ class Source:
         Raises:
             ValueError: the source is read as a stream.
         """
-        raise ValueError(f"Expected a data set that can be subset. Received: {self.name}, which is read as a stream")
+        raise ValueError(f"Expected a data set that supports subsets. Received: {self.name}, which is read as a stream")
 
     def read_labels(self) -> np.ndarray:
         """Returns the labels, int64 [N], in any order, without decoding images."""
@@ -240,6 +240,6 @@ def check_labels(labels: np.ndarray, num_classes: int, where: str) -> None:
     bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if bad.size:
         raise ValueError(
-            f"Expected labels in 0..{num_classes - 1} in {where}. Received {labels[bad[0]]} "
+            f"Expected labels in 0..{num_classes - 1} in {where}. Received: {labels[bad[0]]} "
             f"at index {bad[0]} ({bad.size} labels out of range)"
         )

@@ -40,10 +40,10 @@ def open_source(
         name: `digits`, `synthetic_digits`, `synthetic_mnist`, `toy`, `toy_band`, a TFDS name, or `folder:DIR`.
         split: `train`, `validation` or `test`.
         data_dir: directory of the TFDS sets; None: the default of TFDS (~/tensorflow_datasets).
-        image_size: side in pixels to which all images are brought; 0: `default_size` for image files and images of varying size,
+        image_size: side in pixels to which all images are resized; 0: `default_size` for image files and images of varying size,
             else their own.
-        image_fit: `crop`, `stretch` or `pad`: how images of another size are brought to it; see `fitting.Fit`.
-        default_size: (height, width), say of a model's input; empty: the size of image files that all have one, else 224x224.
+        image_fit: `crop`, `stretch` or `pad`: how images of another size are resized; see `fitting.Fit`.
+        default_size: (height, width), such as that of a model's input; empty: the size of image files that all have one, else 224x224.
         validation_fraction: fraction of the training set held out as `validation` if the set has no validation split
             of its own; stratified, fixed.
         examples: keep only this many examples, stratified and nested; 0 keeps all.
@@ -87,7 +87,7 @@ def open_source(
 
 
 def load(name: str, split: str, data_dir: str | None = None, **options) -> tf.data.Dataset:
-    """Returns the examples of one split in a fixed order: Dataset of (uint8 [H, W, C], int64). Arguments as `open_source`."""
+    """Returns the examples of one split in a fixed order: Dataset of (uint8 [H, W, C], int64). Arguments as in `open_source`."""
     return open_source(name, split, data_dir, **options).ordered(256).unbatch()
 
 

@@ -20,7 +20,7 @@ def with_stylized(source: Source, directory: str) -> Source:
     """Adds stylized images to a training set.
 
     For `folder:` data every image has one stylized image, of the same class folder and name; the suffix may differ, as in
-    Stylized-ImageNet. Images that are held out, say for validation, are thus held out in both kinds. For data in memory the
+    Stylized-ImageNet. Images that are held out, such as for validation, are thus held out in both kinds. For data in memory the
     class folders are the class names; they contain any number of images of any name, none of them of an image that is held
     out, which cannot be checked. Images of another size are resized.
 
@@ -100,7 +100,7 @@ def _images(root, classes, known):
     empty = sorted(name for name, paths in paths_by_class.items() if not paths)
     if empty:
         raise FileNotFoundError(
-            f"Expected images ({', '.join(SUFFIXES)}) in each class folder of {root}. Received none in: {_first(empty)}"
+            f"Expected images ({', '.join(SUFFIXES)}) in each class folder of {root}. Received: none in {_first(empty)}"
         )
     return paths_by_class
 

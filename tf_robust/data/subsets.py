@@ -33,7 +33,7 @@ def stratified_subset(source: Source, count: int) -> Source:
     """
     if not source.random_access:
         raise ValueError(
-            f"Expected a data set that can be subset. Received: {source.name}, which is read as a stream, for {count} examples"
+            f"Expected a data set that supports subsets. Received: {source.name}, which is read as a stream, for {count} examples"
         )
     return source.subset(np.sort(stratified_order(np.asarray(source.labels))[:count]))
 
@@ -54,7 +54,7 @@ def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
     if fraction == 1:
         return source
     if not source.random_access:
-        raise ValueError(f"{source.name} is read as a stream, which has no subsets. Received label_fraction={fraction}; use 1")
+        raise ValueError(f"Expected label_fraction=1 for {source.name}, which is read as a stream. Received: {fraction}")
     labels, count = np.asarray(source.labels), round(fraction * len(source))
     kept = np.sort(stratified_order(labels, seed)[:count])
     missing = sorted(set(np.unique(labels)) - set(labels[kept]))
@@ -76,7 +76,7 @@ def without_validation(source: Source, split: str, fraction: float) -> Source:
     count = round(fraction * len(order))
     if split == "validation" and not count:
         raise ValueError(
-            f"{source.name} has no validation split. Expected validation_fraction > 0 (say 0.1), which holds "
+            f"{source.name} has no validation split. Expected validation_fraction > 0 (such as 0.1), which holds "
             f"out a part of the training set. Received: {fraction}"
         )
     if count == len(order):

@@ -122,7 +122,7 @@ class RecordSource(RecordFiles):
         return np.concatenate([np.zeros(0, np.int64), *batches.as_numpy_iterator()])
 
     def read_range(self, first: int, last: int) -> Arrays:
-        """Does not open files before the range nor decode records before it."""
+        """Returns the examples of a range, without opening files or decoding records before it."""
         ends = np.cumsum(self.file_lengths)
         file = int(np.searchsorted(ends, first, side="right"))
         skipped = first - int(ends[file - 1]) if file else first
@@ -132,7 +132,7 @@ class RecordSource(RecordFiles):
 
 @contextlib.contextmanager
 def naming_damaged_files(files: Sequence[str]) -> Iterator[None]:
-    """While open, an OSError names the first of these record files that cannot be read, which TensorFlow does not report."""
+    """Context in which an OSError names the first of these files that cannot be read, which TensorFlow does not report."""
     try:
         yield
     except tf.errors.DataLossError as error:
@@ -149,7 +149,7 @@ def naming_damaged_files(files: Sequence[str]) -> Iterator[None]:
 def damaged(where: str, error: Exception) -> ValueError:
     """Returns the ValueError to raise for an error of `DAMAGED` on opening a set."""
     return ValueError(
-        f"Expected a valid dataset_info.json and features.json of each set in {where}. Received a damaged one "
+        f"Expected a valid dataset_info.json and features.json of each set in {where}. Received: a damaged one "
         f"({error}). Try: delete its folder and create or download it again"
     )
 
@@ -210,7 +210,7 @@ def open_tfds(
     validation_fraction: float = 0.0,
     download: bool = False,
 ) -> Source:
-    """Opens one split of a TFDS set; arguments as `sources.open_source`."""
+    """Opens one split of a TFDS set; arguments as in `sources.open_source`."""
     builder = builder_of(name, data_dir, download)
     splits, features = builder.info.splits, builder.info.features
     own = _has_three_splits(name, splits)
@@ -261,6 +261,6 @@ def _fits_memory(info):
 
 
 def _has_three_splits(name, splits):
-    """Returns whether a set has its own validation split. imagenet2012 has not: its test labels are not public, and the papers
+    """Returns whether a set has its own validation split. imagenet2012 has none: its test labels are not public, and the papers
     test on its `validation`."""
     return "validation" in splits and "test" in splits and not name.startswith("imagenet2012")

@@ -1,4 +1,4 @@
-"""The 2-D data set of the NoisyMix paper (appendix A): noised points of two concentric stars, one class each.
+"""The 2-D data set of the NoisyMix paper (appendix A): noisy points of two concentric stars, one class each.
 
 The paper's data are not published. Its description: 500 points, two classes with a band between them in the shape of a concave
 polygon, scale factor 0.5, Gaussian noise of standard deviation 0.2. Ours: an outer star of five points and an inner one half its

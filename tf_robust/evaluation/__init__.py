@@ -59,7 +59,7 @@ def evaluate(
         data_dir: folder of a corrupted TFDS data set; None: TFDS' default.
 
     Raises:
-        ValueError: as `records`.
+        ValueError: as in `records`.
     """
     return evaluate_records(predict, source, training_source, eval_config, log=log, data_dir=data_dir).measures
 
@@ -78,12 +78,12 @@ def evaluate_records(
     """Evaluates a model as `evaluate` does, and returns the records too.
 
     Args:
-        predict: as of `evaluate`.
-        source: as of `evaluate`.
-        training_source: as of `evaluate`.
-        eval_config: as of `evaluate`.
-        log: as of `evaluate`.
-        data_dir: as of `evaluate`.
+        predict: as in `evaluate`.
+        source: as in `evaluate`.
+        training_source: as in `evaluate`.
+        eval_config: as in `evaluate`.
+        log: as in `evaluate`.
+        data_dir: as in `evaluate`.
         path: file of the records; those that it already has are not computed again. None: records are not written.
         depends: name of a set -> what its record depends on, for JSON.
     """

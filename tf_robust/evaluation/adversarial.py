@@ -122,7 +122,7 @@ def accuracy(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:
 def distances(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:
     """Returns a function that records the sizes of the smallest perturbations that are misclassified.
 
-    The size is 0 for images that are misclassified anyway, infinity where the attack fails.
+    The size is 0 for images that are already misclassified without an attack, infinity where the attack fails.
 
     Args:
         attack: as `minimal_attack` returns it.
@@ -150,7 +150,7 @@ def _attacked(predict, evaluation_set, attack, positions):
         yield images, attacked, logits.argmax(axis=1) == labels
         start += len(images)
     if not start:
-        raise ValueError(f"Expected images to evaluate {evaluation_set.name!r} on. Received none")
+        raise ValueError(f"Expected images to evaluate {evaluation_set.name!r} on. Received: none")
 
 
 class RandomNoise(attacks.Attack):

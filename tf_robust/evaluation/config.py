@@ -82,7 +82,7 @@ class EvalConfig:
             if name not in EVALUATIONS:
                 raise unknown("evaluation", name, EVALUATIONS)
         if not self.evaluations:
-            raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received none")
+            raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received: none")
         if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
             raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
         for name in ("subset", "attack_subset"):
@@ -92,7 +92,7 @@ class EvalConfig:
             if name not in adversarial.ATTACKS:
                 raise unknown("attack", name, adversarial.ATTACKS)
         if not self.attack:
-            raise ValueError(f"Expected attack, of: {', '.join(adversarial.ATTACKS)}. Received none")
+            raise ValueError(f"Expected attack, of: {', '.join(adversarial.ATTACKS)}. Received: none")
         if self.attack_queries < 1:
             raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
         for text in self.attack_radii:

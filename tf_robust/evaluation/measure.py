@@ -60,7 +60,7 @@ class Measure:
 
     @property
     def measure(self) -> str:
-        """The whole name, as in `evaluation.json`: `corruptions/fog/3`."""
+        """The full name, as in `evaluation.json`: `corruptions/fog/3`."""
         return str(self)
 
     def with_value(self, value: float, count: int, low: float | None = None, high: float | None = None) -> Measure:
@@ -107,7 +107,7 @@ class Measure:
 
     @property
     def card_family(self) -> str:
-        """The part of the evaluation card that it depends on beside `data`."""
+        """The part of the evaluation card that it depends on besides `data`."""
         if self.is_flip_rate:
             return "flip_rates"
         if self.family == "robust" and self.name.startswith("pgd/"):
@@ -117,7 +117,7 @@ class Measure:
 
 @functools.cache
 def parse_measure(text: str) -> Measure:
-    """Returns the name `corruptions/fog/3` as a `Measure` without a value."""
+    """Parses a name such as `corruptions/fog/3` to a `Measure` without a value."""
     fraction = ""
     if text.startswith(LABEL_FRACTION):
         first, _, text = text.partition("/")

@@ -1,4 +1,4 @@
-"""Per-image results of evaluations, for paired tests: read from the records beside `evaluation.json`."""
+"""Per-image results of evaluations, for paired tests: read from the records next to `evaluation.json`."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ class PerImage:
         return record_key(images), sum(weight * value for weight, value in zip(weights.values(), per_set))
 
     def _records(self, evaluation):
-        """{set: record} of the records that are this evaluation's."""
+        """Returns {set: record} for the records of this evaluation."""
         path = os.path.join(self._folder_of(evaluation), "measured.jsonl")
         origin = evaluation["model_digest"], evaluation["interface"], evaluation["card"]
         key = path, record_key(origin)

@@ -9,7 +9,7 @@ Requirement = tuple[str, str, float]  # measure, ">=" or "<=", bound
 
 
 def parse_requirements(text: str) -> list[Requirement]:
-    """Returns the requirements of a comma-separated text.
+    """Parses requirements from a comma-separated text.
 
     Args:
         text: MEASURE>=NUMBER,MEASURE<=NUMBER,...

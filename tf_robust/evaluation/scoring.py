@@ -17,14 +17,14 @@ from tf_robust.utils.arrays import decoded, encoded
 
 
 def score_set(predict: Predict, evaluation_set: EvaluationSet) -> dict:
-    """Returns the record of a labelled set.
+    """Returns the record of a labeled set.
 
     Args:
         predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C].
-        evaluation_set: labelled images.
+        evaluation_set: labeled images.
 
     Raises:
-        ValueError: as `recording.records`.
+        ValueError: as in `recording.records`.
     """
     name = evaluation_set.name
     logits, labels = [], []
@@ -32,7 +32,7 @@ def score_set(predict: Predict, evaluation_set: EvaluationSet) -> dict:
         logits.append(checked_logits(predict(image_ops.check_images(images)), batch_labels, repr(name)))
         labels.append(batch_labels.numpy())
     if not labels:
-        raise ValueError(f"Expected images to evaluate {name!r} on. Received none")
+        raise ValueError(f"Expected images to evaluate {name!r} on. Received: none")
     return score(np.concatenate(logits), np.concatenate(labels), keep=parse_measure(name).is_clean)
 
 
@@ -62,7 +62,7 @@ def score(logits: np.ndarray, labels: np.ndarray, keep: bool = False) -> dict:
 
 
 def _per_class(correct, labels):
-    """The mean of the accuracies per class; empty if all classes have the same size."""
+    """Returns the mean of the accuracies per class; empty if all classes have the same size."""
     counts, hits = (np.bincount(labels, weights=weights) for weights in (None, correct))
     present = counts > 0
     return {"per_class": float(np.mean(hits[present] / counts[present]))} if np.ptp(counts[present]) else {}
@@ -94,7 +94,7 @@ def score_sequences(predict: Predict, evaluation_set: EvaluationSet) -> dict:
         logits = checked_logits(predict(images), np.repeat(labels, length), repr(name))
         batches.append(logits.argmax(axis=1).reshape(count, length))
     if not batches:
-        raise ValueError(f"Expected images to evaluate {name!r} on. Received none")
+        raise ValueError(f"Expected images to evaluate {name!r} on. Received: none")
     predictions = np.concatenate(batches)
     noise = "noise" in name
     flips = [metrics.flip_probability(sequence[None], noise) * (len(sequence) - 1) for sequence in predictions]

@@ -37,7 +37,7 @@ def write_report(
         evaluations: as in `evaluation.json`; "measured_in": the folder of the records, if it is not that of the run.
         title: of the report.
         command: by which the report was made.
-        run: gives the images of the data for the figures; None: none.
+        run: provides the images of the data for the figures; None: no such figures.
         suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...], "panels": {title: [rows]}}, all optional.
     """
     suite = suite or {}

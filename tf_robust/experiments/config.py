@@ -124,9 +124,9 @@ class TrainConfig:
                 if value not in known:
                     raise unknown(name.rstrip("s"), value, known)
         if self.init_from and self.init_from_row:
-            raise ValueError("Expected init_from or init_from_row. Received both")
+            raise ValueError("Expected init_from or init_from_row. Received: both")
         if self.label_map and self.label_set == "imagenet_r":
-            raise ValueError("Expected label_map or label_set=imagenet_r, which both map folders to columns. Received both")
+            raise ValueError("Expected label_map or label_set=imagenet_r, which both map folders to columns. Received: both")
         if not self.views:
             raise ValueError("Expected at least one view. Received: none")
         for name in ("epochs", "batch_size", "steps_per_execution"):

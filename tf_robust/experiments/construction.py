@@ -20,7 +20,7 @@ def open_split(config: TrainConfig, split: str, examples: int, *, seed: int, mod
         config: names the data.
         split: train, validation or test.
         examples: number of examples of validation and test, stratified; 0: all. `config.train_examples` is that of train.
-        seed: selects the labelled fraction of train.
+        seed: selects the labeled fraction of train.
         model_size: (height, width) of the images that an evaluated model takes; empty: not known.
     """
     source = data.open_source(
@@ -55,16 +55,16 @@ def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, 
         init_path: workdir or SavedModel with the initial encoder; empty: random weights.
 
     Raises:
-        ValueError: settings that exclude each other, or that the method refuses.
+        ValueError: incompatible settings, or settings that the method rejects.
     """
     if config.init_from_row and not init_path:
         raise ValueError(
-            f"Expected --mode=suite or --init_from=DIR for a run that starts from the row {config.init_from_row!r}. Received neither"
+            f"Expected --mode=suite or --init_from=DIR for a run that starts from the row {config.init_from_row!r}. Received: neither"
         )
     if config.init_head and hyperparameters.get("head_width"):
-        raise ValueError(f"Expected init_head or {config.method}_head_width, whose logits start at random. Received both")
+        raise ValueError(f"Expected init_head or {config.method}_head_width, whose logits start at random. Received: both")
     if config.synchronize_batch_norm and config.jit_compile:
-        raise ValueError("Expected jit_compile=false with synchronize_batch_norm, which gathers. Received: true")
+        raise ValueError("Expected jit_compile=false with synchronize_batch_norm, which gathers statistics across devices. Received: true")
     with _precision(config.mixed_precision), distribution.strategy(config.strategy).scope():
         classifier = models.build(config.model, source.image_shape, source.num_classes, seed=seed, resize=config.resize)
         if init_path:

@@ -106,12 +106,12 @@ def _fits(method, size):
 
 
 def flops_of(method: Method, graph: tf.Graph, steps: int, batch: int) -> float:
-    """Returns the mean operations of a step over a training; a term that starts late is in the later steps only.
+    """Returns the mean number of operations per step over a training run; a term that starts late is in the later steps only.
 
     Args:
         method: with its schedule set.
         graph: of a training step.
-        steps: of the training.
+        steps: number of steps of the training run.
         batch: batch size.
     """
     late = min(1.0, getattr(method, "start", 0) / max(1, steps))
@@ -130,7 +130,7 @@ def count_values(variables: Iterable[keras.Variable]) -> int:
 
 
 def _training_seconds(method, total, batch_size, batches_from):
-    """Seconds of `total` steps, from a few before and a few after a late term starts. batches_from: step -> batches."""
+    """Returns the seconds of `total` steps, from a few before and a few after a late term starts. batches_from: step -> batches."""
     run_steps, seconds, late = loop.steps_function(method), 0.0, min(total, getattr(method, "start", 0))
     for first, count in ((0, late), (late, total - late)):
         if count:
@@ -179,7 +179,7 @@ def _reset_peak():
 
 
 def _peak():
-    """Bytes; None if the system does not report it."""
+    """Returns the peak memory in bytes; None if the system does not report it."""
     return resource and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -1,6 +1,6 @@
 """Figures of data, training and models, from sources and the files of runs.
 
-Functions `draw_...` write a PNG file and return its path. Functions `of_...` return (path, caption) pairs and `report.Chart`s.
+Functions named `draw_...` write a PNG file and return its path. Functions named `of_...` return (path, caption) pairs and `report.Chart`s.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from tf_robust.data.source import Source
 from tf_robust.training import callbacks
 
 UTILITY_IMAGES = 512
-SHOWN = 6  # images per line
+SHOWN = 6  # images per row
 GROUPS = {"Classes 0-4": range(0, 5), "Classes 5-9": range(5, 10), "Classes 10-14": range(10, 15)}
 
 Figure = report.Chart | tuple[str, str]  # a chart, or path and caption of a PNG file
@@ -81,7 +81,7 @@ def _noises(folder, clean, probabilities):
 
 
 def of_training(histories: Mapping[str, str]) -> list[Figure]:
-    """Returns training curves. Long trainings are validated at some epochs only.
+    """Returns training curves. Long training runs are validated at some epochs only.
 
     Args:
         histories: {row: path of its history.json}; missing files are skipped.
@@ -192,7 +192,7 @@ def draw_worst(
 ) -> str | None:
     """Draws images of the first batch that are classified correctly when clean and misclassified at severity 3, with the predictions.
 
-    There is a line for each corruption, and images that are misclassified at the most severities come first.
+    There is one row per corruption, and images that are misclassified at the most severities come first.
 
     Args:
         folder: of the figure.

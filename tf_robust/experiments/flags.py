@@ -36,14 +36,17 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite); order of rows and numbers of the paper (mode report).", values)
     flags.DEFINE_string("runs", "", "workdirs to compare, a glob pattern (mode report).", values)
     flags.DEFINE_string(
-        "sweep", "", "grid of flags (mode run), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation is tested.", values
+        "sweep",
+        "",
+        "grid of flags (mode run), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation images is evaluated on the test set.",
+        values,
     )
     flags.DEFINE_string("sweep_metric", "", "measure by which the best is chosen; empty: the first measure.", values)
     flags.DEFINE_string("saved_model", "", "SavedModel to evaluate (mode evaluate); empty: that of the workdir.", values)
     flags.DEFINE_bool("dry_run", False, "print what a run or suite will cost, from a few steps of each row, and exit.", values)
     flags.DEFINE_string("hardware", "", "file that describes other machines for --dry_run (docs/scale.md).", values)
     flags.DEFINE_string(
-        "require", "", "required bounds of measures, else the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'.", values
+        "require", "", "required bounds of measures, or the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'.", values
     )
     flags.DEFINE_bool("list", False, "print data sets, models, methods, views, corruptions, attacks and tables, and exit.", values)
     for name, parameter in flag_parameters().items():
@@ -63,7 +66,7 @@ def parse_arguments(arguments: Sequence[str]) -> flags.FlagValues:
     """Returns a new FlagValues with flags read from arguments.
 
     Raises:
-        ValueError: as `read_arguments`.
+        ValueError: as in `read_arguments`.
     """
     values = flags.FlagValues()
     define_flags(values)
@@ -86,7 +89,7 @@ def read_arguments(values: flags.FlagValues, arguments: Sequence[str]) -> None:
         if unrecognized:
             raise flags.Error(f"Unrecognized argument {' '.join(unrecognized)!r}. Expected --flag=value")
     except (flags.Error, ValueError) as error:  # ValueError: a flagfile that is not text or has an impossible name
-        raise ValueError(f"Expected flags as --help lists them. Received {shlex.join(arguments)}: {error}") from error
+        raise ValueError(f"Expected flags as --help lists them. Received: {shlex.join(arguments)}: {error}") from error
     for old, new in RENAMED_FLAGS.items():
         if values[old].present:
             logging.warning("--%s is now --%s. The old name will be removed in the next release.", old, new)

@@ -36,7 +36,7 @@ _SCHEMA = {
         "core_speed": _NUMBER,
     },
 }
-_HEADINGS = ("row", "GFLOP/step", "a step", "waits for", "memory a device", "sent a step", "training", "measuring", "disk")
+_HEADINGS = ("row", "GFLOP/step", "step", "limited by", "memory/device", "sent/step", "training", "measuring", "disk")
 
 
 @dataclasses.dataclass(frozen=True)

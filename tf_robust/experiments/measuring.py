@@ -37,7 +37,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
         [{**evaluation, "measured_in": folder}],
         run,
         {"title": f"{saved_model} on {run.config.data}"},
-        {"compare it with the runs beside it": command("--mode=report", f"--runs={siblings}")},
+        {"compare it with the other runs in its folder": command("--mode=report", f"--runs={siblings}")},
         argv,
     )
     return evaluation
@@ -55,6 +55,6 @@ def _resolve(values):
         return values.saved_model, folder, values
     recorded = os.path.join(values.workdir, "flags.txt")
     if not values.workdir or not os.path.exists(recorded):
-        raise ValueError("Expected --saved_model=DIR, or --workdir=DIR of a trained run. Received neither")
+        raise ValueError("Expected --saved_model=DIR, or --workdir=DIR of a trained run. Received: neither")
     merged = flags.with_values(flags.parse_arguments(workdir.recorded_arguments(recorded)), flags.given_values(values))
     return os.path.join(values.workdir, "saved_model"), os.path.join(values.workdir, "measured"), merged

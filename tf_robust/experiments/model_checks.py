@@ -1,4 +1,4 @@
-"""Checks that a loaded model suits the data it is evaluated on; doubts are printed as notes."""
+"""Checks that a loaded model suits the data it is evaluated on; possible mismatches are printed as notes."""
 
 import functools
 import itertools

@@ -40,7 +40,7 @@ def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
     if all(row_values.mode == "evaluate" for row_values in values_of_rows.values()):
         if values.dry_run:
             raise ValueError(
-                f"Expected rows that are trained with --dry_run. Received: {values.suite}, whose rows evaluate existing models"
+                f"Expected a suite that trains its rows with --dry_run. Received: {values.suite}, whose rows evaluate existing models"
             )
         evaluations, failures = suites.measure_all(flagfiles, overrides, workdir, shown_as)
         return report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {}, argv)
@@ -110,7 +110,7 @@ def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
 
 
 def serve(values: flags.FlagValues, _: Sequence[str]) -> None:
-    """Makes batches for runs on other machines, until it is interrupted."""
+    """Prepares batches for runs on other machines until it is interrupted."""
     if len(values.data_service) != 1:
         raise ValueError(
             f"Expected --data_service=HOST:PORT, the address of this machine for the runs. Received: "
@@ -172,7 +172,7 @@ def run_mode(values: flags.FlagValues, argv: Sequence[str]) -> None:
         values = with_values(parse_arguments(QUICK_START), given_values(values))
     with friendly_errors():
         if values.hardware and not values.dry_run:
-            raise ValueError("Expected --dry_run with --hardware. Received --hardware alone")
+            raise ValueError("Expected --dry_run with --hardware. Received: --hardware alone")
         if values.strategy == "multi_worker":
             distribution.strategy(values.strategy)  # before any computation
         mode = sweep if values.mode == "run" and values.sweep else MODES[values.mode]

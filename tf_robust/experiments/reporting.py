@@ -17,7 +17,7 @@ def complete_and_report(workdir: str, runs: Sequence[Run], folder_of: Callable[[
         workdir: of the report.
         runs: of one table.
         folder_of: run -> its workdir.
-        table: as of `report`.
+        table: as in `report`.
         argv: arguments of the command line.
 
     Raises:
@@ -60,7 +60,7 @@ def report(
     Args:
         workdir: of the report.
         evaluations: as in `evaluation.json`.
-        first_run: gives the images of the data for the figures; None: none.
+        first_run: provides the images of the data for the figures; None: no such figures.
         table: "title", and optional fields of `suite.json`.
         next_commands: {purpose: command}, printed last.
         argv: arguments of the command line.
@@ -81,8 +81,8 @@ def report_by_data(
     Args:
         workdir: of the reports.
         evaluations: as in `evaluation.json`.
-        table: as of `report`.
-        next_commands: as of `report`.
+        table: as in `report`.
+        next_commands: as in `report`.
         argv: arguments of the command line.
     """
     by_data: dict[tuple[str, str], list[dict]] = {}

@@ -30,12 +30,12 @@ from tf_robust.utils.files import digest_of_folder, read_json, write_json
 # Flags that may differ when a run is resumed: no trained weight depends on them.
 EVALUATION_FLAGS = (*(field.name for field in dataclasses.fields(evaluation.EvalConfig)), "steps_per_execution", "profile")
 EMBEDDED_IMAGES = 1000  # in TensorBoard's projector, for contrastive methods
-# Flags of places, which are not recorded.
+# Flags with locations, which are not recorded.
 PATH_FLAGS = ("data_dir", "download", "corrupted_dir", "frost_dir", "data_service")
 
 
 class Run:
-    """One training of one row with one seed.
+    """One training run of one row with one seed.
 
     Args:
         config: configuration of the training.
@@ -90,7 +90,7 @@ class Run:
         return construction.open_split(self.config, split, examples, seed=self.seed, model_size=self.model_size)
 
     def training_source(self) -> Source:
-        """Returns the training split, with stylized images if there are some."""
+        """Returns the training split, with stylized images if there are any."""
         source = self.source("train")
         return stylized.with_stylized(source, self.config.stylized_dir) if self.config.stylized_dir else source
 

@@ -100,7 +100,7 @@ class SuiteMeans:
             )
         evaluations = [one for one in evaluations if one["rows"]]
         if not evaluations:
-            raise ValueError(f"Expected a row that was measured in all of {', '.join(divided)}. Received none")
+            raise ValueError(f"Expected a row that was measured in all of {', '.join(divided)}. Received: none")
         if len(divided) < len(self.suites):
             missing = ", ".join(name for name in self.suites if name not in divided)
             notes.append(

@@ -105,7 +105,7 @@ def check_images_match(runs: Sequence[Run]) -> None:
             differing = [f"{name} ({before[name]} and {images[name]})" for name in images if before[name] != images[name]]
             if differing:
                 raise ValueError(
-                    f"Expected rows with the same images. Received {other.row} and {run.row}, which differ "
+                    f"Expected rows with the same images. Received: {other.row} and {run.row}, which differ "
                     f"in {', '.join(differing)} and both have the evaluation {evaluation!r}. Try: the same value for all "
                     f"rows on the command line, or separate folders"
                 )
@@ -167,7 +167,7 @@ def run_all(runs: Sequence[Run], folder_of: Callable[[Run], str]) -> tuple[list[
         ValueError: the runs cannot be in one table, or the only run failed.
     """
     if len(runs) > 1 and any(run.config.strategy == "multi_worker" for run in runs):
-        raise ValueError(f"Expected one run with strategy=multi_worker: one row, and one seed in --seeds. Received {len(runs)} runs")
+        raise ValueError(f"Expected one run with strategy=multi_worker: one row, and one seed in --seeds. Received: {len(runs)} runs")
     check_images_match(runs)
     evaluations: dict[int, dict | None] = {}
     failures: dict[int, str] = {}

@@ -129,6 +129,6 @@ def best(evaluations: Iterable[Mapping], measure: str = "") -> tuple[str, str]:
     means = {row: float(np.mean(values)) for row, values in by_row.items()}
     selected = (min if parse_measure(measure).lower_is_better else max)(means, key=lambda row: means[row])
     return selected, (
-        f"Chosen of {len(means)} by {measure} on validation images ({means[selected]:.4f}): {selected}. The best of several is "
-        f"optimistic on validation images; the test set was not used for the choice."
+        f"Chosen of {len(means)} by {measure} on validation images ({means[selected]:.4f}): {selected}. Its "
+        f"validation result is optimistic, as the best of several; the test set was not used for the choice."
     )

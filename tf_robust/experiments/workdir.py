@@ -62,7 +62,7 @@ def recorded_arguments(path: str) -> list[str]:
     """Returns the arguments that repeat a run: its `flags.txt` as a flagfile, or the flags if an earlier version wrote it.
 
     Raises:
-        ValueError: as `recorded_flags`.
+        ValueError: as in `recorded_flags`.
     """
     flags = _read_flags(path)
     current = current_flags(flags)
@@ -75,7 +75,7 @@ def _read_flags(path):
             return dict(line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--"))
     except ValueError as error:
         raise ValueError(
-            f"Expected lines --NAME=VALUE in {path}. Received a damaged file ({error}). Try: restore it, or another --workdir"
+            f"Expected lines --NAME=VALUE in {path}. Received: a damaged file ({error}). Try: restore it, or another --workdir"
         ) from error
 
 

@@ -32,7 +32,7 @@ class AugMax(Method):
         step_size: of the signed steps in m and in the scores whose softmax is w.
         friendly: stop for an image once its mixture is misclassified (Zhang et al., 2020); otherwise take all steps.
         dual_batch_norm: normalize AugMax mixtures by their own batch norm layers, in the search for them (by the moving
-            averages) and in the loss (by the batch). If not, they share the other images' layers: the search uses the moving
+            averages) and in the loss (by the batch). If false, they share the other images' layers: the search uses the moving
             averages, and in the loss the statistics of their batch do not update the averages.
     """
 
@@ -64,7 +64,7 @@ class AugMax(Method):
         first, *chains, last = views if len(views) > 1 else ("", "")
         if (first, last) != ("clean", "augmix") or not chains or set(chains) != {"augmix_chain"}:
             raise ValueError(
-                "Expected the views clean, one or more augmix_chain, and augmix for AugMax, say "
+                "Expected the views clean, one or more augmix_chain, and augmix for AugMax, such as "
                 f"clean,augmix_chain,augmix_chain,augmix_chain,augmix. Received: views={','.join(views)}"
             )
 
@@ -80,7 +80,7 @@ class AugMax(Method):
         return {"cross_entropy": losses.cross_entropy(batch.labels, logits), "stability": self.jsd_weight * divergence}, logits
 
     def mixture_logits(self, mixtures: tf.Tensor, training: bool) -> tf.Tensor:
-        """Returns the logits of AugMax mixtures, with their own batch norm if it is dual."""
+        """Returns the logits of AugMax mixtures, with their own batch norm if `dual_batch_norm` is set."""
         if self.auxiliary:
             return self.auxiliary(mixtures, training=training)["logits"]
         return self.encode(mixtures, training, update_statistics=False)["logits"]
@@ -131,7 +131,7 @@ class AugMax(Method):
             fraction: [N].
 
         Returns:
-            (gradient by the scores [N, K], gradient by the fraction [N], logits [N, C] of the mixtures)
+            (gradient with respect to the scores [N, K] and to the fraction [N], logits [N, C] of the mixtures)
         """
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([scores, fraction])

@@ -260,7 +260,7 @@ class FurtherViewsMethod(Method):
 class AuxiliaryTermMethod(FurtherViewsMethod):
     """Cross-entropy plus lambda times one further term that may start late: L = L_xe + lambda(step) L_term.
 
-    Until the start a step is a plain cross-entropy step at its cost.
+    Until the start, a step is a plain cross-entropy step, at the same cost.
 
     Args:
         weight: lambda, the weight of the term.

@@ -20,7 +20,7 @@ class ContrastiveMethod(Method):
 
     The classifier's logits are trained at the same time on embeddings through which no gradient flows: the logged accuracy is
     that of a linear classifier on the current features, and the exported model contains it. The validation also logs the
-    accuracy of nearest neighbours, and alignment and uniformity of the embeddings.
+    accuracy of nearest neighbors, and alignment and uniformity of the embeddings.
     """
 
     term_names: tuple[str, ...] = ("contrastive", "linear")
@@ -28,7 +28,7 @@ class ContrastiveMethod(Method):
     def check_views(self, views: Sequence[str]) -> None:
         if len(views) != 2:
             raise ValueError(
-                f"Expected two views for the method {type(self).__name__}, say simclr,simclr or urrl,urrl. "
+                f"Expected two views for the method {type(self).__name__}, such as simclr,simclr or urrl,urrl. "
                 f"Received: views={','.join(views)}"
             )
 

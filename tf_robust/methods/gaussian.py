@@ -48,7 +48,7 @@ class Gaussian(GaussianMethod):
 
 
 class ContrastiveGaussian(GaussianMethod):
-    """CL+Gaussian: L_xe + lambda times FCL's eq. 5 with the noised image as positive and no perturbed negative.
+    """CL+Gaussian: L_xe + lambda times FCL's eq. 5 with the noisy image as positive and no perturbed negative.
 
     Args:
         temperature: of the contrastive loss.

@@ -50,7 +50,7 @@ class InstDis(MemoryMethod):
     def check_views(self, views: Sequence[str]) -> None:
         if len(views) != 1:
             raise ValueError(
-                f"Expected one view for the method {type(self).__name__}, say moco_v1 or urrl. Received: views={','.join(views)}"
+                f"Expected one view for the method {type(self).__name__}, such as moco_v1 or urrl. Received: views={','.join(views)}"
             )
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
@@ -62,7 +62,7 @@ class InstDis(MemoryMethod):
         return {"contrastive": contrast, "linear": cross_entropy}, logits
 
     def contrast(self, projections: tf.Tensor, batch: Batch) -> tf.Tensor:
-        """Returns -log of the softmax probability of the own memory among the candidates, [N].
+        """Returns -log of the softmax probability of each image's own memory among the candidates, [N].
 
         Args:
             projections: [N, P], of length 1.
@@ -111,7 +111,7 @@ class PIRL(InstDis):
     def check_views(self, views: Sequence[str]) -> None:
         if len(views) != 2:
             raise ValueError(
-                f"Expected two views for the method PIRL, the second of which becomes the jigsaw, say moco_v1,moco_v1. "
+                f"Expected two views for the method PIRL, the second of which becomes the jigsaw, such as moco_v1,moco_v1. "
                 f"Received: views={','.join(views)}"
             )
 

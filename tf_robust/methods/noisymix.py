@@ -28,7 +28,7 @@ class NoisyMix(FurtherViewsMethod):
     """Mixing and noise at a random stage, and the stability loss over views (NoisyMix, eq. 2).
 
     Args:
-        mixing: mix images with each other. If not, noise and stability loss remain.
+        mixing: mix images with each other. If false, only noise and stability loss remain.
         alpha: the mixing coefficient is drawn from Beta(alpha, alpha).
         stages: candidates for mixing and noise: 0 is the normalized image, i the output of the model's stage i. One is
             drawn at each step. Empty: 0 to 3, or as many as the model has.
@@ -82,7 +82,7 @@ class NoisyMix(FurtherViewsMethod):
             raise ValueError(f"Expected stages in 0..{last}, which {classifier.name} has, each once. Received: {self.stages}")
 
     def check_views(self, views: Sequence[str]) -> None:
-        expected = "at least 2 views, say clean,augmix,augmix," if self.jsd_weight else "one view"
+        expected = "at least 2 views, such as clean,augmix,augmix," if self.jsd_weight else "one view"
         if (len(views) > 1) != bool(self.jsd_weight):
             raise ValueError(f"Expected {expected} for NoisyMix with jsd_weight={self.jsd_weight:g}. Received: views={','.join(views)}")
 
@@ -97,7 +97,7 @@ class NoisyMix(FurtherViewsMethod):
         return terms, logits[0]
 
     def encode_mixed(self, views: Sequence[tf.Tensor], partner: tf.Tensor, lam: tf.Tensor, step: tf.Tensor, training: bool) -> tf.Tensor:
-        """Returns the logits [V * N, C] of V views of N images, mixed and noised at the stage drawn for the step (or view).
+        """Returns the logits [V * N, C] of V views of N images, with mixing and noise at the stage drawn for the step (or view).
 
         With `joint` batch norm all views pass through the network as one batch.
 
@@ -133,7 +133,7 @@ class NoisyMix(FurtherViewsMethod):
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *self.encode_views(tf.split(x, views), training, network))
 
     def _mix_and_noise(self, x, views, partner, lam, step, first=1):
-        """Mixes and noises views in one tensor [V * N, ...], numbered from `first`."""
+        """Mixes views and adds noise, in one tensor [V * N, ...], numbered from `first`."""
         shape, parts, numbers = tf.shape(x), tf.split(x, views), range(first, first + views)
         if self.mixing:
             parts = [mixing.blend(view, partner, lam) for view in parts]

@@ -20,21 +20,21 @@ _BLOCKS_PER_CUT = 1024  # with fewer, the calls dominate the time; with more, th
 def block_costs(pooled: tf.Tensor, saliency: tf.Tensor, partner: tf.Tensor, prior: tf.Tensor, beta: float, gamma: float) -> list[tf.Tensor]:
     """Returns the costs of the labels l = 0..K - 1, which show a fraction z = l / (K - 1) of a block's own image.
 
-    The cost is z * own + (1 - z) * other - prior[l], plus weight * (z - z')^2 between neighbours. `own` has the partner's
+    The cost is z * own + (1 - z) * other - prior[l], plus weight * (z - z')^2 between neighbors. `own` has the partner's
     saliency, which is hidden, and half of the seams with both images next to it. If all z are 0 or 1 this is the hidden
-    saliency, plus beta for each two neighbours with different labels, plus beta * gamma times the visible seams,
+    saliency, plus beta for each two neighbors with different labels, plus beta * gamma times the visible seams,
     minus the prior, up to a constant. Negative weights are set to 0; with gamma <= 1 there are none.
 
     Args:
-        pooled: [N, h, w, C], images in [0, 1], averaged over neighbourhoods.
+        pooled: [N, h, w, C], images in [0, 1], averaged over neighborhoods.
         saliency: [N, R, C], of the blocks, with sum 1.
         partner: int [N].
         prior: [K], log-probabilities times their weight.
-        beta: cost of neighbours with different labels.
+        beta: cost of neighbors with different labels.
         gamma: cost of seams, in units of beta.
 
     Returns:
-        (unary costs [N, R, C, K], weights of vertical neighbours [N, R - 1, C], of horizontal ones [N, R, C - 1])
+        (unary costs [N, R, C, K], weights of vertical neighbors [N, R - 1, C], of horizontal ones [N, R, C - 1])
     """
     transposed = [0, 2, 1]
     below, own, other = seam_costs(pooled, partner, *saliency.shape[1:])
@@ -57,7 +57,7 @@ def seam_costs(pooled: tf.Tensor, partner: tf.Tensor, rows: int, columns: int) -
         columns: blocks along the width.
 
     Returns:
-        (extra cost if neighbours show different images rather than the same one, [N, rows - 1, columns]; cost for each
+        (extra cost if neighbors show different images rather than the same one, [N, rows - 1, columns]; cost for each
         block of showing its own image [N, rows, columns]; of showing the other one, likewise)
     """
 
@@ -90,7 +90,7 @@ def binomial(probability: tf.Tensor, labels: int) -> tf.Tensor:
 def optimal_labels(unary: np.ndarray, below: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Returns the labels l of minimum cost, on each image's grid of blocks.
 
-    Cost: sum over blocks of unary[l] + sum over neighbours of weight * ((l - l') / (K - 1))^2. Costs are rounded to
+    Cost: sum over blocks of unary[l] + sum over neighbors of weight * ((l - l') / (K - 1))^2. Costs are rounded to
     multiples of 2^-29 of an image's total, or less; for the rounded costs the optimum is exact.
 
     Args:
@@ -154,7 +154,7 @@ def _capacities(unary, below, right):
     count, labels = unary.shape[0], unary.shape[-1]
     last, label = labels - 1, np.arange(labels)
     unary = unary - unary.min(axis=-1, keepdims=True).astype(np.float64)
-    # the largest cost of a labelling without differences: larger weights would have the same effect
+    # the largest cost of a labeling without differences: larger weights would have the same effect
     worst = unary.max(axis=-1).sum(axis=(1, 2))[:, None, None]
     below, right = (np.minimum(weights / last**2, worst) for weights in (below, right))
     largest = worst + last**2 / 2 * (below.sum(axis=(1, 2), keepdims=True) + right.sum(axis=(1, 2), keepdims=True))
@@ -162,15 +162,15 @@ def _capacities(unary, below, right):
     below, right, unary = (
         np.rint(costs * factor).astype(np.int64) for costs, factor in ((below, scale), (right, scale), (unary, scale[..., None]))
     )
-    single = unary + _neighbour_sums(below, right)[..., None] * (label**2 - last * label)
+    single = unary + _neighbor_sums(below, right)[..., None] * (label**2 - last * label)
     single = np.moveaxis(single - single.min(axis=-1, keepdims=True), -1, 1)
     pairs = np.concatenate([below.reshape(count, -1), right.reshape(count, -1)], axis=1)
     capacities = np.concatenate([single.reshape(count, -1), np.tile(pairs, 2 * last**2)], axis=1)
     return capacities.astype(np.int32), unary.shape
 
 
-def _neighbour_sums(below, right):
-    """Returns sums over the neighbours of each block, [N, R, C], of weights [N, R - 1, C] and [N, R, C - 1]."""
+def _neighbor_sums(below, right):
+    """Returns sums over the neighbors of each block, [N, R, C], of weights [N, R - 1, C] and [N, R, C - 1]."""
     above, left = np.pad(below, [(0, 0), (1, 0), (0, 0)]), np.pad(right, [(0, 0), (0, 0), (1, 0)])
     return above + left + np.pad(below, [(0, 0), (0, 1), (0, 0)]) + np.pad(right, [(0, 0), (0, 0), (0, 1)])
 
@@ -179,8 +179,8 @@ def _neighbour_sums(below, right):
 def _arcs(rows, columns, labels):
     """Returns tails and heads of one image's arcs. Node a * R * C + i: is block i's label > a? -1: source, yes. -2: sink, no.
 
-    For each label an arc leads from the last node that is true for it to the first that is false; between neighbours arcs lead
-    both ways, at every two levels. No arc forbids that a label is > a + 1 and not > a: the cost between neighbours is linear in
+    For each label an arc leads from the last node that is true for it to the first that is false; between neighbors arcs lead
+    both ways, at every two levels. No arc forbids that a label is > a + 1 and not > a: the cost between neighbors is linear in
     the number of levels, so one of the two labels that such a block would pay for alone costs no more.
     """
     node = np.arange((labels - 1) * rows * columns).reshape(labels - 1, rows, columns)

@@ -2,8 +2,8 @@
 
 1. Saliency: the gradient of the loss with respect to the pixels.
 2. Costs of a block's label, the fraction of its own image that it shows: the saliency that is hidden, seams
-   between neighbours, and the mixing coefficient as a prior.
-3. The labelling of minimum cost: the mask.
+   between neighbors, and the mixing coefficient as a prior.
+3. The labeling of minimum cost: the mask.
 4. Transport: salient blocks of each image move to positions where the mask shows them, at a cost that grows with the distance.
 5. The images mixed by the mask, and the loss to both labels, weighted by the mask's mean.
 
@@ -36,7 +36,7 @@ class PuzzleMix(Method):
         alpha: the prior favors masks whose mean is the mixing coefficient, drawn from Beta(alpha, alpha) once per step.
         labels: levels of the mask, from 0 to 1: 3 for 0, 1/2 and 1.
         block_counts: blocks along each side of the grid; one of those that divide both sides of the images is drawn at each step.
-        beta: cost of neighbours with different labels.
+        beta: cost of neighbors with different labels.
         gamma: cost, in units of beta, of the differences between pixels on both sides of a seam. Above 1 the cost of a seam
             could be negative, which the minimum cut does not allow: then it is 0.
         eta: weight of the prior.

@@ -55,7 +55,7 @@ class SimCLR(ContrastiveMethod):
         if not gradient_weight >= 0:
             raise ValueError(f"Expected gradient_weight >= 0. Received: {gradient_weight}")
         if gradient_weight and layer_gradient_weights:
-            raise ValueError("Expected gradient_weight or layer_gradient_weights. Received both")
+            raise ValueError("Expected gradient_weight or layer_gradient_weights. Received: both")
         if layer_gradient_weights and len(layer_gradient_weights) != len(layer_weights):
             raise ValueError(
                 f"Expected as many layer_gradient_weights as layer_weights, {len(layer_weights)}. Received: {len(layer_gradient_weights)}"

@@ -1,7 +1,7 @@
 """Calibration errors and proper scores: agreement of confidences with accuracies.
 
-A confidence is the largest softmax probability of an example; `correct` says whether its class is the label.
-RMS error (100 examples a bin), L1 error (equal bins) and the scores below cannot be compared with each other.
+A confidence is the largest softmax probability of an example; `correct` states whether its class is the label.
+RMS error (100 examples per bin), L1 error (equal bins) and the scores below cannot be compared with each other.
 """
 
 import numpy as np
@@ -13,8 +13,8 @@ from tf_robust.metrics import checks
 def rms_calibration_error(confidences: ArrayLike, correct: ArrayLike, bin_size: int = 100, compat: bool = False) -> float:
     """Returns the root mean square calibration error over bins of equally many examples (URRL, section 3.3; NoisyMix, Table 11).
 
-    sqrt(sum over bins b of n_b / N * (mean confidence of b - accuracy of b)^2), bins as of `reliability_bins`.
-    Chance alone gives a perfectly calibrated model about sqrt(mean of p (1 - p) / bin_size), up to 0.05 with 100 a bin.
+    sqrt(sum over bins b of n_b / N * (mean confidence of b - accuracy of b)^2), bins as in `reliability_bins`.
+    Chance alone gives a perfectly calibrated model about sqrt(mean of p (1 - p) / bin_size), up to 0.05 with 100 per bin.
 
     Args:
         confidences: [N] in [0, 1].
@@ -93,7 +93,7 @@ def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
     probabilities = checks.fractions(probabilities, "probabilities")
     sums = probabilities.sum(axis=1)
     if np.abs(sums - 1).max() > 1e-3:
-        raise ValueError(f"Expected probabilities that sum to 1 for every example. Received sums in [{sums.min():g}, {sums.max():g}]")
+        raise ValueError(f"Expected probabilities that sum to 1 for every example. Received: sums in [{sums.min():g}, {sums.max():g}]")
     probabilities[np.arange(len(labels)), labels] -= 1.0
     return float((probabilities**2).sum(axis=1).mean())
 

@@ -12,11 +12,11 @@ def fractions(values: ArrayLike, name: str) -> np.ndarray:
     """Returns numbers in [0, 1] of any shape as float64; rounding errors beyond the ends are clipped."""
     array = np.asarray(values, np.float64)
     if not array.size:
-        raise ValueError(f"Expected at least one value of {name}. Received none")
+        raise ValueError(f"Expected at least one value of {name}. Received: none")
     if not np.isfinite(array).all():
-        raise ValueError(f"Expected finite {name}. Received NaN or infinity in {np.sum(~np.isfinite(array))} of {array.size} values")
+        raise ValueError(f"Expected finite {name}. Received: NaN or infinity in {np.sum(~np.isfinite(array))} of {array.size} values")
     if array.min() < -_ROUNDING or array.max() > 1 + _ROUNDING:
-        raise ValueError(f"Expected {name} in [0, 1]. Received values in [{array.min():g}, {array.max():g}]")
+        raise ValueError(f"Expected {name} in [0, 1]. Received: values in [{array.min():g}, {array.max():g}]")
     return np.clip(array, 0.0, 1.0)
 
 
@@ -40,7 +40,7 @@ def labelled(scores: ArrayLike, labels: ArrayLike, name: str) -> tuple[np.ndarra
         raise ValueError(f"Expected int labels. Received dtype: {labels.dtype}")
     if not np.isfinite(scores).all():
         raise ValueError(
-            f"Expected finite {name}. Received NaN or infinity for {np.sum(~np.isfinite(scores).all(1))} of {len(scores)} examples"
+            f"Expected finite {name}. Received: NaN or infinity for {np.sum(~np.isfinite(scores).all(1))} of {len(scores)} examples"
         )
     if labels.min() < 0 or labels.max() >= scores.shape[1]:
         raise ValueError(f"Expected labels in 0..{scores.shape[1] - 1}. Received: {labels.min()}..{labels.max()}")
@@ -48,7 +48,7 @@ def labelled(scores: ArrayLike, labels: ArrayLike, name: str) -> tuple[np.ndarra
 
 
 def positive_integer(value: int, name: str) -> int:
-    """Returns an integer >= 1; a bool is refused."""
+    """Returns an integer >= 1; a bool is rejected."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"Expected {name} as an integer >= 1. Received: {value!r}")
     return int(value)
@@ -61,5 +61,5 @@ def exactly(names: Collection[str], expected: Collection[str], kind: str) -> Non
         others = [name for name in names if name not in expected]
         raise ValueError(
             f"Expected {kind} of exactly these {len(expected)}: {', '.join(expected)}. "
-            f"Received {len(names)}; missing: {missing}, not among them: {others}"
+            f"Received: {len(names)}; missing: {missing}, not among them: {others}"
         )

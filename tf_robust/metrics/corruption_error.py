@@ -45,7 +45,7 @@ def mean_corruption_error(errors: BySeverity, reference: references.Reference = 
         float, percent of the reference's errors; lower is better.
 
     Raises:
-        ValueError: missing corruptions or others than the 15, not 5 severities, values outside [0, 1], an unknown
+        ValueError: missing or additional corruptions, not 5 severities, values outside [0, 1], an unknown
             reference, no reference.
     """
     table = references.resolve(reference, "imagenet_c", "errors", _ALTERNATIVE)
@@ -56,15 +56,15 @@ def relative_mean_corruption_error(errors: BySeverity, clean_error: float, refer
     """Returns the relative mCE: `mean_corruption_error` of the *increase* over the error on clean images.
 
     Args:
-        errors: as of `mean_corruption_error`.
+        errors: as in `mean_corruption_error`.
         clean_error: the model's top-1 error on clean images, a fraction.
-        reference: as of `mean_corruption_error`; your own table also has `clean_error`.
+        reference: as in `mean_corruption_error`; your own table also has `clean_error`.
 
     Returns:
         float, percent of the reference's increase; lower is better, negative if corruptions help.
 
     Raises:
-        ValueError: as of `mean_corruption_error`; a clean error outside [0, 1].
+        ValueError: as in `mean_corruption_error`; a clean error outside [0, 1].
     """
     table = references.resolve(reference, "imagenet_c", "errors", _ALTERNATIVE)
     if "clean_error" not in table:
@@ -77,7 +77,7 @@ def corruption_means(accuracies: BySeverity) -> dict[str, float]:
     """Returns means over sets of corruptions, every corruption with the same weight.
 
     Args:
-        accuracies: {corruption: [5]}, by severity, fractions (errors do as well); names of `BENCHMARK` and `EXTRA`.
+        accuracies: {corruption: [5]}, by severity, fractions (or errors); names of `BENCHMARK` and `EXTRA`.
 
     Returns:
         {name: mean}, of the sets whose corruptions are all present: `mean15`, `mean19` (with the extras),
@@ -87,7 +87,7 @@ def corruption_means(accuracies: BySeverity) -> dict[str, float]:
         ValueError: no corruption or an unknown one, not 5 severities, values outside [0, 1].
     """
     if not accuracies:
-        raise ValueError("Expected accuracies of at least one corruption. Received none")
+        raise ValueError("Expected accuracies of at least one corruption. Received: none")
     for name in accuracies:
         if name not in BENCHMARK + EXTRA:
             raise unknown("corruption", str(name), BENCHMARK + EXTRA)

@@ -36,7 +36,7 @@ class MeanFlipRate(TypedDict):
 
     Attributes:
         mean: percent, over the ten perturbations.
-        mean_without_noise: percent, over the eight others than noise.
+        mean_without_noise: percent, over the eight that are not noise.
         rates: {perturbation: percent}.
         verified: whether the reference's numbers were compared with their source.
         source: of the reference's numbers.
@@ -83,7 +83,7 @@ def flip_rate(probability: float, name: str, reference: references.Reference = "
     Args:
         probability: in [0, 1].
         name: of the perturbation.
-        reference: as of `mean_flip_rate`.
+        reference: as in `mean_flip_rate`.
 
     Returns:
         float, percent of the reference's; lower is better.
@@ -126,7 +126,7 @@ def mean_flip_rate(probabilities: Mapping[str, float], reference: references.Ref
             {"flip_probabilities": {perturbation: p}, "source", "verified"}. CIFAR-P has none.
 
     Raises:
-        ValueError: missing perturbations or others than the ten, values outside [0, 1], an unknown reference, no
+        ValueError: missing or additional perturbations, values outside [0, 1], an unknown reference, no
             reference.
     """
     table = _reference(reference)

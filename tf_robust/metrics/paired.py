@@ -28,9 +28,9 @@ class PairedDifference(typing.TypedDict):
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """Returns the two-sided p value of McNemar's exact test: are two models equally accurate on the same images?
+    """Returns the two-sided p value of McNemar's exact test that two models are equally accurate on the same images.
 
-    Under the null hypothesis, of the images that only one model classifies correctly each model has half: a binomial test.
+    Under the null hypothesis, each model has half of the images that only one of them classifies correctly: a binomial test.
 
     Args:
         first: bool [N], which images the first model classifies correctly.

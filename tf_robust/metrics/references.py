@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tf_robust.utils.errors import unknown
 
-Reference = str | dict | None  # name of a network, or a table; None is refused with advice
+Reference = str | dict | None  # name of a network, or a table; None raises a ValueError with advice
 
 
 def reference_table(name: str) -> dict:

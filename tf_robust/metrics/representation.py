@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 def nearest_neighbour_accuracy(
     known: ArrayLike, known_labels: ArrayLike, embeddings: ArrayLike, labels: ArrayLike, *, neighbours: int = 200, temperature: float = 0.1
 ) -> float:
-    """Returns the accuracy of a weighted k-nearest-neighbour classifier (Wu et al., 2018, section 3.4).
+    """Returns the accuracy of a weighted k-nearest-neighbor classifier (Wu et al., 2018, section 3.4).
 
     The k known embeddings with the highest cosine similarity s vote for their classes with weight exp(s / temperature).
 
@@ -71,6 +71,6 @@ def _unit(vectors: ArrayLike) -> np.ndarray:
         raise ValueError(f"Expected embeddings [N, E]. Received shape: {vectors.shape}")
     if not np.isfinite(vectors).all():
         raise ValueError(
-            f"Expected finite embeddings. Received NaN or infinity for {np.sum(~np.isfinite(vectors).all(1))} of {len(vectors)} examples"
+            f"Expected finite embeddings. Received: NaN or infinity for {np.sum(~np.isfinite(vectors).all(1))} of {len(vectors)} examples"
         )
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

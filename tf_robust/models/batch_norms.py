@@ -1,4 +1,4 @@
-"""A second set of batch normalization layers for a classifier, and instance normalization beside batch normalization."""
+"""A second set of batch normalization layers for a classifier, and instance normalization alongside batch normalization."""
 
 import keras
 

@@ -37,6 +37,6 @@ def checked_logits(logits: npt.ArrayLike, labels: Sequence[int] | np.ndarray, wh
     if logits.ndim != 2 or len(logits) != len(labels):
         raise ValueError(f"Expected logits [{len(labels)}, classes] in {where}. Received shape: {logits.shape}")
     if np.isnan(logits).any() or np.isposinf(logits).any() or not np.isfinite(logits).any(axis=1).all():
-        raise ValueError(f"Expected finite logits in {where}. Received NaN or infinity")
+        raise ValueError(f"Expected finite logits in {where}. Received: NaN or infinity")
     data.check_labels(labels, logits.shape[1], f"{where}, by the columns of the logits")
     return logits

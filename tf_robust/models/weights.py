@@ -35,7 +35,7 @@ def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> N
         run = re.fullmatch(r"(?:.*/)?([^/]+)/seed_(\d+)/*", path)
         flags = f"--flagfile=TABLE/{run[1]}.flags --seeds={run[2]}" if run else "its flags"
         raise FileNotFoundError(
-            f"Expected init_from to name a workdir that has a saved_model, or a SavedModel of ours. Received: {path}, "
+            f"Expected init_from to name a workdir that has a saved_model, or a SavedModel of this package. Received: {path}, "
             f"which has neither {FILE} nor saved_model/{FILE}. Try: python run_experiment.py --mode=train {flags} "
             f"--workdir={path}, which trains it"
         )
@@ -44,7 +44,7 @@ def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> N
             loaded = [(name.split(":", 1)[1], file[name]) for name in sorted(file.files)]
     except DAMAGED as error:
         raise ValueError(
-            f"Expected the weights of an exported model in {file_path}. Received a damaged file "
+            f"Expected the weights of an exported model in {file_path}. Received: a damaged file "
             f"({error}). Try: export it again by --mode=train with its flags and workdir"
         ) from error
     current = [(v.path, v) for v in classifier.variables]

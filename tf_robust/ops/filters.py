@@ -53,7 +53,7 @@ def gaussian_operator(side: int, sigma: float, truncate: float, mode: str) -> np
 
 
 def _gaussian_operators(side, sigma, truncate, mode):
-    """Returns float32 [N, side, side], each as `gaussian_operator`, for float64 [N] standard deviations."""
+    """Returns float32 [N, side, side], each as in `gaussian_operator`, for float64 [N] standard deviations."""
     radius = tf.cast(truncate * sigma + 0.5, tf.int32)
     offsets = tf.range(-tf.reduce_max(radius), tf.reduce_max(radius) + 1)
     scaled = tf.cast(offsets, tf.float64) / tf.where(sigma > 0, sigma, 1.0)[:, None]
@@ -79,7 +79,7 @@ def separable(images: tf.Tensor, rows: np.ndarray, columns: np.ndarray) -> tf.Te
 
 
 def resized_windows(images: tf.Tensor, corners: tf.Tensor, sides: tf.Tensor) -> tf.Tensor:
-    """Enlarges a window of each image to the image's size, bilinearly, with its border repeated, as Pillow's `resize`.
+    """Enlarges a window of each image to the image's size, bilinearly, with its border repeated, as in Pillow's `resize`.
 
     Args:
         images: float32 [N, H, W, C].
@@ -106,7 +106,7 @@ def along_height(images: tf.Tensor, product: Callable[[tf.Tensor], tf.Tensor]) -
 
 
 def _product(matrix, lines):
-    """NumPy matrix [S, S], tensor [N, S, M] -> [N, S, M]: block by block, without columns that are all zero."""
+    """Multiplies a NumPy matrix [S, S] and a tensor [N, S, M] -> [N, S, M], block by block, without columns that are all zero."""
     blocks = []
     for first in range(0, len(matrix), _BLOCK):
         block = matrix[first : first + _BLOCK]

@@ -1,4 +1,4 @@
-"""Batched image primitives. Images are float32 in [0, 1], NHWC, unless a function says otherwise."""
+"""Batched image primitives. Images are float32 in [0, 1], NHWC, unless documented otherwise."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -34,11 +34,11 @@ def check_images(images: np.ndarray | tf.Tensor) -> np.ndarray:
     if not np.isfinite(images).all():
         bad = np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(axis=1))
         raise ValueError(
-            f"Expected finite images. Received NaN or infinity in {bad.size} of {len(images)} images, the first at index {bad[0]}"
+            f"Expected finite images. Received: NaN or infinity in {bad.size} of {len(images)} images, the first at index {bad[0]}"
         )
     if images.size and (images.min() < 0.0 or images.max() > 1.0):
         raise ValueError(
-            f"Expected images in [0, 1]; normalization is a layer inside the model. Received values in [{images.min():g}, {images.max():g}]"
+            f"Expected images in [0, 1]; normalization is a layer inside the model. Received: [{images.min():g}, {images.max():g}]"
         )
     return images.astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""Stateless random numbers that are equal on every device and under XLA, where TensorFlow's own functions give others.
+"""Stateless random numbers that are equal on every device and under XLA, where TensorFlow's own functions differ.
 
 Bits come from the Philox generator and become numbers as in TensorFlow's CPU kernels; normal numbers agree up to their last
 digits.

@@ -48,7 +48,7 @@ def bilinear(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, mode: str) 
 
 
 def _repeat_channels(values, channels):
-    """[N, H', W'] -> [N * H' * W', channels], repeated: a product takes half the time of broadcasting."""
+    """Repeats [N, H', W'] -> [N * H' * W', channels]: a product takes half the time of broadcasting."""
     return tf.matmul(tf.reshape(values, [-1, 1]), tf.ones([1, channels]))
 
 

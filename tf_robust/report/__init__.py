@@ -65,18 +65,18 @@ def write(
 
     Args:
         folder: created if missing.
-        evaluations: as of `aggregate`.
+        evaluations: as in `aggregate`.
         title: of the report.
         command: the command that made the runs.
         commit: of the source tree.
-        paper: as of `aggregate`.
-        baseline: as of `aggregate`.
+        paper: as in `aggregate`.
+        baseline: as in `aggregate`.
         figures: further figures: charts, and images as (path of a PNG file, caption).
         notes: sentences.
-        per_image: as of `aggregate`.
+        per_image: as in `aggregate`.
 
     Returns:
-        The table, as of `aggregate`.
+        The table, as in `aggregate`.
     """
     evaluations = list(evaluations)
     table = aggregate(evaluations, paper, baseline, per_image)

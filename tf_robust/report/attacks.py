@@ -20,12 +20,12 @@ def attack_curves(models: Distances, panels: Mapping[str, Sequence[str]] | None 
     """Draws the fraction of misclassified images over the size of the perturbation, one panel per attack and one line per model.
 
     Args:
-        models: {name: {"ATTACK_NORM": distances [N]}}; 0 for images that are misclassified anyway, infinity where the attack failed.
+        models: {name: {"ATTACK_NORM": distances [N]}}; 0 for images that are already misclassified, infinity where the attack failed.
         panels: {title: [names]}, the models of each row of panels; None: one row with all models.
     """
     attacks = list(dict.fromkeys(attack for distances in models.values() for attack in distances))
     if not attacks:
-        raise ValueError("Expected at least one model with distances. Received none")
+        raise ValueError("Expected at least one model with distances. Received: none")
     panels = {f"{title}, ": names for title, names in (panels or {}).items() if set(names) & set(models)} or {"": list(models)}
     specs = [_attack_panel(f"{title}{attack}", attack, models, names) for title, names in panels.items() for attack in attacks]
     return Chart(

@@ -41,7 +41,7 @@ def decision_boundaries(path: str, models: Mapping[str, Boundary], points: Seque
         limit: the square is [-limit, limit]^2; its empty margins are cut off.
     """
     if not models:
-        raise ValueError("Expected at least one model with its boundary. Received none")
+        raise ValueError("Expected at least one model with its boundary. Received: none")
     count = len(models) + bool(points)
     columns = min(_COLUMNS, count)
     lines = -(-count // columns)

@@ -111,10 +111,10 @@ def response_rate_curves(models: Outcomes) -> Chart:
             "encoding": encoding,
             "mark": {"type": "line", "point": len(values) == len(models)},
         },
-        "Accuracy on the clean images that it is surest of; AURRA is the mean of the curve.",
+        "Accuracy on the clean images with the highest confidences; AURRA is the mean of the curve.",
     )
 
 
 def _check(models):
     if not models:
-        raise ValueError("Expected at least one model with its confidences and correct. Received none")
+        raise ValueError("Expected at least one model with its confidences and correct. Received: none")

@@ -1,4 +1,4 @@
-"""Charts of a table of rows x measures (as of `tables.aggregate`) and of the training of its rows.
+"""Charts of a table of rows x measures (as in `tables.aggregate`) and of the training of its rows.
 
 A function returns None if the table has no such measures.
 """
@@ -122,7 +122,7 @@ def pareto(table: Table) -> Chart | None:
                 ),
             ],
         },
-        f"{robust} over {clean}; the broken line joins the rows that no other surpasses in both.",
+        f"{robust} over {clean}; the dashed line joins the rows that no other surpasses in both.",
     )
 
 
@@ -324,7 +324,7 @@ def cost(evaluations: Iterable[Evaluation]) -> Chart | None:
                 "tooltip": [{"field": "row"}, {"field": "minutes", "type": "quantitative", "format": ".2f"}],
             },
         },
-        "Minutes of training per run; its machine may have had other work meanwhile.",
+        "Minutes of training per run; other processes may have run on the same machine.",
     )
 
 

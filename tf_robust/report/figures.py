@@ -24,7 +24,7 @@ def image_groups(path: str, groups: Mapping[str, np.ndarray], title: str) -> str
         title: of the figure.
     """
     if not groups:
-        raise ValueError("Expected at least one group of images. Received none")
+        raise ValueError("Expected at least one group of images. Received: none")
     longest = max(len(images) for images in groups.values())
     figure = Figure(figsize=(max(5.0, 0.95 * longest), 1.2 * len(groups) + 0.4), layout="constrained")
     figure.suptitle(title)
@@ -74,7 +74,7 @@ def noise_samples(path: str, clean: np.ndarray, noised: Mapping[str, np.ndarray]
 
 
 def utility_by_class(path: str, mean_images: np.ndarray, mean_utilities: np.ndarray, captions: Sequence[str]) -> str:
-    """Draws one panel per class: its mean image, and beside it the mean utility of each pixel.
+    """Draws one panel per class: its mean image, and next to it the mean utility of each pixel.
 
     Args:
         path: of the PNG file.

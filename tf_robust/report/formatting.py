@@ -116,7 +116,7 @@ def clear_note(table: Table) -> str:
 
 
 def size_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns sentences on the size at which images were corrupted, noised or attacked, where the models take another size."""
+    """Returns sentences on the size at which noise, corruptions or attacks were applied to images, where the models take another size."""
     rows: dict[str, list[str]] = {}
     for evaluation in evaluations:
         card = evaluation.get("card") or {}
@@ -124,7 +124,7 @@ def size_notes(evaluations: Iterable[Evaluation]) -> list[str]:
         fit = card.get("data", {}).get("image_fit")
         if sizes and changed and (fit or sizes["corrupted_at"] != sizes["model_input"]):
             applied, model_input = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
-            before = f", to which the image files were brought before ({fit})" if fit else ""
+            before = f", to which the image files were resized before ({fit})" if fit else ""
             after = ", and the images were resized to that after it" if applied != model_input else ""
             kinds = " and ".join(dict.fromkeys(kind for name, kind in _CHANGES.items() if name in changed))
             text = f"{kinds} were applied at {applied} pixels{before}; the network takes {model_input}{after}"

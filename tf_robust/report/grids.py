@@ -1,4 +1,4 @@
-"""The tables of a report as texts, whatever they are written in: `markdown`, `html` and `latex` only add their syntax."""
+"""The tables of a report as text, independent of the format: `markdown`, `html` and `latex` only add their syntax."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class Cell:
         text: all of it but the paper's number.
         mean: mean and std alone.
         value: the number to sort by.
-        paper: the paper's mean and std; empty if it printed none.
+        paper: the paper's mean and std; empty if the paper has none.
         best: whether the mean is the best of its measure.
     """
 

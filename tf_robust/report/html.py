@@ -20,7 +20,7 @@ def to_html(
 
     Args:
         table: as `aggregate` returns it.
-        title: plain text; like all text here it is escaped.
+        title: plain text; like all text here, it is escaped.
         charts: drawn by Vega in the page.
         images: (path of a PNG file, caption) of each.
         details: {name: text}, such as command, versions, seeds.

@@ -48,7 +48,7 @@ def _cell(cell: Cell | None) -> str:
 def to_text(table: Table) -> str:
     """Returns a compact aligned table without details, the paper's numbers in rows of their own.
 
-    More than five measures stand one per line.
+    More than five measures are printed one per line.
 
     Args:
         table: as `aggregate` returns it.

@@ -45,7 +45,7 @@ class Entry(typing.TypedDict):
         std: sample standard deviation over seeds; None with one seed.
         low: lower end of the 95 % interval: of the mean over seeds, or with one seed binomial.
         high: its upper end.
-        paper: the paper's mean and its std or None; None if it printed nothing.
+        paper: the paper's mean and its std or None; None if the paper has none.
         difference: to the baseline; None if there is nothing to compare.
     """
 

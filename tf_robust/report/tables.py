@@ -1,6 +1,6 @@
 """Joins the evaluations of many runs to one table of rows x measures.
 
-A *row* is a method with its settings, named as its flagfile; a *measure* is `bal`, `un`, `clean`, ...; runs of one row
+A *row* is a method with its settings, named after its flagfile; a *measure* is `bal`, `un`, `clean`, ...; runs of one row
 differ by seed. Intervals over seeds are Student's t: they describe the variation over seeds, on one fixed test set. Where per-image
 results are available, differences are also tested over the images, which both rows share.
 """
@@ -37,7 +37,7 @@ def aggregate(
             per-image results are available.
 
     Raises:
-        ValueError: no evaluations, a missing field, a row and seed twice, an unknown baseline, bad numbers in `paper`;
+        ValueError: no evaluations, a missing field, a duplicate row and seed, an unknown baseline, bad numbers in `paper`;
             a measure with different evaluation cards (names the field that differs).
     """
     evaluations = list(evaluations)
@@ -86,7 +86,7 @@ def members(table: Table) -> list[str]:
 
 
 def _headlines(measures: Sequence[str], printed: set[str]) -> list[str]:
-    """The measures that a reader looks for first; of a family whose headlines were not measured, all."""
+    """Returns the measures to show first; of a family whose headlines were not measured, all."""
     names = {measure: parse_measure(measure) for measure in measures}
     headlines = {measure for measure, name in names.items() if name.name in _HEADLINES.get(name.family, ())}
     summarized = {(names[measure].family, names[measure].label_fraction) for measure in headlines}
@@ -98,7 +98,7 @@ def _headlines(measures: Sequence[str], printed: set[str]) -> list[str]:
 
 
 def _check_cards(evaluations: Iterable[Evaluation]) -> None:
-    """Refuses values of one measure that were measured in different ways."""
+    """Raises ValueError for values of one measure that were measured in different ways."""
     firsts: dict[str, Evaluation] = {}
     for evaluation in evaluations:
         for measured in evaluation["rows"]:
@@ -124,7 +124,7 @@ def _by_cell(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str], dict[in
             by_seed = runs.setdefault((row, measured["measure"]), {})
             if seed in by_seed:
                 raise ValueError(
-                    f"Expected one evaluation per row and seed. Received two of {measured['measure']!r}: row {row!r}, seed {seed}"
+                    f"Expected one evaluation per row and seed. Received: two of {measured['measure']!r}: row {row!r}, seed {seed}"
                 )
             by_seed[seed] = {**measured, "evaluation": evaluation}
     if not runs:

@@ -26,7 +26,7 @@ class Servable(tf.Module):
 
     Args:
         classifier: Keras model, images in [0, 1] -> {"logits", "embedding"}.
-        fit: how encoded images are brought to the model's height and width; None: they are stretched.
+        fit: how encoded images are fitted to the model's height and width; None: they are stretched.
     """
 
     def __init__(self, classifier: keras.Model, fit: Fit | None):
@@ -57,7 +57,7 @@ def export(classifier: keras.Model, path: str, card: Mapping, fit: Fit | None = 
         classifier: Keras model, images in [0, 1] -> {"logits", "embedding"}.
         path: of the folder.
         card: content of `card.json`.
-        fit: how encoded images are brought to the model's height and width; None: they are stretched.
+        fit: how encoded images are fitted to the model's height and width; None: they are stretched.
     """
     servable = Servable(classifier, fit)
     with atomic_folder(path) as temporary:

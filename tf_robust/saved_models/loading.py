@@ -217,7 +217,7 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
     if interface.signature != ModelInterface.signature:
         raise ValueError(
             f"Expected the path of a SavedModel with signature={interface.signature!r}. Received: a model in memory, "
-            f"which has none. Try: without signature"
+            f"which has none. Try: omit signature"
         )
     path = f"the model {getattr(model, 'name', None) or getattr(model, '__name__', None) or type(model).__name__!r}"
     if isinstance(model, keras.Model) and getattr(model, "inputs", None):
@@ -252,7 +252,7 @@ def _scaling(interface: ModelInterface, dtype: tf.DType, channels: int | None) -
 def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.TensorShape:
     """Returns the shape [None, H, W, C] of images before resizing to `size`, for a model that takes `input_shape`.
 
-    `numbers` is the length of mean and std, which tells the number of channels of a model that takes any.
+    `numbers` is the length of mean and std, which determines the number of channels of a model that takes any.
     """
     height, width, channels = input_shape[1:]
     channels = channels or (numbers if numbers > 1 else None)
@@ -262,7 +262,7 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
         advice = (
             f"Try: --image_size={height} instead, which loads the data at that size"
             if height == width
-            else "Try: without input_size, with images of that size"
+            else "Try: omit input_size and pass images of that size"
         )
         raise ValueError(f"Expected input_size to equal the model's input, {height}x{width}. Received: {size}. {advice}")
     return tf.TensorShape([None, None, None, channels])

@@ -21,7 +21,7 @@ class Signature:
     """One way to call a model.
 
     Attributes:
-        call: function of keyword arguments named as the inputs -> {name: tensor}.
+        call: function of keyword arguments named after the inputs -> {name: tensor}.
         inputs: {name: TensorSpec}.
         outputs: {name: TensorSpec}.
     """
@@ -141,7 +141,7 @@ def _saved_model(path: str) -> tuple[dict[str, Signature], object]:
 
 
 def _keras_file(path: str) -> tuple[dict[str, Signature], object]:
-    """The model with one signature, `serving_default`, as of Keras' `export`."""
+    """The model with one signature, `serving_default`, as in Keras' `export`."""
     with _readable(
         path,
         "Try: copy it again; or, with the code of its custom classes and Lambda layers, write a SavedModel by "
@@ -154,7 +154,7 @@ def _keras_file(path: str) -> tuple[dict[str, Signature], object]:
 
 
 def keras_signature(model: keras.Model) -> Signature:
-    """Returns the `Signature` of a built keras.Model in inference mode, as of Keras' `export`."""
+    """Returns the `Signature` of a built keras.Model in inference mode, as in Keras' `export`."""
     structure = getattr(model, "input", model.inputs[0])  # as the model was built: a tensor, or a dictionary of tensors
     specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in model.inputs}
 

@@ -48,7 +48,7 @@ class History(keras.callbacks.Callback):
 class TensorBoard(keras.callbacks.Callback):
     """Writes scalars of every loss term and metric by epoch, an augmented batch as images, the flags as text.
 
-    Keras' own callback has no images and text, and no terms of a method by step.
+    Keras' own callback writes no images, no text and no terms of a method by step.
 
     Args:
         folder: of the event files.

@@ -80,7 +80,7 @@ def restore(method: Method, folder: str) -> tuple[int, float]:
         return step, seconds
     if paths:
         raise ValueError(
-            f"Expected a readable checkpoint in {folder}. Received: All {len(paths)} are damaged. "
+            f"Expected a readable checkpoint in {folder}. Received: only damaged ones ({len(paths)}). "
             f"Try: delete them to start from the beginning"
         )
     return 0, 0.0

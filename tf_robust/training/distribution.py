@@ -21,7 +21,7 @@ _LOST = (
 
 
 class WorkerLost(RuntimeError):
-    """Another process of a training on several machines has ended."""
+    """Another process of a training run on several machines has ended."""
 
 
 @functools.cache

@@ -70,7 +70,7 @@ def fit(
         batch_size: >= 1, over all replicas.
         checkpoint_folder: folder of the checkpoints, saved after each epoch and, on one machine, about every ten minutes and on
             Ctrl-C; None: no checkpoints.
-        validation: a set to evaluate after every epoch, or about ten times in a longer training; None: no validation.
+        validation: a set to evaluate after every epoch, or about ten times in a longer training run; None: no validation.
         callbacks: Keras callbacks.
         steps_per_execution: number of steps per call of the compiled graph.
         stop_after: stop cleanly at this global step, as Ctrl-C does.

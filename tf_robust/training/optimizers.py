@@ -89,7 +89,7 @@ def learning_rate_schedule(
             `decay_epochs`; `cosine`: to 0 at the end, by step.
         peak: the rate at the start (after the warm-up), > 0.
         steps_per_epoch: number of steps in an epoch.
-        epochs: of the training.
+        epochs: number of epochs of the training run.
         warmup_epochs: linear ramp from 0 at the beginning; the schedule itself counts from step 0.
         decay_rate: > 0, of `exponential`.
         decay_epochs: > 0 and increasing, of `steps`.

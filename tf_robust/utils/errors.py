@@ -6,14 +6,14 @@ import os
 import re
 from collections.abc import Iterable
 
-FULL = "The disk is full. Files written before are complete. Try: make room, then run the same command again to resume"
+FULL = "The disk is full. Files written before are complete. Try: free disk space, then run the same command again to resume"
 
 
 def unknown(kind: str, received: str, known: Iterable[str]) -> ValueError:
     """Returns an error for an unknown name, with the nearest known names and all of them.
 
     Args:
-        kind: what the name is of, such as "model".
+        kind: what the name refers to, such as "model".
         received: the unknown name.
         known: all known names.
     """
@@ -24,7 +24,7 @@ def unknown(kind: str, received: str, known: Iterable[str]) -> ValueError:
 
 
 def message_of(error: BaseException) -> str:
-    """Returns an error's message: of a system error with advice, of an error in a TensorFlow graph without its place in the graph.
+    """Returns an error's message, with advice for a system error, and without the location for an error in a TensorFlow graph.
 
     In a graph our own checks appear as `assertion failed: [...]`, or as a ValueError `in user code`.
 

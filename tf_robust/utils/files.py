@@ -28,7 +28,7 @@ Json = dict[str, typing.Any] | list | str | float | bool | None
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Returns whether an error of the system or of TensorFlow says that a disk or a quota is full."""
+    """Returns whether an error of the system or of TensorFlow indicates that a disk or a quota is full."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return isinstance(error, tf.errors.ResourceExhaustedError) and "space" in error.message  # otherwise memory is exhausted
@@ -40,7 +40,7 @@ def atomic_file(path: str | os.PathLike, mode: str = "w") -> Iterator[typing.IO]
 
     Args:
         path: of the file; its folder is created if missing.
-        mode: as of `open`, "w" or "wb".
+        mode: as in `open`, "w" or "wb".
 
     Raises:
         OSError: the file cannot be written; the message of a full disk says what to do.
@@ -156,7 +156,7 @@ def read_json(
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"Expected JSON in {path}. Received a damaged file ({error}). {advice}") from error
+        raise ValueError(f"Expected JSON in {path}. Received: a damaged file ({error}). {advice}") from error
     try:
         jsonschema.validate(content, {"type": "object"} if schema is None else schema)
     except jsonschema.ValidationError as error:

@@ -20,7 +20,7 @@ class WorkdirLocked(RuntimeError):
 
 @contextlib.contextmanager
 def file_lock(path: str, *, wait: bool = True, remove: bool = False) -> Iterator[None]:
-    """Holds a lock file. On a file system without locks logs a warning and goes ahead.
+    """Holds a lock file. On a file system without locks, logs a warning and continues.
 
     Args:
         path: the lock file; it and its folder are created if missing.
@@ -44,7 +44,7 @@ def file_lock(path: str, *, wait: bool = True, remove: bool = False) -> Iterator
     try:
         yield
     finally:
-        if remove:  # while it is locked: who locks the removed file sees that it has no name, and tries again
+        if remove:  # while it is locked: a process that locks the removed file notices that it has no name, and tries again
             with contextlib.suppress(OSError):
                 os.remove(path)
         lock.release()

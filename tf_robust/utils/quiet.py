@@ -22,7 +22,7 @@ def importing(arguments: Sequence[str]) -> Iterator[None]:
     Everything else that Python or a library writes to standard error inside the block appears when the block ends.
 
     Args:
-        arguments: of the command line. Nothing is held back with `--verbosity` of 0 or more, or if the environment sets
+        arguments: of the command line. Nothing is suppressed with `--verbosity` of 0 or more, or if the environment sets
             `TF_CPP_MIN_LOG_LEVEL` to less than 2.
     """
     if _VERBOSE.search(" ".join(arguments)) or os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") in ("0", "1"):
