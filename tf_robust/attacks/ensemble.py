@@ -54,17 +54,17 @@ class Ensemble(Attack):
     ) -> tf.Tensor:
         attacked = self.cross_entropy(model, images, labels, targets=targets, indices=indices).numpy()
         images, labels = np.asarray(images), np.asarray(labels)
-        targeted, wanted = targets is not None, labels if targets is None else np.asarray(targets)
+        targeted, goals = targets is not None, labels if targets is None else np.asarray(targets)
         indices = np.arange(len(images)) if indices is None else np.asarray(indices)
-        margins, robust, classes = self._evaluate(model, attacked, wanted, targeted)
+        margins, robust, classes = self._evaluate(model, attacked, goals, targeted)
         for member in (self.ratio if classes >= (4 if targeted else 3) else self.margin, self.square):
             active = np.flatnonzero(robust)
             if not len(active):
                 break
             points = member(
-                model, images[active], labels[active], targets=wanted[active] if targeted else None, indices=indices[active]
+                model, images[active], labels[active], targets=goals[active] if targeted else None, indices=indices[active]
             ).numpy()
-            new_margins, still_robust, _ = self._evaluate(model, points, wanted[active], targeted)
+            new_margins, still_robust, _ = self._evaluate(model, points, goals[active], targeted)
             better = ~still_robust | (new_margins > margins[active])
             attacked[active[better]] = points[better]
             margins[active], robust[active] = np.maximum(new_margins, margins[active]), still_robust
@@ -72,12 +72,12 @@ class Ensemble(Attack):
 
     __call__.__doc__ = Attack.__call__.__doc__
 
-    def _evaluate(self, model, images, wanted, targeted):
+    def _evaluate(self, model, images, goals, targeted):
         """Returns (margins [N], bool [N] whether the attack failed, number of classes)."""
         margins, robust, classes = np.zeros(len(images), np.float32), np.zeros(len(images), bool), 0
         for start in range(0, len(images), self.batch_size):
             batch = slice(start, start + self.batch_size)
             logits = tf.convert_to_tensor(output(model, tf.constant(images[batch]), "logits"))
-            criterion, classes = Criterion(tf.constant(wanted[batch], tf.int64), targeted), logits.shape[1]
+            criterion, classes = Criterion(tf.constant(goals[batch], tf.int64), targeted), logits.shape[1]
             margins[batch], robust[batch] = criterion.margin(logits), ~criterion.reached(logits).numpy()
         return margins, robust, classes

@@ -14,12 +14,12 @@ _TINY = 1e-30
 
 
 def l0(perturbations: tf.Tensor, strength: float | tf.Tensor) -> tf.Tensor:
-    """Hard threshold: values up to sqrt(2 strength) become 0, the others stay."""
+    """Applies the hard threshold: values up to sqrt(2 strength) become 0, the others are unchanged."""
     return tf.where(perturbations**2 > 2.0 * _strengths(strength), perturbations, 0.0)
 
 
 def l0_in_cube(perturbations: tf.Tensor, strength: float | tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
-    """Hard threshold with v constrained to [low, high].
+    """Applies the hard threshold with v constrained to [low, high].
 
     The farther a value lies outside its interval, the more keeping it is worth. `l0` with clipping afterwards would treat all
     values outside alike.
@@ -41,12 +41,12 @@ def gain_of_keeping(perturbations: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -
 
 
 def l1(perturbations: tf.Tensor, strength: float | tf.Tensor) -> tf.Tensor:
-    """Soft threshold: every value moves towards 0 by `strength` and stops there."""
+    """Applies the soft threshold: every value moves towards 0 by `strength` and stops there."""
     return tf.sign(perturbations) * tf.maximum(tf.abs(perturbations) - _strengths(strength), 0.0)
 
 
 def l2(perturbations: tf.Tensor, strength: float | tf.Tensor) -> tf.Tensor:
-    """Shrinkage: the length decreases by `strength`, at most to 0."""
+    """Shrinks perturbations: the length decreases by `strength`, at most to 0."""
     length = tf.sqrt(tf.reduce_sum(perturbations**2, axis=[1, 2, 3], keepdims=True))
     return perturbations * tf.maximum(1.0 - _strengths(strength) / tf.maximum(length, _TINY), 0.0)
 

@@ -145,11 +145,11 @@ def _open_arrays(folder, corruption, severity):
     shape, dtype, _ = array_header(path)
     if dtype != np.uint8 or len(shape) != 4 or shape[0] % 5 or not shape[0] or shape[3] not in (1, 3):
         raise ValueError(f"Expected uint8 images [5 * N, H, W, 1 or 3] in {path}. Received: {dtype} {shape}")
-    kind = array_header(labels_path)
+    header = array_header(labels_path)
     labels = np.load(labels_path, allow_pickle=False).squeeze()
-    if not np.issubdtype(kind.dtype, np.integer) or labels.shape != shape[:1]:
+    if not np.issubdtype(header.dtype, np.integer) or labels.shape != shape[:1]:
         raise ValueError(
-            f"Expected {shape[0]} integer labels in {labels_path}, one per image of {path}. Received: {kind.dtype} {kind.shape}"
+            f"Expected {shape[0]} integer labels in {labels_path}, one per image of {path}. Received: {header.dtype} {header.shape}"
         )
     size = shape[0] // 5
     first = (severity - 1) * size

@@ -44,7 +44,7 @@ def _draw_offsets(draws, shape, sigma, reach, iterations):
 
 
 def _glass(images, sigma, reach, iterations, *, offsets):
-    """Gaussian blur; then, `iterations` times, each pixel in turn takes the value of a nearby one; then Gaussian blur.
+    """Applies a Gaussian blur; then, `iterations` times, each pixel in turn takes the value of a nearby one; then a second Gaussian blur.
 
     Pixels are visited from row H - reach up to reach + 1, and in each row from column W - reach down to reach + 1. The
     originals intend to swap the two pixels, but both end with the value of the nearby one; the same holds here.

@@ -31,7 +31,7 @@ def _draw_elastic(draws, shape, *_):
 
 
 def _elastic(images, strength, sigma, jitter, *, corners, displacement):
-    """A random affine map, then a smooth random displacement; each interpolates bilinearly.
+    """Applies a random affine map, then a smooth random displacement; each interpolates bilinearly.
 
     Coordinates are exact, as in OpenCV 5. OpenCV 4 rounds those of the affine map to 1/32 pixel: compared with version 4.10
     up to 4 % of the pixels differed by more than one gray level, and none by more than four.

@@ -65,7 +65,7 @@ def apply(images: tf.Tensor, probabilities: float | np.ndarray | tf.Tensor, choi
 def uniform_noise(
     images: tf.Tensor | np.ndarray, *, seed: int, indices: Sequence[int] | np.ndarray | tf.Tensor | None = None, rate: float = RATE
 ) -> tf.Tensor:
-    """UN: every location is replaced with the same probability `rate`; arguments as in `replace_locations`."""
+    """Applies UN: every location is replaced with the same probability `rate`; arguments as in `replace_locations`."""
     return replace_locations(images, rate, seed=seed, indices=indices)
 
 
@@ -76,7 +76,7 @@ def nonuniform_noise(
     seed: int,
     indices: Sequence[int] | np.ndarray | tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """NUN: a location's probability is inversely proportional to its standard deviation; see `nonuniform_probabilities`."""
+    """Applies NUN: a location's probability is inversely proportional to its standard deviation; see `nonuniform_probabilities`."""
     return replace_locations(images, probabilities, seed=seed, indices=indices)
 
 

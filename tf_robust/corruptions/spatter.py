@@ -119,7 +119,7 @@ def _doublings(limit):
 
 
 def equalize(levels: tf.Tensor, count: int) -> tf.Tensor:
-    """Histogram equalization to 0..255 of planes with integral values in 0..count - 1; a plane of one level is unchanged."""
+    """Equalizes the histogram, to 0..255, of planes with integral values in 0..count - 1; a plane of one level is unchanged."""
     _, height, width = levels.shape
     levels = tf.cast(levels, tf.int32)
     flat = tf.reshape(levels, [-1, height * width])
@@ -133,7 +133,7 @@ def equalize(levels: tf.Tensor, count: int) -> tf.Tensor:
 
 
 def _emboss(planes):
-    """Correlation with [[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], light from the upper left; borders mirrored."""
+    """Correlates with [[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], light from the upper left; borders mirrored."""
     padded = _mirror(planes)
     return (
         planes

@@ -38,7 +38,7 @@ def _draw_snow(draws, shape, *_):
 
 
 def _snow(images, mean, std, zoom, threshold, radius, sigma, mix, *, normal, angle):
-    """Flakes blown in one direction, and the same rotated by 180 degrees, over a whitened image.
+    """Adds flakes blown in one direction, and the same rotated by 180 degrees, over a whitened image.
 
     The layer stays float; the originals round it to 8 bits before the motion blur.
     """
@@ -98,7 +98,7 @@ def _fog(images, strength, wibble_decay, *, noise):
 
 
 def plasma(noise: tf.Tensor, side: int, wibble_decay: float) -> tf.Tensor:
-    """Diamond-square maps on a torus: float [N, side * side] in [-1, 1) -> [N, side, side] in [0, 1].
+    """Returns diamond-square maps on a torus: float [N, side * side] in [-1, 1) -> [N, side, side] in [0, 1].
 
     The noise is scaled by wibble**2 (the originals multiply a draw from (-wibble, wibble) by wibble); the wibble begins
     at 100 and is divided by `wibble_decay` from level to level.
@@ -145,7 +145,7 @@ def _draw_spatter(draws, shape, *_):
 
 
 def _spatter(images, mean, std, sigma, threshold, strength, mud, *, normal):
-    """Drops where smoothed noise exceeds a threshold: shining water is added, or mud covers the image.
+    """Adds drops where smoothed noise exceeds a threshold: shining water is added, or mud covers the image.
 
     `strength` is the brightness of the brightest water, or for mud the standard deviation in pixels that softens its edges.
     """
@@ -173,7 +173,7 @@ def wetted(images: tf.Tensor, layer: tf.Tensor, strength: float) -> tf.Tensor:
 
 
 def _brighten(images, amount):
-    """HSV value plus `amount`, clipped to [0, 1]; hue and saturation stay, so black becomes gray."""
+    """Adds `amount` to the HSV value and clips it to [0, 1]; hue and saturation are unchanged, so black becomes gray."""
     value = tf.reduce_max(images, axis=-1, keepdims=True)
     divisor = tf.maximum(value, 1e-6)  # smaller values count as black
     return (images + (divisor - value)) * (tf.clip_by_value(value + amount, 0.0, 1.0) / divisor)

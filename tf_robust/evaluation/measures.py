@@ -32,7 +32,7 @@ def read_evaluation(path: str) -> dict:
 
 
 def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = False) -> list[Measure]:
-    """Returns the measures that an `EvalConfig` asks for.
+    """Returns the measures that an `EvalConfig` selects.
 
     Args:
         records: as `recording.records` returns them.
@@ -137,7 +137,7 @@ def _flip_measures(sequences_and_records, sequences, imagenet):
 
 
 def _distance_measures(distances):
-    """Median sizes of the smallest perturbations, where at least half of the images have one."""
+    """Returns the median sizes of the smallest perturbations, where at least half of the images have one."""
     measures = []
     for name, record in distances:
         median, low, high, count = adversarial.median_interval(record)

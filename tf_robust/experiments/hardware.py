@@ -128,7 +128,7 @@ def resource_needs(run: Run) -> dict:
 
 
 def _input_core_seconds(run, source, size):
-    """Core seconds for one image with all of its views; with many batches, prefetching does not matter."""
+    """Returns the core seconds for one image with all of its views; with many batches, prefetching does not matter."""
     batches = iter(data.training_batches(source, size, seed=run.seed, **run.pipeline()))
     for _ in range(_BATCHES // 2):
         next(batches)
@@ -136,7 +136,7 @@ def _input_core_seconds(run, source, size):
 
 
 def _corruption_core_seconds(run, source):
-    """Core seconds for one image: the mean over all corruptions at severity 3."""
+    """Returns the core seconds for one image: the mean over all corruptions at severity 3."""
     images = tf.constant(evaluation.first_images(source, 4)[0])
     options = {"constants": run.eval_config.constants(source.image_shape), "protocol": run.eval_config.protocol(source.image_shape)}
     times = []
@@ -148,7 +148,7 @@ def _corruption_core_seconds(run, source):
 
 
 def _processor_seconds(call, count):
-    """CPU seconds of one call, the mean over `count` calls."""
+    """Returns the CPU seconds of one call, the mean over `count` calls."""
     began = time.process_time()
     for _ in range(count):
         call()

@@ -96,7 +96,7 @@ def _default(flag):
 
 
 def _tables(home):
-    """{folder of a table: title and number of rows}"""
+    """Returns {folder of a table: title and number of rows}."""
     folders = (
         folder
         for folder, _, files in sorted(os.walk(os.path.join(home, "flags")))
@@ -115,7 +115,7 @@ def _table(folder):
 
 
 def _block(heading, part):
-    """A heading, and names and texts in two columns. part: {name: text}."""
+    """Returns a heading, and names and texts in two columns. part: {name: text}."""
     width = max(min(len(name), _NAME) for name in part)
     lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in part.items()]
     return "\n".join([heading, *(line if len(line) <= _WIDTH else line[: _WIDTH - 3].rsplit(" ", 1)[0] + " ..." for line in lines)])

@@ -44,7 +44,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
 
 
 def _resolve(values):
-    """(path of the model, folder of the evaluation, flags with those of the model's run)"""
+    """Returns (path of the model, folder of the evaluation, flags with those of the model's run)."""
     folder = values.workdir or os.path.join("runs", "evaluation")
     if values.saved_model:
         if os.path.exists(os.path.join(folder, "flags.txt")):

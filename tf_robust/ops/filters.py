@@ -19,7 +19,7 @@ _NEGLIGIBLE = 2e-5  # weight of the last taps that may be left out: 1/200 of a g
 
 
 def gaussian_blur(images: tf.Tensor, sigma: float | np.ndarray | tf.Tensor, *, truncate: float = 4.0, mode: str = "nearest") -> tf.Tensor:
-    """Gaussian filter of each channel, equal to `scipy.ndimage.gaussian_filter` over height and width.
+    """Applies a Gaussian filter to each channel, equal to `scipy.ndimage.gaussian_filter` over height and width.
 
     Args:
         images: float32 [N, H, W, C].
@@ -154,14 +154,14 @@ def _mirrored(size, reach, length):
 
 
 def _filtered(planes, spectrum, height, width):
-    """[N, C, H', W'], its spectrum's factors -> float32 [N, height, width, C], the first rows and columns."""
+    """Filters [N, C, H', W'] by factors of its spectrum -> float32 [N, height, width, C], the first rows and columns."""
     sides = planes.shape[2:]
     planes = tf.signal.irfft2d(tf.signal.rfft2d(planes) * spectrum, sides)
     return tf.transpose(planes[:, :, :height, :width], [0, 2, 3, 1])
 
 
 def motion_blur(images: tf.Tensor, radius: float, sigma: float, angles: tf.Tensor) -> tf.Tensor:
-    """ImageMagick's motion blur: 2 ceil(radius) + 1 taps on one side of the pixel, weights of half a Gaussian.
+    """Applies ImageMagick's motion blur: 2 ceil(radius) + 1 taps on one side of the pixel, weights of half a Gaussian.
 
     Tap i lies ceil(i cos(angle) - 0.5) pixels to the right and ceil(i sin(angle) - 0.5) down; borders are repeated. Taps that
     together weigh less than 2e-5 are left out.

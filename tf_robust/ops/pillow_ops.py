@@ -196,7 +196,7 @@ def _move(images, axis, slopes, pixels):
 
 
 def _sample(images, coordinates):
-    """Bilinear samples. coordinates: repeats -> rows and columns [N, H * W * repeats] of each pixel, `repeats` times in a row."""
+    """Returns bilinear samples. coordinates: repeats -> rows and columns [N, H * W * repeats] of each pixel, `repeats` times in a row."""
     height, width, channels = images.shape[1:]
     top, left = (tf.cast(tf.floor(at), tf.int32) for at in coordinates(1))
     origin = tf.range(tf.shape(images)[0])[:, None] * (height * width)

@@ -111,18 +111,18 @@ def shape_text(shape: tf.TensorShape) -> str:
 def _model_path(path: str) -> str:
     if folder := _saved_model_folder(path):
         return folder
-    kinds = "Expected a SavedModel folder (with saved_model.pb), a .keras file, or a workdir with saved_model/."
+    expected = "Expected a SavedModel folder (with saved_model.pb), a .keras file, or a workdir with saved_model/."
     if os.path.isdir(path):
         names = sorted(os.listdir(path))
         below = [name for name in names if _saved_model_folder(os.path.join(path, name))]
         advice = f" Did you mean {os.path.join(path, below[-1])}?" if below else ""
         inside = ", ".join(names[:10]) or "nothing"
-        raise FileNotFoundError(f"{kinds} Received: {path}, a folder with: {inside}.{advice}")
+        raise FileNotFoundError(f"{expected} Received: {path}, a folder with: {inside}.{advice}")
     if not os.path.exists(path):
-        raise FileNotFoundError(f"{kinds} Not found: {path!r}")
+        raise FileNotFoundError(f"{expected} Not found: {path!r}")
     if not (path.endswith(".keras") and zipfile.is_zipfile(path)):
         raise ValueError(
-            f"{kinds} Received: {path}, which is not a complete .keras archive (a zip file). "
+            f"{expected} Received: {path}, which is not a complete .keras archive (a zip file). "
             "Try: the folder of a SavedModel; for an HDF5 model, load it in Keras and save it as .keras."
         )
     return path

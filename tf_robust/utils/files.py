@@ -43,7 +43,7 @@ def atomic_file(path: str | os.PathLike, mode: str = "w") -> Iterator[typing.IO]
         mode: as in `open`, "w" or "wb".
 
     Raises:
-        OSError: the file cannot be written; the message of a full disk says what to do.
+        OSError: the file cannot be written; the message for a full disk suggests a remedy.
     """
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     temporary = f"{path}.writing-{os.getpid()}"
@@ -97,7 +97,7 @@ def atomic_folder(path: str) -> Iterator[str]:
         path: of the folder.
 
     Raises:
-        OSError: the disk is full; the message says what to do.
+        OSError: the disk is full; the message suggests a remedy.
     """
     temporary, old = f"{path}.writing-{os.getpid()}", f"{path}.old-{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
