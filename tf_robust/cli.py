@@ -3,6 +3,7 @@
 TensorFlow is imported only to run a mode: `--help`, `--version`, `--list` and errors in flags do without.
 """
 
+import logging as std_logging
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from tf_robust.experiments.flags import define_flags, read_arguments
 from tf_robust.experiments.help import help_text, listing
 from tf_robust.utils import quiet
 
+_WARNING = std_logging.Formatter("%(levelname)s: %(message)s")
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -23,6 +25,8 @@ def main() -> None:
     if "--version" in argv:
         print(f"tf_robust {__version__}")
         return
+    if not any(argument.startswith("--verbosity") for argument in argv):
+        logging.get_absl_handler().setFormatter(_WARNING)
     define_flags(flags.FLAGS)
     if {"--help", "-help", "-h"} & set(argv):
         print(help_text(flags.FLAGS))

@@ -95,7 +95,8 @@ def test_randomness_is_a_function_of_seed_and_step(name, network, source):
     for a, b in zip(first, trained(1)):
         np.testing.assert_array_equal(a, b)
     if name not in DETERMINISTIC:
-        assert any(not np.array_equal(a, b) for a, b in zip(first, trained(2)))
+        differs = any(not np.array_equal(a, b) for a, b in zip(first, trained(2)))
+        assert differs, f"{name} is the same for every seed. If it draws nothing, add it to DETERMINISTIC in this file"
 
 
 @pytest.mark.parametrize("name", AUXILIARY)

@@ -1,6 +1,7 @@
 """The constants of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C: five severities each (Hendrycks and Dietterich, 2019).
 
-The function of the same name explains the numbers of a corruption. An entry of several numbers is a tuple.
+The numbers of a corruption are the arguments of its private function, in order: those of `fog` are `strength` and `wibble_decay` of
+`weather._fog`. An entry of several numbers is a tuple.
 """
 
 import math

@@ -22,7 +22,9 @@ from tf_robust.evaluation.scoring import confidences, correctness, masked
 from tf_robust.evaluation.sets import NOISE_SEED, check, evaluation_sets, first_images, noise_probabilities
 from tf_robust.utils.deprecation import moved_names
 
-__getattr__ = moved_names(__name__, {"Measuring": "evaluation.EvalConfig", "first_pictures": "evaluation.first_images"})
+__getattr__ = moved_names(
+    __name__, {"Measuring": "evaluation.EvalConfig", "Row": "evaluation.Measure", "first_pictures": "evaluation.first_images"}
+)
 
 
 @dataclasses.dataclass(frozen=True)

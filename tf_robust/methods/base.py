@@ -20,8 +20,9 @@ View = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # (images, seed) -> images
 class Method(keras.Model):
     """Base class: a classifier and its training method. A subclass overrides `loss_terms` and little else.
 
-    A term of rank 1 is per example: it is summed and divided once by the global batch. A scalar term is final,
-    computed on features gathered over replicas. The loss is the sum of the terms; each is logged under its name.
+    A term of rank 1 is per example: it is summed and divided once by the global batch. A scalar term is a mean over the global batch
+    already (computed on features gathered over replicas) and is not summed again. The loss is the sum of the terms; each is logged
+    under its name.
     Randomness comes from `random_seed(step, ...)`, a pure function of (seed, step, replica).
 
     Args:

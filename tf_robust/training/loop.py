@@ -61,7 +61,7 @@ def fit(
     servers: Sequence[str] = (),
     **pipeline,
 ) -> TrainingResult:
-    """Trains a compiled method, from its newest checkpoint if there is one; methods in closed form are solved instead.
+    """Trains a compiled method, from its newest checkpoint if there is one; a method with a closed-form solution is solved without epochs.
 
     Args:
         method: a `Method`, compiled with an optimizer (inside the strategy's scope, if any).
