@@ -311,7 +311,7 @@ def test_rows_begin_with_another_row_of_their_suite(sample_images, tmp_path, cap
         assert (sheet.getpixel((32 * column + 16, 32 * row + 16))[0] > 128) == (name == "light")
     measures = {(r["row"], r["measure"]) for r in read(tmp_path / "out" / "results.json")["rows"]}
     assert measures == {("start", "clean"), ("a_probe", "clean"), ("shown", "label_fraction_0.5/clean")}
-    with pytest.raises(ValueError, match="Expected --mode=suite, or --init_from=DIR"):
+    with pytest.raises(ValueError, match="Expected --mode=suite or --init_from=DIR"):
         main(f"--flagfile={suite}/a_probe.flags", f"--workdir={tmp_path}/alone")
     main(
         f"--flagfile={suite}/a_probe.flags",
