@@ -39,14 +39,14 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     assert folder.evaluation == names["plain"].evaluation
 
 
-def test_what_is_not_there_is_said(tmp_path):
+def test_unknown_names_raise(tmp_path):
     with pytest.raises(ValueError, match="Received: epoch"):
         api.train(str(tmp_path), epoch=3)
     with pytest.raises(ValueError, match="Expected an attack of: fast_gradient"):
         api.attack(None, None, None, "cw")
 
 
-def test_any_callable_is_measured():
+def test_any_callable_is_evaluated():
     def always_0(images):
         return np.eye(10, dtype=np.float32)[np.zeros(len(images), int)]
 
@@ -71,7 +71,7 @@ DIGITS = {"data": "digits", "evaluations": "clean,calibration", "subset": 100}
 
 
 @pytest.mark.parametrize("kind", ["keras", "callable", "file"])
-def test_the_interface_reaches_every_kind_of_model(scaled, kind, tmp_path):
+def test_the_interface_applies_to_all_kinds_of_models(scaled, kind, tmp_path):
     plain, theirs = scaled
     model = {"keras": theirs, "callable": lambda x: theirs(x).numpy(), "file": str(tmp_path / "m.keras")}[kind]
     if kind == "file":
@@ -92,7 +92,7 @@ def test_the_interface_reaches_every_kind_of_model(scaled, kind, tmp_path):
     assert "clean" in api.evaluate(large, **DIGITS, input_size=14)
 
 
-def test_arguments_without_effect_are_refused(scaled, tmp_path):
+def test_arguments_without_effect_raise(scaled, tmp_path):
     plain, _ = scaled
     loaded = loading.classifier_of(plain)
     for model, told, name in (
@@ -113,6 +113,6 @@ def test_arguments_without_effect_are_refused(scaled, tmp_path):
         api.images(3, epochs=3)
 
 
-def test_a_softmax_read_as_logits_is_noticed(scaled, capsys):
+def test_probabilities_taken_for_logits_give_a_note(scaled, capsys):
     api.evaluate(scaled[1], **{**DIGITS, "evaluations": "clean"}, input_range="0,255")
     assert "look like probabilities" in capsys.readouterr().out

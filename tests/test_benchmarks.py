@@ -19,12 +19,12 @@ def test_a_ratio_may_be_a_quarter_worse_than_recorded(step, speed, worse):
     assert benchmarks.worse({"step": (step, "lower"), "speed": (speed, "higher")}, RECORDED) == worse
 
 
-def test_of_two_measurements_the_better_counts():
+def test_the_better_of_two_measurements_counts():
     found, again = ({"step": (step, "lower"), "speed": (speed, "higher")} for step, speed in ((2.6, 1.8), (2.2, 1.5)))
     assert benchmarks.better_of(found, again, RECORDED) == {"step": (2.2, "lower"), "speed": (1.8, "higher")}
 
 
-def test_the_table_names_spread_machine_and_versions(tmp_path):
+def test_the_table_has_quartiles_machine_and_versions(tmp_path):
     row = {"what": "seconds", "row": "start", "value": 8.03, "quartiles": [7.15, 8.37], "goal": None}
     old = {**row, "row": "memory", "what": "MiB", "goal": 9.0, "commit": "abc", "versions": {"numpy": "2.0"}}
     made = {name: value for name, value in provenance("scipy", "not-installed").items() if name != "command"}
@@ -35,7 +35,7 @@ def test_the_table_names_spread_machine_and_versions(tmp_path):
     assert all(word in lines[-2] for word in (" cores, ", " GiB, ", "python 3.", "tensorflow 2.", "keras 3.", "numpy 2.", "scipy 1."))
 
 
-def test_a_line_of_scale_tells_memory_and_network_of_each_number_of_devices_and_what_does_not_fit():
+def test_a_line_of_scale_has_memory_and_network_for_each_number_of_devices():
     machine = Hardware(devices=8, flops=1e13, utilization=0.5, memory=2**33, network=1e8, cores=4)
     cells = scale.line("fcl/x", [NEED, {**NEED, "kept": 0, "making": 0.0}], machine, 2).split(" | ")
     assert cells[1] == "4" and [cell.endswith(", not all fit") for cell in cells[2:5]] == [True, False, False]

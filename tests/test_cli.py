@@ -68,7 +68,7 @@ def read(path):
 
 
 @drawn
-def test_one_row_leaves_a_whole_workdir_and_flags_that_repeat_it(sample_images, tmp_path):
+def test_a_run_writes_a_complete_workdir_and_flags_that_repeat_it(sample_images, tmp_path):
     folder = str(tmp_path / "row")
     main(sample_images, *SMALL, "--seeds=3", f"--workdir={folder}")
     expected = {
@@ -95,7 +95,7 @@ def test_one_row_leaves_a_whole_workdir_and_flags_that_repeat_it(sample_images, 
         assert one.read() == other.read()
 
 
-def test_a_suite_runs_every_row_and_seed_skips_what_is_done_and_reports_once(sample_images, tmp_path, monkeypatch, capsys):
+def test_a_suite_completes_all_rows_and_seeds_and_skips_complete_runs(sample_images, tmp_path, monkeypatch, capsys):
     suite = tmp_path / "table"
     os.makedirs(suite)
     for row, method in (("xe", "cross_entropy"), ("noisy", "gaussian")):
@@ -111,7 +111,7 @@ def test_a_suite_runs_every_row_and_seed_skips_what_is_done_and_reports_once(sam
     assert "done before" in capsys.readouterr().out
 
 
-def test_one_row_of_a_table_by_itself_has_its_name_and_paper_numbers_but_no_baseline(sample_images, tmp_path):
+def test_a_single_row_of_a_table_has_its_name_and_paper_numbers_but_no_baseline(sample_images, tmp_path):
     (tmp_path / "xe.flags").write_text("")
     (tmp_path / "noisy.flags").write_text("\n".join([sample_images, *SMALL, "--method=gaussian"]))
     (tmp_path / "suite.json").write_text(json.dumps({"baseline": "xe", "paper": {"noisy": {"clean": [0.8, None]}}}))
@@ -121,7 +121,7 @@ def test_one_row_of_a_table_by_itself_has_its_name_and_paper_numbers_but_no_base
 
 
 @drawn
-def test_any_saved_model_can_be_measured_and_many_runs_compared(sample_images, trained, tmp_path):
+def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "runs" / "0")
     main(sample_images, *SMALL, f"--workdir={tmp_path}/runs/1", "--seeds=1")
     main(
@@ -154,7 +154,7 @@ def test_any_saved_model_can_be_measured_and_many_runs_compared(sample_images, t
     }  # made with the model
 
 
-def test_a_corrupted_set_is_written_and_measured(sample_images, trained, tmp_path):
+def test_a_corrupted_set_is_written_and_evaluated(sample_images, trained, tmp_path):
     main("--mode=corrupt", sample_images, "--image_size=16", "--corruptions=pixelate,fog", f"--workdir={tmp_path}/c")
     assert {"pixelate.npy", "fog.npy", "labels.npy", "card.json", "sheet.png"} <= set(os.listdir(tmp_path / "c"))
     assert np.load(tmp_path / "c" / "fog.npy").shape == (5 * 24, 16, 16, 3)
@@ -175,7 +175,7 @@ def test_a_corrupted_set_is_written_and_measured(sample_images, trained, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_sweep_tests_the_best_on_validation_and_leaves_out_what_diverges(sample_images, tmp_path, monkeypatch, capsys):
+def test_a_sweep_tests_the_best_point_and_skips_diverged_ones(sample_images, tmp_path, monkeypatch, capsys):
     command = [
         sample_images,
         *SMALL,
@@ -196,13 +196,13 @@ def test_a_sweep_tests_the_best_on_validation_and_leaves_out_what_diverges(sampl
     assert read(tmp_path / "learning_rate=0.003" / "seed_0" / "evaluation.json")["split"] == "validation"
 
 
-def test_measuring_anew_does_not_train_again(sample_images, copied, monkeypatch):
+def test_other_evaluations_do_not_train_again(sample_images, copied, monkeypatch):
     monkeypatch.setattr(run.Run, "train", lambda *_: pytest.fail("trained again"))
     main(sample_images, *SMALL, f"--workdir={copied}", "--evaluations=clean,noise")
     assert [row["measure"] for row in read(copied / "evaluation.json")["rows"]] == ["clean", "un", "nun"]
 
 
-def test_one_failing_run_does_not_stop_a_suite(sample_images, tmp_path):
+def test_a_suite_continues_after_a_failed_run(sample_images, tmp_path):
     suite = tmp_path / "table"
     os.makedirs(suite)
     for row, rate in (("bad", "1e30"), ("good", "0.01")):
@@ -212,18 +212,18 @@ def test_one_failing_run_does_not_stop_a_suite(sample_images, tmp_path):
     assert [r["row"] for r in read(tmp_path / "out" / "results.json")["rows"]] == ["good"]
 
 
-def test_other_flags_in_a_workdir_are_refused_with_the_difference(sample_images, copied):
+def test_other_flags_in_a_workdir_raise_with_the_difference(sample_images, copied):
     with pytest.raises(ValueError, match="--batch_size: 8 there, 4 now"):
         main("--mode=train", sample_images, *SMALL, "--batch_size=4", f"--workdir={copied}")
 
 
-def test_a_run_that_failed_before_training_does_not_bind_its_workdir(sample_images, tmp_path):
+def test_a_run_that_fails_before_training_frees_its_workdir(sample_images, tmp_path):
     with pytest.raises(FileNotFoundError):
         main("--mode=train", "--data=folder:/nowhere", *SMALL, f"--workdir={tmp_path}")
     main("--mode=train", sample_images, *SMALL, f"--workdir={tmp_path}")
 
 
-def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
+def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
     script = "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, fcntl.LOCK_EX); print('held', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -276,14 +276,14 @@ def test_a_workdir_belongs_to_one_process_and_must_be_writable(tmp_path):
         ("--method=augmax", "Expected the views clean"),
     ],
 )
-def test_bad_flags_are_refused_before_training(flag, message, tmp_path, monkeypatch):
+def test_invalid_flags_raise_before_training(flag, message, tmp_path, monkeypatch):
     monkeypatch.setattr("tf_robust.training.loop.fit", lambda *_, **__: pytest.fail("training began"))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         main(*flag.split(), f"--workdir={tmp_path}/w")
 
 
 @pytest.mark.slow
-def test_rows_begin_with_another_row_of_their_suite(sample_images, tmp_path, capsys):
+def test_rows_start_from_another_row_of_their_suite(sample_images, tmp_path, capsys):
     suite = tmp_path / "table"
     os.makedirs(suite)
     rows = {
@@ -333,7 +333,7 @@ def test_rows_begin_with_another_row_of_their_suite(sample_images, tmp_path, cap
         main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/unknown")
 
 
-def test_rows_whose_start_failed_are_named(sample_images, tmp_path):
+def test_rows_whose_initial_row_failed_are_named(sample_images, tmp_path):
     suite = tmp_path / "table"
     os.makedirs(suite)
     (suite / "after.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=before"]))

@@ -63,7 +63,7 @@ def spoiled(data, draw):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_spoiled_file_is_named_or_still_whole(name, tmp_path):
+def test_a_damaged_file_is_named_or_still_valid(name, tmp_path):
     content, read = READERS[name]
     path, draw, refused = str(tmp_path / name), random.Random(0), 0
     (tmp_path / name).write_text(json.dumps(content))
@@ -78,7 +78,7 @@ def test_a_spoiled_file_is_named_or_still_whole(name, tmp_path):
     assert refused > 150
 
 
-def test_damaged_records_count_as_not_measured(tmp_path):
+def test_damaged_records_are_ignored(tmp_path):
     """Cut short, no JSON, another number, a lost key."""
     record = {"kind": "accuracy", "set": "clean", "depends": "d", "count": 3, "correct": 2}
     line = json.dumps({**record, "crc32": zlib.crc32(json.dumps(record).encode())}).encode()

@@ -34,7 +34,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
 
 
-def test_requests_to_a_server_are_what_the_exported_signatures_take():
+def test_requests_to_a_server_match_the_exported_signatures():
     names = run("deploy.md")
     signatures = names["model"].signatures
     for text in (names["request"], names["small_request"]):
@@ -48,13 +48,13 @@ def test_requests_to_a_server_are_what_the_exported_signatures_take():
         np.testing.assert_allclose(probabilities, names["probabilities"], atol=1e-5)
 
 
-def test_any_model_is_measured_as_the_page_says(monkeypatch):
+def test_measure_your_model(monkeypatch):
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})  # of 19
     names = run("measure_your_model.md")
     assert 0 <= names["values"]["corruptions/fog"] <= 1 and names["attacked"].shape == names["images"].shape
 
 
-def test_extending_works_as_the_page_says():
+def test_extend():
     names = run("extend.md")
     assert names["result"].evaluation["method"] == "label_smoothing" and names["result"].values["clean"] > 0.15
     np.testing.assert_allclose(names["worse"][0, 0, 0], [0.8, 0.5, 0.2], rtol=1e-6)

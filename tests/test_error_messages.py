@@ -48,7 +48,7 @@ def said(*arguments):
         ("data=digits", "'data=digits' is no --NAME=VALUE"),
     ],
 )
-def test_flagfiles_that_are_none_are_named(line, message, tmp_path):
+def test_invalid_flagfiles_are_named(line, message, tmp_path):
     for name in ("row.flags", "flags.txt"):
         (tmp_path / name).write_text(line)
     for arguments in (
@@ -63,11 +63,11 @@ def test_flagfiles_that_are_none_are_named(line, message, tmp_path):
         assert message in found and "Error: Expected flags as --help lists them. Received: --flagfile=" in found and str(tmp_path) in found
 
 
-def test_values_of_a_sweep_that_a_flag_does_not_take_are_refused():
+def test_invalid_values_in_a_sweep_raise():
     assert "flag --epochs=abc: invalid literal" in said("--data=digits", "--sweep=epochs=abc")
 
 
-def test_a_flagfile_that_is_no_text_is_refused_before_main(tmp_path):
+def test_a_binary_flagfile_gives_an_error_before_main(tmp_path):
     (tmp_path / "row.flags").write_bytes(b"\xff\xfe--epochs=3")
     done = subprocess.run(
         [sys.executable, os.path.join(cli.ROOT, "run_experiment.py"), f"--flagfile={tmp_path}/row.flags"], stderr=subprocess.PIPE, text=True
@@ -76,13 +76,13 @@ def test_a_flagfile_that_is_no_text_is_refused_before_main(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_measuring_another_model_does_not_overwrite_what_a_run_measured(tmp_path):
+def test_evaluating_another_model_does_not_overwrite_a_run(tmp_path):
     (tmp_path / "flags.txt").write_text("--data=digits\n")
     found = said("--mode=evaluate", "--data=digits", "--saved_model=nowhere", f"--workdir={tmp_path}")
     assert f"Expected a --workdir that is no run's, whose evaluation.json would be lost. Received: {tmp_path}" in found
 
 
-def test_what_was_measured_of_another_model_does_not_count_as_a_run_that_is_done(evaluated, tmp_path, monkeypatch):
+def test_the_evaluation_of_another_model_does_not_complete_a_run(evaluated, tmp_path, monkeypatch):
     found = files.read_json(f"{evaluated}/evaluation.json")
     files.write_json(f"{tmp_path}/evaluation.json", {name: found[name] for name in found if name != "training"})
     monkeypatch.setattr(Run, "train", lambda *_: sys.exit("training began"))
@@ -92,7 +92,7 @@ def test_what_was_measured_of_another_model_does_not_count_as_a_run_that_is_done
 @pytest.mark.parametrize(
     "arguments", [["--mode=corrupt"], ["--mode=report", "--runs={run}"], ["--mode=evaluate", "--saved_model={run}/saved_model"]]
 )
-def test_a_workdir_that_cannot_be_written_is_said_with_advice(arguments, evaluated, tmp_path):
+def test_an_unwritable_workdir_gives_advice(arguments, evaluated, tmp_path):
     (tmp_path / "file").write_text("")
     arguments = [argument.format(run=evaluated) for argument in arguments]
     found = said("--data=digits", *arguments, "--evaluations=clean", f"--workdir={tmp_path}/file/inner")
@@ -102,7 +102,7 @@ def test_a_workdir_that_cannot_be_written_is_said_with_advice(arguments, evaluat
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.ENOENT])
-def test_what_the_system_says_is_given_advice(number):
+def test_system_errors_give_advice(number):
     assert (
         errors.message_of(OSError(number, os.strerror(number), "a/b"))
         == f"{os.strerror(number)}: a/b. Try: change that, or use another path (--workdir for output)"
@@ -111,7 +111,7 @@ def test_what_the_system_says_is_given_advice(number):
     assert errors.message_of(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")) == "Connection refused"
 
 
-def test_a_disk_that_is_full_while_a_record_is_appended_says_what_to_do(evaluated, tmp_path, monkeypatch):
+def test_a_full_disk_while_a_record_is_written_gives_advice(evaluated, tmp_path, monkeypatch):
     def fsync(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -120,7 +120,7 @@ def test_a_disk_that_is_full_while_a_record_is_appended_says_what_to_do(evaluate
     assert found.startswith("Error: No space left on device. The disk is full. Files written before are complete. Try: free disk space")
 
 
-def test_training_without_its_checkpoints_says_that_it_begins_anew(evaluated, tmp_path, capsys):
+def test_training_without_checkpoints_reports_a_restart(evaluated, tmp_path, capsys):
     run = shutil.copytree(evaluated, tmp_path / "run")
     command = [*SMALL, "--mode=train", f"--workdir={run}"]
     main(*command)

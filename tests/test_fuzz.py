@@ -118,13 +118,13 @@ def drawn_flag(draw):
 
 
 @pytest.mark.parametrize("number", range(DRAWS))
-def test_no_value_of_a_flag_ends_in_a_traceback(number, tmp_path):
+def test_no_flag_value_gives_a_traceback(number, tmp_path):
     friendly_errors(main, *BASE, *drawn_flag(random.Random(number)), f"--workdir={tmp_path}/run")
     assert set(os.listdir(tmp_path)) <= {"run"}
 
 
 @pytest.mark.parametrize("number", range(DRAWS // 2))
-def test_no_flagfile_ends_in_a_traceback(number, tmp_path):
+def test_no_flagfile_gives_a_traceback(number, tmp_path):
     draw, suite = random.Random(number), tmp_path / "suite"
     suite.mkdir()
     hostile = [
@@ -158,7 +158,7 @@ def test_no_flagfile_ends_in_a_traceback(number, tmp_path):
 
 
 @pytest.mark.parametrize("number", range(DRAWS // 4))
-def test_no_damaged_file_of_a_run_ends_in_a_traceback(number, evaluated, tmp_path):
+def test_no_damaged_file_of_a_run_gives_a_traceback(number, evaluated, tmp_path):
     draw, run = random.Random(number), shutil.copytree(evaluated, tmp_path / "run")
     for _ in range(3):
         name = draw.choice(FILES)
@@ -170,7 +170,7 @@ def test_no_damaged_file_of_a_run_ends_in_a_traceback(number, evaluated, tmp_pat
         (run / name).write_bytes((evaluated / name).read_bytes())
 
 
-def test_no_damaged_corrupted_set_ends_in_a_traceback(arrays):
+def test_no_damaged_corrupted_set_gives_a_traceback(arrays):
     source = corrupted_images.clean()
     card = {"layout": "npy", "data": {"name": "clean", "fingerprint": source.fingerprint()}, "seed": 0, "corruptions": ["fog"]}
     (arrays / "card.json").write_text(json.dumps(card))

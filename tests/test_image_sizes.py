@@ -45,14 +45,14 @@ def evaluate(model, data, folder, *flags):
 
 
 @pytest.mark.parametrize("flags", [[], ["--image_size=32"], ["--input_size=32"]])
-def test_files_of_a_models_size_reach_it_unchanged(folder, tmp_path, capsys, flags):
+def test_files_of_the_input_size_are_unchanged(folder, tmp_path, capsys, flags):
     corner_model(32).save(tmp_path / "model.keras")
     found = evaluate(tmp_path / "model.keras", f"folder:{folder}/images", tmp_path / "out", *flags)
     assert found["rows"][0]["value"] == 1.0 and found["card"]["data"]["picture_shape"] == [32, 32, 3]
     assert "image_fit" not in found["card"]["data"] and "Note" not in capsys.readouterr().out
 
 
-def test_files_are_brought_to_a_models_size_which_is_printed_once_and_recorded(folder, tmp_path, capsys):
+def test_resizing_to_the_input_size_is_noted_once_and_recorded(folder, tmp_path, capsys):
     corner_model(16).save(tmp_path / "model.keras")
     for how, text in (("crop", "resized to cover 16x16, center-cropped"), ("pad", "resized to fit inside 16x16, padded with black")):
         found = evaluate(tmp_path / "model.keras", f"folder:{folder}/images", tmp_path / how, f"--image_fit={how}")
@@ -60,12 +60,12 @@ def test_files_are_brought_to_a_models_size_which_is_printed_once_and_recorded(f
         assert capsys.readouterr().out.count(f"Note: images of folder:{folder}/images (test) are {text}.") == 1
 
 
-def test_a_model_in_python_gets_files_of_its_size(folder):
+def test_keras_models_get_files_of_their_input_size(folder):
     assert api.evaluate(corner_model(32), data=f"folder:{folder}/images", evaluations="clean") == {"clean": 1.0}
     assert loading.image_size_of(corner_model(16)) == (16, 16) and loading.image_size_of(lambda images: images) == ()
 
 
-def test_other_data_are_refused_with_advice_to_load_them_at_the_models_size(tmp_path, capsys):
+def test_other_data_of_another_size_raise_with_advice(tmp_path, capsys):
     images = keras.Input([24, 24, 1])
     keras.Model(images, keras.layers.Dense(10)(keras.layers.Flatten()(images))).save(tmp_path / "model.keras")
     with pytest.raises(ValueError, match=r"Received: \[28, 28, 1\]. Try: --image_size=24, which loads the data at the model's size"):
@@ -75,7 +75,7 @@ def test_other_data_are_refused_with_advice_to_load_them_at_the_models_size(tmp_
 
 
 @pytest.mark.parametrize("how", ["crop", "stretch"])
-def test_an_exported_model_records_the_fit_and_applies_it_to_encoded_images(sample_images, tmp_path, how):
+def test_an_exported_model_applies_the_recorded_fit_to_encoded_images(sample_images, tmp_path, how):
     main("--mode=train", sample_images, *SMALL, f"--image_fit={how}", f"--workdir={tmp_path}")
     with open(tmp_path / "saved_model" / "card.json") as file:
         text = json.load(file)["input"]["encoded"]

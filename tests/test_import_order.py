@@ -73,15 +73,15 @@ def test_every_package_is_in_the_wheel():
     assert listed == {*folders, "tf_robust.flags"}
 
 
-def test_every_package_has_its_place():
+def test_every_package_is_in_the_order():
     assert {package_of(path) for path in MODULES} <= set(ORDER)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_down(path):
+def test_imports_follow_the_order(path):
     assert not list(violations(path))
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if package_of(path) == "evaluation"], ids=lambda path: path.name)
-def test_evaluation_knows_no_training_methods(path):
+def test_evaluation_does_not_import_methods(path):
     assert not [name for _, name in imports_of(path) if name.startswith("tf_robust.methods")]

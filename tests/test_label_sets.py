@@ -51,13 +51,13 @@ def thousand(tmp_path_factory):
         (1000, label_set_of("cifar100"), "x", False),
     ],
 )
-def test_what_is_declared_is_imagenet(source, classes, declared, name, expected):
+def test_only_declared_classes_are_imagenet(source, classes, declared, name, expected):
     one = data.declared(data.masked(source(1000, shape=(8, 8, 1), classes=classes)), declared)
     assert evaluation.is_imagenet(one, IMAGENET) is expected
     assert not evaluation.is_imagenet(one, EvalConfig(corruption_constants="cifar10"))
 
 
-def test_other_classes_are_not_imagenets(source):
+def test_label_sets_that_do_not_match_raise(source):
     with pytest.raises(ValueError, match="Expected 1000 classes with label_set=imagenet. Received: 3 in tiny"):
         data.declared(source(), "imagenet")
     with pytest.raises(ValueError, match="Expected data=folder:DIR or imagenet_r with label_set=imagenet_r"):
@@ -66,7 +66,7 @@ def test_other_classes_are_not_imagenets(source):
         api.images(1, data="digits", label_map="x", label_set="imagenet_r")
 
 
-def test_a_run_declares_and_its_models_card_is_read_back(tmp_path, thousand, monkeypatch):
+def test_the_label_set_comes_from_the_flag_or_the_card_of_the_model(tmp_path, thousand, monkeypatch):
     folder = write_images(tmp_path / "imagenet", [f"n{number:08d}" for number in range(1000)])
     asked, measures_of = [], evaluation.measures_of
     monkeypatch.setattr(
@@ -97,7 +97,7 @@ def test_a_run_declares_and_its_models_card_is_read_back(tmp_path, thousand, mon
     assert asked == [False, True, True]
 
 
-def test_imagenet_r_from_files_is_measured_as_its_suite_says(tmp_path, thousand, monkeypatch):
+def test_imagenet_r_from_files_is_evaluated_by_its_suite(tmp_path, thousand, monkeypatch):
     known = imagenet_r_classes()
     folder = write_images(tmp_path / "r", known["wnids"])
     source = data.declared(data.open_source(folder.removeprefix("--data="), "test", image_size=8), "imagenet_r")
@@ -133,7 +133,7 @@ def test_imagenet_r_from_files_is_measured_as_its_suite_says(tmp_path, thousand,
         )
 
 
-def test_the_flagfiles_of_both_suites_name_the_same_numbers():
+def test_the_flagfiles_of_both_suites_have_the_same_numbers():
     printed = {}
     for table in ("table1_imagenet", "table11_imagenet_r"):
         folder = os.path.join(cli.ROOT, "flags", "noisymix", table)

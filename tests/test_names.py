@@ -49,7 +49,7 @@ def test_a_renamed_object_works_with_a_warning(package, old, new):
     assert found is getattr(importlib.import_module(f"tf_robust.{parent}"), last)
 
 
-def test_every_entry_of_the_tables_leads_somewhere():
+def test_every_moved_name_exists():
     for name in ("", ".evaluation", ".methods", ".attacks", ".corrupted_datasets", ".models", ".data"):
         module = importlib.import_module(f"tf_robust{name}")
         for old in inspect.getclosurevars(module.__getattr__).nonlocals["names"]:

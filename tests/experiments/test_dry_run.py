@@ -8,7 +8,7 @@ from tf_robust import models
 from tf_robust.experiments import dry_run, modes
 
 
-def test_a_row_is_estimated_and_nothing_is_left(tmp_path, monkeypatch, capsys):
+def test_a_row_is_estimated_without_files(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     values = modes.parse_arguments(
         ["--data=digits", "--epochs=3", "--batch_size=100", "--method=gaussian", "--evaluations=clean", "--seeds=0,1", "--dry_run"]
@@ -20,7 +20,7 @@ def test_a_row_is_estimated_and_nothing_is_left(tmp_path, monkeypatch, capsys):
     assert "In all 2 runs" in said and not list(tmp_path.iterdir())
 
 
-def test_a_late_term_is_measured_before_and_after_it_begins(monkeypatch):
+def test_steps_are_measured_before_and_after_a_late_term_starts(monkeypatch):
     took, now = [], [0.0]
 
     class Late:
@@ -41,7 +41,7 @@ def test_a_late_term_is_measured_before_and_after_it_begins(monkeypatch):
 
 
 @pytest.mark.parametrize("seconds_an_image, size", [(0.02, 128), (0.05, 16)])
-def test_large_steps_are_tried_on_fewer_images_and_measured_so_if_they_take_long(seconds_an_image, size, monkeypatch):
+def test_large_steps_are_measured_on_fewer_images_if_they_are_slow(seconds_an_image, size, monkeypatch):
     sizes, now = [], [0.0]
 
     class Method:
@@ -68,7 +68,7 @@ def test_large_steps_are_tried_on_fewer_images_and_measured_so_if_they_take_long
     assert seconds == pytest.approx(1000 * 128 * seconds_an_image) and now[0] < 2 * dry_run.SECONDS
 
 
-def test_measuring_steps_ends_with_its_time(monkeypatch):
+def test_measuring_steps_respects_the_time_limit(monkeypatch):
     counts, now = [], [0.0]
 
     def run(run_steps, iterator, count, method):
@@ -83,7 +83,7 @@ def test_measuring_steps_ends_with_its_time(monkeypatch):
     assert dry_run._training_seconds(method, 10, 8, lambda step: []) == 150.0 and counts == [1, dry_run.STEPS]
 
 
-def test_the_batches_of_a_large_step_are_smaller_and_its_progress_is_shown(monkeypatch, capsys):
+def test_progress_of_a_large_step_is_printed(monkeypatch, capsys):
     monkeypatch.setattr(dry_run, "_LARGE", 1e6)
     monkeypatch.setattr(dry_run, "_SMALL", 1e6)
     monkeypatch.setattr(dry_run, "SECONDS", 0.0)
@@ -99,7 +99,7 @@ def test_the_batches_of_a_large_step_are_smaller_and_its_progress_is_shown(monke
     ]
 
 
-def test_the_text_adds_up():
+def test_the_table_has_the_total():
     one = {
         "row": "a",
         "parameters": 1000,

@@ -22,7 +22,7 @@ def brightest_third(images):
     return tf.stack([thirds[0] - 0.2, *thirds[1:]], axis=1)
 
 
-def test_the_worst_are_right_when_clean_and_wrong_at_more_severities_than_others(source, drawn):
+def test_worst_images_are_misclassified_at_the_most_severities(source, drawn):
     test = source(60, split="test")
     eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), corruption_constants="cifar")
     sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if one.name == "clean" or "/contrast/" in one.name]
@@ -40,7 +40,7 @@ def test_the_worst_are_right_when_clean_and_wrong_at_more_severities_than_others
     assert captions == [f"{labels[i]} as {said['corruptions/contrast/3'][i]}" for i in expected]
 
 
-def test_maps_show_utility_and_sensitivity(source, drawn):
+def test_maps_have_utility_and_sensitivity(source, drawn):
     weights = np.random.RandomState(0).normal(size=(256, 3)).astype(np.float32)
 
     def linear(images):

@@ -9,7 +9,7 @@ from tf_robust import cli, methods, models
 from tf_robust.experiments import modes, suites
 
 
-def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
+def test_flagfiles_build_their_methods():
     classifier, built = models.build("preact_resnet18", (32, 32, 3), 10), set()  # with as many stages as any
     found = [
         os.path.join(folder, f) for folder, _, files in os.walk(os.path.join(cli.ROOT, "flags")) for f in files if f.endswith(".flags")
@@ -33,7 +33,7 @@ def test_flagfiles_of_the_papers_parse_and_every_hyperparameter_arrives():
             method.check_views(run.config.views)
 
 
-def test_rows_with_the_numbers_of_another_table_have_its_settings():
+def test_rows_printed_in_two_tables_have_the_same_settings():
     """NoisyMix's Table 4 prints four of Table 3's rows again."""
     tables = [os.path.join(cli.ROOT, "flags", "noisymix", name) for name in ("table3_cifar100", "table4_cifar100")]
     (_, _, third), (_, _, fourth) = (suites.table_of(table, cli.ROOT) for table in tables)
@@ -52,7 +52,7 @@ def test_rows_with_the_numbers_of_another_table_have_its_settings():
         assert runs[0].config == runs[1].config, row
 
 
-def test_what_tables_say_of_rows_is_of_rows_they_have():
+def test_tables_describe_existing_rows():
     folders = glob.glob(os.path.join(cli.ROOT, "flags", "**", "suite.json"), recursive=True)
     assert len(folders) > 20
     for folder in map(os.path.dirname, folders):
@@ -62,7 +62,7 @@ def test_what_tables_say_of_rows_is_of_rows_they_have():
         assert set(table["rows"]) <= set(rows) and set(named) <= shown, folder
 
 
-def test_the_rows_of_a_table_are_measured_on_the_same_images():
+def test_the_rows_of_a_table_have_the_same_images():
     folders = {os.path.dirname(path) for path in glob.glob(os.path.join(cli.ROOT, "flags", "**", "*.flags"), recursive=True)}
     assert len(folders) > 30
     for folder in sorted(folders):
@@ -74,7 +74,7 @@ def test_the_rows_of_a_table_are_measured_on_the_same_images():
         )
 
 
-def test_printed_robust_accuracies_are_by_pgd_and_are_measured():
+def test_printed_robust_accuracies_are_measured_by_pgd():
     checked = 0
     for path in glob.glob(os.path.join(cli.ROOT, "flags", "urrl", "table2_*", "suite.json")):
         folder, rows, table = suites.table_of(os.path.dirname(path), cli.ROOT)

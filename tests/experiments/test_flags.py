@@ -34,7 +34,7 @@ def warnings(caplog, *all_runs):
         (["--simclr_blur=false"], "it belongs to --views=simclr. "),
     ],
 )
-def test_a_flag_of_another_method_or_view_is_named_with_its_owner(given, owner, caplog):
+def test_a_flag_of_another_method_or_view_is_reported_with_its_owner(given, owner, caplog):
     (message,) = warnings(caplog, runs(*given))
     assert owner in message
 
@@ -48,18 +48,18 @@ def test_a_flag_of_another_method_or_view_is_named_with_its_owner(given, owner, 
         ["--epochs=3", "--weight_decay=0.1"],
     ],
 )
-def test_flags_that_count_are_not(given, caplog):
+def test_flags_with_an_effect_are_not_reported(given, caplog):
     assert not warnings(caplog, runs(*given))
 
 
-def test_a_flag_for_a_table_counts_if_one_row_uses_it(caplog):
+def test_a_flag_for_a_table_has_an_effect_if_one_row_uses_it(caplog):
     rows = runs("--method=fcl", "--fcl_k=5", "--gaussian_weight=2"), runs("--fcl_k=5", "--gaussian_weight=2", "--seeds=0,1")
     (message,) = warnings(caplog, *rows)
     assert message.startswith("--gaussian_weight has no effect")
 
 
 @pytest.mark.parametrize("mode", [["--mode=run"], ["--mode=train"], ["--mode=suite"], ["--sweep=epochs=1"]])
-def test_every_mode_that_trains_warns(mode, tmp_path, caplog, monkeypatch):
+def test_all_training_modes_warn(mode, tmp_path, caplog, monkeypatch):
     (tmp_path / "row.flags").write_text("--data=digits")
     monkeypatch.setattr(modes, "complete_and_report", lambda *_: None)
     monkeypatch.setattr(Run, "train", lambda *_: None)

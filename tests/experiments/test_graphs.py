@@ -15,7 +15,7 @@ def profiled(graph):
     return tf.compat.v1.profiler.profile(graph, options=options.with_empty_output().select(["float_ops"]).build()).total_float_ops
 
 
-def test_products_are_counted_as_tensorflow_counts_them():
+def test_operations_equal_those_of_the_tensorflow_profiler():
     def step(x, kernel, depthwise, dense):
         with tf.GradientTape() as tape:
             tape.watch((x, kernel, depthwise, dense))
@@ -31,13 +31,13 @@ def test_products_are_counted_as_tensorflow_counts_them():
     )
 
 
-def test_a_network_has_its_published_number_of_products():
+def test_operations_of_a_network_equal_the_published_number():
     model = models.build("resnet20", (32, 32, 3), 10)
     count = graphs.flops(graph_of(lambda x: model(x, training=False)["logits"], (1, 32, 32, 3)))
     assert count / 2 == pytest.approx(40.8e6, rel=0.02)  # He et al. (2016): 41 million multiply-adds
 
 
-def test_branches_are_averaged_and_calls_followed():
+def test_branches_are_averaged_and_calls_are_included():
     def choose(x, a, b):
         return tf.switch_case(tf.cast(x[0, 0], tf.int32), [lambda: x @ a, lambda: (x @ b)[:, :4]])
 
@@ -45,7 +45,7 @@ def test_branches_are_averaged_and_calls_followed():
     assert graphs.flops(graph) == (2 * 2 * 8 * 4 + 2 * 2 * 8 * 12) / 2
 
 
-def test_what_is_kept_is_counted_at_its_largest():
+def test_kept_bytes_are_those_of_the_largest_branch():
     def branch(x, kernel, turns):
         for _ in range(turns):
             x = tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))
@@ -57,7 +57,7 @@ def test_what_is_kept_is_counted_at_its_largest():
     assert [graphs.flops(graph, choose) for choose in (max, min)] == [3 * products, products]
 
 
-def test_turns_of_a_loop_are_counted():
+def test_loops_are_multiplied():
     def climb(x, kernel):
         return tf.while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x @ kernel), (0, x))[1]
 

@@ -21,7 +21,7 @@ NEED = {
 }
 
 
-def test_a_step_waits_for_the_slower_of_products_and_images_then_for_the_network():
+def test_a_step_takes_the_slower_of_computation_and_input_plus_the_network():
     one = Hardware(devices=1, flops=1e13, utilization=0.5, memory=1e10, network=1e8, cores=4)
     cost = hardware.predict_cost(NEED, one)  # by hand: 8e12 / 5e12 s of products, 2 / 4 s of images
     assert cost["step"] == pytest.approx(1.6) and cost["training"] == pytest.approx(1600) and cost["bound"] == "products"
@@ -36,7 +36,7 @@ def test_a_step_waits_for_the_slower_of_products_and_images_then_for_the_network
     assert "TOO MUCH" in text and "320 ms" in text and "In all 3 runs on 8 devices, one after the other: 16 min, 3.00 GiB" in text
 
 
-def test_a_file_of_hardware_is_checked(tmp_path):
+def test_invalid_hardware_files_raise(tmp_path):
     good = {"devices": 2, "flops": 1e12, "utilization": 0.3, "memory": 1e9, "network": 1e9, "cores": 8}
     (tmp_path / "good.json").write_text(json.dumps(good))
     assert Hardware.read(str(tmp_path / "good.json")) == Hardware(**good)
@@ -47,7 +47,7 @@ def test_a_file_of_hardware_is_checked(tmp_path):
             Hardware.read(str(tmp_path / "bad.json"))
 
 
-def test_a_row_is_told_for_other_machines_and_nothing_is_left(tmp_path, monkeypatch, capsys):
+def test_a_row_is_predicted_for_other_machines_without_files(tmp_path, monkeypatch, capsys):
     file = tmp_path / "machine.json"
     file.write_text(json.dumps({"devices": 4, "flops": 1e13, "utilization": 0.2, "memory": 1e10, "network": 1e10, "cores": 16}))
     monkeypatch.chdir(tmp_path)
@@ -74,7 +74,7 @@ def needs(*arguments):
     return hardware.resource_needs(modes.runs_of(values, "row")[0])
 
 
-def test_needs_are_those_of_the_network():
+def test_needs_equal_those_of_the_network():
     plain, source = needs(), data.open_source("digits", "train", None)
     first = 2 * 28 * 28 * 25 * 6
     forward = first + 2 * (10 * 10 * 25 * 6 * 16 + 400 * 120 + 120 * 84 + 84 * 10)  # LeNet, by hand

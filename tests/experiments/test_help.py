@@ -8,7 +8,7 @@ from tf_robust.experiments.flags import define_flags, flag_names
 from tf_robust.experiments.help import _GROUPS, help_text, listing
 
 
-def test_the_list_names_everything_there_is_with_a_word_on_it():
+def test_the_list_has_all_names_with_a_summary():
     lines = listing().splitlines()
     said = {line.split()[0].rstrip("*"): line.split()[1:] for line in lines if line.startswith("  ")}
     known = (methods.METHODS, models.MODELS, attacks.ATTACKS, VIEWS, corruptions.CORRUPTIONS, ("synthetic_digits", "flags/fcl/table1"))
@@ -17,7 +17,7 @@ def test_the_list_names_everything_there_is_with_a_word_on_it():
     assert said["flags/fcl/table1"][-2:] == ["(8", "rows)"] and max(map(len, lines)) <= 118
 
 
-def test_help_is_short_and_names_flags_that_exist():
+def test_help_is_short_and_has_existing_flags():
     values = FlagValues()
     define_flags(values)
     names = flag_names()

@@ -36,7 +36,7 @@ def run_of(method, **settings):
     )
 
 
-def test_mixed_precision_is_that_of_a_run():
+def test_mixed_precision_is_limited_to_its_run():
     for mixed in (False, True):
         run = run_of("cross_entropy", mixed_precision=mixed)
         method = run.method(run.source("train"))
@@ -45,7 +45,7 @@ def test_mixed_precision_is_that_of_a_run():
         assert {weight.dtype for weight in method.classifier.variables} == {"float32"}
 
 
-def test_a_run_begins_with_the_encoder_of_its_own_seed(tmp_path):
+def test_a_run_starts_from_the_encoder_of_its_own_seed(tmp_path):
     shape = run_of("cross_entropy").source("train").image_shape
     encoders = {seed: models.build("lenet", shape, 10, seed=seed + 7) for seed in (0, 1)}
     for seed, encoder in encoders.items():
@@ -65,7 +65,7 @@ def test_a_run_begins_with_the_encoder_of_its_own_seed(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_xla_compiles_trains_and_gathers_no_statistics(tmp_path):
+def test_xla_training_equals_plain_training_and_excludes_synchronized_batch_norm(tmp_path):
     run = run_of("fcl", jit_compile=True)
     run.train(str(tmp_path))
     plain = run_of("fcl")
@@ -77,7 +77,7 @@ def test_what_xla_compiles_trains_and_gathers_no_statistics(tmp_path):
         run.method(run.source("train"))
 
 
-def test_what_is_trained_in_one_go_has_no_batches_and_is_trained_once(tmp_path, monkeypatch):
+def test_closed_form_methods_train_in_one_step_and_only_once(tmp_path, monkeypatch):
     settings = TrainConfig(data="digits", train_examples=50, batch_size=128, method="linear_probe")
     run = Run(
         settings,
@@ -107,7 +107,7 @@ def test_what_is_trained_in_one_go_has_no_batches_and_is_trained_once(tmp_path, 
         (list("0123456789"), ""),
     ],
 )
-def test_what_the_card_of_a_model_has_as_classes_is_compared_where_it_can_be(classes, said, capsys):
+def test_class_names_of_a_model_card_are_compared_with_the_data(classes, said, capsys):
     source = run_of("cross_entropy").source("test")
     predict = types.SimpleNamespace(check_images_match=lambda _: None, num_classes=None, path="model", card={"classes": classes})
     check_model_suits(predict, source)
@@ -115,7 +115,7 @@ def test_what_the_card_of_a_model_has_as_classes_is_compared_where_it_can_be(cla
     assert said in out and bool(said) == bool(out)
 
 
-def test_a_run_in_mixed_precision_leaves_float32_weights_and_logits(tmp_path):
+def test_mixed_precision_exports_float32_weights_and_logits(tmp_path):
     run = run_of("fcl", mixed_precision=True)
     source = run.source("train")
     run.train(str(tmp_path))
@@ -129,7 +129,7 @@ def test_a_run_in_mixed_precision_leaves_float32_weights_and_logits(tmp_path):
     assert np.mean(classify(source.images / np.float32(255)).numpy().argmax(axis=1) == source.labels) > 0.3
 
 
-def test_the_commit_says_of_changes_but_not_of_renewed_results(tmp_path, monkeypatch):
+def test_the_commit_reports_changes_except_in_results(tmp_path, monkeypatch):
     for name in ("tf_robust/utils/environment.py", "results/all.md"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("before")

@@ -55,7 +55,7 @@ def run(flags, tmp_path, capsys):
     return folder
 
 
-def test_after_a_run(run, flags, capsys):
+def test_commands_after_a_run(run, flags, capsys):
     main(*printed(capsys, "measure more of a model"), "--evaluations=clean,noise")  # attacks take long
     measured, before = read(run, "measured", "evaluation.json"), read(run, "evaluation.json")
     assert measured["rows"][0] == before["rows"][0] and measured["card"]["data"] == before["card"]["data"]
@@ -64,7 +64,7 @@ def test_after_a_run(run, flags, capsys):
     assert os.path.exists(os.path.join(run, "compared", "report.html"))
 
 
-def test_after_a_corrupted_set_is_written(run, flags, tmp_path, capsys):
+def test_commands_after_writing_a_corrupted_set(run, flags, tmp_path, capsys):
     capsys.readouterr()
     main("--mode=corrupt", *flags, "--corruptions=contrast", f"--workdir={tmp_path}/corrupted set")
     words = printed(capsys, "measure a model on it")
@@ -73,14 +73,14 @@ def test_after_a_corrupted_set_is_written(run, flags, tmp_path, capsys):
     assert {"clean", "corruptions/contrast"} <= {row["measure"] for row in found["rows"]} and found["rows"][0]["count"] == 6
 
 
-def test_after_training_alone(flags, tmp_path, capsys):
+def test_commands_after_training(flags, tmp_path, capsys):
     main("--mode=train", *flags, *SMALL, f"--workdir={tmp_path}/a run")
     main(*printed(capsys, "measure it"))
     assert read(tmp_path, "a run", "measured", "evaluation.json")["rows"][0]["count"] == 6
 
 
 @pytest.mark.slow
-def test_after_a_sweep(flags, tmp_path, capsys):
+def test_commands_after_a_sweep(flags, tmp_path, capsys):
     main(*flags, *SMALL, "--sweep=learning_rate=0.003", f"--workdir={tmp_path}/a sweep")
     words = printed(capsys, "train it with more seeds")
     assert "--learning_rate=0.003" in words and "--seeds=0,1,2" in words
@@ -88,7 +88,7 @@ def test_after_a_sweep(flags, tmp_path, capsys):
     assert "--learning_rate=0.003\n" in (tmp_path / "a sweep" / "chosen" / "flags.txt").read_text()
 
 
-def test_where_the_data_are_is_carried(tmp_path, capsys):
+def test_data_dir_is_in_the_commands(tmp_path, capsys):
     """A data set that is found by --data_dir alone."""
     import tensorflow as tf
     import tensorflow_datasets as tfds

@@ -21,7 +21,7 @@ def means_of(folder=FOLDER, home=cli.ROOT):
     return suite_means.SuiteMeans(here, table, home)
 
 
-def test_the_printed_average_is_the_mean_of_the_twelve():
+def test_the_printed_average_is_the_mean_over_twelve_suites():
     means = means_of()
     assert len(means.suites) == 12
     printed, twelve = means.paper(means.suites), {}
@@ -109,7 +109,7 @@ def number_of(suite):
     return {"a": "0.5", "b": "0.0625"}[suite]
 
 
-def test_a_report_over_suites_has_the_means_and_the_papers_beside_them(runs, tmp_path, capsys):
+def test_a_report_over_suites_has_their_means_and_those_of_the_paper(runs, tmp_path, capsys):
     folder, values = runs
     main("--mode=report", f"--suite={folder}", f"--runs={tmp_path}/runs/*/*/*", f"--workdir={tmp_path}/out")
     entries = {(e["row"], e["measure"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
@@ -130,7 +130,7 @@ def test_a_report_over_suites_has_the_means_and_the_papers_beside_them(runs, tmp
     assert (half["images"]["high"] - half["images"]["low"]) / 2 == pytest.approx(1.96 * np.sqrt(sum(errors)) / 2, rel=0.03)
 
 
-def test_fewer_suites_have_the_papers_mean_over_those(runs, tmp_path, capsys):
+def test_with_fewer_suites_the_mean_of_the_paper_is_over_these(runs, tmp_path, capsys):
     folder, _ = runs
     main("--mode=report", f"--suite={folder}", f"--runs={tmp_path}/runs/a/*/*", f"--workdir={tmp_path}/out")
     entries = {(e["row"], e["measure"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
@@ -144,7 +144,7 @@ def test_fewer_suites_have_the_papers_mean_over_those(runs, tmp_path, capsys):
         main("--mode=report", f"--suite={folder}", f"--runs={tmp_path}/runs/a/*/*", f"--workdir={tmp_path}/out")
 
 
-def test_means_of_independent_suites_have_the_error_of_their_sum():
+def test_the_standard_error_is_that_of_independent_suites():
     random = np.random.RandomState(3)
     parts = {"a": random.rand(40), "b": random.rand(90) / 3}
     means = suite_means.SuiteMeans.__new__(suite_means.SuiteMeans)

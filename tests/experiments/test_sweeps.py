@@ -5,7 +5,7 @@ from tf_robust.experiments import sweeps
 DEFAULTS = {"fcl_k": 8, "fcl_sigma": 0.1, "views": ("clean",)}
 
 
-def test_points_are_the_product():
+def test_a_grid_is_the_product_of_its_axes():
     points = sweeps.grid("fcl_k=1,2; fcl_sigma=0.1,0.5", DEFAULTS)
     assert [sweeps.name_of(point) for point in points] == [
         "fcl_k=1,fcl_sigma=0.1",
@@ -28,12 +28,12 @@ def test_points_are_the_product():
         (";", "Received: ';'"),
     ],
 )
-def test_what_is_no_grid_is_refused(text, said):
+def test_invalid_grids_raise(text, said):
     with pytest.raises(ValueError, match=said):
         sweeps.grid(text, DEFAULTS)
 
 
-def test_the_best_has_the_best_mean_over_seeds():
+def test_the_best_row_has_the_best_mean_over_seeds():
     def found(row, seed, clean, flips):
         return {"row": row, "seed": seed, "rows": [{"measure": "clean", "value": clean}, {"measure": "flips/mean", "value": flips}]}
 

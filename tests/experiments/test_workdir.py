@@ -31,7 +31,7 @@ def test_flags_of_earlier_versions_are_translated(earlier, present, tmp_path):
     assert workdir.recorded_flags(written(tmp_path, earlier)) == present
 
 
-def test_a_run_of_an_earlier_version_is_continued_with_the_flags_that_mean_the_same(tmp_path):
+def test_a_run_of_an_earlier_version_is_resumed_with_equivalent_flags(tmp_path):
     written(tmp_path, EARLIER_FCL)
     (tmp_path / "environment.json").write_text("{}")
     defaults = {"image_size": "0", "fcl_batch_norm": "auto"}
