@@ -28,8 +28,9 @@ from absl import app, flags
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import hardware
 from tf_robust.data.source import Source
-from tf_robust.experiments import dry_run, hardware, suites
+from tf_robust.experiments import dry_run, suites
 from tf_robust.experiments import flags as experiment_flags
 from tf_robust.experiments import runs as experiment_runs
 from tf_robust.utils import environment

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks import __main__ as benchmarks
 from benchmarks import scale, timing
+from benchmarks.hardware import Hardware
 from benchmarks.timing import provenance
-from tests.experiments.test_hardware import NEED
-from tf_robust.experiments.hardware import Hardware
+from tests.test_hardware import NEED
 
 RECORDED = {"step": 2.0, "speed": 2.0}
 

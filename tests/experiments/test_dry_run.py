@@ -17,7 +17,7 @@ def test_a_row_is_estimated_without_files(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     row = said.split("\n\n")[1].splitlines()[1].split()
     assert row[0] == "gaussian" and int(row[1].replace(",", "")) == models.build("lenet", (28, 28, 1), 10).count_params()
-    assert "In all 2 runs" in said and not list(tmp_path.iterdir())
+    assert "Total of 2 runs" in said and not list(tmp_path.iterdir())
 
 
 def test_steps_are_measured_before_and_after_a_late_term_starts(monkeypatch):
@@ -111,6 +111,6 @@ def test_the_table_has_the_total():
         "disk": 2**30,
     }
     text = dry_run.to_text([one, {**one, "row": "b", "flops": None, "images": None, "training": None}], 2)
-    assert "In all 4 runs: 2.1 h, 4.00 GiB" in text
+    assert "Total of 4 runs: 2.1 h, 4.00 GiB" in text
     assert text.splitlines()[1].split() == ["a", "1,000", "2", "50", "1024", "MiB", "60", "min", "60", "s", "1024", "MiB"]
     assert np.all([word in text.splitlines()[2] for word in ("b", "–", "60 s")])

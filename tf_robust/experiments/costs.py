@@ -5,47 +5,39 @@ from collections.abc import Sequence
 
 import keras
 
-from tf_robust.experiments import dry_run, hardware
+from tf_robust.experiments import dry_run
 from tf_robust.experiments.run import Run
 from tf_robust.training import loop
 from tf_robust.utils.errors import message_of
 
 
-def print_costs(runs: Sequence[Run], hardware_path: str = "") -> None:
-    """Prints what runs will cost, from a few steps of each row or for the hardware that a file describes. Writes no files.
+def print_costs(runs: Sequence[Run]) -> None:
+    """Prints what runs will cost on this machine, from a few steps of each row. Writes no files.
 
     Args:
         runs: all rows, with all seeds.
-        hardware_path: JSON file; empty: this machine.
 
     Raises:
         ValueError: training diverged in all rows.
     """
-    machine = hardware.Hardware.read(hardware_path) if hardware_path else None
     firsts = list({run.row: run for run in reversed(runs)}.values())[::-1]
     for run in firsts:
         run.init_path, run.config = "", dataclasses.replace(run.config, init_from_row="")  # does not change the cost
     estimates = []
     for run in firsts:
         try:
-            estimates.append(_estimate(run, on_this_machine=machine is None))
+            estimates.append(_estimate(run))
         except loop.TrainingDiverged as error:
             print(f"  FAILED: {message_of(error)}", flush=True)
         keras.backend.clear_session()
     if not estimates:
         raise ValueError("Expected a row whose first steps are finite. All rows failed")
     seeds = len(runs) // len(firsts)
-    if machine:
-        print(f"\n{hardware.to_text([(needs, hardware.predict_cost(needs, machine)) for needs in estimates], machine, seeds)}")
-    else:
-        print(f"\n{dry_run.to_text(estimates, seeds)}")
+    print(f"\n{dry_run.to_text(estimates, seeds)}")
 
 
-def _estimate(run, on_this_machine):
+def _estimate(run):
     def print_progress(text):
         print(f"  {run.row}: {text} ...", flush=True)
 
-    if on_this_machine:
-        return dry_run.estimate(run, print_progress)
-    print_progress("its graph and images")
-    return hardware.resource_needs(run)
+    return dry_run.estimate(run, print_progress)

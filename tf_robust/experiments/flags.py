@@ -44,7 +44,6 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("sweep_metric", "", "measure by which the best is chosen; empty: the first measure.", values)
     flags.DEFINE_string("saved_model", "", "SavedModel to evaluate (mode evaluate); empty: that of the workdir.", values)
     flags.DEFINE_bool("dry_run", False, "print what a run or suite will cost, from a few steps of each row, and exit.", values)
-    flags.DEFINE_string("hardware", "", "file that describes other machines for --dry_run (docs/scale.md).", values)
     flags.DEFINE_string(
         "require", "", "required bounds of measures, or the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'.", values
     )

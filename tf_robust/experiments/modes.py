@@ -47,7 +47,7 @@ def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
     runs = [run for row in rows for run in runs_of(values_of_rows[row], row, shown_as.get(row, ""))]
     warn_of_ignored_flags(runs)
     if values.dry_run:
-        return costs.print_costs(runs, values.hardware)
+        return costs.print_costs(runs)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an incomplete table is balanced
     complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv)
 
@@ -58,7 +58,7 @@ def run(values: flags.FlagValues, argv: Sequence[str]) -> None:
     runs = runs_of(values, row, table.get("shown_as", {}).get(row, ""))
     warn_of_ignored_flags(runs)
     if values.dry_run:
-        return costs.print_costs(runs, values.hardware)
+        return costs.print_costs(runs)
     complete_and_report(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table, argv)
 
 
@@ -171,8 +171,6 @@ def run_mode(values: flags.FlagValues, argv: Sequence[str]) -> None:
     if given_values(values).keys() <= QUICK_START_FLAGS:
         values = with_values(parse_arguments(QUICK_START), given_values(values))
     with friendly_errors():
-        if values.hardware and not values.dry_run:
-            raise ValueError("Expected --dry_run with --hardware. Received: --hardware alone")
         if values.strategy == "multi_worker":
             distribution.strategy(values.strategy)  # before any computation
         mode = sweep if values.mode == "run" and values.sweep else MODES[values.mode]

@@ -40,7 +40,7 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
     runs = [run for point in points.values() for run in _runs_at(values, point, "validation")]
     warn_of_ignored_flags(runs)
     if values.dry_run:
-        return costs.print_costs(runs, values.hardware)
+        return costs.print_costs(runs)
     evaluations, failures = suites.run_all(runs, folder_of)
     if not evaluations:
         raise ValueError("\n".join(["All runs failed.", *failures]))

@@ -2,9 +2,10 @@ import json
 
 import pytest
 
+from benchmarks import hardware
+from benchmarks.hardware import Hardware
 from tf_robust import data
-from tf_robust.experiments import hardware, modes
-from tf_robust.experiments.hardware import Hardware
+from tf_robust.experiments import modes
 
 NEED = {
     "row": "a",
@@ -33,7 +34,7 @@ def test_a_step_takes_the_slower_of_computation_and_input_plus_the_network():
     assert cost["memory"] == pytest.approx(4 * (3e6 + 1e6) + 1.5 * 6e9 / 8) and not cost["fits"]
     assert cost["measuring"] == pytest.approx(500 * 0.08 / 8)  # by one device
     text = hardware.to_text([(NEED, cost)], eight, 3)
-    assert "TOO MUCH" in text and "320 ms" in text and "In all 3 runs on 8 devices, one after the other: 16 min, 3.00 GiB" in text
+    assert "TOO MUCH" in text and "320 ms" in text and "Total of 3 runs on 8 devices, one after the other: 16 min, 3.00 GiB" in text
 
 
 def test_invalid_hardware_files_raise(tmp_path):
@@ -43,7 +44,7 @@ def test_invalid_hardware_files_raise(tmp_path):
     without = {name: good[name] for name in good if name != "cores"}
     for bad in ({**good, "flops": 0}, {**good, "utilization": 14}, {**good, "gpus": 3}, without):
         (tmp_path / "bad.json").write_text(json.dumps(bad))
-        with pytest.raises(ValueError, match="bad.json.*docs/scale.md says what it holds"):
+        with pytest.raises(ValueError, match="bad.json.*docs/scale.md describes the fields"):
             Hardware.read(str(tmp_path / "bad.json"))
 
 
@@ -51,21 +52,10 @@ def test_a_row_is_predicted_for_other_machines_without_files(tmp_path, monkeypat
     file = tmp_path / "machine.json"
     file.write_text(json.dumps({"devices": 4, "flops": 1e13, "utilization": 0.2, "memory": 1e10, "network": 1e10, "cores": 16}))
     monkeypatch.chdir(tmp_path)
-    values = modes.parse_arguments(
-        [
-            "--data=digits",
-            "--epochs=3",
-            "--batch_size=100",
-            "--method=gaussian",
-            "--evaluations=clean",
-            "--seeds=0,1",
-            "--dry_run",
-            "--hardware=machine.json",
-        ]
-    )
-    modes.run(values, [])
+    arguments = "--data=digits --epochs=3 --batch_size=100 --method=gaussian --evaluations=clean --seeds=0,1".split()
+    hardware.main("machine.json", *arguments)
     said = capsys.readouterr().out
-    assert said.split("\n\n")[1].splitlines()[1].startswith("gaussian") and "In all 2 runs on 4 devices" in said
+    assert said.splitlines()[1].startswith("row ") and "Total of 2 runs on 4 devices" in said
     assert list(tmp_path.iterdir()) == [file]
 
 

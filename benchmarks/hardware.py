@@ -1,10 +1,14 @@
 """Predicts the cost of a run on other machines from its graph and the time of its input pipeline. Nothing is trained.
 
+    python benchmarks/hardware.py docs/hardware.json --flagfile=flags/fcl/small/fcl.flags --data_dir=DIR
+
 The time of a step is the larger of the computation on the devices and the input pipeline on the CPU cores, plus the summation of
 the gradients over the devices. docs/scale.md has the limits and the accuracy of this model.
 """
 
 import dataclasses
+import pathlib
+import sys
 import time
 import typing
 from collections.abc import Mapping, Sequence
@@ -12,9 +16,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
 from tf_robust import corruptions, data, evaluation
 from tf_robust.experiments import dry_run, graphs
+from tf_robust.experiments.flags import parse_arguments
 from tf_robust.experiments.run import Run
+from tf_robust.experiments.runs import runs_of
 from tf_robust.utils.files import read_json
 from tf_robust.utils.progress import duration
 
@@ -220,3 +228,15 @@ def to_text(predictions: Sequence[tuple[Mapping, Mapping]], hardware: Hardware, 
         f"{disk / 2**30:.2f} GiB. Predicted, not measured (docs/scale.md): without validation, attacks, reading from disk, and "
         "training without steps (–)."
     )
+
+
+def main(path: str, *arguments: str) -> None:
+    """Prints the predicted cost of the runs that flags describe. path: JSON file of the hardware."""
+    machine = Hardware.read(path)
+    runs = runs_of(parse_arguments(arguments), "row")
+    needs = resource_needs(runs[0])
+    print(to_text([(needs, predict_cost(needs, machine))], machine, len(runs)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
