@@ -97,7 +97,7 @@ def test_an_array_of_another_kind_is_rejected(arrays, array):
 
 def test_pickled_objects_are_never_loaded(arrays):
     np.save(arrays / "fog.npy", np.array([{"a": 1}] * 5), allow_pickle=True)
-    with pytest.raises(ValueError, match="Expected rows of numbers. Received .*fog.npy"):
+    with pytest.raises(ValueError, match="Expected rows of numbers. Received: .*fog.npy"):
         open_corrupted(str(arrays), clean(), "fog", 1)
 
 
@@ -131,7 +131,7 @@ def test_other_images_are_rejected(arrays):
     with pytest.raises(ValueError, match=r"Expected 8 images, of clean \(test\), in .*. Received: 9"):
         open_corrupted(str(arrays), clean(8), "fog", 1)
     small = data.ArraySource.of("small", "test", clean().images[:, :28], clean().labels, clean().class_names)
-    with pytest.raises(ValueError, match=r"Expected images \(28, 32, 3\) in .* of small. Received: \(32, 32, 3\)"):
+    with pytest.raises(ValueError, match=r"Expected images \(28, 32, 3\) in .* as in small. Received: \(32, 32, 3\)"):
         open_corrupted(str(arrays), small, "fog", 1)
 
 

@@ -95,8 +95,8 @@ def relative(errors, reference="alexnet"):
 def test_bad_errors_are_named(measure):
     without = {name: row for name, row in OWN.items() if name != "fog"}
     for errors, message in [
-        (without, r"exactly these 15: .* Received 14; missing: \['fog'\], not among them: \[\]"),
-        ({**OWN, "spatter": [0.5] * 5}, r"Received 16; missing: \[\], not among them: \['spatter'\]"),
+        (without, r"exactly these 15: .* Received: 14; missing: \['fog'\], not among them: \[\]"),
+        ({**OWN, "spatter": [0.5] * 5}, r"Received: 16; missing: \[\], not among them: \['spatter'\]"),
         ({**without, "mist": [0.5] * 5}, r"missing: \['fog'\], not among them: \['mist'\]"),
         ({**OWN, "fog": [0.5] * 4}, r"errors of 'fog' for 5 severities. Received shape: \(4,\)"),
         ({**OWN, "fog": 0.5}, r"Received shape: \(\)"),

@@ -109,9 +109,9 @@ def test_mean_flip_probability():
     assert metrics.mean_flip_probability(cifar) == pytest.approx(0.055)
     two = {"snow": 0.2, "tilt": 0.4}
     assert metrics.mean_flip_probability(two, names=["tilt", "snow"]) == pytest.approx(0.3)
-    with pytest.raises(ValueError, match=r"exactly these 10: .* Received 2; missing: \['gaussian_noise'"):
+    with pytest.raises(ValueError, match=r"exactly these 10: .* Received: 2; missing: \['gaussian_noise'"):
         metrics.mean_flip_probability(two)
-    with pytest.raises(ValueError, match=r"Received 11; missing: \[\], not among them: \['snow'\]"):
+    with pytest.raises(ValueError, match=r"Received: 11; missing: \[\], not among them: \['snow'\]"):
         metrics.mean_flip_probability({**TEN, "spatter": 0.1})
 
 

@@ -48,7 +48,7 @@ _MIN_PACE = 0.1  # of l0: below it, nothing more is dropped, and only the values
 
 
 class ProximalLogBarrier(Attack):
-    """Minimal-norm perturbations, untargeted or targeted. Takes starts * outer_steps * inner_steps gradients per image.
+    """PLB: minimal-norm perturbations, untargeted or targeted. Takes starts * outer_steps * inner_steps gradients per image.
 
     An image that meets the goal already is returned unchanged, and so is one for which no start is found. NaN or infinite
     logits during the attack raise a ValueError.

@@ -12,7 +12,9 @@ from tf_robust.methods.base import FurtherViewsMethod, Terms
 
 
 class AdversarialTraining(FurtherViewsMethod):
-    """min over the weights of max over the ball of L_xe. The logged accuracy is that on attacked images.
+    """Adversarial training: min over the weights of max over the ball of L_xe.
+
+    The logged accuracy is that on attacked images.
 
     The attack's passes are the further views: by default in inference mode, so that images are attacked independently of each
     other and on the network that is exported. The pass that trains on the attacked images updates the moving averages as usual.

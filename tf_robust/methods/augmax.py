@@ -24,7 +24,9 @@ from tf_robust.ops import image_ops, philox
 
 
 class AugMax(Method):
-    """Takes the views clean,augmix_chain,augmix_chain,augmix_chain,augmix: an image, its chains, and another AugMix of it.
+    """AugMax: AugMix with adversarial mixing weights.
+
+    Takes the views clean,augmix_chain,augmix_chain,augmix_chain,augmix: an image, its chains, and another AugMix of it.
 
     Args:
         jsd_weight: lambda, the weight of the Jensen-Shannon divergence.

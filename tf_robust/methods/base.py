@@ -29,8 +29,8 @@ class Method(keras.Model):
         classifier: keras.Model, images in [0, 1] -> {"logits", "embedding"}.
         seed: int, the run's seed.
         examples: int, size of the training set, for methods with a memory of each image.
-        weight_decay: weight * w is added to the gradient of every trainable variable w, including batch norm's and biases
-            (L2 regularization of weight / 2 |w|^2, as in PyTorch's SGD), unless a method states otherwise.
+        weight_decay: weight_decay * w is added to the gradient of every trainable variable w, including batch norm's and biases
+            (L2 regularization by weight_decay / 2 |w|^2, as in PyTorch's SGD), unless a method states otherwise.
     """
 
     # seed and examples are not annotated: annotated arguments become flags

@@ -13,7 +13,9 @@ from tf_robust.ops import philox
 
 
 class CutMix(Method):
-    """One box for the whole step: its center is uniform over the image, and it is clipped at the borders.
+    """CutMix: replaces a box of each image by the same box of its partner, and mixes the labels by area.
+
+    One box is drawn for the whole step: its center is uniform over the image, and it is clipped at the borders.
 
     Args:
         alpha: the fraction of its area that an image keeps is drawn from Beta(alpha, alpha), before the box is clipped.

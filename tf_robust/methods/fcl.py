@@ -93,7 +93,7 @@ def perturb(
 
 
 class FCL(AuxiliaryTermMethod):
-    """L_xe + lambda L_fcl, with L_fcl of eq. 5 (softmax) or eq. 4 (margin).
+    """FCL: L_xe + lambda L_fcl, with L_fcl of eq. 5 (softmax) or eq. 4 (margin).
 
     Args:
         k: number of values (of H x W x C) that each perturbation changes.

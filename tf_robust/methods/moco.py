@@ -18,7 +18,7 @@ from tf_robust.models import heads
 
 
 class MoCo(MemoryMethod):
-    """Momentum contrast; the first view gives the query, the second the key. Defaults are v2's.
+    """MoCo, momentum contrast: the first view gives the query, the second the key. Defaults are v2's.
 
     Args:
         temperature: of the softmax; v1: 0.07.

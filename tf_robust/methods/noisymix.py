@@ -25,7 +25,7 @@ LAST_STAGE = 3  # of the default stages
 
 
 class NoisyMix(FurtherViewsMethod):
-    """Mixing and noise at a random stage, and the stability loss over views (NoisyMix, eq. 2).
+    """NoisyMix: mixing and noise at a random stage, and the stability loss over views (eq. 2).
 
     Args:
         mixing: mix images with each other. If false, only noise and stability loss remain.

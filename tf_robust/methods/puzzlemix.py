@@ -30,7 +30,7 @@ _MAX_MOVING_BLOCKS = 16  # along a side
 
 
 class PuzzleMix(Method):
-    """Saliency-guided mixing of blocks. An image that is its own partner only has its blocks moved.
+    """Puzzle Mix: saliency-guided mixing of blocks. An image that is its own partner only has its blocks moved.
 
     Args:
         alpha: the prior favors masks whose mean is the mixing coefficient, drawn from Beta(alpha, alpha) once per step.

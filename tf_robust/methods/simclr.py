@@ -19,7 +19,7 @@ from tf_robust.models import heads
 
 
 class SimCLR(ContrastiveMethod):
-    """NT-Xent of two views' projections, and penalties on its gradient with respect to the images.
+    """SimCLR: NT-Xent of two views' projections, and penalties on its gradient with respect to the images.
 
     Both views pass through the network as one batch. Weight decay excludes biases, batch norm and the linear monitor.
 

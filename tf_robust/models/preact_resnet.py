@@ -13,7 +13,7 @@ from tf_robust.models.torch_layers import batch_norm, convolution, logits_initia
 def preact_resnet18(
     input_shape: Sequence[int], num_classes: int, *, instance_norm: bool = False, mean: heads.PerChannel = 0.5, std: heads.PerChannel = 0.5
 ) -> keras.Model:
-    """Builds four stages of two pre-activation blocks with 64, 128, 256 and 512 filters, strides 1, 2, 2, 2.
+    """Builds PreActResNet-18: four stages of two pre-activation blocks with 64, 128, 256 and 512 filters, strides 1, 2, 2, 2.
 
     As in the published code: identity shortcuts carry relu(bn(x)), not x, and the last stage is not normalized before
     the pooling; PyTorch's initialization.

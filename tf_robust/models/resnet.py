@@ -36,7 +36,7 @@ def cifar_resnet(
     std: heads.PerChannel = 0.5,
     resize: int = 0,
 ) -> keras.Model:
-    """Builds three stages of n = (depth - 2) / 6 blocks with 16, 32 and 64 filters, strides 1, 2, 2 (FCL, appendix B).
+    """Builds a CIFAR ResNet: three stages of n = (depth - 2) / 6 blocks with 16, 32 and 64 filters, strides 1, 2, 2 (FCL, appendix B).
 
     Where the resolution changes the shortcut is a 1x1 convolution with batch norm.
 

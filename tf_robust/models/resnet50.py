@@ -20,7 +20,7 @@ def resnet50(
     std: heads.PerChannel = STD,
     resize: int = 0,
 ) -> keras.Model:
-    """Builds four stages of 3, 4, 6 and 3 bottleneck blocks; kernels from He et al.'s normal distribution over the fan-out.
+    """Builds ResNet-50: four stages of 3, 4, 6 and 3 bottleneck blocks; kernels from He et al.'s normal distribution over the fan-out.
 
     Args:
         input_shape: (H, W, C), at least 32 pixels per side, 8 with small_images.

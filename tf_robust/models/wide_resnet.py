@@ -18,7 +18,7 @@ def wide_resnet28(
     mean: heads.PerChannel = 0.5,
     std: heads.PerChannel = 0.5,
 ) -> keras.Model:
-    """Builds three stages of four pre-activation blocks with 16, 32 and 64 filters times `widening`, strides 1, 2, 2.
+    """Builds Wide-ResNet-28: three stages of four pre-activation blocks with 16, 32 and 64 filters times `widening`, strides 1, 2, 2.
 
     As in the published code: convolutions have biases, a block's stride is in its second convolution, the last batch norm
     keeps a tenth of its moving average at each step; PyTorch's initialization.
