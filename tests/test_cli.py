@@ -108,7 +108,7 @@ def test_a_suite_completes_all_rows_and_seeds_and_skips_complete_runs(sample_ima
     assert "--batch_size=6" in (tmp_path / "out" / "noisy" / "seed_1" / "flags.txt").read_text()  # overrides each row's
     monkeypatch.setattr(run.Run, "train", lambda *_: pytest.fail("a finished run was trained again"))
     main(*command)
-    assert "done before" in capsys.readouterr().out
+    assert "already done" in capsys.readouterr().out
 
 
 def test_a_single_row_of_a_table_has_its_name_and_paper_numbers_but_no_baseline(sample_images, tmp_path):
@@ -213,7 +213,7 @@ def test_a_suite_continues_after_a_failed_run(sample_images, tmp_path):
 
 
 def test_other_flags_in_a_workdir_raise_with_the_difference(sample_images, copied):
-    with pytest.raises(ValueError, match="--batch_size: 8 there, 4 now"):
+    with pytest.raises(ValueError, match="--batch_size: 8 then, 4 now"):
         main("--mode=train", sample_images, *SMALL, "--batch_size=4", f"--workdir={copied}")
 
 
@@ -259,7 +259,7 @@ def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
         ("--train_examples=99999", "at most 10050"),
         ("--saved_model=nowhere --mode=evaluate", "saved_model.pb"),
         ("--suite=nowhere --mode=suite", "folder of .flags"),
-        ("--runs=nowhere --mode=report", "Found none"),
+        ("--runs=nowhere --mode=report", "which matches none"),
         ("--seeds=0,0", "each once"),
         ("--evaluations=", "Received: none"),
         ("--schedule=steps", "decay_epochs > 0"),
@@ -338,5 +338,5 @@ def test_rows_whose_initial_row_failed_are_named(sample_images, tmp_path):
     os.makedirs(suite)
     (suite / "after.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=before"]))
     (suite / "before.flags").write_text("\n".join([sample_images, *SMALL, "--learning_rate=1e30", "--epochs=2"]))
-    with pytest.raises(ValueError, match="2 of 2 runs failed.\nafter, seed 0: the row that it begins with, before, failed\nbefore"):
+    with pytest.raises(ValueError, match="2 of 2 runs failed.\nafter, seed 0: the row from which it starts, before, failed\nbefore"):
         main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out")

@@ -45,7 +45,7 @@ def said(*arguments):
         ("--flagfile=nowhere", "No such file"),
         ("--nonsense", "Unknown command line flag"),
         ("--flagfile=a\0", "null byte"),
-        ("data=digits", "'data=digits' is no --NAME=VALUE"),
+        ("data=digits", "Unrecognized argument 'data=digits'. Expected --flag=value"),
     ],
 )
 def test_invalid_flagfiles_are_named(line, message, tmp_path):
@@ -79,7 +79,7 @@ def test_a_binary_flagfile_gives_an_error_before_main(tmp_path):
 def test_evaluating_another_model_does_not_overwrite_a_run(tmp_path):
     (tmp_path / "flags.txt").write_text("--data=digits\n")
     found = said("--mode=evaluate", "--data=digits", "--saved_model=nowhere", f"--workdir={tmp_path}")
-    assert f"Expected a --workdir that is no run's, whose evaluation.json would be lost. Received: {tmp_path}" in found
+    assert "--workdir already holds a run; evaluating into it would overwrite" in found and f"Received: {tmp_path}. Try:" in found
 
 
 def test_the_evaluation_of_another_model_does_not_complete_a_run(evaluated, tmp_path, monkeypatch):
@@ -124,12 +124,12 @@ def test_training_without_checkpoints_reports_a_restart(evaluated, tmp_path, cap
     run = shutil.copytree(evaluated, tmp_path / "run")
     command = [*SMALL, "--mode=train", f"--workdir={run}"]
     main(*command)
-    assert "begins anew" not in capsys.readouterr().out
+    assert "restarts" not in capsys.readouterr().out
     shutil.rmtree(run / "checkpoints")
     main(*command)
-    assert "trained before" in capsys.readouterr().out  # the model is whole
+    assert "already trained" in capsys.readouterr().out  # the model is whole
     shutil.rmtree(run / "saved_model")
     main(*command)
-    assert f"No checkpoint in {run}/checkpoints: training begins anew." in capsys.readouterr().out
+    assert f"No checkpoint in {run}/checkpoints: training restarts." in capsys.readouterr().out
     main("--mode=train", *SMALL, f"--workdir={tmp_path}/other")
-    assert "begins anew" not in capsys.readouterr().out
+    assert "restarts" not in capsys.readouterr().out

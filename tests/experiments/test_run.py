@@ -91,7 +91,7 @@ def test_closed_form_methods_train_in_one_step_and_only_once(tmp_path, monkeypat
     with contextlib.suppress(OSError), workdir.claim(str(tmp_path), {"seed": "0"}):
         first = run.train(str(tmp_path))
         raise OSError("measuring failed")
-    with pytest.raises(ValueError, match="seed: 0 there, 1 now"), workdir.claim(str(tmp_path), {"seed": "1"}):
+    with pytest.raises(ValueError, match="seed: 0 then, 1 now"), workdir.claim(str(tmp_path), {"seed": "1"}):
         pass
     monkeypatch.setattr(loop, "fit", lambda *_, **__: pytest.fail("what was exported was trained again"))
     assert first.steps == 1 and run.train(str(tmp_path)) == first

@@ -39,7 +39,7 @@ def test_a_run_of_an_earlier_version_is_resumed_with_equivalent_flags(tmp_path):
     with workdir.claim(str(tmp_path), flags, defaults):
         pass
     with (
-        pytest.raises(ValueError, match="--fcl_batch_norm: own there, auto now"),
+        pytest.raises(ValueError, match="--fcl_batch_norm: own then, auto now"),
         workdir.claim(str(tmp_path), {**flags, "fcl_batch_norm": "auto"}, defaults),
     ):
         pass

@@ -128,5 +128,5 @@ def test_one_device_cannot_be_mirrored(monkeypatch):
 
 def test_workers_take_one_run_at_a_time():
     runs = [type("Run", (), {"config": type("TrainConfig", (), {"strategy": "multi_worker"})})] * 2
-    with pytest.raises(ValueError, match="Expected one run at a time with strategy=multi_worker"):
+    with pytest.raises(ValueError, match="Expected one run with strategy=multi_worker"):
         suites.run_all(runs, None)
