@@ -104,6 +104,7 @@ def test_the_memory_limit_counts_the_layers_of_a_nested_model():
     attribution.contextual_sensitivity(outer, IMAGES, memory_limit=2 * 8 * 1000 * 4 * 3)
 
 
+@pytest.mark.slow
 def test_the_estimate_converges_to_the_square(net, sensitivity):
     estimates = np.stack([attribution.squared_sensitivity_estimate(net, IMAGES, projections=8, seed=seed) for seed in range(40)])
     error = estimates.std(axis=0, ddof=1) / np.sqrt(len(estimates))

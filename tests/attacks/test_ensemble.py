@@ -22,6 +22,7 @@ class Waves:
         return tf.sin(3.0 * tf.reshape(images, [-1, 16]) @ self.weights) @ self.values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm, classes, second", [("l2", 4, "difference_of_logits_ratio"), ("linf", 2, "margin")])
 def test_result_is_the_worst_of_members_run_in_turn(norm, classes, second):
     model, radius = Waves(classes), {"linf": 0.02, "l2": 0.06}[norm]

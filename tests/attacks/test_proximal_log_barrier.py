@@ -186,6 +186,7 @@ def test_nan_logits_raise_with_the_attacks_name(norm):
         ProximalLogBarrier(norm=norm)(lambda images: model(images) * np.nan, IMAGES, np.zeros(N, int))
 
 
+@pytest.mark.slow
 def test_more_steps_come_nearer_and_the_logits_scale_does_not_matter(network, source):
     model = network()
     images = source(12).images.astype(np.float32) / np.float32(255)

@@ -36,6 +36,7 @@ def test_results_are_a_function_of_the_seed(augment):
     assert (augment(images, SEED) != augment(images, SEED + 7)).numpy().any()
 
 
+@pytest.mark.slow
 @augmentations
 def test_dataset_equals_eager(augment):
     images = sample_images(6, 12, 10)

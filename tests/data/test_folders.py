@@ -101,6 +101,7 @@ def test_skipping_batches_drops_the_first(with_splits):
     assert examples(source.epoch(3, 1, 6, 2)) == examples(source.epoch(3, 1, 6))[12:]
 
 
+@pytest.mark.slow
 def test_augmented_batches_resume_within_an_epoch(with_splits):
     def batches(skip=0):
         dataset = data.training_batches(

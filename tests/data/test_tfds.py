@@ -142,6 +142,7 @@ def test_a_damaged_file_of_a_set_in_memory_is_named(tmp_path):
         data.open_source("damaged", "train", str(tmp_path))
 
 
+@pytest.mark.slow
 def test_augmented_batches_of_a_stream_resume_within_an_epoch(three_files):
     def batches(skip=0):
         dataset = data.training_batches(three_files, 4, seed=5, step=6 + skip, augmentations=(crop_flip, patch_gaussian)).take(6 - skip)

@@ -46,6 +46,7 @@ def known_distances(linear, source, order):
     return np.where(np.argmax(linear(images), axis=1) == source.labels, distances, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack,radii", [("ensemble", RADII[:1]), ("pgd", RADII[1:])])
 def test_robust_accuracy_is_the_fraction_of_images_with_a_distance_above_the_radius(linear, source, attack, radii):
     rows = evaluated(linear, source, evaluations=("clean", "adversarial"), attack=(attack,), attack_radii=radii)
@@ -64,6 +65,7 @@ def test_robust_accuracy_is_the_fraction_of_images_with_a_distance_above_the_rad
         assert rows["fgsm/linf_1/50"].value >= rows["robust/pgd/linf_1/50"].value
 
 
+@pytest.mark.slow
 def test_each_attack_has_its_own_measure(linear, source):
     settings = {"evaluations": ("adversarial",), "attack_radii": RADII[:1]}
     both = evaluated(linear, source, attack=("ensemble", "pgd"), **settings)

@@ -301,6 +301,7 @@ def test_requirements():
         evaluation.shortfalls(rows, evaluation.parse_requirements("flip/mean<=1"))
 
 
+@pytest.mark.slow
 def test_a_set_on_disk_equals_corruption_on_the_fly(source, tmp_path):
     full = source(20, split="test")
     test, eval_config = full.subset(np.arange(1, 20, 2)), EvalConfig(evaluations=("corruptions",))

@@ -223,6 +223,7 @@ def test_no_gradient_flows_through_the_mixing_weights(network, source, monkeypat
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_two_steps_are_finite_and_reproducible(network, source):
     def trained(seed, compiled):
         method = build(network(), seed=seed)

@@ -109,6 +109,7 @@ def test_perturbed_images_do_not_move_batch_statistics(name, network, source):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_fcl_runs_on_two_replicas_after_a_late_start(source, network, two_replicas):
     with two_replicas.scope():
         method = build("fcl", network(), start_step=2, weight=0.1)

@@ -90,7 +90,7 @@ def grouped_fit(method, batches, monkeypatch):
             variable.assign_sub(0.125 * np.mean(both, axis=0))
 
 
-@pytest.mark.parametrize("name", sweep(methods.METHODS, quick=("cross_entropy", "fcl", "simclr")))
+@pytest.mark.parametrize("name", sweep(methods.METHODS, quick=("cross_entropy", "fcl")))
 def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypatch):
     """Draws and partners are per replica: one device with the draws of each half gives the same result."""
     two = trained(name, two_replicas)

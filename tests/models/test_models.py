@@ -254,6 +254,7 @@ def test_an_unknown_model_raises_with_the_nearest_names():
         models.build("resnet51", (32, 32, 3), CLASSES)
 
 
+@pytest.mark.slow
 def test_small_images_are_resized_inside_a_model_for_large_ones(tmp_path):
     """As TensorFlow's own bilinear resizing before the model without it, forwards and backwards."""
     model, plain = (models.build("resnet50", (side, side, 3), CLASSES, resize=resize) for side, resize in ((8, 64), (64, 0)))

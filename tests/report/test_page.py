@@ -41,6 +41,7 @@ def opened(folder, script=""):
     return process.stdout, re.findall(r"CONSOLE.*", process.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count, missing", [(1, 0), (40, 1)])
 def test_every_chart_is_drawn_and_tables_are_sorted(count, missing, evaluate, tmp_path):
     random = np.random.RandomState(0)

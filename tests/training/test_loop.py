@@ -120,6 +120,7 @@ def test_resuming_on_cropped_and_augmented_files_changes_nothing(network, folder
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_steps_per_execution_changes_nothing(network, source):
     states = []
     for steps in (1, 3, 100):
