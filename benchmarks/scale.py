@@ -172,7 +172,7 @@ def tables():
     lines = [
         "| table | runs | "
         + " | ".join(f"{count} device{'s' * (count > 1)}" for count in DEVICES)
-        + f" | waits for (8 devices) | memory per device ({counts}) | "
+        + f" | limited by (8 devices) | memory per device ({counts}) | "
         f"sent per step ({counts}) | evaluation (8 devices) | disk |",
         "|" + " --- |" * (len(DEVICES) + 7),
     ]

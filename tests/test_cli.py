@@ -326,7 +326,7 @@ def test_rows_start_from_another_row_of_their_suite(sample_images, tmp_path, cap
         main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/other")
     os.remove(suite / "other.flags")
     (suite / "start.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=b_similar"]))
-    with pytest.raises(ValueError, match="in a circle"):
+    with pytest.raises(ValueError, match="in a cycle"):
         main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/circle")
     (suite / "start.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=b_similer"]))
     with pytest.raises(ValueError, match="Did you mean 'b_similar'"):

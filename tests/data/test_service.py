@@ -29,7 +29,7 @@ def servers():
             address = f"127.0.0.1:{free.getsockname()[1]}"
         started[address] = subprocess.Popen([*COMMAND, f"--data_service={address}"], stdout=subprocess.PIPE, text=True)
     for address, process in started.items():
-        assert f"--data_service={address}; Ctrl-C ends it" in process.stdout.readline()
+        assert f"--data_service={address}; Ctrl-C stops the server" in process.stdout.readline()
     yield started
     for process in started.values():
         process.terminate()  # not SIGINT, which processes started in the background ignore
