@@ -41,7 +41,7 @@ def commands(page):
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """What DIR and the other capitals of a command may stand for: {text: text}."""
+    """Returns {placeholder of a command, such as --data_dir=DIR: its value in the tests}."""
     root = tmp_path_factory.mktemp("places")
     random = np.random.RandomState(0)
     for name, version, shape, count in (("mnist", "3.0.1", (28, 28, 1), 300), ("cifar10", "3.0.2", (32, 32, 3), 40)):

@@ -1,4 +1,4 @@
-"""What a user can mend is said in a message, through the function that `main` uses: no traceback."""
+"""Errors that a user can correct end with a message and without a traceback."""
 
 import errno
 import os

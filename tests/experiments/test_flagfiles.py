@@ -25,9 +25,9 @@ def test_flagfiles_build_their_methods():
             assert not any(name.startswith(f"{other}_") for other in methods.METHODS if other != method), (
                 f"{path} sets --{name} for another method than {method}"
             )
-        told = (run.config.method, run.config.views, repr(run.hyperparameters))
-        if told not in built:  # many rows are told the same
-            built.add(told)
+        configuration = (run.config.method, run.config.views, repr(run.hyperparameters))
+        if configuration not in built:  # many rows share one
+            built.add(configuration)
             run.pipeline()
             method = methods.METHODS[run.config.method](classifier, examples=1000, **run.hyperparameters["method"])
             method.check_views(run.config.views)

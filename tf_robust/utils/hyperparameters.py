@@ -7,7 +7,6 @@ with an annotation, a default and an entry under `Args:` in the docstring (Googl
 import dataclasses
 import functools
 import inspect
-import re
 import types
 import typing
 from collections.abc import Callable
@@ -64,13 +63,4 @@ def parameters(target: Callable) -> dict[str, Parameter]:
 def _argument_texts(source: Callable) -> dict[str, str]:
     """Returns {argument: its text in the docstring}, each on one line."""
     arguments = docstring_parser.parse(source.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params
-    texts = {argument.arg_name: " ".join((argument.description or "").split()) for argument in arguments}
-    return dict(_split(texts, inspect.signature(source).parameters))
-
-
-def _split(texts, known):
-    """Splits "a, b: text. c: text", for docstrings that still have several arguments on a line."""
-    name = f"(?:{'|'.join(known)})"
-    for names, text in texts.items():
-        for group, part in re.findall(rf"({name}(?:, {name})*): (.*?)(?=(?<=\. ){name}(?:, {name})*: |$)", f"{names}: {text}"):
-            yield from ((one, part.strip()) for one in group.split(", "))
+    return {argument.arg_name: " ".join((argument.description or "").split()) for argument in arguments}
