@@ -44,7 +44,12 @@ def two_workers(*command):
     configs = [json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}) for index in range(2)]
     return [
         subprocess.Popen(
-            [sys.executable, *command], env={**os.environ, "TF_CONFIG": config}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [sys.executable, *command],
+            cwd=cli.ROOT,
+            env={**os.environ, "TF_CONFIG": config},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         for config in configs
     ]
@@ -64,7 +69,7 @@ def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float
     Four methods; all: METHODS=all python -m pytest tests/training/test_distribution.py -k take_the_steps
     """
     names = [*methods.METHODS] if os.environ.get("METHODS") == "all" else ["input_gradient", "moco", "instdis", "noisymix"]
-    workers = two_workers(os.path.join(os.path.dirname(__file__), "worker_steps.py"), str(tmp_path), ",".join(names))
+    workers = two_workers("-m", "tests.training.worker_steps", str(tmp_path), ",".join(names))
     expected = {
         name: test_replicas.trained(name, tf.distribute.get_strategy() if name in test_replicas.SYNCHRONIZED else two_replicas)
         for name in names

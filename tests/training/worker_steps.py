@@ -1,12 +1,9 @@
 """One of the two workers in TF_CONFIG: trains methods for 20 steps in float64; the first worker saves their arrays.
 
-python tests/training/worker_steps.py FOLDER METHOD,METHOD,...
+python -m tests.training.worker_steps FOLDER METHOD,METHOD,...
 """
 
-import os
 import sys
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import keras
 import numpy as np
