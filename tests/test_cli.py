@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tf_robust import cli, report
-from tf_robust.experiments import figures, modes, run
+from tf_robust.experiments import commands, figures, modes, run
 from tf_robust.experiments import workdir as workdirs
 from tf_robust.utils.locks import WorkdirLocked
 
@@ -58,8 +58,8 @@ drawn = pytest.mark.drawn
 
 
 def main(*arguments):
-    values = modes.parse_arguments(arguments)
-    getattr(modes, "sweep" if values.sweep else {"report": "compare"}.get(values.mode, values.mode))(values, list(arguments))
+    command, values = commands.parse_command(arguments)
+    modes.COMMANDS[command.name](values, list(arguments))
 
 
 def read(path):

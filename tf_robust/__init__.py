@@ -1,10 +1,59 @@
-"""Train, measure and ship image classifiers that stay accurate on corrupted, shifted and adversarial images."""
+"""Train, measure and ship image classifiers that stay accurate on corrupted, shifted and adversarial images.
+
+    import tf_robust as tfr
+    result = tfr.train("runs/fcl", data="synthetic_digits", method="fcl", fcl_k=20, epochs=5)
+    tfr.evaluate("model.keras", data="cifar10", evaluations="clean,corruptions")
+
+The public names are imported when they are first used: `import tf_robust` alone does not import TensorFlow.
+"""
+
+import importlib
+import typing
 
 from tf_robust.utils.deprecation import moved_names
 
+if typing.TYPE_CHECKING:
+    from tf_robust import (
+        attacks,
+        attribution,
+        corrupted_datasets,
+        corruptions,
+        data,
+        evaluation,
+        losses,
+        methods,
+        metrics,
+        models,
+        report,
+        saved_models,
+    )
+    from tf_robust.api import Result, attack, charts, evaluate, frame, images, train
+
 __version__ = "0.1.0"
 
-__getattr__ = moved_names(
+__all__ = [
+    "Result",
+    "attack",
+    "attacks",
+    "attribution",
+    "charts",
+    "corrupted_datasets",
+    "corruptions",
+    "data",
+    "evaluate",
+    "evaluation",
+    "frame",
+    "images",
+    "losses",
+    "methods",
+    "metrics",
+    "models",
+    "report",
+    "saved_models",
+    "train",
+]
+_OF_API = ("Result", "attack", "charts", "evaluate", "frame", "images", "train")
+_moved = moved_names(
     __name__,
     {
         "callbacks": "training.callbacks",
@@ -35,3 +84,13 @@ __getattr__ = moved_names(
         "workdir": "experiments.workdir",
     },
 )
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name in _OF_API:
+        return getattr(importlib.import_module("tf_robust.api"), name)
+    return importlib.import_module(f"tf_robust.{name}") if name in __all__ else _moved(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

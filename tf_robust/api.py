@@ -5,7 +5,7 @@
     result.values["un"], api.evaluate(result.model, evaluations="clean,corruptions", subset=500)
     api.charts(api.train("runs/xe", epochs=5), result)[0]
 
-`python run_experiment.py --helpfull` and the classes behind the flags document the arguments.
+`tf-robust --helpfull` and the classes behind the flags document the arguments.
 """
 
 import dataclasses
@@ -187,9 +187,7 @@ def _classifier(model, interface):
 def _run(arguments):
     """The run of keyword arguments with the names of flags."""
     if unknown := arguments.keys() - set(flag_names()):
-        raise ValueError(
-            f"Expected names of flags, as `python run_experiment.py --helpfull` lists them. Received: {', '.join(sorted(unknown))}"
-        )
+        raise ValueError(f"Expected names of flags, as `tf-robust --helpfull` lists them. Received: {', '.join(sorted(unknown))}")
     values = with_values(parse_arguments([]), arguments)
     if len(values.seeds) > 1:
         raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: one call per seed")

@@ -1,6 +1,6 @@
-"""The command line: `tf-robust --flag=value ...`; without flags it runs the quick start.
+"""The command line: `tf-robust COMMAND --flag=value ...`; without arguments it runs the quick start.
 
-TensorFlow is imported only to run a mode: `--help`, `--version`, `--list` and errors in flags do without.
+TensorFlow is imported only to run a command: `--help`, `--version`, `list` and errors in arguments do without.
 """
 
 import logging as std_logging
@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from absl import app, flags, logging
 
 from tf_robust import __version__
-from tf_robust.experiments.flags import define_flags, read_arguments
-from tf_robust.experiments.help import help_text, listing
+from tf_robust.experiments.command_checks import check_writable
+from tf_robust.experiments.commands import COMMANDS, read_command
+from tf_robust.experiments.flags import define_flags
+from tf_robust.experiments.help import command_help, help_text, listing
 from tf_robust.utils import quiet
 
 _WARNING = std_logging.Formatter("%(levelname)s: %(message)s")
+_HELP = {"--help", "-help", "-h"}
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -28,24 +31,28 @@ def main() -> None:
     if not any(argument.startswith("--verbosity") for argument in argv):
         logging.get_absl_handler().setFormatter(_WARNING)
     define_flags(flags.FLAGS)
-    if {"--help", "-help", "-h"} & set(argv):
-        print(help_text(flags.FLAGS))
+    if _HELP & set(argv) or argv == ["help"]:
+        named = [COMMANDS[word] for word in argv if word in COMMANDS]
+        print(command_help(named[0], flags.FLAGS) if named else help_text(flags.FLAGS))
         return
-    app.run(lambda _: run(argv), flags_parser=read_flags)
+    app.run(lambda command: run(command[0], argv), flags_parser=lambda _: [read_arguments(argv)])
 
 
-def read_flags(argv: Sequence[str]) -> None:
-    """Parses the command line into `flags.FLAGS`. argv: with the name of the program."""
+def read_arguments(argv: Sequence[str]) -> str:
+    """Parses the arguments of the command line into `flags.FLAGS`, and returns the name of its command."""
     try:
-        read_arguments(flags.FLAGS, argv[1:])
-    except ValueError as error:
-        sys.exit(f"Error: {error}\n(--verbosity=1 shows the traceback)")
+        command = read_command(flags.FLAGS, argv)
+        if command.name not in ("list", "serve") and not flags.FLAGS.dry_run and flags.FLAGS.strategy != "multi_worker":
+            check_writable(flags.FLAGS)
+    except (ValueError, OSError) as error:
+        sys.exit(f"Error: {error}")
+    return command.name
 
 
-def run(argv: Sequence[str]) -> None:
-    """Runs what the parsed flags describe. argv: the arguments from which they were parsed."""
-    if flags.FLAGS.list:
-        print(listing())
+def run(command: str, argv: Sequence[str]) -> None:
+    """Runs a command with the parsed flags. argv: the arguments from which they were parsed."""
+    if command == "list":
+        print(listing(flags.FLAGS.section))
         return
     with quiet.importing(argv):
         import tensorflow as tf
@@ -54,4 +61,4 @@ def run(argv: Sequence[str]) -> None:
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("ERROR")  # hides warnings about retracing, which are normal for many runs in one process
-    modes.run_mode(flags.FLAGS, argv)
+    modes.run_command(command, flags.FLAGS, argv)

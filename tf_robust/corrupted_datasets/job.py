@@ -72,7 +72,7 @@ class Job:
             self._compare(read_json(card))
         elif others:
             raise ValueError(
-                f"Expected an empty folder, or one begun by --mode=corrupt. Received: {self.folder}, which holds "
+                f"Expected an empty folder, or one begun by tf-robust corrupt. Received: {self.folder}, which holds "
                 f"{', '.join(others[:5])}{', ...' if len(others) > 5 else ''} and no card.json"
             )
         else:

@@ -40,7 +40,7 @@ def open_corrupted(
     """Opens one corruption at one severity, as a `Source` in a fixed order.
 
     Args:
-        where: a folder of CIFAR-C's .npy files, a folder of NAME_SEVERITY folders (as written by `--mode=corrupt` or TFDS),
+        where: a folder of CIFAR-C's .npy files, a folder of NAME_SEVERITY folders (as written by `tf-robust corrupt` or TFDS),
             or `cifar10_corrupted` or `imagenet2012_corrupted`, sets of TFDS.
         source: the clean images, which the corrupted ones must match in number, shape and labels, and whose subset and class
             mask apply; or None. Sets from elsewhere may hold the images in another order: then only the number of
@@ -79,7 +79,7 @@ def available(where: str, data_dir: str | None = None) -> list[tuple[str, int]]:
 
 
 def card_of(where: str) -> dict:
-    """Returns the card.json that `--mode=corrupt` wrote; {} for sets from elsewhere."""
+    """Returns the card.json that `tf-robust corrupt` wrote; {} for sets from elsewhere."""
     path = os.path.join(os.path.expanduser(where), "card.json")
     return read_json(path, _CARD) if os.path.exists(path) else {}
 

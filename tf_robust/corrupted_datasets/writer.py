@@ -1,4 +1,4 @@
-"""`--mode=corrupt`: writes a corrupted set, or one part of it.
+"""`tf-robust corrupt`: writes a corrupted set, or one part of it.
 
 Interrupted at any moment, the same command resumes with the same result.
 """
@@ -83,7 +83,7 @@ def write(open_source: Callable[[], Source], folder: str, writer_config: WriterC
     try:
         from tf_robust.corrupted_datasets.beam import write_with_beam
     except ModuleNotFoundError as error:
-        raise ValueError(f"Expected Apache Beam for engine=beam: pip install 'tf_robust[beam]' ({error})") from error
+        raise ValueError(f"Expected Apache Beam for engine=beam. Try: pip install 'tf_robust[beam]' ({error})") from error
     return write_with_beam(open_source, folder, writer_config, corruption_config)
 
 

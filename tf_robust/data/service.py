@@ -67,8 +67,8 @@ def check(addresses: Sequence[str]) -> None:
             socket.create_connection(parse_address(address), timeout=_TIMEOUT).close()
         except OSError as error:
             raise ConnectionError(
-                f"{address} does not answer ({error}). Try: restart its server, python run_experiment.py "
-                f"--mode=serve --data_service={address}, and repeat this command, or omit --data_service: "
+                f"{address} does not answer ({error}). Try: restart its server, "
+                f"tf-robust serve --data_service={address}, and repeat this command, or omit --data_service: "
                 f"training resumes from the last checkpoint"
             ) from error
 

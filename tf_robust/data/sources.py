@@ -91,9 +91,14 @@ def load(name: str, split: str, data_dir: str | None = None, **options) -> tf.da
     return open_source(name, split, data_dir, **options).ordered(256).unbatch()
 
 
+def has_fixed_splits(name: str) -> bool:
+    """Returns whether a data set, not of TFDS or a folder, has three splits of its own: `validation_fraction` has no effect."""
+    return name in EMBEDDED or name == "synthetic_mnist"
+
+
 def has_validation(name: str, data_dir: str | None = None, validation_fraction: float = 0.0) -> bool:
     """Returns whether `open_source(name, "validation", ...)` has examples."""
-    if name in (*EMBEDDED, "synthetic_mnist"):
+    if has_fixed_splits(name):
         return True
     if name.startswith("folder:"):
         return folders.has_validation(name, validation_fraction)

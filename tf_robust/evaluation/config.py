@@ -50,7 +50,7 @@ class EvalConfig:
         corruption_protocol: how corrupted images are stored before they are read: float (unchanged), cifar_c (256
             levels), imagenet_c (JPEG of quality 85); auto: imagenet_c with ImageNet's constants, else cifar_c.
         corrupted_dir: a corrupted set to read instead of corrupting on the fly: a folder of CIFAR-C's .npy files, a folder
-            written by --mode=corrupt, or cifar10_corrupted or imagenet2012_corrupted of TFDS.
+            written by `tf-robust corrupt`, or cifar10_corrupted or imagenet2012_corrupted of TFDS.
         frost_dir: folder of the original frost photographs; empty: procedural ice.
         sequences: the perturbation sequences: ten as imagenet_p (with snow) or cifar_p (with spatter), or all fourteen.
         attack_radii: norms and radii of robust accuracy, NORM_RADIUS with l2 or linf, on the [0, 1] pixel scale; linf also

@@ -11,20 +11,33 @@ from tf_robust.experiments.suite_means import SuiteMeans
 from tf_robust.report.table_types import Table
 
 
-def read_evaluations(pattern: str) -> list[dict]:
-    """Returns the evaluations of all workdirs that match a glob pattern, each with the folder of its records as "measured_in".
+def read_evaluations(patterns: Sequence[str]) -> list[dict]:
+    """Returns the evaluations of all workdirs that match any of some patterns, each with the folder of its records as "measured_in".
 
     Args:
-        pattern: of workdirs.
+        patterns: paths of workdirs, or glob patterns.
 
     Raises:
-        FileNotFoundError: no workdir matches.
+        FileNotFoundError: a pattern matches no workdir.
     """
-    paths = sorted(os.path.join(folder, "evaluation.json") for folder in glob.glob(pattern, recursive=True))
-    evaluations = [{**evaluation.read_evaluation(path), "measured_in": os.path.dirname(path)} for path in paths if os.path.exists(path)]
-    if not evaluations:
-        raise FileNotFoundError(f"Expected --runs to match workdirs with an evaluation.json. Received: {pattern!r}, which matches none")
-    return evaluations
+    folders: dict[str, None] = {}
+    for pattern in patterns:
+        matches = [folder for folder in _matches(pattern) if os.path.exists(os.path.join(folder, "evaluation.json"))]
+        if not matches:
+            raise FileNotFoundError(_no_evaluation(pattern))
+        folders.update(dict.fromkeys(map(os.path.normpath, sorted(matches))))
+    return [{**evaluation.read_evaluation(os.path.join(folder, "evaluation.json")), "measured_in": folder} for folder in folders]
+
+
+def _matches(pattern):
+    return [pattern] if os.path.exists(pattern) else glob.glob(pattern, recursive=True)
+
+
+def _no_evaluation(pattern):
+    """The message for a pattern without evaluations, with the subfolders that have some."""
+    below = glob.glob(os.path.join(pattern, "**", "evaluation.json"), recursive=True)
+    advice = f" Try: {os.path.join(pattern, '**')!r}, which matches {len(below)}" if below else ""
+    return f"Expected workdirs with an evaluation.json. Received: {pattern!r}, which matches none.{advice}"
 
 
 def write_report(

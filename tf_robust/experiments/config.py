@@ -20,7 +20,7 @@ class TrainConfig:
     """Training configuration shared by all methods. Hyperparameters of methods and augmentations are separate.
 
     Args:
-        data: data set: digits, synthetic_digits, synthetic_mnist, toy, toy_band, a TFDS name (mnist, cifar10, ...), or folder:DIR.
+        data: data set: digits, synthetic_digits, a TFDS name (mnist, cifar10, ...), folder:DIR; all: `tf-robust list data`.
         data_dir: folder of the TFDS data sets; empty: ~/tensorflow_datasets.
         download: download a missing TFDS data set.
         label_map: file that maps the class folders of data=folder:DIR to columns of a model's logits: lines "NAME COLUMN",
@@ -35,19 +35,16 @@ class TrainConfig:
         train_examples: number of training examples, stratified; 0: all.
         label_fraction: fraction of the training set to train on, stratified, different for each seed.
         stylized_dir: folder of stylized images, one subfolder per class, to train on in addition to the natural ones; empty: none.
-        model: classifier: lenet, resnet8, resnet20, resnet56, resnet50_v2, resnet50, resnet50_cifar, preact_resnet18, wide_resnet28_2,
-            wide_resnet28_4, mlp; with instance norm for AugMax resnet20_ibn, preact_resnet18_ibn.
+        model: classifier; `tf-robust list models` has the names.
         resize: side in pixels to which the model itself resizes images (antialiased, gray ones to three channels), for encoders that
             were trained on other images; 0: unchanged.
         init_from: workdir or SavedModel of this package with the initial encoder; {seed} in it is replaced by the run's seed, as in
             runs/urrl_table1/urrl_encoder/seed_{seed}; empty: random weights.
-        init_from_row: the same, as a row of the suite; the run with the same seed is used (mode suite).
+        init_from_row: the same, as a row of the suite; the run with the same seed is used (suite).
         init_head: initialize the logits too, which then must have the same classes.
-        method: training method: cross_entropy, gaussian, contrastive_gaussian, fcl, noisymix, cutmix, puzzlemix, augmax,
-            adversarial, input_gradient, simclr, moco, instdis, pirl, linear_probe, finetune, l2_sp, similarity.
-        augmentations: applied in the given order: crop_flip, patch_gaussian, autoaugment, augmix.
-        views: inputs of the method, made from the augmented image: clean, any augmentation, or a family of contrastive
-            views: simclr, moco_v1, moco_v2, window_augmix, window_augmix_moco, urrl.
+        method: training method; `tf-robust list methods` has the names.
+        augmentations: applied in the given order; those with a * in `tf-robust list views`.
+        views: inputs of the method, made from the augmented image; `tf-robust list views` has the names.
         epochs: passes over the training set.
         batch_size: examples per step, over all replicas.
         optimizer: adam, sgd or lars.
@@ -65,7 +62,7 @@ class TrainConfig:
         mixed_precision: compute in bfloat16, keep weights in float32.
         strategy: devices: auto (all GPUs of this machine), mirrored (the same, or all logical CPUs), multi_worker (those of all
             workers in TF_CONFIG).
-        data_service: HOST:PORT of servers that make the batches, each a part of them; empty: this process makes them. In mode serve:
+        data_service: HOST:PORT of servers that make the batches, each a part of them; empty: this process makes them. Of `tf-robust serve`:
             address of this server.
         synchronize_batch_norm: on several devices, compute batch norm's statistics over the global batch.
     """

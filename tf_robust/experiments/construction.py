@@ -59,7 +59,7 @@ def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, 
     """
     if config.init_from_row and not init_path:
         raise ValueError(
-            f"Expected --mode=suite or --init_from=DIR for a run that starts from the row {config.init_from_row!r}. Received: neither"
+            f"Expected tf-robust suite or --init_from=DIR for a run that starts from the row {config.init_from_row!r}. Received: neither"
         )
     if config.init_head and hyperparameters.get("head_width"):
         raise ValueError(f"Expected init_head or {config.method}_head_width, whose logits start at random. Received: both")

@@ -6,6 +6,7 @@ errors in flags take less than a second.
 
 import dataclasses
 import functools
+import importlib.metadata
 import importlib.resources
 import inspect
 import json
@@ -15,6 +16,8 @@ import typing
 from tf_robust.utils.hyperparameters import Parameter, parameters
 
 _FILE = "flag_index.json"
+_DATA_FILE = "tfds_names.json"  # {"version": of TFDS, "names": [...]}
+_EMBEDDED = ("synthetic_digits", "digits", "toy", "toy_band", "synthetic_mnist")
 _KINDS = {
     "bool": bool,
     "int": int,
@@ -41,9 +44,25 @@ def names() -> dict[str, dict[str, str]]:
     return _recorded()["names"]
 
 
+def known_values() -> dict[str, list[str]]:
+    """Returns {flag: the names that it takes}, as recorded, of flags whose names are checked by the configurations."""
+    return _recorded()["known_values"]
+
+
+def data_names() -> set[str]:
+    """Returns the names of the embedded data sets, and of those of TFDS as recorded."""
+    return {*_EMBEDDED, *_recorded(_DATA_FILE)["names"]}
+
+
+def knows_all_data() -> bool:
+    """Returns whether the recorded names are those of the installed TFDS, and no program has added others."""
+    installed = importlib.metadata.version("tensorflow-datasets")
+    return "tensorflow_datasets" not in sys.modules and installed == _recorded(_DATA_FILE)["version"]
+
+
 @functools.cache
-def _recorded() -> dict:
-    return json.loads(importlib.resources.files(__package__).joinpath(_FILE).read_text("utf-8"))
+def _recorded(name: str = _FILE) -> dict:
+    return json.loads(importlib.resources.files(__package__).joinpath(name).read_text("utf-8"))
 
 
 def signature_parameters() -> dict[str, Parameter]:
@@ -66,8 +85,9 @@ def signature_parameters() -> dict[str, Parameter]:
 
 def generate() -> dict:
     """Returns the content of `flag_index.json`."""
-    from tf_robust import attacks, corruptions, methods, metrics, models
+    from tf_robust import attacks, corruptions, evaluation, methods, metrics, models
     from tf_robust.data.augment import AUGMENTATIONS, VIEWS
+    from tf_robust.training import distribution, optimizers
 
     groups = {name: group for group, members in metrics.GROUPS.items() for name in members}
     entries = {
@@ -83,6 +103,18 @@ def generate() -> dict:
             "corruptions": {name: groups.get(name, "extra") for name in corruptions.CORRUPTIONS},
             "attacks": _summaries(attacks.ATTACKS),
         },
+        "known_values": {
+            "model": list(models.MODELS),
+            "method": list(methods.METHODS),
+            "augmentations": list(AUGMENTATIONS),
+            "views": list(VIEWS),
+            "optimizer": list(optimizers.OPTIMIZERS),
+            "schedule": list(optimizers.SCHEDULES),
+            "strategy": list(distribution.STRATEGIES),
+            "evaluations": list(evaluation.EVALUATIONS),
+            "attack": list(evaluation.adversarial.ATTACKS),
+            "corruptions": list(corruptions.CORRUPTIONS),
+        },
     }
     return json.loads(json.dumps(content))
 
@@ -97,6 +129,13 @@ def _summaries(registry: dict) -> dict[str, str]:
     return {name: (inspect.getdoc(getattr(target, "func", target)) or "").split("\n")[0] for name, target in registry.items()}
 
 
+def _write(name: str, content: dict) -> None:
+    with open(str(importlib.resources.files(__package__).joinpath(name)), "w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=1) + "\n")
+
+
 if __name__ == "__main__":
-    with open(str(importlib.resources.files(__package__).joinpath(_FILE)), "w", encoding="utf-8") as file:
-        file.write(json.dumps(generate(), indent=1) + "\n")
+    import tensorflow_datasets as tfds
+
+    _write(_FILE, generate())
+    _write(_DATA_FILE, {"version": tfds.__version__, "names": tfds.list_builders(with_community_datasets=False)})

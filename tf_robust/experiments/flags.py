@@ -1,9 +1,10 @@
 """Flags: definition and parsing. Importing this module does not import TensorFlow."""
 
+import difflib
 import logging
 import math
 import os
-import shlex
+import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,37 +18,33 @@ from tf_robust.utils.hyperparameters import Parameter, parameters
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # folder with flags/: the package of a wheel, or the root of a checkout
 FLAGS_HOME = _PACKAGE if os.path.isdir(os.path.join(_PACKAGE, "flags")) else os.path.dirname(_PACKAGE)
-MODES = ("run", "suite", "train", "evaluate", "corrupt", "report", "serve")
+MODES = ("run", "suite", "train", "evaluate", "corrupt", "report", "serve")  # of the previous version
+SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "suites")
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """Defines all flags, and their names of the previous version, in a FlagValues."""
-    flags.DEFINE_enum(
-        "mode",
-        "run",
-        MODES,
-        "run: train, export, evaluate, report. suite: all rows of a table, a folder of "
-        "flagfiles. train: without evaluation. evaluate: any SavedModel. corrupt: write a corrupted set. report: over "
-        "many workdirs. serve: make batches for runs with --data_service.",
-        values,
-    )
+    values.set_gnu_getopt(True)  # flags stand before or after positional arguments
+    flags.DEFINE_enum("mode", None, MODES, "previous form of the commands: tf-robust evaluate ... is --mode=evaluate.", values)
     flags.DEFINE_string("workdir", "", "folder of the results; empty: a folder in runs/, named after the run.", values)
-    _define_flag(values, "seeds", Parameter("seeds", tuple[int, ...], (0,), "seeds, one run for each: 0,1,2."))
-    flags.DEFINE_string("suite", "", "folder of flagfiles (mode suite); order of rows and numbers of the paper (mode report).", values)
-    flags.DEFINE_string("runs", "", "workdirs to compare, a glob pattern (mode report).", values)
+    _define_flag(values, "seeds", Parameter("seeds", tuple[int, ...], (0,), "seeds, one run for each: 0,1,2; short: --seed=3."))
+    flags.DEFINE_alias("seed", "seeds", values)
+    flags.DEFINE_string("suite", "", "folder of flagfiles (suite); order of rows and numbers of the paper (report).", values)
+    _define_flag(values, "runs", Parameter("runs", tuple[str, ...], (), "workdirs or glob patterns to compare (report)."))
     flags.DEFINE_string(
         "sweep",
         "",
-        "grid of flags (mode run), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation images is evaluated on the test set.",
+        "grid of flags (sweep), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation images is evaluated on the test set.",
         values,
     )
     flags.DEFINE_string("sweep_metric", "", "measure by which the best is chosen; empty: the first measure.", values)
-    flags.DEFINE_string("saved_model", "", "SavedModel to evaluate (mode evaluate); empty: that of the workdir.", values)
+    flags.DEFINE_string("saved_model", "", "model to evaluate (evaluate, attack); empty: that of the workdir.", values)
     flags.DEFINE_bool("dry_run", False, "print what a run or suite will cost, from a few steps of each row, and exit.", values)
     flags.DEFINE_string(
         "require", "", "required bounds of measures, or the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'.", values
     )
-    flags.DEFINE_bool("list", False, "print data sets, models, methods, views, corruptions, attacks and tables, and exit.", values)
+    flags.DEFINE_bool("list", False, "previous form of tf-robust list.", values)
+    flags.DEFINE_enum("section", None, SECTIONS, "names to list (list); empty: all.", values)
     for name, parameter in flag_parameters().items():
         _define_flag(values, name, parameter)
     for old, new in RENAMED_FLAGS.items():
@@ -58,7 +55,7 @@ def flag_names() -> tuple[str, ...]:
     """Returns the sorted names of all flags, without those of the previous version. Methods may be added at run time."""
     values = flags.FlagValues()
     define_flags(values)
-    return tuple(sorted(set(values) - RENAMED_FLAGS.keys()))
+    return tuple(sorted(set(values) - RENAMED_FLAGS.keys() - {"seed"}))
 
 
 def parse_arguments(arguments: Sequence[str]) -> flags.FlagValues:
@@ -73,25 +70,93 @@ def parse_arguments(arguments: Sequence[str]) -> flags.FlagValues:
     return values
 
 
-def read_arguments(values: flags.FlagValues, arguments: Sequence[str]) -> None:
-    """Reads arguments into a FlagValues.
+def read_arguments(values: flags.FlagValues, arguments: Sequence[str], positional: bool = False) -> list[str]:
+    """Reads arguments into a FlagValues, and returns the positional ones.
 
     Args:
         values: has all flags.
-        arguments: of the command line, possibly with --flagfile.
+        arguments: of the command line, possibly with --flagfile; its path may be relative to `FLAGS_HOME`.
+        positional: whether positional arguments are allowed.
 
     Raises:
-        ValueError: an unknown flag or an invalid value, in the arguments or a flagfile.
+        ValueError: an unknown flag, an invalid value or a positional argument that is not allowed, in the arguments or a flagfile.
     """
+    located = _with_existing_flagfiles(arguments)
     try:
-        unrecognized = values(["run_experiment.py", *arguments])[1:]
-        if unrecognized:
-            raise flags.Error(f"Unrecognized argument {' '.join(unrecognized)!r}. Expected --flag=value")
-    except (flags.Error, ValueError) as error:  # ValueError: a flagfile that is not text or has an impossible name
-        raise ValueError(f"Expected flags as --help lists them. Received: {shlex.join(arguments)}: {error}") from error
+        words = values(["tf-robust", *located])[1:]
+    except (flags.Error, ValueError, OSError) as error:  # ValueError: a flagfile that is not text or has an impossible name
+        raise ValueError(_message_of(error, located)) from error
+    if words and not positional:
+        raise ValueError(f"Unrecognized argument {words[0]!r}. Expected --flag=value{_place(words[0], located)}")
+    if {"seed", "seeds"} <= {argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")}:
+        raise ValueError("Expected --seed or --seeds, which are the same flag. Received: both")
     for old, new in RENAMED_FLAGS.items():
         if values[old].present:
             logging.warning("--%s is now --%s. The old name will be removed in the next release.", old, new)
+    return words
+
+
+def flagfiles_of(arguments: Sequence[str]) -> list[str]:
+    """Returns the paths of the flagfiles on a command line."""
+    located = _with_existing_flagfiles(arguments)
+    return [argument.removeprefix("--flagfile=") for argument in located if argument.startswith("--flagfile=")]
+
+
+def _with_existing_flagfiles(arguments):
+    """Arguments with each flagfile as --flagfile=PATH; relative to `FLAGS_HOME` if it is only there."""
+    result: list[str] = []
+    for argument in arguments:
+        if result and result[-1] in ("--flagfile", "-flagfile"):
+            result[-1] = argument = f"--flagfile={argument}"
+        else:
+            result.append(argument)
+        path = argument.removeprefix("--flagfile=")
+        if path != argument and not os.path.exists(path) and os.path.exists(os.path.join(FLAGS_HOME, path)):
+            result[-1] = f"--flagfile={os.path.join(FLAGS_HOME, path)}"
+    return result
+
+
+def _message_of(error, arguments):
+    """The message of an error in arguments, with the nearest name and the flagfile that it may be in."""
+    text = str(error)
+    if isinstance(error, flags.UnrecognizedFlagError):
+        nearest = difflib.get_close_matches(error.flagname, flag_names(), n=2, cutoff=0.6)
+        advice = f"Did you mean {' or '.join(f'--{name}' for name in nearest)}?" if nearest else "Try: tf-robust --helpfull lists all flags"
+        return f"Unknown flag --{error.flagname}{_place(f'--{error.flagname}', arguments)}. {advice}"
+    if isinstance(error, flags.CantOpenFlagFileError):
+        missing = [path for path in flagfiles_of(arguments) if not os.path.isfile(path)]
+        return _missing_flagfile(missing[0]) if missing else f"{text}{_place('', arguments)}"
+    invalid = re.match(r"flag --(\w+)=(.*?): (.*)$", text, re.DOTALL)
+    if not invalid:
+        return f"{text}{_place('', arguments)}"
+    name, value, reason = invalid.groups()
+    place = _place(f"--{name}", arguments)
+    if choices := re.match(r"value should be one of <(.*)>", reason):
+        return f"{unknown(f'value of --{name}', value, choices.group(1).split('|'))}{place}"
+    return f"{reason.rstrip('.')}. Received: --{name}={value}{place}"
+
+
+def _place(argument, arguments):
+    """The flagfiles that an argument may be in, for a message; empty if it is on the command line."""
+    paths = flagfiles_of(arguments)
+    if not paths or (argument and any(given.startswith(argument) for given in arguments)):
+        return ""
+    return f" (in {', '.join(paths)})"
+
+
+def _missing_flagfile(path):
+    """The message for a flagfile that does not exist, with the nearest in its folder or in flags/."""
+    folders = [os.path.dirname(path) or ".", os.path.join(FLAGS_HOME, os.path.dirname(path))]
+    known = [os.path.join(os.path.dirname(path), name) for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)]
+    if not known:
+        known = [
+            os.path.relpath(os.path.join(folder, name), FLAGS_HOME)
+            for folder, _, names in os.walk(os.path.join(FLAGS_HOME, "flags"))
+            for name in names
+        ]
+    nearest = difflib.get_close_matches(path, [name for name in known if name.endswith(".flags")], n=1)
+    advice = f"Did you mean {nearest[0]}?" if nearest else "Try: tf-robust list suites"
+    return f"Expected a file of flags. Not found: {path}. {advice}"
 
 
 def given_values(values: flags.FlagValues) -> dict[str, typing.Any]:
@@ -140,9 +205,12 @@ class _FiniteParser(flags.FloatParser):
     """Parses numbers except infinities and NaN."""
 
     def convert(self, argument):
-        value = super().convert(argument)
+        try:
+            value = super().convert(argument)
+        except ValueError as error:
+            raise ValueError("Expected a number") from error
         if not math.isfinite(value):
-            raise ValueError(f"Expected a finite number. Received: {argument}")
+            raise ValueError("Expected a finite number")
         return value
 
 
@@ -150,9 +218,12 @@ class _IntegerParser(flags.IntegerParser):
     """Parses integers of 32 bits."""
 
     def convert(self, argument):
-        value = super().convert(argument)
+        try:
+            value = super().convert(argument)
+        except ValueError as error:
+            raise ValueError("Expected an integer") from error
         if abs(value) >= 2**31:
-            raise ValueError(f"Expected an integer below 2^31 = {2**31}. Received: {argument}")
+            raise ValueError(f"Expected an integer below 2^31 = {2**31}")
         return value
 
 
@@ -167,7 +238,7 @@ class _TupleParser(flags.ArgumentParser):
         try:
             return tuple(self.convert_one(value) for value in values if value != "")
         except ValueError as error:
-            raise ValueError(f"Expected comma-separated {self.kind.__name__} values. Received: {argument}") from error
+            raise ValueError(f"Expected comma-separated values of type {self.kind.__name__}") from error
 
 
 def _define_flag(values, name, parameter):

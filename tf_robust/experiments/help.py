@@ -1,4 +1,4 @@
-"""Texts of `--list` and `--help`: available names, and the most used flags in groups."""
+"""Texts of `tf-robust list` and `--help`: available names; commands, and the most used flags in groups."""
 
 import glob
 import json
@@ -8,6 +8,7 @@ import textwrap
 from absl.flags import FlagValues
 
 from tf_robust.experiments import flag_index
+from tf_robust.experiments.commands import COMMANDS, Command
 from tf_robust.experiments.flags import FLAGS_HOME, flag_names
 
 DATA = {
@@ -19,9 +20,10 @@ DATA = {
     "folder:DIR": "images, one subfolder per class, or DIR/train and DIR/test with such subfolders",
     "mnist, cifar10, cifar100, imagenet2012, ...": "any image-classification set of TFDS by its name, in --data_dir",
 }
-_WIDTH, _NAME = 118, 44  # characters
+_WIDTH, _NAME, _COLUMN = 118, 44, 32  # characters
+_HIDDEN = {"mode", "list", "section"}
 _GROUPS = {
-    "Mode": ("mode", "suite", "runs", "seeds", "workdir", "saved_model", "require", "sweep", "dry_run", "list"),
+    "Runs": ("workdir", "seeds", "dry_run", "require"),
     "Data": ("data", "data_dir", "download", "image_size", "image_fit", "train_examples", "label_fraction", "validation_fraction"),
     "Model and training": (
         "model",
@@ -44,23 +46,37 @@ _GROUPS = {
 }
 
 
-def listing() -> str:
-    """Returns data sets, models, methods, views, corruptions, attacks and tables, one line each."""
+def listing(section: str | None = None) -> str:
+    """Returns data sets, models, methods, views, corruptions, attacks and suites, one line each, or one section of them."""
     names = flag_index.names()
     parts = {
-        "Data sets (--data)": DATA,
-        "Models (--model)": names["models"],
-        "Methods (--method)": names["methods"],
-        "Views (--views; * also --augmentations)": names["views"],
-        "Corruptions, at severities 1 to 5": names["corruptions"],
-        "Attacks": names["attacks"],
-        "Tables (--mode=suite --suite=; one row: --flagfile=FOLDER/ROW.flags)": _tables(FLAGS_HOME),
+        "data": ("Data sets (--data)", DATA),
+        "models": ("Models (--model)", names["models"]),
+        "methods": ("Methods (--method)", names["methods"]),
+        "views": ("Views (--views; * also --augmentations)", names["views"]),
+        "corruptions": ("Corruptions, at severities 1 to 5", names["corruptions"]),
+        "attacks": ("Attacks", names["attacks"]),
+        "suites": ("Suites (tf-robust suite FOLDER; one row: tf-robust train --flagfile=FOLDER/ROW.flags)", _tables(FLAGS_HOME)),
     }
-    return "\n\n".join(_block(heading, part) for heading, part in parts.items())
+    return "\n\n".join(_block(heading, part) for name, (heading, part) in parts.items() if section in (None, name))
+
+
+def command_help(command: Command, values: FlagValues) -> str:
+    """Returns the usage, purpose, most used flags with their defaults, and examples of a command.
+
+    Args:
+        command: one of `COMMANDS`.
+        values: has the flags.
+    """
+    usage = " ".join(filter(None, ("tf-robust", command.name, command.argument, "[--FLAG=VALUE ...]")))
+    shown = {f"--{name}{_default(values[name], command.defaults.get(name))}": values[name].help for name in command.flags}
+    parts = [f"{usage}\n\n{command.purpose}", *(["Flags\n" + "\n".join(map(_wrapped, shown, shown.values()))] if shown else [])]
+    parts.append("\n".join(["Examples", *(f"  tf-robust {example}" for example in command.examples)]))
+    return "\n\n".join([*parts, "All flags: tf-robust --helpfull"])
 
 
 def help_text(values: FlagValues) -> str:
-    """Returns the most used flags in groups, one line each, with their defaults.
+    """Returns the commands, and the most used flags in groups, one line each, with their defaults.
 
     Args:
         values: has the flags.
@@ -73,10 +89,17 @@ def help_text(values: FlagValues) -> str:
         by_owner.setdefault(owner, []).append(flag)
     methods_own = sorted(f"{name} ({len(by_owner[name])})" for name in available["methods"] if name in by_owner)
     shown = [name for names in _GROUPS.values() for name in names]
-    parts = ["tf-robust [--FLAG=VALUE ...]    (or: python run_experiment.py)    without flags: a quick start, about a minute"]
+    commands = {" ".join(filter(None, (one.name, one.argument))): one.purpose for one in COMMANDS.values()}
+    parts = [
+        "tf-robust                                quick start, about a minute\n"
+        "tf-robust COMMAND ... [--FLAG=VALUE ...]   flags alone: train; from a checkout: python run_experiment.py",
+        _block("Commands (tf-robust COMMAND --help: its flags and examples)", commands),
+    ]
     for heading, names in _GROUPS.items():
         parts.append(_block(heading, {f"--{name}{_default(values[name])}": values[name].help for name in names}))
-    parts.append(textwrap.fill("Other flags: " + ", ".join(f"--{name}" for name in sorted(set(by_owner[""]) - set(shown))), _WIDTH))
+    parts.append(
+        textwrap.fill("Other flags: " + ", ".join(f"--{name}" for name in sorted(set(by_owner[""]) - set(shown) - _HIDDEN)), _WIDTH)
+    )
     parts.append(
         textwrap.fill(
             "Flags of a method, augmentation or view have its name as a prefix (--fcl_weight, "
@@ -84,14 +107,16 @@ def help_text(values: FlagValues) -> str:
             _WIDTH,
         )
     )
-    parts.append("--flagfile=FILE: flags from a file, one per line. --list: available names. --helpfull: all flags.")
+    parts.append("--flagfile=FILE: flags from a file, one per line. --version. --helpfull: all flags.")
     return "\n\n".join(parts)
 
 
-def _default(flag):
-    if isinstance(flag.default, bool):
+def _default(flag, other=None):
+    """Returns "=VALUE" with the default of a flag, or another one."""
+    default = flag.default if other is None else other
+    if isinstance(default, bool):
         return ""
-    values = flag.default if isinstance(flag.default, (tuple, list)) else [flag.default]
+    values = default if isinstance(default, (tuple, list)) else [default]
     return "=" + ",".join("" if value is None else str(value) for value in values)
 
 
@@ -112,6 +137,15 @@ def _table(folder):
         with open(description, encoding="utf-8") as file:
             title = json.load(file).get("title", title)
     return f"{title} ({rows} rows)"
+
+
+def _wrapped(name, text):
+    """Returns a name, and its text on at most two lines."""
+    lines = textwrap.wrap(text, _WIDTH - _COLUMN, max_lines=2, placeholder=" ...")
+    first = f"  {name:<{_COLUMN - 3}} "
+    if len(first) > _COLUMN:
+        return "\n".join([first.rstrip(), *(" " * _COLUMN + line for line in lines)])
+    return "\n".join([first + lines[0], *(" " * _COLUMN + line for line in lines[1:])])
 
 
 def _block(heading, part):

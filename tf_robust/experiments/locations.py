@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from absl.flags import FlagValues
 
 from tf_robust.experiments import suites
+from tf_robust.experiments.flags import flagfiles_of
 from tf_robust.experiments.run import Run
 
 
@@ -19,8 +20,7 @@ def resolve_workdir(values: FlagValues, argv: Sequence[str], home: str) -> tuple
     """
     row, table = values.method, {"title": f"{values.method} on {values.data}"}
     name = f"{folder_name(values.data)}-{values.model}-{values.method}"
-    paths = [argument.removeprefix("--flagfile=") for argument in argv if argument.startswith("--flagfile=")]
-    for path in (path for path in paths if path.endswith(".flags")):
+    for path in (path for path in flagfiles_of(argv) if path.endswith(".flags")):
         row = name = os.path.basename(path).removesuffix(".flags")
         if os.path.exists(os.path.join(os.path.dirname(path), "suite.json")):
             table = suites.table_of(os.path.dirname(path), home)[2]
@@ -38,7 +38,35 @@ def seed_folder(workdir: str, run: Run, count: int) -> str:
     return os.path.join(workdir, f"seed_{run.seed}") if count > 1 else workdir
 
 
-def row_name(saved_model: str) -> str:
-    """Returns the row of a SavedModel: the name of its run's folder, or of the parent folder if that is `seed_N`."""
-    folders = os.path.abspath(saved_model).split(os.sep)[:-1]
-    return next((name for name in reversed(folders) if name and not name.startswith("seed_")), "model")
+def row_name(model: str) -> str:
+    """Returns the row of a model: the name of its file or folder; for the export of a run that of its workdir, without `seed_N`."""
+    return _parts(model)[-1].removesuffix(".keras") or "model"
+
+
+def _parts(model):
+    """The parts of a model's path that name it: without `saved_model` and `seed_N`."""
+    parts = [part for part in os.path.abspath(model).split(os.sep) if part != "saved_model" and not part.startswith("seed_")]
+    return parts if any(parts) else ["model"]
+
+
+def with_distinct_rows(evaluations: Sequence[dict]) -> list[dict]:
+    """Returns evaluations in which models of one row name and seed have as much of their paths in their names as they differ in.
+
+    Args:
+        evaluations: as in `evaluation.json`.
+    """
+    groups: dict[tuple, list[dict]] = {}
+    for one in evaluations:
+        groups.setdefault((one["row"], one["seed"], one["data"], one["split"]), []).append(one)
+    colliding = {row for (row, *_), members in groups.items() if len({tuple(_parts(one["saved_model"])) for one in members}) > 1}
+    return [{**one, "row": _distinct_name(one, groups)} if one["row"] in colliding else one for one in evaluations]
+
+
+def _distinct_name(evaluation, groups):
+    """The last parts of the path of a model, as many as tell all models of its row apart."""
+    count = 1
+    for (row, *_), members in groups.items():
+        paths = {tuple(_parts(one["saved_model"])) for one in members} if row == evaluation["row"] else set()
+        while len({path[-count:] for path in paths}) < len(paths):
+            count += 1
+    return "/".join(_parts(evaluation["saved_model"])[-count:])

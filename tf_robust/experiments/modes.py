@@ -1,10 +1,10 @@
-"""The modes of the command line: each is a function of the parsed flags and the arguments from which they were parsed."""
+"""The functions of the commands: each is a function of the parsed flags and the arguments from which they were parsed."""
 
 import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 from absl import flags, logging
@@ -12,17 +12,15 @@ from absl import flags, logging
 from tf_robust import corrupted_datasets, evaluation
 from tf_robust.data import service
 from tf_robust.experiments import comparison, costs, measuring, suite_means, suites, sweeps
+from tf_robust.experiments.commands import command, trains_only
 from tf_robust.experiments.flags import FLAGS_HOME, given_values, parse_arguments, text_of, values_of, with_values
-from tf_robust.experiments.locations import folder_name, resolve_workdir, seed_folder
+from tf_robust.experiments.locations import folder_name, resolve_workdir, seed_folder, with_distinct_rows
 from tf_robust.experiments.reporting import complete_and_report, report, report_by_data
 from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
-from tf_robust.experiments.suggestions import DATA_FLAGS, LOCATION_FLAGS, command, flags_of, print_commands
+from tf_robust.experiments.suggestions import DATA_FLAGS, LOCATION_FLAGS, flags_of, print_commands
 from tf_robust.training import distribution, loop
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.locks import WorkdirLocked
-
-QUICK_START = ["--mode=suite", "--suite=flags/quickstart"]
-QUICK_START_FLAGS = {"workdir", "seeds"}  # with these alone it is still the quick start
 
 
 def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
@@ -31,13 +29,13 @@ def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
     if "suites" in table:
         raise ValueError(
             f"Expected a folder of flagfiles. Received: {values.suite}, which averages over {', '.join(table['suites'])}. Try: "
-            f"--mode=suite for each of these, then --mode=report"
+            f"tf-robust suite for each of these, then tf-robust report"
         )
     overrides = {name: value for name, value in given_values(values).items() if name not in ("mode", "suite", "workdir")}
     flagfiles, shown_as = {row: os.path.join(folder, f"{row}.flags") for row in rows}, table.get("shown_as", {})
     values_of_rows = {row: with_values(parse_arguments([f"--flagfile={path}"]), overrides) for row, path in flagfiles.items()}
     workdir = values.workdir or os.path.join("runs", table["name"])
-    if all(row_values.mode == "evaluate" for row_values in values_of_rows.values()):
+    if all(row_values.saved_model or row_values.mode == "evaluate" for row_values in values_of_rows.values()):
         if values.dry_run:
             raise ValueError(
                 f"Expected a suite that trains its rows with --dry_run. Received: {values.suite}, whose rows evaluate existing models"
@@ -52,14 +50,30 @@ def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
     complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv)
 
 
-def run(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Trains, exports, evaluates and reports one row, once per seed."""
+def train(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """Trains, exports, evaluates and reports one row, once per seed; with evaluations=none trains and exports only."""
     workdir, row, table = resolve_workdir(values, argv, FLAGS_HOME)
+    only = trains_only(values)
+    if only:  # the run is recorded with the default evaluations, for `evaluate WORKDIR`
+        values = with_values(values, {"evaluations": values["evaluations"].default})
     runs = runs_of(values, row, table.get("shown_as", {}).get(row, ""))
     warn_of_ignored_flags(runs)
     if values.dry_run:
         return costs.print_costs(runs)
+    if only:
+        return _train(runs, workdir)
     complete_and_report(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table, argv)
+
+
+def _train(runs, workdir):
+    """Trains and exports runs without evaluation; called again, it resumes."""
+    for one in runs:
+        folder = seed_folder(workdir, one, len(runs))
+        with one.claim(folder):
+            one.train(folder)
+        if one.chief:
+            print(f"Model:   {os.path.join(folder, 'saved_model')}")
+            print_commands({"measure it": command("evaluate", folder, *flags_of(one, LOCATION_FLAGS))})
 
 
 def sweep(values: flags.FlagValues, argv: Sequence[str]) -> None:
@@ -68,22 +82,8 @@ def sweep(values: flags.FlagValues, argv: Sequence[str]) -> None:
     sweeps.run_sweep(values, workdir, table["title"], argv)
 
 
-def train(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Trains and exports without evaluation; run again, it resumes."""
-    workdir, row, _ = resolve_workdir(values, argv, FLAGS_HOME)
-    runs = runs_of(values, row)
-    warn_of_ignored_flags(runs)
-    for one in runs:
-        folder = seed_folder(workdir, one, len(runs))
-        with one.claim(folder):
-            one.train(folder)
-        if one.chief:
-            print(f"Model:   {os.path.join(folder, 'saved_model')}")
-            print_commands({"measure it": command("--mode=evaluate", f"--workdir={folder}", *flags_of(one, LOCATION_FLAGS))})
-
-
 def evaluate(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Evaluates a SavedModel on the data of the flags, or the model of a workdir on its data. Exits with 1 if --require is not met."""
+    """Evaluates a model on the data of the flags, or the model of a run on its data. Exits with 1 if --require is not met."""
     requirements = evaluation.parse_requirements(values.require)
     shortfalls = evaluation.shortfalls(measuring.measure_and_report(values, argv)["rows"], requirements)
     if shortfalls:
@@ -91,7 +91,7 @@ def evaluate(values: flags.FlagValues, argv: Sequence[str]) -> None:
 
 
 def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
-    """Writes a corrupted copy of the data, which --mode=evaluate reads with --corrupted_dir."""
+    """Writes a corrupted copy of the data, which `evaluate` reads with --corrupted_dir."""
     run = runs_of(values, "")[0]
     eval_config, shape = run.eval_config, run.evaluation_source().image_shape
     corruption_config = corrupted_datasets.CorruptionConfig(
@@ -106,7 +106,7 @@ def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
     if not unfinished:
         print(f"Written: {workdir}  (card.json describes it, sheet.png shows examples)")
         arguments = (*flags_of(run, DATA_FLAGS), "--evaluations=clean,corruptions", f"--corrupted_dir={workdir}")
-        print_commands({"measure a model on it": command("--mode=evaluate", "--saved_model=DIR", *arguments)})
+        print_commands({"measure a model on it": command("evaluate", "MODEL", *arguments)})
 
 
 def serve(values: flags.FlagValues, _: Sequence[str]) -> None:
@@ -126,7 +126,8 @@ def serve(values: flags.FlagValues, _: Sequence[str]) -> None:
 def compare(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Reports over the workdirs that match --runs, a report for each data set; --suite adds the numbers of the paper."""
     evaluations, workdir = comparison.read_evaluations(values.runs), values.workdir or os.path.join("runs", "report")
-    folder, rows, table = suites.table_of(values.suite, FLAGS_HOME) if values.suite else ("", [], {"title": f"Runs {values.runs}"})
+    folder, rows, table = suites.table_of(values.suite, FLAGS_HOME) if values.suite else ("", [], {"title": _title(values.runs)})
+    evaluations = evaluations if values.suite else with_distinct_rows(evaluations)
     if "suites" in table:
         return comparison.write_means(workdir, suite_means.SuiteMeans(folder, table, FLAGS_HOME), evaluations, command(*argv))
     evaluations.sort(key=lambda one: (rows.index(one["row"]) if one["row"] in rows else len(rows), one["seed"]))
@@ -134,12 +135,17 @@ def compare(values: flags.FlagValues, argv: Sequence[str]) -> None:
     report_by_data(workdir, evaluations, table, hint, argv)
 
 
-MODES = {
-    "run": run,
-    "suite": suite,
+def _title(patterns):
+    return f"Runs {', '.join(patterns[:4])}{', ...' if len(patterns) > 4 else ''}"
+
+
+COMMANDS: dict[str, Callable[[flags.FlagValues, Sequence[str]], None]] = {
     "train": train,
     "evaluate": evaluate,
+    "attack": evaluate,
     "corrupt": corrupt,
+    "suite": suite,
+    "sweep": sweep,
     "report": compare,
     "serve": serve,
 }
@@ -161,17 +167,15 @@ def friendly_errors() -> Iterator[None]:
         sys.exit(f"Error: {message_of(error)}\n(--verbosity=1 shows the traceback)")
 
 
-def run_mode(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Runs the mode of the parsed flags; the quick start if no flag says otherwise.
+def run_command(name: str, values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """Runs a command.
 
     Args:
+        name: of the command.
         values: parsed flags.
         argv: arguments from which they were parsed.
     """
-    if given_values(values).keys() <= QUICK_START_FLAGS:
-        values = with_values(parse_arguments(QUICK_START), given_values(values))
     with friendly_errors():
         if values.strategy == "multi_worker":
             distribution.strategy(values.strategy)  # before any computation
-        mode = sweep if values.mode == "run" and values.sweep else MODES[values.mode]
-        mode(values, argv)
+        COMMANDS[name](values, argv)

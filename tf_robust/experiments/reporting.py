@@ -5,9 +5,10 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from tf_robust.experiments import comparison, suites
+from tf_robust.experiments.commands import command
 from tf_robust.experiments.locations import folder_name
 from tf_robust.experiments.run import Run
-from tf_robust.experiments.suggestions import LOCATION_FLAGS, command, flags_of, print_commands
+from tf_robust.experiments.suggestions import LOCATION_FLAGS, flags_of, print_commands
 
 
 def complete_and_report(workdir: str, runs: Sequence[Run], folder_of: Callable[[Run], str], table: Mapping, argv: Sequence[str]) -> None:
@@ -29,12 +30,7 @@ def complete_and_report(workdir: str, runs: Sequence[Run], folder_of: Callable[[
     if evaluations:
         first_workdir = os.path.dirname(evaluations[0]["saved_model"])
         flags = flags_of(runs[0], LOCATION_FLAGS)
-        measure_more = command(
-            "--mode=evaluate",
-            f"--workdir={first_workdir}",
-            *flags,
-            "--evaluations=clean,corruptions,adversarial",
-        )
+        measure_more = command("evaluate", first_workdir, *flags, "--evaluations=clean,corruptions,adversarial")
         report(
             workdir,
             evaluations,

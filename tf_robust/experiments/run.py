@@ -49,7 +49,7 @@ class Run:
 
     Attributes:
         init_path: workdir or SavedModel with the initial encoder; empty: random weights. A suite sets it for `init_from_row`.
-        ignored: {given flag of another method or view: the flag that would make it effective}.
+        ignored: {given flag without an effect: the reason}.
         model_size: (height, width) of the images that an evaluated model takes; empty: not known.
     """
 
@@ -187,7 +187,7 @@ class Run:
         path = os.path.join(folder, "evaluation.json")
         with self.claim(folder):
             before = evaluation.read_evaluation(path) if os.path.exists(path) else {}
-            if "training" in before and before.get("measuring") == self._eval_settings():  # else written by --mode=evaluate
+            if "training" in before and before.get("measuring") == self._eval_settings():  # else written by `evaluate`
                 print("  already done", flush=True)
                 return before
             evaluation.check(self.evaluation_source(), self.eval_config)  # fails before training

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from absl import flags
 
-from tf_robust import evaluation, methods
+from tf_robust import data, evaluation, methods
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.flags import flag_names, text_of, values_of
@@ -56,7 +56,9 @@ def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]
         for seed in values.seeds
     ]
     for run in runs:
-        run.ignored = {name: owner for name, owner in _owners().items() if values[name].present and name not in used}
+        run.ignored = {name: f"it belongs to {owner}" for name, owner in _owners().items() if values[name].present and name not in used}
+        if values["validation_fraction"].present and data.has_fixed_splits(config.data):
+            run.ignored["validation_fraction"] = f"{config.data} has a validation split of its own"
     return runs
 
 
@@ -73,15 +75,11 @@ def _owners():
 
 
 def warn_of_ignored_flags(runs: Iterable[Run]) -> None:
-    """Logs a warning for each given flag that no run uses because it belongs to another method or view."""
-    ignored = {name: (owner, run) for run in runs for name, owner in run.ignored.items()}
-    for name, (owner, run) in ignored.items():
-        if not any(name in other.flags for other in runs):
-            logging.warning(
-                "--%s has no effect: it belongs to %s. Received: --method=%s, --augmentations=%s, --views=%s",
-                name,
-                owner,
-                run.config.method,
-                ",".join(run.config.augmentations),
-                ",".join(run.config.views),
-            )
+    """Logs a warning for each given flag that no run uses: it belongs to another method or view, or has no effect on the data."""
+    runs = list(runs)
+    reasons = {name: (reason, run) for run in runs for name, reason in run.ignored.items()}
+    for name, (reason, run) in reasons.items():
+        if not any(name not in other.ignored and name in other.flags for other in runs):
+            names = ("data",) if name == "validation_fraction" else ("method", "augmentations", "views")
+            received = ", ".join(f"--{flag}={text_of(getattr(run.config, flag))}" for flag in names)
+            logging.warning("--%s has no effect: %s. Received: %s", name, reason, received)

@@ -1,8 +1,5 @@
 """Suggested next commands, complete with all flags that they need."""
 
-import os
-import shlex
-import sys
 from collections.abc import Iterable, Mapping
 
 from tf_robust.experiments.flags import text_of
@@ -31,13 +28,6 @@ def print_commands(commands: Mapping[str, str]) -> None:
     """Prints the next commands, {purpose: command}, each command on a line of its own."""
     for number, (purpose, line) in enumerate(commands.items()):
         print(f"{'' if number else 'Next:':<9}{purpose}:\n           {line}")
-
-
-def command(*arguments: str) -> str:
-    """Returns the shell command that runs this program with arguments."""
-    programs = {"tf-robust": ["tf-robust"], "__main__.py": ["python", "-m", "tf_robust"]}
-    program = programs.get(os.path.basename(sys.argv[0]), ["python", "run_experiment.py"])
-    return shlex.join([*program, *arguments])
 
 
 def flags_of(run: Run, names: Iterable[str]) -> list[str]:

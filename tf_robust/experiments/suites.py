@@ -9,10 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.experiments import flags
+from tf_robust.experiments.evaluated_model import evaluated_model
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.runs import runs_of
-from tf_robust.experiments.workdir import recorded_arguments
-from tf_robust.saved_models import loading
 from tf_robust.training import loop
 from tf_robust.utils.errors import message_of, unknown
 from tf_robust.utils.files import read_json, write_json
@@ -114,7 +113,7 @@ def check_images_match(runs: Sequence[Run]) -> None:
 def measure_all(
     flagfiles: Mapping[str, str], overrides: Mapping[str, object], workdir: str, shown_as: Mapping[str, str]
 ) -> tuple[list[dict], list[str]]:
-    """Evaluates the models of a suite whose flagfiles have mode=evaluate, and continues after models that are missing or unsuitable.
+    """Evaluates the models of a suite whose flagfiles have saved_model, and continues after models that are missing or unsuitable.
 
     Args:
         flagfiles: {row: path of its flagfile}.
@@ -133,15 +132,11 @@ def measure_all(
     for row, flagfile in flagfiles.items():
         arguments, folder = [f"--flagfile={flagfile}"], os.path.join(workdir, row)
         values = flags.with_values(flags.parse_arguments(arguments), overrides)
-        recorded = os.path.join(values.workdir, "flags.txt")
-        if not values.saved_model and os.path.exists(recorded):  # a run: its recorded flags first
-            values = flags.with_values(flags.parse_arguments([*recorded_arguments(recorded), *arguments]), overrides)
         try:
-            run = runs_of(values, row, shown_as.get(row, ""))[0]
-            interface = loading.ModelInterface(**flags.values_of(values, loading.ModelInterface))
+            model = evaluated_model(values, values.saved_model)
+            run = runs_of(model.values, row, shown_as.get(row, ""))[0]
             print(f"{row}: {folder}", flush=True)
-            saved_model = values.saved_model or os.path.join(values.workdir, "saved_model")
-            evaluations.append({**run.measure(saved_model, folder, interface), "measured_in": folder})
+            evaluations.append({**model.measure(run, folder), "measured_in": folder})
             write_json(os.path.join(folder, "evaluation.json"), evaluations[-1])
         except (ValueError, OSError, tf.errors.OpError) as error:
             failures.append(f"{row} failed: {message_of(error)}")

@@ -9,11 +9,11 @@ from absl.flags import FlagValues
 
 from tf_robust.evaluation import parse_measure
 from tf_robust.experiments import costs, flags, suites
+from tf_robust.experiments.commands import command
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
-from tf_robust.experiments.suggestions import command
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import write_json
 
@@ -68,8 +68,13 @@ def _runs_at(values: FlagValues, point: Point, split: str) -> list[Run]:
 
 
 def _command_with_more_seeds(values, point, workdir):
-    given = {name: value for name, value in flags.given_values(values).items() if name not in ("sweep", "sweep_metric", "workdir", "seeds")}
+    given = {
+        name: value
+        for name, value in flags.given_values(values).items()
+        if name not in ("mode", "sweep", "sweep_metric", "workdir", "seeds")
+    }
     return command(
+        "train",
         *(f"--{name}={flags.text_of(value)}" for name, value in given.items()),
         *(f"--{name}={text}" for name, text in point.items()),
         "--seeds=0,1,2",

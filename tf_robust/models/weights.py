@@ -36,7 +36,7 @@ def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> N
         flags = f"--flagfile=TABLE/{run[1]}.flags --seeds={run[2]}" if run else "its flags"
         raise FileNotFoundError(
             f"Expected init_from to name a workdir that has a saved_model, or a SavedModel of this package. Received: {path}, "
-            f"which has neither {FILE} nor saved_model/{FILE}. Try: python run_experiment.py --mode=train {flags} "
+            f"which has neither {FILE} nor saved_model/{FILE}. Try: tf-robust train --evaluations=none {flags} "
             f"--workdir={path}, which trains it"
         )
     try:
@@ -45,7 +45,7 @@ def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> N
     except DAMAGED as error:
         raise ValueError(
             f"Expected the weights of an exported model in {file_path}. Received: a damaged file "
-            f"({error}). Try: export it again by --mode=train with its flags and workdir"
+            f"({error}). Try: export it again by tf-robust train --evaluations=none with its flags and workdir"
         ) from error
     current = [(v.path, v) for v in classifier.variables]
     if not head:

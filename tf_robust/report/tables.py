@@ -109,7 +109,7 @@ def _check_cards(evaluations: Iterable[Evaluation]) -> None:
                     f"Expected {measured['measure']!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
                     f"and row {evaluation['row']!r}, seed {evaluation['seed']}, differ in "
                     + ", ".join(f"{field} ({one} and {other})" for field, one, other in differing)
-                    + ". Try: measure one of them again with --mode=evaluate, or report them separately"
+                    + ". Try: measure one of them again with tf-robust evaluate, or report them separately"
                 )
 
 

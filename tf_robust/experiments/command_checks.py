@@ -1,0 +1,173 @@
+"""Checks of a command line that need no TensorFlow: unknown names, missing models, folders that cannot be written."""
+
+import difflib
+import glob
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterable
+
+from absl.flags import FlagValues
+
+from tf_robust.experiments import flag_index
+from tf_robust.experiments.flags import flag_names
+from tf_robust.utils.errors import unknown
+
+_MODEL_SUFFIXES = (".keras", ".h5", ".hdf5")
+
+
+def near(word: str, known: Iterable[str]) -> list[str]:
+    """Returns the known names that are nearest to a word, the nearest first."""
+    return difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+
+
+def unknown_command(word: str, known: Iterable[str]) -> ValueError:
+    """Returns an error for the first positional argument, which is no command."""
+    names = list(known)
+    if advice := _command_for(word):
+        return ValueError(f"Expected a command before {word!r}. Received: none. Try: tf-robust {advice}")
+    if advice := _flag_for(word):
+        return ValueError(f"Unrecognized argument {word!r}. Expected --flag=value. Try: {advice}")
+    if nearest := near(word, names):
+        return ValueError(f"Unknown command {word!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust --help")
+    return ValueError(f"Unknown command {word!r}. Expected one of: {', '.join(names)}. Try: tf-robust --help")
+
+
+def unexpected_argument(name: str, word: str) -> ValueError:
+    """Returns an error for a positional argument of a command that takes none, or not this one."""
+    advice = _flag_for(word) or f"tf-robust {name} --help"
+    return ValueError(f"Unrecognized argument {word!r}. Expected --flag=value after {name}. Try: {advice}")
+
+
+def is_flag_without_dashes(word: str) -> bool:
+    """Returns whether a positional argument looks like `data=digits`."""
+    return bool(re.match(r"\w+=", word)) and not os.path.exists(word)
+
+
+def data_of(word: str) -> str:
+    """Returns the --data of a positional argument: a data set, or a folder of images."""
+    return f"folder:{word}" if os.path.isdir(word) and word not in flag_index.data_names() else word
+
+
+def check_names(values: FlagValues) -> None:
+    """Checks names of methods, models, views, data sets, ...
+
+    Raises:
+        ValueError: an unknown name; the message has the nearest.
+    """
+    if "tf_robust.methods" in sys.modules:  # there may be more than the recorded names: the configurations check them
+        return
+    for flag, known in flag_index.known_values().items():
+        value = values[flag].value
+        for name in (value,) if isinstance(value, str) else value:
+            if name not in known and not (flag == "evaluations" and name == "none"):
+                raise _unknown_name(flag, name, known)
+    _check_data(values.data, values.data_dir)
+
+
+def _unknown_name(flag, name, known):
+    nearest = near(name, known)
+    if not nearest:
+        return unknown(f"value of --{flag}", name, known)
+    advice = f" Try: tf-robust list {flag}s" if flag in ("method", "model") else ""
+    return ValueError(f"Unknown value of --{flag}: {name!r}. Did you mean {' or '.join(map(repr, nearest))}?{advice}")
+
+
+def _check_data(name, data_dir):
+    """Raises ValueError for a misspelled data set. Others may exist: TFDS looks them up."""
+    base = re.split(r"[:/]", name, maxsplit=1)[0]
+    known = flag_index.data_names()
+    if not name or base == "folder" or base in known or os.path.isdir(os.path.join(data_dir or "~/tensorflow_datasets", base)):
+        return
+    if os.path.isdir(name):
+        raise ValueError(f"Expected --data=folder:DIR for a folder of images. Received: --data={name}. Try: --data=folder:{name}")
+    if flag_index.knows_all_data() and (nearest := near(base, known)):
+        raise ValueError(
+            f"Unknown data set: {name!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust list data, or --data=folder:DIR"
+        )
+
+
+def check_model(name: str, values: FlagValues) -> None:
+    """Checks that the model of `evaluate` and `attack` exists, and that it is known on which data to evaluate it.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: several runs, or no --data.
+    """
+    path = values.saved_model
+    if not os.path.exists(path):
+        nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
+        hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""
+        raise FileNotFoundError(
+            f"Expected a model: a .keras file, a SavedModel folder (with saved_model.pb), or the workdir of a run. Not found: {path}.{hint}"
+        )
+    if is_run(path):
+        return
+    runs = [folder for folder in sorted(glob.glob(os.path.join(glob.escape(path), "*"))) if is_run(folder)]
+    if runs and not os.path.exists(os.path.join(path, "saved_model.pb")):
+        raise ValueError(f"Expected the workdir of one run. Received: {path}, which holds {len(runs)}. Try: tf-robust {name} {runs[0]}")
+    if not values["data"].present:
+        raise ValueError(
+            f"Expected --data, the images to evaluate {path} on. Received: none. "
+            f"Try: tf-robust {name} {path} --data=cifar10, or --data=folder:DIR with one subfolder per class"
+        )
+
+
+def is_run(folder: str) -> bool:
+    """Returns whether a folder is the workdir of a run."""
+    return os.path.exists(os.path.join(folder, "flags.txt"))
+
+
+def check_writable(values: FlagValues) -> None:
+    """Checks that the folder of the results can be written, and leaves nothing in it.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    folder = existing = values.workdir or (values.saved_model if is_run(values.saved_model) else "runs")
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(os.path.abspath(existing))
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"Expected a folder for the results that can be written. Received: {os.path.abspath(folder)} "
+            f"({error.strerror}: {existing}). Try: --workdir=DIR in another place"
+        ) from error
+
+
+def _command_for(word):
+    """The command that takes an existing file or folder; empty if none does."""
+    if not os.path.exists(word):
+        return f"evaluate {word} --data=NAME" if word.endswith(_MODEL_SUFFIXES) else ""
+    if word.endswith(".flags"):
+        return f"train --flagfile={word}"
+    if is_run(word):
+        return f"evaluate {word}"
+    if word.endswith(_MODEL_SUFFIXES) or {"saved_model.pb", "saved_model"} & set(_entries(word)):
+        return f"evaluate {word} --data=NAME"
+    if any(name.endswith(".flags") for name in _entries(word)):
+        return f"suite {word}"
+    return f"train --data=folder:{word}" if os.path.isdir(word) else ""
+
+
+def _flag_for(word):
+    """The flag that a positional argument was probably meant for; empty if it is none."""
+    name, separator, value = word.partition("=")
+    if separator:
+        nearest = near(name, flag_names())
+        return f"--{nearest[0]}={value}" if nearest else ""
+    if word.endswith(".flags"):
+        return f"--flagfile={word}"
+    for flag in ("method", "model"):
+        if word in flag_index.known_values()[flag]:
+            return f"--{flag}={word}"
+    if word in flag_index.data_names():
+        return f"--data={word}"
+    return f"--data=folder:{word}" if os.path.isdir(word) else ""
+
+
+def _entries(folder):
+    return os.listdir(folder or ".") if os.path.isdir(folder or ".") else []

@@ -1,0 +1,61 @@
+"""A model to evaluate, and the flags of the run that it is of."""
+
+import dataclasses
+import os
+
+from absl.flags import FlagValues
+
+from tf_robust.experiments import flags, workdir
+from tf_robust.experiments.run import Run
+from tf_robust.saved_models import loading
+from tf_robust.utils.files import read_json
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluatedModel:
+    """A model to evaluate.
+
+    Attributes:
+        path: of the SavedModel or file.
+        values: flags; those that were given, and for the model of a run the others as it recorded them.
+        run: workdir of the run; empty: the model is of no run.
+    """
+
+    path: str
+    values: FlagValues
+    run: str
+
+    def measure(self, run: Run, folder: str) -> dict:
+        """Returns the evaluation of the model by a `Run`, which describes its data. folder: as in `Run.measure`."""
+        evaluation = run.measure(self.path, folder, loading.ModelInterface(**flags.values_of(self.values, loading.ModelInterface)))
+        return evaluation if self.run else {**evaluation, **_names(self.path)}
+
+
+def evaluated_model(values: FlagValues, path: str) -> EvaluatedModel:
+    """Returns the model of a path: a file, a SavedModel folder, or the workdir of a run, whose recorded flags hold unless they are given.
+
+    Args:
+        values: parsed flags.
+        path: of the model; empty: the run in --workdir.
+
+    Raises:
+        ValueError: there is neither a path nor a run in --workdir.
+    """
+    folder = path or values.workdir
+    recorded = os.path.join(folder, "flags.txt")
+    if not os.path.exists(recorded):
+        if not path:
+            raise ValueError(f"Expected a model, or --workdir=DIR of a trained run. Received: {folder or 'neither'}")
+        own = os.path.join(path, "saved_model")
+        return EvaluatedModel(own if os.path.isdir(own) else path, values, "")
+    before = flags.parse_arguments(workdir.recorded_arguments(recorded))
+    return EvaluatedModel(os.path.join(folder, "saved_model"), flags.with_values(before, flags.given_values(values)), folder)
+
+
+def _names(path):
+    """The method and model of a model that is of no run: as its card says, else no method and the name of its file."""
+    card_path = os.path.join(path, "card.json")
+    card = read_json(card_path, True) if os.path.exists(card_path) else {}
+    card = card if isinstance(card, dict) else {}  # written by other software
+    names = {"method": "", "model": os.path.basename(os.path.abspath(path))}
+    return {key: str(card.get(key, name)) for key, name in names.items()}
