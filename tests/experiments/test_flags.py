@@ -58,12 +58,12 @@ def test_a_flag_for_a_table_has_an_effect_if_one_row_uses_it(caplog):
     assert message.startswith("--gaussian_weight has no effect")
 
 
-@pytest.mark.parametrize("mode", [["--mode=run"], ["--mode=train"], ["--mode=suite"], ["--sweep=epochs=1"]])
-def test_all_training_modes_warn(mode, tmp_path, caplog, monkeypatch):
+@pytest.mark.parametrize("command", [["train"], ["train", "--evaluations=none"], ["suite", "{}"], ["sweep", "epochs=1"]])
+def test_all_training_commands_warn(command, tmp_path, caplog, monkeypatch):
     (tmp_path / "row.flags").write_text("--data=digits")
     monkeypatch.setattr(modes, "complete_and_report", lambda *_: None)
     monkeypatch.setattr(Run, "train", lambda *_: None)
     monkeypatch.setattr(modes.suites, "run_all", lambda *_: ([], ["failed"]))
-    with pytest.raises(ValueError, match="All runs failed") if "sweep" in mode[0] else contextlib.nullcontext():
-        main(*mode, f"--suite={tmp_path}", "--fcl_k=5", f"--workdir={tmp_path}/out")
+    with pytest.raises(ValueError, match="All runs failed") if "sweep" in command else contextlib.nullcontext():
+        main(*(word.format(tmp_path) for word in command), "--fcl_k=5", f"--workdir={tmp_path}/out")
     assert caplog.text.count("--fcl_k has no effect: it belongs to --method=fcl") == 1

@@ -1,11 +1,15 @@
 import itertools
+import re
+import shlex
 
+import pytest
 from absl.flags import FlagValues
 
 from tf_robust import attacks, cli, corruptions, methods, models
 from tf_robust.data.augment import VIEWS
 from tf_robust.experiments.flags import define_flags, flag_names
-from tf_robust.experiments.help import _GROUPS, help_text, listing
+from tf_robust.experiments.commands import COMMANDS
+from tf_robust.experiments.help import _GROUPS, command_help, help_text, listing
 
 
 def test_the_list_has_all_names_with_a_summary():
@@ -25,4 +29,16 @@ def test_help_is_short_and_has_existing_flags():
     assert len(text.splitlines()) < 70 and max(map(len, text.splitlines())) <= 118
     told = {word.lstrip("-").split("=")[0] for line in text.splitlines() if line.startswith("  --") for word in line.split()[:1]}
     assert told == {name for group in _GROUPS.values() for name in group} <= set(names)
-    assert "--epochs=10 " in text and "--list " in text and "--attack_queries" in text and "fcl (1" in text
+    assert "--epochs=10 " in text and all(f"\n  {name} " in text for name in COMMANDS) and "--attack_queries" in text and "fcl (1" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_the_help_of_a_command_is_short_and_its_examples_can_be_read(command):
+    values = FlagValues()
+    define_flags(values)
+    lines = command_help(command, values).splitlines()
+    assert len(lines) < 60 and max(map(len, lines)) <= 120 and set(command.flags) <= set(flag_names())
+    for example in command.examples:
+        words = shlex.split(re.sub(r"    \(.*", "", example))
+        assert set(word.removeprefix("--").split("=")[0] for word in words if word.startswith("--")) <= {*flag_names(), "flagfile"}
+        assert words[0] in COMMANDS

@@ -60,28 +60,28 @@ def test_commands_after_a_run(run, flags, capsys):
     measured, before = read(run, "measured", "evaluation.json"), read(run, "evaluation.json")
     assert measured["rows"][0] == before["rows"][0] and measured["card"]["data"] == before["card"]["data"]
     assert measured["rows"][0]["count"] == 6 and {row["measure"] for row in measured["rows"]} == {"clean", "un", "nun"}
-    main(*printed(capsys, "compare it with the other runs in its folder"), f"--workdir={run}/compared")
+    main(*printed(capsys, "compare it with the others in its folder"), f"--workdir={run}/compared")
     assert os.path.exists(os.path.join(run, "compared", "report.html"))
 
 
 def test_commands_after_writing_a_corrupted_set(run, flags, tmp_path, capsys):
     capsys.readouterr()
-    main("--mode=corrupt", *flags, "--corruptions=contrast", f"--workdir={tmp_path}/corrupted set")
+    main("corrupt", *flags, "--corruptions=contrast", f"--workdir={tmp_path}/corrupted set")
     words = printed(capsys, "measure a model on it")
-    main(*[f"--saved_model={run}" if word == "--saved_model=DIR" else word for word in words], f"--workdir={tmp_path}/measured")
+    main(*[run if word == "MODEL" else word for word in words], f"--workdir={tmp_path}/measured")
     found = read(tmp_path, "measured", "evaluation.json")
     assert {"clean", "corruptions/contrast"} <= {row["measure"] for row in found["rows"]} and found["rows"][0]["count"] == 6
 
 
 def test_commands_after_training(flags, tmp_path, capsys):
-    main("--mode=train", *flags, *SMALL, f"--workdir={tmp_path}/a run")
+    main("train", *flags, *SMALL, "--evaluations=none", f"--workdir={tmp_path}/a run")
     main(*printed(capsys, "measure it"))
     assert read(tmp_path, "a run", "measured", "evaluation.json")["rows"][0]["count"] == 6
 
 
 @pytest.mark.slow
 def test_commands_after_a_sweep(flags, tmp_path, capsys):
-    main(*flags, *SMALL, "--sweep=learning_rate=0.003", f"--workdir={tmp_path}/a sweep")
+    main("sweep", "learning_rate=0.003", *flags, *SMALL, f"--workdir={tmp_path}/a sweep")
     words = printed(capsys, "train it with more seeds")
     assert "--learning_rate=0.003" in words and "--seeds=0,1,2" in words
     main(*words, "--seeds=4")
@@ -104,7 +104,7 @@ def test_data_dir_is_in_the_commands(tmp_path, capsys):
         data_dir=str(tmp_path / "some where"),
         split_datasets={"train": images, "test": images},
     )
-    main("--mode=train", "--data=there", f"--data_dir={tmp_path}/some where", *SMALL, f"--workdir={tmp_path}/run")
+    main("train", "--data=there", f"--data_dir={tmp_path}/some where", *SMALL, "--evaluations=none", f"--workdir={tmp_path}/run")
     words = printed(capsys, "measure it")
     assert f"--data_dir={tmp_path}/some where" in words
     main(*words)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from absl.flags import FlagValues
 
 from tf_robust.experiments import flag_index
-from tf_robust.experiments.flags import flag_names
+from tf_robust.experiments.flags import FLAGS_HOME, flag_names
 from tf_robust.utils.errors import unknown
 
 _MODEL_SUFFIXES = (".keras", ".h5", ".hdf5")
@@ -114,6 +114,24 @@ def check_model(name: str, values: FlagValues) -> None:
         )
 
 
+def check_suite(folder: str) -> None:
+    """Checks that there is a suite in a folder, which may be relative to `FLAGS_HOME`.
+
+    Raises:
+        FileNotFoundError: there is none; the message has the nearest suite.
+    """
+    if not folder or any(_is_suite(os.path.join(home, folder)) for home in ("", FLAGS_HOME)):
+        return
+    known = [os.path.relpath(path, FLAGS_HOME) for path, *_ in os.walk(os.path.join(FLAGS_HOME, "flags")) if _is_suite(path)]
+    nearest = near(folder.rstrip("/"), known)
+    advice = f"Did you mean {nearest[0]}?" if nearest else "Try: tf-robust list suites"
+    raise FileNotFoundError(f"Expected a folder of .flags files. Not found: {folder}. {advice}")
+
+
+def _is_suite(folder):
+    return any(name.endswith(".flags") or name == "suite.json" for name in _entries(folder))
+
+
 def is_run(folder: str) -> bool:
     """Returns whether a folder is the workdir of a run."""
     return os.path.exists(os.path.join(folder, "flags.txt"))
@@ -148,7 +166,7 @@ def _command_for(word):
         return f"evaluate {word}"
     if word.endswith(_MODEL_SUFFIXES) or {"saved_model.pb", "saved_model"} & set(_entries(word)):
         return f"evaluate {word} --data=NAME"
-    if any(name.endswith(".flags") for name in _entries(word)):
+    if _is_suite(word):
         return f"suite {word}"
     return f"train --data=folder:{word}" if os.path.isdir(word) else ""
 

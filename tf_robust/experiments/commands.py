@@ -7,10 +7,11 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
-from absl.flags import FlagValues
+from absl.flags import Error, FlagValues
 
 from tf_robust.experiments import command_checks
-from tf_robust.experiments.flags import define_flags, given_values, read_arguments
+from tf_robust.experiments.flags import SECTIONS, define_flags, given_values, read_arguments
+from tf_robust.utils.errors import unknown
 
 _INTERFACE = ("input_range", "outputs", "signature", "input_size")
 
@@ -136,8 +137,8 @@ _MISPLACED = {"saved_model": "evaluate", "suite": "suite", "runs": "report"}  # 
 
 def command(*arguments: str) -> str:
     """Returns the shell command that runs this program with arguments."""
-    programs = {"tf-robust": ["tf-robust"], "__main__.py": ["python", "-m", "tf_robust"]}
-    program = programs.get(os.path.basename(sys.argv[0]), ["python", "run_experiment.py"])
+    programs = {"tf-robust": ["tf-robust"], os.path.join("tf_robust", "__main__.py"): ["python", "-m", "tf_robust"]}
+    program = next((words for path, words in programs.items() if sys.argv[0].endswith(path)), ["python", "run_experiment.py"])
     return shlex.join([*program, *arguments])
 
 
@@ -197,7 +198,10 @@ def _set_arguments(values, chosen, words):
             f"Try: leave out --{chosen.sets}"
         )
     value = command_checks.data_of(words[0]) if chosen.sets == "data" else words[0]
-    values[chosen.sets].parse([*values.runs, *words] if chosen.several else value)
+    try:
+        values[chosen.sets].parse([*values.runs, *words] if chosen.several else value)
+    except Error as error:
+        raise unknown(chosen.sets, value, SECTIONS) from error
 
 
 def _of_mode(values, argv, words):
@@ -241,6 +245,7 @@ def _check(values, name):
         command_checks.check_model(name, values)
     if name in ("evaluate", "attack") and not values.saved_model and not values.workdir:
         raise ValueError(f"Expected a model. Received: none. Try: tf-robust {name} MODEL --data=NAME")
+    command_checks.check_suite(values.suite)
     for flag, placeholder in (("suite", "flags/fcl/table1"), ("sweep", "'epochs=5,10'"), ("runs", "'runs/*'")):
         if COMMANDS[name].sets == flag and not values[flag].value:
             raise ValueError(f"Expected {COMMANDS[name].argument}. Received: none. Try: tf-robust {name} {placeholder}")
