@@ -101,7 +101,7 @@ def test_a_suite_completes_all_rows_and_seeds_and_skips_complete_runs(sample_ima
     for row, method in (("xe", "cross_entropy"), ("noisy", "gaussian")):
         (suite / f"{row}.flags").write_text("\n".join([f"# {row}", sample_images, *SMALL, f"--method={method}"]))
     (suite / "suite.json").write_text(json.dumps({"baseline": "xe", "rows": ["xe"], "paper": {"xe": {"clean": [0.9, 0.01]}}}))
-    command = ["--mode=suite", f"--suite={suite}", "--seeds=0,1", f"--workdir={tmp_path}/out", "--batch_size=6"]
+    command = ["suite", f"{suite}", "--seeds=0,1", f"--workdir={tmp_path}/out", "--batch_size=6"]
     main(*command)
     results = read(tmp_path / "out" / "results.json")
     assert [(r["row"], len(r["values"]), r["paper"]) for r in results["rows"]] == [("xe", 2, [0.9, 0.01]), ("noisy", 2, None)]
@@ -125,29 +125,29 @@ def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained
     shutil.copytree(trained, tmp_path / "runs" / "0")
     main(sample_images, *SMALL, f"--workdir={tmp_path}/runs/1", "--seeds=1")
     main(
-        "--mode=evaluate",
+        "evaluate",
+        f"{tmp_path}/runs/0/saved_model",
         sample_images,
         *SMALL,
-        f"--saved_model={tmp_path}/runs/0/saved_model",
         f"--workdir={tmp_path}/measured",
         "--evaluations=clean,calibration",
     )
     assert read(tmp_path / "measured" / "results.json")["rows"][0]["values"] == [
         read(tmp_path / "runs" / "0" / "evaluation.json")["rows"][0]["value"]
     ]
-    main("--mode=evaluate", f"--workdir={tmp_path}/runs/1")  # on the data that its flags.txt names
+    main("evaluate", f"{tmp_path}/runs/1")  # on the data that its flags.txt names
     assert (
         read(tmp_path / "runs" / "1" / "measured" / "evaluation.json")["rows"] == read(tmp_path / "runs" / "1" / "evaluation.json")["rows"]
     )
-    main("--mode=report", f"--runs={tmp_path}/runs/*", f"--workdir={tmp_path}/compared")
+    main("report", f"{tmp_path}/runs/*", f"--workdir={tmp_path}/compared")
     assert os.path.exists(tmp_path / "compared" / "report.html")
     other = {**read(tmp_path / "runs" / "1" / "evaluation.json"), "data": "other/data"}
     os.makedirs(tmp_path / "runs" / "2")
     (tmp_path / "runs" / "2" / "evaluation.json").write_text(json.dumps(other))
-    main("--mode=report", f"--runs={tmp_path}/runs/*", f"--workdir={tmp_path}/by_data")  # a table for each data set
+    main("report", f"{tmp_path}/runs/*", f"--workdir={tmp_path}/by_data")  # a table for each data set
     assert sorted(len(read(path / "results.json")["rows"][0]["values"]) for path in (tmp_path / "by_data").iterdir()) == [1, 2]
     os.remove(tmp_path / "runs" / "0" / "measured.jsonl")
-    main("--mode=report", f"--runs={tmp_path}/measured", f"--workdir={tmp_path}/again")  # draws what was measured there
+    main("report", f"{tmp_path}/measured", f"--workdir={tmp_path}/again")  # draws what was measured there
     assert set(os.listdir(tmp_path / "again" / "figures")) == set(os.listdir(tmp_path / "measured" / "figures")) - {
         "samples.png",
         "maps.png",
@@ -155,14 +155,14 @@ def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained
 
 
 def test_a_corrupted_set_is_written_and_evaluated(sample_images, trained, tmp_path):
-    main("--mode=corrupt", sample_images, "--image_size=16", "--corruptions=pixelate,fog", f"--workdir={tmp_path}/c")
+    main("corrupt", sample_images, "--image_size=16", "--corruptions=pixelate,fog", f"--workdir={tmp_path}/c")
     assert {"pixelate.npy", "fog.npy", "labels.npy", "card.json", "sheet.png"} <= set(os.listdir(tmp_path / "c"))
     assert np.load(tmp_path / "c" / "fog.npy").shape == (5 * 24, 16, 16, 3)
     measure = [
-        "--mode=evaluate",
+        "evaluate",
+        f"{trained}/saved_model",
         sample_images,
         *SMALL[:-1],
-        f"--saved_model={trained}/saved_model",
         "--evaluations=corruptions",
         f"--corrupted_dir={tmp_path}/c",
         f"--workdir={tmp_path}/m",
@@ -208,19 +208,19 @@ def test_a_suite_continues_after_a_failed_run(sample_images, tmp_path):
     for row, rate in (("bad", "1e30"), ("good", "0.01")):
         (suite / f"{row}.flags").write_text("\n".join([sample_images, *SMALL, f"--learning_rate={rate}", "--epochs=2"]))
     with pytest.raises(ValueError, match="1 of 2 runs failed.\nbad, seed 0, failed: Not finite at step"):
-        main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out")
+        main("suite", f"{suite}", f"--workdir={tmp_path}/out")
     assert [r["row"] for r in read(tmp_path / "out" / "results.json")["rows"]] == ["good"]
 
 
 def test_other_flags_in_a_workdir_raise_with_the_difference(sample_images, copied):
     with pytest.raises(ValueError, match="--batch_size: 8 then, 4 now"):
-        main("--mode=train", sample_images, *SMALL, "--batch_size=4", f"--workdir={copied}")
+        main("train", sample_images, *SMALL, "--batch_size=4", f"--workdir={copied}")
 
 
 def test_a_run_that_fails_before_training_frees_its_workdir(sample_images, tmp_path):
     with pytest.raises(FileNotFoundError):
-        main("--mode=train", "--data=folder:/nowhere", *SMALL, f"--workdir={tmp_path}")
-    main("--mode=train", sample_images, *SMALL, f"--workdir={tmp_path}")
+        main("train", "--data=folder:/nowhere", *SMALL, f"--workdir={tmp_path}")
+    main("train", sample_images, *SMALL, f"--workdir={tmp_path}")
 
 
 def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
@@ -257,11 +257,12 @@ def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
         ("--epochs=0", "epochs"),
         ("--evaluations=clear", "Did you mean 'clean'"),
         ("--train_examples=99999", "at most 10050"),
-        ("--saved_model=nowhere --mode=evaluate", "saved_model.pb"),
-        ("--suite=nowhere --mode=suite", "folder of .flags"),
-        ("--runs=nowhere --mode=report", "which matches none"),
+        ("evaluate nowhere", "saved_model.pb"),
+        ("suite nowhere", "folder of .flags"),
+        ("report nowhere", "which matches none"),
         ("--seeds=0,0", "each once"),
         ("--evaluations=", "Received: none"),
+        ("--views=clean --evaluations=clean,none", "Expected evaluations with train"),
         ("--schedule=steps", "decay_epochs > 0"),
         ("--optimizer=sgd --momentum=1", "momentum in"),
         ("--learning_rate=-1", "learning_rate > 0"),
@@ -294,7 +295,7 @@ def test_rows_start_from_another_row_of_their_suite(sample_images, tmp_path, cap
     for row, flags in rows.items():
         (suite / f"{row}.flags").write_text("\n".join([sample_images, *SMALL, *flags]))
     (suite / "suite.json").write_text(json.dumps({"baseline": "a_probe", "shown_as": {"b_similar": "shown"}}))
-    main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out", "--seeds=3")
+    main("suite", f"{suite}", f"--workdir={tmp_path}/out", "--seeds=3")
     start, probe, similar = (
         [array for _, array in sorted(np.load(f"{tmp_path}/out/{row}/seed_3/saved_model/weights.npz").items())]
         for row in ("start", "a_probe", "b_similar")
@@ -311,7 +312,7 @@ def test_rows_start_from_another_row_of_their_suite(sample_images, tmp_path, cap
         assert (sheet.getpixel((32 * column + 16, 32 * row + 16))[0] > 128) == (name == "light")
     measures = {(r["row"], r["measure"]) for r in read(tmp_path / "out" / "results.json")["rows"]}
     assert measures == {("start", "clean"), ("a_probe", "clean"), ("shown", "label_fraction_0.5/clean")}
-    with pytest.raises(ValueError, match="Expected --mode=suite or --init_from=DIR"):
+    with pytest.raises(ValueError, match="Expected tf-robust suite or --init_from=DIR"):
         main(f"--flagfile={suite}/a_probe.flags", f"--workdir={tmp_path}/alone")
     main(
         f"--flagfile={suite}/a_probe.flags",
@@ -323,14 +324,14 @@ def test_rows_start_from_another_row_of_their_suite(sample_images, tmp_path, cap
     assert read(tmp_path / "alone" / "results.json")["rows"][0]["values"] == read(tmp_path / "out" / "results.json")["rows"][0]["values"]
     (suite / "other.flags").write_text("\n".join([sample_images, *SMALL, "--subset=3"]))
     with pytest.raises(ValueError, match=r"same images. Received: a_probe and other, which differ in subset \(0 and 3\)"):
-        main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/other")
+        main("suite", f"{suite}", f"--workdir={tmp_path}/other")
     os.remove(suite / "other.flags")
     (suite / "start.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=b_similar"]))
     with pytest.raises(ValueError, match="in a cycle"):
-        main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/circle")
+        main("suite", f"{suite}", f"--workdir={tmp_path}/circle")
     (suite / "start.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=b_similer"]))
     with pytest.raises(ValueError, match="Did you mean 'b_similar'"):
-        main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/unknown")
+        main("suite", f"{suite}", f"--workdir={tmp_path}/unknown")
 
 
 def test_rows_whose_initial_row_failed_are_named(sample_images, tmp_path):
@@ -339,4 +340,4 @@ def test_rows_whose_initial_row_failed_are_named(sample_images, tmp_path):
     (suite / "after.flags").write_text("\n".join([sample_images, *SMALL, "--init_from_row=before"]))
     (suite / "before.flags").write_text("\n".join([sample_images, *SMALL, "--learning_rate=1e30", "--epochs=2"]))
     with pytest.raises(ValueError, match="2 of 2 runs failed.\nafter, seed 0: the row from which it starts, before, failed\nbefore"):
-        main("--mode=suite", f"--suite={suite}", f"--workdir={tmp_path}/out")
+        main("suite", f"{suite}", f"--workdir={tmp_path}/out")

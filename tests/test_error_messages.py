@@ -39,11 +39,11 @@ def said(*arguments):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("--epoks=3", "Did you mean: epochs"),
-        ("--epochs=x", "flag --epochs=x: invalid literal"),
-        ("--dataset_format=x", "value should be one of"),
-        ("--flagfile=nowhere", "No such file"),
-        ("--nonsense", "Unknown command line flag"),
+        ("--epoks=3", "Did you mean --epochs"),
+        ("--epochs=x", "Expected an integer. Received: --epochs=x (in "),
+        ("--dataset_format=x", "Unknown value of --dataset_format: 'x'. Known: npy, tfds (in "),
+        ("--flagfile=nowhere", "Unable to open flagfile"),
+        ("--nonsense", "Unknown flag --nonsense"),
         ("--flagfile=a\0", "null byte"),
         ("data=digits", "Unrecognized argument 'data=digits'. Expected --flag=value"),
     ],
@@ -52,19 +52,19 @@ def test_invalid_flagfiles_are_named(line, message, tmp_path):
     for name in ("row.flags", "flags.txt"):
         (tmp_path / name).write_text(line)
     for arguments in (
-        ["--mode=suite", f"--suite={tmp_path}"],
+        ["suite", f"{tmp_path}"],
         [f"--flagfile={tmp_path}/row.flags"],
-        ["--mode=evaluate", f"--workdir={tmp_path}"],
+        ["evaluate", f"{tmp_path}"],
     ):
         found = said(*arguments)
-        if line == "--nonsense" and "--mode=evaluate" in arguments:  # no line of a flags.txt
+        if line == "--nonsense" and "evaluate" in arguments:  # no line of a flags.txt
             assert f"Error: Expected lines --NAME=VALUE in {tmp_path}/flags.txt. Received: a damaged file" in found
             continue
-        assert message in found and "Error: Expected flags as --help lists them. Received: --flagfile=" in found and str(tmp_path) in found
+        assert message in found and str(tmp_path) in found
 
 
 def test_invalid_values_in_a_sweep_raise():
-    assert "flag --epochs=abc: invalid literal" in said("--data=digits", "--sweep=epochs=abc")
+    assert "Expected an integer" in said("--data=digits", "--sweep=epochs=abc")
 
 
 def test_a_binary_flagfile_gives_an_error_before_main(tmp_path):
@@ -72,13 +72,14 @@ def test_a_binary_flagfile_gives_an_error_before_main(tmp_path):
     done = subprocess.run(
         [sys.executable, os.path.join(cli.ROOT, "run_experiment.py"), f"--flagfile={tmp_path}/row.flags"], stderr=subprocess.PIPE, text=True
     )
-    assert done.returncode == 1 and "Error: Expected flags" in done.stderr and "row.flags: 'utf-8' codec" in done.stderr
+    assert done.returncode == 1 and "'utf-8' codec" in done.stderr and "row.flags)" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_evaluating_another_model_does_not_overwrite_a_run(tmp_path):
     (tmp_path / "flags.txt").write_text("--data=digits\n")
-    found = said("--mode=evaluate", "--data=digits", "--saved_model=nowhere", f"--workdir={tmp_path}")
+    (tmp_path / "model").mkdir()
+    found = said("evaluate", "--data=digits", f"{tmp_path}/model", f"--workdir={tmp_path}")
     assert "--workdir already holds a run; evaluating into it would overwrite" in found and f"Received: {tmp_path}. Try:" in found
 
 
@@ -89,9 +90,7 @@ def test_the_evaluation_of_another_model_does_not_complete_a_run(evaluated, tmp_
     assert said(*SMALL, f"--workdir={tmp_path}") == "training began"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--mode=corrupt"], ["--mode=report", "--runs={run}"], ["--mode=evaluate", "--saved_model={run}/saved_model"]]
-)
+@pytest.mark.parametrize("arguments", [["corrupt"], ["report", "{run}"], ["evaluate", "{run}/saved_model"]])
 def test_an_unwritable_workdir_gives_advice(arguments, evaluated, tmp_path):
     (tmp_path / "file").write_text("")
     arguments = [argument.format(run=evaluated) for argument in arguments]
@@ -116,13 +115,13 @@ def test_a_full_disk_while_a_record_is_written_gives_advice(evaluated, tmp_path,
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(recording.os, "fsync", fsync)
-    found = said("--mode=evaluate", *SMALL, f"--saved_model={evaluated}/saved_model", f"--workdir={tmp_path}")
+    found = said("evaluate", f"{evaluated}/saved_model", *SMALL, f"--workdir={tmp_path}")
     assert found.startswith("Error: No space left on device. The disk is full. Files written before are complete. Try: free disk space")
 
 
 def test_training_without_checkpoints_reports_a_restart(evaluated, tmp_path, capsys):
     run = shutil.copytree(evaluated, tmp_path / "run")
-    command = [*SMALL, "--mode=train", f"--workdir={run}"]
+    command = ["train", *SMALL, "--evaluations=none", f"--workdir={run}"]
     main(*command)
     assert "restarts" not in capsys.readouterr().out
     shutil.rmtree(run / "checkpoints")
@@ -131,5 +130,5 @@ def test_training_without_checkpoints_reports_a_restart(evaluated, tmp_path, cap
     shutil.rmtree(run / "saved_model")
     main(*command)
     assert f"No checkpoint in {run}/checkpoints: training restarts." in capsys.readouterr().out
-    main("--mode=train", *SMALL, f"--workdir={tmp_path}/other")
+    main("train", *SMALL, "--evaluations=none", f"--workdir={tmp_path}/other")
     assert "restarts" not in capsys.readouterr().out

@@ -52,7 +52,7 @@ def test_a_renamed_object_works_with_a_warning(package, old, new):
 def test_every_moved_name_exists():
     for name in ("", ".evaluation", ".methods", ".attacks", ".corrupted_datasets", ".models", ".data"):
         module = importlib.import_module(f"tf_robust{name}")
-        for old in inspect.getclosurevars(module.__getattr__).nonlocals["names"]:
+        for old in inspect.getclosurevars(getattr(module, "_moved", module.__getattr__)).nonlocals["names"]:
             with pytest.warns(DeprecationWarning):
                 assert getattr(module, old) is not None
 

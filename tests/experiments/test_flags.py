@@ -39,6 +39,14 @@ def test_a_flag_of_another_method_or_view_is_reported_with_its_owner(given, owne
     assert owner in message
 
 
+def test_a_validation_fraction_without_effect_is_reported(caplog):
+    given = ["--validation_fraction=0.1"]
+    (message,) = warnings(caplog, runs(*given, "--data=digits"))
+    assert message == "--validation_fraction has no effect: digits has a validation split of its own. Received: --data=digits"
+    assert not warnings(caplog, runs(*given, "--data=cifar10"))
+    assert not warnings(caplog, runs(*given, "--data=digits"), runs(*given, "--data=cifar10"))
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -7,8 +7,8 @@ from absl.flags import FlagValues
 
 from tf_robust import attacks, cli, corruptions, methods, models
 from tf_robust.data.augment import VIEWS
-from tf_robust.experiments.flags import define_flags, flag_names
 from tf_robust.experiments.commands import COMMANDS
+from tf_robust.experiments.flags import define_flags, flag_names
 from tf_robust.experiments.help import _GROUPS, command_help, help_text, listing
 
 
@@ -40,5 +40,5 @@ def test_the_help_of_a_command_is_short_and_its_examples_can_be_read(command):
     assert len(lines) < 60 and max(map(len, lines)) <= 120 and set(command.flags) <= set(flag_names())
     for example in command.examples:
         words = shlex.split(re.sub(r"    \(.*", "", example))
-        assert set(word.removeprefix("--").split("=")[0] for word in words if word.startswith("--")) <= {*flag_names(), "flagfile"}
+        assert {word.removeprefix("--").split("=")[0] for word in words if word.startswith("--")} <= {*flag_names(), "flagfile"}
         assert words[0] in COMMANDS

@@ -136,7 +136,7 @@ def test_with_fewer_suites_the_mean_of_the_paper_is_over_these(runs, tmp_path, c
     entries = {(e["row"], e["measure"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
     assert entries["better", "clean"]["paper"] is None  # the suite prints `clean`, the mean takes `clean/per_class`
     assert "The mean is over 1 of 2 data sets" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="averages over a, b. Try: --mode=suite"):
+    with pytest.raises(ValueError, match="averages over a, b. Try: tf-robust suite"):
         main("--mode=suite", f"--suite={folder}", f"--workdir={tmp_path}/out")
     for path in (tmp_path / "runs" / "a").rglob("evaluation.json"):
         path.write_text(path.read_text().replace('"digits"', '"letters"'))

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from absl.flags import FlagValues
 
 from tf_robust.experiments import flag_index
+from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.flags import FLAGS_HOME, flag_names
 from tf_robust.utils.errors import unknown
 
@@ -77,6 +78,11 @@ def _unknown_name(flag, name, known):
 def _check_data(name, data_dir):
     """Raises ValueError for a misspelled data set. Others may exist: TFDS looks them up."""
     base = re.split(r"[:/]", name, maxsplit=1)[0]
+    folder = name.removeprefix("folder:")
+    near_folders = near(os.path.basename(folder), [entry for entry in _entries(os.path.dirname(folder)) if "." not in entry])
+    if near_folders and not os.path.isdir(os.path.expanduser(folder)) and (base == "folder" or base not in flag_index.data_names()):
+        path = os.path.join(os.path.dirname(folder), near_folders[0])
+        raise FileNotFoundError(f"Expected a data set, or a folder of images. Not found: {name}. Did you mean --data=folder:{path}?")
     known = flag_index.data_names()
     if not name or base == "folder" or base in known or os.path.isdir(os.path.join(data_dir or "~/tensorflow_datasets", base)):
         return
@@ -132,6 +138,31 @@ def _is_suite(folder):
     return any(name.endswith(".flags") or name == "suite.json" for name in _entries(folder))
 
 
+def check_runs(patterns: Iterable[str]) -> None:
+    """Checks that patterns of workdirs match something.
+
+    Raises:
+        FileNotFoundError: one matches nothing.
+    """
+    for pattern in patterns:
+        if not os.path.exists(pattern) and not glob.glob(pattern, recursive=True):
+            nearest = near(os.path.basename(pattern), _entries(os.path.dirname(pattern)))
+            hint = f" Did you mean {os.path.join(os.path.dirname(pattern), nearest[0])!r}?" if nearest else ""
+            raise FileNotFoundError(f"Expected workdirs with an evaluation.json. Received: {pattern!r}, which matches none.{hint}")
+
+
+def check_grid(grid: str) -> None:
+    """Checks the names of the flags of a sweep.
+
+    Raises:
+        ValueError: an unknown flag.
+    """
+    known = {*flag_names(), *RENAMED_FLAGS}
+    for name in (part.partition("=")[0].strip() for part in grid.split(";")):
+        if name and name not in known and (nearest := near(name, known)):
+            raise ValueError(f"Unknown flag to sweep: {name!r}. Did you mean {' or '.join(map(repr, nearest))}?")
+
+
 def is_run(folder: str) -> bool:
     """Returns whether a folder is the workdir of a run."""
     return os.path.exists(os.path.join(folder, "flags.txt"))
@@ -152,7 +183,7 @@ def check_writable(values: FlagValues) -> None:
     except OSError as error:
         raise ValueError(
             f"Expected a folder for the results that can be written. Received: {os.path.abspath(folder)} "
-            f"({error.strerror}: {existing}). Try: --workdir=DIR in another place"
+            f"(no file can be created in {existing}: {error.strerror}). Try: --workdir=DIR in another place"
         ) from error
 
 

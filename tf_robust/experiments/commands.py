@@ -246,6 +246,8 @@ def _check(values, name):
     if name in ("evaluate", "attack") and not values.saved_model and not values.workdir:
         raise ValueError(f"Expected a model. Received: none. Try: tf-robust {name} MODEL --data=NAME")
     command_checks.check_suite(values.suite)
+    command_checks.check_grid(values.sweep)
+    command_checks.check_runs(values.runs)
     for flag, placeholder in (("suite", "flags/fcl/table1"), ("sweep", "'epochs=5,10'"), ("runs", "'runs/*'")):
         if COMMANDS[name].sets == flag and not values[flag].value:
             raise ValueError(f"Expected {COMMANDS[name].argument}. Received: none. Try: tf-robust {name} {placeholder}")

@@ -86,8 +86,9 @@ def read_arguments(values: flags.FlagValues, arguments: Sequence[str], positiona
         words = values(["tf-robust", *located])[1:]
     except (flags.Error, ValueError, OSError) as error:  # ValueError: a flagfile that is not text or has an impossible name
         raise ValueError(_message_of(error, located)) from error
-    if words and not positional:
-        raise ValueError(f"Unrecognized argument {words[0]!r}. Expected --flag=value{_place(words[0], located)}")
+    for word in words:
+        if not positional or word not in located:  # a line of a flagfile
+            raise ValueError(f"Unrecognized argument {word!r}. Expected --flag=value{_place(word, located)}")
     if {"seed", "seeds"} <= {argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")}:
         raise ValueError("Expected --seed or --seeds, which are the same flag. Received: both")
     for old, new in RENAMED_FLAGS.items():
@@ -125,7 +126,7 @@ def _message_of(error, arguments):
         return f"Unknown flag --{error.flagname}{_place(f'--{error.flagname}', arguments)}. {advice}"
     if isinstance(error, flags.CantOpenFlagFileError):
         missing = [path for path in flagfiles_of(arguments) if not os.path.isfile(path)]
-        return _missing_flagfile(missing[0]) if missing else f"{text}{_place('', arguments)}"
+        return _missing_flagfile(missing[0]) if missing else f"{text.removeprefix('ERROR:: ')}{_place('', arguments)}"
     invalid = re.match(r"flag --(\w+)=(.*?): (.*)$", text, re.DOTALL)
     if not invalid:
         return f"{text}{_place('', arguments)}"

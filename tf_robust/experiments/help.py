@@ -69,7 +69,7 @@ def command_help(command: Command, values: FlagValues) -> str:
         values: has the flags.
     """
     usage = " ".join(filter(None, ("tf-robust", command.name, command.argument, "[--FLAG=VALUE ...]")))
-    shown = {f"--{name}{_default(values[name], command.defaults.get(name))}": values[name].help for name in command.flags}
+    shown = {f"--{name}{_default(values[name], _shown_default(command, name))}": values[name].help for name in command.flags}
     parts = [f"{usage}\n\n{command.purpose}", *(["Flags\n" + "\n".join(map(_wrapped, shown, shown.values()))] if shown else [])]
     parts.append("\n".join(["Examples", *(f"  tf-robust {example}" for example in command.examples)]))
     return "\n\n".join([*parts, "All flags: tf-robust --helpfull"])
@@ -109,6 +109,10 @@ def help_text(values: FlagValues) -> str:
     )
     parts.append("--flagfile=FILE: flags from a file, one per line. --version. --helpfull: all flags.")
     return "\n\n".join(parts)
+
+
+def _shown_default(command, name):
+    return "NAME" if name == "data" and command.sets == "saved_model" else command.defaults.get(name)
 
 
 def _default(flag, other=None):

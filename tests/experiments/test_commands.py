@@ -1,0 +1,193 @@
+"""The commands of the command line: what arguments mean, their previous form with --mode, and quick answers to mistakes."""
+
+import json
+import logging
+import os
+import shutil
+import sys
+
+import keras
+import pytest
+
+from tests.test_cli import SMALL, little_drawn, main, sample_images, trained  # noqa: F401
+from tf_robust import cli
+from tf_robust.experiments import commands, locations
+from tf_robust.experiments.commands import parse_command
+from tf_robust.experiments.flags import given_values, parse_arguments
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+@pytest.mark.parametrize(
+    "line, name, expected",
+    [
+        ("", "suite", {"suite": "flags/quickstart"}),
+        ("--workdir=x --seed=3", "suite", {"suite": "flags/quickstart", "workdir": "x", "seeds": (3,)}),
+        ("--seeds=1,2", "suite", {"suite": "flags/quickstart", "seeds": (1, 2)}),
+        ("--epochs=3 --seed=3", "train", {"epochs": 3, "seeds": (3,)}),
+        ("train", "train", {}),
+        ("--data=digits train --epochs=2", "train", {"data": "digits", "epochs": 2}),
+        ("evaluate flags --data=digits", "evaluate", {"saved_model": "flags", "data": "digits"}),
+        ("--data digits evaluate flags", "evaluate", {"saved_model": "flags", "data": "digits"}),
+        ("evaluate --workdir=runs/x", "evaluate", {"workdir": "runs/x"}),
+        ("attack flags --data=digits", "attack", {"saved_model": "flags", "data": "digits", "evaluations": ("clean", "adversarial")}),
+        ("attack flags --data=digits --evaluations=clean", "attack", {"evaluations": ("clean",)}),
+        ("corrupt digits", "corrupt", {"data": "digits"}),
+        ("corrupt tests/", "corrupt", {"data": "folder:tests/"}),
+        ("suite flags/fcl/table1 --seeds=0", "suite", {"suite": "flags/fcl/table1", "seeds": (0,)}),
+        ("suite --suite=flags/fcl/table1", "suite", {"suite": "flags/fcl/table1"}),
+        ("sweep epochs=1,2;batch_size=3,4", "sweep", {"sweep": "epochs=1,2;batch_size=3,4"}),
+        ("--sweep=epochs=1,2", "sweep", {"sweep": "epochs=1,2"}),
+        ("report flags tests --workdir=x", "report", {"runs": ("flags", "tests"), "workdir": "x"}),
+        ("report --runs=flags,tests", "report", {"runs": ("flags", "tests")}),
+        ("list methods", "list", {"section": "methods"}),
+        ("--list", "list", {"list": True}),
+        ("serve --data_service=a:1", "serve", {"data_service": ("a:1",)}),
+    ],
+)
+def test_what_a_command_line_means(line, name, expected, monkeypatch):
+    monkeypatch.chdir(cli.ROOT)
+    command, values = parse_command(line.split())
+    given = given_values(values)
+    assert command.name == name and {flag: given[flag] for flag in expected} == expected
+    assert "attack" in line or given == expected
+
+
+def test_a_folder_with_a_comma_in_its_name_is_one_folder(tmp_path):
+    os.makedirs(tmp_path / "a=1,b=2")
+    assert list(parse_command(["report", f"{tmp_path}/a=1,b=2"])[1].runs) == [f"{tmp_path}/a=1,b=2"]
+
+
+@pytest.mark.parametrize(
+    "line, name, present",
+    [
+        ("--mode=evaluate --saved_model=flags --data=digits", "evaluate", "evaluate flags --data=digits"),
+        ("--mode=run --epochs=2", "train", "train --epochs=2"),
+        ("--mode=train --data=digits --evaluations=clean", "train", "train --evaluations=none --data=digits"),
+        ("--seeds=0 --mode=suite --suite=flags/fcl/table1", "suite", "suite flags/fcl/table1 --seeds=0"),
+        ("--mode=report --runs=flags", "report", "report flags"),
+        ("--mode=corrupt --data=digits", "corrupt", "corrupt digits"),
+        ("--mode=serve --data_service=a:1", "serve", "serve --data_service=a:1"),
+    ],
+)
+def test_a_mode_warns_with_the_command_that_does_the_same(line, name, present, monkeypatch, caplog):
+    monkeypatch.chdir(cli.ROOT)
+    monkeypatch.setattr(sys, "argv", ["tf-robust"])
+    with caplog.at_level(logging.WARNING):
+        command, before = parse_command(line.split())
+    assert caplog.messages == [f"--mode will be removed in the next release. Type: tf-robust {present}"] and command.name == name
+    again, after = parse_command(present.split())
+    assert again == command and given_values(after).items() == {k: v for k, v in given_values(before).items() if k != "mode"}.items()
+
+
+def test_a_flagfile_of_the_previous_version_evaluates(tmp_path):
+    (tmp_path / "row.flags").write_text("--mode=evaluate\n--workdir=runs/x\n")
+    for arguments in ([f"--flagfile={tmp_path}/row.flags"], ["evaluate", "--flagfile", f"{tmp_path}/row.flags"]):
+        command, values = parse_command(arguments)
+        assert (command.name, values.workdir) == ("evaluate", "runs/x")
+    with pytest.raises(ValueError, match="Expected one command. Received: train and --mode=evaluate"):
+        parse_command(["train", f"--flagfile={tmp_path}/row.flags"])
+
+
+def test_a_flagfile_of_the_package_is_found_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["train", "--flagfile=flags/fcl/table1/fcl.flags"]
+    _, values = parse_command(arguments)
+    assert values.method == "fcl" and locations.resolve_workdir(values, arguments, cli.ROOT)[:2] == ("runs/fcl_table1/fcl", "fcl")
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("evaluate a b", "Expected one MODEL. Received: a b"),
+        ("evaluate flags --saved_model=tests", "Expected MODEL once. Received: flags and --saved_model=tests"),
+        ("evaluate flags", "Expected --data, the images to evaluate flags on"),
+        ("evaluate", "Expected a model. Received: none"),
+        ("evaluate {}/seeds", "which holds 2. Try: tf-robust evaluate .*/seeds/seed_0"),
+        ("attack flags --data=digits --evaluations=none", "Expected evaluations with attack. Received: --evaluations=none"),
+        ("train --evaluations=none,clean", "Received: --evaluations=none,clean"),
+        ("suite flags/fcl/table1 --evaluations=none", "Expected evaluations with suite"),
+        ("train --saved_model=m.keras", "--saved_model has no effect on training. Try: tf-robust evaluate m.keras"),
+        ("{}/model.keras", "Try: tf-robust evaluate .*/model.keras --data=NAME"),
+        ("{}/seeds/seed_0", "Try: tf-robust evaluate .*/seeds/seed_0$"),
+        ("flags/fcl/table1", "Try: tf-robust suite flags/fcl/table1"),
+        ("flags/fcl/table1/fcl.flags", "Try: tf-robust train --flagfile=flags/fcl/table1/fcl.flags"),
+        ("train flags/fcl/table1/fcl.flags", "Try: --flagfile=flags/fcl/table1/fcl.flags"),
+        ("train {}", "Try: --data=folder:"),
+        ("report {}/seed", "which matches none. Did you mean '.*/seeds'"),
+        ("sweep epoch=1,2", "Unknown flag to sweep: 'epoch'. Did you mean 'epochs'"),
+        ("sweep", "Expected GRID"),
+        ("list method", "Unknown section: 'method'. Did you mean 'methods'"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_answered_with_what_to_type(line, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(cli.ROOT)
+    (tmp_path / "model.keras").write_text("")
+    for seed in (0, 1):
+        os.makedirs(tmp_path / "seeds" / f"seed_{seed}")
+        (tmp_path / "seeds" / f"seed_{seed}" / "flags.txt").write_text("--data=digits\n")
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as raised:
+        parse_command(line.format(tmp_path).split())
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_positional_arguments_are_refused_where_only_flags_are_read():
+    with pytest.raises(ValueError, match="Unrecognized argument 'train'"):
+        parse_arguments(["train"])
+
+
+def test_a_run_without_evaluations_is_evaluated_later_on_its_data(sample_images, tmp_path):  # noqa: F811
+    main("train", sample_images, *SMALL[:-1], "--evaluations=none", f"--workdir={tmp_path}/run")
+    assert os.path.exists(tmp_path / "run" / "saved_model") and not os.path.exists(tmp_path / "run" / "evaluation.json")
+    main("evaluate", f"{tmp_path}/run", "--evaluations=clean")
+    found = read(tmp_path / "run" / "measured" / "evaluation.json")
+    assert (found["row"], found["method"], found["model"], found["rows"][0]["count"]) == ("run", "cross_entropy", "lenet", 24)
+    main("evaluate", f"{tmp_path}/run", "--evaluations=clean", f"--workdir={tmp_path}/elsewhere")
+    assert read(tmp_path / "elsewhere" / "evaluation.json")["rows"] == found["rows"]
+
+
+def test_foreign_models_have_the_names_of_their_files(sample_images, trained, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    for path in ("theirs/a.keras", "theirs/b.keras", "others/a.keras"):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]).save(path)
+        main("evaluate", path, sample_images, "--evaluations=clean", *([f"--workdir={tmp_path}/other"] if "others" in path else []))
+    folders = sorted(os.listdir(tmp_path / "runs" / "evaluation"))
+    assert [folder.rpartition("-")[2] for folder in folders] == ["a", "b"]
+    found = read(tmp_path / "runs" / "evaluation" / folders[0] / "evaluation.json")
+    assert (found["row"], found["method"], found["model"]) == ("a", "", "a.keras")
+    shutil.copytree(os.path.join(trained, "saved_model"), tmp_path / "copy")
+    main("evaluate", "copy", sample_images, "--image_size=16", "--evaluations=clean", f"--workdir={tmp_path}/copied")
+    found = read(tmp_path / "copied" / "evaluation.json")
+    assert (found["row"], found["method"], found["model"]) == ("copy", "cross_entropy", "lenet")  # as its card says
+    main("report", "runs/evaluation/*", f"{tmp_path}/other", f"--workdir={tmp_path}/compared")
+    rows = [row["row"] for row in read(tmp_path / "compared" / "results.json")["rows"]]
+    assert sorted(rows) == ["b", "others/a.keras", "theirs/a.keras"]
+
+
+@pytest.mark.parametrize(
+    "path, row",
+    [
+        ("runs/fcl/saved_model", "fcl"),
+        ("runs/fcl/seed_3/saved_model", "fcl"),
+        ("theirs/model.keras", "model"),
+        ("theirs/export/", "export"),
+        ("/saved_model", "model"),
+    ],
+)
+def test_the_row_of_a_model(path, row):
+    assert locations.row_name(path) == row
+
+
+def test_the_program_is_named_as_it_was_called(monkeypatch):
+    for argv0, expected in (
+        ("/somewhere/bin/tf-robust", "tf-robust list"),
+        ("/x/tf_robust/__main__.py", "python -m tf_robust list"),
+        ("run_experiment.py", "python run_experiment.py list"),
+        ("/x/pytest/__main__.py", "python run_experiment.py list"),
+    ):
+        monkeypatch.setattr(sys, "argv", [argv0])
+        assert commands.command("list") == expected
