@@ -248,7 +248,7 @@ def take_first_step():
 
     loop.checked_run = stop
     with tempfile.TemporaryDirectory() as folder:
-        values = modes.parse_arguments(["--mode=suite", "--suite=flags/quickstart", f"--workdir={folder}"])
+        values = modes.parse_arguments(["--suite=flags/quickstart", f"--workdir={folder}"])
         modes.suite(values, [])
 
 

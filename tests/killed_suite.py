@@ -120,7 +120,7 @@ def json_of(path):
 def suite(folder, workdir, row=None, number=None):
     quiet()
     events = Events(row, number)
-    modes.suite(modes.parse_arguments(["--mode=suite", f"--suite={folder}/table", f"--workdir={workdir}"]), [])
+    modes.suite(modes.parse_arguments([f"--suite={folder}/table", f"--workdir={workdir}"]), [])
     with open(f"{workdir}/events.json", "w") as file:
         json.dump(events.counts, file)
 

@@ -17,19 +17,19 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tests.killed_suite import COMMON, Events, fork, json_of, quiet
 from tf_robust.evaluation import recording
-from tf_robust.experiments import modes
+from tf_robust.experiments import commands, modes
 
 COMMANDS = {
     "sweep": lambda folder: ["--sweep=learning_rate=0.05,0.2", *COMMON],
     "evaluate": lambda folder: [
-        "--mode=evaluate",
+        "evaluate",
         f"--saved_model={folder}/model/saved_model",
         "--data=digits",
         "--subset=30",
         "--evaluations=clean,noise,noise_floor,calibration",
     ],
     "corrupt": lambda folder: [
-        "--mode=corrupt",
+        "corrupt",
         "--data=digits",
         "--subset=30",
         "--corruptions=contrast,gaussian_noise",
@@ -60,19 +60,20 @@ class AnyEvent(Events):
 def work(kind, folder, workdir, number=None):
     quiet()
     events = AnyEvent(number)
-    run(kind, [*COMMANDS[kind](folder), f"--workdir={workdir}"])
+    run([*COMMANDS[kind](folder), f"--workdir={workdir}"])
     with open(f"{workdir}.events", "w") as file:
         json.dump([events.counts["all"], events.measured[:1]], file)
 
 
 def train(folder):
     quiet()
-    run("train", ["--mode=train", *COMMON, f"--workdir={folder}/model"])
+    run(["train", *COMMON, "--evaluations=none", f"--workdir={folder}/model"])
 
 
-def run(mode, arguments):
+def run(arguments):
     sys.argv = ["run_experiment.py", *arguments]
-    getattr(modes, mode)(modes.parse_arguments(arguments), arguments)
+    command, values = commands.parse_command(arguments)
+    modes.COMMANDS[command.name](values, arguments)
 
 
 def contents(workdir):

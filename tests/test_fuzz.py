@@ -152,7 +152,7 @@ def test_no_flagfile_gives_a_traceback(number, tmp_path):
     (tmp_path / "run").mkdir()
     shutil.copy(suite / "b.flags", tmp_path / "run" / "flags.txt")
     before = beside(tmp_path / "run")
-    for arguments in (["--flagfile=suite/a.flags"], ["--mode=suite", "--suite=suite"], ["--mode=evaluate"], ["--mode=train", *BASE]):
+    for arguments in (["--flagfile=suite/a.flags"], ["suite", "suite"], ["evaluate"], ["train", *BASE]):
         friendly_errors(main, *arguments, "--workdir=run")
     assert beside(tmp_path / "run") == before
 
@@ -164,7 +164,7 @@ def test_no_damaged_file_of_a_run_gives_a_traceback(number, evaluated, tmp_path)
         name = draw.choice(FILES)
         (run / name).write_bytes(spoiled((evaluated / name).read_bytes(), draw))
         before = beside(run)
-        how = draw.choice([SMALL, ["--mode=evaluate"], ["--mode=report", "--runs=run"], ["--mode=train", *SMALL]])
+        how = draw.choice([SMALL, ["evaluate"], ["report", "run"], ["train", *SMALL]])
         friendly_errors(main, *how, "--workdir=run")
         assert beside(run) == before
         (run / name).write_bytes((evaluated / name).read_bytes())

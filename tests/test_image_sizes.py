@@ -39,7 +39,7 @@ def corner_model(side):
 
 
 def evaluate(model, data, folder, *flags):
-    main("--mode=evaluate", f"--saved_model={model}", f"--data={data}", "--evaluations=clean", f"--workdir={folder}", *flags)
+    main("evaluate", f"{model}", f"--data={data}", "--evaluations=clean", f"--workdir={folder}", *flags)
     with open(f"{folder}/evaluation.json") as file:
         return json.load(file)
 
@@ -76,7 +76,7 @@ def test_other_data_of_another_size_raise_with_advice(tmp_path, capsys):
 
 @pytest.mark.parametrize("how", ["crop", "stretch"])
 def test_an_exported_model_applies_the_recorded_fit_to_encoded_images(sample_images, tmp_path, how):
-    main("--mode=train", sample_images, *SMALL, f"--image_fit={how}", f"--workdir={tmp_path}")
+    main("train", "--evaluations=none", sample_images, *SMALL[:-1], f"--image_fit={how}", f"--workdir={tmp_path}")
     with open(tmp_path / "saved_model" / "card.json") as file:
         text = json.load(file)["input"]["encoded"]
     assert text == {"crop": "resized to cover 16x16, center-cropped", "stretch": "resized to 16x16, whatever the aspect ratio"}[how]

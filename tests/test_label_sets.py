@@ -73,8 +73,8 @@ def test_the_label_set_comes_from_the_flag_or_the_card_of_the_model(tmp_path, th
         evaluation, "measures_of", lambda records, eval_config, imagenet: asked.append(imagenet) or measures_of(records, eval_config)
     )
     measure = [
-        "--mode=evaluate",
-        f"--saved_model={tmp_path}/model",
+        "evaluate",
+        f"{tmp_path}/model",
         folder,
         "--image_size=8",
         "--evaluations=clean",
@@ -109,7 +109,7 @@ def test_imagenet_r_from_files_is_evaluated_by_its_suite(tmp_path, thousand, mon
         os.symlink(thousand[0], tmp_path / f"runs/noisymix_table1_imagenet/{row}/seed_0/saved_model")
         (tmp_path / f"runs/noisymix_table1_imagenet/{row}/seed_0/flags.txt").write_text("--label_set=imagenet\n--model=resnet50\n")
     monkeypatch.chdir(tmp_path)
-    command = ["--mode=suite", "--suite=flags/noisymix/table11_imagenet_r", folder, "--label_set=imagenet_r", "--image_size=8"]
+    command = ["suite", "flags/noisymix/table11_imagenet_r", folder, "--label_set=imagenet_r", "--image_size=8"]
     main(*command)
     results = read(tmp_path / "runs" / "noisymix_table11_imagenet_r" / "results.json")["rows"]
     clean = {entry["row"]: entry for entry in results if entry["measure"] == "clean"}
@@ -124,8 +124,8 @@ def test_imagenet_r_from_files_is_evaluated_by_its_suite(tmp_path, thousand, mon
         main(*command, "--dry_run")
     with pytest.raises(ValueError, match="--label_set=imagenet_r those of ImageNet-R"):  # as before the commands were mended
         main(
-            "--mode=evaluate",
-            f"--saved_model={thousand[0]}",
+            "evaluate",
+            thousand[0],
             folder,
             "--evaluations=clean",
             "--image_size=8",

@@ -1,4 +1,4 @@
-"""Available corrupted sets; those of TFDS, with its own names and order; and those of --mode=corrupt."""
+"""Available corrupted sets; those of TFDS, with its own names and order; and those of `tf-robust corrupt`."""
 
 import os
 import shutil
@@ -53,7 +53,7 @@ def records(tmp_path):
 
 @pytest.fixture(scope="module")
 def own_sets(tmp_path_factory):
-    """Writes a set of random images with --mode=corrupt in both layouts; returns (root, source)."""
+    """Writes a set of random images with `tf-robust corrupt` in both layouts; returns (root, source)."""
     random = np.random.RandomState(2)
     source = data.ArraySource.of(
         "own_sets", "test", random.randint(0, 256, (SIZE, 8, 6, 3)).astype(np.uint8), clean().labels, clean().class_names

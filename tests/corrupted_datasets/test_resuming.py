@@ -146,7 +146,7 @@ def test_a_folder_of_other_files_is_rejected_and_not_changed(source, folder):
     os.makedirs(folder)
     with open(os.path.join(folder, "gaussian_noise.npy"), "w") as file:
         file.write("of someone else")
-    with pytest.raises(ValueError, match="an empty folder, or one begun by --mode=corrupt.*holds gaussian_noise.npy and no card"):
+    with pytest.raises(ValueError, match="an empty folder, or one begun by tf-robust corrupt.*holds gaussian_noise.npy and no card"):
         write(source, folder)
     assert os.listdir(folder) == ["gaussian_noise.npy"]
     assert content(folder) == {"gaussian_noise.npy": b"of someone else"}

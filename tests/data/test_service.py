@@ -16,7 +16,7 @@ from tests.test_cli import main
 from tf_robust import cli, data
 from tf_robust.data import augment, service
 
-COMMAND = [sys.executable, os.path.join(cli.ROOT, "run_experiment.py"), "--mode=serve"]
+COMMAND = [sys.executable, os.path.join(cli.ROOT, "run_experiment.py"), "serve"]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_two_servers_give_the_batches_of_none(servers, source):
 
 @pytest.mark.slow
 def test_training_with_servers_is_equal_and_ends_with_a_message_when_one_dies(servers, tmp_path):
-    options = ["--mode=train", "--data=digits", "--train_examples=64", "--batch_size=32", "--augmentations=crop_flip"]
+    options = ["train", "--evaluations=none", "--data=digits", "--train_examples=64", "--batch_size=32", "--augmentations=crop_flip"]
     addresses = f"--data_service={','.join(servers)}"
     main(*options, "--epochs=2", f"--workdir={tmp_path}/local")
     main(*options, "--epochs=2", f"--workdir={tmp_path}/served", addresses)
@@ -86,4 +86,4 @@ def test_a_port_in_use_is_rejected():
 
 def test_a_server_has_one_address():
     with pytest.raises(ValueError, match="Expected --data_service=HOST:PORT, the address of this machine for the runs. Received: a:1,b:2"):
-        main("--mode=serve", "--data_service=a:1,b:2")
+        main("serve", "--data_service=a:1,b:2")

@@ -1,5 +1,6 @@
 """The commands of the command line: what arguments mean, their previous form with --mode, and quick answers to mistakes."""
 
+import importlib.util
 import json
 import logging
 import os
@@ -132,6 +133,20 @@ def test_arguments_that_make_no_sense_are_answered_with_what_to_type(line, messa
     with pytest.raises((ValueError, FileNotFoundError), match=message) as raised:
         parse_command(line.format(tmp_path).split())
     assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "line, module, advice",
+    [
+        ("corrupt digits --engine=beam", "apache_beam", r"pip install 'tf_robust\[beam\]'"),
+        ("train --model=resnet50_v2", "keras_cv", "pip install keras-cv"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(line, module, advice, monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == module else find_spec(name, *rest))
+    with pytest.raises(ValueError, match=f"Expected the package {module} .* Not installed. Try: {advice}"):
+        parse_command(line.split())
 
 
 def test_positional_arguments_are_refused_where_only_flags_are_read():

@@ -48,7 +48,7 @@ def test_recorded_parameters_equal_those_of_the_signatures(monkeypatch):
         ("--list", "noisymix"),
         ("list", "noisymix"),
         ("evaluate --help", "tf-robust evaluate MODEL"),
-        ("list metods", "Unknown section: 'metods'. Did you mean 'methods'?"),
+        ("list metods", "Unknown section: 'metods'. Did you mean 'methods'"),
         ("evalute", "Unknown command 'evalute'. Did you mean 'evaluate'?"),
         ("tfds", "Expected one of: train, evaluate"),
         ("model.keras", "Try: tf-robust evaluate model.keras --data=NAME"),

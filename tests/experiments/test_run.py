@@ -58,7 +58,7 @@ def test_a_run_starts_from_the_encoder_of_its_own_seed(tmp_path):
     absent = Run(run.config, run.eval_config, run.hyperparameters, {}, {}, "row", 2)
     with pytest.raises(
         FileNotFoundError,
-        match=f"Received: {tmp_path}/encoder/seed_2, .* Try: .*--mode=train "
+        match=f"Received: {tmp_path}/encoder/seed_2, .* Try: tf-robust train --evaluations=none "
         f"--flagfile=TABLE/encoder.flags --seeds=2 --workdir={tmp_path}/encoder/seed_2",
     ):
         absent.method(run.source("train"))

@@ -111,7 +111,7 @@ def number_of(suite):
 
 def test_a_report_over_suites_has_their_means_and_those_of_the_paper(runs, tmp_path, capsys):
     folder, values = runs
-    main("--mode=report", f"--suite={folder}", f"--runs={tmp_path}/runs/*/*/*", f"--workdir={tmp_path}/out")
+    main("report", f"--suite={folder}", f"{tmp_path}/runs/*/*/*", f"--workdir={tmp_path}/out")
     entries = {(e["row"], e["measure"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
     for (row, measure), entry in entries.items():
         place = ("clean", "robust/pgd").index(measure)
@@ -132,16 +132,16 @@ def test_a_report_over_suites_has_their_means_and_those_of_the_paper(runs, tmp_p
 
 def test_with_fewer_suites_the_mean_of_the_paper_is_over_these(runs, tmp_path, capsys):
     folder, _ = runs
-    main("--mode=report", f"--suite={folder}", f"--runs={tmp_path}/runs/a/*/*", f"--workdir={tmp_path}/out")
+    main("report", f"--suite={folder}", f"{tmp_path}/runs/a/*/*", f"--workdir={tmp_path}/out")
     entries = {(e["row"], e["measure"]): e for e in read(tmp_path / "out" / "results.json")["rows"]}
     assert entries["better", "clean"]["paper"] is None  # the suite prints `clean`, the mean takes `clean/per_class`
     assert "The mean is over 1 of 2 data sets" in capsys.readouterr().out
     with pytest.raises(ValueError, match="averages over a, b. Try: tf-robust suite"):
-        main("--mode=suite", f"--suite={folder}", f"--workdir={tmp_path}/out")
+        main("suite", f"{folder}", f"--workdir={tmp_path}/out")
     for path in (tmp_path / "runs" / "a").rglob("evaluation.json"):
         path.write_text(path.read_text().replace('"digits"', '"letters"'))
     with pytest.raises(ValueError, match="Expected runs on the data of these suites: digits, folder:birds. Received: letters"):
-        main("--mode=report", f"--suite={folder}", f"--runs={tmp_path}/runs/a/*/*", f"--workdir={tmp_path}/out")
+        main("report", f"--suite={folder}", f"{tmp_path}/runs/a/*/*", f"--workdir={tmp_path}/out")
 
 
 def test_the_standard_error_is_that_of_independent_suites():

@@ -21,7 +21,8 @@ from tf_robust.experiments import suites
 from tf_robust.training import distribution
 
 ARGUMENTS = [
-    "--mode=train",
+    "train",
+    "--evaluations=none",
     "--data=digits",
     "--train_examples=60",
     "--model=lenet",

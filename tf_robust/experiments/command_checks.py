@@ -2,6 +2,7 @@
 
 import difflib
 import glob
+import importlib.util
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.flags import FLAGS_HOME, flag_names
 from tf_robust.utils.errors import unknown
 
+_PACKAGES = (("engine", "beam", "apache_beam", "'tf_robust[beam]'"), ("model", "resnet50_v2", "keras_cv", "keras-cv"))
 _MODEL_SUFFIXES = (".keras", ".h5", ".hdf5")
 
 
@@ -92,6 +94,17 @@ def _check_data(name, data_dir):
         raise ValueError(
             f"Unknown data set: {name!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust list data, or --data=folder:DIR"
         )
+
+
+def check_installed(values: FlagValues) -> None:
+    """Checks that the optional packages that flags need are installed.
+
+    Raises:
+        ValueError: one is missing; the message has the command that installs it.
+    """
+    for flag, value, module, requirement in _PACKAGES:
+        if values[flag].value == value and importlib.util.find_spec(module) is None:
+            raise ValueError(f"Expected the package {module} for --{flag}={value}. Not installed. Try: pip install {requirement}")
 
 
 def check_model(name: str, values: FlagValues) -> None:

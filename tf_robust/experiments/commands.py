@@ -241,6 +241,7 @@ def _check(values, name):
         )
     if name != "list":
         command_checks.check_names(values)
+        command_checks.check_installed(values)
     if name in ("evaluate", "attack") and values.saved_model:
         command_checks.check_model(name, values)
     if name in ("evaluate", "attack") and not values.saved_model and not values.workdir:
