@@ -37,7 +37,7 @@ def read(path):
         ("attack flags --data=digits", "attack", {"saved_model": "flags", "data": "digits", "evaluations": ("clean", "adversarial")}),
         ("attack flags --data=digits --evaluations=clean", "attack", {"evaluations": ("clean",)}),
         ("corrupt digits", "corrupt", {"data": "digits"}),
-        ("corrupt tests/", "corrupt", {"data": "folder:tests/"}),
+        ("corrupt tests/", "corrupt", {"data": "folder:tests"}),
         ("suite flags/fcl/table1 --seeds=0", "suite", {"suite": "flags/fcl/table1", "seeds": (0,)}),
         ("suite --suite=flags/fcl/table1", "suite", {"suite": "flags/fcl/table1"}),
         ("sweep epochs=1,2;batch_size=3,4", "sweep", {"sweep": "epochs=1,2;batch_size=3,4"}),

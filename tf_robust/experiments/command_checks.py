@@ -50,7 +50,7 @@ def is_flag_without_dashes(word: str) -> bool:
 
 def data_of(word: str) -> str:
     """Returns the --data of a positional argument: a data set, or a folder of images."""
-    return f"folder:{word}" if os.path.isdir(word) and word not in flag_index.data_names() else word
+    return f"folder:{word.rstrip(os.sep)}" if os.path.isdir(word) and word not in flag_index.data_names() else word
 
 
 def check_names(values: FlagValues) -> None:
