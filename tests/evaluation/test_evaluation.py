@@ -68,11 +68,40 @@ def test_sets_do_not_depend_on_the_batch_size_and_noise_has_its_rate(source, mon
 
     found = sample_images()
     monkeypatch.setattr(evaluation.sets, "BATCH", 7)
+    monkeypatch.setattr(evaluation.set_cache, "SET_BYTES", 0)  # computed again
     for name, images in sample_images().items():
         np.testing.assert_array_equal(images, found[name])
     assert set(found) == set(chosen)
     for name in ("un", "nun"):
         assert abs((found[name] != found["clean"]).mean() - 0.15) < 4 * np.sqrt(0.15 * 0.85 / found[name].size)
+
+
+def test_small_corrupted_sets_are_computed_once(source, monkeypatch):
+    """For the same images and constants only."""
+    computed, corrupt = [], corruptions.corrupt
+
+    def counting(images, name, severity, *args, **kwargs):
+        computed.append((name, severity))
+        return corrupt(images, name, severity, *args, **kwargs)
+
+    monkeypatch.setattr(corruptions, "corrupt", counting)
+    monkeypatch.setattr(evaluation.set_cache, "_sets", {})
+    eval_config = EvalConfig(evaluations=("corruptions",), severities=(2,))
+
+    def first(count, config=eval_config):
+        images, labels = zip(*evaluation.evaluation_sets(source(count, split="test"), None, config)[0].open().as_numpy_iterator())
+        assert len(np.concatenate(labels)) == count
+        return np.concatenate(images)
+
+    once, again = first(30), first(30)
+    np.testing.assert_array_equal(once, again)
+    assert computed == [("gaussian_noise", 2)]
+    first(31)
+    assert np.abs(first(30, dataclasses.replace(eval_config, corruption_protocol="float")) - once).max() > 0
+    assert len(computed) == 3
+    monkeypatch.setattr(evaluation.set_cache, "TOTAL_BYTES", 1)  # full: emptied before the next set is kept
+    first(32)
+    assert len(evaluation.set_cache._sets) == 1 and len(computed) == 4
 
 
 def test_images_of_a_subset_are_corrupted_as_in_the_full_set(source):
@@ -131,6 +160,24 @@ def test_corruption_means_have_intervals_over_images():
         [rows["corruptions/mean15"].low, rows["corruptions/mean15"].high], [fractions.mean() - half, fractions.mean() + half], rtol=1e-6
     )
     assert not any("mce" in measure for measure in rows)  # only on the data set of the reference network
+
+
+def test_means_over_corruptions_are_over_the_chosen_severities(source):
+    which, records = corrupted_records(np.random.RandomState(2))
+    eval_config = EvalConfig(evaluations=("corruptions",), severities=(1, 4))
+    assert {one.name.rpartition("/")[2] for one in evaluation.evaluation_sets(source(5, split="test"), None, eval_config)} == {"1", "4"}
+    chosen = [record for record in records if record["set"][-1] in "14"]
+    rows = {row.measure: row for row in evaluation.measures_of(chosen, eval_config, imagenet=True)}
+    expected = np.mean([which[name, s] for name in metrics.BENCHMARK for s in (1, 4)])
+    np.testing.assert_allclose(rows["corruptions/mean15"].value, expected)
+    np.testing.assert_allclose(rows["corruptions/fog"].value, np.mean([which["fog", s] for s in (1, 4)]))
+    assert "corruptions/fog/4" in rows and "corruptions/fog/3" not in rows
+    assert "corruptions/mce" not in rows  # AlexNet's errors are over all five
+    with pytest.raises(ValueError, match="Expected severities of 1 to 5 in increasing order. Received: 3,1"):
+        EvalConfig(severities=(3, 1))
+    for severities in ((), (0, 1), (1, 1), (5, 6)):
+        with pytest.raises(ValueError, match="Expected severities of 1 to 5"):
+            EvalConfig(severities=severities)
 
 
 def test_mean_corruption_error_needs_imagenet():
@@ -266,6 +313,10 @@ def test_cards_differ_in_what_a_measure_depends_on(source):
     assert ("data.pictures", 30, 31) in evaluation.difference("clean", card, evaluation.card_of(other, every, train))
     assert evaluation.difference("nun", card, evaluation.card_of(test, every, other))[0][0] == "noise.deviations_of"
     assert evaluation.difference("clean", None, card) == []
+    few = evaluation.card_of(test, dataclasses.replace(every, severities=(1, 3)), train)
+    assert evaluation.difference("corruptions/mean15", card, few) == [("corruptions.means_over_severities", None, [1, 3])]
+    for measure in ("corruptions/fog/3", "clean", "un"):
+        assert evaluation.difference(measure, card, few) == []
 
 
 def test_nun_floor_is_applied_and_in_the_card(source):

@@ -8,7 +8,7 @@ from tf_robust.corrupted_datasets import reader
 from tf_robust.data import toy
 from tf_robust.data.source import Source
 from tf_robust.evaluation import adversarial, boundary
-from tf_robust.evaluation.config import EvalConfig
+from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.evaluation.sets import NOISE_SEED, training_std
 from tf_robust.saved_models.loading import Classifier
@@ -52,6 +52,8 @@ def card_of(source: Source, eval_config: EvalConfig, training_source: Source | N
     description = corruptions.describe(shape, eval_config.constants(shape), eval_config.protocol(shape), eval_config.frost_dir or None)
     if "corruptions" in chosen:
         card["corruptions"] = {"normalizer": "none", **_corruption_fields(eval_config, description)}
+        if eval_config.severities != ALL_SEVERITIES:  # those of every card without this part
+            card["corruption_means"] = {"means_over_severities": list(eval_config.severities)}
     if "perturbations" in chosen:
         card["flips"] = {
             "seed": NOISE_SEED,
@@ -128,10 +130,17 @@ def dependencies(model: str | None, interface: Mapping | None, card: Card, name:
 
 
 def part_of(card: Card, measure: str) -> Mapping | None:
-    """Returns the fields of a card that a measure depends on besides `data`, or None; those of `nun` include its floor."""
+    """Returns the fields of a card that a measure depends on besides `data`, or None.
+
+    Those of `nun` include its floor, those of means over corruptions their severities.
+    """
     name = parse_measure(measure).plain
     fields = card.get(name.card_family)
-    return {**fields, **card.get("nun", {})} if fields and str(name) == "nun" else fields
+    if fields and str(name) == "nun":
+        return {**fields, **card.get("nun", {})}
+    if fields and name.family == "corruptions" and name.severity is None:
+        return {**fields, **card.get("corruption_means", {})}
+    return fields
 
 
 def difference(measure: str, first: Card | None, second: Card | None) -> list[tuple[str, object, object]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tf_robust import corruptions
-from tf_robust.corruptions import severities
+from tf_robust.corruptions import severities as constants_of
 from tf_robust.evaluation import adversarial
 from tf_robust.utils.errors import unknown
 
@@ -24,9 +24,10 @@ EVALUATIONS = (
     "attack_curves",
 )
 DEFAULT_EVALUATIONS = ("clean", "noise")
+ALL_SEVERITIES = (1, 2, 3, 4, 5)
 _OPTIONS = {
     "noise": ("nun_floor",),
-    "corruptions": ("corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir"),
+    "corruptions": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir"),
     "perturbations": ("corruption_constants", "sequences"),
     "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries"),
     "attack_curves": ("curve_attacks", "attack_subset"),
@@ -38,14 +39,15 @@ class EvalConfig:
     """Configuration of an evaluation. No trained weight depends on it.
 
     Args:
-        evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at 5
-            severities); perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
+        evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at each
+            severity); perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
             steepness); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
             (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
             scale; auto: 0.1 if a location is constant over the training images, else 0.
         evaluation_split: split to measure on; choose settings on validation, never on test.
         subset: number of images to measure on, a fixed stratified subset; 0: all.
+        severities: severities of the corruptions, 1 to 5; means over corruptions are over these.
         corruption_constants: published set of constants; auto: the one for the nearest image size.
         corruption_protocol: how corrupted images are stored before they are read: float (unchanged), cifar_c (256
             levels), imagenet_c (JPEG of quality 85); auto: imagenet_c with ImageNet's constants, else cifar_c.
@@ -66,7 +68,8 @@ class EvalConfig:
     nun_floor: str = "auto"
     evaluation_split: typing.Literal["validation", "test"] = "test"
     subset: int = 0
-    corruption_constants: typing.Literal[("auto", *severities.SETS)] = "auto"  # type: ignore[valid-type]
+    severities: tuple[int, ...] = ALL_SEVERITIES
+    corruption_constants: typing.Literal[("auto", *constants_of.SETS)] = "auto"  # type: ignore[valid-type]
     corruption_protocol: typing.Literal[("auto", *corruptions.PROTOCOLS)] = "auto"  # type: ignore[valid-type]
     corrupted_dir: str = ""
     frost_dir: str = ""
@@ -83,6 +86,8 @@ class EvalConfig:
                 raise unknown("evaluation", name, EVALUATIONS)
         if not self.evaluations:
             raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received: none")
+        if not self.severities or sorted({*self.severities} & {*ALL_SEVERITIES}) != [*self.severities]:
+            raise ValueError(f"Expected severities of 1 to 5 in increasing order. Received: {','.join(map(str, self.severities)) or 'none'}")
         if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
             raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
         for name in ("subset", "attack_subset"):
@@ -124,7 +129,7 @@ class EvalConfig:
     def constants(self, image_shape: Sequence[int]) -> str:
         """Returns the set of constants for images (H, W, C)."""
         chosen = self.corruption_constants
-        return severities.nearest_set(*image_shape[:2]) if chosen == "auto" else chosen
+        return constants_of.nearest_set(*image_shape[:2]) if chosen == "auto" else chosen
 
     def protocol(self, image_shape: Sequence[int]) -> str:
         """Returns the storage protocol for images (H, W, C)."""

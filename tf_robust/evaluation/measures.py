@@ -8,7 +8,7 @@ import scipy.stats
 
 from tf_robust import metrics
 from tf_robust.evaluation import adversarial, utility
-from tf_robust.evaluation.config import EvalConfig
+from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
 from tf_robust.evaluation.measure import Measure, parse_measure
 from tf_robust.evaluation.scoring import correctness
 from tf_robust.utils.files import read_json
@@ -46,7 +46,7 @@ def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = F
     accuracies = by_kind.get("accuracy", [])
     corrupted = [(name, record) for name, record in accuracies if name.family == "corruptions"]
     clean = next((record for name, record in accuracies if name.is_clean), None)
-    measures = _accuracy_measures(accuracies, clean, eval_config.evaluations) + _corruption_measures(corrupted, imagenet, clean)
+    measures = _accuracy_measures(accuracies, clean, eval_config.evaluations) + _corruption_measures(corrupted, eval_config.severities, imagenet, clean)
     measures += _flip_measures(by_kind.get("flips", []), eval_config.sequences, imagenet)
     measures += [
         Measure("boundary", name, value=record[name], count=record["count"])
@@ -76,14 +76,14 @@ def _accuracy_measures(accuracies, clean, evaluations):
     return measures
 
 
-def _corruption_measures(corrupted, imagenet, clean):
+def _corruption_measures(corrupted, severities, imagenet, clean):
     """`corruptions/mean15` and other means, one measure per corruption, one per corruption and severity."""
     if not corrupted:
         return []
     by_name: dict[str, dict[int, dict]] = {}
     for name, record in corrupted:
         by_name.setdefault(name.name, {})[name.severity] = record
-    complete = {name: [records[severity] for severity in sorted(records)] for name, records in by_name.items() if len(records) == 5}
+    complete = {name: [records[severity] for severity in severities] for name, records in by_name.items() if {*severities} <= {*records}}
     count = corrupted[0][1]["count"]
     members = {**metrics.MEANS, **{name: (name,) for name in complete}}
     measures = [
@@ -95,9 +95,9 @@ def _corruption_measures(corrupted, imagenet, clean):
         errors = {name: [1 - r["correct"] / r["count"] for r in complete[name]] for name in metrics.BENCHMARK}
         calibration = [r["rms_calibration_error"] for name in metrics.BENCHMARK for r in complete[name]]
         measures.append(Measure("corruptions", "calibration_rms", value=float(np.mean(calibration)), count=count))
-        if imagenet:
+        if imagenet and severities == ALL_SEVERITIES:
             measures.append(Measure("corruptions", "mce", value=metrics.mean_corruption_error(errors) / 100, count=count))
-        if imagenet and clean:
+        if imagenet and severities == ALL_SEVERITIES and clean:
             relative = metrics.relative_mean_corruption_error(errors, 1 - clean["correct"] / clean["count"])
             measures.append(Measure("corruptions", "relative_mce", value=relative / 100, count=count))
     return measures + [name.with_accuracy(record["correct"], record["count"]) for name, record in corrupted]

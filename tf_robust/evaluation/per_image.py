@@ -7,6 +7,7 @@ import numpy as np
 
 from tf_robust import metrics
 from tf_robust.evaluation import card
+from tf_robust.evaluation.config import ALL_SEVERITIES
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.evaluation.recording import read_records, record_key
 from tf_robust.evaluation.scoring import correctness
@@ -80,7 +81,8 @@ def _values(record):
 def _weights(name, evaluation):
     """Returns {set: weight} where the measure is the weighted sum of the sets' means."""
     if name.family == "corruptions":
-        severities = range(1, 6) if name.severity is None else (name.severity,)
+        means_over = evaluation.get("card", {}).get("corruption_means", {}).get("means_over_severities", ALL_SEVERITIES)
+        severities = means_over if name.severity is None else (name.severity,)
         sets = [f"corruptions/{member}/{severity}" for member in metrics.MEANS.get(name.name, (name.name,)) for severity in severities]
         return dict.fromkeys(sets, 1 / len(sets))
     if name.family == "flips":

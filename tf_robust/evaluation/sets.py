@@ -13,7 +13,7 @@ from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order, stratified_subset
-from tf_robust.evaluation import adversarial, boundary, scoring, utility
+from tf_robust.evaluation import adversarial, boundary, scoring, set_cache, utility
 from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 
@@ -21,7 +21,6 @@ NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)
 NOISE_SEED = 15  # fixed: all models and training seeds get the same noise and corruptions
 STD_IMAGES = 50_000
 BATCH = 500
-SEVERITIES = range(1, 6)
 _stds: dict[str, np.ndarray] = {}  # cache by the fingerprint of the training set; the card and the figures use it too
 
 
@@ -69,9 +68,10 @@ def evaluation_sets(
     if "noise_floor" in chosen:
         sets += _floors(source, std, clean)
     if "corruptions" in chosen and eval_config.corrupted_dir:
-        sets += _from_disk(source, eval_config.corrupted_dir, data_dir)
+        sets += _from_disk(source, eval_config, data_dir)
     elif "corruptions" in chosen:
-        sets += [_corrupted(source, name, severity, eval_config, clean) for name in corruptions.CORRUPTIONS for severity in SEVERITIES]
+        pairs = itertools.product(corruptions.CORRUPTIONS, eval_config.severities)
+        sets += [_corrupted(source, name, severity, eval_config, clean) for name, severity in pairs]
     if "perturbations" in chosen:
         sets += _sequences(source, eval_config)
     if "boundary" in chosen:
@@ -161,24 +161,32 @@ def _corrupted(source, name, severity, eval_config, clean):
         "protocol": eval_config.protocol(source.image_shape),
         "frost_dir": eval_config.frost_dir or None,
     }
-    return EvaluationSet(
-        f"corruptions/{name}/{severity}",
-        lambda: _indexed(source, clean(), lambda x, i: corruptions.corrupt(x, name, severity, NOISE_SEED, i, **options)),
-    )
+
+    def compute():
+        return _indexed(source, clean(), lambda x, i: corruptions.corrupt(x, name, severity, NOISE_SEED, i, **options))
+
+    def open_corrupted():
+        key = source.fingerprint(), source.positions.tobytes(), name, severity, *options.values()
+        size = 4 * len(source) * int(np.prod(source.image_shape))
+        return set_cache.cached(key, size, batch_size_of(source.image_shape), compute)
+
+    return EvaluationSet(f"corruptions/{name}/{severity}", open_corrupted)
 
 
-def _from_disk(source, folder, data_dir):
+def _from_disk(source, eval_config, data_dir):
     """The corruptions of a set on disk, in the order of the benchmark."""
+    folder = eval_config.corrupted_dir
 
     def open_corruption(name, severity):
         corrupted = reader.open_corrupted(folder, source, name, severity, data_dir=data_dir)
         return data.evaluation_batches(corrupted, batch_size_of(source.image_shape))
 
     available = set(reader.available(folder, data_dir))
-    chosen = [(name, severity) for name in corruptions.CORRUPTIONS for severity in SEVERITIES if (name, severity) in available]
+    chosen = [pair for pair in itertools.product(corruptions.CORRUPTIONS, eval_config.severities) if pair in available]
     if not chosen:
         raise FileNotFoundError(
-            f"Expected corruptions ({', '.join(corruptions.CORRUPTIONS)}) in {folder}. Received: "
+            f"Expected corruptions ({', '.join(corruptions.CORRUPTIONS)}) at severities "
+            f"{', '.join(map(str, eval_config.severities))} in {folder}. Received: "
             f"{', '.join(f'{name} {severity}' for name, severity in sorted(available)) or 'none'}"
         )
     return [
