@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import evaluation, report
-from tf_robust.experiments import figures
+from tf_robust.experiments import figures, gains
 
 
 @pytest.fixture
@@ -52,3 +52,38 @@ def test_maps_have_utility_and_sensitivity(source, drawn):
     size = np.sqrt((weights**2).sum(axis=1)).reshape(16, 16)
     assert np.corrcoef(sensitivities[0].ravel(), size.ravel())[0, 1] > 0.9  # an estimate
     assert figures.draw_maps("folder", lambda images: tf.stop_gradient(linear(images)), source(60, split="test")) is None
+
+
+def test_gains_are_images_that_only_the_other_model_classifies_correctly(source, drawn):
+    test = source(60, split="test")
+    eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), severities=(4, 5), corruption_constants="cifar")
+    sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if one.name.split("/")[1:2] != ["frost"]]
+
+    def robust(images):  # insensitive to contrast
+        return brightest_third(images) + tf.constant([0.2, 0.0, 0.0])
+
+    records = {
+        row: evaluation.records(predict, sets, log=lambda _: None) for row, predict in (("plain", brightest_third), ("robust", robust))
+    }
+    path, caption = gains.draw_gains("folder", test, sets, records, "plain", lambda: brightest_third)
+    assert path == "folder/gains.png" and "plain" in caption
+    ((row, images, captions),) = drawn[0]
+    assert row == "robust" and len(images) == len(captions) == len({text.split("\n")[0].rpartition(" ")[0] for text in captions})
+    opened = {one.name: [part.numpy() for part in next(iter(one.open()))] for one in sets}
+    net = {
+        name: np.mean(np.argmax(robust(x), 1) == y) - np.mean(np.argmax(brightest_third(x), 1) == y)
+        for name, (x, y) in opened.items()
+        if name != "clean"
+    }
+    best = max(net, key=net.get)  # the first of the largest, in the order of the sets
+    assert captions[0].split("\n")[0] == best.removeprefix("corruptions/").replace("_", " ").replace("/", " ")
+    for image, text in zip(images, captions):
+        title, _, classes = text.partition("\n")
+        name, _, severity = title.rpartition(" ")
+        batch, labels = opened[f"corruptions/{name.replace(' ', '_')}/{severity}"]
+        (position,) = np.flatnonzero((batch == image).all(axis=(1, 2, 3)))[:1]
+        truth, plain = test.class_names[labels[position]], test.class_names[np.argmax(brightest_third(image[None]), 1)[0]]
+        assert classes == f"{truth}, not {plain}" and truth != plain
+        assert np.argmax(robust(image[None]), 1)[0] == labels[position]
+    assert gains.draw_gains("folder", test, sets, {"plain": records["plain"]}, "plain", lambda: brightest_third) is None
+    assert gains.draw_gains("folder", test, sets, {**records, "robust": records["plain"]}, "plain", lambda: brightest_third) is None

@@ -87,7 +87,9 @@ class EvalConfig:
         if not self.evaluations:
             raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received: none")
         if not self.severities or sorted({*self.severities} & {*ALL_SEVERITIES}) != [*self.severities]:
-            raise ValueError(f"Expected severities of 1 to 5 in increasing order. Received: {','.join(map(str, self.severities)) or 'none'}")
+            raise ValueError(
+                f"Expected severities of 1 to 5 in increasing order. Received: {','.join(map(str, self.severities)) or 'none'}"
+            )
         if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
             raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
         for name in ("subset", "attack_subset"):

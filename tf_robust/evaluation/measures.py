@@ -46,7 +46,9 @@ def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = F
     accuracies = by_kind.get("accuracy", [])
     corrupted = [(name, record) for name, record in accuracies if name.family == "corruptions"]
     clean = next((record for name, record in accuracies if name.is_clean), None)
-    measures = _accuracy_measures(accuracies, clean, eval_config.evaluations) + _corruption_measures(corrupted, eval_config.severities, imagenet, clean)
+    measures = _accuracy_measures(accuracies, clean, eval_config.evaluations) + _corruption_measures(
+        corrupted, eval_config.severities, imagenet, clean
+    )
     measures += _flip_measures(by_kind.get("flips", []), eval_config.sequences, imagenet)
     measures += [
         Measure("boundary", name, value=record[name], count=record["count"])

@@ -5,10 +5,11 @@ import os
 from collections.abc import Mapping, Sequence
 
 from tf_robust import evaluation, report
-from tf_robust.experiments import figures
+from tf_robust.experiments import figures, gains
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.suite_means import SuiteMeans
 from tf_robust.report.table_types import Table
+from tf_robust.saved_models import loading
 
 
 def read_evaluations(patterns: Sequence[str]) -> list[dict]:
@@ -57,12 +58,15 @@ def write_report(
     rows = {evaluation["row"] for evaluation in evaluations}
     baseline = suite.get("baseline") if suite.get("baseline") in rows else None  # missing for a single row of a table
     images = os.path.join(folder, "figures")
-    drawn = _of_data(images, run) if run else []
+    drawn: list[figures.Figure] = []
     folders: dict[str, str] = {}
     record_folders: dict[str, str] = {}
     for one in evaluations:  # the first seed of each row
         folders.setdefault(one["row"], os.path.dirname(one["saved_model"]))
         record_folders.setdefault(one["row"], _records_in(one))
+    if run and baseline and len(rows) > 1:
+        drawn += _of_gains(images, run, baseline, folders[baseline], record_folders)
+    drawn += _of_data(images, run) if run else []
     histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
     drawn += [*figures.of_training(histories), *figures.of_models({row: (record_folders[row], folders[row]) for row in folders})]
     if any(row["measure"] == "aurra" for one in evaluations for row in one["rows"]):
@@ -122,6 +126,21 @@ def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], com
 def _records_in(evaluation):
     """The folder of the records of an evaluation."""
     return evaluation.get("measured_in", os.path.dirname(evaluation["saved_model"]))
+
+
+def _of_gains(folder, run, baseline, baseline_folder, record_folders):
+    source, config = run.evaluation_source(), run.eval_config
+    sets = evaluation.evaluation_sets(
+        source, run.source("train") if config.needs_training_set else None, config, run.config.data_dir or None
+    )
+    records = {row: evaluation.read_records(os.path.join(path, "measured.jsonl")) for row, path in record_folders.items()}
+
+    def load_baseline():
+        return evaluation.masked(loading.load_classifier(os.path.join(baseline_folder, "saved_model")), source.class_mask)
+
+    with source.reading():
+        drawn = gains.draw_gains(folder, source, sets, records, baseline, load_baseline)
+    return [drawn] if drawn else []
 
 
 def _of_data(folder, run):

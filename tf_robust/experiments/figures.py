@@ -98,7 +98,7 @@ def of_training(histories: Mapping[str, str]) -> list[Figure]:
 _SHEETS = {
     "utility": "mean image and mean utility per class modulo 10, and the mean utility of the corners over that of the center.",
     "maps": "where the loss (utility) and the logits (sensitivity) depend on the pixels.",
-    "worst": "images that are classified correctly when clean and misclassified at severity 3, with the predictions.",
+    "worst": "images that are classified correctly when clean and misclassified at the middle severity, with the predictions.",
     "attacked": "the smallest perturbations that PGD found, with the predictions and their sizes.",
 }
 
@@ -188,9 +188,9 @@ def draw_attacked(folder: str, model: Predict, source: Source) -> str | None:
 
 
 def draw_worst(
-    folder: str, predict: Predict, source: Source, sets: Iterable[evaluation.EvaluationSet], records: Iterable[dict]
+    folder: str, predict: Predict, source: Source, sets: Sequence[evaluation.EvaluationSet], records: Iterable[dict]
 ) -> str | None:
-    """Draws images of the first batch that are classified correctly when clean and misclassified at severity 3, with the predictions.
+    """Draws images of the first batch that are classified correctly when clean and misclassified at the middle severity.
 
     There is one row per corruption, and images that are misclassified at the most severities come first.
 
@@ -205,10 +205,11 @@ def draw_worst(
         The path, or None if there are no such images.
     """
     correct = {record["set"]: evaluation.correctness(record) for record in records if record["kind"] == "accuracy"}
-    lines = []
+    measured = sorted({severity for one in sets if (severity := evaluation.parse_measure(one.name).severity)})
+    middle, lines = measured[len(measured) // 2] if measured else None, []
     for one in sets:
         measure = evaluation.parse_measure(one.name)
-        if measure.severity != 3:
+        if measure.severity is None or measure.severity != middle:
             continue
         name = measure.name
         images, labels = (part.numpy() for part in next(iter(one.open())))

@@ -24,12 +24,13 @@ from tf_robust.methods.base import Method
 from tf_robust.methods.contrastive import ContrastiveMethod
 from tf_robust.saved_models import export, loading
 from tf_robust.training import callbacks, checkpoints, distribution, loop
-from tf_robust.utils import environment
+from tf_robust.utils import environment, progress
 from tf_robust.utils.files import digest_of_folder, read_json, write_json
 
 # Flags that may differ when a run is resumed: no trained weight depends on them.
 EVALUATION_FLAGS = (*(field.name for field in dataclasses.fields(evaluation.EvalConfig)), "steps_per_execution", "profile")
 EMBEDDED_IMAGES = 1000  # in TensorBoard's projector, for contrastive methods
+SECONDS_BETWEEN_LINES = 2.0  # of the sets of an evaluation
 # Flags with locations, which are not recorded.
 PATH_FLAGS = ("data_dir", "download", "corrupted_dir", "frost_dir", "data_service")
 
@@ -235,7 +236,7 @@ class Run:
                 data_dir=s.data_dir or None,
                 path=os.path.join(folder, "measured.jsonl"),
                 depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
-                log=lambda line: print(line, flush=True),
+                log=progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES),
             )
         masked = evaluation.masked(with_output_check(predict), source.class_mask)
         sheets = os.path.join(folder, "figures")

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 import tensorflow as tf
@@ -59,6 +59,19 @@ class Progress:
         rest = (self.total - self._done) / max(rate, 1e-6)
         ending = f"{duration(rest)} left" if self._done < self.total else f"took {duration(seconds)}"
         return f"  {percent:3d} %  {description}  {rate:,.0f} {self.unit}/s  {ending}"
+
+
+def at_intervals(log: Callable[[str], object], seconds: float) -> Callable[[str], None]:
+    """Returns a function that passes a line to `log` unless it did so less than `seconds` ago."""
+    last = -float("inf")
+
+    def log_line(line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            log(line)
+
+    return log_line
 
 
 def batches(dataset: tf.data.Dataset, name: str) -> Iterator:
