@@ -71,3 +71,12 @@ def test_batches_are_unchanged_and_shown_only_on_a_terminal(monkeypatch, capsys)
 
 def test_durations_have_suitable_units():
     assert [progress.duration(s) for s in (3.4, 99, 600, 5999, 7200)] == ["3 s", "99 s", "10 min", "100 min", "2.0 h"]
+
+
+def test_lines_are_passed_on_at_intervals(clock):
+    lines: list[str] = []
+    log = progress.at_intervals(lines.append, 2.0)
+    for second in range(7):
+        log(f"line {second}")
+        clock[0] += 1.0
+    assert lines == ["line 0", "line 2", "line 4", "line 6"]

@@ -83,7 +83,8 @@ def card_of(source: Source, eval_config: EvalConfig, training_source: Source | N
             }
         if attacked:
             card["fgsm"] = attacked
-        card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED}
+        if eval_config.attack_checks:
+            card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED}
     if "attack_curves" in chosen:
         card["distance"] = {"seed": adversarial.SEED, **attacked}
     return card

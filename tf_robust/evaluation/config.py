@@ -29,7 +29,7 @@ _OPTIONS = {
     "noise": ("nun_floor",),
     "corruptions": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir"),
     "perturbations": ("corruption_constants", "sequences"),
-    "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries"),
+    "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks"),
     "attack_curves": ("curve_attacks", "attack_subset"),
 }  # fields that only these evaluations depend on
 
@@ -61,6 +61,7 @@ class EvalConfig:
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS).
         attack_subset: number of images to attack, a fixed stratified subset; 0: all.
         attack_queries: queries of the model by Square, per image.
+        attack_checks: also check the attacks for signs of masked gradients, with eight further attacks.
         curve_attacks: attacks of the curves, ATTACK_NORM: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
     """
 
@@ -78,6 +79,7 @@ class EvalConfig:
     attack: tuple[str, ...] = ("ensemble",)
     attack_subset: int = 0
     attack_queries: int = 5000
+    attack_checks: bool = True
     curve_attacks: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
 
     def __post_init__(self):

@@ -161,13 +161,14 @@ def _class_name(source, label):
     return source.class_names[label] if label < len(source.class_names) else str(label)
 
 
-def draw_attacked(folder: str, model: Predict, source: Source) -> str | None:
+def draw_attacked(folder: str, model: Predict, source: Source, threats: Iterable[str]) -> str | None:
     """Draws correctly classified images with the smallest perturbations that PGD finds.
 
     Args:
         folder: of the figure.
         model: the classifier.
         source: evaluated images.
+        threats: NORM_RADIUS, as the attacks of the evaluation; their norms are shown.
 
     Returns:
         The path, or None if no image is classified correctly.
@@ -178,7 +179,7 @@ def draw_attacked(folder: str, model: Predict, source: Source) -> str | None:
         return None
     images, labels = images[right], labels[right]
     attacked_images, captions = {}, {}
-    for norm in ("l2", "linf"):
+    for norm in dict.fromkeys(evaluation.adversarial.parse_threat(text)[0] for text in threats):
         name = f"pgd_{norm}"
         attacked_images[name] = evaluation.adversarial.minimal_attack("pgd", norm)(model, images, labels).numpy()
         sizes = norms.NORMS[norm].size(attacked_images[name] - images).numpy()

@@ -245,7 +245,7 @@ class Run:
         if "corruptions" in self.eval_config.evaluations:
             figures.draw_worst(sheets, masked, source, result.sets, result.records)
         if "adversarial" in self.eval_config.evaluations:
-            figures.draw_attacked(sheets, predict, source)
+            figures.draw_attacked(sheets, predict, source, self.eval_config.attack_radii)
         measures = result.measures
         if s.label_fraction != 1:
             measures = [dataclasses.replace(measure, label_fraction=f"{s.label_fraction:g}") for measure in measures]
