@@ -155,7 +155,7 @@ def test_invalid_threats_and_curves_raise(source):
 
 
 def test_without_checks_the_attacks_only_are_measured(linear, source):
-    rows = evaluated(linear, source, attack=("pgd",), attack_radii=RADII[:1], attack_checks=False)
+    rows = evaluated(linear, source, evaluations=("adversarial",), attack=("pgd",), attack_radii=RADII[:1], attack_checks=False)
     assert set(rows) == {"robust/pgd/l2_0.05"}
     both = [evaluation.EvalConfig(evaluations=("adversarial",), attack_checks=checks) for checks in (True, False)]
     assert evaluation.difference("robust/l2_0.5", *(evaluation.card_of(source, one, None) for one in both)) == []
