@@ -62,7 +62,7 @@ _COMMANDS = (
         "Evaluates a model: a .keras file, a SavedModel folder, or a run on its own data.",
         "MODEL",
         "saved_model",
-        flags=(*_DATA, "evaluations", "corrupted_dir", "attack_radii", *_INTERFACE, "require", "workdir"),
+        flags=(*_DATA, "evaluations", "severities", "corrupted_dir", "attack_radii", *_INTERFACE, "require", "workdir"),
         examples=(
             "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions",
             "evaluate model.keras --data=folder:photos --input_range=0,255 --outputs=probabilities",
