@@ -1,0 +1,231 @@
+"""Names and meanings of measures in plain words: for reports, tables on the terminal, and the glossary."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from tf_robust import metrics
+from tf_robust.corruptions import RATE
+from tf_robust.evaluation.measure import Measure, parse_measure
+
+_FRACTION, _RATIO = "Fraction, 0 to 1", "Ratio, 1 is AlexNet's"
+_NOISE = f"{RATE:.0%} of their locations replaced by random gray values"
+_ENSEMBLE = ("ensemble", " (APGD with two losses, then Square)")
+_ATTACKS = {"robust": _ENSEMBLE, "ensemble": _ENSEMBLE, "pgd": ("PGD", ""), "plb": ("PLB", ""), "fgsm": ("FGSM", "")}
+_NORMS = {"l0": "L0", "l1": "L1", "l2": "L2", "linf": "L∞"}
+_MEANS = {
+    "mean15": "Mean over 15 corruptions",
+    "mean16": "Mean over 16 corruptions",
+    "mean19": "Mean over 19 corruptions",
+    "mean_without_noise": "Mean over 12 corruptions without noise",
+    **{name: f"{name.capitalize()} corruptions" for name in metrics.GROUPS},
+}
+_CHECKS = {
+    "noise": "with random noise of the attack's size",
+    "one_step": "attacked by one gradient step",
+    "ten_steps": "attacked by PGD with 10 steps",
+    "hundred_steps": "attacked by PGD with 100 steps",
+    "half_radius": "attacked by PGD within half the radius",
+    "double_radius": "attacked by PGD within twice the radius",
+    "large_radius": "attacked by PGD within a radius that can make any image gray",
+    "black_box": "attacked without gradients",
+}
+
+_ACCURACIES = {  # measure: its long name, the images, and what else defines them
+    "clean": ("Clean accuracy", "clean images", ", the unchanged test images"),
+    "bal": ("Clean accuracy (BAL)", "clean images", ", the unchanged test images, with the same number in each class"),
+    "bal/rare": ("Clean accuracy, rare classes", "clean images of the rare classes", ", in which a small corner digit decides the class"),
+    "un": ("Uniform noise (UN)", "images with uniform noise", f": {_NOISE}, all locations with the same probability"),
+    "nun": (
+        "Non-uniform noise (NUN)",
+        "images with non-uniform noise",
+        f": {_NOISE}, above all those that vary little over the training images",
+    ),
+}
+_OTHERS = {  # measure: its long name, meaning and unit
+    "clean/per_class": ("Clean accuracy per class", "Mean over the classes of the accuracy on the clean images of a class", _FRACTION),
+    "aurra": (
+        "Accuracy when abstaining (AURRA)",
+        "Area under the response rate accuracy curve: the accuracy among the clean images with the highest confidences, averaged over "
+        "how many of them are answered",
+        _FRACTION,
+    ),
+    "calibration/rms": (
+        "RMS calibration error",
+        "Root mean square difference between confidence and accuracy on clean images, over bins of 100 images of similar confidence",
+        _FRACTION,
+    ),
+    "calibration/ece": (
+        "Expected calibration error (ECE)",
+        "Mean absolute difference between confidence and accuracy on clean images, over 15 bins of equal width",
+        _FRACTION,
+    ),
+    "calibration/brier": ("Brier score", "Squared distance between predicted probabilities and label, mean over clean images", "0 to 2"),
+    "calibration/nll": (
+        "Negative log-likelihood (NLL)",
+        "Negative logarithm of the label's predicted probability, mean over clean images",
+        "Nats, 0 upwards",
+    ),
+    "corruptions/calibration_rms": (
+        "RMS calibration error on corrupted images",
+        "Root mean square difference between confidence and accuracy, mean over 15 corruptions and their severities",
+        _FRACTION,
+    ),
+    "corruptions/mce": (
+        "Mean corruption error (mCE)",
+        "Error on each of 15 corruptions divided by AlexNet's, mean over the corruptions",
+        _RATIO,
+    ),
+    "corruptions/relative_mce": (
+        "Relative mean corruption error (relative mCE)",
+        "Increase of the error over that on clean images, for each of 15 corruptions divided by AlexNet's, mean over the corruptions",
+        _RATIO,
+    ),
+    "checks/failed": (
+        "Failed checks of the attacks",
+        "Number of signs that the attacks are too weak for the model; above 0, robust accuracies may be too high",
+        "Count",
+    ),
+    "boundary/length": (
+        "Length of the decision boundary",
+        "Length of the line between the two classes in the plane",
+        "Length, the plane is 6 by 6",
+    ),
+    "boundary/gradient": (
+        "Steepness at the decision boundary",
+        "Gradient of the difference of the two logits, mean along the decision boundary",
+        "Difference per length",
+    ),
+    "utility/corner_informative": (
+        "Utility of informative corners",
+        "Contextual utility of the corners divided by that of the center, where the corner digit decides the class",
+        "Ratio",
+    ),
+    "utility/corner_uninformative": (
+        "Utility of uninformative corners",
+        "Contextual utility of the corners divided by that of the center, where the corner digit is irrelevant",
+        "Ratio",
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """A measure in words.
+
+    Attributes:
+        name: long name, such as "Uniform noise (UN)".
+        meaning: definition, unit and direction in one line; empty for an unknown measure.
+        images: for an accuracy the images, such as "images with uniform noise"; empty for other measures.
+    """
+
+    name: str
+    meaning: str
+    images: str = ""
+
+
+@functools.cache
+def describe(measure: str) -> Description:
+    """Returns the description of a measure; an unknown one keeps its name and has no meaning.
+
+    Args:
+        measure: its name, as in `evaluation.json`.
+    """
+    parsed = parse_measure(measure)
+    name, text, unit, images = _accuracy(parsed.plain) or _other(parsed.plain) or (measure, "", "", "")
+    if not text:
+        return Description(measure, "")
+    if parsed.label_fraction:
+        labels = f"{100 * float(parsed.label_fraction):.3g}% of the labels"
+        name, text = f"{name}, {labels}", f"{text}, of a model that was trained with {labels}"
+    return Description(name, f"{text}. {unit}; {'lower' if parsed.lower_is_better else 'higher'} is better.", images)
+
+
+def _accuracy(measure: Measure) -> tuple[str, str, str, str] | None:
+    """Returns name, definition, unit and images of an accuracy, else None."""
+    found = _ACCURACIES.get(str(measure)) or _corrupted(measure) or _attacked(measure)
+    if measure.family == "nun" and measure.name.startswith("floor_"):
+        floor = measure.name.removeprefix("floor_")
+        found = (f"Non-uniform noise, floor {floor}", _ACCURACIES["nun"][1], f", with {floor} added to the std of each location")
+    if measure.family == "checks" and measure.name.partition("/")[2] in _CHECKS:
+        norm, _, check = measure.name.partition("/")
+        found = (
+            f"Check of the {_NORMS.get(norm, norm)} attacks: {check.replace('_', ' ')}",
+            f"images {_CHECKS[check]}",
+            ", to compare the attacks",
+        )
+    if not found:
+        return None
+    name, images, detail = found
+    return name, f"Accuracy on {images}{detail}", _FRACTION, images
+
+
+def _corrupted(measure: Measure) -> tuple[str, str, str] | None:
+    name = measure.name
+    if measure.family != "corruptions":
+        return None
+    if name in _MEANS:
+        members = metrics.MEANS[name]
+        listed = f" ({', '.join(map(_words, members))})" if name in metrics.GROUPS else f" ({len(members)} kinds)"
+        images = f"images with {name} corruptions" if name in metrics.GROUPS else "corrupted images"
+        return _MEANS[name], images, f"{listed}, mean over kinds and severities"
+    if name in metrics.BENCHMARK + metrics.EXTRA:
+        at = "" if measure.severity is None else f", severity {measure.severity}"
+        how = ", mean over severities" if measure.severity is None else f" {measure.severity} of 5"
+        images = f"images corrupted by {_words(name)}"
+        return f"{_capitalized(_words(name))}{at}", images + at, how.removeprefix(f" {measure.severity}")
+    return None
+
+
+def _attacked(measure: Measure) -> tuple[str, str, str] | None:
+    """Returns name, images and detail of a robust accuracy, such as robust/l2_0.5, robust/pgd/linf_8/255, fgsm/linf_8/255, robust/pgd."""
+    if measure.family not in _ATTACKS:
+        return None
+    head, _, tail = measure.name.partition("/")
+    attack, threat = (head, tail) if head in _ATTACKS else (measure.family, measure.name)
+    norm, _, radius = threat.partition("_")
+    if threat and norm not in _NORMS:
+        return None
+    name, detail = _ATTACKS[attack]
+    within = f", {_NORMS[norm]} radius {radius}" if threat else ""
+    return f"{_capitalized(name)} attack{within}", f"images changed by the {name} attack{within}", detail
+
+
+def _other(measure: Measure) -> tuple[str, str, str, str] | None:
+    """Returns name, definition, unit and no images of a measure that is not an accuracy, else None."""
+    found = _OTHERS.get(str(measure)) or _flips(measure)
+    if measure.family == "distance":
+        attack, _, norm = measure.name.partition("_")
+        if attack in _ATTACKS and norm in _NORMS:
+            name = _ATTACKS[attack][0]
+            text = f"Size of the smallest change by the {name} attack that makes the prediction wrong, median over images"
+            found = (f"Median {name} distance, {_NORMS[norm]}", text, f"{_NORMS[norm]} norm of the change of pixels in [0, 1]")
+    return (*found, "") if found else None
+
+
+def _flips(measure: Measure) -> tuple[str, str, str] | None:
+    if measure.family != "flips":
+        return None
+    head, _, tail = measure.name.rpartition("/")
+    without = ", without noise" if tail.endswith("_without_noise") else ""
+    kind = tail.removesuffix("_without_noise")
+    over = f"mean over {'8' if without else '10'} kinds of perturbations{without}"
+    frames = "Fraction of predictions that change from frame to frame, in sequences of small perturbations of an image"
+    if kind in ("mean", "mfr"):
+        name = "Mean flip probability (mFP)" if kind == "mean" else "Mean flip rate (mFR)"
+        text = f"{frames}, {over}" if kind == "mean" else f"{frames}, divided by AlexNet's, {over}"
+        return name + without, text, _FRACTION if kind == "mean" else _RATIO
+    if tail not in metrics.PERTURBATIONS + metrics.CIFAR_PERTURBATIONS:
+        return None
+    if head == "rate":
+        return f"Flip rate, {_words(tail)}", f"{frames} ({_words(tail)}), divided by AlexNet's", _RATIO
+    return f"Flip probability, {_words(tail)}", f"{frames} ({_words(tail)})", _FRACTION
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace("jpeg", "JPEG").replace("gaussian", "Gaussian")
+
+
+def _capitalized(text: str) -> str:
+    return text[0].upper() + text[1:]
