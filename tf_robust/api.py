@@ -158,7 +158,7 @@ def charts(*results: Result, baseline: str | None = None) -> list[report.Chart]:
         baseline: row to compare with.
     """
     evaluations = [result.evaluation for result in results]
-    return report_charts.of_table(report.aggregate(evaluations, baseline=baseline), evaluations)
+    return report_charts.of_table(report.aggregate(evaluations, baseline=baseline))
 
 
 def frame(*results: Result) -> pandas.DataFrame:

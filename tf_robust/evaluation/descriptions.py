@@ -118,11 +118,13 @@ class Description:
         name: long name, such as "Uniform noise (UN)".
         meaning: definition, unit and direction in one line; empty for an unknown measure.
         images: for an accuracy the images, such as "images with uniform noise"; empty for other measures.
+        is_fraction: whether its values are in [0, 1].
     """
 
     name: str
     meaning: str
     images: str = ""
+    is_fraction: bool = False
 
 
 @functools.cache
@@ -139,7 +141,9 @@ def describe(measure: str) -> Description:
     if parsed.label_fraction:
         labels = f"{100 * float(parsed.label_fraction):.3g}% of the labels"
         name, text = f"{name}, {labels}", f"{text}, of a model that was trained with {labels}"
-    return Description(name, f"{text}. {unit}; {'lower' if parsed.lower_is_better else 'higher'} is better.", images)
+        images = f"{images} after training with {labels}" if images else ""
+    meaning = f"{text}. {unit}; {'lower' if parsed.lower_is_better else 'higher'} is better."
+    return Description(name, meaning, images, unit == _FRACTION)
 
 
 def _accuracy(measure: Measure) -> tuple[str, str, str, str] | None:

@@ -89,7 +89,7 @@ def write_report(
         notes=suite.get("notes", ()),
         per_image=evaluation.PerImage(_records_in),
     )
-    print("\n".join(["", report.to_text(table), "", report.verdict(table), *report.size_notes(evaluations), ""]))
+    print("\n".join(["", report.to_text(table), *report.size_notes(evaluations), ""]))
     return table
 
 
@@ -119,8 +119,14 @@ def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], com
         notes=[*means.table.get("notes", ()), *notes],
         per_image=means.per_image(evaluation.PerImage(_records_in)),
     )
-    print("\n".join([means.table["title"], "", report.to_text(table), "", report.verdict(table), *notes, ""]))
+    print("\n".join([means.table["title"], "", report.to_text(table), *notes, ""]))
     print(f"Report:  {os.path.join(folder, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
+    print_verdict(table)
+
+
+def print_verdict(table: Table) -> None:
+    """Prints the verdict of a table, a sentence per line."""
+    print("\n".join(["", *report.verdict_sentences(table)]))
 
 
 def _records_in(evaluation):

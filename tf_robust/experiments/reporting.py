@@ -51,22 +51,23 @@ def report(
     next_commands: Mapping[str, str],
     argv: Sequence[str],
 ) -> None:
-    """Writes and prints a report.
+    """Writes and prints a report, its verdict last.
 
     Args:
         workdir: of the report.
         evaluations: as in `evaluation.json`.
         first_run: provides the images of the data for the figures; None: no such figures.
         table: "title", and optional fields of `suite.json`.
-        next_commands: {purpose: command}, printed last.
+        next_commands: {purpose: command}.
         argv: arguments of the command line.
     """
-    comparison.write_report(workdir, evaluations, title=table["title"], command=command(*argv), run=first_run, suite=table)
+    written = comparison.write_report(workdir, evaluations, title=table["title"], command=command(*argv), run=first_run, suite=table)
     print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
     print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")
     for evaluation in evaluations[:6]:
         print(f"Model:   {evaluation['saved_model']}  ({evaluation['row']}, seed {evaluation['seed']})")
     print_commands(next_commands)
+    comparison.print_verdict(written)
 
 
 def report_by_data(

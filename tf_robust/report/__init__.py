@@ -13,13 +13,14 @@ from tf_robust.report.boundaries import decision_boundaries
 from tf_robust.report.calibration import reliability_diagram, response_rate_curves
 from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.figures import captioned_images, image_groups, noise_samples, utility_by_class
-from tf_robust.report.formatting import size_notes, verdict
+from tf_robust.report.formatting import size_notes
 from tf_robust.report.html import Image, to_html
 from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
 from tf_robust.report.table_types import Evaluation, Paper, PerImage, Table
 from tf_robust.report.tables import aggregate, results, to_frame
 from tf_robust.report.vega import Chart
+from tf_robust.report.verdict import verdict, verdict_sentences
 from tf_robust.utils.files import atomic_file, write_json
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "training_curves",
     "utility_by_class",
     "verdict",
+    "verdict_sentences",
     "write",
 ]
 
@@ -80,7 +82,7 @@ def write(
     """
     evaluations = list(evaluations)
     table = aggregate(evaluations, paper, baseline, per_image)
-    all_charts = [*charts.of_table(table, evaluations), *(figure for figure in figures if isinstance(figure, Chart))]
+    all_charts = [*charts.of_table(table), *(figure for figure in figures if isinstance(figure, Chart))]
     images = [figure for figure in figures if not isinstance(figure, Chart)]
     for chart in all_charts:
         chart.save(os.path.join(folder, "figures"))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tf_robust import metrics
-from tf_robust.report.vega import COLORS, Chart, lines_by_row, panels
+from tf_robust.report.vega import COLORS, Chart, domain, lines_by_row, panels
 
 _COLUMNS = 4
 _POINTS = 200  # per curve
@@ -93,9 +93,10 @@ def response_rate_curves(models: Outcomes) -> Chart:
         values += [
             {"row": name, "rate": float(rates[i]), "accuracy": float(accuracies[i]), "AURRA": metrics.aurra(*outcomes)} for i in indices
         ]
+    scale = {"domain": domain([value["accuracy"] for value in values]), "nice": False}
     encoding = {
         "x": {"field": "rate", "type": "quantitative", "title": "response rate", "scale": {"domain": [0, 1]}},
-        "y": {"field": "accuracy", "type": "quantitative", "title": "accuracy among the answered", "scale": {"zero": False}},
+        "y": {"field": "accuracy", "type": "quantitative", "title": "accuracy among the answered", "scale": scale},
         **lines_by_row(models),
         "tooltip": [
             {"field": "row"},

@@ -1,14 +1,12 @@
-"""The numbers of a table as text: in its cells, and as one sentence. Fractions have three decimals."""
+"""The numbers and names of a table as text. Fractions have three decimals."""
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
+from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report.table_types import Difference, Entry, Evaluation, Table
 from tf_robust.report.tables import difference_of, gain, is_clear
 
-_OTHER_UNITS = ("checks", "distance", "boundary", "utility")
 _CHANGES = {
     "corruptions": "corruptions",
     "flips": "perturbations",
@@ -18,7 +16,6 @@ _CHANGES = {
     "fgsm": "attacks",
     "distance": "attacks",
 }  # family of measures: what was applied to its images
-_LISTED = 3  # measures of a kind that the verdict names
 
 
 def mean_and_std(mean: float, std: float | None) -> str:
@@ -37,18 +34,33 @@ def interval(low: float | None, high: float | None, sign: str = "") -> str:
     return "" if low is None else f"[{low:{sign}z.3f}, {high:{sign}z.3f}]"
 
 
-def value_text(entry: Entry) -> str:
-    """Returns `mean ± std`; with one seed `value [low, high]`."""
-    text = mean_and_std(entry["mean"], entry["std"])
-    return text if entry["std"] is not None else f"{text} {interval(entry['low'], entry['high'])}".rstrip()
+def value_uncertainty(entry: Entry) -> str:
+    """Returns `± std`; with one seed `[low, high]`, or an empty text where there is no interval."""
+    return interval(entry["low"], entry["high"]) if entry["std"] is None else f"± {entry['std']:.3f}"
+
+
+def spread(entry: Entry) -> tuple[float | None, float | None]:
+    """Returns `(mean - std, mean + std)` over seeds; with one seed the ends of its interval, or (None, None)."""
+    std = entry["std"]
+    return (entry["low"], entry["high"]) if std is None else (entry["mean"] - std, entry["mean"] + std)
+
+
+def paired_interval(difference: Difference) -> tuple[float | None, float | None]:
+    """Returns the 95 % interval of a difference: over seeds, with one pair over the images, or (None, None)."""
+    over = (difference["images"] if difference["pairs"] == 1 else None) or difference
+    return over["low"], over["high"]
+
+
+def difference_uncertainty(difference: Difference) -> str:
+    """Returns `[low, high]` over seeds; with one pair `[low, high], p = ...` over the images, or an empty text."""
+    images = difference["images"] if difference["pairs"] == 1 else None
+    p = f", p {_p_text(images['p'])}" if images else ""
+    return interval(*paired_interval(difference), "+") + p
 
 
 def difference_text(difference: Difference) -> str:
-    """Returns `mean [low, high]` over seeds; with one pair `mean [low, high], p = ...` over the images, or the mean alone."""
-    images = difference["images"] if difference["pairs"] == 1 else None
-    low, high = ((images or difference)[side] for side in ("low", "high"))
-    p = f", p {_p_text(images['p'])}" if images else ""
-    return f"{difference['mean']:+z.3f} {interval(low, high, '+')}".rstrip() + p
+    """Returns the mean difference and its uncertainty."""
+    return f"{difference['mean']:+z.3f} {difference_uncertainty(difference)}".rstrip()
 
 
 def _p_text(p: float) -> str:
@@ -56,14 +68,14 @@ def _p_text(p: float) -> str:
 
 
 def marked_difference(table: Table, entry: Entry) -> str:
-    """Returns the difference to the baseline; if it is significant, with a mark in front that shows whether it is better or worse."""
+    """Returns the mean difference to the baseline; if significant, with a mark in front that shows whether it is better or worse."""
     mark = ("▲ " if gain(entry) > 0 else "▼ ") if is_clear(table, entry) else ""
-    return mark + difference_text(difference_of(entry))
+    return f"{mark}{difference_of(entry)['mean']:+z.3f}"
 
 
 def heading(table: Table, measure: str) -> str:
-    """Returns a measure's name, with a dagger if it is based on a reference table that was not verified."""
-    return f"{measure}{' †' if measure in table['unverified'] else ''}"
+    """Returns a measure's long name, with a dagger if it is based on a reference table that was not verified."""
+    return f"{describe(measure).name}{' †' if measure in table['unverified'] else ''}"
 
 
 def unverified_note(table: Table) -> str:
@@ -78,7 +90,7 @@ def values_caption(table: Table) -> str:
     if max(seeds) == 1:
         return "One seed; in brackets the 95% interval for the number of test images."
     alone = " A row with one seed has the 95% interval for the number of test images." if min(seeds) == 1 else ""
-    return f"Mean ± sample std over {_range(seeds)} seeds.{alone}"
+    return f"Mean ± sample std over {number_range(seeds)} seeds.{alone}"
 
 
 def difference_caption(table: Table) -> str:
@@ -88,7 +100,7 @@ def difference_caption(table: Table) -> str:
         tested = any(entry["difference"]["images"] for entry in table["rows"] if entry["difference"])
         over = "mean, 95% interval and p value over the images" if tested else "there is no interval over seeds"
         return f"Difference to {table['baseline']}, one seed: {over}."
-    return f"Paired difference to {table['baseline']} over {_range(pairs)} common seeds, mean and 95% t interval."
+    return f"Paired difference to {table['baseline']} over {number_range(pairs)} common seeds, mean and 95% t interval."
 
 
 def clear_note(table: Table) -> str:
@@ -142,78 +154,6 @@ def best_cells(table: Table) -> set[tuple[str, str]]:
     return best
 
 
-def verdict(table: Table) -> str:
-    """Returns one sentence: gains and losses of the row with the largest mean gain over the headlines other than clean accuracy."""
-    different = [entry for entry in table["rows"] if entry["difference"] and entry["measure"] in table["measures"]]
-    compared = [entry for entry in different if entry["measure"] in table["headlines"]] or different
-    if not compared:
-        return _nothing_to_compare(table)
-    gains = {row: _mean_gain(compared, row) for row in dict.fromkeys(entry["row"] for entry in compared)}
-    row = max(gains, key=lambda row: gains[row])
-    chosen = [entry for entry in compared if entry["row"] == row]
-    among = f" (the largest mean gain of {len(gains)} rows)" if len(gains) > 1 else ""
-    return f"Against {table['baseline']}, {row}{among} {_effects(table, chosen)} {_certainty(chosen)}."
-
-
-def _nothing_to_compare(table: Table) -> str:
-    first = [entry for entry in table["rows"] if entry["row"] == table["order"][0]]
-    if len(table["order"]) > 1:
-        return f"No row shares a measure and a seed with {table['baseline']}: there is nothing to compare."
-    values = ", ".join(f"{entry['measure']} {value_text(entry)}" for entry in first[: 2 * _LISTED])
-    seeds = _range([len(entry["seeds"]) for entry in first])
-    return f"Only {table['order'][0]} was measured ({'one seed' if seeds == '1' else seeds + ' seeds'}): {values}."
-
-
-def _mean_gain(compared: Sequence[Entry], row: str) -> float:
-    """The mean over fractions; sizes and counts, which have other units, count only where there are no fractions."""
-    own = [entry for entry in compared if entry["row"] == row]
-    fractions = [e for e in own if parse_measure(e["measure"]).family not in _OTHER_UNITS] or own
-    return float(np.mean([gain(e) for e in fractions if not parse_measure(e["measure"]).is_clean] or [gain(e) for e in fractions]))
-
-
-def _effects(table: Table, chosen: Sequence[Entry]) -> str:
-    """`improves un by +0.2 [...] and ...; worsens bal by ...; shows no clear difference in ...`"""
-    clear = sorted((e for e in chosen if is_clear(table, e)), key=lambda e: -abs(gain(e)))
-    kinds = {
-        "improves": [_by(e) for e in clear if gain(e) > 0],
-        "worsens": [_by(e) for e in clear if gain(e) < 0],
-        "shows no clear difference in": [_unclear(e) for e in chosen if not is_clear(table, e)],
-    }
-    return "; ".join(f"{verb} {_join(_shorten(texts))}" for verb, texts in kinds.items() if texts)
-
-
-def _by(entry: Entry) -> str:
-    note = " (lower is better)" if parse_measure(entry["measure"]).lower_is_better else ""
-    return f"{entry['measure']}{note} by {difference_text(difference_of(entry))}"
-
-
-def _unclear(entry: Entry) -> str:
-    return f"{entry['measure']} ({difference_text(difference_of(entry))})"
-
-
-def _shorten(texts: list[str]) -> list[str]:
-    rest = len(texts) - _LISTED
-    return texts if rest <= 1 else [*texts[:_LISTED], f"{rest} more measures"]
-
-
-def _join(texts: list[str]) -> str:
-    if len(texts) < 3:
-        return " and ".join(texts)
-    return ", ".join(texts[:-1]) + ", and " + texts[-1]
-
-
-def _certainty(chosen: Sequence[Entry]) -> str:
-    differences = [difference_of(entry) for entry in chosen]
-    pairs = [difference["pairs"] for difference in differences]
-    counts = [int(difference["images"]["count"]) for difference in differences if difference["images"]]
-    tested = f"paired tests over the same {_range(counts)} images" if counts else ""
-    tested += f" for {len(counts)} of {len(chosen)} measures" if counts and len(counts) < len(chosen) else ""
-    if max(pairs) > 1:
-        return f"({_range(pairs)} seeds, 95% intervals{f' over seeds and {tested}' if tested else ''})"
-    others = {len(chosen): "", 0: "no per-image results, so the two intervals are compared"}
-    means = tested + others.get(len(counts), ", the others by their intervals, where they have any")
-    return f"(one seed only: the variation over seeds is unknown; {means})"
-
-
-def _range(counts: Sequence[int]) -> str:
-    return str(max(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+def number_range(counts: Sequence[int]) -> str:
+    """Returns the smallest and the largest of some numbers, as one number if they are equal."""
+    return f"{max(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 
+from tf_robust.evaluation.descriptions import describe
 from tf_robust.report import formatting
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells, members
@@ -10,12 +11,17 @@ from tf_robust.report.tables import cells, members
 ABSENT = "–"  # in place of a cell that was not measured
 
 
+LEGEND = "What the measures mean"
+_COLUMNS = 6  # measures side by side
+
+
 @dataclasses.dataclass(frozen=True)
 class Cell:
     """A cell of a table.
 
     Attributes:
-        text: all of it but the paper's number.
+        text: the number; a difference with its mark.
+        uncertainty: its interval or std; may be empty.
         mean: mean and std alone.
         value: the number to sort by.
         paper: the paper's mean and std; empty if the paper has none.
@@ -23,10 +29,34 @@ class Cell:
     """
 
     text: str
+    uncertainty: str
     mean: str
     value: float
     paper: str = ""
     best: bool = False
+
+    @property
+    def line(self) -> str:
+        """The number and its uncertainty."""
+        return f"{self.text} {self.uncertainty}".rstrip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """The heading of a row or column: of a model, or of a measure.
+
+    Attributes:
+        text: of the heading.
+        measure: name of the measure; empty for a model.
+    """
+
+    text: str
+    measure: str = ""
+
+    @property
+    def meaning(self) -> str:
+        """The measure's definition and its name in JSON files; empty for a model."""
+        return f"{describe(self.measure).meaning} Name in files and flags: {self.measure}".lstrip() if self.measure else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,14 +67,14 @@ class Grid:
         heading: of the section.
         corner: heading of the column of names.
         columns: headings of the other columns.
-        rows: {name: cells}; None stands for a cell that was not measured.
+        rows: {heading: cells}; None stands for a cell that was not measured.
         caption: plain text.
     """
 
     heading: str
     corner: str
-    columns: list[str]
-    rows: dict[str, list[Cell | None]]
+    columns: list[Label]
+    rows: dict[Label, list[Cell | None]]
     caption: str
 
 
@@ -52,55 +82,63 @@ def values(table: Table) -> Grid:
     """Returns the means of every row and measure, with the paper's."""
     best = formatting.best_cells(table)
     texts = {
-        key: dataclasses.replace(_mean_cell(entry), text=formatting.value_text(entry), best=key in best)
+        key: dataclasses.replace(_mean_cell(entry), uncertainty=formatting.value_uncertainty(entry), best=key in best)
         for key, entry in cells(table).items()
     }
     caption = f"{formatting.values_caption(table)} Bold: the best mean. {formatting.unverified_note(table)}".rstrip()
-    return _by_row("Results", table, table["order"], texts, caption)
+    return _models_by_measures("Results", table, table["order"], texts, caption)
 
 
 def differences(table: Table) -> Grid | None:
     """Returns the differences of every row and measure to the baseline, or None if there are none."""
     texts = {
-        key: Cell(formatting.marked_difference(table, entry), "", entry["difference"]["mean"])
+        key: Cell(
+            formatting.marked_difference(table, entry),
+            formatting.difference_uncertainty(entry["difference"]),
+            "",
+            entry["difference"]["mean"],
+        )
         for key, entry in cells(table).items()
         if entry["difference"]
     }
     if not texts:
         return None
     rows = [row for row in table["order"] if row != table["baseline"]]
-    return _by_row(
-        f"Against {table['baseline']}", table, rows, texts, f"{formatting.difference_caption(table)} {formatting.clear_note(table)}"
-    )
+    caption = f"{formatting.difference_caption(table)} {formatting.clear_note(table)}"
+    return _models_by_measures(f"Against {table['baseline']}", table, rows, texts, caption)
 
 
 def by_corruption(table: Table) -> Grid | None:
     """Returns the means of single corruptions and perturbations, one per line, or None if none was measured."""
     texts = {key: _mean_cell(entry) for key, entry in cells(table).items()}
-    rows = {formatting.heading(table, measure): [texts.get((row, measure)) for row in table["order"]] for measure in members(table)}
-    return (
-        Grid(
-            "By corruption and perturbation",
-            "measure",
-            table["order"],
-            rows,
-            "Accuracy, mean over 5 severities; for flips the flip probability (lower is better).",
-        )
-        if rows
-        else None
-    )
+    rows = {_label(table, measure): [texts.get((row, measure)) for row in table["order"]] for measure in members(table)}
+    if not rows:
+        return None
+    caption = "Accuracy, mean over severities; for flips the flip probability (lower is better)."
+    return Grid("By corruption and perturbation", "measure", list(map(Label, table["order"])), rows, caption)
+
+
+def measures_in_words(table: Table) -> list[Label]:
+    """Returns the measures of the tables that have a description, for a legend."""
+    return [_label(table, measure) for measure in table["measures"] if describe(measure).meaning]
 
 
 def _mean_cell(entry: Entry) -> Cell:
     mean = formatting.mean_and_std(entry["mean"], entry["std"])
-    return Cell(mean, mean, entry["mean"], formatting.mean_and_std(*entry["paper"]) if entry["paper"] else "")
+    std = "" if entry["std"] is None else formatting.value_uncertainty(entry)
+    paper = formatting.mean_and_std(*entry["paper"]) if entry["paper"] else ""
+    return Cell(f"{entry['mean']:.3f}", std, mean, entry["mean"], paper)
 
 
-def _by_row(heading: str, table: Table, rows: Iterable[str], texts: dict[tuple[str, str], Cell], caption: str) -> Grid:
-    return Grid(
-        heading,
-        "row",
-        [formatting.heading(table, measure) for measure in table["measures"]],
-        {row: [texts.get((row, measure)) for measure in table["measures"]] for row in rows},
-        caption,
-    )
+def _models_by_measures(heading: str, table: Table, rows: Iterable[str], texts: dict[tuple[str, str], Cell], caption: str) -> Grid:
+    """One line per model; one line per measure if there are many measures, and fewer models."""
+    measures = table["measures"]
+    models = {Label(row): [texts.get((row, measure)) for measure in measures] for row in rows}
+    labels = [_label(table, measure) for measure in measures]
+    if len(measures) <= max(_COLUMNS, len(models)):
+        return Grid(heading, "model", labels, models, caption)
+    return Grid(heading, "measure", list(models), dict(zip(labels, map(list, zip(*models.values())))), caption)
+
+
+def _label(table: Table, measure: str) -> Label:
+    return Label(formatting.heading(table, measure), measure)

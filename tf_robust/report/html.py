@@ -6,9 +6,11 @@ import importlib.resources
 import pathlib
 from collections.abc import Iterable
 
-from tf_robust.report import formatting, grids, vega
-from tf_robust.report.grids import ABSENT, Cell, Grid
+from tf_robust.evaluation.descriptions import describe
+from tf_robust.report import grids, vega
+from tf_robust.report.grids import ABSENT, Cell, Grid, Label
 from tf_robust.report.table_types import Table
+from tf_robust.report.verdict import verdict_sentences
 
 Image = tuple[str, str]  # path of a PNG file, caption
 
@@ -16,7 +18,7 @@ Image = tuple[str, str]  # path of a PNG file, caption
 def to_html(
     table: Table, title: str, charts: Iterable[vega.Chart], images: Iterable[Image], details: dict[str, str], notes: Iterable[str] = ()
 ) -> str:
-    """Returns the report as HTML: verdict, table, paired differences, charts, images, notes, details.
+    """Returns the report as HTML: verdict, table, paired differences, charts, measures, images, notes, details.
 
     Args:
         table: as `aggregate` returns it.
@@ -32,6 +34,7 @@ def to_html(
         _grid(grids.differences(table)),
         _figures("Charts", map(_chart, charts)),
         _grid(grids.by_corruption(table)),
+        _legend(table),
         _figures("Images", (_image(*image) for image in images)),
         _notes(notes),
         _details(details),
@@ -48,7 +51,9 @@ def to_html(
 </head>
 <body>
 <h1>{html.escape(title)}</h1>
-<p class="verdict">{html.escape(formatting.verdict(table))}</p>
+<div class="verdict">
+{"".join(f"<p>{html.escape(sentence)}</p>" for sentence in verdict_sentences(table))}
+</div>
 {"".join(sections)}<script>
 {vega.library()}
 </script>
@@ -64,11 +69,15 @@ def _section(heading: str, body: str) -> str:
 
 
 def _grid(grid: Grid | None) -> str:
-    """A table that scrolls inside its box and is sorted by its headings."""
+    """A table that is sorted by its headings; on narrow pages one block per line."""
     if grid is None:
         return ""
-    head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>' for name in (grid.corner, *grid.columns))
-    body = "".join(f'<tr><th scope="row">{html.escape(name)}</th>{"".join(map(_cell, row))}</tr>\n' for name, row in grid.rows.items())
+    labels = (Label(grid.corner), *grid.columns)
+    head = "".join(f'<th scope="col"{_title(label)}><button type="button">{html.escape(label.text)}</button></th>' for label in labels)
+    body = "".join(
+        f'<tr><th scope="row"{_title(label)}>{html.escape(label.text)}</th>{"".join(map(_cell, row, grid.columns))}</tr>\n'
+        for label, row in grid.rows.items()
+    )
     return _section(
         grid.heading,
         f'<div class="scroll" tabindex="0"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n'
@@ -76,12 +85,27 @@ def _grid(grid: Grid | None) -> str:
     )
 
 
-def _cell(cell: Cell | None) -> str:
+def _title(label: Label) -> str:
+    return f' title="{html.escape(label.meaning)}"' if label.measure else ""
+
+
+def _cell(cell: Cell | None, column: Label) -> str:
+    heading = f'data-heading="{html.escape(column.text)}"'
     if cell is None:
-        return f'<td data-value="">{ABSENT}</td>'
-    text = html.escape(cell.text)
-    paper = f"<small>paper {html.escape(cell.paper)}</small>" if cell.paper else ""
-    return f'<td data-value="{cell.value:.6g}">{f"<strong>{text}</strong>" if cell.best else text}{paper}</td>'
+        return f'<td {heading} data-value="">{ABSENT}</td>'
+    text = f"<strong>{html.escape(cell.text)}</strong>" if cell.best else html.escape(cell.text)
+    uncertainty = f" <small>{html.escape(cell.uncertainty)}</small>" if cell.uncertainty else ""
+    paper = f" <small>paper {html.escape(cell.paper)}</small>" if cell.paper else ""
+    return f'<td {heading} data-value="{cell.value:.6g}"><span>{text}{uncertainty}{paper}</span></td>'
+
+
+def _legend(table: Table) -> str:
+    items = "".join(
+        f"<dt>{html.escape(label.text)} <code>{html.escape(label.measure)}</code></dt>"
+        f"<dd>{html.escape(describe(label.measure).meaning)}</dd>\n"
+        for label in grids.measures_in_words(table)
+    )
+    return _section(grids.LEGEND, f'<dl class="legend">\n{items}</dl>\n') if items else ""
 
 
 def _figures(heading: str, figures: Iterable[str]) -> str:
@@ -113,4 +137,4 @@ def _notes(notes: Iterable[str]) -> str:
 
 def _details(details: dict[str, str]) -> str:
     items = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>\n" for name, text in details.items())
-    return _section("How it was made", f"<dl>\n{items}</dl>\n") if items else ""
+    return _section("How it was made", f'<dl class="details">\n{items}</dl>\n') if items else ""

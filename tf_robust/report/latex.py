@@ -12,22 +12,23 @@ _SPECIAL = {
     "±": r"$\pm$",
     "†": r"\dag{}",
     "–": "--",
+    "∞": r"$\infty$",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
 }
 
 
 def to_latex(table: Table, title: str) -> str:
-    """Returns mean and std of every row and measure, the best in bold, the paper's in small type beneath: a `table` environment.
+    """Returns mean and std of every model and measure, the best in bold, the paper's in small type beneath: a `table` environment.
 
     Args:
         table: as `aggregate` returns it.
         title: of the caption, plain text.
     """
     grid = grids.values(table)
-    lines = [_line("", map(_escaped, grid.columns)), r"\midrule"]
-    for name, row in grid.rows.items():
-        lines.append(_line(_escaped(name), map(_cell, row)))
+    lines = [_line("", (_escaped(label.text) for label in grid.columns)), r"\midrule"]
+    for label, row in grid.rows.items():
+        lines.append(_line(_escaped(label.text), map(_cell, row)))
         if any(cell and cell.paper for cell in row):
             lines.append(_line("", (rf"{{\footnotesize paper {_escaped(cell.paper)}}}" if cell and cell.paper else "" for cell in row)))
     body = "\n".join(lines)

@@ -1,11 +1,18 @@
-/* Draws the charts, and sorts a table by the column whose heading is pressed. */
+/* Draws the charts, with as many panels side by side as the page has room for, and sorts a table by the column whose heading is pressed. */
 const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+const LEGEND_ENTRY = 150;  // pixels
 for (const place of document.querySelectorAll(".chart")) {
   const description = JSON.parse(place.nextElementSibling.textContent);
-  vegaEmbed(place, description, {
+  description.config.legend.columns = Math.max(1, Math.min(6, Math.floor(place.clientWidth / LEGEND_ENTRY)));
+  draw(place, description).catch((error) => { console.error(error); place.textContent = String(error); });
+}
+async function draw(place, description) {
+  await vegaEmbed(place, description, {
     mode: "vega-lite", renderer: "svg", tooltip: {theme: dark ? "dark" : "light"},
     actions: {export: true, source: false, compiled: false, editor: false},
-  }).catch((error) => { console.error(error); place.textContent = String(error); });
+  });
+  const width = place.querySelector("svg").width.baseVal.value;  // before the style sheet scales it to the page
+  if (description.columns > 1 && width > place.clientWidth) await draw(place, {...description, columns: description.columns - 1});
 }
 for (const heading of document.querySelectorAll("thead th button")) {
   heading.addEventListener("click", () => {

@@ -72,6 +72,8 @@ class Table(typing.TypedDict):
         details: measures of one corruption, severity or perturbation, where others summarize them.
         baseline: name of the row.
         unverified: {measure: source of the reference table that it is divided by, if that was not compared with its source}.
+        images: {measure: number of images}.
+        training_seconds: {row: mean time of its trainings}, without rows whose time was not recorded.
     """
 
     rows: list[Entry]
@@ -81,3 +83,5 @@ class Table(typing.TypedDict):
     details: list[str]
     baseline: str
     unverified: dict[str, str]
+    images: dict[str, int]
+    training_seconds: dict[str, float]

@@ -14,12 +14,14 @@ import scipy.stats
 
 from tf_robust import metrics
 from tf_robust.evaluation import card
+from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.metrics.paired import PairedDifference
 from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, PerImage, Table
 from tf_robust.utils.errors import unknown
 
 BASELINES = ("xe", "cross_entropy")
+_KINDS = {"corruptions": "corruptions", "un": "noise", "nun": "noise", "robust": "attacks", "fgsm": "attacks"}  # of families of measures
 LEVEL = 0.05  # of p values
 _HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
 
@@ -67,7 +69,17 @@ def aggregate(
         "details": details,
         "baseline": baseline,
         "unverified": _unverified(evaluations),
+        "images": {measured["measure"]: measured["count"] for evaluation in evaluations for measured in evaluation["rows"]},
+        "training_seconds": _training_seconds(evaluations),
     }
+
+
+def _training_seconds(evaluations: Iterable[Evaluation]) -> dict[str, float]:
+    seconds: dict[str, list[float]] = {}
+    for evaluation in evaluations:
+        if own := evaluation.get("training", {}).get("seconds"):
+            seconds.setdefault(evaluation["row"], []).append(own)
+    return {row: float(np.mean(values)) for row, values in seconds.items()}
 
 
 def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
@@ -238,6 +250,16 @@ def to_frame(evaluations: Iterable[Evaluation]) -> pandas.DataFrame:
 def cells(table: Table) -> dict[tuple[str, str], Entry]:
     """Returns {(row, measure): entry}."""
     return {(entry["row"], entry["measure"]): entry for entry in table["rows"]}
+
+
+def kinds_of_robustness(table: Table) -> dict[str, str]:
+    """Returns {"corruptions", "noise" or "attacks": the first headline that is an accuracy on such images}, of those that were measured."""
+    first: dict[str, str] = {}
+    for measure in table["headlines"]:
+        kind = _KINDS.get(parse_measure(measure).family)
+        if kind and describe(measure).images:
+            first.setdefault(kind, measure)
+    return {kind: first[kind] for kind in dict.fromkeys(_KINDS.values()) if kind in first}
 
 
 def difference_of(entry: Entry) -> Difference:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from tf_robust.utils.files import atomic_file
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")  # after Okabe and Ito
+NOMINAL: dict = {"type": "nominal", "title": None, "sort": None}
+_LEAST_FRACTIONS, _LEAST_RELATIVE = 0.1, 0.2  # smallest spans of axes
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _INK: dict = {"labelColor": "currentColor", "titleColor": "currentColor"}
 _CONFIG = {
@@ -137,3 +139,34 @@ def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict
         "spec": panel,
         "resolve": {"scale": dict.fromkeys(independent, "independent")},
     }
+
+
+def number(field: str, title: str | None = None) -> dict:
+    """Returns the encoding of a number in a tooltip.
+
+    Args:
+        field: of the data.
+        title: None: the field.
+    """
+    return {"field": field, "type": "quantitative", "format": ".4f", "title": title or field}
+
+
+def domain(values: Iterable[float | None], fractions: bool = True) -> list[float]:
+    """Returns the ends of an axis on which small differences look small.
+
+    Fractions span at least 0.1 within [0, 1], other numbers at least a fifth of the largest magnitude.
+
+    Args:
+        values: numbers that the axis contains; None is ignored.
+        fractions: whether the numbers are in [0, 1].
+    """
+    known = [value for value in values if value is not None]
+    low, high = min(known), max(known)
+    least = _LEAST_FRACTIONS if fractions else _LEAST_RELATIVE * max(abs(low), abs(high)) or 1.0
+    margin = max((least - (high - low)) / 2, 0.05 * (high - low))
+    start, end = low - margin, high + margin
+    if fractions and end > 1 >= high:
+        start, end = start - (end - 1), 1.0
+    if start < 0 <= low:
+        start, end = 0.0, end - start
+    return [start, min(end, 1.0) if fractions and high <= 1 else end]

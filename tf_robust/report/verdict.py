@@ -1,0 +1,236 @@
+"""The verdict of a report, a few sentences: the best model, by how much, at what cost, and how certain that is."""
+
+from collections.abc import Iterable, Sequence
+
+from tf_robust import metrics
+from tf_robust.evaluation.descriptions import describe
+from tf_robust.evaluation.measure import parse_measure
+from tf_robust.report.formatting import interval, number_range, paired_interval
+from tf_robust.report.table_types import Entry, Table
+from tf_robust.report.tables import cells, difference_of, gain, is_clear, kinds_of_robustness
+
+_NEGLIGIBLE = 0.02  # a loss that the interval must exclude to be called "no measurable loss"
+_SAME_TIME = 0.1  # relative difference of training times that is not mentioned
+_LISTED = 3  # values of one model
+
+
+def verdict(table: Table) -> str:
+    """Returns the verdict as one text."""
+    return " ".join(verdict_sentences(table))
+
+
+def verdict_sentences(table: Table) -> list[str]:
+    """Returns the verdict: the most robust models against the baseline, the cost of the first of them, and the certainty.
+
+    For every kind of images (corrupted, noisy, attacked) its first measure is compared. A difference is called separated if the paired
+    test is significant and its 95 % interval excludes 0. With a single model: the images on which its accuracy falls most.
+
+    Args:
+        table: as `aggregate` returns it.
+    """
+    if len(table["order"]) == 1:
+        return _of_one_model(table, table["order"][0])
+    entries = cells(table)
+    compared = {measure: row for measure in _compared_measures(table) if (row := _best_row(table, measure))}
+    if not compared:
+        return [f"No row shares a measure and a seed with {table['baseline']}: there is nothing to compare."]
+    rows = list(compared.values())
+    first = max(rows, key=rows.count)
+    groups: dict[tuple[str, bool], list[Entry]] = {}
+    for measure, row in sorted(compared.items(), key=lambda item: item[1] != first):
+        entry = entries[row, measure]
+        groups.setdefault((row, gain(entry) < 0), []).append(entry)
+    sentences = [_comparison(table, row, chosen) for (row, _), chosen in groups.items()]
+    cost = _cost(table, first, exclude=compared)
+    return [*sentences, *([cost] if cost else []), _certainty(table, [entry for chosen in groups.values() for entry in chosen])]
+
+
+def is_separated(table: Table, entry: Entry) -> bool:
+    """Returns whether the difference to the baseline is significant and its interval, where there is one, excludes 0."""
+    low, high = paired_interval(difference_of(entry))
+    return is_clear(table, entry) and (low is None or high is None or not low <= 0 <= high)
+
+
+def _compared_measures(table: Table) -> list[str]:
+    kinds = list(kinds_of_robustness(table).values())
+    others = [measure for measure in table["headlines"] if not parse_measure(measure).is_clean]
+    return kinds or others[:1] or table["headlines"][:1]
+
+
+def _best_row(table: Table, measure: str) -> str | None:
+    compared = [e for e in table["rows"] if e["measure"] == measure and e["difference"]]
+    return max(compared, key=_quality)["row"] if compared else None
+
+
+def _quality(entry: Entry) -> float:
+    return entry["mean"] * (-1 if parse_measure(entry["measure"]).lower_is_better else 1)
+
+
+def _comparison(table: Table, row: str, chosen: Sequence[Entry]) -> str:
+    """One sentence on the best row: its first value with the difference in words, further values with the differences in parentheses."""
+    first, *others = chosen
+    value, images = _value(first), describe(first["measure"]).images
+    further = [f"{_value(e)} {_of(e)} ({_signed_difference(table, e)})" for e in others]
+    start = f"classifies {value} of {images} correctly" if images else f"has the {_superlative(first)} {_name(first)}, {value}"
+    return f"{_subject(table, row, chosen)} {start}, {_join([_difference_in_words(table, first), *further])}."
+
+
+def _subject(table: Table, row: str, chosen: Sequence[Entry]) -> str:
+    """The row; with several others also its rank on these kinds of images."""
+    others = [e for e in table["rows"] if e["measure"] == chosen[0]["measure"] and e["row"] != row]
+    if len(others) < 2:
+        return row
+    measures = {measure: kind for kind, measure in kinds_of_robustness(table).items()}
+    kinds = [f"under {measures[e['measure']]}" if e["measure"] in measures else f"in {_name(e)}" for e in chosen]
+    under = _capitalized(_join([kinds[0], *(kind.removeprefix("under ") for kind in kinds[1:])]))
+    if gain(chosen[0]) < 0:
+        return f"{under}, no model is better than {table['baseline']}; {row} comes closest and"
+    second = max(others, key=_quality)
+    close = f", closely followed by {second['row']} ({_value(second)})" if _overlap(chosen[0], second) else ""
+    return f"{under}, {row} ranks first of {len(others) + 1} models{close}: it"
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _overlap(one: Entry, other: Entry) -> bool:
+    """Whether the intervals of two values overlap or are unknown."""
+    if one["low"] is None or one["high"] is None or other["low"] is None or other["high"] is None:
+        return True
+    return one["low"] <= other["high"] and other["low"] <= one["high"]
+
+
+def _value(entry: Entry) -> str:
+    return f"{entry['mean']:.1%}" if describe(entry["measure"]).images else f"{entry['mean']:.3f}"
+
+
+def _of(entry: Entry) -> str:
+    description = describe(entry["measure"])
+    return f"of {description.images}" if description.images else description.name
+
+
+def _name(entry: Entry) -> str:
+    name = describe(entry["measure"]).name
+    return name if name[1:2].isupper() else name[:1].lower() + name[1:]
+
+
+def _superlative(entry: Entry) -> str:
+    return "lowest" if parse_measure(entry["measure"]).lower_is_better else "highest"
+
+
+def _difference_in_words(table: Table, entry: Entry) -> str:
+    """`7.4 points more than cross_entropy [6.1, 8.7]`, or `not separated from cross_entropy (+0.4 points [-0.9, 1.7])`."""
+    if not is_separated(table, entry):
+        return f"not separated from {table['baseline']} ({_signed_difference(table, entry, unit=True, note=False)})"
+    mean, low, high = difference_of(entry)["mean"], *paired_interval(difference_of(entry))
+    if mean < 0:
+        mean, low, high = -mean, _negative(high), _negative(low)
+    more = "more" if difference_of(entry)["mean"] > 0 else "less"
+    size = f"{100 * mean:.1f} points {more} than" if describe(entry["measure"]).images else f"{mean:.3f} {more} than"
+    return f"{size} {table['baseline']} {_interval(entry, low, high)}".rstrip()
+
+
+def _negative(value: float | None) -> float | None:
+    return None if value is None else -value
+
+
+def _signed_difference(table: Table, entry: Entry, unit: bool = False, note: bool = True) -> str:
+    """`+0.2 points [-1.1, 1.4], not separated`."""
+    mean, images = difference_of(entry)["mean"], describe(entry["measure"]).images
+    size = f"{100 * mean:+z.1f}{' points' * unit}" if images else f"{mean:+z.3f}"
+    not_separated = ", not separated" if note and not is_separated(table, entry) else ""
+    return f"{size} {_interval(entry, *paired_interval(difference_of(entry)))}".rstrip() + not_separated
+
+
+def _interval(entry: Entry, low: float | None, high: float | None) -> str:
+    """The interval in points for an accuracy, else in the unit of the measure."""
+    if low is None or high is None or not describe(entry["measure"]).images:
+        return interval(low, high)
+    return f"[{100 * low:z.1f}, {100 * high:z.1f}]"
+
+
+def _cost(table: Table, row: str, exclude: Iterable[str]) -> str:
+    """The change on clean images, other measures that are worse, and the training time, against the baseline."""
+    own = [e for e in table["rows"] if e["row"] == row and e["difference"] and e["measure"] not in exclude]
+    clean = next((e for e in own if parse_measure(e["measure"]).is_clean), None)
+    worse = [e for e in own if e is not clean and e["measure"] in table["headlines"] and gain(e) < 0 and is_separated(table, e)]
+    parts = [_clean_cost(table, clean)] if clean else []
+    parts += [f"a worse {_name(e)} ({_signed_difference(table, e)})" for e in worse[:_LISTED]]
+    seconds = table["training_seconds"]
+    if row in seconds and table["baseline"] in seconds:
+        ratio = seconds[row] / seconds[table["baseline"]]
+        parts.append("the same training time" if abs(ratio - 1) < _SAME_TIME else f"{ratio:.1f} times the training time")
+    return f"The cost: {_join(parts)}." if parts else ""
+
+
+def _clean_cost(table: Table, clean: Entry) -> str:
+    if not is_separated(table, clean):
+        low, _ = paired_interval(difference_of(clean))
+        loss = "measurable loss" if low is not None and low > -_NEGLIGIBLE else "separated difference"
+        return f"no {loss} on clean images ({_signed_difference(table, clean, unit=True, note=False)})"
+    if gain(clean) > 0:
+        return f"none on clean images ({_signed_difference(table, clean, unit=True)})"
+    low, high = paired_interval(difference_of(clean))
+    return f"{-100 * gain(clean):.1f} points on clean images {_interval(clean, _negative(high), _negative(low))}".rstrip()
+
+
+def _certainty(table: Table, chosen: Sequence[Entry]) -> str:
+    """Numbers of images and seeds, and the kind of the intervals."""
+    pairs = [difference_of(entry)["pairs"] for entry in chosen]
+    measured = _measured_on(table, chosen, pairs)
+    if max(pairs) > 1:
+        return f"{measured}; in brackets paired 95% intervals over the seeds."
+    if any(difference_of(entry)["images"] for entry in chosen):
+        return f"{measured}; in brackets paired 95% intervals over the images, other seeds may differ."
+    return f"{measured}; without per-image results, models are separated if their 95% intervals do not overlap."
+
+
+def _measured_on(table: Table, chosen: Sequence[Entry], seeds: Sequence[int]) -> str:
+    images = number_range([table["images"][entry["measure"]] for entry in chosen])
+    return f"{images} images, {number_range(seeds)} seed{'s' * (max(seeds) > 1)}"
+
+
+def _of_one_model(table: Table, row: str) -> list[str]:
+    """The accuracy on clean images and, for each kind of changed images, the largest fall."""
+    own = {entry["measure"]: entry for entry in table["rows"]}
+    clean = next((entry for measure, entry in own.items() if parse_measure(measure).is_clean), None)
+    worst = _worst_of_kinds(own)
+    if clean is None or not worst:
+        shown = [e for measure, e in own.items() if measure in table["measures"]][: 2 * _LISTED]
+        values = ", ".join(f"{_name(e)} {_with_interval(e)}" for e in shown)
+        return [f"Only {row} was measured: {values}.", _certainty_of_one(table, shown)]
+    certainty = _certainty_of_one(table, [clean, *worst])
+    start = f"{row} classifies {_with_interval(clean)} of clean images correctly."
+    if all(_overlap(clean, e) for e in worst):
+        lowest = f"{_with_interval(worst[0])} on {describe(worst[0]['measure']).images}"
+        return [f"{start} No change of the images lowers that by more than the intervals; the lowest accuracy is {lowest}.", certainty]
+    points = [f"{100 * (clean['mean'] - e['mean']):.1f} points less" for e in worst]
+    falls = [f"to {_with_interval(e)} on {describe(e['measure']).images} ({less})" for e, less in zip(worst, points)]
+    return [f"{start} The accuracy falls {_join(falls)}.", certainty]
+
+
+def _worst_of_kinds(own: dict[str, Entry]) -> list[Entry]:
+    """The lowest accuracy on corrupted, noisy and attacked images, the lowest of all first; of corruptions also the worst group."""
+    groups = {f"corruptions/{group}" for group in metrics.GROUPS}
+    kinds = [
+        [e for m, e in own.items() if m in groups],
+        [e for m, e in own.items() if parse_measure(m).family == "corruptions" and parse_measure(m).severity is None and m not in groups],
+        [e for m, e in own.items() if parse_measure(m).family in ("un", "nun")],
+        [e for m, e in own.items() if parse_measure(m).family in ("robust", "fgsm")],
+    ]
+    accuracies = [[entry for entry in kind if describe(entry["measure"]).images] for kind in kinds]
+    return sorted((min(kind, key=_quality) for kind in accuracies if kind), key=_quality)
+
+
+def _with_interval(entry: Entry) -> str:
+    return f"{_value(entry)} {_interval(entry, entry['low'], entry['high'])}".rstrip()
+
+
+def _certainty_of_one(table: Table, chosen: Sequence[Entry]) -> str:
+    seeds = [len(entry["seeds"]) for entry in chosen]
+    return f"{_measured_on(table, chosen, seeds)}; in brackets 95% intervals over the {'seeds' if max(seeds) > 1 else 'images'}."
+
+
+def _join(texts: Sequence[str]) -> str:
+    return " and ".join(texts) if len(texts) < 3 else ", ".join(texts[:-1]) + ", and " + texts[-1]
