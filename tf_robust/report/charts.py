@@ -91,9 +91,9 @@ def severities(table: Table) -> Chart | None:
 
 
 def cost(table: Table) -> Chart | None:
-    """Draws minutes of training, the mean over seeds."""
+    """Draws minutes of training, the mean over seeds, of at least two rows."""
     values: list[dict] = [{"row": row, "minutes": seconds / 60} for row, seconds in table["training_seconds"].items()]
-    if not values:
+    if len(values) < 2:
         return None
     return Chart(
         "cost",

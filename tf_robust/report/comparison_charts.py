@@ -1,5 +1,6 @@
-"""Charts that compare the rows of a table: every measure, and robust over clean accuracy."""
+"""Charts that compare the rows of a table: its headlines, and robust over clean accuracy."""
 
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,10 +13,12 @@ from tf_robust.report.table_types import Table
 from tf_robust.report.tables import cells, kinds_of_robustness
 from tf_robust.report.vega import NOMINAL, Chart, by_row, domain, number, panels
 
+_LETTERS = 27  # in a line of a panel's title
+
 
 def comparison(table: Table) -> Chart:
-    """Draws one panel per measure: every row's mean, its std or interval, and the paper's mean."""
-    values = [value for measure in table["measures"] for value in _points(table, measure)]
+    """Draws one panel per headline: every row's mean, its std or interval, and the paper's mean."""
+    values = [value for measure in table["headlines"] for value in _points(table, measure)]
     y = {"field": "row", **NOMINAL, "sort": table["order"], "axis": {"labelLimit": 140}}
     x = {"type": "quantitative", "scale": {"zero": False, "nice": False}, "axis": {"tickCount": 3, "title": None, "format": "~g"}}
     tips = [
@@ -43,16 +46,17 @@ def comparison(table: Table) -> Chart:
     panel = {"width": 170, "height": {"step": 18}, "layer": [axis, interval, *[paper] * printed, mean]}
     alone = [entry["std"] is None for entry in table["rows"]]
     lines = "95% interval" if all(alone) else "sample std over seeds, or 95% interval" if any(alone) else "sample std over seeds"
-    caption = f"Every model and measure; lines: {lines}{'; diamonds: the paper' * printed}. The axes of fractions span at least 0.1."
-    return Chart("comparison", panels(values, "measure", _titles(table), panel, 3, ("x",)), caption)
+    caption = f"Measures of the first table; lines: {lines}{'; diamonds: the paper' * printed}. The axes of fractions span at least 0.1."
+    return Chart("comparison", panels(values, "measure", _titles(table), panel, 4, ("x",)), caption)
 
 
 def _titles(table: Table) -> list[str]:
-    return [_title(measure) for measure in table["measures"]]
+    return [_title(measure) for measure in table["headlines"]]
 
 
 def _title(measure: str) -> str:
-    return f"{describe(measure).name}{' (lower is better)' if parse_measure(measure).lower_is_better else ''}"
+    name = f"{describe(measure).name}{' (lower is better)' if parse_measure(measure).lower_is_better else ''}"
+    return "\n".join(textwrap.wrap(name, _LETTERS))
 
 
 def _points(table: Table, measure: str) -> list[dict]:

@@ -1,7 +1,7 @@
 """The tables of a report as text, independent of the format: `markdown`, `html` and `latex` only add their syntax."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.report import formatting
@@ -78,19 +78,24 @@ class Grid:
     caption: str
 
 
-def values(table: Table) -> Grid:
-    """Returns the means of every row and measure, with the paper's."""
+def values(table: Table, measures: Sequence[str] | None = None) -> Grid:
+    """Returns the means of every row and measure, with the paper's.
+
+    Args:
+        table: as `aggregate` returns it.
+        measures: names; None: the headlines.
+    """
     best = formatting.best_cells(table)
     texts = {
         key: dataclasses.replace(_mean_cell(entry), uncertainty=formatting.value_uncertainty(entry), best=key in best)
         for key, entry in cells(table).items()
     }
     caption = f"{formatting.values_caption(table)} Bold: the best mean. {formatting.unverified_note(table)}".rstrip()
-    return _models_by_measures("Results", table, table["order"], texts, caption)
+    return _models_by_measures("Results", table, measures, table["order"], texts, caption)
 
 
-def differences(table: Table) -> Grid | None:
-    """Returns the differences of every row and measure to the baseline, or None if there are none."""
+def differences(table: Table, measures: Sequence[str] | None = None) -> Grid | None:
+    """Returns the differences of every row and measure to the baseline, or None if there are none; arguments as in `values`."""
     texts = {
         key: Cell(
             formatting.marked_difference(table, entry),
@@ -105,7 +110,17 @@ def differences(table: Table) -> Grid | None:
         return None
     rows = [row for row in table["order"] if row != table["baseline"]]
     caption = f"{formatting.difference_caption(table)} {formatting.clear_note(table)}"
-    return _models_by_measures(f"Against {table['baseline']}", table, rows, texts, caption)
+    return _models_by_measures(f"Against {table['baseline']}", table, measures, rows, texts, caption)
+
+
+def further(table: Table) -> list[Grid]:
+    """Returns the values and differences of the measures that are not headlines."""
+    measures = table["measures"][len(table["headlines"]) :]
+    if not measures:
+        return []
+    grids = [values(table, measures), differences(table, measures)]
+    titles = ("Further measures", f"Further measures against {table['baseline']}")
+    return [dataclasses.replace(grid, heading=title) for grid, title in zip(grids, titles) if grid]
 
 
 def by_corruption(table: Table) -> Grid | None:
@@ -130,9 +145,11 @@ def _mean_cell(entry: Entry) -> Cell:
     return Cell(f"{entry['mean']:.3f}", std, mean, entry["mean"], paper)
 
 
-def _models_by_measures(heading: str, table: Table, rows: Iterable[str], texts: dict[tuple[str, str], Cell], caption: str) -> Grid:
+def _models_by_measures(
+    heading: str, table: Table, chosen: Sequence[str] | None, rows: Iterable[str], texts: dict[tuple[str, str], Cell], caption: str
+) -> Grid:
     """One line per model; one line per measure if there are many measures, and fewer models."""
-    measures = table["measures"]
+    measures = table["headlines"] if chosen is None else chosen
     models = {Label(row): [texts.get((row, measure)) for measure in measures] for row in rows}
     labels = [_label(table, measure) for measure in measures]
     if len(measures) <= max(_COLUMNS, len(models)):

@@ -6,6 +6,7 @@ The color scales are readable with color vision deficiencies: viridis, and orang
 from collections.abc import Sequence
 
 from tf_robust import metrics
+from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report.formatting import difference_text
 from tf_robust.report.table_types import Entry, Table
@@ -96,7 +97,7 @@ def _cell(entry: Entry) -> dict:
 
 
 def _words(name: str) -> str:
-    return name.replace("_", " ")
+    return describe(f"corruptions/{name}").name
 
 
 def _panel(values: Sequence[dict], color: dict, text_format: str, ink: str, tips: Sequence[dict]) -> dict:

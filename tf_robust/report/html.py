@@ -12,6 +12,8 @@ from tf_robust.report.grids import ABSENT, Cell, Grid, Label
 from tf_robust.report.table_types import Table
 from tf_robust.report.verdict import verdict_sentences
 
+_FEW = 3  # columns with room for a number and its interval side by side
+
 Image = tuple[str, str]  # path of a PNG file, caption
 
 
@@ -33,6 +35,7 @@ def to_html(
         _grid(grids.values(table)),
         _grid(grids.differences(table)),
         _figures("Charts", map(_chart, charts)),
+        *map(_grid, grids.further(table)),
         _grid(grids.by_corruption(table)),
         _legend(table),
         _figures("Images", (_image(*image) for image in images)),
@@ -78,9 +81,10 @@ def _grid(grid: Grid | None) -> str:
         f'<tr><th scope="row"{_title(label)}>{html.escape(label.text)}</th>{"".join(map(_cell, row, grid.columns))}</tr>\n'
         for label, row in grid.rows.items()
     )
+    few = ' class="few"' if len(grid.columns) <= _FEW else ""
     return _section(
         grid.heading,
-        f'<div class="scroll" tabindex="0"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n'
+        f'<div class="scroll" tabindex="0"><table{few}>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n'
         f'</table></div>\n<p class="caption">{html.escape(grid.caption)}</p>\n',
     )
 

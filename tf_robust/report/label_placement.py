@@ -8,7 +8,7 @@ SIDES: dict[str, dict] = {  # properties of Vega-Lite's text marks
     "above": {"align": "center", "dy": -14},
     "below": {"align": "center", "dy": 14},
 }
-_WIDTH, _HEIGHT, _LETTER = 700, 280, 6.5  # of a common chart and of a letter, in pixels
+_WIDTH, _HEIGHT, _LETTER = 300, 280, 6.5  # of a chart on a narrow page and of a letter, in pixels
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 

@@ -25,7 +25,7 @@ def to_latex(table: Table, title: str) -> str:
         table: as `aggregate` returns it.
         title: of the caption, plain text.
     """
-    grid = grids.values(table)
+    grid = grids.values(table, table["measures"])
     lines = [_line("", (_escaped(label.text) for label in grid.columns)), r"\midrule"]
     for label, row in grid.rows.items():
         lines.append(_line(_escaped(label.text), map(_cell, row)))

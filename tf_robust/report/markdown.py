@@ -25,10 +25,8 @@ def to_markdown(table: Table, title: str, command: str | None = None, notes: Seq
         parts.append(f"```\n{command}\n```")
     values = grids.values(table)
     parts += [_grid(values), values.caption]
-    if details := grids.by_corruption(table):
-        parts += [f"## {details.heading}", _grid(details)]
-    if differences := grids.differences(table):
-        parts += [f"## {differences.heading}", _grid(differences), differences.caption]
+    for grid in filter(None, (grids.differences(table), *grids.further(table), grids.by_corruption(table))):
+        parts += [f"## {grid.heading}", _grid(grid), grid.caption]
     if legend := [f"- {label.text} (`{label.measure}`): {describe(label.measure).meaning}" for label in grids.measures_in_words(table)]:
         parts += [f"## {grids.LEGEND}", "\n".join(legend)]
     if notes:
@@ -52,16 +50,23 @@ def _cell(cell: Cell | None) -> str:
 def to_text(table: Table) -> str:
     """Returns a compact aligned table without details, the paper's numbers in rows of their own.
 
-    Rows and columns change places where that makes a wide table narrower.
+    A wide table has its rows and columns exchanged if that is narrower, or the headlines only.
 
     Args:
         table: as `aggregate` returns it.
     """
-    grid = grids.values(table)
+    lines = _narrowest(grids.values(table, table["measures"]))
+    rest = len(table["measures"]) - len(table["headlines"])
+    if max(map(len, lines)) > _TERMINAL_WIDTH and rest:
+        lines = [*_narrowest(grids.values(table)), f"{rest} more measures are in the report."]
+    return "\n".join([*lines, *filter(None, [formatting.unverified_note(table)])])
+
+
+def _narrowest(grid: Grid) -> list[str]:
+    """The aligned table; if that is too wide and narrower so, with rows and columns exchanged."""
     lines: list[Sequence[str]] = [["", *(label.text for label in grid.columns)]]
     lines += [line for label, row in grid.rows.items() for line in _lines(label.text, row)]
-    aligned = min((_aligned(lines), _aligned(list(zip(*lines)))), key=lambda texts: max(_TERMINAL_WIDTH, *map(len, texts)))
-    return "\n".join([*aligned, *filter(None, [formatting.unverified_note(table)])])
+    return min((_aligned(lines), _aligned(list(zip(*lines)))), key=lambda texts: max(_TERMINAL_WIDTH, *map(len, texts)))
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:

@@ -134,7 +134,7 @@ def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict
     """
     return {
         "data": {"values": values},
-        "facet": {"field": field, "type": "nominal", "sort": list(names)},
+        "facet": {"field": field, "type": "nominal", "sort": list(names), "header": {"labelExpr": "split(datum.label, '\\n')"}},
         "columns": columns,
         "spec": panel,
         "resolve": {"scale": dict.fromkeys(independent, "independent")},

@@ -7,7 +7,7 @@ from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report.formatting import interval, number_range, paired_interval
 from tf_robust.report.table_types import Entry, Table
-from tf_robust.report.tables import cells, difference_of, gain, is_clear, kinds_of_robustness
+from tf_robust.report.tables import cells, difference_of, gain, is_clear, kinds_of_robustness, t_interval
 
 _NEGLIGIBLE = 0.02  # a loss that the interval must exclude to be called "no measurable loss"
 _SAME_TIME = 0.1  # relative difference of training times that is not mentioned
@@ -53,8 +53,13 @@ def is_separated(table: Table, entry: Entry) -> bool:
 
 def _compared_measures(table: Table) -> list[str]:
     kinds = list(kinds_of_robustness(table).values())
-    others = [measure for measure in table["headlines"] if not parse_measure(measure).is_clean]
-    return kinds or others[:1] or table["headlines"][:1]
+    others = [measure for measure in table["headlines"] if not _is_clean(measure)]
+    return kinds or others[:_LISTED] or table["headlines"][:1]
+
+
+def _is_clean(measure: str) -> bool:
+    """Whether it is the accuracy on clean images after training with all labels."""
+    return parse_measure(measure).is_clean and not parse_measure(measure).label_fraction
 
 
 def _best_row(table: Table, measure: str) -> str | None:
@@ -153,7 +158,7 @@ def _interval(entry: Entry, low: float | None, high: float | None) -> str:
 def _cost(table: Table, row: str, exclude: Iterable[str]) -> str:
     """The change on clean images, other measures that are worse, and the training time, against the baseline."""
     own = [e for e in table["rows"] if e["row"] == row and e["difference"] and e["measure"] not in exclude]
-    clean = next((e for e in own if parse_measure(e["measure"]).is_clean), None)
+    clean = next((e for e in own if _is_clean(e["measure"])), None)
     worse = [e for e in own if e is not clean and e["measure"] in table["headlines"] and gain(e) < 0 and is_separated(table, e)]
     parts = [_clean_cost(table, clean)] if clean else []
     parts += [f"a worse {_name(e)} ({_signed_difference(table, e)})" for e in worse[:_LISTED]]
@@ -194,7 +199,7 @@ def _measured_on(table: Table, chosen: Sequence[Entry], seeds: Sequence[int]) ->
 def _of_one_model(table: Table, row: str) -> list[str]:
     """The accuracy on clean images and, for each kind of changed images, the largest fall."""
     own = {entry["measure"]: entry for entry in table["rows"]}
-    clean = next((entry for measure, entry in own.items() if parse_measure(measure).is_clean), None)
+    clean = next((entry for measure, entry in own.items() if _is_clean(measure)), None)
     worst = _worst_of_kinds(own)
     if clean is None or not worst:
         shown = [e for measure, e in own.items() if measure in table["measures"]][: 2 * _LISTED]
@@ -202,12 +207,21 @@ def _of_one_model(table: Table, row: str) -> list[str]:
         return [f"Only {row} was measured: {values}.", _certainty_of_one(table, shown)]
     certainty = _certainty_of_one(table, [clean, *worst])
     start = f"{row} classifies {_with_interval(clean)} of clean images correctly."
-    if all(_overlap(clean, e) for e in worst):
+    clear = [entry for entry in worst if _is_below(entry, clean)]
+    if not clear:
         lowest = f"{_with_interval(worst[0])} on {describe(worst[0]['measure']).images}"
         return [f"{start} No change of the images lowers that by more than the intervals; the lowest accuracy is {lowest}.", certainty]
-    points = [f"{100 * (clean['mean'] - e['mean']):.1f} points less" for e in worst]
-    falls = [f"to {_with_interval(e)} on {describe(e['measure']).images} ({less})" for e, less in zip(worst, points)]
+    points = [f"{100 * (clean['mean'] - e['mean']):.1f} points less" for e in clear]
+    falls = [f"to {_with_interval(e)} on {describe(e['measure']).images} ({less})" for e, less in zip(clear, points)]
     return [f"{start} The accuracy falls {_join(falls)}.", certainty]
+
+
+def _is_below(entry: Entry, clean: Entry) -> bool:
+    """Whether an accuracy is clearly below the clean one: paired over seeds; with one seed if the two intervals do not overlap."""
+    if len(clean["seeds"]) > 1 and entry["seeds"] == clean["seeds"]:
+        _, high = t_interval([one - other for one, other in zip(entry["values"], clean["values"])])
+        return high is not None and high < 0
+    return entry["mean"] < clean["mean"] and not _overlap(entry, clean)
 
 
 def _worst_of_kinds(own: dict[str, Entry]) -> list[Entry]:
@@ -224,7 +238,10 @@ def _worst_of_kinds(own: dict[str, Entry]) -> list[Entry]:
 
 
 def _with_interval(entry: Entry) -> str:
-    return f"{_value(entry)} {_interval(entry, entry['low'], entry['high'])}".rstrip()
+    low, high = entry["low"], entry["high"]
+    if describe(entry["measure"]).is_fraction and low is not None and high is not None:
+        low, high = max(0.0, low), min(1.0, high)  # t intervals over few seeds are wide
+    return f"{_value(entry)} {_interval(entry, low, high)}".rstrip()
 
 
 def _certainty_of_one(table: Table, chosen: Sequence[Entry]) -> str:
