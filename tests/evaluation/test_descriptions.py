@@ -52,7 +52,7 @@ def test_every_recorded_measure_has_a_name_and_a_meaning():
         ("distance/plb_l1", "Median PLB distance, L1", "L1 norm", "higher"),
         ("checks/l2/one_step", "Check of the L2 attacks: one step", "one gradient step", "higher"),
         ("bal/rare", "Clean accuracy, rare classes", "corner digit", "higher"),
-        ("label_fraction_0.1/corruptions/noise", "Noise corruptions, 10% of the labels", "trained with 10% of the labels", "higher"),
+        ("label_fraction_0.1/corruptions/noise", "Noise corruptions with 10% of the labels", "trained with 10% of the labels", "higher"),
     ],
 )
 def test_names_and_meanings(measure, name, part, direction):

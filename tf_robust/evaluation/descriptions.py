@@ -140,7 +140,7 @@ def describe(measure: str) -> Description:
         return Description(measure, "")
     if parsed.label_fraction:
         labels = f"{100 * float(parsed.label_fraction):.3g}% of the labels"
-        name, text = f"{name}, {labels}", f"{text}, of a model that was trained with {labels}"
+        name, text = f"{name} with {labels}", f"{text}, of a model that was trained with {labels}"
         images = f"{images} after training with {labels}" if images else ""
     meaning = f"{text}. {unit}; {'lower' if parsed.lower_is_better else 'higher'} is better."
     return Description(name, meaning, images, unit == _FRACTION)

@@ -91,7 +91,7 @@ def severities(table: Table) -> Chart | None:
 
 
 def cost(table: Table) -> Chart | None:
-    """Draws minutes of training, the mean over seeds, of at least two rows."""
+    """Draws minutes of training, the median over seeds, of at least two rows."""
     values: list[dict] = [{"row": row, "minutes": seconds / 60} for row, seconds in table["training_seconds"].items()]
     if len(values) < 2:
         return None

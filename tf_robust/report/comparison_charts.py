@@ -13,7 +13,7 @@ from tf_robust.report.table_types import Table
 from tf_robust.report.tables import cells, kinds_of_robustness
 from tf_robust.report.vega import NOMINAL, Chart, by_row, domain, number, panels
 
-_LETTERS = 27  # in a line of a panel's title
+_LETTERS = 29  # in a line of a panel's title
 
 
 def comparison(table: Table) -> Chart:

@@ -90,7 +90,7 @@ def values(table: Table, measures: Sequence[str] | None = None) -> Grid:
         key: dataclasses.replace(_mean_cell(entry), uncertainty=formatting.value_uncertainty(entry), best=key in best)
         for key, entry in cells(table).items()
     }
-    caption = f"{formatting.values_caption(table)} Bold: the best mean. {formatting.unverified_note(table)}".rstrip()
+    caption = f"{formatting.values_caption(table)}{' Bold: the best mean.' * bool(best)} {formatting.unverified_note(table)}".rstrip()
     return _models_by_measures("Results", table, measures, table["order"], texts, caption)
 
 

@@ -73,7 +73,8 @@ class Table(typing.TypedDict):
         baseline: name of the row.
         unverified: {measure: source of the reference table that it is divided by, if that was not compared with its source}.
         images: {measure: number of images}.
-        training_seconds: {row: mean time of its trainings}, without rows whose time was not recorded.
+        training_seconds: {row: median time of its trainings}, without rows whose time was not recorded.
+        training_ratios: {row: training time relative to the baseline's}, of rows trained from scratch for as many steps.
     """
 
     rows: list[Entry]
@@ -85,3 +86,4 @@ class Table(typing.TypedDict):
     unverified: dict[str, str]
     images: dict[str, int]
     training_seconds: dict[str, float]
+    training_ratios: dict[str, float]

@@ -17,6 +17,7 @@ from tf_robust.evaluation import card
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.metrics.paired import PairedDifference
+from tf_robust.report import training_times
 from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, PerImage, Table
 from tf_robust.utils.errors import unknown
 
@@ -70,16 +71,9 @@ def aggregate(
         "baseline": baseline,
         "unverified": _unverified(evaluations),
         "images": {measured["measure"]: measured["count"] for evaluation in evaluations for measured in evaluation["rows"]},
-        "training_seconds": _training_seconds(evaluations),
+        "training_seconds": training_times.seconds(evaluations),
+        "training_ratios": training_times.ratios(evaluations, baseline),
     }
-
-
-def _training_seconds(evaluations: Iterable[Evaluation]) -> dict[str, float]:
-    seconds: dict[str, list[float]] = {}
-    for evaluation in evaluations:
-        if own := evaluation.get("training", {}).get("seconds"):
-            seconds.setdefault(evaluation["row"], []).append(own)
-    return {row: float(np.mean(values)) for row, values in seconds.items()}
 
 
 def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells, difference_of, gain, is_clear, kinds_of_robustness, t_interval
 
 _NEGLIGIBLE = 0.02  # a loss that the interval must exclude to be called "no measurable loss"
-_SAME_TIME = 0.1  # relative difference of training times that is not mentioned
+_SAME_TIME = 0.1  # relative difference of training times that is called none
 _LISTED = 3  # values of one model
 
 
@@ -162,9 +162,7 @@ def _cost(table: Table, row: str, exclude: Iterable[str]) -> str:
     worse = [e for e in own if e is not clean and e["measure"] in table["headlines"] and gain(e) < 0 and is_separated(table, e)]
     parts = [_clean_cost(table, clean)] if clean else []
     parts += [f"a worse {_name(e)} ({_signed_difference(table, e)})" for e in worse[:_LISTED]]
-    seconds = table["training_seconds"]
-    if row in seconds and table["baseline"] in seconds:
-        ratio = seconds[row] / seconds[table["baseline"]]
+    if ratio := table["training_ratios"].get(row):
         parts.append("the same training time" if abs(ratio - 1) < _SAME_TIME else f"{ratio:.1f} times the training time")
     return f"The cost: {_join(parts)}." if parts else ""
 
