@@ -32,7 +32,7 @@ def table(evaluate):
 
 def test_every_chart_becomes_an_image_and_valid_json(table, three_seeds, tmp_path):
     every_chart = [
-        *charts.of_table(table, three_seeds),
+        *charts.of_table(table),
         charts.training_curves({"xe": {"loss": [2.0, 1.0]}}),
         charts.class_histogram({"train": [5, 3]}, ["a", "b"]),
         report.attack_curves({"xe": {"pgd_l2": [0.0, 0.5, np.inf]}, "fcl": {"pgd_l2": [np.inf] * 3}}),
@@ -43,6 +43,7 @@ def test_every_chart_becomes_an_image_and_valid_json(table, three_seeds, tmp_pat
         "groups",
         "severities",
         "corruptions",
+        "corruption_differences",
         "flips",
         "cost",
         "training",
@@ -55,41 +56,19 @@ def test_every_chart_becomes_an_image_and_valid_json(table, three_seeds, tmp_pat
 
 
 def test_charts_without_measures_are_left_out(three_seeds):
+    assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds[:1]))] == ["comparison"]
+    assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds))] == ["comparison", "pareto", "cost"]
     for run in three_seeds:
         run["training"] = {}
-    assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds[:1]), three_seeds)] == ["comparison"]
-
-
-def test_comparison_shows_means_stds_and_the_paper(three_seeds, evaluate):
-    points = values(charts.comparison(tables.aggregate([*three_seeds, evaluate("alone", 0, {"un": 0.5})], {"xe": {"un": [0.4, None]}})))
-    by_cell = {(value["row"], value["measure"]): value for value in points}
-    xe = by_cell["xe", "un"]
-    np.testing.assert_allclose([xe["mean"], xe["low"], xe["high"], xe["paper"], xe["seeds"]], [0.4, 0.35, 0.45, 0.4, 3])
-    alone = by_cell["alone", "un"]
-    np.testing.assert_allclose([alone["low"], alone["high"]], [0.49, 0.51])
-    assert alone["paper"] is None and ("alone", "bal") not in by_cell
-
-
-def test_the_pareto_front_has_rows_that_no_other_surpasses(evaluate):
-    points = {"low": (0.5, 0.5), "left": (0.6, 0.9), "right": (0.9, 0.6), "below_right": (0.9, 0.5), "same": (0.9, 0.6)}
-    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in points.items()])
-    assert {value["row"] for value in values(charts.pareto(table)) if value["front"]} == {"left", "right", "same"}
-
-
-def test_names_of_near_points_stand_on_different_sides(evaluate):
-    points = {"first_row": (0.6, 0.6), "second_row": (0.61, 0.602), "far": (0.9, 0.9), "further": (0.1, 0.1)}
-    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in points.items()])
-    names = {value["row"]: value["side"] for value in values(charts.pareto(table))}
-    assert names["far"] == names["further"] == "right" and names["first_row"] != "right" and names["first_row"] != names["second_row"]
-    points = {"the_leftmost_of_all_rows": (0.1, 0.5), "its_neighbour_on_the_right": (0.12, 0.5), "far": (0.9, 0.9)}
-    table = tables.aggregate([evaluate(row, 0, {"clean": x, "un": y}) for row, (x, y) in points.items()])
-    names = {value["row"]: value["side"] for value in values(charts.pareto(table))}
-    assert names["the_leftmost_of_all_rows"] in ("right", "above", "below")  # to the left is the axis
+    assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds))] == ["comparison", "pareto"]
 
 
 def test_severities_are_means_over_the_corruptions_that_all_have(table, evaluate):
     by = {(value["row"], value["severity"]): value["accuracy"] for value in values(charts.severities(table))}
     assert by["xe", 2] == pytest.approx((0.2 + 0.3) / 2) and len(by) == 10
+    odd = {measure: value for measure, value in SEVERITIES.items() if measure[-1] in "135"}
+    by = {(v["row"], v["severity"]): v["accuracy"] for v in values(charts.severities(tables.aggregate([evaluate("xe", 0, odd)])))}
+    assert by == {("xe", level): pytest.approx((2 * level + 1) / 20) for level in (1, 3, 5)}
     part = tables.aggregate([evaluate("xe", 0, SEVERITIES), evaluate("fcl", 0, {m: v for m, v in SEVERITIES.items() if "fog" in m})])
     by = {(value["row"], value["severity"]): value["accuracy"] for value in values(charts.severities(part))}
     assert by["xe", 2] == pytest.approx(0.2)
@@ -109,6 +88,23 @@ def test_curves_can_be_compared_in_panels_of_some_rows():
     rows = {panel["title"]: list(dict.fromkeys(v["row"] for v in panel["data"]["values"])) for panel in chart.spec["concat"]}
     assert rows == {"one, pgd_l2": ["xe", "fcl"], "one, plb_l2": ["xe"], "two, pgd_l2": ["fcl"], "two, plb_l2": []}
     assert len({str(panel["encoding"]["color"]) for panel in chart.spec["concat"]}) == 1  # a row looks the same in all
+
+
+@pytest.mark.parametrize(
+    "numbers, fractions, expected",
+    [
+        ([0.776, 0.781], True, [0.7285, 0.8285]),
+        ([0.074], True, [0.024, 0.124]),
+        ([0.01, None], True, [0.0, 0.1]),
+        ([0.999, 0.97], True, [0.9, 1.0]),
+        ([0.0, 1.0], True, [0.0, 1.0]),
+        ([0.2, 0.6], True, [0.18, 0.62]),
+        ([10.0, 10.1], False, [9.04, 11.06]),
+        ([0.0, 0.0], False, [0.0, 1.0]),
+    ],
+)
+def test_axes_do_not_exaggerate_differences(numbers, fractions, expected):
+    np.testing.assert_allclose(vega.domain(numbers, fractions), expected)
 
 
 def test_rows_look_different_up_to_32():

@@ -5,7 +5,9 @@ PAPER = {"xe": {"un": [0.407, 0.03]}}
 
 def test_markdown_has_values_paper_differences_and_notes(three_seeds):
     text = markdown.to_markdown(tables.aggregate(three_seeds, PAPER), "Table 1", "python x", ["A note."])
-    assert text.startswith("# Table 1\n\nAgainst xe, fcl improves un")
+    assert text.startswith("# Table 1\n\nfcl classifies 65.0% of images with uniform noise correctly, 25.0 points more than xe [12.6, ")
+    assert "| model | Clean accuracy (BAL) | Uniform noise (UN) |" in text
+    assert "- Uniform noise (UN) (`un`): Accuracy on images with uniform noise" in text and "`nun`" not in text
     assert "| xe | **0.910 ± 0.010** | 0.400 ± 0.050 (paper 0.407 ± 0.030) |" in text
     assert "| fcl | +0.000 [-0.025, +0.025] | ▲ +0.250 [+0.126, +0.374] |" in text
     assert "```\npython x\n```" in text and text.endswith("- A note.\n")
@@ -23,13 +25,25 @@ def test_markdown_marks_missing_cells(three_seeds, evaluate):
 
 def test_text_is_aligned(three_seeds):
     assert markdown.to_text(tables.aggregate(three_seeds, PAPER)).splitlines() == [
-        "         bal            un",
-        "xe       0.910 ± 0.010  0.400 ± 0.050",
-        "  paper  –              0.407 ± 0.030",
-        "fcl      0.910 ± 0.000  0.650 ± 0.050",
+        "         Clean accuracy (BAL)  Uniform noise (UN)",
+        "xe       0.910 ± 0.010         0.400 ± 0.050",
+        "  paper  –                     0.407 ± 0.030",
+        "fcl      0.910 ± 0.000         0.650 ± 0.050",
     ]
 
 
 def test_text_has_many_measures_one_per_line(evaluate):
     lines = markdown.to_text(tables.aggregate([evaluate("xe", 0, {f"m{i}": 0.5 for i in range(8)})])).splitlines()
     assert len(lines) == 9 and lines[1] == "m0  0.500 [0.490, 0.510]"
+
+
+def test_a_wide_text_has_the_headlines_only(evaluate):
+    values = {"clean": 0.5, "calibration/rms": 0.1, "calibration/ece": 0.2, "calibration/nll": 0.3}
+    text = markdown.to_text(tables.aggregate([evaluate(f"row {i}", 0, values) for i in range(9)]))
+    assert text.splitlines()[0].split("  ")[-1] == "RMS calibration error" and text.endswith("2 more measures are in the report.")
+
+
+def test_measures_that_are_not_headlines_follow(evaluate):
+    text = markdown.to_markdown(tables.aggregate([evaluate("xe", 0, {"calibration/rms": 0.1, "calibration/ece": 0.2})]), "T")
+    first, second = text.split("## Further measures")
+    assert "| RMS calibration error |" in first and "(ECE) |" not in first and "| Expected calibration error (ECE) |" in second

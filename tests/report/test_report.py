@@ -43,16 +43,29 @@ def test_html_is_escaped_and_self_contained(folder):
 
 def test_html_has_verdict_values_and_differences(folder, three_seeds):
     text = (folder / "report.html").read_text()
-    assert report.verdict(report.aggregate(three_seeds)) in text
-    assert '<td data-value="0.4">0.400 ± 0.050<small>paper 0.400 ± 0.030</small></td>' in text  # sorted by the value
-    assert '<td data-value="0.25">▲ +0.250' in text and "<strong>0.650 ± 0.050</strong>" in text
-    assert "▲ +0.250 [+0.126, +0.374]" in text
+    assert all(f"<p>{sentence}</p>" in text for sentence in report.verdict_sentences(report.aggregate(three_seeds)))
+    heading = 'data-heading="Uniform noise (UN)"'
+    assert f'<td {heading} data-value="0.4"><span>0.400 <small>± 0.050</small> <small>paper 0.400 ± 0.030</small></span></td>' in text
+    assert f'<td {heading} data-value="0.25"><span>▲ +0.250 <small>[+0.126, +0.374]</small></span></td>' in text
+    assert "<strong>0.650</strong> <small>± 0.050</small>" in text
+
+
+def test_html_explains_the_measures_that_it_shows(folder):
+    text = (folder / "report.html").read_text()
+    assert '<th scope="col" title="Accuracy on images with uniform noise' in text and "Name in files and flags: un" in text
+    legend = text.split("What the measures mean")[1]
+    assert "<dt>Uniform noise (UN) <code>un</code></dt><dd>Accuracy on images with uniform noise" in legend
+    assert "<code>bal</code>" in legend and "<code>nun</code>" not in legend
+
+
+def test_runs_are_counted(folder):
+    text = (folder / "report.html").read_text()
     assert "6 runs, 3.0 minutes in all" in text
 
 
 def test_html_escapes_names_of_rows_and_measures(evaluate):
     table = report.aggregate([evaluate("<i>", 0, {"<u>": 0.5}), evaluate("b", 0, {"<u>": 0.4})])
-    text = report.to_html(table, "t", charts.of_table(table, []), [], {}).replace(vega.library(), "")
+    text = report.to_html(table, "t", charts.of_table(table), [], {}).replace(vega.library(), "")
     assert "<i>" not in text and "<u>" not in text and "&lt;i&gt;" in text
 
 
@@ -71,9 +84,8 @@ def test_corruptions_have_a_separate_table_and_a_heat_map(tmp_path, evaluate):
     measures = {"corruptions/mean15": 0.5, "corruptions/fog": 0.625, **{f"corruptions/fog/{s}": s / 10 for s in range(1, 6)}}
     runs = [evaluate("xe", 0, measures), evaluate("fcl", 0, {"corruptions/mean15": 0.6})]
     report.write(str(tmp_path), runs, title="T", command="c", commit="x")
-    assert "| corruptions/fog | 0.625 | – |" in (tmp_path / "report.md").read_text()
-    assert (
-        '<th scope="row">corruptions/fog</th><td data-value="0.625">0.625</td><td data-value="">–</td>'
-        in (tmp_path / "report.html").read_text()
-    )
+    assert "| Fog | 0.625 | – |" in (tmp_path / "report.md").read_text()
+    text = (tmp_path / "report.html").read_text()
+    assert ">Fog</th>" in text and '<td data-heading="xe" data-value="0.625"><span>0.625</span></td><td data-heading="fcl"' in text
+    assert "Name in files and flags: corruptions/fog" in text
     assert "fog" in (tmp_path / "report.html").read_text() and (tmp_path / "figures" / "corruptions.png").exists()

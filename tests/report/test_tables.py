@@ -176,10 +176,7 @@ def test_one_seed_is_compared_image_by_image(evaluate):
     entry = tables.cells(table)["fcl", "bal"]
     assert entry["difference"]["images"]["p"] == pytest.approx(scipy.stats.binomtest(199, 448).pvalue) and tables.is_clear(table, entry)
     assert entry["difference"]["images"]["mean"] == pytest.approx(entry["difference"]["mean"]) == pytest.approx(-50 / 1500)
-    assert "fcl worsens bal by -0.033 [-0.061, -0.006], p = 0.021" in formatting.verdict(table)
-    assert formatting.verdict(table).endswith(
-        "(one seed only: the variation over seeds is unknown; paired tests over the same 1500 images)."
-    )
+    assert formatting.difference_text(entry["difference"]) == "-0.033 [-0.061, -0.006], p = 0.021"
     assert "McNemar" in formatting.clear_note(table) and "McNemar" not in formatting.clear_note(before)
     assert "weaker test, where per-image results of the same images are missing" in formatting.clear_note(before)
 
@@ -218,12 +215,13 @@ def test_unverified_flip_rates_are_marked(evaluate):
     assert table["measures"][:2] == ["flips/mean", "flips/mfr"] and table["details"] == ["flips/tilt", "flips/rate/tilt"]
     assert table["unverified"] == dict.fromkeys(["flips/mfr", "flips/mfr_without_noise", "flips/rate/tilt"], "recalled")
     text = markdown.to_markdown(table, "T")
-    assert "| flips/mfr † |" in text and "| flips/rate/tilt † | 0.700 (paper 0.569) | 0.700 |" in text and "| flips/mean |" in text
+    assert "| Mean flip rate (mFR) † |" in text and "| Flip rate, tilt † | 0.700 (paper 0.569) | 0.700 |" in text
+    assert "| Mean flip probability (mFP) |" in text
     assert "† Divided by a reference network's numbers that were not verified (recalled)." in text
-    assert "flips/mfr †" in markdown.to_text(table) and markdown.to_text(table).endswith("(recalled).")
+    assert "(mFR) †" in markdown.to_text(table) and markdown.to_text(table).endswith("(recalled).")
     page = report.to_html(table, "t", [], [], {})
-    assert "flips/rate/tilt †</th>" in page and "0.700<small>paper 0.569</small>" in page
-    assert r"flips/mfr \dag{}" in report.to_latex(table, "t")
+    assert "Flip rate, tilt †</th>" in page and "0.700 <small>paper 0.569</small>" in page
+    assert r"(mFR) \dag{}" in report.to_latex(table, "t")
     recorded = {(row["row"], row["measure"]): row for row in tables.results(table, "c", "x", {}, "")["rows"]}
     assert recorded["xe", "flips/mfr"]["unverified_reference"] and "unverified_reference" not in recorded["xe", "flips/mean"]
     verified = [{**run, "card": {"data": {}, "flips": {}, "flip_rates": {**part, "verified": True}}} for run in runs]

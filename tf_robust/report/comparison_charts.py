@@ -55,8 +55,8 @@ def _titles(table: Table) -> list[str]:
 
 
 def _title(measure: str) -> str:
-    name = f"{describe(measure).name}{' (lower is better)' if parse_measure(measure).lower_is_better else ''}"
-    return "\n".join(textwrap.wrap(name, _LETTERS))
+    direction = ["(lower is better)"] if parse_measure(measure).lower_is_better else []
+    return "\n".join([*textwrap.wrap(describe(measure).name, _LETTERS), *direction])
 
 
 def _points(table: Table, measure: str) -> list[dict]:

@@ -15,6 +15,7 @@ from tf_robust.report.vega import NOMINAL, Chart, number, panels
 
 _ORDER = (*metrics.BENCHMARK, *metrics.EXTRA)
 _COLUMNS = 4
+_WIDE = 37  # pixels of a cell with a number such as +10.2
 _LEAST_POINTS = 10  # at the ends of the scale of differences, so that small ones look small
 
 
@@ -49,7 +50,7 @@ def difference_heat_map(table: Table) -> Chart | None:
         "title": "points",
         "scale": {"scheme": "blueorange", "reverse": True, "domain": [-largest, largest]},
     }
-    panel = _panel(values, color, "+.1f", f"abs(datum.points) > {0.6 * largest:.6g} ? 'white' : 'black'", [{"field": "difference"}])
+    panel = _panel(values, color, "+.1f", f"abs(datum.points) > {0.6 * largest:.6g} ? 'white' : 'black'", [{"field": "difference"}], _WIDE)
     return Chart(
         "corruption_differences",
         panels(values, "row", list(dict.fromkeys(value["row"] for value in values)), panel, _COLUMNS),
@@ -100,12 +101,12 @@ def _words(name: str) -> str:
     return describe(f"corruptions/{name}").name
 
 
-def _panel(values: Sequence[dict], color: dict, text_format: str, ink: str, tips: Sequence[dict]) -> dict:
+def _panel(values: Sequence[dict], color: dict, text_format: str, ink: str, tips: Sequence[dict], width: int = 31) -> dict:
     known = [_words(name) for name in _ORDER]
     names = sorted({value["corruption"] for value in values}, key=lambda name: known.index(name) if name in known else len(known))
     tooltip = [{"field": "row", "title": "model"}, {"field": "corruption"}, {"field": "severity"}, *tips, {"field": "measure"}]
     return {
-        "width": {"step": 31},
+        "width": {"step": width},
         "height": {"step": 17},
         "encoding": {
             "x": {"field": "severity", "type": "ordinal", "axis": {"labelAngle": 0}},

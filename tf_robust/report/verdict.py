@@ -74,9 +74,9 @@ def _quality(entry: Entry) -> float:
 def _comparison(table: Table, row: str, chosen: Sequence[Entry]) -> str:
     """One sentence on the best row: its first value with the difference in words, further values with the differences in parentheses."""
     first, *others = chosen
-    value, images = _value(first), describe(first["measure"]).images
-    further = [f"{_value(e)} {_of(e)} ({_signed_difference(table, e)})" for e in others]
-    start = f"classifies {value} of {images} correctly" if images else f"has the {_superlative(first)} {_name(first)}, {value}"
+    images = describe(first["measure"]).images
+    start = f"classifies {_value(first)} of {images} correctly" if images else f"has {_amount(first)}"
+    further = [f"{_amount(e)} ({_signed_difference(table, e)})" for e in others]
     return f"{_subject(table, row, chosen)} {start}, {_join([_difference_in_words(table, first), *further])}."
 
 
@@ -110,18 +110,15 @@ def _value(entry: Entry) -> str:
     return f"{entry['mean']:.1%}" if describe(entry["measure"]).images else f"{entry['mean']:.3f}"
 
 
-def _of(entry: Entry) -> str:
-    description = describe(entry["measure"])
-    return f"of {description.images}" if description.images else description.name
+def _amount(entry: Entry) -> str:
+    """`81.2% of corrupted images`, or `a mean flip probability (mFP) of 0.055`."""
+    images = describe(entry["measure"]).images
+    return f"{_value(entry)} of {images}" if images else f"a {_name(entry)} of {_value(entry)}"
 
 
 def _name(entry: Entry) -> str:
     name = describe(entry["measure"]).name
     return name if name[1:2].isupper() else name[:1].lower() + name[1:]
-
-
-def _superlative(entry: Entry) -> str:
-    return "lowest" if parse_measure(entry["measure"]).lower_is_better else "highest"
 
 
 def _difference_in_words(table: Table, entry: Entry) -> str:
@@ -161,7 +158,7 @@ def _cost(table: Table, row: str, exclude: Iterable[str]) -> str:
     clean = next((e for e in own if _is_clean(e["measure"])), None)
     worse = [e for e in own if e is not clean and e["measure"] in table["headlines"] and gain(e) < 0 and is_separated(table, e)]
     parts = [_clean_cost(table, clean)] if clean else []
-    parts += [f"a worse {_name(e)} ({_signed_difference(table, e)})" for e in worse[:_LISTED]]
+    parts += [_loss(table, e) for e in worse[:_LISTED]]
     if ratio := table["training_ratios"].get(row):
         parts.append("the same training time" if abs(ratio - 1) < _SAME_TIME else f"{ratio:.1f} times the training time")
     return f"The cost: {_join(parts)}." if parts else ""
@@ -174,8 +171,16 @@ def _clean_cost(table: Table, clean: Entry) -> str:
         return f"no {loss} on clean images ({_signed_difference(table, clean, unit=True, note=False)})"
     if gain(clean) > 0:
         return f"none on clean images ({_signed_difference(table, clean, unit=True)})"
-    low, high = paired_interval(difference_of(clean))
-    return f"{-100 * gain(clean):.1f} points on clean images {_interval(clean, _negative(high), _negative(low))}".rstrip()
+    return _loss(table, clean)
+
+
+def _loss(table: Table, entry: Entry) -> str:
+    """`3.3 points on clean images [2.0, 4.6]`, or a worse value of another measure."""
+    images = describe(entry["measure"]).images
+    if not images:
+        return f"a worse {_name(entry)} ({_signed_difference(table, entry)})"
+    low, high = paired_interval(difference_of(entry))
+    return f"{-100 * gain(entry):.1f} points on {images} {_interval(entry, _negative(high), _negative(low))}".rstrip()
 
 
 def _certainty(table: Table, chosen: Sequence[Entry]) -> str:

@@ -1,0 +1,171 @@
+"""The verdict's numbers against SciPy, and that it claims no more than the intervals allow."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from tf_robust.report import tables
+from tf_robust.report.verdict import verdict, verdict_sentences
+
+IMAGES = 200
+
+
+def per_image(values):
+    """Like `evaluation.PerImage`, from {(row, measure): values}."""
+    return lambda evaluation, measure: ("same", values[evaluation["row"], measure]) if (evaluation["row"], measure) in values else None
+
+
+@pytest.fixture
+def one_seed(evaluate):
+    """Function {row: {measure: number of correct ones of 200 images}} -> table with per-image results of one seed.
+
+    Rows differ on the first images only, so paired intervals are short.
+    """
+
+    def table(counts):
+        values = {(row, measure): np.arange(IMAGES) < count for row, measures in counts.items() for measure, count in measures.items()}
+        runs = [evaluate(row, 0, {measure: count / IMAGES for measure, count in measures.items()}) for row, measures in counts.items()]
+        return tables.aggregate(runs, per_image=per_image(values))
+
+    return table
+
+
+def interval_of(first, second):
+    """SciPy's interval of the difference of two counts, in points."""
+    first, second = (np.arange(IMAGES) < count for count in (first, second))
+    low, high = scipy.stats.ttest_rel(first.astype(float), second.astype(float)).confidence_interval()
+    return f"[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def test_over_seeds_the_gain_has_the_paired_interval(three_seeds):
+    low, high = scipy.stats.ttest_rel([0.60, 0.65, 0.70], [0.40, 0.35, 0.45]).confidence_interval()
+    assert verdict_sentences(tables.aggregate(three_seeds)) == [
+        f"fcl classifies 65.0% of images with uniform noise correctly, 25.0 points more than xe [{100 * low:.1f}, {100 * high:.1f}].",
+        "The cost: no separated difference on clean images (+0.0 points [-2.5, 2.5]) and the same training time.",
+        "100 images, 3 seeds; in brackets paired 95% intervals over the seeds.",
+    ]
+
+
+def test_with_one_seed_the_interval_is_over_the_images(one_seed):
+    table = one_seed({"xe": {"clean": 190, "corruptions/mean15": 120}, "noisymix": {"clean": 191, "corruptions/mean15": 150}})
+    table["training_ratios"] = {"xe": 1.0, "noisymix": 2.94}
+    assert verdict_sentences(table) == [
+        f"noisymix classifies 75.0% of corrupted images correctly, 15.0 points more than xe {interval_of(150, 120)}.",
+        f"The cost: no measurable loss on clean images (+0.5 points {interval_of(191, 190)}) and 2.9 times the training time.",
+        "100 images, 1 seed; in brackets paired 95% intervals over the images, other seeds may differ.",
+    ]
+
+
+def test_an_interval_across_zero_is_not_separated(one_seed):
+    text = verdict(one_seed({"xe": {"clean": 190, "un": 120}, "fcl": {"clean": 150, "un": 122}}))
+    assert f"61.0% of images with uniform noise correctly, not separated from xe (+1.0 points {interval_of(122, 120)})" in text
+    assert " more than xe" not in text
+    assert f"The cost: 20.0 points on clean images {interval_of(190, 150)}" in text
+
+
+def test_a_wide_interval_is_not_called_no_measurable_loss(evaluate):
+    runs = [
+        evaluate(row, seed, {"clean": clean, "un": un})
+        for row, values in (("xe", ((0.9, 0.4), (0.8, 0.41), (0.9, 0.4))), ("fcl", ((0.8, 0.6), (0.9, 0.61), (0.89, 0.6))))
+        for seed, (clean, un) in enumerate(values)
+    ]
+    assert "The cost: no separated difference on clean images (-0.3 points [" in verdict(tables.aggregate(runs))
+
+
+def test_gains_on_clean_images_and_other_losses_are_named(one_seed):
+    text = verdict(one_seed({"xe": {"clean": 100, "un": 100, "nun": 150}, "fcl": {"clean": 120, "un": 150, "nun": 100}}))
+    assert f"The cost: none on clean images (+10.0 points {interval_of(120, 100)})" in text
+    assert f"25.0 points on images with non-uniform noise {interval_of(150, 100)}" in text
+
+
+def test_every_kind_of_images_has_its_best_model(one_seed):
+    table = one_seed(
+        {
+            "xe": {"clean": 190, "corruptions/mean15": 100, "un": 100, "robust/l2_0.5": 10},
+            "augmix": {"clean": 190, "corruptions/mean15": 160, "un": 140, "robust/l2_0.5": 12},
+            "trades": {"clean": 150, "corruptions/mean15": 90, "un": 110, "robust/l2_0.5": 90},
+        }
+    )
+    first, second, *_ = verdict_sentences(table)
+    assert first == (
+        "Under corruptions and noise, augmix ranks first of 3 models: it classifies 80.0% of corrupted images correctly, 30.0 points "
+        f"more than xe {interval_of(160, 100)} and 70.0% of images with uniform noise (+20.0 {interval_of(140, 100)})."
+    )
+    assert second.startswith("Under attacks, trades ranks first of 3 models: it classifies 45.0% of images changed by the ensemble attack,")
+
+
+def test_a_better_baseline_is_named(one_seed):
+    text = verdict(one_seed({"xe": {"un": 150}, "one": {"un": 100}, "two": {"un": 120}}))
+    assert text.startswith("Under noise, no model is better than xe; two comes closest and classifies 60.0% of images")
+    assert f"15.0 points less than xe {interval_of(150, 120)}" in text
+
+
+def test_close_followers_are_named(evaluate):
+    runs = [evaluate(row, 0, {"un": value}) for row, value in (("xe", 0.4), ("fcl", 0.6), ("close", 0.595), ("far", 0.5))]
+    text = verdict(tables.aggregate(runs))
+    assert "Under noise, fcl ranks first of 4 models, closely followed by close (59.5%): it" in text
+    assert "20.0 points more than xe." in text and "without per-image results, models are separated if their 95% intervals" in text
+
+
+def test_other_measures_keep_their_unit(evaluate):
+    runs = [evaluate(row, 0, {"flips/mean": value}) for row, value in (("xe", 0.5), ("fcl", 0.1))]
+    assert verdict(tables.aggregate(runs)).startswith("fcl has a mean flip probability (mFP) of 0.100, 0.400 less than xe.")
+
+
+def test_clean_accuracy_of_fractions_of_the_labels_is_not_the_cost(evaluate):
+    runs = [
+        evaluate(row, seed, {"label_fraction_0.1/clean": part + seed / 1000, "clean": clean + seed / 1000})
+        for row, part, clean in (("xe", 0.4, 0.9), ("simclr", 0.5, 0.8))
+        for seed in range(3)
+    ]
+    first, cost, _ = verdict_sentences(tables.aggregate(runs))
+    assert "50.1% of clean images after training with 10% of the labels correctly, 10.0 points more than xe" in first
+    assert cost.startswith("The cost: 10.0 points on clean images [10.0, 10.0]")
+
+
+def test_times_of_pretrained_and_resumed_trainings_are_not_compared(evaluate):
+    def ratios(**changed):
+        runs = [evaluate("xe", 0, {"un": 0.4}), {**evaluate("fcl", 0, {"un": 0.6}), **changed}]
+        return tables.aggregate(runs)["training_ratios"].get("fcl")
+
+    assert ratios(training={"steps": 5, "seconds": 60.0}) == 2.0
+    assert ratios(training={"steps": 6, "seconds": 60.0}) is None
+    assert ratios(training={"steps": 5, "seconds": 0.001}) is None
+    assert ratios(method="linear_probe") is None
+
+
+def test_one_model_falls_most_where_it_is_worst(evaluate):
+    measures = {
+        "clean": 0.95,
+        "un": 0.7,
+        "nun": 0.8,
+        "corruptions/mean15": 0.75,
+        "corruptions/noise": 0.6,
+        "corruptions/blur": 0.8,
+        "corruptions/fog": 0.5,
+        "robust/l2_0.5": 0.1,
+    }
+    sentence, certainty = verdict_sentences(tables.aggregate([evaluate("mine", 0, measures)]))
+    assert sentence == (
+        "mine classifies 95.0% [94.0, 96.0] of clean images correctly. The accuracy falls to 10.0% [9.0, 11.0] on images changed by the "
+        "ensemble attack, L2 radius 0.5 (85.0 points less), to 50.0% [49.0, 51.0] on images corrupted by fog (45.0 points less), to 60.0% "
+        "[59.0, 61.0] on images with noise corruptions (35.0 points less), and to 70.0% [69.0, 71.0] on images with uniform noise "
+        "(25.0 points less)."
+    )
+    assert certainty == "100 images, 1 seed; in brackets 95% intervals over the images."
+
+
+def test_one_model_whose_intervals_overlap_does_not_fall(evaluate):
+    text = verdict(tables.aggregate([evaluate("mine", 0, {"clean": 0.95, "un": 0.94})]))
+    assert "No change of the images lowers that by more than the intervals; the lowest accuracy is 94.0%" in text
+    runs = [evaluate("mine", seed, {"clean": 0.95 + seed / 10, "un": 0.94 + seed / 10}) for seed in range(-2, 1)]
+    assert "falls to 84.0%" in verdict(tables.aggregate(runs))  # paired over seeds, although the intervals are wide
+
+
+def test_nothing_to_compare(three_seeds, evaluate):
+    assert verdict(tables.aggregate(three_seeds[:1])).startswith("xe classifies 90.0% [89.0, 91.0] of clean images correctly.")
+    assert verdict(tables.aggregate([evaluate("xe", 0, {"aurra": 0.5})])).startswith(
+        "Only xe was measured: accuracy when abstaining (AURRA) 0.500 [0.490, 0.510]."
+    )
+    text = verdict(tables.aggregate([three_seeds[0], evaluate("fcl", 5, {"un": 0.6})]))
+    assert text == "No row shares a measure and a seed with xe: there is nothing to compare."
