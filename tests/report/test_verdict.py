@@ -103,7 +103,7 @@ def test_a_better_baseline_is_named(one_seed):
 def test_close_followers_are_named(evaluate):
     runs = [evaluate(row, 0, {"un": value}) for row, value in (("xe", 0.4), ("fcl", 0.6), ("close", 0.595), ("far", 0.5))]
     text = verdict(tables.aggregate(runs))
-    assert "Under noise, fcl ranks first of 4 models, closely followed by close (59.5%): it" in text
+    assert "Under noise, fcl ranks first of 4 models, before close (59.5%): it" in text
     assert "20.0 points more than xe." in text and "without per-image results, models are separated if their 95% intervals" in text
 
 

@@ -130,7 +130,8 @@ def compare(values: flags.FlagValues, argv: Sequence[str]) -> None:
     evaluations = evaluations if values.suite else with_distinct_rows(evaluations)
     if "suites" in table:
         return comparison.write_means(workdir, suite_means.SuiteMeans(folder, table, FLAGS_HOME), evaluations, command(*argv))
-    evaluations.sort(key=lambda one: (rows.index(one["row"]) if one["row"] in rows else len(rows), one["seed"]))
+    order = [table.get("shown_as", {}).get(row, row) for row in rows]
+    evaluations.sort(key=lambda one: (order.index(one["row"]) if one["row"] in order else len(order), one["seed"]))
     hint = {} if values.suite else {"add the numbers of a paper": "add --suite=FOLDER, a folder of flagfiles"}
     report_by_data(workdir, evaluations, table, hint, argv)
 

@@ -91,7 +91,7 @@ def _subject(table: Table, row: str, chosen: Sequence[Entry]) -> str:
     if gain(chosen[0]) < 0:
         return f"{under}, no model is better than {table['baseline']}; {row} comes closest and"
     second = max(others, key=_quality)
-    close = f", closely followed by {second['row']} ({_value(second)})" if _overlap(chosen[0], second) else ""
+    close = f", before {second['row']} ({_value(second)})" if _overlap(chosen[0], second) else ""
     return f"{under}, {row} ranks first of {len(others) + 1} models{close}: it"
 
 
