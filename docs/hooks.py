@@ -1,0 +1,183 @@
+"""Pages of the site that are made when it is built: from `--help`, the recorded flags, docstrings, `examples/` and `results/`.
+
+A page has a marker such as `<!-- generated: flags -->` where the generated text goes. Code spans that name a document of the
+repository, such as `results/fcl/table1.md`, become links.
+"""
+
+import ast
+import glob
+import json
+import os
+import posixpath
+import re
+import subprocess
+import sys
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+COMMANDS = ("", "train", "evaluate", "attack", "corrupt", "suite", "sweep", "report", "list", "serve")
+MEASURES = {
+    "Accuracy": ("clean", "bal", "bal/rare", "clean/per_class"),
+    "Noise": ("un", "nun"),
+    "Corruptions": (
+        *(f"corruptions/{name}" for name in ("mean15", "mean16", "mean19", "mean_without_noise", "noise", "blur", "weather", "digital")),
+        *("corruptions/fog", "corruptions/fog/3", "corruptions/calibration_rms", "corruptions/mce", "corruptions/relative_mce"),
+    ),
+    "Sequences of perturbations": ("flips/mean", "flips/mean_without_noise", "flips/tilt", "flips/mfr", "flips/rate/tilt"),
+    "Attacks": (
+        *("robust/l2_0.5", "robust/linf_8/255", "robust/pgd/l2_0.5", "fgsm/linf_8/255"),
+        *("distance/pgd_l2", "distance/plb_linf", "checks/failed"),
+    ),
+    "Calibration": ("calibration/rms", "calibration/ece", "calibration/brier", "calibration/nll", "aurra"),
+    "Corner digits and two-dimensional data": (
+        *("utility/corner_informative", "utility/corner_uninformative", "boundary/length", "boundary/gradient"),
+    ),
+}
+_SPAN = re.compile(r"(?<!\[)`([\w/.-]+\.(?:md|ipynb))`(?!\])")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the recorded results, the project's pages, the notebook and one page of the API for each module."""
+    recorded = sorted(glob.glob("results/**/*.md", root_dir=ROOT, recursive=True) + glob.glob("results/**/*.png", root_dir=ROOT, recursive=True))
+    for path in (*recorded, *PROJECT):
+        files.append(File.generated(config, path, abs_src_path=os.path.join(ROOT, path)))
+    files.append(File.generated(config, "notebook.md", content=_notebook()))
+    for module in re.findall(r"api/([\w.]+)\.md", json.dumps(config.nav)):
+        files.append(File.generated(config, f"api/{module}.md", content=_api(module)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fills the markers of a page and links the documents that it names."""
+    markdown = re.sub(r"<!-- generated: (\w+) -->", lambda match: GENERATED[match[1]](), markdown)
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def linked(match):
+        beside = posixpath.join(folder, match[1])
+        target = match[1].removeprefix("docs/").replace(".ipynb", ".md") if files.get_file_from_path(beside) is None else beside
+        if files.get_file_from_path(target) is None:
+            return match[0]
+        return f"[`{match[1]}`]({posixpath.relpath(target, folder)})"
+
+    return _SPAN.sub(linked, markdown.replace("](../results/", "](results/"))
+
+
+def _read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def _notebook():
+    cells = json.loads(_read("docs/notebook.ipynb"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    parts = [text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```" for cell, text in zip(cells, texts)]
+    return "\n\n".join([parts[0], "[Download the notebook](notebook.ipynb)", *parts[1:]])
+
+
+def _api(module):
+    """Returns the page of a module: its public names, those that a package imports included."""
+    path = module.replace(".", "/")
+    package = os.path.exists(os.path.join(ROOT, path, "__init__.py"))
+    lines = [f"# {module}", "", f"::: {module}", "    options:", "      show_root_toc_entry: false"]
+    if package:
+        lines += ["      members:", *(f"        - {name}" for name in _public(_read(f"{path}/__init__.py"), module))]
+    return "\n".join(lines)
+
+
+def _public(source, module):
+    """Returns the public names of a package: the functions, classes and constants that it defines or imports from its own modules."""
+    names = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ImportFrom) and node.module.startswith(f"{module}."):
+            names += [alias.asname or alias.name for alias in node.names]
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.append(node.name)
+        elif isinstance(node, ast.AnnAssign):
+            names.append(node.target.id)
+    return [name for name in names if not name.startswith("_")]
+
+
+def _help():
+    """Returns the `--help` of every command."""
+    parts = []
+    for command in COMMANDS:
+        run = subprocess.run(
+            [sys.executable, "-m", "tf_robust", *command.split(), "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        parts.append(f"## tf-robust {command}\n\n```text\n{run.stdout.strip()}\n```")
+    return "\n\n".join(parts)
+
+
+def _index():
+    return json.loads(_read("tf_robust/experiments/flag_index.json"))
+
+
+def _table(head, rows):
+    cells = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in cells)
+
+
+def _flags():
+    """Returns a table of all flags that have an effect on results, one section for each method or view that has flags of its own."""
+    index = _index()
+    owners = sorted({*index["names"]["methods"], *(view.rstrip("*") for view in index["names"]["views"])}, key=len, reverse=True)
+    sections: dict[str, list] = {}
+    for name, (kind, default, text, choices) in index["flags"].items():
+        owner = next((owner for owner in owners if name.startswith(f"{owner}_")), "")
+        shown = ",".join(map(str, default)) if isinstance(default, list) else str(default).lower() if kind == "bool" else str(default)
+        kind = f"one of {', '.join(f'`{choice}`' for choice in choices)}" if choices else {"tuple[str]": "list", "str": "text"}.get(kind, kind)
+        sections.setdefault(owner, []).append((f"`--{name}`", f"`{shown}`" if shown else "", kind, text))
+    return "\n\n".join(
+        f"## {f'Flags of {owner}' if owner else 'General flags'}\n\n" + _table(("flag", "default", "type", "meaning"), sorted(rows))
+        for owner, rows in sorted(sections.items())
+    )
+
+
+def _names(kind, head):
+    return lambda: _table((head, "meaning"), [(f"`{name}`", text) for name, text in _index()["names"][kind].items()])
+
+
+def _measures():
+    """Returns tables of the measures with their long names and meanings."""
+    sys.path.insert(0, ROOT)
+    from tf_robust.evaluation.descriptions import describe
+
+    parts = []
+    for heading, names in MEASURES.items():
+        described = [(name, describe(name)) for name in names]
+        rows = [(f"`{name}`", words.name, words.meaning) for name, words in described]
+        parts.append(f"### {heading}\n\n" + _table(("measure", "name", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
+def _examples():
+    """Returns every script of `examples/` with its docstring as introduction."""
+    parts = []
+    for path in sorted(glob.glob("examples/*.py", root_dir=ROOT)):
+        source = _read(path)
+        parts.append(f"## {os.path.basename(path)}\n\n{ast.get_docstring(ast.parse(source))}\n\n```python\n{source.strip()}\n```")
+    return "\n\n".join(parts)
+
+
+def _recorded():
+    """Returns a list of the recorded results with their titles."""
+    paths = sorted(glob.glob("results/**/*.md", root_dir=ROOT, recursive=True))
+    titles = {path: _read(path).splitlines()[0].removeprefix("# ") for path in paths}
+    return "\n".join(f"- [{title}]({path})" for path, title in titles.items())
+
+
+GENERATED = {
+    "help": _help,
+    "flags": _flags,
+    "measures": _measures,
+    "methods": _names("methods", "method"),
+    "models": _names("models", "model"),
+    "views": _names("views", "view"),
+    "attacks": _names("attacks", "attack"),
+    "examples": _examples,
+    "recorded": _recorded,
+}
