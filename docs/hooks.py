@@ -42,7 +42,7 @@ _SPAN = re.compile(r"(?<!\[)`([\w/.-]+\.(?:md|ipynb))`(?!\])")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the recorded results, the project's pages, the notebook and one page of the API for each module."""
-    recorded = sorted(glob.glob("results/**/*.md", root_dir=ROOT, recursive=True) + glob.glob("results/**/*.png", root_dir=ROOT, recursive=True))
+    recorded = [path for path in _found("results/**/*") if path.endswith((".md", ".png"))]
     for path in (*recorded, *PROJECT):
         files.append(File.generated(config, path, abs_src_path=os.path.join(ROOT, path)))
     files.append(File.generated(config, "notebook.md", content=_notebook()))
@@ -64,6 +64,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"[`{match[1]}`]({posixpath.relpath(target, folder)})"
 
     return _SPAN.sub(linked, markdown.replace("](../results/", "](results/"))
+
+
+def _found(pattern):
+    return sorted(glob.glob(pattern, root_dir=ROOT, recursive=True))
 
 
 def _read(path):
@@ -128,8 +132,10 @@ def _flags():
     sections: dict[str, list] = {}
     for name, (kind, default, text, choices) in index["flags"].items():
         owner = next((owner for owner in owners if name.startswith(f"{owner}_")), "")
-        shown = ",".join(map(str, default)) if isinstance(default, list) else str(default).lower() if kind == "bool" else str(default)
-        kind = f"one of {', '.join(f'`{choice}`' for choice in choices)}" if choices else {"tuple[str]": "list", "str": "text"}.get(kind, kind)
+        values = default if isinstance(default, list) else [default]
+        shown = ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+        kind = {"tuple[str]": "list", "tuple[int]": "list of int", "tuple[float]": "list of float", "str": "text"}.get(kind, kind)
+        kind = f"one of {', '.join(f'`{choice}`' for choice in choices)}" if choices else kind
         sections.setdefault(owner, []).append((f"`--{name}`", f"`{shown}`" if shown else "", kind, text))
     return "\n\n".join(
         f"## {f'Flags of {owner}' if owner else 'General flags'}\n\n" + _table(("flag", "default", "type", "meaning"), sorted(rows))
@@ -144,7 +150,10 @@ def _names(kind, head):
 def _measures():
     """Returns tables of the measures with their long names and meanings."""
     sys.path.insert(0, ROOT)
-    from tf_robust.evaluation.descriptions import describe
+    from tf_robust.utils import quiet
+
+    with quiet.importing([]):
+        from tf_robust.evaluation.descriptions import describe
 
     parts = []
     for heading, names in MEASURES.items():
@@ -157,7 +166,7 @@ def _measures():
 def _examples():
     """Returns every script of `examples/` with its docstring as introduction."""
     parts = []
-    for path in sorted(glob.glob("examples/*.py", root_dir=ROOT)):
+    for path in _found("examples/*.py"):
         source = _read(path)
         parts.append(f"## {os.path.basename(path)}\n\n{ast.get_docstring(ast.parse(source))}\n\n```python\n{source.strip()}\n```")
     return "\n\n".join(parts)
@@ -165,7 +174,7 @@ def _examples():
 
 def _recorded():
     """Returns a list of the recorded results with their titles."""
-    paths = sorted(glob.glob("results/**/*.md", root_dir=ROOT, recursive=True))
+    paths = _found("results/**/*.md")
     titles = {path: _read(path).splitlines()[0].removeprefix("# ") for path in paths}
     return "\n".join(f"- [{title}]({path})" for path, title in titles.items())
 

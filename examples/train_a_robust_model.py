@@ -1,7 +1,7 @@
 """Trains a model plainly and with AugMix and its stability loss, and prints what was gained on corrupted images.
 
-    python examples/train_a_robust_model.py
-    python examples/train_a_robust_model.py --data=folder:photos --model=resnet20 --epochs=50 --workdir=runs/photos
+python examples/train_a_robust_model.py
+python examples/train_a_robust_model.py --data=folder:photos --model=resnet20 --epochs=50 --workdir=runs/photos
 """
 
 import argparse
@@ -17,11 +17,11 @@ parser.add_argument("--workdir", default=None, help="folder for the models and t
 options = parser.parse_args()
 
 methods = {
-    "plain": dict(method="cross_entropy"),
-    "augmix": dict(method="noisymix", noisymix_mixing=False, noisymix_noise="none", views="clean,augmix,augmix"),
+    "plain": {"method": "cross_entropy"},
+    "augmix": {"method": "noisymix", "noisymix_mixing": False, "noisymix_noise": "none", "views": "clean,augmix,augmix"},
 }
 folder = options.workdir or tempfile.mkdtemp()
-common = dict(data=options.data, model=options.model, epochs=options.epochs, evaluations="clean,corruptions", subset=100)
+common = {"data": options.data, "model": options.model, "epochs": options.epochs, "evaluations": "clean,corruptions", "subset": 100}
 
 # a finished run is not repeated, an interrupted one is resumed
 results = {name: tfr.train(f"{folder}/{name}", **arguments, **common) for name, arguments in methods.items()}
