@@ -19,7 +19,6 @@ from mkdocs.structure.pages import Page
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
-COMMANDS = ("", "train", "evaluate", "attack", "corrupt", "suite", "sweep", "report", "list", "serve")
 MEASURES = {
     "Accuracy": ("clean", "bal", "bal/rare", "clean/per_class"),
     "Noise": ("un", "nun"),
@@ -107,8 +106,11 @@ def _public(source, module):
 
 def _help():
     """Returns the `--help` of every command."""
+    sys.path.insert(0, ROOT)
+    from tf_robust.experiments.commands import COMMANDS
+
     parts = []
-    for command in COMMANDS:
+    for command in ("", *COMMANDS):
         run = subprocess.run(
             [sys.executable, "-m", "tf_robust", *command.split(), "--help"], cwd=ROOT, capture_output=True, text=True, check=True
         )

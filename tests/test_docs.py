@@ -1,5 +1,6 @@
 """Every Python snippet of the documents runs, in order."""
 
+import glob
 import json
 import os
 import re
@@ -10,9 +11,10 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import cli, corruptions, methods
-from tf_robust.experiments import modes
+from tf_robust.experiments import commands
 
 DOCS = os.path.join(cli.ROOT, "docs")
+PAGES = sorted([*glob.glob(os.path.join(DOCS, "*.md")), *glob.glob(os.path.join(cli.ROOT, "*.md"))])
 
 
 def read(path):
@@ -61,8 +63,62 @@ def test_extend():
     assert names["rows"][0].count == 30
 
 
+def test_a_method_in_a_keras_script():
+    names = run("keras_script.md")
+    assert 0 <= names["values"]["corruptions/fog"] <= 1
+    logits = names["robust"](names["images"][:3].astype("float32") / 255)
+    np.testing.assert_allclose(logits, names["classifier"](names["images"][:3].astype("float32") / 255)["logits"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["attack.md", "corrupt.md"])
+def test_snippets_of_attacks_and_corruptions(name):
+    names = run(name)
+    changed = names["attacked" if name == "attack.md" else "worse"]
+    assert changed.shape == names["images"].shape and np.abs(changed - names["images"]).max() > 0.01
+
+
+def test_training_in_python():
+    names = run("run.md")
+    assert set(names["result"].values) == {"bal", "un", "nun"} and names["result"].values.keys() == names["plain"].values.keys()
+
+
+def spans(page):
+    return re.findall(r"`tf-robust ([^`]*)`", re.sub(r"^```.*?^```", "", read(page), flags=re.DOTALL | re.MULTILINE).replace("\n", " "))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
+def test_commands_in_sentences_can_be_parsed(page):
+    """Those in code blocks run in test_docs_commands.py."""
+    for span in spans(page):
+        words = [word for word in shlex.split(span) if word not in ("COMMAND", "--help")]
+        if words in (["evaluate"], ["suite"], ["sweep"], ["report"], ["attack"]):
+            continue  # only the name of the command
+        commands.parse_command(words)
+
+
 def test_commands_for_several_machines_can_be_parsed():
     """Those of other pages run in test_docs_commands.py."""
-    lines = re.findall(r"python run_experiment\.py([^\n`]*(?:\n +--[^\n`]*)*)", read(os.path.join(DOCS, "devices.md")))
-    parsed = [modes.parse_arguments(shlex.split(line)) for line in lines]
-    assert {(values.mode, values.strategy) for values in parsed} >= {("run", "multi_worker"), ("serve", "auto")}
+    blocks = "".join(re.findall(r"^```\n(.*?)^```", read(os.path.join(DOCS, "devices.md")), re.DOTALL | re.MULTILINE))
+    parsed = [commands.parse_command(shlex.split(line)) for line in re.findall(r"tf-robust (.*)", blocks)]
+    assert {(command.name, values.strategy) for command, values in parsed} >= {("train", "multi_worker"), ("serve", "auto")}
+
+
+def anchors(text):
+    """The anchors of a page's headings, as on GitHub and in MkDocs."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
+def test_links_lead_to_files_and_headings(page):
+    generated = re.compile(r"(api/[\w.]+\.md)$")  # made when the site is built, which checks them
+    for target, anchor in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", read(page)):
+        path = os.path.join(os.path.dirname(page), target) if target else page
+        assert os.path.exists(path) or generated.match(target), f"{page}: {target}"
+        assert not anchor or anchor in anchors(read(path)), f"{page}: {target}#{anchor}"
+
+
+def test_every_page_is_in_the_navigation_once():
+    navigation = re.findall(r": ([\w/]+\.md)$", read(os.path.join(cli.ROOT, "mkdocs.yml")), re.MULTILINE)
+    assert len(set(navigation)) == len(navigation)
+    assert {os.path.basename(page) for page in PAGES} <= {*navigation, "README.md"}

@@ -18,7 +18,7 @@ from PIL import Image
 
 from tests.test_cli import little_drawn, main  # noqa: F401
 from tf_robust import cli, corruptions
-from tf_robust.experiments import suites
+from tf_robust.experiments import commands, suites
 from tf_robust.models import heads
 
 DOCS = os.path.join(cli.ROOT, "docs")
@@ -27,21 +27,38 @@ PAGES = [
     for page in sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(cli.ROOT, "README.md")])
     if os.path.basename(page) != "devices.md"
 ]
-TINY = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=30", "--subset=15", "--attack_queries=30"]
+_TRAINING = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=30", "--subset=15"]
+TINY = {
+    "train": _TRAINING,
+    "sweep": _TRAINING,
+    "suite": [*_TRAINING, "--evaluations=clean"],
+    "evaluate": ["--subset=15"],
+    "attack": ["--subset=15", "--attack_queries=30"],
+    "corrupt": ["--subset=15"],
+}
 
 
-def commands(page):
-    """The command lines of a page, as lists of words without `python run_experiment.py`."""
+def command_lines(page):
+    """The arguments of the command lines in the code blocks of a page, as lists of words."""
     with open(page, encoding="utf-8") as file:
-        lines = re.findall(r"python run_experiment\.py([^\n`]*(?:\n +--[^\n`]*)*)", file.read())
-    for line in lines:
-        words = shlex.split(re.sub(r"\s\s+[a-z].*", "", line).replace("...", "").rstrip(".:;,)"), comments=True)
-        yield [word for word in words if word.startswith("--")]
+        blocks = re.findall(r"^```\n(.*?)^```", file.read(), re.DOTALL | re.MULTILINE)
+    for line in "".join(blocks).replace("\\\n", "").splitlines():
+        if found := re.search(r"(?:tf-robust|python run_experiment\.py)(?: (.*))?$", line):
+            yield shlex.split(found[1] or "", comments=True)
+
+
+def write_images(folder, splits, random):
+    """Writes five noisy images of each of ten classes into class folders below each split."""
+    for split in splits:
+        for label in range(10):
+            os.makedirs(folder / split / str(label))
+            for i in range(5):
+                Image.fromarray(random.randint(0, 256, (32, 32, 3)).astype(np.uint8)).save(folder / split / str(label) / f"{i}.png")
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """Returns {placeholder of a command, such as --data_dir=DIR: its value in the tests}."""
+    """A folder with what the commands name: TFDS data sets in DIR, image files in photos/, a model in model.keras."""
     root = tmp_path_factory.mktemp("places")
     random = np.random.RandomState(0)
     for name, version, shape, count in (("mnist", "3.0.1", (28, 28, 1), 300), ("cifar10", "3.0.2", (32, 32, 3), 40)):
@@ -51,32 +68,20 @@ def places(tmp_path_factory):
         )
         examples = tf.data.Dataset.from_tensor_slices({"id": labels.astype(str), "image": images, "label": labels})
         tfds.dataset_builders.store_as_tfds_dataset(
-            name=name, version=version, features=features, data_dir=str(root / "tfds"), split_datasets={"train": examples, "test": examples}
+            name=name, version=version, features=features, data_dir=str(root / "DIR"), split_datasets={"train": examples, "test": examples}
         )
-    for label in ("dark", "light"):
-        os.makedirs(root / "images" / "train" / label)
-        os.makedirs(root / "images" / "validation" / label)
-        for i in range(15):
-            for split in ("train", "validation"):
-                Image.fromarray(random.randint(0, 256, (32, 32, 3)).astype(np.uint8)).save(root / "images" / split / label / f"{i}.png")
-    images = keras.Input((32, 32, 3))
-    model = heads.classifier(images, keras.layers.GlobalAveragePooling2D()(images), 10, "theirs")
-    model.export(str(root / "model"), verbose=False)
-    return {
-        "--data=folder:DIR": f"--data=folder:{root}/images",
-        "--data_dir=DIR": f"--data_dir={root}/tfds",
-        "--saved_model=DIR": f"--saved_model={root}/model",
-        "--saved_model=YOUR_MODEL": f"--saved_model={root}/model",
-        "--data=NAME": "--data=cifar10",
-        "TFDS": f"--data_dir={root}/tfds",
-    }
+    write_images(root / "photos", ("train", "validation", "test"), random)
+    keras.Sequential([keras.Input((32, 32, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]).save(root / "model.keras")
+    for folder in ("docs", "flags", "results"):
+        os.symlink(os.path.join(cli.ROOT, folder), root / folder)
+    return root
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=os.path.basename)
 def test_the_commands_of_a_page_run(page, places, tmp_path, monkeypatch):
-    for folder in ("docs", "flags", "results"):
-        os.symlink(os.path.join(cli.ROOT, folder), tmp_path / folder)
+    for name in os.listdir(places):
+        os.symlink(places / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})
     whole = suites.table_of
@@ -85,11 +90,16 @@ def test_the_commands_of_a_page_run(page, places, tmp_path, monkeypatch):
         here, rows, table = whole(folder, home)
         return here, rows[:1], table
 
-    for words in commands(page):
-        if words and words[0].split("=")[0] in ("--help", "--helpfull", "--list", "--dry_run") or "ROW" in "".join(words):
-            continue  # named in a sentence; test_catalogue.py and test_dry_run.py run them
-        words = [places.get(word, word) for word in words] or ["--mode=suite", "--suite=flags/quickstart"]
-        report = "--mode=report" in words
-        tiny = [] if report else [*TINY, places["TFDS"], *(["--evaluations=clean"] if "--mode=suite" in words else [])]
-        monkeypatch.setattr(suites, "table_of", whole if report else first_row_of)
-        main(*words, *tiny)
+    for words in command_lines(page):
+        command, values = commands.parse_command(words)
+        if values.dry_run:
+            continue  # test_dry_run.py
+        monkeypatch.setattr(suites, "table_of", whole if command.name == "report" else first_row_of)
+        words = [re.sub(r"(>=|<=)[\d.]+", lambda bound: bound[1] + ("0" if bound[1] == ">=" else "1"), word) for word in words]
+        if command.name == "suite" and "suite" not in words:
+            words = ["suite", commands.QUICK_START, *words]
+        if command.name in ("train", "suite", "sweep", "evaluate", "attack", "corrupt"):
+            words += TINY[command.name]
+        if "--data_dir=DIR" not in words and re.search("cifar10|mnist", "".join(words)):
+            words.append("--data_dir=DIR")
+        main(*words)
