@@ -123,24 +123,31 @@ def _index():
 
 
 def _table(head, rows):
-    cells = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in (head, ["---"] * len(head), *rows)]
+    cells = [
+        [str(cell).replace("|", "\\|").replace("<", "&lt;").replace("\n", " ") for cell in row]
+        for row in (head, ["---"] * len(head), *rows)
+    ]
     return "\n".join("| " + " | ".join(row) + " |" for row in cells)
 
 
 def _flags():
-    """Returns a table of all flags that have an effect on results, one section for each method or view that has flags of its own."""
-    index = _index()
-    owners = sorted({*index["names"]["methods"], *(view.rstrip("*") for view in index["names"]["views"])}, key=len, reverse=True)
+    """Returns tables of all flags: the general ones, then those of each method or view that has flags of its own."""
+    sys.path.insert(0, ROOT)
+    from absl.flags import FlagValues
+
+    from tf_robust.experiments.flags import define_flags, flag_names
+
+    define_flags(values := FlagValues())
+    names = _index()["names"]
+    owners = sorted({*names["methods"], *(view.rstrip("*") for view in names["views"])}, key=len, reverse=True)
     sections: dict[str, list] = {}
-    for name, (kind, default, text, choices) in index["flags"].items():
+    for name in sorted(flag_names()):
         owner = next((owner for owner in owners if name.startswith(f"{owner}_")), "")
-        values = default if isinstance(default, list) else [default]
-        shown = ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
-        kind = {"tuple[str]": "list", "tuple[int]": "list of int", "tuple[float]": "list of float", "str": "text"}.get(kind, kind)
-        kind = f"one of {', '.join(f'`{choice}`' for choice in choices)}" if choices else kind
-        sections.setdefault(owner, []).append((f"`--{name}`", f"`{shown}`" if shown else "", kind, text))
+        default = values[name].default if isinstance(values[name].default, (list, tuple)) else [values[name].default]
+        shown = ",".join("" if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in default)
+        sections.setdefault(owner, []).append((f"`--{name}{f'={shown}' if shown else ''}`", values[name].help))
     return "\n\n".join(
-        f"## {f'Flags of {owner}' if owner else 'General flags'}\n\n" + _table(("flag", "default", "type", "meaning"), sorted(rows))
+        f"## {f'Flags of {owner}' if owner else 'General flags'}\n\n" + _table(("flag and its default", "meaning"), rows)
         for owner, rows in sorted(sections.items())
     )
 

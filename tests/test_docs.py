@@ -98,7 +98,7 @@ def test_commands_in_sentences_can_be_parsed(page):
 
 def test_commands_for_several_machines_can_be_parsed():
     """Those of other pages run in test_docs_commands.py."""
-    blocks = "".join(re.findall(r"^```\n(.*?)^```", read(os.path.join(DOCS, "devices.md")), re.DOTALL | re.MULTILINE))
+    blocks = "".join(re.findall(r"^```sh\n(.*?)^```", read(os.path.join(DOCS, "devices.md")), re.DOTALL | re.MULTILINE))
     parsed = [commands.parse_command(shlex.split(line)) for line in re.findall(r"tf-robust (.*)", blocks)]
     assert {(command.name, values.strategy) for command, values in parsed} >= {("train", "multi_worker"), ("serve", "auto")}
 
