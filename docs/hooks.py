@@ -123,10 +123,10 @@ def _index():
 
 
 def _table(head, rows):
-    cells = [
-        [str(cell).replace("|", "\\|").replace("<", "&lt;").replace("\n", " ") for cell in row]
-        for row in (head, ["---"] * len(head), *rows)
-    ]
+    def cell(text):
+        return str(text).replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+    cells = [map(cell, row) for row in (head, ["---"] * len(head), *rows)]
     return "\n".join("| " + " | ".join(row) + " |" for row in cells)
 
 
@@ -144,8 +144,9 @@ def _flags():
     for name in sorted(flag_names()):
         owner = next((owner for owner in owners if name.startswith(f"{owner}_")), "")
         default = values[name].default if isinstance(values[name].default, (list, tuple)) else [values[name].default]
-        shown = ",".join("" if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in default)
-        sections.setdefault(owner, []).append((f"`--{name}{f'={shown}' if shown else ''}`", values[name].help))
+        shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in default if value not in (None, "")]
+        cell = f"`--{name}`" + (" = " if shown else "") + ", ".join(f"`{value}`" for value in shown)
+        sections.setdefault(owner, []).append((cell, values[name].help))
     return "\n\n".join(
         f"## {f'Flags of {owner}' if owner else 'General flags'}\n\n" + _table(("flag and its default", "meaning"), rows)
         for owner, rows in sorted(sections.items())
@@ -177,7 +178,9 @@ def _examples():
     parts = []
     for path in _found("examples/*.py"):
         source = _read(path)
-        parts.append(f"## {os.path.basename(path)}\n\n{ast.get_docstring(ast.parse(source))}\n\n```python\n{source.strip()}\n```")
+        introduction = ast.get_docstring(ast.parse(source))
+        code = source.split('"""', 2)[2].strip()
+        parts.append(f"## {os.path.basename(path)}\n\n{introduction}\n\n```python\n{code}\n```")
     return "\n\n".join(parts)
 
 
