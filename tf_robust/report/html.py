@@ -97,7 +97,8 @@ def _cell(cell: Cell | None, column: Label) -> str:
     heading = f'data-heading="{html.escape(column.text)}"'
     if cell is None:
         return f'<td {heading} data-value="">{ABSENT}</td>'
-    text = f"<strong>{html.escape(cell.text)}</strong>" if cell.best else html.escape(cell.text)
+    text = html.escape(cell.text).replace(" ", "&nbsp;")  # a mark stays next to its number
+    text = f"<strong>{text}</strong>" if cell.best else text
     uncertainty = f" <small>{html.escape(cell.uncertainty)}</small>" if cell.uncertainty else ""
     paper = f" <small>paper {html.escape(cell.paper)}</small>" if cell.paper else ""
     return f'<td {heading} data-value="{cell.value:.6g}"><span>{text}{uncertainty}{paper}</span></td>'
