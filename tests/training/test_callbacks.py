@@ -3,10 +3,11 @@
 import glob
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from tf_robust import methods
+from tf_robust import data, methods
 from tf_robust.training import callbacks, loop
 
 
@@ -30,3 +31,21 @@ def test_profile_of_a_few_steps(tmp_path, network, source):
     method.compile(optimizer=keras.optimizers.SGD(0.1))
     loop.fit(method, source(), epochs=2, batch_size=12, callbacks=[callbacks.TensorBoard(str(tmp_path), profile=True)])
     assert glob.glob(f"{tmp_path}/plugins/profile/*/*")
+
+
+def test_the_first_batch_is_shown_as_it_is_trained_on(tmp_path, network, source):
+    method, board, shown = methods.METHODS["cross_entropy"](network()), callbacks.TensorBoard(str(tmp_path)), []
+    method.compile(optimizer=keras.optimizers.SGD(0.1))
+    train = source()
+
+    def show(batch):
+        shown.append(batch)
+        board.show_batch(batch)
+
+    views = [lambda images, seed: images, lambda images, seed: 1 - images]
+    loop.fit(method, train, epochs=1, batch_size=12, views=views, on_first_batch=show)
+    (first,) = shown
+    expected = next(iter(data.training_batches(train, 12, seed=method.seed, views=views)))
+    for one, other in zip((*first.views, first.labels), (*expected.views, expected.labels), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert {"augmented batch/view 0", "augmented batch/view 1"} <= {value.tag for value in events(tmp_path)}

@@ -124,9 +124,8 @@ class Run:
             if self.chief:
                 if os.path.exists(history) and not checkpoints.existing(checkpoint_folder):
                     print(f"  No checkpoint in {checkpoint_folder}: training restarts.", flush=True)
-                batch = None if method.closed_form else next(iter(data.training_batches(source, s.batch_size, seed=self.seed, **pipeline)))
                 text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
-                board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), batch, text, s.profile)
+                board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), text, s.profile)
                 watching = [callbacks.History(history), board]
             result = loop.fit(
                 method,
@@ -139,6 +138,7 @@ class Run:
                 callbacks=watching,
                 steps_per_execution=s.steps_per_execution,
                 servers=s.data_service,
+                on_first_batch=board.show_batch if self.chief else None,
             )
         if not self.chief:
             return result

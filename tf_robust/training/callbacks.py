@@ -52,21 +52,23 @@ class TensorBoard(keras.callbacks.Callback):
 
     Args:
         folder: of the event files.
-        batch: a `Batch` to show, or None.
         text: the flags, or "".
         profile: profile the second and third call of the steps' graph.
     """
 
-    def __init__(self, folder: str, batch: Batch | None = None, text: str = "", profile: bool = False):
+    def __init__(self, folder: str, text: str = "", profile: bool = False):
         super().__init__()
         self.folder, self.profile, self.calls = folder, profile, 0
         self.writer = tf.summary.create_file_writer(folder)
         with self.writer.as_default(step=0):
-            if batch is not None:
-                for position, view in enumerate(batch.views):
-                    tf.summary.image(f"augmented batch/view {position}", view, max_outputs=16)
             if text:
                 tf.summary.text("flags", f"```\n{text}\n```")
+
+    def show_batch(self, batch: Batch) -> None:
+        """Writes the views of an augmented batch as images."""
+        with self.writer.as_default(step=0):
+            for position, view in enumerate(batch.views):
+                tf.summary.image(f"augmented batch/view {position}", view, max_outputs=16)
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self.calls += 1

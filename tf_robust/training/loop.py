@@ -59,6 +59,7 @@ def fit(
     steps_per_execution: int = 1,
     stop_after: int | None = None,
     servers: Sequence[str] = (),
+    on_first_batch: Callable[[data.Batch], object] | None = None,
     **pipeline,
 ) -> TrainingResult:
     """Trains a compiled method, from its newest checkpoint if there is one; a method with a closed-form solution is solved without epochs.
@@ -75,6 +76,7 @@ def fit(
         steps_per_execution: number of steps per call of the compiled graph.
         stop_after: stop cleanly at this global step, as Ctrl-C does.
         servers: addresses of processes that produce the batches (`data.service`); empty: this process.
+        on_first_batch: called before the first step with its batch, unless servers produce the batches.
         **pipeline: `augmentations` and `views`, arguments of `data.training_batches`.
 
     Returns:
@@ -116,6 +118,8 @@ def fit(
     with distribution.detect_lost_workers(strategy), data.service.watched(servers), _StopOnInterrupt(one_machine) as stop_requested:
         saver = _Saver(method, checkpoint_folder, step, start)
         batches = data.training_batches(source, batch_size, seed=method.seed, step=step, servers=servers, **pipeline)
+        if on_first_batch and not servers:
+            on_first_batch(next(iter(batches)))
         iterator = iter(distribution.distribute(strategy, batches, batch_size))
         while step < steps * epochs:
             epoch, steps_done = divmod(step, steps)
