@@ -70,5 +70,6 @@ def clean(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     return images
 
 
-AUGMENTATIONS = {f.__name__: f for f in (crop_flip, patch_gaussian, autoaugment, augmix, augmix_chain)}
-VIEWS = {"clean": clean, **AUGMENTATIONS, **FAMILIES}
+_without_autograph = tf.autograph.experimental.do_not_convert  # not needed, and takes longer than tracing
+AUGMENTATIONS = {f.__name__: _without_autograph(f) for f in (crop_flip, patch_gaussian, autoaugment, augmix, augmix_chain)}
+VIEWS = {"clean": clean, **AUGMENTATIONS, **{name: _without_autograph(view) for name, view in FAMILIES.items()}}
