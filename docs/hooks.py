@@ -65,6 +65,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _SPAN.sub(linked, markdown.replace("](../results/", "](results/"))
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Keeps the dashes and the name of a flag in one line."""
+    return re.sub(r"<code>(--\w+|tf-robust)", r'<code><span class="flag">\1</span>', html)
+
+
 def _found(pattern):
     return sorted(glob.glob(pattern, root_dir=ROOT, recursive=True))
 
