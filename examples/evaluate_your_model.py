@@ -32,6 +32,7 @@ parser.add_argument("--data", default="digits", help="a data set, or folder:DIR 
 parser.add_argument("--subset", type=int, default=100, help="number of images; 0: all")
 options = parser.parse_args()
 
-values = tfr.evaluate(options.model or plain_model(), data=options.data, subset=options.subset, evaluations="clean,noise,corruptions")
+model, evaluations = options.model or plain_model(), "clean,noise,corruptions"
+values = tfr.evaluate(model, data=options.data, subset=options.subset, evaluations=evaluations, severities="3")  # default: all five
 for measure in ("clean", "un", "nun", "corruptions/mean15", "corruptions/noise", "corruptions/blur", "corruptions/weather"):
     print(f"{measure:20} {values[measure]:.3f}")
