@@ -86,12 +86,16 @@ def test_every_kind_of_images_has_its_best_model(one_seed):
             "trades": {"clean": 150, "corruptions/mean15": 90, "un": 110, "robust/l2_0.5": 90},
         }
     )
-    first, second, *_ = verdict_sentences(table)
+    first, second, *costs, _ = verdict_sentences(table)
     assert first == (
         "Under corruptions and noise, augmix ranks first of 3 models: it classifies 80.0% of corrupted images correctly, 30.0 points "
         f"more than xe {interval_of(160, 100)} and 70.0% of images with uniform noise (+20.0 {interval_of(140, 100)})."
     )
     assert second.startswith("Under attacks, trades ranks first of 3 models: it classifies 45.0% of images changed by the ensemble attack,")
+    assert costs == [
+        f"The cost of augmix: no measurable loss on clean images (+0.0 points {interval_of(190, 190)}).",
+        f"The cost of trades: 20.0 points on clean images {interval_of(190, 150)}.",
+    ]
 
 
 def test_a_better_baseline_is_named(one_seed):

@@ -58,15 +58,15 @@ def write_report(
     rows = {evaluation["row"] for evaluation in evaluations}
     baseline = suite.get("baseline") if suite.get("baseline") in rows else None  # missing for a single row of a table
     images = os.path.join(folder, "figures")
-    drawn: list[figures.Figure] = []
     folders: dict[str, str] = {}
     record_folders: dict[str, str] = {}
     for one in evaluations:  # the first seed of each row
         folders.setdefault(one["row"], os.path.dirname(one["saved_model"]))
         record_folders.setdefault(one["row"], _records_in(one))
-    if run and baseline and len(rows) > 1:
-        drawn += _of_gains(images, run, baseline, folders[baseline], record_folders)
-    drawn += _of_data(images, run) if run else []
+    examples = None
+    if run and baseline and os.path.isdir(os.path.join(folders[baseline], "saved_model")):
+        examples = _examples(images, run, baseline, folders[baseline], record_folders)
+    drawn = _of_data(images, run) if run else []
     histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
     drawn += [*figures.of_training(histories), *figures.of_models({row: (record_folders[row], folders[row]) for row in folders})]
     if any(row["measure"] == "aurra" for one in evaluations for row in one["rows"]):
@@ -85,6 +85,7 @@ def write_report(
         commit=commits,
         paper=suite.get("paper"),
         baseline=baseline,
+        examples=examples,
         figures=drawn,
         notes=suite.get("notes", ()),
         per_image=evaluation.PerImage(_records_in),
@@ -134,7 +135,7 @@ def _records_in(evaluation):
     return evaluation.get("measured_in", os.path.dirname(evaluation["saved_model"]))
 
 
-def _of_gains(folder, run, baseline, baseline_folder, record_folders):
+def _examples(folder, run, baseline, baseline_folder, record_folders):
     source, config = run.evaluation_source(), run.eval_config
     sets = evaluation.evaluation_sets(
         source, run.source("train") if config.needs_training_set else None, config, run.config.data_dir or None
@@ -145,8 +146,7 @@ def _of_gains(folder, run, baseline, baseline_folder, record_folders):
         return evaluation.masked(loading.load_classifier(os.path.join(baseline_folder, "saved_model")), source.class_mask)
 
     with source.reading():
-        drawn = gains.draw_gains(folder, source, sets, records, baseline, load_baseline)
-    return [drawn] if drawn else []
+        return gains.draw_gains(folder, source, sets, records, baseline, load_baseline)
 
 
 def _of_data(folder, run):

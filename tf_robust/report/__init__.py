@@ -59,6 +59,7 @@ def write(
     commit: str,
     paper: Paper | None = None,
     baseline: str | None = None,
+    examples: Image | None = None,
     figures: Sequence[Chart | Image] = (),
     notes: Iterable[str] = (),
     per_image: PerImage | None = None,
@@ -73,6 +74,7 @@ def write(
         commit: of the source tree.
         paper: as in `aggregate`.
         baseline: as in `aggregate`.
+        examples: images on which the rows differ, (path of a PNG file, caption), shown before the charts.
         figures: further figures: charts, and images as (path of a PNG file, caption).
         notes: sentences.
         per_image: as in `aggregate`.
@@ -94,7 +96,7 @@ def write(
     date = max((e["date"] for e in evaluations if e.get("date")), default=None)
     _write_text(
         os.path.join(folder, "report.html"),
-        to_html(table, title, all_charts, images, _details(evaluations, command, commit, versions), notes),
+        to_html(table, title, examples, all_charts, images, _details(evaluations, command, commit, versions), notes),
     )
     _write_text(os.path.join(folder, "report.md"), to_markdown(table, title, command, notes))
     _write_text(os.path.join(folder, "report.tex"), to_latex(table, title))

@@ -18,13 +18,20 @@ Image = tuple[str, str]  # path of a PNG file, caption
 
 
 def to_html(
-    table: Table, title: str, charts: Iterable[vega.Chart], images: Iterable[Image], details: dict[str, str], notes: Iterable[str] = ()
+    table: Table,
+    title: str,
+    examples: Image | None,
+    charts: Iterable[vega.Chart],
+    images: Iterable[Image],
+    details: dict[str, str],
+    notes: Iterable[str] = (),
 ) -> str:
-    """Returns the report as HTML: verdict, table, paired differences, charts, measures, images, notes, details.
+    """Returns the report as HTML: verdict, table, paired differences, examples, charts, measures, images, notes, details.
 
     Args:
         table: as `aggregate` returns it.
         title: plain text; like all text here, it is escaped.
+        examples: images on which the rows differ, (path of a PNG file, caption).
         charts: drawn by Vega in the page.
         images: (path of a PNG file, caption) of each.
         details: {name: text}, such as command, versions, seeds.
@@ -34,6 +41,7 @@ def to_html(
     sections = [
         _grid(grids.values(table)),
         _grid(grids.differences(table)),
+        _figures("Examples", [_image(*examples)] if examples else []),
         _figures("Charts", map(_chart, charts)),
         *map(_grid, grids.further(table)),
         _grid(grids.by_corruption(table)),

@@ -24,7 +24,7 @@ from tf_robust.utils.errors import unknown
 BASELINES = ("xe", "cross_entropy")
 _KINDS = {"corruptions": "corruptions", "un": "noise", "nun": "noise", "robust": "attacks", "fgsm": "attacks"}  # of families of measures
 LEVEL = 0.05  # of p values
-_HEADLINES = {"corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
+_HEADLINES = {"clean": ("",), "corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
 
 
 def aggregate(

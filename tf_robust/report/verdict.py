@@ -20,7 +20,7 @@ def verdict(table: Table) -> str:
 
 
 def verdict_sentences(table: Table) -> list[str]:
-    """Returns the verdict: the most robust models against the baseline, the cost of the first of them, and the certainty.
+    """Returns the verdict: the most robust models against the baseline, their cost, and the certainty.
 
     For every kind of images (corrupted, noisy, attacked) its first measure is compared. A difference is called separated if the paired
     test is significant and its 95 % interval excludes 0. With a single model: the images on which its accuracy falls most.
@@ -41,8 +41,11 @@ def verdict_sentences(table: Table) -> list[str]:
         entry = entries[row, measure]
         groups.setdefault((row, gain(entry) < 0), []).append(entry)
     sentences = [_comparison(table, row, chosen) for (row, _), chosen in groups.items()]
-    cost = _cost(table, first, exclude=compared)
-    return [*sentences, *([cost] if cost else []), _certainty(table, [entry for chosen in groups.values() for entry in chosen])]
+    better = list(dict.fromkeys(row for row, loses in groups if not loses)) or [first]
+    costs = {row: text for row in better if (text := _cost(table, row, exclude=compared))}
+    names = {row: f" of {row}" if len(costs) > 1 else "" for row in costs}
+    cost = [f"The cost{names[row]}: {text}." for row, text in costs.items()]
+    return [*sentences, *cost, _certainty(table, [entry for chosen in groups.values() for entry in chosen])]
 
 
 def is_separated(table: Table, entry: Entry) -> bool:
@@ -161,7 +164,7 @@ def _cost(table: Table, row: str, exclude: Iterable[str]) -> str:
     parts += [_loss(table, e) for e in worse[:_LISTED]]
     if ratio := table["training_ratios"].get(row):
         parts.append("the same training time" if abs(ratio - 1) < _SAME_TIME else f"{ratio:.1f} times the training time")
-    return f"The cost: {_join(parts)}." if parts else ""
+    return _join(parts) if parts else ""
 
 
 def _clean_cost(table: Table, clean: Entry) -> str:
