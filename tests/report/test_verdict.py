@@ -93,8 +93,8 @@ def test_every_kind_of_images_has_its_best_model(one_seed):
     )
     assert second.startswith("Under attacks, trades ranks first of 3 models: it classifies 45.0% of images changed by the ensemble attack,")
     assert costs == [
-        f"The cost of augmix: no measurable loss on clean images (+0.0 points {interval_of(190, 190)}).",
-        f"The cost of trades: 20.0 points on clean images {interval_of(190, 150)}.",
+        f"The cost of augmix: no measurable loss on clean images (+0.0 points {interval_of(190, 190)}) and the same training time.",
+        f"The cost of trades: 20.0 points on clean images {interval_of(190, 150)} and the same training time.",
     ]
 
 
