@@ -107,7 +107,8 @@ def _cell(cell: Cell | None, column: Label) -> str:
         return f'<td {heading} data-value="">{ABSENT}</td>'
     text = html.escape(cell.text).replace(" ", "&nbsp;")  # a mark stays next to its number
     text = f"<strong>{text}</strong>" if cell.best else text
-    uncertainty = f" <small>{html.escape(cell.uncertainty)}</small>" if cell.uncertainty else ""
+    parts = html.escape(cell.uncertainty).replace(" ", "&nbsp;").replace("],&nbsp;", "], ")  # breaks after the interval only
+    uncertainty = f" <small>{parts}</small>" if cell.uncertainty else ""
     paper = f" <small>paper {html.escape(cell.paper)}</small>" if cell.paper else ""
     return f'<td {heading} data-value="{cell.value:.6g}"><span>{text}{uncertainty}{paper}</span></td>'
 
