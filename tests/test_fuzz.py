@@ -62,7 +62,7 @@ def friendly_errors(work, *arguments):
     except Began:
         pass
     except SystemExit as ended:
-        assert str(ended).startswith("Error: ") and len(str(ended)) > 80, str(ended)
+        assert str(ended).startswith("Error: ") and len(str(ended)) > 60, str(ended)
 
 
 def beside(workdir):

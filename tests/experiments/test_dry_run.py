@@ -13,7 +13,7 @@ def test_a_row_is_estimated_without_files(tmp_path, monkeypatch, capsys):
     values = modes.parse_arguments(
         ["--data=digits", "--epochs=3", "--batch_size=100", "--method=gaussian", "--evaluations=clean", "--seeds=0,1", "--dry_run"]
     )
-    modes.run(values, [])
+    modes.train(values, [])
     said = capsys.readouterr().out
     row = said.split("\n\n")[1].splitlines()[1].split()
     assert row[0] == "gaussian" and int(row[1].replace(",", "")) == models.build("lenet", (28, 28, 1), 10).count_params()
@@ -88,7 +88,7 @@ def test_progress_of_a_large_step_is_printed(monkeypatch, capsys):
     monkeypatch.setattr(dry_run, "_SMALL", 1e6)
     monkeypatch.setattr(dry_run, "SECONDS", 0.0)
     values = modes.parse_arguments(["--data=digits", "--batch_size=100", "--evaluations=clean", "--train_examples=200", "--dry_run"])
-    modes.run(values, [])
+    modes.train(values, [])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": ", 1)[1] for line in lines if line.endswith(" ...")] == [
         "building the model ...",
