@@ -19,23 +19,6 @@ from mkdocs.structure.pages import Page
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
-MEASURES = {
-    "Accuracy": ("clean", "bal", "bal/rare", "clean/per_class"),
-    "Noise": ("un", "nun"),
-    "Corruptions": (
-        *(f"corruptions/{name}" for name in ("mean15", "mean16", "mean19", "mean_without_noise", "noise", "blur", "weather", "digital")),
-        *("corruptions/fog", "corruptions/fog/3", "corruptions/calibration_rms", "corruptions/mce", "corruptions/relative_mce"),
-    ),
-    "Sequences of perturbations": ("flips/mean", "flips/mean_without_noise", "flips/tilt", "flips/mfr", "flips/rate/tilt"),
-    "Attacks": (
-        *("robust/l2_0.5", "robust/linf_8/255", "robust/pgd/l2_0.5", "fgsm/linf_8/255"),
-        *("distance/pgd_l2", "distance/plb_linf", "checks/failed"),
-    ),
-    "Calibration": ("calibration/rms", "calibration/ece", "calibration/brier", "calibration/nll", "aurra"),
-    "Corner digits and two-dimensional data": (
-        *("utility/corner_informative", "utility/corner_uninformative", "boundary/length", "boundary/gradient"),
-    ),
-}
 _SPAN = re.compile(r"(?<!\[)`([\w/.-]+\.(?:md|ipynb))`(?!\])")
 
 
@@ -168,7 +151,7 @@ def _measures():
     from tf_robust.utils import quiet
 
     with quiet.importing([]):
-        from tf_robust.evaluation.descriptions import describe
+        from tf_robust.evaluation.descriptions import MEASURES, describe
 
     parts = []
     for heading, names in MEASURES.items():

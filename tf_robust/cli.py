@@ -33,7 +33,7 @@ def main() -> None:
     define_flags(flags.FLAGS)
     if _HELP & set(argv) or argv == ["help"]:
         named = [COMMANDS[word] for word in argv if word in COMMANDS]
-        print(command_help(named[0], flags.FLAGS) if named else help_text(flags.FLAGS))
+        _print(command_help(named[0], flags.FLAGS) if named else help_text(flags.FLAGS))
         return
     app.run(lambda command: run(command[0], argv), flags_parser=lambda _: [read_arguments(argv)])
 
@@ -49,10 +49,18 @@ def read_arguments(argv: Sequence[str]) -> str:
     return command.name
 
 
+def _print(text):
+    """Prints a long text; `tf-robust list | head` may close the pipe before its end."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+
+
 def run(command: str, argv: Sequence[str]) -> None:
     """Runs a command with the parsed flags. argv: the arguments from which they were parsed."""
     if command == "list":
-        print(listing(flags.FLAGS.section))
+        _print(listing(flags.FLAGS.section))
         return
     with quiet.importing(argv):
         import tensorflow as tf

@@ -172,7 +172,7 @@ def _files(split, base, classes):
         raise ValueError(f"Expected only the classes of the training set in {base}. Received also: {sorted(unknown)}")
     images_by_class = {name: _images(os.path.join(base, name)) for name in classes if os.path.isdir(os.path.join(base, name))}
     if not images_by_class:
-        advice = f"Try: --data=folder:{os.path.dirname(base)}, if {os.path.basename(base)} is a class." if _images(base) else ""
+        advice = f"Try: --data=folder:{os.path.dirname(base) or '.'}, if {os.path.basename(base)} is a class." if _images(base) else ""
         holds = "image files, but no subfolders" if advice else "none"
         raise FileNotFoundError(
             f"Expected subfolders of {base}, one per class, with image files ({', '.join(SUFFIXES)}) in them. "

@@ -82,7 +82,8 @@ def open_source(
         )
         source = dataclasses.replace(source, label_set=label_set_of(name))
     if not 0 <= examples <= source.size:
-        raise ValueError(f"Expected examples >= 0 and at most {source.size} examples, the size of {name} ({split}). Received: {examples}")
+        flag = "train_examples" if split == "train" else "subset"
+        raise ValueError(f"Expected {flag} of at most {source.size}, the size of {name} ({split}), or 0 for all. Received: {examples}")
     return stratified_subset(source, examples) if examples else source
 
 

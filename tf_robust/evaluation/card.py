@@ -140,7 +140,7 @@ def part_of(card: Card, measure: str) -> Mapping | None:
     if fields and str(name) == "nun":
         return {**fields, **card.get("nun", {})}
     if fields and name.family == "corruptions" and name.severity is None:
-        return {**fields, **card.get("corruption_means", {})}
+        return {**fields, "means_over_severities": [*ALL_SEVERITIES], **card.get("corruption_means", {})}
     return fields
 
 

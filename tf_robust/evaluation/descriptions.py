@@ -21,6 +21,23 @@ _MEANS = {
     "mean_without_noise": "Mean over 12 corruptions without noise",
     **{name: f"{name.capitalize()} corruptions" for name in metrics.GROUPS},
 }
+MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by subject
+    "Accuracy": ("clean", "bal", "bal/rare", "clean/per_class"),
+    "Noise": ("un", "nun"),
+    "Corruptions": (
+        *(f"corruptions/{name}" for name in ("mean15", "mean16", "mean19", "mean_without_noise", "noise", "blur", "weather", "digital")),
+        *("corruptions/fog", "corruptions/fog/3", "corruptions/calibration_rms", "corruptions/mce", "corruptions/relative_mce"),
+    ),
+    "Sequences of perturbations": ("flips/mean", "flips/mean_without_noise", "flips/tilt", "flips/mfr", "flips/rate/tilt"),
+    "Attacks": (
+        *("robust/l2_0.5", "robust/linf_8/255", "robust/pgd/l2_0.5", "fgsm/linf_8/255"),
+        *("distance/pgd_l2", "distance/plb_linf", "checks/failed"),
+    ),
+    "Calibration": ("calibration/rms", "calibration/ece", "calibration/brier", "calibration/nll", "aurra"),
+    "Corner digits and two-dimensional data": (
+        *("utility/corner_informative", "utility/corner_uninformative", "boundary/length", "boundary/gradient"),
+    ),
+}
 _CHECKS = {
     "noise": "with random noise of the attack's size",
     "one_step": "attacked by one gradient step",

@@ -38,6 +38,8 @@ def _no_evaluation(pattern):
     """The message for a pattern without evaluations, with the subfolders that have some."""
     below = glob.glob(os.path.join(pattern, "**", "evaluation.json"), recursive=True)
     advice = f" Try: {os.path.join(pattern, '**')!r}, which matches {len(below)}" if below else ""
+    if os.path.exists(pattern) and not below:
+        return f"Expected workdirs with an evaluation.json. Received: {pattern!r}, which has none. Try: tf-robust evaluate {pattern}, first"
     return f"Expected workdirs with an evaluation.json. Received: {pattern!r}, which matches none.{advice}"
 
 

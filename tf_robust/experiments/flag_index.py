@@ -40,7 +40,7 @@ def flag_parameters() -> dict[str, Parameter]:
 
 
 def names() -> dict[str, dict[str, str]]:
-    """Returns {"models", "methods", "views", "corruptions", "attacks": {name: summary}}, as recorded."""
+    """Returns {"models", "methods", "views", "corruptions", "attacks", "measures": {name: summary}}, as recorded."""
     return _recorded()["names"]
 
 
@@ -87,6 +87,7 @@ def generate() -> dict:
     """Returns the content of `flag_index.json`."""
     from tf_robust import attacks, corruptions, evaluation, methods, metrics, models
     from tf_robust.data.augment import AUGMENTATIONS, VIEWS
+    from tf_robust.evaluation.descriptions import MEASURES, describe
     from tf_robust.training import distribution, optimizers
 
     groups = {name: group for group, members in metrics.GROUPS.items() for name in members}
@@ -102,6 +103,7 @@ def generate() -> dict:
             "views": {name + "*" * (name in AUGMENTATIONS): text for name, text in _summaries(VIEWS).items()},
             "corruptions": {name: groups.get(name, "extra") for name in corruptions.CORRUPTIONS},
             "attacks": _summaries(attacks.ATTACKS),
+            "measures": {name: f"{describe(name).name}: {describe(name).meaning}" for names in MEASURES.values() for name in names},
         },
         "known_values": {
             "model": list(models.MODELS),

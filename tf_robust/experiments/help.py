@@ -56,9 +56,13 @@ def listing(section: str | None = None) -> str:
         "views": ("Views (--views; * also --augmentations)", names["views"]),
         "corruptions": ("Corruptions, at severities 1 to 5", names["corruptions"]),
         "attacks": ("Attacks", names["attacks"]),
+        "measures": ("Measures, by the names of --require and results.json", names["measures"]),
         "suites": ("Suites (tf-robust suite FOLDER; one row: tf-robust train --flagfile=FOLDER/ROW.flags)", _tables(FLAGS_HOME)),
     }
-    return "\n\n".join(_block(heading, part) for name, (heading, part) in parts.items() if section in (None, name))
+    if section:
+        heading, part = parts[section]
+        return "\n".join([heading, *(_wrapped(name, text, 10) for name, text in part.items())])
+    return "\n\n".join(_block(heading, part) for heading, part in parts.values())
 
 
 def command_help(command: Command, values: FlagValues) -> str:
@@ -143,9 +147,9 @@ def _table(folder):
     return f"{title} ({rows} rows)"
 
 
-def _wrapped(name, text):
-    """Returns a name, and its text on at most two lines."""
-    lines = textwrap.wrap(text, _WIDTH - _COLUMN, max_lines=2, placeholder=" ...")
+def _wrapped(name, text, max_lines=2):
+    """Returns a name, and its text on further lines."""
+    lines = textwrap.wrap(text, _WIDTH - _COLUMN, max_lines=max_lines, placeholder=" ...") or [""]
     first = f"  {name:<{_COLUMN - 3}} "
     if len(first) > _COLUMN:
         return "\n".join([first.rstrip(), *(" " * _COLUMN + line for line in lines)])

@@ -48,7 +48,10 @@ def _folder(model):
     values = model.values
     if model.run and (not values.workdir or not values.saved_model):
         return os.path.join(model.run, "measured")
-    folder = values.workdir or os.path.join("runs", "evaluation", f"{folder_name(values.data)}-{row_name(model.path)}")
+    kind = (
+        "evaluation" if {*values.evaluations} - {"clean", "adversarial", "attack_curves"} else "attack"
+    )  # the one does not replace the other's report
+    folder = values.workdir or os.path.join("runs", kind, f"{folder_name(values.data)}-{row_name(model.path)}")
     if os.path.exists(os.path.join(folder, "flags.txt")):
         raise ValueError(
             f"--workdir already holds a run; evaluating into it would overwrite its evaluation.json. Received: {folder}. "

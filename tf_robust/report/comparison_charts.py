@@ -101,10 +101,8 @@ def pareto(table: Table) -> Chart | None:
         values.append({"row": row, "clean": x, "robust": y, "left": left, "right": right, "bottom": bottom, "top": top})
         values[-1] |= {"front": row in front, "side": sides[row]}
     name = describe(clean).name
-    caption = (
-        f"{describe(robust).name} over {name[0].lower()}{name[1:]}; the dashed line joins the models that no other surpasses in both. "
-        "Both axes span at least 0.1."
-    )
+    line = "; the dashed line joins the models that no other surpasses in both" if len(front) > 1 else ""
+    caption = f"{describe(robust).name} over {name[0].lower()}{name[1:]}{line}. Both axes span at least 0.1."
     encoding = {channel: _axis(*axis) for channel, axis in zip("xy", (("clean", clean, domains[0]), ("robust", robust, domains[1])))}
     layer = _pareto_layers(encoding, table["order"], list(dict.fromkeys(sides.values())))
     return Chart("pareto", {"data": {"values": values}, "width": "container", "height": 340, "encoding": encoding, "layer": layer}, caption)

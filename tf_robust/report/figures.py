@@ -41,7 +41,8 @@ def captioned_images(path: str, lines: Sequence[tuple[str, np.ndarray, Sequence[
         lines: (title, images [N, H, W, C], [N] texts or None) of each line.
     """
     longest = max(len(images) for _, images, _ in lines)
-    figure = Figure(figsize=(max(5.0, 0.95 * longest), 1.35 * len(lines)), layout="constrained")
+    text_lines = max(text.count("\n") for _, _, texts in lines for text in texts or ("",))
+    figure = Figure(figsize=(max(5.0, 0.95 * longest), (1.35 + 0.2 * text_lines) * len(lines)), layout="constrained")
     for axes, (title, images, texts) in zip(_column(figure, len(lines)), lines):
         height, width = images.shape[1:3]
         _show(axes, _strip(images), title)

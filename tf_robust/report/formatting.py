@@ -139,7 +139,8 @@ def size_notes(evaluations: Iterable[Evaluation]) -> list[str]:
             before = f", to which the image files were resized before ({fit})" if fit else ""
             after = ", and the images were resized to that after it" if applied != model_input else ""
             kinds = " and ".join(dict.fromkeys(kind for name, kind in _CHANGES.items() if name in changed))
-            text = f"{kinds} were applied at {applied} pixels{before}; the network takes {model_input}{after}"
+            verb = "was" if kinds == "noise" else "were"
+            text = f"{kinds} {verb} applied at {applied} pixels{before}; the network takes {model_input}{after}"
             rows.setdefault(text, []).append(evaluation["row"])
     return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
 

@@ -73,6 +73,7 @@ class Table(typing.TypedDict):
         baseline: name of the row.
         unverified: {measure: source of the reference table that it is divided by, if that was not compared with its source}.
         images: {measure: number of images}.
+        falls: {measure: paired difference to the clean accuracy over the images}, of a single model that was measured once.
         training_seconds: {row: median time of its trainings}, without rows whose time was not recorded.
         training_ratios: {row: training time relative to the baseline's}, of rows trained from scratch for as many steps.
     """
@@ -85,5 +86,6 @@ class Table(typing.TypedDict):
     baseline: str
     unverified: dict[str, str]
     images: dict[str, int]
+    falls: dict[str, PairedDifference]
     training_seconds: dict[str, float]
     training_ratios: dict[str, float]

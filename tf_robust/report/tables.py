@@ -71,6 +71,7 @@ def aggregate(
         "baseline": baseline,
         "unverified": _unverified(evaluations),
         "images": {measured["measure"]: measured["count"] for evaluation in evaluations for measured in evaluation["rows"]},
+        "falls": _falls(evaluations, available, per_image) if len(evaluations) == 1 else {},
         "training_seconds": training_times.seconds(evaluations),
         "training_ratios": training_times.ratios(evaluations, baseline),
     }
@@ -184,6 +185,18 @@ def _difference(
     low, high = t_interval(pairs)
     images = _over_images([(ours[seed]["evaluation"], theirs[seed]["evaluation"]) for seed in common], measure, per_image)
     return {"baseline": baseline, "mean": float(np.mean(pairs)), "low": low, "high": high, "pairs": len(pairs), "images": images}
+
+
+def _falls(evaluations: Sequence[Evaluation], measures: Sequence[str], per_image: PerImage | None) -> dict[str, PairedDifference]:
+    """Returns {measure: paired difference to the clean accuracy}, for measures of the clean images after a change."""
+    clean = next((measure for measure in measures if parse_measure(measure).is_clean), None)
+    if per_image is None or clean is None:
+        return {}
+    results = {measure: result[1] for measure in measures if (result := per_image(evaluations[0], measure))}
+    expected = results.pop(clean, None)
+    if expected is None:
+        return {}
+    return {measure: metrics.paired_difference(values, expected) for measure, values in results.items() if len(values) == len(expected)}
 
 
 def _over_images(pairs: Sequence[tuple[Evaluation, Evaluation]], measure: str, per_image: PerImage | None) -> PairedDifference | None:

@@ -213,17 +213,19 @@ def _of_one_model(table: Table, row: str) -> list[str]:
         return [f"Only {row} was measured: {values}.", _certainty_of_one(table, shown)]
     certainty = _certainty_of_one(table, [clean, *worst])
     start = f"{row} classifies {_with_interval(clean)} of clean images correctly."
-    clear = [entry for entry in worst if _is_below(entry, clean)]
+    clear = [entry for entry in worst if _is_below(table, entry, clean)]
     if not clear:
         lowest = f"{_with_interval(worst[0])} on {describe(worst[0]['measure']).images}"
-        return [f"{start} No change of the images lowers that by more than the intervals; the lowest accuracy is {lowest}.", certainty]
+        return [f"{start} No change of the images lowers that significantly; the lowest accuracy is {lowest}.", certainty]
     points = [f"{100 * (clean['mean'] - e['mean']):.1f} points less" for e in clear]
     falls = [f"to {_with_interval(e)} on {describe(e['measure']).images} ({less})" for e, less in zip(clear, points)]
     return [f"{start} The accuracy falls {_join(falls)}.", certainty]
 
 
-def _is_below(entry: Entry, clean: Entry) -> bool:
-    """Whether an accuracy is clearly below the clean one: paired over seeds; with one seed if the two intervals do not overlap."""
+def _is_below(table: Table, entry: Entry, clean: Entry) -> bool:
+    """Whether an accuracy is clearly below the clean one: paired over seeds or images, else if the two intervals do not overlap."""
+    if fall := table["falls"].get(entry["measure"]):
+        return fall["high"] is not None and fall["high"] < 0
     if len(clean["seeds"]) > 1 and entry["seeds"] == clean["seeds"]:
         _, high = t_interval([one - other for one, other in zip(entry["values"], clean["values"])])
         return high is not None and high < 0
