@@ -227,7 +227,7 @@ def test_imagenet_has_no_validation_split_of_its_own(stream, root):
 
 def test_subsets(root):
     assert len(data.open_source("two_splits", "train", root, examples=5)) == 5
-    with pytest.raises(ValueError, match="at most 24 examples, the size of two_splits .*Received: 25"):
+    with pytest.raises(ValueError, match="at most 24, the size of two_splits .*Received: 25"):
         data.open_source("two_splits", "train", root, examples=25)
 
 
