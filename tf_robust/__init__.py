@@ -71,7 +71,7 @@ _moved = moved_names(
         "hyperparameters": "utils.hyperparameters",
         "loading": "saved_models.loading",
         "locks": "utils.locks",
-        "model_files": "saved_models.signatures",
+        "model_files": "saved_models.formats",
         "optimizers": "training.optimizers",
         "outputs": "models.outputs",
         "philox": "ops.philox",

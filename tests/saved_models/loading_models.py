@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust.saved_models import signatures
+from tf_robust.saved_models import formats
 
 SHAPE, CLASSES = (8, 8, 3), 4
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -72,5 +72,5 @@ def plain(tmp_path_factory):
         },
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(signatures, "read", functools.lru_cache(signatures.read))
+        patch.setattr(formats, "read", functools.lru_cache(formats.read))
         yield path

@@ -203,7 +203,7 @@ def test_in_a_dataset(plain):
 
 def test_the_interface_makes_flags():
     parameters = hyperparameters.parameters(ModelInterface)
-    assert list(parameters) == ["input_range", "outputs", "signature", "input_size"]
+    assert list(parameters) == ["input_range", "outputs", "signature", "input_size", "trust"]
     assert all(parameter.help for parameter in parameters.values())
     assert parameters["outputs"].choices == loading.OUTPUTS and NORMALIZATION in parameters["input_range"].help
 

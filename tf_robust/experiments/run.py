@@ -226,7 +226,7 @@ class Run:
         check_model_suits(predict, source)
         imagenet = evaluation.is_imagenet(source, self.eval_config)
         card = {**evaluation.card_of(source, self.eval_config, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}
-        digest, interface_fields = digest_of_folder(predict.path, exclude=("card.json",)), dataclasses.asdict(interface)
+        digest, interface_fields = digest_of_folder(predict.path, exclude=("card.json",)), interface.conventions()
         with source.reading():
             result = evaluation.evaluate_records(
                 with_output_check(predict),

@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike
 
 from tf_robust.models import outputs
 from tf_robust.ops import image_ops
-from tf_robust.saved_models import signatures
-from tf_robust.saved_models.signatures import OUTPUTS, Signature, described, shape_text
+from tf_robust.saved_models import formats
+from tf_robust.saved_models.formats.keras_files import keras_signature
+from tf_robust.saved_models.signatures import OUTPUTS, Signature, described, listed, shape_text
 from tf_robust.utils.deprecation import moved_names
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import read_json
@@ -41,12 +42,14 @@ class ModelInterface:
         outputs: kind of the model's output; the output of that name is used, or else the only one.
         signature: of the SavedModel, to call.
         input_size: side in pixels that images are resized to for the model (bilinear, antialiased); 0: as they are.
+        trust: run the Python code in a Keras file (Lambda layers).
     """
 
     input_range: str = "0,1"
     outputs: typing.Literal["logits", "probabilities"] = "logits"
     signature: str = "serving_default"
     input_size: int = 0
+    trust: bool = False
 
     def __post_init__(self):
         self.affine()
@@ -54,6 +57,10 @@ class ModelInterface:
             raise unknown("outputs", self.outputs, OUTPUTS)
         if self.input_size < 0:
             raise ValueError(f"Expected input_size >= 0 (0: images as they are). Received: {self.input_size}")
+
+    def conventions(self) -> dict[str, str | int]:
+        """Returns the fields that determine the logits, for JSON."""
+        return {name: getattr(self, name) for name in ("input_range", "outputs", "signature", "input_size")}
 
     def affine(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Returns (scale, offset), tuples of 1 or C numbers: the model takes scale * image + offset."""
@@ -177,7 +184,7 @@ def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelIn
         FileNotFoundError: there is no model.
         ValueError: it cannot be loaded, or does not fit the interface; the message lists the model's signatures.
     """
-    path, available, loaded = signatures.read(path)
+    path, available, loaded = formats.read(path, interface.trust)
     chosen = available.get(interface.signature)
     misfit = chosen.misfit() if chosen else "does not exist"
     if chosen is None or misfit:
@@ -186,12 +193,12 @@ def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelIn
         raise ValueError(
             "Expected a signature that takes one batch of images [N, H, W, C], floats or uint8. "
             f"Received: {interface.signature!r} of {path} {misfit}. "
-            f"{signatures.listed(available)}{advice}"
+            f"{listed(available)}{advice}"
         )
     try:
-        return Classifier(chosen, interface, path=path, loaded=loaded)
+        return Classifier(chosen.channels_last(), interface, path=path, loaded=loaded)
     except ValueError as error:
-        raise ValueError(f"{error}\n{path}: {signatures.listed(available)}") from error
+        raise ValueError(f"{error}\n{path}: {listed(available)}") from error
 
 
 def image_size_of(model: Classifier | keras.Model) -> tuple[int, int] | tuple[()]:
@@ -221,7 +228,7 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
         )
     path = f"the model {getattr(model, 'name', None) or getattr(model, '__name__', None) or type(model).__name__!r}"
     if isinstance(model, keras.Model) and getattr(model, "inputs", None):
-        signature = signatures.keras_signature(model)
+        signature = keras_signature(model)
         if misfit := signature.misfit():
             raise ValueError(
                 f"Expected a model that takes one batch of images [N, H, W, C], floats or uint8. Received: {path}, which {misfit}"
@@ -232,7 +239,7 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
             {"images": tf.TensorSpec(None, tf.float32)},
             {"scores": tf.TensorSpec(None, tf.float32)},
         )
-    return Classifier(signature, interface, path=path, loaded=model)
+    return Classifier(signature.channels_last(), interface, path=path, loaded=model)
 
 
 def _scaling(interface: ModelInterface, dtype: tf.DType, channels: int | None) -> tuple[np.ndarray, np.ndarray]:

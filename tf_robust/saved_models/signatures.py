@@ -1,16 +1,8 @@
-"""Readers of model files of all kinds, as signatures: names and types of input and output tensors, and how to call the model.
+"""Signatures of models of any format: names and types of input and output tensors, and how to call the model."""
 
-A SavedModel is a program that runs with its user's rights: load only those that you trust. `.keras` files are read in Keras'
-safe mode, which runs no Python code from the file.
-"""
-
-import contextlib
 import dataclasses
-import os
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
-import keras
 import tensorflow as tf
 
 OUTPUTS = ("logits", "probabilities")
@@ -47,11 +39,20 @@ class Signature:
             return ""
         if shape.rank != 4:
             return f"takes tensors of rank {shape.rank}, not 4"
-        if shape[1] in (1, 3) and shape[3] not in (1, 3):
-            return "takes channels first (NCHW), which is not supported: transpose inside the model and export it again"
         if shape[0] is not None:
             return f"takes exactly {shape[0]} images at a time: export it with a free batch size (None)"
         return ""
+
+    def channels_last(self) -> "Signature":
+        """Returns a signature that takes [N, H, W, C]: this one, or one that transposes for a model that takes [N, C, H, W]."""
+        ((name, spec),) = self.inputs.items()
+        if spec.shape.rank != 4 or spec.shape[1] not in (1, 3) or spec.shape[3] in (1, 3):
+            return self
+        count, channels, height, width = spec.shape
+        transposed = tf.TensorSpec([count, height, width, channels], spec.dtype, spec.name)
+        return dataclasses.replace(
+            self, call=lambda **images: self.call(**{name: tf.transpose(images[name], [0, 3, 1, 2])}), inputs={name: transposed}
+        )
 
     def output(self, kind: str) -> str:
         """Returns the name of the output with logits or probabilities: the output of that name, or else the only one.
@@ -74,24 +75,6 @@ class Signature:
         return name
 
 
-def read(path: str | os.PathLike) -> tuple[str, dict[str, Signature], object]:
-    """Reads the signatures of a model.
-
-    Args:
-        path: a SavedModel folder, a `.keras` file, or a folder with a SavedModel folder `saved_model` in it.
-
-    Returns:
-        (path of the SavedModel folder or `.keras` file itself, {name: `Signature`}, the object that holds the weights).
-
-    Raises:
-        FileNotFoundError: there is no model.
-        ValueError: it cannot be loaded.
-    """
-    path = _model_path(os.fspath(path))
-    signatures, loaded = (_saved_model if os.path.isdir(path) else _keras_file)(path)
-    return path, signatures, loaded
-
-
 def listed(signatures: Mapping[str, Signature]) -> str:
     """Returns all signatures with their inputs and outputs, one per line."""
     lines = "".join(f"\n  {name}: {signature}" for name, signature in signatures.items())
@@ -106,75 +89,3 @@ def described(specs: Mapping[str, tf.TensorSpec]) -> str:
 def shape_text(shape: tf.TensorShape) -> str:
     """Returns a shape as text."""
     return "of any shape" if shape.rank is None else str(shape.as_list())
-
-
-def _model_path(path: str) -> str:
-    if folder := _saved_model_folder(path):
-        return folder
-    expected = "Expected a SavedModel folder (with saved_model.pb), a .keras file, or a workdir with saved_model/."
-    if os.path.isdir(path):
-        names = sorted(os.listdir(path))
-        below = [name for name in names if _saved_model_folder(os.path.join(path, name))]
-        advice = f" Did you mean {os.path.join(path, below[-1])}?" if below else ""
-        inside = ", ".join(names[:10]) or "nothing"
-        raise FileNotFoundError(f"{expected} Received: {path}, a folder with: {inside}.{advice}")
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"{expected} Not found: {path!r}")
-    if not (path.endswith(".keras") and zipfile.is_zipfile(path)):
-        raise ValueError(
-            f"{expected} Received: {path}, which is not a complete .keras archive (a zip file). "
-            "Try: the folder of a SavedModel; for an HDF5 model, load it in Keras and save it as .keras."
-        )
-    return path
-
-
-def _saved_model_folder(path: str) -> str | None:
-    return next((folder for folder in (path, os.path.join(path, "saved_model")) if tf.saved_model.contains_saved_model(folder)), None)
-
-
-def _saved_model(path: str) -> tuple[dict[str, Signature], object]:
-    with _readable(path, "Try: copy it or export it again."):
-        loaded = tf.saved_model.load(path)
-        return {
-            name: Signature(call, call.structured_input_signature[1], call.structured_outputs) for name, call in loaded.signatures.items()
-        }, loaded
-
-
-def _keras_file(path: str) -> tuple[dict[str, Signature], object]:
-    """The model with one signature, `serving_default`, as in Keras' `export`."""
-    with _readable(
-        path,
-        "Try: copy it again; or, with the code of its custom classes and Lambda layers, write a SavedModel by "
-        "model.export(DIR), and load that.",
-    ):
-        model = keras.saving.load_model(path, compile=False, safe_mode=True)
-        if not getattr(model, "inputs", None):
-            raise ValueError("its inputs are unknown (a subclass of keras.Model)")
-        return {"serving_default": keras_signature(model)}, model
-
-
-def keras_signature(model: keras.Model) -> Signature:
-    """Returns the `Signature` of a built keras.Model in inference mode, as in Keras' `export`."""
-    structure = getattr(model, "input", model.inputs[0])  # as the model was built: a tensor, or a dictionary of tensors
-    specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in model.inputs}
-
-    def serve(*tensors):
-        result = model(keras.tree.pack_sequence_as(structure, tensors), training=False)
-        return result if isinstance(result, dict) else {f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(result))}
-
-    function = tf.function(serve, input_signature=list(specs.values()))
-    outputs = function.get_concrete_function().structured_outputs
-    return Signature(lambda **named: function(*named.values()), specs, outputs)
-
-
-@contextlib.contextmanager
-def _readable(path: str, advice: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # damaged files raise OSError, ValueError, KeyError, IndexError, RuntimeError, ...
-        text = " ".join(str(error).split())
-        text = text if len(text) < 500 else f"{text[:200]} ... {text[-300:]}"  # long messages of Keras end with the cause
-        reason = f"{text} ({type(error).__name__})"
-        if "safe_mode" in str(error):
-            reason = "it contains Python code (a Lambda layer), which is not run"
-        raise ValueError(f"Expected a model that can be loaded. Received: {path}: {reason}. {advice}") from error

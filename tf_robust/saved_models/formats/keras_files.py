@@ -1,0 +1,87 @@
+"""Reads Keras models: `.keras` archives and HDF5 files. Python code in them (Lambda layers) runs only if they are trusted."""
+
+import json
+import zipfile
+from collections.abc import Iterator
+
+import h5py
+import keras
+import tensorflow as tf
+
+from tf_robust.saved_models.formats.reading import readable
+from tf_robust.saved_models.signatures import Signature
+
+_ADVICE = (
+    "Try: copy it again; or, with the code of its custom classes, write a SavedModel by model.export(DIR), and load that; "
+    "keras_hub models are read from their preset folder."
+)
+
+
+def read_archive(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
+    """Reads a `.keras` file as one signature, `serving_default`, as in Keras' `export`.
+
+    Args:
+        path: of the file.
+        trust: run Lambda layers.
+
+    Raises:
+        ValueError: it is damaged, or contains Python code and is not trusted.
+    """
+    if not zipfile.is_zipfile(path):
+        raise ValueError(
+            f"Expected a .keras archive (a zip file). Received: {path}, which is not a complete .keras archive. Try: copy it again"
+        )
+    with readable(path, _ADVICE), zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read("config.json"))
+    return _load(path, config, trust)
+
+
+def read_hdf5(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
+    """Reads a whole model in HDF5, as `model.save("model.h5")` writes it. Arguments as in `read_archive`.
+
+    Raises:
+        ValueError: it is damaged, has only weights, or contains Python code and is not trusted.
+    """
+    with readable(path, _ADVICE), h5py.File(path) as file:
+        config = file.attrs.get("model_config")
+    if config is None:
+        raise ValueError(
+            f"Expected a whole model in {path}, as model.save writes it. Received: weights only. "
+            "Try: load them into the model in Keras and save that as .keras"
+        )
+    return _load(path, json.loads(config), trust)
+
+
+def keras_signature(model: keras.Model) -> Signature:
+    """Returns the `Signature` of a built keras.Model in inference mode, as in Keras' `export`."""
+    structure = getattr(model, "input", model.inputs[0])  # as the model was built: a tensor, or a dictionary of tensors
+    specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in model.inputs}
+
+    def serve(*tensors):
+        result = model(keras.tree.pack_sequence_as(structure, tensors), training=False)
+        return result if isinstance(result, dict) else {f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(result))}
+
+    function = tf.function(serve, input_signature=list(specs.values()))
+    outputs = function.get_concrete_function().structured_outputs
+    return Signature(lambda **named: function(*named.values()), specs, outputs)
+
+
+def _load(path, config, trust):
+    if not trust and "Lambda" in _class_names(config):  # also checked here: old versions of Keras run those of HDF5 files
+        raise ValueError(
+            f"Expected a model that can be loaded. Received: {path}: it contains Python code (a Lambda layer), which is not run. "
+            "Try: --trust, if you trust the file; or write a SavedModel by model.export(DIR), and load that."
+        )
+    with readable(path, _ADVICE):
+        model = keras.saving.load_model(path, compile=False, safe_mode=not trust)
+        if not getattr(model, "inputs", None):
+            raise ValueError("its inputs are unknown (a subclass of keras.Model)")
+        return {"serving_default": keras_signature(model)}, model
+
+
+def _class_names(config: object) -> Iterator[str]:
+    """Yields all class names in a configuration."""
+    if isinstance(config, dict):
+        yield str(config.get("class_name", ""))
+    for value in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
+        yield from _class_names(value)

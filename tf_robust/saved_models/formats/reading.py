@@ -1,0 +1,80 @@
+"""Shared by the readers: optional packages, messages of failures, and models that compute outside of TensorFlow."""
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust.saved_models.signatures import Signature
+
+
+def import_extra(module: str, extra: str) -> ModuleType:
+    """Returns a module of an optional package.
+
+    Args:
+        module: name of the module.
+        extra: of this package, which installs it.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"Expected the package {module.partition('.')[0]}, which reads this model. It cannot be imported: {error}. "
+            f"Try: pip install 'tf_robust[{extra}]'"
+        ) from error
+
+
+@contextlib.contextmanager
+def readable(path: str, advice: str) -> Iterator[None]:
+    """Context in which errors become a ValueError that names the model.
+
+    Args:
+        path: of the model, or its name.
+        advice: ends the message.
+    """
+    try:
+        yield
+    except Exception as error:  # damaged files raise OSError, ValueError, KeyError, IndexError, RuntimeError, ...
+        text = " ".join(str(error).split())
+        text = text if len(text) < 500 else f"{text[:200]} ... {text[-300:]}"  # long messages of Keras end with the cause
+        raise ValueError(f"Expected a model that can be loaded. Received: {path}: {text} ({type(error).__name__}). {advice}") from error
+
+
+def numpy_signature(
+    run: Callable[[np.ndarray], list[np.ndarray]], inputs: Mapping[str, tf.TensorSpec], outputs: Mapping[str, tf.TensorSpec]
+) -> Signature:
+    """Returns the signature of a model that computes on NumPy arrays: it works in `tf.function` and has no gradients.
+
+    Args:
+        run: batch of the only input -> list of the outputs.
+        inputs: {name: TensorSpec}; with a fixed batch size, batches are divided and the last part is padded.
+        outputs: {name: TensorSpec}, in the order of the list.
+    """
+    specs = {name: tf.TensorSpec(_free(spec.shape), spec.dtype, name) for name, spec in outputs.items()}
+    if len(inputs) != 1:
+        return Signature(lambda **_: {}, dict(inputs), specs)
+    ((name, spec),) = inputs.items()
+    size = spec.shape[0] if spec.shape.rank else None
+
+    def run_parts(batch):
+        parts = np.split(batch, range(size, len(batch), size)) if size else [batch]
+        if size:
+            parts[-1] = np.concatenate([parts[-1], np.zeros([size - len(parts[-1]), *batch.shape[1:]], batch.dtype)])
+        return [np.concatenate(results)[: len(batch)] for results in zip(*map(run, parts), strict=True)]
+
+    def call(**images):
+        results = tf.numpy_function(run_parts, [images[name]], [spec.dtype for spec in specs.values()])
+        return {key: tf.ensure_shape(result, spec.shape) for (key, spec), result in zip(specs.items(), results, strict=True)}
+
+    return Signature(call, {name: tf.TensorSpec(_free(spec.shape), spec.dtype, name)}, specs)
+
+
+def _free(shape: tf.TensorShape) -> tf.TensorShape:
+    """The shape with a free batch size."""
+    return tf.TensorShape([None, *shape[1:]]) if shape.rank else shape
