@@ -65,6 +65,18 @@ def test_robust_accuracy_is_the_fraction_of_images_with_a_distance_above_the_rad
         assert rows["fgsm/linf_1/50"].value >= rows["robust/pgd/linf_1/50"].value
 
 
+def test_square_alone_needs_no_gradients(linear, source):
+    def predict(images):
+        return tf.stop_gradient(linear(images))
+
+    rows = evaluated(predict, source, evaluations=("adversarial",), attack=("square",), attack_radii=("linf_1/50",))
+    assert set(rows) == {"robust/square/linf_1/50"}
+    distances = known_distances(linear, source, np.inf)
+    assert np.mean(distances > 1 / 50) <= rows["robust/square/linf_1/50"].value <= np.mean(distances > 0)
+    with pytest.raises(ValueError, match="--attack=square"):
+        evaluated(predict, source, evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",))
+
+
 @pytest.mark.slow
 def test_each_attack_has_its_own_measure(linear, source):
     settings = {"evaluations": ("adversarial",), "attack_radii": RADII[:1]}

@@ -169,8 +169,8 @@ def loss_and_gradient(
     if gradient is None:
         raise ValueError(
             "Expected a model that is differentiable with respect to its images. Received: a model without "
-            "gradients (images rounded to uint8, NumPy inside, or an argmax as output). Try: the attack "
-            "'square', which needs none"
+            "gradients (TensorFlow Lite, ONNX, images rounded to uint8, NumPy inside, or an argmax as output). Try: the attack "
+            "'square' (--attack=square), which needs none"
         )
     return values, gradient, logits
 

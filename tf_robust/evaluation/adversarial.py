@@ -23,7 +23,11 @@ from tf_robust.utils.arrays import decoded, encoded
 from tf_robust.utils.errors import unknown
 
 SEED = 15  # of all attacks: every model gets the same random starts
-ATTACKS = {"ensemble": "robust/", "pgd": "robust/pgd/"}  # attacks of robust accuracy, and the prefixes of their measures
+ATTACKS = {
+    "ensemble": "robust/",
+    "pgd": "robust/pgd/",
+    "square": "robust/square/",
+}  # attacks of robust accuracy, and the prefixes of their measures
 PGD_STEPS, PGD_STARTS = 40, 2
 CURVES = {"pgd": attacks.MinimalPGD, "plb": attacks.ProximalLogBarrier}
 CHECKED = 200  # images on which the attacks are checked
@@ -76,6 +80,8 @@ def accuracy_attack(name: str, norm: str, radius: float, queries: int) -> attack
     """
     if name == "pgd":
         return attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=PGD_STEPS, restarts=PGD_STARTS, seed=SEED)
+    if name == "square":
+        return attacks.Square(norm=norm, radius=radius, steps=queries, seed=SEED)
     return attacks.Ensemble(norm=norm, radius=radius, queries=queries, seed=SEED)
 
 

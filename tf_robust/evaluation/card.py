@@ -81,9 +81,11 @@ def card_of(source: Source, eval_config: EvalConfig, training_source: Source | N
                 "starts": adversarial.PGD_STARTS,
                 **attacked,
             }
-        if attacked:
+        if "square" in eval_config.attack:
+            card["robust_square"] = {"attack": "square", "seed": adversarial.SEED, "queries": eval_config.attack_queries, **attacked}
+        if attacked and eval_config.attacks_by_gradient:
             card["fgsm"] = attacked
-        if eval_config.attack_checks:
+        if eval_config.attack_checks and eval_config.attacks_by_gradient:
             card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED}
     if "attack_curves" in chosen:
         card["distance"] = {"seed": adversarial.SEED, **attacked}

@@ -58,7 +58,8 @@ class EvalConfig:
         attack_radii: norms and radii of robust accuracy, NORM_RADIUS with l2 or linf, on the [0, 1] pixel scale; linf also
             by FGSM.
         attack: attacks of robust accuracy, one measure each: ensemble (APGD on two losses, then Square: robust/NORM_RADIUS),
-            pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS).
+            pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS), square (alone, for models without gradients; then there are neither
+            FGSM nor checks of the attacks: robust/square/NORM_RADIUS).
         attack_subset: number of images to attack, a fixed stratified subset; 0: all.
         attack_queries: queries of the model by Square, per image.
         attack_checks: also check the attacks for signs of masked gradients, with eight further attacks.
@@ -126,9 +127,16 @@ class EvalConfig:
         if self.corrupted_dir:
             names -= {"corruption_protocol", "frost_dir"}
             names -= set() if "perturbations" in self.evaluations else {"corruption_constants"}
-        if "ensemble" not in self.attack:
+        if not {"ensemble", "square"} & set(self.attack):
             names -= {"attack_queries"}
+        if not self.attacks_by_gradient:
+            names -= {"attack_checks"}
         return names | others
+
+    @property
+    def attacks_by_gradient(self) -> bool:
+        """Whether any attack of the robust accuracy uses gradients."""
+        return set(self.attack) != {"square"}
 
     def constants(self, image_shape: Sequence[int]) -> str:
         """Returns the set of constants for images (H, W, C)."""

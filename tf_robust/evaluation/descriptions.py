@@ -12,7 +12,14 @@ from tf_robust.evaluation.measure import Measure, parse_measure
 _FRACTION, _RATIO = "Fraction, 0 to 1", "Ratio, 1 is AlexNet's"
 _NOISE = f"{RATE:.0%} of their locations replaced by random gray values"
 _ENSEMBLE = ("ensemble", " (APGD with two losses, then Square)")
-_ATTACKS = {"robust": _ENSEMBLE, "ensemble": _ENSEMBLE, "pgd": ("PGD", ""), "plb": ("PLB", ""), "fgsm": ("FGSM", "")}
+_ATTACKS = {
+    "robust": _ENSEMBLE,
+    "ensemble": _ENSEMBLE,
+    "pgd": ("PGD", ""),
+    "square": ("Square", ""),
+    "plb": ("PLB", ""),
+    "fgsm": ("FGSM", ""),
+}
 _NORMS = {"l0": "L0", "l1": "L1", "l2": "L2", "linf": "L∞"}
 _MEANS = {
     "mean15": "Mean over 15 corruptions",

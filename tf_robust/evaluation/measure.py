@@ -110,8 +110,8 @@ class Measure:
         """The part of the evaluation card that it depends on besides `data`."""
         if self.is_flip_rate:
             return "flip_rates"
-        if self.family == "robust" and self.name.startswith("pgd/"):
-            return "robust_pgd"
+        if self.family == "robust" and self.name.startswith(("pgd/", "square/")):
+            return f"robust_{self.name.partition('/')[0]}"
         return {"un": "noise", "nun": "noise", "aurra": "calibration"}.get(self.family, self.family)
 
 

@@ -237,6 +237,8 @@ def _attacks(source, eval_config):
         for name in eval_config.attack
         for text, (norm, radius) in threats.items()
     ]
+    if not eval_config.attacks_by_gradient:
+        return sets
     sets += [
         EvaluationSet(f"fgsm/{text}", clean, adversarial.accuracy(attacks.FastGradient(norm=norm, radius=radius), source.positions))
         for text, (norm, radius) in threats.items()

@@ -244,7 +244,7 @@ class Run:
             figures.draw_maps(sheets, masked, source)
         if "corruptions" in self.eval_config.evaluations:
             figures.draw_worst(sheets, masked, source, result.sets, result.records)
-        if "adversarial" in self.eval_config.evaluations:
+        if "adversarial" in self.eval_config.evaluations and self.eval_config.attacks_by_gradient:
             figures.draw_attacked(sheets, predict, source, self.eval_config.attack_radii)
         measures = result.measures
         if s.label_fraction != 1:

@@ -7,13 +7,19 @@ package only when it is called. SavedModels are programs that run with their use
 import os
 from collections.abc import Callable
 
-from tf_robust.saved_models.formats import keras_files, saved_model_folder
+from tf_robust.saved_models.formats import keras_files, onnx_file, saved_model_folder, tflite_file
 from tf_robust.saved_models.signatures import Signature
 
 Reader = Callable[[str, bool], tuple[dict[str, Signature], object]]
 
 FOLDERS: dict[str, Reader] = {"saved_model.pb": saved_model_folder.read}  # {file in the folder: reader}
-FILES: dict[str, Reader] = {".keras": keras_files.read_archive, ".h5": keras_files.read_hdf5, ".hdf5": keras_files.read_hdf5}
+FILES: dict[str, Reader] = {
+    ".keras": keras_files.read_archive,
+    ".h5": keras_files.read_hdf5,
+    ".hdf5": keras_files.read_hdf5,
+    ".tflite": tflite_file.read,
+    ".onnx": onnx_file.read,
+}
 
 
 def read(path: str | os.PathLike, trust: bool = False) -> tuple[str, dict[str, Signature], object]:

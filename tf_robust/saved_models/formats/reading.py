@@ -70,6 +70,7 @@ def numpy_signature(
 
     def call(**images):
         results = tf.numpy_function(run_parts, [images[name]], [spec.dtype for spec in specs.values()])
+        results = results if isinstance(results, (list, tuple)) else [results]  # one type in the list: one tensor
         return {key: tf.ensure_shape(result, spec.shape) for (key, spec), result in zip(specs.items(), results, strict=True)}
 
     return Signature(call, {name: tf.TensorSpec(_free(spec.shape), spec.dtype, name)}, specs)
