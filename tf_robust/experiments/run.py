@@ -25,7 +25,7 @@ from tf_robust.methods.contrastive import ContrastiveMethod
 from tf_robust.saved_models import export, loading
 from tf_robust.training import callbacks, checkpoints, distribution, loop
 from tf_robust.utils import environment, progress
-from tf_robust.utils.files import digest_of_folder, read_json, write_json
+from tf_robust.utils.files import read_json, write_json
 
 # Flags that may differ when a run is resumed: no trained weight depends on them.
 EVALUATION_FLAGS = (*(field.name for field in dataclasses.fields(evaluation.EvalConfig)), "steps_per_execution", "profile")
@@ -226,7 +226,7 @@ class Run:
         check_model_suits(predict, source)
         imagenet = evaluation.is_imagenet(source, self.eval_config)
         card = {**evaluation.card_of(source, self.eval_config, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}
-        digest, interface_fields = digest_of_folder(predict.path, exclude=("card.json",)), interface.conventions()
+        digest, interface_fields = predict.digest(), interface.conventions()
         with source.reading():
             result = evaluation.evaluate_records(
                 with_output_check(predict),

@@ -7,8 +7,10 @@ A SavedModel is a program that runs with its user's rights: load only those that
 """
 
 import dataclasses
+import hashlib
 import os
 import re
+import secrets
 import typing
 from collections.abc import Callable
 
@@ -20,11 +22,12 @@ from numpy.typing import ArrayLike
 from tf_robust.models import outputs
 from tf_robust.ops import image_ops
 from tf_robust.saved_models import formats
+from tf_robust.saved_models.formats import named_models
 from tf_robust.saved_models.formats.keras_files import keras_signature
 from tf_robust.saved_models.signatures import OUTPUTS, Signature, described, listed, shape_text
 from tf_robust.utils.deprecation import moved_names
 from tf_robust.utils.errors import unknown
-from tf_robust.utils.files import read_json
+from tf_robust.utils.files import digest_of_folder, read_json
 
 __getattr__ = moved_names(__name__, {"Interface": "saved_models.loading.ModelInterface"})
 
@@ -154,6 +157,17 @@ class Classifier:
             f"Expected images [height, width, channels] {shape_text(expected)} for {self.path}. Received: {shape_text(shape)}. {advice}"
         )
 
+    def digest(self) -> str:
+        """Returns 16 hexadecimal digits that differ for another model: of its files or weights; of a function, new ones each time."""
+        if os.path.exists(self.path):
+            return digest_of_folder(self.path, exclude=("card.json",))
+        if not isinstance(self.loaded, keras.Model):
+            return secrets.token_hex(8)  # what a function computes is unknown
+        digest = hashlib.sha256(self.path.encode())
+        for weight in self.loaded.get_weights():
+            digest.update(np.ascontiguousarray(weight).tobytes())
+        return digest.hexdigest()[:16]
+
     def check(self, logits: ArrayLike) -> str:
         """Returns a warning if outputs [N, classes] of this model contradict `interface.outputs`, otherwise an empty text."""
         scores = np.asarray(logits, np.float64)
@@ -176,14 +190,17 @@ def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelIn
     """Loads a model as a `Classifier`.
 
     Args:
-        path: a SavedModel folder (of this package, `tf.saved_model.save`, Keras' `export`, tf.keras), a `.keras` file,
-            or the workdir of a run.
+        path: a SavedModel folder (of this package, `tf.saved_model.save`, Keras' `export`, tf.keras), a file `.keras`, `.h5`,
+            `.tflite` or `.onnx`, `applications:NAME`, `keras_hub:PRESET` or its folder, `module:function`, or the workdir of a run.
         interface: its input and output conventions.
 
     Raises:
         FileNotFoundError: there is no model.
         ValueError: it cannot be loaded, or does not fit the interface; the message lists the model's signatures.
     """
+    if formats.is_function(path):
+        name = os.fspath(path)
+        return classifier_of(named_models.model_of_function(name), interface, name)
     path, available, loaded = formats.read(path, interface.trust)
     chosen = available.get(interface.signature)
     misfit = chosen.misfit() if chosen else "does not exist"
@@ -210,13 +227,14 @@ def image_size_of(model: Classifier | keras.Model) -> tuple[int, int] | tuple[()
     return () if None in size else size
 
 
-def classifier_of(model: keras.Model | Callable, interface: ModelInterface = ModelInterface()) -> Classifier:
+def classifier_of(model: keras.Model | Callable, interface: ModelInterface = ModelInterface(), name: str = "") -> Classifier:
     """Wraps a model in memory as a `Classifier`, in inference mode.
 
     Args:
         model: a keras.Model, or a callable from a float32 batch [N, H, W, C] on the pixel scale `interface.input_range` to scores
             [N, classes]; either may return a dictionary with the entry `interface.outputs`.
         interface: its input and output conventions; a model in memory has no signatures.
+        name: of the model, for messages; empty: its own.
 
     Raises:
         ValueError: the model does not take one batch of images, or does not fit the interface.
@@ -226,7 +244,7 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
             f"Expected the path of a SavedModel with signature={interface.signature!r}. Received: a model in memory, "
             f"which has none. Try: omit signature"
         )
-    path = f"the model {getattr(model, 'name', None) or getattr(model, '__name__', None) or type(model).__name__!r}"
+    path = name or f"the model {getattr(model, 'name', None) or getattr(model, '__name__', None) or type(model).__name__!r}"
     if isinstance(model, keras.Model) and getattr(model, "inputs", None):
         signature = keras_signature(model)
         if misfit := signature.misfit():

@@ -7,12 +7,13 @@ package only when it is called. SavedModels are programs that run with their use
 import os
 from collections.abc import Callable
 
-from tf_robust.saved_models.formats import keras_files, onnx_file, saved_model_folder, tflite_file
+from tf_robust.saved_models.formats import keras_files, named_models, onnx_file, saved_model_folder, tflite_file
 from tf_robust.saved_models.signatures import Signature
 
 Reader = Callable[[str, bool], tuple[dict[str, Signature], object]]
 
-FOLDERS: dict[str, Reader] = {"saved_model.pb": saved_model_folder.read}  # {file in the folder: reader}
+PREFIXES: dict[str, Reader] = {"applications": named_models.read_application, "keras_hub": named_models.read_preset}
+FOLDERS: dict[str, Reader] = {"saved_model.pb": saved_model_folder.read, "task.json": named_models.read_preset}  # {file in it: reader}
 FILES: dict[str, Reader] = {
     ".keras": keras_files.read_archive,
     ".h5": keras_files.read_hdf5,
@@ -26,7 +27,8 @@ def read(path: str | os.PathLike, trust: bool = False) -> tuple[str, dict[str, S
     """Reads the signatures of a model.
 
     Args:
-        path: a SavedModel folder, a file of a known format, or a folder with a SavedModel folder `saved_model` in it.
+        path: a SavedModel folder, a preset folder of keras_hub, a file of a known format, a folder with a SavedModel folder
+            `saved_model` in it, or PREFIX:NAME.
         trust: run the Python code in the model's file (Lambda layers of Keras).
 
     Returns:
@@ -37,6 +39,9 @@ def read(path: str | os.PathLike, trust: bool = False) -> tuple[str, dict[str, S
         ValueError: it cannot be loaded.
     """
     path = os.fspath(path)
+    prefix, _, name = path.partition(":")
+    if prefix in PREFIXES:
+        return (path, *PREFIXES[prefix](name, trust))
     if found := _in_folder(path):
         folder, reader = found
         return (folder, *reader(folder, trust))
@@ -50,8 +55,19 @@ def read(path: str | os.PathLike, trust: bool = False) -> tuple[str, dict[str, S
     return (path, *file_reader(path, trust))
 
 
+def is_function(path: str | os.PathLike) -> bool:
+    """Returns whether a path is no file but `module:function`."""
+    module, _, function = os.fspath(path).partition(":")
+    parts = [*module.split("."), function]
+    return not os.path.exists(path) and module not in PREFIXES and all(part.isidentifier() for part in parts)
+
+
 def _expected():
-    return f"Expected a SavedModel folder (with saved_model.pb), a file *{', *'.join(FILES)}, or a workdir with saved_model/."
+    names = ", ".join(f"{prefix}:NAME" for prefix in PREFIXES)
+    return (
+        f"Expected a SavedModel folder (with saved_model.pb), a file *{', *'.join(FILES)}, a workdir with saved_model/, "
+        f"{names} or module:function."
+    )
 
 
 def _in_folder(path):

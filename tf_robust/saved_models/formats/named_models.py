@@ -1,0 +1,103 @@
+"""Models by name: `applications:NAME` and `keras_hub:PRESET`, and `module:function` of the user's own code.
+
+The first two take images in [0, 1]: the preprocessing that belongs to the weights is part of the signature.
+"""
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tf_robust.saved_models.formats.keras_files import keras_signature
+from tf_robust.saved_models.formats.reading import import_extra, readable
+from tf_robust.saved_models.signatures import Signature
+from tf_robust.utils.errors import unknown
+
+
+def read_application(name: str, trust: bool) -> tuple[dict[str, Signature], object]:
+    """Builds a model of `keras.applications` with its ImageNet weights, which Keras downloads once.
+
+    Args:
+        name: of the model, such as MobileNetV2.
+        trust: not used: there is no Python code to run.
+
+    Raises:
+        ValueError: there is no such model, or its weights cannot be downloaded.
+    """
+    families = {
+        function: module
+        for module in vars(keras.applications).values()
+        if inspect.ismodule(module) and hasattr(module, "preprocess_input")
+        for function in vars(module)
+        if function in vars(keras.applications) and inspect.isfunction(getattr(module, function))
+    }
+    if name not in families:
+        raise unknown("model of keras.applications", name, families)
+    with readable(f"applications:{name}", "Try: connect to the internet once: Keras downloads the ImageNet weights to ~/.keras/models."):
+        model = getattr(keras.applications, name)(weights="imagenet", classifier_activation=None)
+    return {"serving_default": _preprocessed(model, lambda images: families[name].preprocess_input(255 * images))}, model
+
+
+def read_preset(name: str, trust: bool) -> tuple[dict[str, Signature], object]:
+    """Builds an image classifier of keras_hub.
+
+    Args:
+        name: of a preset, or the path of its folder.
+        trust: not used: a preset contains no Python code.
+
+    Raises:
+        ImportError: keras_hub is not installed.
+        ValueError: there is no such preset, or it is no image classifier.
+    """
+    hub = import_extra("keras_hub", "keras_hub")
+    with readable(name, "Try: the name of an image classifier of keras_hub, or the folder of model.save_to_preset(FOLDER)."):
+        model = hub.models.ImageClassifier.from_preset(name)
+    converter = getattr(model.preprocessor, "image_converter", None)
+    signature = _preprocessed(model, (lambda images: converter(255 * images)) if converter else None)
+    if converter is not None and converter.image_size:  # it resizes
+        (spec,) = signature.inputs.values()
+        signature.inputs["images"] = tf.TensorSpec([None, None, None, spec.shape[3]], spec.dtype, "images")
+    return {"serving_default": signature}, model
+
+
+def model_of_function(name: str) -> keras.Model | Callable:
+    """Returns the model that `module:function` names: the result of a function without required arguments, or else the function.
+
+    Args:
+        name: module and function, or another object of the module that can be called with images. Modules are also found in the
+            working directory.
+
+    Raises:
+        ValueError: there is no such module or function, or it fails.
+    """
+    module_name, _, function_name = name.partition(":")
+    with readable(name, "Try: module:function, such as models:build for the function build in models.py"):
+        sys.path.insert(0, os.getcwd())
+        try:
+            module = importlib.import_module(module_name)
+        finally:
+            sys.path.remove(os.getcwd())
+        function = getattr(module, function_name)
+        if not inspect.isfunction(function):
+            return function
+        required = [
+            x for x in inspect.signature(function).parameters.values() if x.default is x.empty and x.kind == x.POSITIONAL_OR_KEYWORD
+        ]
+        model = function if required else function()
+    if not callable(model):
+        raise ValueError(f"Expected {name} to return a keras.Model or a function of images. Received: {type(model).__name__}")
+    return model
+
+
+def _preprocessed(model, preprocess):
+    """The signature of a Keras model behind its preprocessing; None: there is none."""
+    signature = keras_signature(model)
+    ((name, spec),) = signature.inputs.items()
+    if preprocess is None:
+        return Signature(lambda images: signature.call(**{name: images}), {"images": spec}, signature.outputs)
+    function = tf.function(lambda images: signature.call(**{name: tf.cast(preprocess(images), spec.dtype)}))
+    return Signature(function, {"images": tf.TensorSpec(spec.shape, tf.float32, "images")}, signature.outputs)
