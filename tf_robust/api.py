@@ -24,7 +24,7 @@ from tf_robust import attacks, evaluation, report
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.config import DATA
 from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, values_of, with_values
-from tf_robust.experiments.model_checks import check_model_suits, with_label_set_of_card, with_output_check
+from tf_robust.experiments.model_checks import check_model_suits, with_checked_inputs, with_label_set_of_card, with_output_check
 from tf_robust.experiments.run import PATH_FLAGS
 from tf_robust.experiments.runs import runs_of
 from tf_robust.report import charts as report_charts
@@ -108,6 +108,7 @@ def evaluate(model: Model, **arguments) -> dict[str, float | None]:
     run.model_size = loading.image_size_of(predict)
     source = with_label_set_of_card(predict, run.evaluation_source())
     check_model_suits(predict, source)
+    predict = with_checked_inputs(predict, source)
     training_source = run.source("train") if with_training else None
     with source.reading():
         rows = evaluation.evaluate(

@@ -35,6 +35,10 @@ def softmax(scores):
         ("0,255", lambda x: 255 * x),
         ("-2,0.5", lambda x: 2.5 * x - 2),
         (NORMALIZATION, lambda x: (x - MEAN) / STD),
+        ("imagenet", lambda x: (x - MEAN) / STD),
+        ("0,255 bgr", lambda x: 255 * x[..., ::-1]),
+        ("imagenet bgr", lambda x: ((x - MEAN) / STD)[..., ::-1]),
+        ("caffe", lambda x: 255 * x[..., ::-1] - (103.939, 116.779, 123.68)),
         ("mean=0.5 std=0.25", lambda x: (x - 0.5) / 0.25),
         ("mean=0.1,0.2,0.3 std=0.5", lambda x: (x - (0.1, 0.2, 0.3)) / 0.5),
     ],
@@ -203,7 +207,7 @@ def test_in_a_dataset(plain):
 
 def test_the_interface_makes_flags():
     parameters = hyperparameters.parameters(ModelInterface)
-    assert list(parameters) == ["input_range", "outputs", "signature", "input_size", "trust"]
+    assert list(parameters) == ["input_range", "outputs", "signature", "input_size", "trust", "check_inputs"]
     assert all(parameter.help for parameter in parameters.values())
     assert parameters["outputs"].choices == loading.OUTPUTS and NORMALIZATION in parameters["input_range"].help
 

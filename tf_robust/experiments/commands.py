@@ -13,7 +13,7 @@ from tf_robust.experiments import command_checks
 from tf_robust.experiments.flags import SECTIONS, define_flags, given_values, read_arguments
 from tf_robust.utils.errors import unknown
 
-_INTERFACE = ("input_range", "outputs", "signature", "input_size", "trust")
+_INTERFACE = ("input_range", "outputs", "signature", "input_size", "trust", "check_inputs")
 
 
 @dataclasses.dataclass(frozen=True)

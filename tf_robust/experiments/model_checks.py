@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tf_robust import data
+from tf_robust import data, evaluation
 from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
+from tf_robust.saved_models import input_check
 from tf_robust.saved_models.loading import Classifier
+
+CHECKED_IMAGES, IMAGES_PER_CLASS, MOST_IMAGES = 300, 10, 1000
 
 
 @functools.cache
@@ -63,3 +66,33 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
             f"{differing[0][0]!r} and {differing[0][1]!r}.",
             flush=True,
         )
+
+
+def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
+    """Checks the pixel scale and the class order of a model that this package did not export; see `input_check`.
+
+    Args:
+        predict: the model.
+        source: labelled images, which suit the model.
+
+    Returns:
+        The model, with the pixel scale that fits best in place of `input_range="auto"`.
+
+    Raises:
+        ValueError: another pixel scale or order of the classes clearly fits better; "auto" without the check.
+    """
+    automatic = predict.interface.input_range == "auto"
+    if "input" in predict.card:  # of our own export
+        return predict.with_input_range("0,1") if automatic else predict
+    if not predict.interface.check_inputs:
+        if automatic:
+            raise ValueError("Expected an input_range with check_inputs=false. Received: auto. Try: --check_inputs")
+        return predict
+    count = min(max(CHECKED_IMAGES, IMAGES_PER_CLASS * source.num_classes), MOST_IMAGES)
+    images, labels = evaluation.first_images(source, count)
+    checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES])
+    if automatic:
+        print(f"  Note: input_range={checked.interface.input_range} fits best.", flush=True)
+    if not source.class_mask and source.num_classes <= input_check.MOST_CLASSES:
+        input_check.check_class_order(input_check.logits_of(checked, images), labels, source.class_names)
+    return checked

@@ -19,7 +19,7 @@ from tf_robust.data.fitting import Fit
 from tf_robust.data.source import Source
 from tf_robust.experiments import construction, figures, workdir
 from tf_robust.experiments.config import TrainConfig
-from tf_robust.experiments.model_checks import check_model_suits, with_label_set_of_card, with_output_check
+from tf_robust.experiments.model_checks import check_model_suits, with_checked_inputs, with_label_set_of_card, with_output_check
 from tf_robust.methods.base import Method
 from tf_robust.methods.contrastive import ContrastiveMethod
 from tf_robust.saved_models import export, loading
@@ -224,9 +224,10 @@ class Run:
         s, source = self.config, with_label_set_of_card(predict, self.evaluation_source())
         training_source = self.source("train") if self.eval_config.needs_training_set else None
         check_model_suits(predict, source)
+        predict = with_checked_inputs(predict, source)
         imagenet = evaluation.is_imagenet(source, self.eval_config)
         card = {**evaluation.card_of(source, self.eval_config, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}
-        digest, interface_fields = predict.digest(), interface.conventions()
+        digest, interface_fields = predict.digest(), predict.interface.conventions()
         with source.reading():
             result = evaluation.evaluate_records(
                 with_output_check(predict),

@@ -33,6 +33,11 @@ __getattr__ = moved_names(__name__, {"Interface": "saved_models.loading.ModelInt
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped to it before the logarithm
 SUM_TOLERANCE = 1e-3  # of the sum of probabilities
+NAMED_RANGES = {
+    "auto": "0,1",  # until it is found
+    "imagenet": "mean=0.485,0.456,0.406 std=0.229,0.224,0.225",
+    "caffe": "mean=0.48502,0.45795,0.40760 std=0.00392157 bgr",  # 255 x - (123.68, 116.779, 103.939), reversed
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +46,15 @@ class ModelInterface:
 
     Args:
         input_range: pixel scale of the model's input: LOW,HIGH (0,1 or -1,1 or 0,255), or a normalization of [0, 1] by
-            one number or one per channel: "mean=0.485,0.456,0.406 std=0.229,0.224,0.225".
+            one number or one per channel: "mean=0.485,0.456,0.406 std=0.229,0.224,0.225", for which imagenet is short; " bgr" at
+            the end: blue first, as in "0,255 bgr"; caffe: blue first, in 0 to 255, ImageNet's mean subtracted; auto: the one of these
+            with which the model classifies most images correctly.
         outputs: kind of the model's output; the output of that name is used, or else the only one.
         signature: of the SavedModel, to call.
         input_size: side in pixels that images are resized to for the model (bilinear, antialiased); 0: as they are.
         trust: run the Python code in a Keras file (Lambda layers).
+        check_inputs: before an evaluation of a model from elsewhere, compare its accuracy on some images with those under other
+            pixel scales and another order of the classes, and stop if one of them fits better.
     """
 
     input_range: str = "0,1"
@@ -53,6 +62,7 @@ class ModelInterface:
     signature: str = "serving_default"
     input_size: int = 0
     trust: bool = False
+    check_inputs: bool = True
 
     def __post_init__(self):
         self.affine()
@@ -65,23 +75,30 @@ class ModelInterface:
         """Returns the fields that determine the logits, for JSON."""
         return {name: getattr(self, name) for name in ("input_range", "outputs", "signature", "input_size")}
 
+    @property
+    def blue_first(self) -> bool:
+        """Whether the model takes the channels in the order blue, green, red."""
+        return NAMED_RANGES.get(self.input_range, self.input_range).endswith(" bgr")
+
     def affine(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Returns (scale, offset), tuples of 1 or C numbers: the model takes scale * image + offset."""
-        normalization = re.fullmatch(r"\s*mean=(\S+)\s+std=(\S+)\s*", self.input_range)
+        """Returns (scale, offset), tuples of 1 or C numbers: the model takes scale * image + offset, before channels are reversed."""
+        text = NAMED_RANGES.get(self.input_range, self.input_range).removesuffix(" bgr")
+        text = NAMED_RANGES.get(text, text)
+        normalization = re.fullmatch(r"\s*mean=(\S+)\s+std=(\S+)\s*", text)
         try:
             if normalization:
                 mean, std = np.broadcast_arrays(*(np.array(part.split(","), float) for part in normalization.groups()))
                 if ((0 <= mean) & (mean <= 1) & (0 < std) & (std < np.inf)).all():
                     return tuple(1 / std), tuple(-mean / std)
             else:
-                low, high = np.array(self.input_range.split(","), float)
+                low, high = np.array(text.split(","), float)
                 if -np.inf < low < high < np.inf:
                     return (high - low,), (low,)
         except ValueError:  # not numbers, or not as many as expected
             pass
         raise ValueError(
             "Expected input_range as LOW,HIGH (0,1 or -1,1 or 0,255), or 'mean=M,M,M std=S,S,S' with M in "
-            "[0, 1] and S > 0 (divide values for 0..255 by 255). "
+            "[0, 1] and S > 0 (divide values for 0..255 by 255), each also with ' bgr' at the end; imagenet, caffe or auto. "
             f"Received: {self.input_range!r}"
         )
 
@@ -113,8 +130,9 @@ class Classifier:
         self._call, ((self._argument, spec),) = signature.call, signature.inputs.items()
         self._type, self._output = spec.dtype, signature.output(interface.outputs)
         input_shape, output_spec = spec.shape.with_rank(4), signature.outputs[self._output]
+        self._signature = signature
         self._scale, self._offset = _scaling(interface, spec.dtype, input_shape[3])
-        self.input_shape = _accepted_shape(input_shape, interface.input_size, len(self._scale))
+        self.input_shape = _accepted_shape(input_shape, interface.input_size, 3 if interface.blue_first else len(self._scale))
         self.num_classes = output_spec.shape[1] if output_spec.shape.rank else None
         scale = "0,255 as uint8 (no gradients)" if spec.dtype == tf.uint8 else interface.input_range
         size = f", input_size {interface.input_size}" if interface.input_size else ""
@@ -138,7 +156,13 @@ class Classifier:
         if self.interface.input_size:
             images = image_ops.resize(images, self.interface.input_size, self.interface.input_size)
         values = images * self._scale + self._offset
+        values = values[..., ::-1] if self.interface.blue_first else values
         return tf.saturate_cast(tf.round(values), tf.uint8) if self._type == tf.uint8 else tf.cast(values, self._type)
+
+    def with_input_range(self, input_range: str) -> "Classifier":
+        """Returns the same model with another `interface.input_range`."""
+        interface = dataclasses.replace(self.interface, input_range=input_range)
+        return Classifier(self._signature, interface, path=self.path, loaded=self.loaded)
 
     def check_images_match(self, shape: tf.TensorShape | tuple[int | None, ...]) -> None:
         """Raises a ValueError with advice if images of `shape` [H, W, C] do not fit the model."""
@@ -267,6 +291,8 @@ def _scaling(interface: ModelInterface, dtype: tf.DType, channels: int | None) -
         if (scale, offset) not in (((1,), (0,)), ((255,), (0,))):
             raise ValueError(f"Expected input_range 0,255 for a model that takes uint8. Received: {interface.input_range!r}")
         scale = (255,)
+    if interface.blue_first and channels not in (None, 3):
+        raise ValueError(f"Expected input_range without 'bgr': the model takes {channels} channels. Received: {interface.input_range!r}")
     if channels and len(scale) not in (1, channels):
         raise ValueError(
             f"Expected one number, or {channels}, in mean and std: the model takes {channels} channels. Received: {interface.input_range!r}"

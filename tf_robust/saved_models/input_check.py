@@ -1,0 +1,131 @@
+"""Checks a declared pixel scale and the order of the classes by the accuracy on labelled images, before anything is measured.
+
+An alternative counts as better only if it classifies clearly more of the same images correctly (an exact McNemar test) and its
+accuracy is well above that of always predicting the most frequent class: untrained models are not stopped.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.optimize
+import scipy.special
+import scipy.stats
+
+from tf_robust.saved_models.loading import Classifier
+
+RANGES = ("0,1", "-1,1", "0,255", "imagenet", "caffe", "0,1 bgr", "-1,1 bgr", "0,255 bgr", "imagenet bgr")
+SCREENED = 100  # images on which every range is tried; those near the best are tried on all
+SCREENING_MARGIN = 0.1  # of accuracies on them
+BATCH = 50
+MARGIN, P_VALUE = 0.03, 1e-3  # of a clear difference of two accuracies
+ABOVE_CHANCE = 0.2  # of the way from the most frequent class to 1
+MOST_CLASSES = 100  # whose order is checked
+
+
+def with_fitting_range(classify: Classifier, images: np.ndarray, labels: np.ndarray) -> Classifier:
+    """Returns a model, with the pixel scale that fits best if it is declared as "auto".
+
+    Args:
+        classify: the model.
+        images: float32 [N, H, W, C] in [0, 1].
+        labels: int [N], columns of the logits.
+
+    Raises:
+        ValueError: another pixel scale clearly fits better than the declared one.
+    """
+    declared = classify.interface.input_range
+    models = {declared: classify, **_alternatives(classify, images.shape[3])}
+    if declared == "auto":
+        models.pop("auto")
+    screened = {name: _scores(model, images[:SCREENED], labels[:SCREENED])[0].mean() for name, model in models.items()}
+    worth = max(screened.values()) - SCREENING_MARGIN
+    scores = {name: _scores(models[name], images, labels) for name in screened if name == declared or screened[name] >= worth}
+    correct = {name: right for name, (right, _) in scores.items()}
+    most = max(right.mean() for right in correct.values())
+    best = max((name for name in scores if correct[name].mean() >= most - MARGIN), key=lambda name: scores[name][1].mean())
+    if declared == "auto":
+        return models[best]
+    if _clearly_better(correct[best], correct[declared], labels):
+        raise ValueError(
+            f"Expected the pixel scale with which {classify.path} was trained. Received: --input_range={declared}, with which it "
+            f"classifies {correct[declared].mean():.1%} of {len(labels)} images correctly; with {best} it is {correct[best].mean():.1%}. "
+            f"Try: {_flag(best)} (--input_range=auto takes the best one, --check_inputs=false skips this check)"
+        )
+    return classify
+
+
+def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> None:
+    """Checks that the classes of a model are in the order of the data.
+
+    An assignment of columns to classes is found on one half of the images and confirmed on the other.
+
+    Args:
+        logits: [N, C].
+        labels: int [N].
+        class_names: of the C classes.
+
+    Raises:
+        ValueError: another order clearly fits better.
+    """
+    count = len(class_names)
+    if logits.shape[1] != count or not 2 <= count <= MOST_CLASSES or len(labels) < 2:
+        return
+    order = np.argsort(labels, kind="stable")
+    predictions, labels = logits.argmax(axis=1)[order], labels[order]
+    confusion = 0.5 * np.eye(count)  # of equal assignments, the identity
+    np.add.at(confusion, (labels[::2], predictions[::2]), 1)
+    columns = scipy.optimize.linear_sum_assignment(confusion, maximize=True)[1]
+    labels, predictions = labels[1::2], predictions[1::2]
+    assigned, declared = predictions == columns[labels], predictions == labels
+    if _clearly_better(assigned, declared, labels):
+        moved = [f"{name} {column}" for i, (name, column) in enumerate(zip(class_names, columns, strict=True)) if i != column]
+        raise ValueError(
+            f"Expected the classes of the model in the order of the data: {_some(class_names)}. Received: logits with which "
+            f"{declared.mean():.1%} of {len(labels)} images are classified correctly, and {assigned.mean():.1%} with the columns "
+            f"{_some(moved)}. Try: --label_map=FILE with a line 'NAME COLUMN' for every class of an image folder, or rename the "
+            "classes (--check_inputs=false skips this check)"
+        )
+
+
+def logits_of(classify: Classifier, images: np.ndarray) -> np.ndarray:
+    """Returns the logits of images in batches, [N, C]."""
+    return np.concatenate([np.asarray(classify(images[start : start + BATCH])) for start in range(0, len(images), BATCH)])
+
+
+def _alternatives(classify, channels):
+    """{range: model} of the ranges that a model can have."""
+    models = {}
+    for name in RANGES if channels == 3 else RANGES[:3]:
+        try:
+            models[name] = classify.with_input_range(name)
+        except ValueError:  # such as any but 0,255 for uint8
+            continue
+    return models
+
+
+def _scores(classify, images, labels):
+    """(bool [N]: classified correctly, float [N]: logarithm of the probability of the label, which decides between equal accuracies)."""
+    logits = np.nan_to_num(logits_of(classify, images).astype(np.float64), nan=-1e30, neginf=-1e30, posinf=1e30)
+    rows = np.arange(len(labels))
+    others = logits.copy()
+    others[rows, labels] = -np.inf
+    return logits[rows, labels] > others.max(axis=1), scipy.special.log_softmax(logits, axis=1)[rows, labels]
+
+
+def _clearly_better(correct, other, labels):
+    """Whether more images are classified correctly than otherwise, beyond chance. correct, other: bool [N]."""
+    gained, lost = int((correct & ~other).sum()), int((other & ~correct).sum())
+    if gained - lost < MARGIN * len(labels) or not gained:
+        return False
+    most_frequent = np.bincount(labels).max() / len(labels)
+    above_chance = correct.mean() >= most_frequent + ABOVE_CHANCE * (1 - most_frequent)
+    return bool(above_chance and scipy.stats.binomtest(gained, gained + lost, alternative="greater").pvalue < P_VALUE)
+
+
+def _some(names, most=10):
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+
+
+def _flag(input_range):
+    text = f"--input_range={input_range}"
+    return f"'{text}'" if " " in text else text
