@@ -122,7 +122,7 @@ def _clearly_better(correct, other, labels):
     return bool(above_chance and scipy.stats.binomtest(gained, gained + lost, alternative="greater").pvalue < P_VALUE)
 
 
-def _some(names, most=10):
+def _some(names, most=20):
     return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
