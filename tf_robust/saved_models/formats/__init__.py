@@ -7,7 +7,7 @@ package only when it is called. SavedModels are programs that run with their use
 import os
 from collections.abc import Callable
 
-from tf_robust.saved_models.formats import keras_files, named_models, onnx_file, saved_model_folder, tflite_file
+from tf_robust.saved_models.formats import keras_files, named_models, onnx_file, saved_model_folder, tflite_file, torchscript_file
 from tf_robust.saved_models.signatures import Signature
 
 Reader = Callable[[str, bool], tuple[dict[str, Signature], object]]
@@ -20,6 +20,9 @@ FILES: dict[str, Reader] = {
     ".hdf5": keras_files.read_hdf5,
     ".tflite": tflite_file.read,
     ".onnx": onnx_file.read,
+    ".pt": torchscript_file.read,
+    ".pth": torchscript_file.read,
+    ".torchscript": torchscript_file.read,
 }
 
 

@@ -1,0 +1,90 @@
+"""TorchScript models give the logits and input gradients of the same network in Torch; pickles are refused."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
+from tf_robust import attacks
+from tf_robust.saved_models.loading import ModelInterface, load_classifier
+
+torch = pytest.importorskip("torch")
+
+
+class ChannelsLast(torch.nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, images):
+        return self.network(images.permute(0, 3, 1, 2))
+
+
+class TwoOutputs(ChannelsLast):
+    def forward(self, images):
+        scores = self.network(images)
+        return scores, scores
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    layers = (torch.nn.Conv2d(3, 5, 3), torch.nn.BatchNorm2d(5), torch.nn.SiLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    return torch.nn.Sequential(*layers, torch.nn.Dropout(), torch.nn.Linear(5, CLASSES)).eval()
+
+
+def save(network, path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Torch's advice to use torch.export
+        torch.jit.script(network).save(str(path))
+    return str(path)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("in_a_graph", [False, True])
+def test_logits_and_gradients(network, channels_last, in_a_graph, tmp_path):
+    path = save(ChannelsLast(network) if channels_last else network, tmp_path / "m.pt")
+    classify = load_classifier(path, ModelInterface(input_range="-1,1"))
+    images = tf.constant(sample_images())
+
+    def logits_and_gradient(images):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            logits = classify(images)
+            total = tf.reduce_sum(logits[:, 2] ** 2)
+        return logits, tape.gradient(total, images)
+
+    logits, gradient = (tf.function(logits_and_gradient) if in_a_graph else logits_and_gradient)(images)
+    values = torch.tensor(images.numpy(), requires_grad=True)
+    expected = network((2 * values - 1).permute(0, 3, 1, 2))
+    (expected[:, 2] ** 2).sum().backward()
+    np.testing.assert_allclose(logits, expected.detach().numpy(), atol=1e-4)
+    np.testing.assert_allclose(gradient, values.grad.numpy(), atol=1e-4)
+    assert classify.input_shape.as_list() == [None, None, None, 3]
+
+
+def test_attacks_by_gradients(network, tmp_path):
+    classify = load_classifier(save(network, tmp_path / "m.torchscript"))
+    images = sample_images()
+    logits = classify(images).numpy()
+    attacked = attacks.FastGradient(norm="linf", radius=0.05)(classify, images, logits.argmax(axis=1))
+    changed = classify(attacked).numpy()
+    rows, labels = np.arange(len(images)), logits.argmax(axis=1)
+
+    def loss(scores):
+        return np.log(np.exp(scores).sum(axis=1)) - scores[rows, labels]
+
+    assert (loss(changed) > loss(logits)).all()
+
+
+def test_files_that_do_not_fit(network, tmp_path):
+    with pytest.raises(ValueError, match="one output .N, classes.. Received: 2 outputs"):
+        load_classifier(save(TwoOutputs(network), tmp_path / "two.pt"))(tf.zeros([1, *SHAPE]))
+    torch.save(network.state_dict(), tmp_path / "state.pt")
+    (tmp_path / "pickle.pth").write_bytes(pickle.dumps([1]))
+    for name in ("state.pt", "pickle.pth"):
+        with pytest.raises(ValueError, match="pickled model or state dictionary; these are not loaded"):
+            load_classifier(tmp_path / name)

@@ -1,0 +1,104 @@
+"""Reads TorchScript files, with gradients by Torch's autograd. A TorchScript file is a program: load only those that you trust.
+
+Pickled models and state dictionaries are never loaded.
+"""
+
+import os
+import zipfile
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust.saved_models.formats.reading import import_extra, readable
+from tf_robust.saved_models.signatures import Signature
+
+
+def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
+    """Reads a TorchScript file as one signature, `serving_default`, of images [N, H, W, C].
+
+    They are transposed to channels first, unless the model fails with these and takes channels last.
+
+    Args:
+        path: of the file.
+        trust: not used: loading a TorchScript file always trusts it.
+
+    Raises:
+        ImportError: torch is not installed.
+        ValueError: the file is damaged, or is a pickle.
+    """
+    if not _is_torchscript(path):
+        raise ValueError(
+            f"Expected a TorchScript file, as torch.jit.trace(model.eval(), images).save writes it. Received: {path}, which may be a "
+            "pickled model or state dictionary; these are not loaded. Try: write a TorchScript or ONNX file with the model's code"
+        )
+    torch = import_extra("torch", "torch")
+    with readable(path, "Try: copy it or write it again."):
+        network = _Network(torch, torch.jit.load(path, map_location="cpu").eval())
+
+    @tf.custom_gradient
+    def logits(images):
+        result = tf.numpy_function(network.forward, [images], tf.float32)
+        result.set_shape([images.shape[0], None])
+
+        def gradient(upstream):
+            images_gradient = tf.numpy_function(network.backward, [images, upstream], tf.float32)
+            images_gradient.set_shape(images.shape)
+            return images_gradient
+
+        return result, gradient
+
+    inputs = {"images": tf.TensorSpec([None, None, None, network.channels], tf.float32, "images")}
+    outputs = {"output": tf.TensorSpec([None, None], tf.float32, "output")}
+    return {"serving_default": Signature(lambda images: {"output": logits(images)}, inputs, outputs)}, network.module
+
+
+def _is_torchscript(path):
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any("code" in os.path.dirname(name).split("/") for name in archive.namelist())
+
+
+class _Network:
+    """A TorchScript module on NumPy arrays [N, H, W, C].
+
+    Attributes:
+        channels: of its images, those of the first convolution; None: unknown.
+    """
+
+    def __init__(self, torch, module):
+        self.torch, self.module = torch, module
+        parameters = [parameter.requires_grad_(False) for parameter in module.parameters()]
+        self.channels = next((int(p.shape[1]) for p in parameters if p.ndim == 4 and p.shape[1] in (1, 3)), None)
+        self.type = parameters[0].dtype if parameters else torch.float32
+        self.channels_last = False
+
+    def forward(self, images: np.ndarray) -> np.ndarray:
+        with self.torch.no_grad():
+            return self._scores(self.torch.tensor(images)).numpy()
+
+    def backward(self, images: np.ndarray, upstream: np.ndarray) -> np.ndarray:
+        images = self.torch.tensor(images, requires_grad=True)
+        self._scores(images).backward(self.torch.tensor(upstream))
+        return images.grad.numpy()
+
+    def _scores(self, images):
+        if self.channels_last:
+            return self._only(self.module(images.to(self.type)))
+        try:
+            return self._only(self.module(images.permute(0, 3, 1, 2).to(self.type)))
+        except RuntimeError:  # another number of channels
+            scores = self._only(self.module(images.to(self.type)))
+            self.channels_last = True
+            return scores
+
+    def _only(self, result):
+        """The only output, or the one named logits, as float32."""
+        if isinstance(result, dict):
+            result = result["logits"] if "logits" in result else tuple(result.values())
+        if isinstance(result, (tuple, list)) and len(result) == 1:
+            result = result[0]
+        if not isinstance(result, self.torch.Tensor) or result.ndim != 2:
+            received = f"{len(result)} outputs" if isinstance(result, (tuple, list)) else f"shape {list(result.shape)}"
+            raise ValueError(f"Expected a TorchScript model with one output [N, classes]. Received: {received}")
+        return result.to(self.torch.float32)
