@@ -33,6 +33,7 @@ parser.add_argument("--subset", type=int, default=100, help="number of images; 0
 options = parser.parse_args()
 
 model, evaluations = options.model or plain_model(), "clean,noise,corruptions"
-values = tfr.evaluate(model, data=options.data, subset=options.subset, evaluations=evaluations, severities="3")  # default: all five
+result = tfr.evaluate(model, data=options.data, subset=options.subset, evaluations=evaluations, severities="3")  # default: all five
 for measure in ("clean", "un", "nun", "corruptions/mean15", "corruptions/noise", "corruptions/blur", "corruptions/weather"):
-    print(f"{measure:20} {values[measure]:.3f}")
+    print(f"{measure:20} {result.values[measure]:.3f}")
+print("Report:", result.report(os.path.join(tempfile.mkdtemp(), "report.html")))  # charts, tables and a verdict in one file

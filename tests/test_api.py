@@ -50,7 +50,7 @@ def test_any_callable_is_evaluated():
     def always_0(images):
         return np.eye(10, dtype=np.float32)[np.zeros(len(images), int)]
 
-    assert api.evaluate(always_0, data="digits", evaluations="clean")["clean"] == pytest.approx(0.1, abs=0.02)
+    assert api.evaluate(always_0, data="digits", evaluations="clean").values["clean"] == pytest.approx(0.1, abs=0.02)
 
 
 @pytest.fixture(scope="module")
@@ -78,18 +78,18 @@ def test_the_interface_applies_to_all_kinds_of_models(scaled, kind, tmp_path):
         theirs.save(model)
     images, labels = api.images(1000, data="digits", subset=100)
     expected = scipy.special.softmax(plain(images).numpy().astype(np.float64), axis=1)
-    found = api.evaluate(model, **DIGITS, **INTERFACE)
+    found = api.evaluate(model, **DIGITS, **INTERFACE).values
     assert found["clean"] == np.mean(expected.argmax(axis=1) == labels)
     assert found["calibration/ece"] == pytest.approx(
         metrics.expected_calibration_error(expected.max(axis=1), expected.argmax(axis=1) == labels), abs=1e-4
     )
-    assert found["calibration/ece"] != pytest.approx(api.evaluate(model, **DIGITS, input_range="0,255")["calibration/ece"], abs=0.05)
+    assert found["calibration/ece"] != pytest.approx(api.evaluate(model, **DIGITS, input_range="0,255").values["calibration/ece"], abs=0.05)
     large = keras.Sequential([keras.Input([14, 14, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
     with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]. Try: --image_size=14"):
         api.evaluate(large, **DIGITS)
     with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]"):
         api.attack(large, images, labels)
-    assert "clean" in api.evaluate(large, **DIGITS, input_size=14)
+    assert "clean" in api.evaluate(large, **DIGITS, input_size=14).values
 
 
 def test_arguments_without_effect_raise(scaled, tmp_path):
@@ -116,3 +116,40 @@ def test_arguments_without_effect_raise(scaled, tmp_path):
 def test_probabilities_taken_for_logits_give_a_note(scaled, capsys):
     api.evaluate(scaled[1], **{**DIGITS, "evaluations": "clean"}, input_range="0,255")
     assert "look like probabilities" in capsys.readouterr().out
+
+
+def test_a_result_has_values_a_frame_and_a_report(scaled, tmp_path):
+    result = api.evaluate(scaled[0], **{**DIGITS, "evaluations": "clean,calibration,noise"})
+    frame = result.frame().set_index("measure")
+    assert frame["value"].to_dict() == result.values and set(frame["row"]) == {"plain"} and (frame["count"] == 100).all()
+    assert frame.loc["clean", "low"] < result.values["clean"] < frame.loc["clean", "high"]
+    assert result.report(str(tmp_path / "reports" / "report.html")) == str(tmp_path / "reports" / "report.html")
+    page = (tmp_path / "reports" / "report.html").read_text("utf-8")
+    assert os.listdir(tmp_path / "reports") == ["report.html"] and f"{result.values['clean']:.3f}" in page
+    shown = result._repr_html_()
+    assert f"{result.values['un']:.4f}" in shown and "<table" in shown
+    images, labels = api.images(100, data="digits", subset=100)
+    assert np.mean(np.argmax(result.model(images), axis=1) == labels) == pytest.approx(result.values["clean"])
+
+
+def test_comparisons_are_paired_over_the_images(scaled, tmp_path):
+    plain, theirs = scaled
+    images, labels = api.images(100, data="digits", subset=100)
+    worse = keras.models.clone_model(plain)
+    worse.set_weights([weights + np.random.RandomState(0).normal(0, 0.02, weights.shape) for weights in plain.get_weights()])
+    comparison = api.compare(api.evaluate(plain, **DIGITS), api.evaluate(worse, **DIGITS))  # both are called `plain`
+    line = comparison.frame().set_index("measure").loc["clean"]
+    correct = [np.argmax(model(images), axis=1) == labels for model in (worse, plain)]
+    expected = metrics.paired_difference(*correct)
+    assert line["row"] == "plain (2)" and line["baseline"] == np.mean(correct[1]) and line["value"] == np.mean(correct[0])
+    assert {name: line[name] for name in ("low", "high", "p", "count")} == pytest.approx(
+        {name: expected[name] for name in ("low", "high", "p", "count")}
+    )
+    named = api.compare(one=api.evaluate(plain, **DIGITS), other=api.evaluate(worse, **DIGITS), baseline="other")
+    assert set(named.frame()["row"]) == {"one"} and "other" in named._repr_html_()
+    assert named.frame().set_index("measure").loc["clean", "difference"] == pytest.approx(-line["difference"])
+    assert "<html" in open(named.report(str(tmp_path / "report.html")), encoding="utf-8").read()
+    with pytest.raises(ValueError, match="measured in one way.* differ in"):
+        api.compare(api.evaluate(plain, **DIGITS), api.evaluate(worse, **{**DIGITS, "subset": 90}))
+    with pytest.raises(ValueError, match="at least two results"):
+        api.compare(api.evaluate(plain, **DIGITS))

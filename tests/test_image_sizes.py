@@ -61,7 +61,7 @@ def test_resizing_to_the_input_size_is_noted_once_and_recorded(folder, tmp_path,
 
 
 def test_keras_models_get_files_of_their_input_size(folder):
-    assert api.evaluate(corner_model(32), data=f"folder:{folder}/images", evaluations="clean") == {"clean": 1.0}
+    assert api.evaluate(corner_model(32), data=f"folder:{folder}/images", evaluations="clean").values == {"clean": 1.0}
     assert loading.image_size_of(corner_model(16)) == (16, 16) and loading.image_size_of(lambda images: images) == ()
 
 

@@ -2,7 +2,7 @@
 
     import tf_robust as tfr
     result = tfr.train("runs/fcl", data="synthetic_digits", method="fcl", fcl_k=20, epochs=5)
-    tfr.evaluate("model.keras", data="cifar10", evaluations="clean,corruptions")
+    tfr.evaluate("model.keras", data="cifar10", evaluations="clean,corruptions").report("report.html")
 
 The public names are imported when they are first used: `import tf_robust` alone does not import TensorFlow.
 """
@@ -27,16 +27,18 @@ if typing.TYPE_CHECKING:
         report,
         saved_models,
     )
-    from tf_robust.api import Result, attack, charts, evaluate, frame, images, train
+    from tf_robust.api import Comparison, Result, attack, charts, compare, evaluate, frame, images, train
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "Result",
     "attack",
     "attacks",
     "attribution",
     "charts",
+    "compare",
     "corrupted_datasets",
     "corruptions",
     "data",
@@ -52,7 +54,7 @@ __all__ = [
     "saved_models",
     "train",
 ]
-_OF_API = ("Result", "attack", "charts", "evaluate", "frame", "images", "train")
+_OF_API = ("Comparison", "Result", "attack", "charts", "compare", "evaluate", "frame", "images", "train")
 _moved = moved_names(
     __name__,
     {

@@ -3,14 +3,13 @@
     from tf_robust import api
     result = api.train("runs/fcl", data="synthetic_digits", method="fcl", fcl_k=20, epochs=5)
     result.values["un"], api.evaluate(result.model, evaluations="clean,corruptions", subset=500)
-    api.charts(api.train("runs/xe", epochs=5), result)[0]
+    api.compare(api.train("runs/xe", epochs=5), result).frame()
 
 `tf-robust --helpfull` and the classes behind the flags document the arguments.
 """
 
-import dataclasses
-import functools
 import os
+import tempfile
 import typing
 import warnings
 from collections.abc import Callable
@@ -24,7 +23,8 @@ from tf_robust import attacks, evaluation, report
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.config import DATA
 from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, values_of, with_values
-from tf_robust.experiments.model_checks import check_model_suits, with_checked_inputs, with_label_set_of_card, with_output_check
+from tf_robust.experiments.locations import row_name
+from tf_robust.experiments.results import Comparison, Result, compare
 from tf_robust.experiments.run import PATH_FLAGS
 from tf_robust.experiments.runs import runs_of
 from tf_robust.report import charts as report_charts
@@ -32,30 +32,8 @@ from tf_robust.saved_models import loading
 from tf_robust.utils import hyperparameters
 from tf_robust.utils.deprecation import moved_names
 
+__all__ = ["Comparison", "Model", "Result", "attack", "charts", "compare", "evaluate", "frame", "images", "train"]
 __getattr__ = moved_names(__name__, {"pictures": "api.images"})
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """A trained and evaluated run.
-
-    Attributes:
-        folder: its workdir.
-        evaluation: the content of its `evaluation.json`.
-    """
-
-    folder: str
-    evaluation: dict
-
-    @property
-    def values(self) -> dict[str, float]:
-        """The values of the measures, by name."""
-        return {row["measure"]: row["value"] for row in self.evaluation["rows"]}
-
-    @functools.cached_property
-    def model(self) -> loading.Classifier:
-        """The exported model, differentiable: float32 [N, H, W, C] in [0, 1] -> logits [N, C]."""
-        return loading.load_classifier(os.path.join(self.folder, "saved_model"))
 
 
 Model: typing.TypeAlias = str | os.PathLike | keras.Model | Callable  # path, model or callable: images [N, H, W, C] -> scores [N, classes]
@@ -81,8 +59,8 @@ def train(folder: str, **arguments) -> Result:
     return Result(folder, content)
 
 
-def evaluate(model: Model, **arguments) -> dict[str, float | None]:
-    """Evaluates a model on data and returns {measure: value}.
+def evaluate(model: Model, **arguments) -> Result:
+    """Evaluates a model on data.
 
     Args:
         model: the path of a model (a SavedModel folder, a `.keras` file, the workdir of a run), a keras.Model, or a callable from
@@ -96,25 +74,19 @@ def evaluate(model: Model, **arguments) -> dict[str, float | None]:
     """
     arguments = _renamed(arguments)
     run = _run(arguments)
-    eval_config, with_training = run.eval_config, run.eval_config.needs_training_set
+    eval_config = run.eval_config
     used = {*DATA, *eval_config.used, *hyperparameters.parameters(loading.ModelInterface)}
     _check_used(
         arguments,
-        {*used, "train_examples", "label_fraction", "seeds"} if with_training else used,
+        {*used, "train_examples", "label_fraction", "seeds"} if eval_config.needs_training_set else used,
         f"the evaluations {', '.join(eval_config.evaluations)}",
     )
-    interface = loading.ModelInterface(**values_of(run.values, loading.ModelInterface))
-    predict = _classifier(model, interface)
-    run.model_size = loading.image_size_of(predict)
-    source = with_label_set_of_card(predict, run.evaluation_source())
-    check_model_suits(predict, source)
-    predict = with_checked_inputs(predict, source)
-    training_source = run.source("train") if with_training else None
-    with source.reading():
-        rows = evaluation.evaluate(
-            with_output_check(predict), source, training_source, eval_config, log=lambda _: None, data_dir=run.config.data_dir or None
-        )
-    return {row.measure: row.value for row in rows}
+    predict = _classifier(model, loading.ModelInterface(**values_of(run.values, loading.ModelInterface)))
+    run.shown_as = _name_of(model, predict)
+    folder = tempfile.TemporaryDirectory()
+    content, predict, _, _ = run.evaluate(predict, folder.name, saved_model=predict.path, log=lambda _: None)
+    content = {**content, "method": str(predict.card.get("method", "")), "model": str(predict.card.get("model", run.shown_as))}
+    return Result(folder.name, content, predict, folder)
 
 
 def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
@@ -183,6 +155,13 @@ def _classifier(model, interface):
             f"{interface}. Try: its path, {model.path}"
         )
     return model
+
+
+def _name_of(model, predict):
+    """The name of a model in tables: of its file, its Keras name, or that of its function."""
+    if os.path.exists(predict.path):
+        return row_name(predict.path)
+    return str(getattr(model, "name", None) or getattr(model, "__name__", None) or type(model).__name__)
 
 
 def _run(arguments):

@@ -96,6 +96,7 @@ def test_means_of_per_image_values_equal_the_measures(measured, tmp_path):
 def test_a_report_has_paired_tests_over_the_same_images(measured, tmp_path, capsys):
     runs = [measured("xe", 0.45), measured("fcl", 0.5)]
     table = comparison.write_report(str(tmp_path / "report"), runs, title="T", command="c")
+    comparison.print_table(table, runs)
     reader = evaluation.PerImage(lambda one: str(tmp_path / one["row"]))
     for entry in (e for e in table["rows"] if e["row"] == "fcl"):
         results = [reader(one, entry["measure"]) for one in runs[::-1]]

@@ -46,7 +46,7 @@ def _no_evaluation(pattern):
 def write_report(
     folder: str, evaluations: Sequence[dict], *, title: str, command: str, run: Run | None = None, suite: Mapping | None = None
 ) -> Table:
-    """Writes the report over evaluations, prints its table, and returns it.
+    """Writes the report over evaluations and returns its table.
 
     Args:
         folder: of the report.
@@ -64,7 +64,7 @@ def write_report(
     record_folders: dict[str, str] = {}
     for one in evaluations:  # the first seed of each row
         folders.setdefault(one["row"], os.path.dirname(one["saved_model"]))
-        record_folders.setdefault(one["row"], _records_in(one))
+        record_folders.setdefault(one["row"], records_in(one))
     examples = None
     if run and baseline and os.path.isdir(os.path.join(folders[baseline], "saved_model")):
         examples = _examples(images, run, baseline, folders[baseline], record_folders)
@@ -90,10 +90,14 @@ def write_report(
         examples=examples,
         figures=drawn,
         notes=suite.get("notes", ()),
-        per_image=evaluation.PerImage(_records_in),
+        per_image=evaluation.PerImage(records_in),
     )
-    print("\n".join(["", report.to_text(table), *report.size_notes(evaluations), ""]))
     return table
+
+
+def print_table(table: Table, evaluations: Sequence[dict]) -> None:
+    """Prints the table of a report, and notes on the sizes of its images."""
+    print("\n".join(["", report.to_text(table), *report.size_notes(evaluations), ""]))
 
 
 def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], command: str) -> None:
@@ -108,7 +112,8 @@ def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], com
     divided = means.divide(evaluations)
     for name, members in divided.items():
         print(f"\n{name}")
-        write_report(os.path.join(folder, name), members, title=means.suites[name]["title"], command=command, suite=means.suites[name])
+        suite = means.suites[name]
+        print_table(write_report(os.path.join(folder, name), members, title=suite["title"], command=command, suite=suite), members)
     mean_evaluations, notes = means.means(divided)
     baseline = means.table.get("baseline")
     table = report.write(
@@ -120,7 +125,7 @@ def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], com
         commit=", ".join(dict.fromkeys(one["commit"] for members in divided.values() for one in members)),
         baseline=baseline if any(one["row"] == baseline for one in mean_evaluations) else None,
         notes=[*means.table.get("notes", ()), *notes],
-        per_image=means.per_image(evaluation.PerImage(_records_in)),
+        per_image=means.per_image(evaluation.PerImage(records_in)),
     )
     print("\n".join([means.table["title"], "", report.to_text(table), *notes, ""]))
     print(f"Report:  {os.path.join(folder, 'report.html')}  (also report.md, results.json, and a folder for each suite)")
@@ -132,7 +137,7 @@ def print_verdict(table: Table) -> None:
     print("\n".join(["", *report.verdict_sentences(table)]))
 
 
-def _records_in(evaluation):
+def records_in(evaluation):
     """The folder of the records of an evaluation."""
     return evaluation.get("measured_in", os.path.dirname(evaluation["saved_model"]))
 

@@ -62,6 +62,7 @@ def report(
         argv: arguments of the command line.
     """
     written = comparison.write_report(workdir, evaluations, title=table["title"], command=command(*argv), run=first_run, suite=table)
+    comparison.print_table(written, evaluations)
     print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
     print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")
     for evaluation in evaluations[:6]:

@@ -6,7 +6,7 @@ import datetime
 import functools
 import os
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 import keras
@@ -209,7 +209,7 @@ class Run:
         return self.source(self.eval_config.evaluation_split, self.eval_config.subset)
 
     def measure(self, saved_model: str, folder: str, interface: loading.ModelInterface = loading.ModelInterface()) -> dict:
-        """Evaluates a model on the data of this run and returns the content of `evaluation.json`.
+        """Evaluates a model on the data of this run, draws figures of it, and returns the content of `evaluation.json`.
 
         Args:
             saved_model: path of the model, exported by a run or from elsewhere.
@@ -220,11 +220,44 @@ class Run:
             ValueError: the model takes other images or has another number of classes.
         """
         predict = loading.load_classifier(saved_model, interface)
+        content, predict, source, result = self.evaluate(
+            predict,
+            folder,
+            saved_model=saved_model,
+            log=progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES),
+        )
+        masked = evaluation.masked(with_output_check(predict), source.class_mask)
+        sheets = os.path.join(folder, "figures")
+        if "clean" in self.eval_config.evaluations and "boundary" not in self.eval_config.evaluations:
+            figures.draw_maps(sheets, masked, source)
+        if "corruptions" in self.eval_config.evaluations:
+            figures.draw_worst(sheets, masked, source, result.sets, result.records)
+        if "adversarial" in self.eval_config.evaluations and self.eval_config.attacks_by_gradient:
+            figures.draw_attacked(sheets, predict, source, self.eval_config.attack_radii)
+        return content
+
+    def evaluate(
+        self, predict: loading.Classifier, folder: str, *, saved_model: str, log: Callable[[str], object]
+    ) -> tuple[dict, loading.Classifier, Source, evaluation.Evaluation]:
+        """Evaluates a loaded model on the data of this run.
+
+        Args:
+            predict: the model.
+            folder: as in `measure`.
+            saved_model: path of the model, or its name.
+            log: called with lines of progress.
+
+        Returns:
+            The content of `evaluation.json`, the model with the input range that was found to fit, the evaluated images, and the records.
+
+        Raises:
+            ValueError: as in `measure`.
+        """
         self.model_size = loading.image_size_of(predict)
         s, source = self.config, with_label_set_of_card(predict, self.evaluation_source())
-        training_source = self.source("train") if self.eval_config.needs_training_set else None
         check_model_suits(predict, source)
         predict = with_checked_inputs(predict, source)
+        training_source = self.source("train") if self.eval_config.needs_training_set else None
         imagenet = evaluation.is_imagenet(source, self.eval_config)
         card = {**evaluation.card_of(source, self.eval_config, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}
         digest, interface_fields = predict.digest(), predict.interface.conventions()
@@ -237,20 +270,12 @@ class Run:
                 data_dir=s.data_dir or None,
                 path=os.path.join(folder, "measured.jsonl"),
                 depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
-                log=progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES),
+                log=log,
             )
-        masked = evaluation.masked(with_output_check(predict), source.class_mask)
-        sheets = os.path.join(folder, "figures")
-        if "clean" in self.eval_config.evaluations and "boundary" not in self.eval_config.evaluations:
-            figures.draw_maps(sheets, masked, source)
-        if "corruptions" in self.eval_config.evaluations:
-            figures.draw_worst(sheets, masked, source, result.sets, result.records)
-        if "adversarial" in self.eval_config.evaluations and self.eval_config.attacks_by_gradient:
-            figures.draw_attacked(sheets, predict, source, self.eval_config.attack_radii)
         measures = result.measures
         if s.label_fraction != 1:
             measures = [dataclasses.replace(measure, label_fraction=f"{s.label_fraction:g}") for measure in measures]
-        return {
+        content = {
             "row": self.shown_as,
             "seed": self.seed,
             "method": s.method,
@@ -267,6 +292,7 @@ class Run:
             "model_digest": digest,
             "interface": interface_fields,
         }
+        return content, predict, source, result
 
     def _eval_settings(self):
         """The fields of the EvalConfig, for JSON; without paths, whose content the card describes."""

@@ -1,0 +1,162 @@
+"""Results of training and evaluation in Python: values, tables, reports and paired comparisons."""
+
+import collections
+import functools
+import html
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas
+
+from tf_robust import evaluation, report
+from tf_robust.experiments import comparison
+from tf_robust.report.table_types import Table
+from tf_robust.saved_models import loading
+
+
+class Result:
+    """An evaluated model.
+
+    Args:
+        folder: of the records per image: the workdir of a run.
+        evaluation: the content of its `evaluation.json`.
+        model: the model; None: that which the run exported.
+        temporary: deletes `folder` when the result is deleted.
+
+    Attributes:
+        folder: as given.
+        evaluation: as given.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        evaluation: dict,
+        model: loading.Classifier | None = None,
+        temporary: tempfile.TemporaryDirectory | None = None,
+    ):
+        self.folder, self.evaluation, self._model, self._temporary = folder, evaluation, model, temporary
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The values of the measures, by name."""
+        return {row["measure"]: row["value"] for row in self.evaluation["rows"]}
+
+    @functools.cached_property
+    def model(self) -> loading.Classifier:
+        """The evaluated model, differentiable: float32 [N, H, W, C] in [0, 1] -> logits [N, C]."""
+        return self._model or loading.load_classifier(os.path.join(self.folder, "saved_model"))
+
+    def frame(self) -> pandas.DataFrame:
+        """Returns a table with one line per measure: its value, 95 % interval and number of images."""
+        return report.to_frame([self.evaluation])
+
+    def report(self, path: str = "report.html") -> str:
+        """Writes the report, one self-contained HTML file, and returns its path."""
+        return _write_report(path, [self], self.evaluation["row"])
+
+    def _repr_html_(self) -> str:
+        return _to_html(_table([self]))
+
+    def __repr__(self) -> str:
+        return f"Result({self.evaluation['row']!r}, " + ", ".join(f"{name}={value:.4g}" for name, value in self.values.items()) + ")"
+
+
+class Comparison:
+    """Models compared with a baseline on the same images.
+
+    Args:
+        results: at least two; their rows differ or their seeds.
+        baseline: row to compare with.
+
+    Attributes:
+        table: as `report.aggregate` returns it.
+    """
+
+    def __init__(self, results: Sequence[Result], baseline: str):
+        self._results, self.table = results, _table(results, baseline)
+
+    def frame(self) -> pandas.DataFrame:
+        """Returns a table with one line per measure and model: values, and the difference to the baseline.
+
+        `low`, `high` and `p` are the paired 95 % interval and test over the images that the models share; empty for measures that are
+        no means over images.
+        """
+        lines = []
+        for entry in self.table["rows"]:
+            if difference := entry["difference"]:
+                images: Mapping = difference["images"] or {}
+                lines.append(
+                    {
+                        "row": entry["row"],
+                        "measure": entry["measure"],
+                        "value": entry["mean"],
+                        "baseline": entry["mean"] - difference["mean"],
+                        "difference": difference["mean"],
+                        **{name: images.get(name) for name in ("low", "high", "p", "count")},
+                    }
+                )
+        return pandas.DataFrame(lines, columns=["row", "measure", "value", "baseline", "difference", "low", "high", "p", "count"])
+
+    def report(self, path: str = "report.html") -> str:
+        """Writes the report, one self-contained HTML file, and returns its path."""
+        return _write_report(path, self._results, ", ".join(self.table["order"]), self.table["baseline"])
+
+    def _repr_html_(self) -> str:
+        return _to_html(self.table)
+
+
+def compare(*results: Result, baseline: str | None = None, **named: Result) -> Comparison:
+    """Compares models that were evaluated on the same images, image by image.
+
+        tfr.compare(plain, robust).frame()
+        tfr.compare(plain=a, robust=b).report("comparison.html")
+
+    Args:
+        *results: the first is the baseline. Equal names are numbered.
+        baseline: name of another baseline.
+        **named: further results, by the name to show them with.
+
+    Raises:
+        ValueError: fewer than two results, an unknown baseline, or results on different images or with different settings.
+    """
+    chosen = [*results, *(_renamed(result, name) for name, result in named.items())]
+    if len(chosen) < 2:
+        raise ValueError(f"Expected at least two results to compare. Received: {len(chosen)}")
+    seen: collections.Counter = collections.Counter()
+    for number, result in enumerate(chosen):
+        key = result.evaluation["row"], result.evaluation["seed"]
+        seen[key] += 1
+        chosen[number] = _renamed(result, f"{key[0]} ({seen[key]})") if seen[key] > 1 else result
+    return Comparison(chosen, baseline or chosen[0].evaluation["row"])
+
+
+def _renamed(result, row):
+    """The result with another name in tables; it shares the folder, which lives as long as either."""
+    return Result(result.folder, {**result.evaluation, "row": row}, result._model, result._temporary)
+
+
+def _evaluations(results: Iterable[Result]) -> list[dict]:
+    return [{**result.evaluation, "measured_in": result.folder} for result in results]
+
+
+def _table(results: Iterable[Result], baseline: str | None = None) -> Table:
+    return report.aggregate(_evaluations(results), baseline=baseline, per_image=evaluation.PerImage(comparison.records_in))
+
+
+def _write_report(path, results, title, baseline=None):
+    with tempfile.TemporaryDirectory() as folder:
+        comparison.write_report(folder, _evaluations(results), title=title, command="tf_robust in Python", suite={"baseline": baseline})
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        shutil.copyfile(os.path.join(folder, "report.html"), path)
+    return path
+
+
+def _to_html(table):
+    """The verdict and the main measures of a table, for notebooks."""
+    cells = {(entry["row"], entry["measure"]): entry["mean"] for entry in table["rows"]}
+    frame = pandas.DataFrame({row: {name: cells.get((row, name)) for name in table["headlines"]} for row in table["order"]})
+    verdict = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in report.verdict_sentences(table))
+    return verdict + frame.to_html(float_format="{:.4f}".format)
