@@ -19,7 +19,7 @@ import numpy as np
 import pandas
 import tensorflow as tf
 
-from tf_robust import attacks, evaluation, report
+from tf_robust import attacks, data, evaluation, report
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.config import DATA
 from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, values_of, with_values
@@ -65,15 +65,22 @@ def evaluate(model: Model, **arguments) -> Result:
     Args:
         model: the path of a model (a SavedModel folder, a `.keras` file, the workdir of a run), a keras.Model, or a callable from
             images [N, H, W, C] to scores [N, classes]. By default it takes float32 in [0, 1] and returns logits.
-        **arguments: flags by name: data and evaluations, such as data="cifar10", evaluations="clean,corruptions", subset=1000; and the
-            interface of the model if it differs from the default: input_range="0,255", outputs="probabilities", input_size=224,
-            signature="serving" (of a SavedModel).
+        **arguments: flags by name: data and evaluations, such as data="cifar10", evaluations="clean,corruptions", subset=1000. data
+            is a name as on the command line, arrays (images, labels), or a tf.data.Dataset of (image, label); an endless one
+            needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
+            "mean=M,M,M std=S,S,S" says otherwise; labels are class indices, one-hot or class names. And the interface of the model
+            if it differs from the default: input_range="0,255", outputs="probabilities", input_size=224, signature="serving" (of a
+            SavedModel).
 
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value; the model does not suit the images.
     """
     arguments = _renamed(arguments)
+    given = arguments.get("data", "")
+    if not isinstance(given, str):
+        arguments["data"] = "dataset" if isinstance(given, tf.data.Dataset) else "arrays"
     run = _run(arguments)
+    run.split_chosen = "evaluation_split" in arguments
     eval_config = run.eval_config
     used = {*DATA, *eval_config.used, *hyperparameters.parameters(loading.ModelInterface)}
     _check_used(
@@ -82,6 +89,8 @@ def evaluate(model: Model, **arguments) -> Result:
         f"the evaluations {', '.join(eval_config.evaluations)}",
     )
     predict = _classifier(model, loading.ModelInterface(**values_of(run.values, loading.ModelInterface)))
+    if not isinstance(given, str):
+        run.images = _in_memory(given, predict, run)
     run.shown_as = _name_of(model, predict)
     folder = tempfile.TemporaryDirectory()
     content, predict, _, _ = run.evaluate(predict, folder.name, saved_model=predict.path, log=lambda _: None)
@@ -157,6 +166,19 @@ def _classifier(model, interface):
     return model
 
 
+def _in_memory(given, predict, run):
+    """The source of arrays or a Dataset."""
+    options = {"data_range": run.config.data_range, "num_classes": predict.num_classes or 0}
+    if isinstance(given, tf.data.Dataset):
+        return data.from_dataset(given, limit=run.eval_config.subset, **options)
+    if isinstance(given, (tuple, list)) and len(given) == 2:
+        return data.from_arrays(*given, **options)
+    raise ValueError(
+        f"Expected data as a name, arrays (images, labels) or a tf.data.Dataset. Received: {type(given).__name__}. "
+        "Try: data=(images, labels)"
+    )
+
+
 def _name_of(model, predict):
     """The name of a model in tables: of its file, its Keras name, or that of its function."""
     if os.path.exists(predict.path):
@@ -166,6 +188,8 @@ def _name_of(model, predict):
 
 def _run(arguments):
     """The run of keyword arguments with the names of flags."""
+    if not isinstance(arguments.get("data", ""), str):
+        raise ValueError(f"Expected the name of a data set. Received: {type(arguments['data']).__name__}. Try: npz:FILE or folder:DIR")
     if unknown := arguments.keys() - set(flag_names()):
         raise ValueError(f"Expected names of flags, as `tf-robust --helpfull` lists them. Received: {', '.join(sorted(unknown))}")
     values = with_values(parse_arguments([]), arguments)

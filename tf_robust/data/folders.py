@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_robust.data.fitting import USUAL_SIZE, Fit
 from tf_robust.data.source import PARALLEL_READS, Arrays, Source, digest, epoch_order, example_seed, read_subset
-from tf_robust.data.subsets import stratified_order, without_validation
+from tf_robust.data.subsets import without_validation
 from tf_robust.ops import image_ops
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
@@ -110,11 +110,11 @@ def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validati
     """Opens `folder:DIR` as a `FileSource`.
 
     If DIR has train/ (and test/, perhaps validation/), those are the splits, and train/ names the classes; without
-    validation/ a fraction of train/ is used. Without train/, DIR itself is split in three.
+    validation/ a fraction of train/ is used. With test/ alone, test/ names the classes. With neither, all images of DIR are read.
 
     Args:
         name: as in `sources.open_source`.
-        split: as in `sources.open_source`.
+        split: as in `sources.open_source`; `all` for a folder without splits, which has no others.
         size: (height, width); empty: the size of the training files if they all have one, else 224x224.
         fit: of `fitting.FITS`, how files of another size are resized.
         validation_fraction: as in `sources.open_source`.
@@ -127,15 +127,16 @@ def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validati
     if not os.path.isdir(root):
         raise FileNotFoundError(f"Expected a folder of images, one subfolder per class. Not found: {root}")
     train = os.path.join(root, "train")
-    has_splits = os.path.isdir(train)
-    if not has_splits and {"val", "validation", "test"} & set(_subfolders(root)):
+    has_splits = not is_unsplit(name)
+    tested_only = not os.path.isdir(train) and os.path.isdir(os.path.join(root, "test")) and split == "test"
+    if has_splits and not os.path.isdir(train) and not tested_only:
         raise FileNotFoundError(f"Expected {train} next to the other splits. Not found")
-    first = train if has_splits else root
+    first = os.path.join(root, "test") if tested_only else train if has_splits else root
     classes = _subfolders(first)
     base = os.path.join(root, split) if has_splits and (split == "test" or has_validation(name, 0.0)) else first
     files = _files(split, base, classes)
-    height, width = size or _common_size(files if base == first else _files("train", first, classes)) or USUAL_SIZE
-    own = _common_size(files)
+    height, width = size or common_size(files if base == first else _files("train", first, classes)) or USUAL_SIZE
+    own = common_size(files)
     paths, labels = zip(*files)
     source = FileSource(
         name,
@@ -147,16 +148,19 @@ def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validati
         labels,
         fit=None if own == (height, width) else Fit(height, width, fit, varying=own is None),
     )
-    if not has_splits:
-        return _three_ways(source, split, validation_fraction or 0.1)
     return without_validation(source, split, validation_fraction) if base == train and not has_validation(name, 0.0) else source
+
+
+def is_unsplit(name: str) -> bool:
+    """Returns whether a folder has no subfolders train, validation or test."""
+    root = os.path.expanduser(name.removeprefix("folder:"))
+    return os.path.isdir(root) and not {"train", "val", "validation", "test"} & set(_subfolders(root))
 
 
 def has_validation(name: str, validation_fraction: float) -> bool:
     """Returns whether `open_folder(name, "validation", ...)` has examples."""
     root = os.path.expanduser(name.removeprefix("folder:"))
-    has_splits = os.path.isdir(os.path.join(root, "train"))
-    return not has_splits or validation_fraction > 0.0 or os.path.isdir(os.path.join(root, "validation"))
+    return is_unsplit(name) or validation_fraction > 0.0 or os.path.isdir(os.path.join(root, "validation"))
 
 
 def _subfolders(folder):
@@ -199,8 +203,8 @@ def _images(folder):
 
 
 @functools.lru_cache(maxsize=8)
-def _common_size(files):
-    """Returns (height, width) of all image files, from their headers; None if they differ. Unreadable files are ignored."""
+def common_size(files: tuple[tuple[str, int], ...]) -> tuple[int, int] | None:
+    """Returns (height, width) of all image files, (path, label), from their headers; None if they differ. Unreadable files are ignored."""
     common = None
     for path, _ in files:
         try:
@@ -212,16 +216,3 @@ def _common_size(files):
             return None
         common = size
     return common
-
-
-def _three_ways(source, split, fraction):
-    """Splits off `fraction` of the images for test and as many for validation; the rest is for training."""
-    order = stratified_order(np.asarray(source.labels))
-    count = max(1, round(fraction * len(order)))
-    if 2 * count >= len(order):
-        raise ValueError(
-            f"Expected a validation_fraction (used twice, for validation and for test) that leaves images to "
-            f"train on. Received: {fraction} of {len(order)}"
-        )
-    part = {"test": order[:count], "validation": order[count : 2 * count], "train": order[2 * count :]}[split]
-    return source.subset(np.sort(part))

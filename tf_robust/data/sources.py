@@ -2,20 +2,23 @@
 
 `open_source` returns the same examples as a `Source`, which knows its size and classes and can be read epoch by epoch in
 an order that is a pure function of (seed, epoch). Names: `digits`, `synthetic_digits`, `synthetic_mnist`, `toy`, any
-image-classification set of TFDS, `folder:DIR`. Splits: train, validation, test.
+image-classification set of TFDS, `folder:DIR`, `csv:FILE`, `npz:FILE`, `hf:NAME_OR_DIR`. Splits: train, validation, test; of a set
+without splits also all, and the three are parts of it.
 """
 
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_robust.data import corner_digits, folders, tfds_sets, toy
+from tf_robust.data import arrays, corner_digits, folders, hugging_face, tables, tfds_sets, toy
+from tf_robust.data.arrays import UNSPLIT
 from tf_robust.data.class_mask import label_set_of
 from tf_robust.data.fitting import FITS
 from tf_robust.data.source import ArraySource, Source
-from tf_robust.data.subsets import stratified_subset
+from tf_robust.data.subsets import stratified_subset, three_ways
 from tf_robust.utils.errors import unknown
 
 SPLITS = ("train", "validation", "test")
@@ -23,7 +26,7 @@ EMBEDDED = {"digits": 10, "synthetic_digits": 15, "toy": 2, "toy_band": 2}  # cl
 
 
 def open_source(
-    name: str,
+    name: str | Source,
     split: str,
     data_dir: str | None = None,
     *,
@@ -33,12 +36,15 @@ def open_source(
     validation_fraction: float = 0.0,
     examples: int = 0,
     download: bool = False,
+    data_range: str = "",
+    num_classes: int = 0,
 ) -> Source:
     """Opens one split of a data set as a `Source`.
 
     Args:
-        name: `digits`, `synthetic_digits`, `synthetic_mnist`, `toy`, `toy_band`, a TFDS name, or `folder:DIR`.
-        split: `train`, `validation` or `test`.
+        name: `digits`, `synthetic_digits`, `synthetic_mnist`, `toy`, `toy_band`, a TFDS name, `folder:DIR`, `csv:FILE`, `npz:FILE` or
+            `hf:NAME_OR_DIR`; or a source of all images, in memory.
+        split: `train`, `validation` or `test`; `all`: the images of a set without splits.
         data_dir: directory of the TFDS sets; None: the default of TFDS (~/tensorflow_datasets).
         image_size: side in pixels to which all images are resized; 0: `default_size` for image files and images of varying size,
             else their own.
@@ -48,6 +54,8 @@ def open_source(
             of its own; stratified, fixed.
         examples: keep only this many examples, stratified and nested; 0 keeps all.
         download: download a TFDS set that is not in `data_dir`.
+        data_range: pixel scale of the images of `npz:FILE`, as in `arrays.from_arrays`.
+        num_classes: number of classes where `csv:FILE` and others have labels as numbers; 0: the largest label + 1.
 
     Returns:
         a `Source`
@@ -56,15 +64,29 @@ def open_source(
         ValueError: unknown name or split, invalid fraction, labels out of range.
         FileNotFoundError: the data are missing; the message names the directory and the command that downloads them.
     """
-    if split not in SPLITS:
+    if split not in (*SPLITS, UNSPLIT):
         raise unknown("split", split, SPLITS)
+    if isinstance(name, Source):
+        return _part_of(name, split, image_size, image_fit, examples)
+    if split == UNSPLIT and not is_unsplit(name):
+        raise ValueError(f"Expected the split test or validation of {name}, which has splits. Received: {split!r}")
+    if data_range and not name.startswith("npz:"):
+        raise ValueError(f"Expected data_range for arrays and npz:FILE; image files have uint8 values. Received: {data_range!r} for {name}")
     if not 0.0 <= validation_fraction < 1.0:
         raise ValueError(f"Expected validation_fraction in [0, 1). Received: {validation_fraction}")
     if image_fit not in FITS:
         raise unknown("image_fit", image_fit, FITS)
     size = (image_size, image_size) if image_size else ()
+    file_size = size or tuple(default_size)
     if name.startswith("folder:"):
-        source = folders.open_folder(name, split, size or tuple(default_size), image_fit, validation_fraction)
+        source: Source = folders.open_folder(name, split, file_size, image_fit, validation_fraction)
+    elif name.startswith("csv:"):
+        source = tables.open_csv(name, file_size, image_fit, num_classes)
+    elif name.startswith("npz:"):
+        source = arrays.open_npz(name, data_range=data_range, num_classes=num_classes).resized(size, image_fit)
+    elif name.startswith("hf:"):
+        first = UNSPLIT if is_unsplit(name) else split
+        source = hugging_face.open_hf(name, first, file_size, image_fit, examples if first == split else 0, num_classes)
     elif name in EMBEDDED:
         source = _embedded(name, split).resized(size, image_fit)
     elif name == "synthetic_mnist":
@@ -81,9 +103,25 @@ def open_source(
             download=download,
         )
         source = dataclasses.replace(source, label_set=label_set_of(name))
+    if split != UNSPLIT and is_unsplit(name):
+        source = three_ways(source, split, validation_fraction or 0.1)
+    return _subset(source, examples)
+
+
+def _part_of(source, split, image_size, image_fit, examples):
+    """Images in memory, which have no splits."""
+    if split != UNSPLIT:
+        raise ValueError(f"Expected evaluation_split=all for {source.name}, which have no splits. Received: {split!r}")
+    source = source.resized((image_size, image_size) if image_size else (), image_fit)
+    return _subset(source, examples)
+
+
+def _subset(source, examples):
     if not 0 <= examples <= source.size:
-        flag = "train_examples" if split == "train" else "subset"
-        raise ValueError(f"Expected {flag} of at most {source.size}, the size of {name} ({split}), or 0 for all. Received: {examples}")
+        flag = "train_examples" if source.split == "train" else "subset"
+        raise ValueError(
+            f"Expected {flag} of at most {source.size}, the size of {source.name} ({source.split}), or 0 for all. Received: {examples}"
+        )
     return stratified_subset(source, examples) if examples else source
 
 
@@ -97,12 +135,29 @@ def has_fixed_splits(name: str) -> bool:
     return name in EMBEDDED or name == "synthetic_mnist"
 
 
+def is_unsplit(name: str) -> bool:
+    """Returns whether a data set has no splits of its own: `open_source` divides it in three."""
+    if name.startswith("folder:"):
+        return folders.is_unsplit(name)
+    return name.startswith(("csv:", "npz:")) or name.startswith("hf:") and UNSPLIT in hugging_face.splits(name)
+
+
+def has_training(name: str) -> bool:
+    """Returns whether a data set has training images: a folder may have test/ alone."""
+    root = os.path.expanduser(name.removeprefix("folder:"))
+    return not name.startswith("folder:") or folders.is_unsplit(name) or os.path.isdir(os.path.join(root, "train"))
+
+
 def has_validation(name: str, data_dir: str | None = None, validation_fraction: float = 0.0) -> bool:
     """Returns whether `open_source(name, "validation", ...)` has examples."""
     if has_fixed_splits(name):
         return True
     if name.startswith("folder:"):
         return folders.has_validation(name, validation_fraction)
+    if name.startswith(("csv:", "npz:")):
+        return True
+    if name.startswith("hf:"):
+        return bool({"validation", UNSPLIT} & set(hugging_face.splits(name)))
     return tfds_sets.has_validation(name, data_dir, validation_fraction)
 
 

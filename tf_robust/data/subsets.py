@@ -1,5 +1,7 @@
 """Stratified subsets of a source: fixed, nested, the same for every method."""
 
+import dataclasses
+
 import numpy as np
 
 from tf_robust.data.source import Source
@@ -64,6 +66,23 @@ def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
             f"none of {len(missing)} classes, the first {source.class_names[missing[0]]!r}"
         )
     return source.subset(kept)
+
+
+def three_ways(source: Source, split: str, fraction: float) -> Source:
+    """Returns a split of a data set without splits: `fraction` of the images for test and as many for validation, the rest for training.
+
+    Raises:
+        ValueError: no image is left for training.
+    """
+    order = stratified_order(np.asarray(source.labels))
+    count = max(1, round(fraction * len(order)))
+    if 2 * count >= len(order):
+        raise ValueError(
+            f"Expected a validation_fraction (used twice, for validation and for test) that leaves images to "
+            f"train on. Received: {fraction} of {len(order)}"
+        )
+    part = {"test": order[:count], "validation": order[count : 2 * count], "train": order[2 * count :]}[split]
+    return dataclasses.replace(source.subset(np.sort(part)), split=split)
 
 
 def without_validation(source: Source, split: str, fraction: float) -> Source:

@@ -22,7 +22,7 @@ from tf_robust.utils.errors import unknown
 IN_MEMORY_BYTES = 2**31
 WINDOW = 10_000  # records shuffled at a time in a stream
 DAMAGED = (json_format.Error, json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError)  # raised on damaged metadata
-OWN_SETS = ("digits", "synthetic_digits", "synthetic_mnist", "toy", "toy_band", "folder:DIR")
+OWN_SETS = ("digits", "synthetic_digits", "synthetic_mnist", "toy", "toy_band", "folder:DIR", "csv:FILE", "npz:FILE", "hf:NAME_OR_DIR")
 
 
 @dataclasses.dataclass(frozen=True)

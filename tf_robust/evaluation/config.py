@@ -45,7 +45,8 @@ class EvalConfig:
             (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
             scale; auto: 0.1 if a location is constant over the training images, else 0.
-        evaluation_split: split to measure on; choose settings on validation, never on test.
+        evaluation_split: split to measure on; choose settings on validation, never on test. all: the images of a data set without
+            splits, which is the default for a model that was not trained on them.
         subset: number of images to measure on, a fixed stratified subset; 0: all.
         severities: severities of the corruptions, 1 to 5; means over corruptions are over these.
         corruption_constants: published set of constants; auto: the one for the nearest image size.
@@ -68,7 +69,7 @@ class EvalConfig:
 
     evaluations: tuple[str, ...] = DEFAULT_EVALUATIONS
     nun_floor: str = "auto"
-    evaluation_split: typing.Literal["validation", "test"] = "test"
+    evaluation_split: typing.Literal["validation", "test", "all"] = "test"
     subset: int = 0
     severities: tuple[int, ...] = ALL_SEVERITIES
     corruption_constants: typing.Literal[("auto", *constants_of.SETS)] = "auto"  # type: ignore[valid-type]

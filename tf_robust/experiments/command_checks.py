@@ -80,6 +80,8 @@ def _unknown_name(flag, name, known):
 def _check_data(name, data_dir):
     """Raises ValueError for a misspelled data set. Others may exist: TFDS looks them up."""
     base = re.split(r"[:/]", name, maxsplit=1)[0]
+    if base in ("csv", "npz", "hf") and ":" in name:
+        return _check_data_file(base, os.path.expanduser(name.partition(":")[2]))
     folder = name.removeprefix("folder:")
     near_folders = near(os.path.basename(folder), [entry for entry in _entries(os.path.dirname(folder)) if "." not in entry])
     if near_folders and not os.path.isdir(os.path.expanduser(folder)) and (base == "folder" or base not in flag_index.data_names()):
@@ -94,6 +96,17 @@ def _check_data(name, data_dir):
         raise ValueError(
             f"Unknown data set: {name!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust list data, or --data=folder:DIR"
         )
+
+
+def _check_data_file(kind, path):
+    """Raises an error for a missing file, or a missing package for its kind."""
+    if kind == "hf" and importlib.util.find_spec("datasets") is None:
+        raise ValueError(f"Expected the package datasets for --data=hf:{path}. Not installed. Try: pip install 'tf_robust[datasets]'")
+    if kind == "hf" or os.path.isfile(path):
+        return
+    nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
+    hint = f" Did you mean --data={kind}:{os.path.join(os.path.dirname(path), nearest[0])}?" if nearest else ""
+    raise FileNotFoundError(f"Expected a file for --data={kind}:FILE. Not found: {path}.{hint}")
 
 
 def check_installed(values: FlagValues) -> None:

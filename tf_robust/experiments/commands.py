@@ -45,7 +45,7 @@ _TRAINING = (
     *("data", "data_dir", "image_size", "validation_fraction", "model", "init_from", "method", "augmentations", "views", "epochs"),
     *("batch_size", "optimizer", "learning_rate", "evaluations", "workdir", "seeds", "dry_run"),
 )
-_DATA = ("data", "data_dir", "image_size", "image_fit", "label_map", "evaluation_split", "subset")
+_DATA = ("data", "data_dir", "image_size", "image_fit", "data_range", "label_map", "evaluation_split", "subset")
 _COMMANDS = (
     Command(
         "train",
@@ -66,6 +66,7 @@ _COMMANDS = (
         examples=(
             "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions",
             "evaluate model.keras --data=folder:photos --input_range=0,255 --outputs=probabilities",
+            "evaluate model.keras --data=csv:labels.csv    (columns path and label)",
             "evaluate runs/cifar10-resnet20-fcl --evaluations=corruptions --require='corruptions/mean15>=0.7'",
         ),
     ),

@@ -144,9 +144,7 @@ def records_in(evaluation):
 
 def _examples(folder, run, baseline, baseline_folder, record_folders):
     source, config = run.evaluation_source(), run.eval_config
-    sets = evaluation.evaluation_sets(
-        source, run.source("train") if config.needs_training_set else None, config, run.config.data_dir or None
-    )
+    sets = evaluation.evaluation_sets(source, run.noise_source(), config, run.config.data_dir or None)
     records = {row: evaluation.read_records(os.path.join(path, "measured.jsonl")) for row, path in record_folders.items()}
 
     def load_baseline():
@@ -157,5 +155,4 @@ def _examples(folder, run, baseline, baseline_folder, record_folders):
 
 
 def _of_data(folder, run):
-    training_source = run.source("train") if run.eval_config.needs_training_set else None
-    return figures.of_data(folder, training_source, run.evaluation_source(), run.eval_config)
+    return figures.of_data(folder, run.noise_source(), run.evaluation_source(), run.eval_config)

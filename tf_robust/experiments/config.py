@@ -20,7 +20,8 @@ class TrainConfig:
     """Training configuration shared by all methods. Hyperparameters of methods and augmentations are separate.
 
     Args:
-        data: data set: digits, synthetic_digits, a TFDS name (mnist, cifar10, ...), folder:DIR; all: `tf-robust list data`.
+        data: data set: digits, synthetic_digits, a TFDS name (mnist, cifar10, ...), folder:DIR, csv:FILE, npz:FILE, hf:NAME_OR_DIR; all:
+            `tf-robust list data`.
         data_dir: folder of the TFDS data sets; empty: ~/tensorflow_datasets.
         download: download a missing TFDS data set.
         label_map: file that maps the class folders of data=folder:DIR to columns of a model's logits: lines "NAME COLUMN",
@@ -31,6 +32,8 @@ class TrainConfig:
             evaluated model, else keep their own size if all have the same, else get 224; other data sets are unchanged.
         image_fit: how images of another size are resized: crop (cover image_size and crop the rest; images of varying size
             as in ImageNet's protocol, with random windows in training), stretch (ignore the aspect ratio), pad (with black).
+        data_range: pixel scale of the images of npz:FILE and arrays: LOW,HIGH (0,1 or 0,255), or "mean=M,M,M std=S,S,S" for
+            standardized ones; empty: 0..255 for integers, 0..1 for floats.
         validation_fraction: fraction of the training set held out if the data set has no validation split.
         train_examples: number of training examples, stratified; 0: all.
         label_fraction: fraction of the training set to train on, stratified, different for each seed.
@@ -74,6 +77,7 @@ class TrainConfig:
     label_set: typing.Literal[("", *LABEL_SETS)] = ""  # type: ignore[valid-type]
     image_size: int = 0
     image_fit: typing.Literal["crop", "stretch", "pad"] = "crop"
+    data_range: str = ""
     validation_fraction: float = 0.0
     train_examples: int = 0
     label_fraction: float = 1.0

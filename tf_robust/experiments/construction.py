@@ -13,7 +13,16 @@ from tf_robust.methods.base import Method
 from tf_robust.training import distribution, optimizers
 
 
-def open_split(config: TrainConfig, split: str, examples: int, *, seed: int, model_size: tuple[int, int] | tuple[()]) -> Source:
+def open_split(
+    config: TrainConfig,
+    split: str,
+    examples: int,
+    *,
+    seed: int,
+    model_size: tuple[int, int] | tuple[()],
+    num_classes: int = 0,
+    images: Source | None = None,
+) -> Source:
     """Returns one split of the data of a run.
 
     Args:
@@ -22,9 +31,11 @@ def open_split(config: TrainConfig, split: str, examples: int, *, seed: int, mod
         examples: number of examples of validation and test, stratified; 0: all. `config.train_examples` is that of train.
         seed: selects the labeled fraction of train.
         model_size: (height, width) of the images that an evaluated model takes; empty: not known.
+        num_classes: of the evaluated model; 0: not known.
+        images: all images, in memory; None: those that `config.data` names.
     """
     source = data.open_source(
-        config.data,
+        config.data if images is None else images,
         split,
         config.data_dir or None,
         image_size=config.image_size,
@@ -33,6 +44,8 @@ def open_split(config: TrainConfig, split: str, examples: int, *, seed: int, mod
         examples=config.train_examples if split == "train" else examples,
         validation_fraction=config.validation_fraction,
         download=config.download,
+        data_range=config.data_range,
+        num_classes=num_classes,
     )
     if source.fit:
         windows = source.varying_size and split == "train"

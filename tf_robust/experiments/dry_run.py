@@ -149,7 +149,7 @@ def _training_seconds(method, total, batch_size, batches_from):
 def count_frames(run: Run) -> tuple[int, int]:
     """Returns the number of images that the evaluation of a run passes through the model, without attacks, and how many are corrupted."""
     source = run.evaluation_source()
-    training_source = run.source("train") if run.eval_config.needs_training_set else None
+    training_source = run.noise_source()
     sets = evaluation.evaluation_sets(source, training_source, run.eval_config, run.config.data_dir or None)
     families = [evaluation.parse_measure(one.name).family for one in sets]
     counts = [

@@ -27,6 +27,7 @@ class EvaluatedModel:
 
     def measure(self, run: Run, folder: str) -> dict:
         """Returns the evaluation of the model by a `Run`, which describes its data. folder: as in `Run.measure`."""
+        run.split_chosen = self.values["evaluation_split"].present
         evaluation = run.measure(self.path, folder, loading.ModelInterface(**flags.values_of(self.values, loading.ModelInterface)))
         return evaluation if self.run else {**evaluation, **_names(self.path)}
 

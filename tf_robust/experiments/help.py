@@ -18,13 +18,26 @@ DATA = {
     "toy_band": "the same points with random labels on a band between the classes, as in the NoisyMix paper",
     "synthetic_mnist": "FCL's corner digits from MNIST, 15 classes",
     "folder:DIR": "images, one subfolder per class, or DIR/train and DIR/test with such subfolders",
+    "csv:FILE": "image files in a table with the columns path, label and, optionally, a group",
+    "npz:FILE": "the arrays x and y, or images and labels, of an .npz file",
+    "hf:NAME_OR_DIR": "a data set of Hugging Face's package datasets (extra [datasets])",
     "mnist, cifar10, cifar100, imagenet2012, ...": "any image-classification set of TFDS by its name, in --data_dir",
 }
 _WIDTH, _NAME, _COLUMN = 118, 44, 32  # characters
 _HIDDEN = {"mode", "list", "section"}
 _GROUPS = {
     "Runs": ("workdir", "seeds", "dry_run", "require"),
-    "Data": ("data", "data_dir", "download", "image_size", "image_fit", "train_examples", "label_fraction", "validation_fraction"),
+    "Data": (
+        "data",
+        "data_dir",
+        "download",
+        "image_size",
+        "image_fit",
+        "data_range",
+        "train_examples",
+        "label_fraction",
+        "validation_fraction",
+    ),
     "Model and training": (
         "model",
         "resize",

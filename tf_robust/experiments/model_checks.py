@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import os
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -43,6 +44,29 @@ def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
         return source
     print(f"  Note: label_set=imagenet, from the card of {predict.path}.", flush=True)
     return data.declared(source, label_set)
+
+
+def evaluates_all_images(predict: Classifier, name: str, split: str) -> bool:
+    """Returns whether a model is evaluated on all images of a data set, by default: if it has no splits, and the model was not trained on
+    a part of it. The choice is printed.
+
+    Args:
+        predict: the model.
+        name: of the data set.
+        split: to evaluate on otherwise.
+    """
+    if not data.is_unsplit(name):
+        return False
+    if _last_part(str(predict.card.get("data", ""))) != _last_part(name):
+        print_note(f"{name} has no splits: evaluated on all of its images.")
+        return True
+    print_note(f"{name} has no splits: evaluated on the {split} part, which the model was not trained on.")
+    return False
+
+
+def _last_part(name):
+    """The last part of the path in the name of a data set."""
+    return os.path.basename(os.path.normpath(name.partition(":")[2] or name))
 
 
 def check_model_suits(predict: Classifier, source: Source) -> None:

@@ -19,7 +19,14 @@ from tf_robust.data.fitting import Fit
 from tf_robust.data.source import Source
 from tf_robust.experiments import construction, figures, workdir
 from tf_robust.experiments.config import TrainConfig
-from tf_robust.experiments.model_checks import check_model_suits, with_checked_inputs, with_label_set_of_card, with_output_check
+from tf_robust.experiments.model_checks import (
+    check_model_suits,
+    evaluates_all_images,
+    print_note,
+    with_checked_inputs,
+    with_label_set_of_card,
+    with_output_check,
+)
 from tf_robust.methods.base import Method
 from tf_robust.methods.contrastive import ContrastiveMethod
 from tf_robust.saved_models import export, loading
@@ -52,6 +59,9 @@ class Run:
         init_path: workdir or SavedModel with the initial encoder; empty: random weights. A suite sets it for `init_from_row`.
         ignored: {given flag without an effect: the reason}.
         model_size: (height, width) of the images that an evaluated model takes; empty: not known.
+        model_classes: number of classes of an evaluated model; 0: not known.
+        images: to evaluate on, in memory; None: those that `config.data` names.
+        split_chosen: whether the user chose `evaluation_split`.
     """
 
     def __init__(
@@ -71,6 +81,9 @@ class Run:
         self.init_path = config.init_from.replace("{seed}", str(seed))
         self.ignored: dict[str, str] = {}
         self.model_size: tuple[int, int] | tuple[()] = ()
+        self.model_classes = 0
+        self.images: Source | None = None
+        self.split_chosen = False
 
     @property
     def chief(self) -> bool:
@@ -88,7 +101,15 @@ class Run:
             split: train, validation or test.
             examples: number of examples of validation and test, stratified; 0: all.
         """
-        return construction.open_split(self.config, split, examples, seed=self.seed, model_size=self.model_size)
+        return construction.open_split(
+            self.config,
+            split,
+            examples,
+            seed=self.seed,
+            model_size=self.model_size,
+            num_classes=self.model_classes,
+            images=self.images,
+        )
 
     def training_source(self) -> Source:
         """Returns the training split, with stylized images if there are any."""
@@ -208,6 +229,15 @@ class Run:
         """Returns the images to evaluate on."""
         return self.source(self.eval_config.evaluation_split, self.eval_config.subset)
 
+    def noise_source(self) -> Source | None:
+        """Returns the images from which NUN computes its standard deviations: the evaluated ones if there are none to train on."""
+        if not self.eval_config.needs_training_set:
+            return None
+        if self.eval_config.evaluation_split != "all" and data.has_training(self.config.data):
+            return self.source("train")
+        print_note(f"{self.config.data} has no training images: nun's noise depends on the standard deviations of the evaluated images.")
+        return self.evaluation_source()
+
     def measure(self, saved_model: str, folder: str, interface: loading.ModelInterface = loading.ModelInterface()) -> dict:
         """Evaluates a model on the data of this run, draws figures of it, and returns the content of `evaluation.json`.
 
@@ -253,11 +283,14 @@ class Run:
         Raises:
             ValueError: as in `measure`.
         """
-        self.model_size = loading.image_size_of(predict)
-        s, source = self.config, with_label_set_of_card(predict, self.evaluation_source())
+        s = self.config
+        self.model_size, self.model_classes = loading.image_size_of(predict), predict.num_classes or 0
+        if not self.split_chosen and (self.images is not None or evaluates_all_images(predict, s.data, self.eval_config.evaluation_split)):
+            self.eval_config = dataclasses.replace(self.eval_config, evaluation_split="all")
+        source = with_label_set_of_card(predict, self.evaluation_source())
         check_model_suits(predict, source)
         predict = with_checked_inputs(predict, source)
-        training_source = self.source("train") if self.eval_config.needs_training_set else None
+        training_source = self.noise_source()
         imagenet = evaluation.is_imagenet(source, self.eval_config)
         card = {**evaluation.card_of(source, self.eval_config, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}
         digest, interface_fields = predict.digest(), predict.interface.conventions()

@@ -9,7 +9,6 @@ A SavedModel is a program that runs with its user's rights: load only those that
 import dataclasses
 import hashlib
 import os
-import re
 import secrets
 import typing
 from collections.abc import Callable
@@ -20,7 +19,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tf_robust.models import outputs
-from tf_robust.ops import image_ops
+from tf_robust.ops import image_ops, pixel_scale
 from tf_robust.saved_models import formats
 from tf_robust.saved_models.formats import named_models
 from tf_robust.saved_models.formats.keras_files import keras_signature
@@ -83,24 +82,7 @@ class ModelInterface:
     def affine(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Returns (scale, offset), tuples of 1 or C numbers: the model takes scale * image + offset, before channels are reversed."""
         text = NAMED_RANGES.get(self.input_range, self.input_range).removesuffix(" bgr")
-        text = NAMED_RANGES.get(text, text)
-        normalization = re.fullmatch(r"\s*mean=(\S+)\s+std=(\S+)\s*", text)
-        try:
-            if normalization:
-                mean, std = np.broadcast_arrays(*(np.array(part.split(","), float) for part in normalization.groups()))
-                if ((0 <= mean) & (mean <= 1) & (0 < std) & (std < np.inf)).all():
-                    return tuple(1 / std), tuple(-mean / std)
-            else:
-                low, high = np.array(text.split(","), float)
-                if -np.inf < low < high < np.inf:
-                    return (high - low,), (low,)
-        except ValueError:  # not numbers, or not as many as expected
-            pass
-        raise ValueError(
-            "Expected input_range as LOW,HIGH (0,1 or -1,1 or 0,255), or 'mean=M,M,M std=S,S,S' with M in "
-            "[0, 1] and S > 0 (divide values for 0..255 by 255), each also with ' bgr' at the end; imagenet, caffe or auto. "
-            f"Received: {self.input_range!r}"
-        )
+        return pixel_scale.affine(NAMED_RANGES.get(text, text), "input_range", ", each also with ' bgr' at the end; imagenet, caffe or auto")
 
 
 class Classifier:

@@ -1,0 +1,201 @@
+"""Data of the user's own: the same images as arrays, Dataset, folder, CSV and .npz give the same measures; bad input is refused."""
+
+import importlib.util
+
+import keras
+import numpy as np
+import pandas
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tf_robust import api, data
+
+NAMES = ["cat", "dog", "owl"]
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+@pytest.fixture(scope="module")
+def examples():
+    """30 images uint8 [N, 8, 8, 3], sorted by class as a folder is, and their labels."""
+    random = np.random.RandomState(0)
+    return random.randint(0, 256, (30, 8, 8, 3)).astype(np.uint8), np.arange(30) // 10
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(1)
+    return keras.Sequential([keras.Input([8, 8, 3]), keras.layers.Flatten(), keras.layers.Dense(3)], name="linear")
+
+
+@pytest.fixture
+def folder(examples, tmp_path):
+    """A folder per class, and table.csv in its parent, whose paths are relative."""
+    lines = []
+    for number, (image, label) in enumerate(zip(*examples)):
+        path = tmp_path / "photos" / NAMES[label] / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(path)
+        lines.append({"path": str(path.relative_to(tmp_path)), "label": NAMES[label]})
+    pandas.DataFrame(lines).to_csv(tmp_path / "table.csv", index=False)
+    return tmp_path
+
+
+def standardized(images):
+    return ((images / 255 - MEAN) / STD).astype(np.float32)
+
+
+def test_the_same_images_give_the_same_measures_in_every_form(examples, model, folder):
+    images, labels = examples
+    np.savez(folder / "named.npz", images=images, labels=labels)
+    np.savez(folder / "floats.npz", x=images / 255, y=np.eye(3)[labels])
+    floats = tf.data.Dataset.from_tensor_slices(((images / 255).astype(np.float32), labels))
+    standard = "mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
+    forms = [
+        {"data": (images, labels)},
+        {"data": (images / 255, np.eye(3)[labels])},
+        {"data": (images.astype(np.float32), labels[:, None]), "data_range": "0,255"},
+        {"data": (images / 127.5 - 1, labels.astype(float)), "data_range": "-1,1"},
+        {"data": (standardized(images), [NAMES[label] for label in labels]), "data_range": standard},
+        {"data": (np.moveaxis(standardized(images), 3, 1), labels), "data_range": standard},
+        {"data": floats},
+        {"data": floats.batch(7)},
+        {"data": floats.map(lambda image, label: {"image": image, "label": label})},
+        {"data": floats.batch(30).repeat(), "subset": 30},
+        {"data": f"folder:{folder}/photos"},
+        {"data": f"csv:{folder}/table.csv"},
+        {"data": f"npz:{folder}/named.npz"},
+        {"data": f"npz:{folder}/floats.npz"},
+    ]
+    expected = np.mean(np.argmax(model(images / 255.0), axis=1) == labels)
+    values = [api.evaluate(model, evaluations="clean,noise,corruptions", severities="3", **form).values for form in forms]
+    assert values[0]["clean"] == pytest.approx(expected) and len(values[0]) > 20
+    for form, found in zip(forms, values):
+        assert found == pytest.approx(values[0], abs=1e-6), form["data"]
+
+
+def test_gray_images_without_channel_and_batches_of_them():
+    images, labels = np.random.RandomState(0).randint(0, 256, (12, 8, 8)).astype(np.uint8), np.arange(12) % 3
+    expected = images[..., None]
+    np.testing.assert_array_equal(data.from_arrays(images, labels).images, expected)
+    for dataset in (tf.data.Dataset.from_tensor_slices((images, labels)), tf.data.Dataset.from_tensor_slices((images, np.eye(3)[labels]))):
+        for batches in (dataset, dataset.batch(5), dataset.batch(1)):
+            source = data.from_dataset(batches)
+            np.testing.assert_array_equal(source.images, expected)
+            np.testing.assert_array_equal(source.labels, labels)
+
+
+def test_labels_of_fewer_classes_than_the_model_has(examples, folder):
+    images, labels = examples
+    ten = keras.Sequential([keras.Input([8, 8, 3]), keras.layers.Flatten(), keras.layers.Dense(10)])
+    pandas.read_csv(folder / "table.csv").assign(label=labels).to_csv(folder / "numbers.csv", index=False)
+    expected = np.mean(np.argmax(ten(images / 255.0), axis=1) == labels)
+    for form in ((images, labels), f"csv:{folder}/numbers.csv"):
+        assert api.evaluate(ten, data=form, evaluations="clean").values["clean"] == pytest.approx(expected)
+    with pytest.raises(ValueError, match=r"Expected labels in 0..9 in arrays. Received: labels in 1..10. Try: labels - 1"):
+        api.evaluate(ten, data=(images, np.arange(30) % 10 + 1), evaluations="clean")
+    with pytest.raises(ValueError, match=r"Expected labels in 0..9 in arrays. Received: 12"):
+        api.evaluate(ten, data=(images, np.full(30, 12)), evaluations="clean")
+
+
+IMAGES = np.random.RandomState(0).rand(6, 8, 8, 3).astype(np.float32)
+LABELS = np.arange(6) % 3
+
+
+@pytest.mark.parametrize(
+    "images, labels, data_range, message",
+    [
+        (IMAGES * 255, LABELS, "", "data_range=0,1. Received: float32 from .* Try: data_range='0,255'"),
+        (IMAGES * 2 - 1, LABELS, "", "Try: data_range='-1,1'"),
+        (standardized(IMAGES * 255), LABELS, "", "Try: data_range='mean=M,M,M std=S,S,S'"),
+        (IMAGES, LABELS, "0,255", "data_range=0,255. Received: float32 from .* Try: data_range='0,1'"),
+        (IMAGES, LABELS, "mean=0.5,0.5 std=1", "data_range with 1 or 3 numbers"),
+        (IMAGES, LABELS, "bright", "Expected data_range as LOW,HIGH"),
+        (IMAGES * np.nan, LABELS, "", "Expected finite values"),
+        (IMAGES[..., :2], LABELS, "", r"with 1 or 3 channels, in arrays. Received: float32 \(6, 8, 8, 2\)"),
+        (IMAGES[0, 0], LABELS, "", r"Expected images \[N, H, W, C\]"),
+        (IMAGES, LABELS[:5], "", "Received: 6 images, 5 labels"),
+        (IMAGES, np.full((6, 3), 1 / 3), "", "Expected one-hot labels in arrays"),
+        (IMAGES, LABELS - 1, "", r"Expected labels in 0..1 in arrays. Received: -1"),
+        (IMAGES, LABELS + 0.5, "", "Expected labels as class indices"),
+    ],
+)
+def test_bad_arrays_are_refused_with_advice(images, labels, data_range, message):
+    with pytest.raises(ValueError, match=message):
+        data.from_arrays(images, labels, data_range=data_range)
+
+
+def test_bad_datasets_are_refused_with_advice(model):
+    dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS))
+    with pytest.raises(ValueError, match=r"Expected a finite dataset. Received: an endless one \(repeat\). Try: subset=1000"):
+        api.evaluate(model, data=dataset.repeat(), evaluations="clean")
+    with pytest.raises(ValueError, match="Received elements: ndarray. Try: dataset.map"):
+        api.evaluate(model, data=dataset.map(lambda image, label: image), evaluations="clean")
+    with pytest.raises(ValueError, match="Expected examples in dataset. Received: none"):
+        data.from_dataset(dataset.take(0))
+    with pytest.raises(ValueError, match="Expected images of one size"):
+        data.from_dataset(dataset.concatenate(tf.data.Dataset.from_tensor_slices((IMAGES[:, :4], LABELS))))
+    with pytest.raises(ValueError, match="Expected data as a name, arrays .* Received: ndarray"):
+        api.evaluate(model, data=IMAGES, evaluations="clean")
+    with pytest.raises(ValueError, match="Expected the name of a data set. Received: tuple"):
+        api.train("unused", data=(IMAGES, LABELS))
+
+
+def test_bad_tables_are_refused_with_advice(folder):
+    def opened(text):
+        (folder / "bad.csv").write_text(text)
+        return data.open_source(f"csv:{folder}/bad.csv", "all")
+
+    with pytest.raises(ValueError, match="Expected the columns path and label in .* Received: file, class"):
+        opened("file,class\na.png,cat\n")
+    with pytest.raises(FileNotFoundError, match=r"Not found: .*b.png \(line 3\), 1 of 2 in all"):
+        opened("path,label\nphotos/cat/00.png,cat\nb.png,cat\n")
+    with pytest.raises(ValueError, match="none in line 2"):
+        opened("path,label\nphotos/cat/00.png,\n")
+    with pytest.raises(ValueError, match="no lines below the header"):
+        opened("path,label\n")
+    with pytest.raises(ValueError, match="Received: .*table.csv in line 2"):
+        opened("path,label\ntable.csv,cat\n")
+    with pytest.raises(FileNotFoundError, match="Not found: .*none.csv"):
+        data.open_source(f"csv:{folder}/none.csv", "all")
+
+
+def test_bad_npz_files_are_refused_with_advice(tmp_path):
+    np.savez(tmp_path / "other.npz", a=IMAGES)
+    with pytest.raises(ValueError, match="Expected the arrays x and y, or images and labels, in .* Received: a"):
+        data.open_source(f"npz:{tmp_path}/other.npz", "all")
+    np.savez(tmp_path / "pickled.npz", x=np.array([{}], object), y=LABELS)
+    with pytest.raises(ValueError, match="arrays of numbers or text"):
+        data.open_source(f"npz:{tmp_path}/pickled.npz", "all")
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(ValueError, match="arrays of numbers or text"):
+        data.open_source(f"npz:{tmp_path}/text.npz", "all")
+
+
+def test_sets_without_splits_are_divided_for_training_and_evaluated_as_a_whole(folder):
+    for name in (f"csv:{folder}/table.csv", f"folder:{folder}/photos"):
+        parts = [data.open_source(name, split).paths for split in ("train", "validation", "test")]
+        assert [len(part) for part in parts] == [24, 3, 3]
+        assert sorted(sum(parts, ())) == sorted(data.open_source(name, "all").paths)
+    with pytest.raises(ValueError, match="Expected the split test or validation of digits"):
+        data.open_source("digits", "all")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs the extra datasets")
+def test_hugging_face_data_sets_on_disk(examples, model, folder):
+    import datasets
+
+    images, labels = examples
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES)})
+    pictures = [Image.fromarray(image) for image in images]
+    datasets.Dataset.from_dict({"image": pictures, "label": labels.tolist()}, features=features).save_to_disk(folder / "saved")
+    expected = api.evaluate(model, data=(images, labels), evaluations="clean,noise").values
+    for name in (f"hf:{folder}/saved", f"hf:{folder}/photos"):
+        assert api.evaluate(model, data=name, evaluations="clean,noise").values == pytest.approx(expected)
+        assert data.open_source(name, "all").class_names == tuple(NAMES)
+    part = datasets.Dataset.from_dict({"image": pictures[:9], "label": labels[:9].tolist()}, features=features)
+    datasets.DatasetDict({"train": part, "test": part.select(range(3))}).save_to_disk(folder / "split")
+    assert [len(data.open_source(f"hf:{folder}/split", split)) for split in ("train", "test")] == [9, 3]
+    assert not data.has_validation(f"hf:{folder}/split")
+    with pytest.raises(FileNotFoundError, match="hf:.*/nowhere could not be read"):
+        data.open_source(f"hf:{folder}/nowhere", "test")

@@ -1,0 +1,227 @@
+"""Images and labels in memory as a `Source`: arrays, a tf.data.Dataset, `npz:FILE`.
+
+Images are rounded to the 256 levels in which data sets store them.
+"""
+
+import os
+import typing
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import ArrayLike
+
+from tf_robust.data.source import ArraySource, check_labels
+from tf_robust.ops import pixel_scale
+
+UNSPLIT = "all"  # the split of a data set without splits
+_MOST_EXAMPLES = 200_000  # read from a Dataset of unknown length
+_CHANNELS = (1, 3)
+_TOLERANCE = 0.005  # of the pixel scale
+
+
+def from_arrays(
+    images: ArrayLike,
+    labels: ArrayLike,
+    name: str = "arrays",
+    *,
+    data_range: str = "",
+    class_names: Sequence[str] = (),
+    num_classes: int = 0,
+) -> ArraySource:
+    """Returns a source of images and labels in memory.
+
+    Args:
+        images: [N, H, W, C], [N, C, H, W] or [N, H, W], 1 or 3 channels; uint8, or floats on the scale `data_range`.
+        labels: [N] or [N, 1] class indices or class names, or [N, classes] one-hot.
+        name: of the data set.
+        data_range: pixel scale of the images: 0,1 or 0,255 or "mean=M,M,M std=S,S,S"; empty: 0..255 for integers, 0..1 for floats.
+        class_names: one per class index; empty: the numbers, or the sorted names if labels are names.
+        num_classes: number of classes if labels are indices; 0: the largest index + 1.
+
+    Raises:
+        ValueError: another shape, values outside `data_range`, or labels that are none of these.
+    """
+    pixels = _levels(_channels_last(np.asarray(images), name), data_range, name)
+    indices, names = class_indices(labels, name, class_names, num_classes)
+    if len(pixels) != len(indices):
+        raise ValueError(f"Expected as many labels as images in {name}. Received: {len(pixels)} images, {len(indices)} labels")
+    return ArraySource.of(name, UNSPLIT, pixels, indices, names)
+
+
+def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0, **options: typing.Any) -> ArraySource:
+    """Returns a source of the examples of a Dataset, which is read once.
+
+    Args:
+        dataset: of (image, label), single examples or batches; elements may have the fields "image" and "label" instead.
+        name: of the data set.
+        limit: number of examples to read of an endless Dataset.
+        **options: as in `from_arrays`.
+
+    Raises:
+        ValueError: other elements, an endless Dataset without `limit`, no examples, or as in `from_arrays`.
+    """
+    endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    if endless and not limit:
+        raise ValueError(f"Expected a finite {name}. Received: an endless one (repeat). Try: subset=1000, or dataset.take(1000)")
+    known = dataset.cardinality() >= 0
+    images: list[np.ndarray] = []
+    labels: list[np.ndarray] = []
+    count = 0
+    for element in dataset.as_numpy_iterator():
+        image, label = _image_and_label(element, name)
+        if not _is_batch(image, label):
+            image, label = image[None], np.asarray(label)[None]
+        images.append(image)
+        labels.append(np.asarray(label))
+        count += len(image)
+        if endless and count >= limit:
+            break
+        if not known and count > _MOST_EXAMPLES:
+            raise ValueError(
+                f"Expected at most {_MOST_EXAMPLES} examples of a {name} whose length is unknown. Received: more. Try: dataset.take(N)"
+            )
+    if not images:
+        raise ValueError(f"Expected examples in {name}. Received: none")
+    if len({image.shape[1:] for image in images}) > 1:
+        sizes = sorted({image.shape[1:] for image in images})
+        raise ValueError(f"Expected images of one size in {name}. Received: {sizes[0]} and {sizes[1]}. Try: tf.image.resize in dataset.map")
+    kept = slice(limit if endless else None)
+    return from_arrays(np.concatenate(images)[kept], np.concatenate(labels)[kept], name, **options)
+
+
+def open_npz(name: str, **options: typing.Any) -> ArraySource:
+    """Opens `npz:FILE`, with the arrays x and y or images and labels, as `from_arrays` does.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it has no such arrays, or pickled objects, or as in `from_arrays`.
+    """
+    path = os.path.expanduser(name.removeprefix("npz:"))
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"Expected an .npz file of images and labels. Not found: {path}")
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = dict(arrays) if isinstance(arrays, np.lib.npyio.NpzFile) else {}
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"Expected an .npz file of arrays of numbers or text. Received: {path} ({error})") from error
+    for pair in (("x", "y"), ("images", "labels"), ("x_test", "y_test")):
+        if set(pair) <= found.keys():
+            return from_arrays(found[pair[0]], found[pair[1]], name, **options)
+    raise ValueError(f"Expected the arrays x and y, or images and labels, in {path}. Received: {', '.join(found) or 'none'}")
+
+
+def class_indices(
+    labels: ArrayLike, where: str, class_names: Sequence[str] = (), num_classes: int = 0
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Returns labels as class indices, int64 [N], and the names of the classes.
+
+    Args:
+        labels: as in `from_arrays`.
+        where: names the labels in messages.
+        class_names: as in `from_arrays`.
+        num_classes: as in `from_arrays`.
+
+    Raises:
+        ValueError: labels of another kind, unknown class names, or indices out of range.
+    """
+    values = np.asarray(labels)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.dtype.kind in "SUO" and values.ndim == 1:
+        return _from_names(values, where, class_names)
+    if values.ndim == 2 and values.dtype.kind in "biuf":
+        if not (((values == 0) | (values == 1)).all() and (values.sum(axis=1) == 1).all()):
+            raise ValueError(
+                f"Expected one-hot labels in {where}: one 1 in every row. Received: {values.dtype} {values.shape} with other rows. "
+                "Try: class indices, labels.argmax(axis=1)"
+            )
+        num_classes, values = max(num_classes, values.shape[1]), values.argmax(axis=1)
+    if values.ndim != 1 or values.dtype.kind not in "biuf" or not (values == np.floor(values)).all():
+        raise ValueError(
+            f"Expected labels as class indices [N], class names [N] or one-hot [N, classes] in {where}. "
+            f"Received: {values.dtype} {values.shape}"
+        )
+    indices = values.astype(np.int64)
+    names = tuple(class_names) or tuple(map(str, range(num_classes or indices.max(initial=-1) + 1)))
+    if indices.min(initial=1) == 1 and indices.max(initial=0) == len(names):
+        raise ValueError(f"Expected labels in 0..{len(names) - 1} in {where}. Received: labels in 1..{len(names)}. Try: labels - 1")
+    check_labels(indices, len(names), where)
+    return indices, names
+
+
+def _from_names(values, where, class_names):
+    texts = [value.decode() if isinstance(value, bytes) else str(value) for value in values]
+    names = tuple(class_names) or tuple(sorted(set(texts)))
+    if unknown := sorted(set(texts) - set(names)):
+        raise ValueError(f"Expected labels in {where} of the classes {', '.join(names)}. Received: {unknown[0]!r}")
+    numbers = {name: number for number, name in enumerate(names)}
+    return np.array([numbers[text] for text in texts], np.int64), names
+
+
+def _image_and_label(element, where):
+    """The two parts of an element of a Dataset."""
+    if isinstance(element, dict) and {"image", "label"} <= element.keys():
+        return element["image"], element["label"]
+    if (
+        isinstance(element, (tuple, list))
+        and len(element) in (2, 3)
+        and all(hasattr(part, "shape") or np.isscalar(part) for part in element)
+    ):
+        return element[0], element[1]  # a third part is the weight of the example
+    kind = f"a tuple of {len(element)}" if isinstance(element, (tuple, list)) else type(element).__name__
+    raise ValueError(f"Expected a Dataset of (image, label) as {where}. Received elements: {kind}. Try: dataset.map")
+
+
+def _is_batch(image, label):
+    """Whether an element of a Dataset is a batch: an image alone has 2 or 3 axes, the last of which may be channels."""
+    if image.ndim != 3:
+        return image.ndim > 3
+    single = image.shape[2] in _CHANNELS or image.shape[0] in _CHANNELS and np.ndim(label) == 0
+    return np.ndim(label) > 0 and len(label) == len(image) and not (single and np.ndim(label) < 2)
+
+
+def _channels_last(images, where):
+    """Images [N, H, W, C] of any layout."""
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.ndim == 4 and images.shape[3] not in _CHANNELS and images.shape[1] in _CHANNELS:
+        images = np.moveaxis(images, 1, 3)
+    if images.ndim != 4 or images.shape[3] not in _CHANNELS or 0 in images.shape or images.dtype.kind not in "biuf":
+        advice = " Try: resize them to one size, or folder:DIR" if images.dtype == object else ""
+        raise ValueError(
+            f"Expected images [N, H, W, C], [N, C, H, W] or [N, H, W], with 1 or 3 channels, in {where}. "
+            f"Received: {images.dtype} {images.shape}.{advice}"
+        )
+    return images
+
+
+def _levels(images, data_range, where):
+    """Images on the scale `data_range` as uint8."""
+    if images.dtype == np.uint8 and data_range in ("", "0,255"):
+        return np.ascontiguousarray(images)
+    if not np.isfinite(images).all():
+        raise ValueError(f"Expected finite values in the images of {where}. Received: NaN or infinity")
+    low, high = float(images.min()), float(images.max())
+    declared = data_range or ("0,1" if images.dtype.kind in "bf" else "0,255")
+    scale, offset = (np.array(part, np.float32) for part in pixel_scale.affine(declared, "data_range"))
+    if len(scale) not in (1, images.shape[3]):
+        raise ValueError(f"Expected data_range with 1 or {images.shape[3]} numbers, one per channel. Received: {data_range!r}")
+    values = (images.astype(np.float32) - offset) / scale
+    outside = values.min() < -_TOLERANCE or values.max() > 1 + _TOLERANCE
+    if outside or low < high and values.max() - values.min() < 1.5 / 255:
+        raise ValueError(
+            f"Expected images of {where} on the pixel scale data_range={declared}. "
+            f"Received: {images.dtype} from {low:.4g} to {high:.4g}. Try: {_range_that_fits(low, high)}"
+        )
+    return np.round(255 * np.clip(values, 0, 1)).astype(np.uint8)
+
+
+def _range_that_fits(low, high):
+    if 0 <= low and high <= 1:
+        return "data_range='0,1'"
+    if 0 <= low and high <= 255:
+        return "data_range='0,255'"
+    if -1 <= low and high <= 1:
+        return "data_range='-1,1'"
+    return "data_range='mean=M,M,M std=S,S,S', the numbers by which they were standardized (of images in [0, 1])"

@@ -1,0 +1,91 @@
+"""`hf:NAME` and `hf:DIR`: data sets of the Hugging Face Hub, or folders that its package `datasets` reads."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust.data.arrays import UNSPLIT, class_indices
+from tf_robust.data.fitting import USUAL_SIZE, Fit
+from tf_robust.data.source import ArraySource
+from tf_robust.data.subsets import stratified_order
+
+_SPLITS = {"train": ("train",), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+
+
+def splits(name: str) -> tuple[str, ...]:
+    """Returns the splits of `hf:NAME_OR_DIR`, of train, validation and test; `all` if it has one only."""
+    own = set(_load(name))
+    found = tuple(split for split, names in _SPLITS.items() if own & set(names))
+    return found if len(own) > 1 else (UNSPLIT,)
+
+
+def open_hf(name: str, split: str, size: tuple[int, ...], fit: str, examples: int = 0, num_classes: int = 0) -> ArraySource:
+    """Reads one split of `hf:NAME_OR_DIR`.
+
+    Args:
+        name: hf:NAME of a data set on the Hub, or hf:DIR of one on disk.
+        split: train, validation or test; `all`: the only one.
+        size: (height, width); empty: the size of the images if they all have one, else 224x224.
+        fit: of `fitting.FITS`, how images of another size are resized.
+        examples: number of examples to read, stratified; 0: all.
+        num_classes: as in `arrays.from_arrays`.
+
+    Raises:
+        FileNotFoundError: the data set could not be read.
+        ValueError: the package or the split is missing, or there are no columns of images and labels.
+    """
+    loaded = _load(name)
+    own = next((own for own in loaded if split == UNSPLIT or own in _SPLITS[split]), None)
+    if own is None:
+        raise ValueError(f"Expected the split {split!r} of {name}. Received: {', '.join(loaded)}")
+    table = loaded[own]
+    image_column, label_column = _columns(table, name)
+    labels, class_names = class_indices(table[label_column], name, getattr(table.features[label_column], "names", ()), num_classes)
+    kept = np.sort(stratified_order(labels)[:examples]) if examples else np.arange(len(labels))
+    images = [_pixels(table[int(i)][image_column]) for i in kept]
+    channels = max(image.shape[2] for image in images)
+    own_sizes = {image.shape[:2] for image in images}
+    height, width = size or (next(iter(own_sizes)) if len(own_sizes) == 1 else USUAL_SIZE)
+    change = None if own_sizes == {(height, width)} else Fit(height, width, fit, varying=len(own_sizes) > 1)
+    pixels = [np.repeat(image, channels, axis=2) if image.shape[2] < channels else image for image in images]
+    if change:
+        pixels = [change.levels(tf.constant(image)).numpy() for image in pixels]
+    return ArraySource.of(name, split, np.stack(pixels), labels[kept], class_names)
+
+
+def _load(name):
+    """{split: table} of a data set."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise ValueError(
+            f"Expected the package datasets for --data={name}. Not installed. Try: pip install 'tf_robust[datasets]'"
+        ) from error
+    path = os.path.expanduser(name.removeprefix("hf:"))
+    saved = any(os.path.exists(os.path.join(path, file)) for file in ("dataset_dict.json", "state.json"))
+    try:
+        loaded = datasets.load_from_disk(path) if saved else datasets.load_dataset(path)
+    except Exception as error:  # of the Hub's client, of many types
+        raise FileNotFoundError(f"{name} could not be read ({type(error).__name__}: {error})") from error
+    return loaded if isinstance(loaded, dict) else {"train": loaded}
+
+
+def _columns(table, name):
+    """The columns of the images and of the labels."""
+    import datasets
+
+    images = [column for column, feature in table.features.items() if isinstance(feature, datasets.Image)]
+    labels = [column for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)]
+    label = next((column for column in ("label", "labels") if column in table.features), labels[0] if labels else None)
+    if not images or label is None:
+        kinds = ", ".join(f"{column} ({type(feature).__name__})" for column, feature in table.features.items())
+        raise ValueError(f"Expected a column of images and one of class labels in {name}. Received: {kinds}")
+    return images[0], label
+
+
+def _pixels(image):
+    """A Pillow image as uint8 [H, W, 1 or 3]."""
+    gray = image.mode in ("1", "L")
+    pixels = np.asarray(image.convert("L" if gray else "RGB"))
+    return pixels[..., None] if gray else pixels
