@@ -2,6 +2,7 @@
 
     python examples/evaluate_your_model.py
     python examples/evaluate_your_model.py --model=model.keras --data=folder:photos
+    python examples/evaluate_your_model.py --model=model.keras --data=csv:labels.csv
 
 Without --model, it trains a small plain Keras model first and saves it.
 """
@@ -28,7 +29,7 @@ def plain_model():
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--model", help="a SavedModel, a .keras file or the workdir of a run; default: a small model, trained here")
-parser.add_argument("--data", default="digits", help="a data set, or folder:DIR with one subfolder of images per class")
+parser.add_argument("--data", default="digits", help="a data set, folder:DIR with one subfolder of images per class, csv:FILE, ...")
 parser.add_argument("--subset", type=int, default=100, help="number of images; 0: all")
 options = parser.parse_args()
 

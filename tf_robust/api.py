@@ -24,6 +24,7 @@ from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.config import DATA
 from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, values_of, with_values
 from tf_robust.experiments.locations import row_name
+from tf_robust.experiments.model_checks import print_note
 from tf_robust.experiments.results import Comparison, Result, compare
 from tf_robust.experiments.run import PATH_FLAGS
 from tf_robust.experiments.runs import runs_of
@@ -170,6 +171,8 @@ def _in_memory(given, predict, run):
     """The source of arrays or a Dataset."""
     options = {"data_range": run.config.data_range, "num_classes": predict.num_classes or 0}
     if isinstance(given, tf.data.Dataset):
+        if given.cardinality() == tf.data.INFINITE_CARDINALITY:
+            print_note(f"the dataset is endless: evaluated on its first {run.eval_config.subset} examples, in their order.")
         return data.from_dataset(given, limit=run.eval_config.subset, **options)
     if isinstance(given, (tuple, list)) and len(given) == 2:
         return data.from_arrays(*given, **options)

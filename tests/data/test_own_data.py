@@ -199,3 +199,31 @@ def test_hugging_face_data_sets_on_disk(examples, model, folder):
     assert not data.has_validation(f"hf:{folder}/split")
     with pytest.raises(FileNotFoundError, match="hf:.*/nowhere could not be read"):
         data.open_source(f"hf:{folder}/nowhere", "test")
+
+
+def test_a_folder_with_test_alone_takes_its_noise_from_the_evaluated_images(model, folder, capsys):
+    (folder / "only").mkdir()
+    (folder / "photos").rename(folder / "only" / "test")
+    name = f"folder:{folder}/only"
+    result = api.evaluate(model, data=name, evaluations="clean,noise")
+    card = result.evaluation["card"]
+    assert result.evaluation["split"] == "test" and card["data"]["pictures"] == 30
+    assert card["noise"]["deviations_of"] == card["data"]["fingerprint"] and "nun's noise depends on" in capsys.readouterr().out
+    assert not data.has_training(name)
+    with pytest.raises(FileNotFoundError, match="Expected .*only/train next to the other splits"):
+        data.open_source(name, "train")
+
+
+def test_a_model_is_evaluated_on_all_images_unless_it_was_trained_on_a_part(model, folder, capsys):
+    name, settings = f"folder:{folder}/photos", {"epochs": 1, "model": "lenet", "image_size": 28, "batch_size": 8, "evaluations": "clean"}
+    trained = api.train(str(folder / "run"), data=name, **settings)
+    assert trained.evaluation["split"] == "test" and trained.evaluation["card"]["data"]["pictures"] == 3
+    again = api.evaluate(trained.model, data=name + "/", evaluations="clean")  # however the path is written
+    assert again.evaluation["split"] == "test" and again.values["clean"] == trained.values["clean"]
+    assert "evaluated on the test part" in capsys.readouterr().out
+    for chosen, count in (("all", 30), ("validation", 3)):
+        found = api.evaluate(trained.model, data=name, evaluations="clean", evaluation_split=chosen).evaluation
+        assert found["split"] == chosen and found["card"]["data"]["pictures"] == count
+    foreign = api.evaluate(model, data=name, evaluations="clean").evaluation
+    assert foreign["split"] == "all" and foreign["card"]["data"]["pictures"] == 30
+    assert "has no splits: evaluated on all of its images" in capsys.readouterr().out

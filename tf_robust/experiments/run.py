@@ -235,7 +235,7 @@ class Run:
             return None
         if self.eval_config.evaluation_split != "all" and data.has_training(self.config.data):
             return self.source("train")
-        print_note(f"{self.config.data} has no training images: nun's noise depends on the standard deviations of the evaluated images.")
+        print_note(f"nun's noise depends on the standard deviations of the evaluated images of {self.config.data}: it has no others.")
         return self.evaluation_source()
 
     def measure(self, saved_model: str, folder: str, interface: loading.ModelInterface = loading.ModelInterface()) -> dict:
