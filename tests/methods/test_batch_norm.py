@@ -8,7 +8,7 @@ import tensorflow as tf
 from tests.methods.test_methods import batches, build, weights
 from tf_robust import data, methods
 from tf_robust.corruptions import noise_sets
-from tf_robust.methods.base import FurtherViewsMethod
+from tf_robust.methods.further_views import FurtherViewsMethod
 from tf_robust.models import heads
 from tf_robust.training import loop
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tests.conftest import sweep
 from tf_robust import data, losses, methods
 from tf_robust.data.augment import clean
-from tf_robust.methods.base import AuxiliaryTermMethod
+from tf_robust.methods.further_views import AuxiliaryTermMethod
 from tf_robust.saved_models import export, loading
 from tf_robust.training import checkpoints, distribution, loop
 

@@ -8,7 +8,8 @@ import tensorflow as tf
 from tf_robust import attacks, losses
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.data.pipeline import Batch
-from tf_robust.methods.base import FurtherViewsMethod, Terms
+from tf_robust.methods.base import Terms
+from tf_robust.methods.further_views import FurtherViewsMethod
 
 
 class AdversarialTraining(FurtherViewsMethod):
@@ -42,7 +43,7 @@ class AdversarialTraining(FurtherViewsMethod):
         self.attack = attacks.ProjectedGradientDescent(
             norm=norm, radius=radius, steps=steps, step_size=step_size, random_start=random_start, early_stop=False
         )
-        self.attack.check(classifier.input_shape[1:])
+        self.attack.check(self.network.input_shape[1:])
 
     batch_norm_choices = ("own", "inference")
 

@@ -39,6 +39,7 @@ class AugMax(Method):
     """
 
     term_names = ("cross_entropy", "stability")
+    default_views = ("clean", "augmix_chain", "augmix_chain", "augmix_chain", "augmix")
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class AugMax(Method):
             raise ValueError(f"Expected steps >= 1 for {type(self).__name__}, the number of its steps. Received: {steps}")
         self.jsd_weight, self.step_size = positive("jsd_weight", jsd_weight), positive("step_size", step_size)
         self.steps, self.friendly = steps, friendly
-        self.auxiliary = with_own_batch_norm(classifier) if dual_batch_norm else None
+        self.auxiliary = with_own_batch_norm(self.network) if dual_batch_norm else None
 
     @property
     def loop_iterations(self) -> int:  # type: ignore[override]

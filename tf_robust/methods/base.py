@@ -1,23 +1,22 @@
-"""The training step that all methods share, and base classes for further views and auxiliary terms."""
+"""The training step that all methods share."""
 
 import contextlib
-import typing
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tf_robust import losses
 from tf_robust.data.pipeline import Batch
 from tf_robust.data.source import Source
+from tf_robust.methods.keras_fit import KerasFit
 from tf_robust.ops import philox
-from tf_robust.training import distribution
 
 Terms = dict[str, tf.Tensor]  # loss terms by name: per example [N], or scalar
 View = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # (images, seed) -> images
 
 
-class Method(keras.Model):
+class Method(KerasFit):
     """Base class: a classifier and its training method. A subclass overrides `loss_terms` and little else.
 
     A term of rank 1 is per example: it is summed and divided once by the global batch. A scalar term is a mean over the global batch
@@ -26,19 +25,43 @@ class Method(keras.Model):
     Randomness comes from `random_seed(step, ...)`, a pure function of (seed, step, replica).
 
     Args:
-        classifier: keras.Model, images in [0, 1] -> {"logits", "embedding"}.
+        classifier: any keras.Model with one output, images -> logits or probabilities; or one of this package, images in [0, 1] ->
+            {"logits", "embedding"}.
         seed: int, the run's seed.
         examples: int, size of the training set, for methods with a memory of each image.
         weight_decay: weight_decay * w is added to the gradient of every trainable variable w, including batch norm's and biases
             (L2 regularization by weight_decay / 2 |w|^2, as in PyTorch's SGD), unless a method states otherwise.
+        views: names of views (`data.augment.VIEWS`) or functions (images, seed) -> images, which `fit` makes of each batch of
+            images in [0, 1]; None: the method's usual ones.
+        embedding: name of the layer whose output is the embedding; None: the input of the last Dense layer.
+        stages: names of layers after which images can be mixed and noise added, in their order.
+        input_range: (low, high) of the images that the classifier takes, such as (0, 255).
+        from_logits: whether the classifier returns logits; None: told by its last layer's activation.
+
+    Attributes:
+        classifier: the model as given, which shares all weights.
+        network: float32 images in [0, 1] -> {"logits", "embedding"}.
     """
 
-    # seed and examples are not annotated: annotated arguments become flags
-    def __init__(self, classifier: keras.Model, *, seed=0, examples=0, weight_decay: float = 0.0):
+    # arguments without annotation: annotated ones become flags
+    def __init__(
+        self,
+        classifier: keras.Model,
+        *,
+        seed=0,
+        examples=0,
+        weight_decay: float = 0.0,
+        views=None,
+        embedding=None,
+        stages=(),
+        input_range=(0.0, 1.0),
+        from_logits=None,
+    ):
         super().__init__()
         if not weight_decay >= 0:
             raise ValueError(f"Expected weight_decay >= 0. Received: {weight_decay}")
-        self.classifier, self.seed, self.weight_decay = classifier, seed, weight_decay
+        self.use_model(classifier, views, embedding, stages, input_range, from_logits)
+        self.seed, self.weight_decay = seed, weight_decay
         self.trackers = {name: keras.metrics.Mean(name=name) for name in ("total", *self.term_names)}
         self.accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         self.built = True
@@ -47,21 +70,31 @@ class Method(keras.Model):
     compiles = True  # whether XLA can compile the gradients
     compiled_gradients = None
     loop_iterations = 1  # maximum number of iterations of the loops in a step
-    closed_form = False  # trained by `solve`, not in epochs
 
-    def compile(self, optimizer: keras.optimizers.Optimizer, jit_compile: bool = False) -> None:
+    def compile(  # type: ignore[override]
+        self, optimizer: keras.optimizers.Optimizer | str = "rmsprop", loss: None = None, *, jit_compile: bool | str = False, **kwargs: Any
+    ) -> None:
         """Configures training, as `keras.Model.compile` does.
 
         Args:
-            optimizer: a Keras optimizer.
-            jit_compile: compile a step's gradients with XLA; the rest of the step is not compiled.
+            optimizer: a Keras optimizer, or its name.
+            loss: None; the method defines it.
+            jit_compile: compile a step's gradients with XLA; the rest of the step is not compiled. `auto`: do not.
+            **kwargs: `metrics` and other arguments of `keras.Model.compile`.
 
         Raises:
-            ValueError: XLA cannot compile this method.
+            ValueError: a loss, mixed precision in float16, or XLA for a method that it cannot compile.
         """
+        jit_compile = jit_compile is True
+        if loss is not None:
+            raise ValueError(f"Expected no loss, which {type(self).__name__} defines. Received: loss={loss!r}")
         if jit_compile and not self.compiles:
             raise ValueError(f"Expected jit_compile=false for {type(self).__name__}, which runs code outside TensorFlow. Received: true")
-        super().compile(optimizer=optimizer, jit_compile=False)  # with True, Keras would compile the complete step, including its checks
+        super().compile(
+            optimizer=optimizer, jit_compile=False, **kwargs
+        )  # with True, Keras would compile the complete step, including its checks
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            raise ValueError("Expected a precision that needs no scaled loss. Received: mixed_float16. Try: mixed_bfloat16")
         self.compiled_gradients = tf.function(self.gradients, autograph=False, jit_compile=True) if jit_compile else None
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
@@ -84,6 +117,10 @@ class Method(keras.Model):
     def trainable_variables(self) -> list[keras.Variable]:
         frozen = {id(v) for v in self.frozen_variables()}
         return [v for v in super().trainable_variables if id(v) not in frozen]
+
+    @property
+    def trainable_weights(self) -> list[keras.Variable]:
+        return self.trainable_variables
 
     @property
     def non_trainable_variables(self) -> list[keras.Variable]:
@@ -137,7 +174,7 @@ class Method(keras.Model):
         return tf.distribute.get_replica_context().all_gather(tf.identity(features), axis=0)
 
     def encode(self, images: tf.Tensor, training: bool, update_statistics: bool = True) -> Terms:
-        """Returns the classifier's outputs {"logits", "embedding"}.
+        """Returns the network's outputs {"logits", "embedding"}.
 
         Args:
             images: float32 [N, H, W, C] in [0, 1].
@@ -145,7 +182,7 @@ class Method(keras.Model):
             update_statistics: whether batch norm's moving averages are updated.
         """
         with contextlib.nullcontext() if update_statistics else keras.StatelessScope():
-            return self.classifier(images, training=training)
+            return self.network(images, training=training)
 
     def random_seed(self, step: tf.Tensor, purpose: int) -> tf.Tensor:
         """Returns a seed int64 [2] for stateless draws, different for every step, replica and purpose."""
@@ -157,14 +194,18 @@ class Method(keras.Model):
         """Returns a seed int64 [2] as `random_seed`, but the same on all replicas."""
         return philox.fold(tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)]), tf.constant(-1 - purpose, tf.int64))
 
-    def train_step(self, batch: Batch) -> dict:
+    def train_step(self, data: Any) -> dict:
         """Updates weights, batch statistics and metrics by one batch; returns the metrics.
+
+        Args:
+            data: a `Batch`, or (images, labels) or (images, labels, sample weights) as in `fit`.
 
         Raises:
             tf.errors.InvalidArgumentError: a loss term or the gradient is not finite; nothing is updated.
         """
-        step = batch.step[0]
-        gradients, terms, logits, statistics = (self.compiled_gradients or self.gradients)(batch, step)
+        self.on_own_data = not isinstance(data, Batch)
+        batch, y, weights = self.to_batch(data) if self.on_own_data else (data, None, None)
+        gradients, terms, logits, statistics = (self.compiled_gradients or self.gradients)(batch, batch.step[0], weights)
         finite = [tf.debugging.check_numerics(terms[name], f"loss term '{name}'") for name in self.term_names]
         with tf.control_dependencies(finite):
             finite = tf.debugging.check_numerics(tf.add_n([tf.reduce_sum(g) for g in gradients]), "gradient")
@@ -172,22 +213,32 @@ class Method(keras.Model):
             for variable, value in zip(self.non_trainable_variables, statistics):
                 variable.assign(value)
             self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        replicas, count = tf.distribute.get_strategy().num_replicas_in_sync, tf.shape(batch.labels)[0]
+        if self.on_own_data:
+            for name, value in terms.items():
+                tracker = self._loss_tracker if name == "total" else self.trackers[name]
+                tracker.update_state(value * replicas, sample_weight=count)
+            self.update_metrics(batch.labels, y, logits if self.returns_logits else tf.nn.softmax(logits), weights)
+            return self.get_metrics_result()
         for name, value in terms.items():  # a replica's part times the number of replicas, averaged over replicas
             self.trackers[name].update_state(value * replicas)
         self.accuracy.update_state(batch.labels, logits)
         return self.get_metrics_result()
 
-    def gradients(self, batch: Batch, step: tf.Tensor) -> tuple[list[tf.Tensor], Terms, tf.Tensor, list[tf.Tensor]]:
+    def gradients(
+        self, batch: Batch, step: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> tuple[list[tf.Tensor], Terms, tf.Tensor, list[tf.Tensor]]:
         """Returns one step's gradients, terms, logits and new batch statistics; assigns nothing."""
-        return self._differentiate(batch, self.loss_terms)
+        return self._differentiate(batch, self.loss_terms, weights)
 
-    def _differentiate(self, batch, loss_terms):
+    def _differentiate(self, batch, loss_terms, weights):
         variables = self.trainable_variables
-        with keras.StatelessScope() as scope, tf.GradientTape() as tape:
+        with keras.StatelessScope(collect_losses=True) as scope, tf.GradientTape() as tape:
             terms, logits = loss_terms(batch, training=True)
-            terms = {name: self._reduce(terms[name]) for name in self.term_names}
+            terms = {name: self._reduce(terms[name], weights) for name in self.term_names}
             loss = tf.add_n(list(terms.values()))
+            if self.classifier.losses:
+                loss += tf.cast(self._reduce(self.regularization_loss()), loss.dtype)
         gradients = tape.gradient(loss, [v.value for v in variables], unconnected_gradients="zero")
         if self.weight_decay:
             decay = self.weight_decay / tf.distribute.get_strategy().num_replicas_in_sync
@@ -196,150 +247,16 @@ class Method(keras.Model):
         statistics = [v.value if s is None else s for v, s in zip(self.non_trainable_variables, statistics)]
         return gradients, {"total": loss, **terms}, logits, statistics
 
-    def _reduce(self, term):
+    def _reduce(self, term, weights=None):
         """Returns this replica's part of a term; the parts of all replicas sum to the term."""
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if term.shape.rank == 1 and weights is not None:
+            weights = tf.cast(tf.reshape(weights, [-1]), term.dtype)
+            term *= tf.tile(weights, tf.shape(term) // tf.shape(weights))  # of several views in one term
         if term.shape.rank == 1:
             term = tf.reduce_sum(term) / tf.cast(tf.shape(term)[0], term.dtype)
         return term / replicas
 
     @property
     def metrics(self) -> list[keras.Metric]:
-        return [*self.trackers.values(), self.accuracy]
-
-
-class FurtherViewsMethod(Method):
-    """Base class of methods that encode further views of the images in addition to the batch's own.
-
-    Batch norm couples the images that are normalized together, so the statistics that normalize the further views are part of
-    the method.
-
-    Args:
-        batch_norm: statistics by which batch norm normalizes the further views. `own`: those of the view's own batch, which do not
-            update the moving averages. `joint`: those of the images and all further views together, which update the moving
-            averages. `inference`: the moving averages, as in the exported model, with gradients through scale and offset.
-            `auto`: the method's default.
-    """
-
-    auto_batch_norm = "inference"
-    batch_norm_choices: tuple[str, ...] = ("own", "joint", "inference")
-
-    def __init__(self, classifier: keras.Model, *, batch_norm: typing.Literal["auto", "own", "joint", "inference"] = "auto", **kwargs):
-        super().__init__(classifier, **kwargs)
-        choices = ("auto", *self.batch_norm_choices)
-        if batch_norm not in choices:
-            raise ValueError(f"Expected batch_norm in {choices} for {type(self).__name__}. Received: {batch_norm!r}")
-        self.batch_norm = self.auto_batch_norm if batch_norm == "auto" else batch_norm
-
-    def encode_further(self, images: tf.Tensor, training: bool, network: keras.Model | None = None) -> typing.Any:
-        """Returns the outputs for one further view, normalized as `own` or `inference`; does not update the moving averages.
-
-        Args:
-            images: [N, ...].
-            training: bool.
-            network: the classifier, or a part of it; None: the classifier.
-        """
-        with keras.StatelessScope():  # reads the moving averages from before the step, as constants
-            return (network or self.classifier)(images, training=training and self.batch_norm != "inference")
-
-    def encode_views(self, views: Sequence[tf.Tensor], training: bool, network: keras.Model | None = None) -> list:
-        """Returns a list of the outputs for each view; the first view is the batch's own.
-
-        Args:
-            views: tensors [N, ...], all of one shape.
-            training: bool.
-            network: the classifier, or a part of it; None: the classifier.
-        """
-        first, *further = views
-        if self.batch_norm == "joint":
-            outputs = (network or self.classifier)(tf.concat(views, axis=0), training=training)
-            parts = [tf.split(part, len(views)) for part in tf.nest.flatten(outputs)]
-            return [tf.nest.pack_sequence_as(outputs, list(of_view)) for of_view in zip(*parts)]
-        return [(network or self.classifier)(first, training=training), *(self.encode_further(v, training, network) for v in further)]
-
-
-class AuxiliaryTermMethod(FurtherViewsMethod):
-    """Cross-entropy plus lambda times one further term that may start late: L = L_xe + lambda(step) L_term.
-
-    Until the start, a step is a plain cross-entropy step, at the same cost.
-
-    Args:
-        weight: lambda, the weight of the term.
-        reduction: of the term over the batch, `mean` or `sum` (FCL's Algorithm 1 has the sum, which equals the mean with
-            lambda times the batch size).
-        start_epoch: epochs before the term is switched on; added to `start_step`.
-        start_step: steps before the term is switched on; added to `start_epoch`.
-        warmup_epochs: epochs over which lambda rises linearly from 0 after the start; added to `warmup_steps`.
-        warmup_steps: steps over which lambda rises linearly from 0 after the start; added to `warmup_epochs`.
-    """
-
-    def __init__(
-        self,
-        classifier: keras.Model,
-        *,
-        weight: float = 0.001,
-        reduction: typing.Literal["mean", "sum"] = "mean",
-        start_epoch: float = 0.0,
-        start_step: int = 0,
-        warmup_epochs: float = 0.0,
-        warmup_steps: int = 0,
-        **kwargs,
-    ):
-        super().__init__(classifier, **kwargs)
-        if reduction not in ("mean", "sum"):
-            raise ValueError(f"Expected reduction 'mean' or 'sum'. Received: {reduction!r}")
-        for name, value in (
-            ("weight", weight),
-            ("start_epoch", start_epoch),
-            ("start_step", start_step),
-            ("warmup_epochs", warmup_epochs),
-            ("warmup_steps", warmup_steps),
-        ):
-            if not 0 <= value < float("inf"):
-                raise ValueError(f"Expected {name} >= 0 and finite. Received: {value}")
-        self.weight, self.reduction = weight, reduction
-        self.start_epoch, self.start_step = start_epoch, start_step
-        self.warmup_epochs, self.warmup_steps = warmup_epochs, warmup_steps
-        self.schedule(1, 0)
-
-    def schedule(self, steps_per_epoch: int, total_steps: int) -> list[str]:
-        self.start = round(self.start_epoch * steps_per_epoch) + self.start_step
-        self.warmup = round(self.warmup_epochs * steps_per_epoch) + self.warmup_steps
-        if self.start and self.distribute_strategy.num_replicas_in_sync > 1 and any(b.synchronized for b in distribution.batch_norms(self)):
-            raise ValueError(
-                f"Expected the term {self.term_names[-1]!r} from the first step on, with synchronized batch norm on several "
-                f"devices: a term that starts later cannot be synchronized. Received: a start at step {self.start}"
-            )
-        if total_steps and self.start >= total_steps:
-            return [
-                f"The term {self.term_names[-1]!r} starts at step {self.start}, but training ends at step "
-                f"{total_steps}: it is never switched on."
-            ]
-        if total_steps and self.start + self.warmup > total_steps:
-            reached = (total_steps - self.start) / self.warmup
-            return [
-                f"The ramp of {self.term_names[-1]!r} takes {self.warmup} steps from step {self.start}, but training "
-                f"ends at step {total_steps}: lambda only reaches {reached:.0%} of {self.weight:g}."
-            ]
-        return []
-
-    def ramp(self, step: tf.Tensor | int) -> tf.Tensor:
-        """Returns lambda at a global step: 0 before the start, then linear over the warm-up, `weight` from its last step on."""
-        fraction = tf.cast(tf.cast(step, tf.int64) - self.start + 1, tf.float32) / max(1, self.warmup)
-        return self.weight * tf.clip_by_value(fraction, 0.0, 1.0)
-
-    def weighted(self, term: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-        """Returns lambda times a per-example term [N], so that its mean over the global batch is the chosen reduction."""
-        count = tf.shape(term)[0] * tf.distribute.get_strategy().num_replicas_in_sync
-        return term * tf.cast(self.ramp(step), term.dtype) * (tf.cast(count, term.dtype) if self.reduction == "sum" else 1.0)
-
-    def gradients(self, batch: Batch, step: tf.Tensor) -> tuple[list[tf.Tensor], Terms, tf.Tensor, list[tf.Tensor]]:
-        if self.start == 0:
-            return self._differentiate(batch, self.loss_terms)
-        return tf.cond(
-            step >= self.start, lambda: self._differentiate(batch, self.loss_terms), lambda: self._differentiate(batch, self._plain_terms)
-        )
-
-    def _plain_terms(self, batch, training):
-        logits = self.encode(batch.views[0], training)["logits"]
-        return {"cross_entropy": losses.cross_entropy(batch.labels, logits), self.term_names[-1]: tf.constant(0.0)}, logits
+        return self.own_metrics() if self.on_own_data else [*self.trackers.values(), self.accuracy]

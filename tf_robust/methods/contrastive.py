@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -24,6 +25,12 @@ class ContrastiveMethod(Method):
     """
 
     term_names: tuple[str, ...] = ("contrastive", "linear")
+    default_views = ("simclr", "simclr")
+
+    def __init__(self, classifier: keras.Model, **kwargs):
+        super().__init__(classifier, **kwargs)
+        if self.logits_layer is None:
+            raise ValueError(f"Expected a model whose last Dense layer takes the embedding for {type(self).__name__}. Received: another")
 
     def check_views(self, views: Sequence[str]) -> None:
         if len(views) != 2:
@@ -34,12 +41,12 @@ class ContrastiveMethod(Method):
 
     def linear(self, embeddings: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns (cross-entropy [N], logits [N, C]) of the linear monitor for embeddings [N, E] and labels int [N]."""
-        logits = self.classifier.get_layer("logits")(tf.stop_gradient(embeddings))
+        logits = self.logits_layer(tf.stop_gradient(embeddings))
         return losses.cross_entropy(labels, logits), logits
 
     @functools.cached_property
     def _embedding(self):
-        return tf.function(lambda images: self.classifier(images, training=False)["embedding"], reduce_retracing=True)
+        return tf.function(lambda images: self.network(images, training=False)["embedding"], reduce_retracing=True)
 
     def monitors(self, source: Source, validation: Source, views: Sequence[View]) -> dict[str, float]:
         known, known_labels, _ = _embed(self._embedding, source, ())

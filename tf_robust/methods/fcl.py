@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from tf_robust import losses
 from tf_robust.data.pipeline import Batch
-from tf_robust.methods.base import AuxiliaryTermMethod, Terms
+from tf_robust.methods.base import Terms
 from tf_robust.methods.checks import positive
+from tf_robust.methods.further_views import AuxiliaryTermMethod
 from tf_robust.ops import philox
 
 
@@ -123,7 +124,7 @@ class FCL(AuxiliaryTermMethod):
         **kwargs,
     ):
         super().__init__(classifier, **kwargs)
-        values = int(np.prod(classifier.input_shape[1:]))
+        values = int(np.prod(self.network.input_shape[1:]))
         if not 1 <= k <= values:
             raise ValueError(f"Expected k in 1..{values}, the values (H x W x C) of an image. Received: {k}")
         if 2 * k > values:

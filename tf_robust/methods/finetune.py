@@ -24,10 +24,12 @@ class FineTune(Method):
     """
 
     def __init__(self, classifier: keras.Model, *, frozen_stages: int = 0, head_width: int = 0, **kwargs):
+        if head_width and not models.is_network(classifier):
+            raise ValueError(f"Expected head_width=0 for a model of your own. Received: {head_width}. Try: add the layer to the model")
         if head_width < 0:
             raise ValueError(f"Expected head_width >= 0. Received: {head_width}")
         super().__init__(models.with_hidden_layer(classifier, head_width) if head_width else classifier, **kwargs)
-        pieces = models.stages(self.classifier) if frozen_stages else []
+        pieces = self.pieces() if frozen_stages else []
         if frozen_stages and not 0 < frozen_stages <= len(pieces) - 2:
             raise ValueError(f"Expected frozen_stages in 0..{len(pieces) - 2}, the stages of {classifier.name}. Received: {frozen_stages}")
         self._frozen, self._trained = pieces[: frozen_stages + 1], pieces[frozen_stages + 1 :]
@@ -76,7 +78,8 @@ class L2SP(FineTune):
         if not (alpha >= 0 and beta >= 0):
             raise ValueError(f"Expected alpha >= 0 and beta >= 0. Received: {alpha}, {beta}")
         self.alpha, self.beta = alpha, beta
-        head = {id(v) for layer in self.classifier.layers if layer.name in models.HEAD_LAYERS for v in layer.variables}
+        layers = [layer for layer in self.network.layers if layer.name in models.HEAD_LAYERS]
+        head = {id(v) for layer in (*layers, self.logits_layer) if layer is not None for v in layer.variables}
         self.head_variables = [v for v in self.trainable_variables if id(v) in head]
         self.encoder_variables = [v for v in self.trainable_variables if id(v) not in head]
         self.starts = [
@@ -112,7 +115,7 @@ class Similarity(FineTune):
         if not weight >= 0 or form not in ("frobenius", "mean_squared"):
             raise ValueError(f"Expected weight >= 0 and form 'frobenius' or 'mean_squared'. Received: {weight}, {form!r}")
         self.weight, self.form = weight, form
-        encoder = keras.Model(self.classifier.input, self.classifier.output["embedding"], name="encoder")
+        encoder = keras.Model(self.network.input, self.network.output["embedding"], name="encoder")
         self.frozen_encoder = keras.models.clone_model(encoder)
         self.frozen_encoder.set_weights(encoder.get_weights())
         self.frozen_encoder.trainable = False

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from tf_robust import losses
 from tf_robust.data.pipeline import Batch
-from tf_robust.methods.base import AuxiliaryTermMethod, Terms
+from tf_robust.methods.base import Terms
 from tf_robust.methods.checks import positive
+from tf_robust.methods.further_views import AuxiliaryTermMethod
 from tf_robust.ops import philox
 
 

@@ -18,8 +18,9 @@ import tensorflow as tf
 from tf_robust import losses
 from tf_robust.attacks.norms import L2
 from tf_robust.data.pipeline import Batch
-from tf_robust.methods.base import FurtherViewsMethod, Terms
+from tf_robust.methods.base import Terms
 from tf_robust.methods.checks import positive
+from tf_robust.methods.further_views import FurtherViewsMethod
 
 
 class InputGradient(FurtherViewsMethod):

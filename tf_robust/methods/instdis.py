@@ -28,6 +28,8 @@ class InstDis(MemoryMethod):
         projection_width: of the projections and the memory.
     """
 
+    needs_positions = True
+
     def __init__(
         self,
         classifier: keras.Model,
@@ -44,7 +46,7 @@ class InstDis(MemoryMethod):
             raise ValueError(f"Expected momentum in [0, 1) and negatives >= 1. Received: {momentum}, {negatives}")
         self.momentum, self.negatives = momentum, negatives
         self.head = heads.projection(
-            classifier.output["embedding"].shape[-1], projection_layers, projection_width, "projection", batch_norm=False
+            self.network.output["embedding"].shape[-1], projection_layers, projection_width, "projection", batch_norm=False
         )
 
     def check_views(self, views: Sequence[str]) -> None:
@@ -101,9 +103,9 @@ class PIRL(InstDis):
         if not 0 <= weight <= 1:
             raise ValueError(f"Expected weight in [0, 1]. Received: {weight}")
         self.weight = weight
-        height, width, channels = classifier.input_shape[1:]
+        height, width, channels = self.network.input_shape[1:]
         self.tile = (height // 3, width // 3)
-        self.tile_encoder = _tile_encoder(keras.Model(classifier.input, classifier.output["embedding"]), (*self.tile, channels))
+        self.tile_encoder = _tile_encoder(keras.Model(self.network.input, self.network.output["embedding"]), (*self.tile, channels))
         projected = self.memory.shape[1]
         self.tile_head = heads.projection(self.tile_encoder.output_shape[-1], 1, projected, "tile_projection", batch_norm=False)
         self.jigsaw_head = heads.projection(9 * projected, 1, projected, "jigsaw_projection", batch_norm=False)

@@ -23,13 +23,15 @@ class LinearProbe(Method):
 
     def __init__(self, classifier: keras.Model, *, solver: typing.Literal["sgd", "lbfgs"] = "sgd", **kwargs):
         super().__init__(classifier, **kwargs)
+        if self.logits_layer is None:
+            raise ValueError("Expected a model whose last Dense layer takes the embedding for LinearProbe. Received: another")
         if solver not in ("sgd", "lbfgs"):
             raise ValueError(f"Expected solver 'sgd' or 'lbfgs'. Received: {solver!r}")
-        self.logits, self.closed_form = classifier.get_layer("logits"), solver == "lbfgs"
+        self.logits, self.closed_form = self.logits_layer, solver == "lbfgs"
 
     def frozen_variables(self) -> list[keras.Variable]:
         trained = {id(v) for v in self.logits.variables}
-        return [v for v in self.classifier.trainable_variables if id(v) not in trained]
+        return [v for v in self.network.trainable_variables if id(v) not in trained]
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         embedding = self.encode(batch.views[0], training=False)["embedding"]
@@ -43,7 +45,7 @@ class LinearProbe(Method):
             source: the training set.
             iterations: maximum number of iterations.
         """
-        encode = tf.function(lambda images: self.classifier(images, training=False)["embedding"])
+        encode = tf.function(lambda images: self.network(images, training=False)["embedding"])
         features, labels = (
             np.concatenate(parts)
             for parts in zip(*((encode(images).numpy(), labels.numpy()) for images, labels in data.evaluation_batches(source)))

@@ -30,6 +30,8 @@ class MoCo(MemoryMethod):
             shuffled before they are divided for the keys, so that a query's statistics do not reveal its key. 1: not divided.
     """
 
+    default_views = ("moco_v2", "moco_v2")
+
     def __init__(
         self,
         classifier: keras.Model,
@@ -46,7 +48,7 @@ class MoCo(MemoryMethod):
         if not 0 <= momentum < 1 or batch_norm_groups < 1:
             raise ValueError(f"Expected momentum in [0, 1) and batch_norm_groups >= 1. Received: {momentum}, {batch_norm_groups}")
         self.momentum, self.groups = momentum, batch_norm_groups
-        images, embedding = classifier.input, classifier.output["embedding"]
+        images, embedding = self.network.input, self.network.output["embedding"]
         head = heads.projection(embedding.shape[-1], projection_layers, projection_width, "projection", batch_norm=False)
         self.query_encoder = keras.Model(images, [embedding, head(embedding)], name="query_encoder")
         self.key_encoder = keras.models.clone_model(self.query_encoder)

@@ -7,17 +7,19 @@ paper compares with.
 """
 
 import functools
+import logging
 import typing
 from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
-from tf_robust import losses, models
+from tf_robust import losses
 from tf_robust.data.pipeline import Batch
 from tf_robust.methods import mixing
-from tf_robust.methods.base import FurtherViewsMethod, Terms
+from tf_robust.methods.base import Terms
 from tf_robust.methods.checks import positive
+from tf_robust.methods.further_views import FurtherViewsMethod
 from tf_robust.ops import image_ops, philox
 from tf_robust.ops.draws import Draws
 
@@ -31,7 +33,7 @@ class NoisyMix(FurtherViewsMethod):
         mixing: mix images with each other. If false, only noise and stability loss remain.
         alpha: the mixing coefficient is drawn from Beta(alpha, alpha).
         stages: candidates for mixing and noise: 0 is the normalized image, i the output of the model's stage i. One is
-            drawn at each step. Empty: 0 to 3, or as many as the model has.
+            drawn at each step. Empty: 0 to 3, or as many as the model has. Of your own model: 0 and names of its layers.
         noise: `none`; `paper`: one draw and level for all views; `official`: as in the published code, independent draws
             for each view, additive levels times the view's number, levels times Beta(2, 5), some values without noise.
         additive_noise: standard deviation of the Gaussian noise, in units of the normalized image or of the features.
@@ -62,7 +64,10 @@ class NoisyMix(FurtherViewsMethod):
         if not jsd_weight >= 0:
             raise ValueError(f"Expected jsd_weight >= 0. Received: {jsd_weight}")
         self.term_names = ("cross_entropy", "stability") if jsd_weight else ("cross_entropy",)
-        super().__init__(classifier, **kwargs)
+        self.default_views = ("clean", "augmix", "augmix") if jsd_weight else ("clean",)
+        names = [stage for stage in stages if isinstance(stage, str)]
+        super().__init__(classifier, stages=names, **kwargs)
+        stages = tuple(names.index(stage) + 1 if isinstance(stage, str) else stage for stage in stages)  # type: ignore[arg-type]
         self.mixing, self.alpha, self.jsd_weight = mixing, positive("alpha", alpha), jsd_weight
         self.noise, self.additive_noise, self.multiplicative_noise = noise, additive_noise, multiplicative_noise
         self.sparsity, self.own_stages = sparsity, own_stages
@@ -75,11 +80,13 @@ class NoisyMix(FurtherViewsMethod):
             )
         if not 0 <= sparsity < 1:
             raise ValueError(f"Expected sparsity in [0, 1). Received: {sparsity}")
-        self._pieces = models.stages(classifier)
+        self._pieces = self.pieces()
         last = len(self._pieces) - 2
-        self.stages = tuple(stages) or tuple(range(min(LAST_STAGE, last) + 1))
+        self.stages = stages or tuple(range(min(LAST_STAGE, last) + 1))
         if len(set(self.stages)) != len(self.stages) or not set(self.stages) <= set(range(last + 1)):
             raise ValueError(f"Expected stages in 0..{last}, which {classifier.name} has, each once. Received: {self.stages}")
+        if not last and not stages and (mixing or noise != "none"):
+            logging.info("NoisyMix mixes the images themselves: %s has no stages. Try: stages=(0, 'name of a layer', ...)", classifier.name)
 
     def check_views(self, views: Sequence[str]) -> None:
         expected = "at least 2 views, such as clean,augmix,augmix," if self.jsd_weight else "one view"

@@ -96,7 +96,7 @@ class PuzzleMix(Method):
         self.neighbourhood, self.transport, self.transport_epsilon = neighbourhood, transport, transport_epsilon
         self.transport_size, self.loss_form = transport_size, loss
         self.adversarial_probability, self.adversarial_radius = adversarial_probability, adversarial_radius
-        self.block_counts = fitting_block_counts(block_counts, classifier.input_shape[1:3])
+        self.block_counts = fitting_block_counts(block_counts, self.network.input_shape[1:3])
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         step, images = batch.step[0], batch.views[0]

@@ -10,7 +10,7 @@ Here they are the stage's output, averaged over its positions, through its own p
 import keras
 import tensorflow as tf
 
-from tf_robust import losses, models
+from tf_robust import losses
 from tf_robust.data.pipeline import Batch
 from tf_robust.methods.base import Terms
 from tf_robust.methods.checks import positive
@@ -51,7 +51,7 @@ class SimCLR(ContrastiveMethod):
         super().__init__(classifier, **kwargs)
         self.temperature, self.gradient_weight = positive("temperature", temperature), gradient_weight
         self.layer_weights, self.layer_gradient_weights = tuple(layer_weights), tuple(layer_gradient_weights)
-        self._pieces = models.stages(classifier) if layer_weights else [classifier]
+        self._pieces = self.pieces() if layer_weights else [self.network]
         if not gradient_weight >= 0:
             raise ValueError(f"Expected gradient_weight >= 0. Received: {gradient_weight}")
         if gradient_weight and layer_gradient_weights:
@@ -65,7 +65,7 @@ class SimCLR(ContrastiveMethod):
             raise ValueError(f"Expected {stages} layer_weights, one for each stage of {classifier.name}. Received: {len(layer_weights)}")
         if any(not w >= 0 for w in (*layer_weights, *layer_gradient_weights)) or layer_weights and not any(layer_weights):
             raise ValueError(f"Expected layer weights >= 0, one of them > 0. Received: {layer_weights}, {layer_gradient_weights}")
-        widths = [piece.output.shape[-1] for piece in self._pieces[1:-2]] + [classifier.output["embedding"].shape[-1]]
+        widths = [piece.output.shape[-1] for piece in self._pieces[1:-2]] + [self.network.output["embedding"].shape[-1]]
         if projection_layers < 0:
             raise ValueError(f"Expected projection_layers >= 0. Received: {projection_layers}")
         self.heads = [
@@ -76,7 +76,7 @@ class SimCLR(ContrastiveMethod):
         ]
 
     def decays(self, variable: keras.Variable) -> bool:
-        return len(variable.shape) > 1 and variable is not self.classifier.get_layer("logits").kernel
+        return len(variable.shape) > 1 and variable is not self.logits_layer.kernel
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:

@@ -11,6 +11,7 @@ from tf_robust.models.mlp import mlp
 from tf_robust.models.preact_resnet import preact_resnet18, preact_resnet18_ibn
 from tf_robust.models.resnet import resnet8, resnet20, resnet20_ibn, resnet50_v2, resnet56
 from tf_robust.models.resnet50 import resnet50, resnet50_cifar
+from tf_robust.models.user_models import WrappedModel, is_network, wrap
 from tf_robust.models.weights import load_encoder, write_weights
 from tf_robust.models.wide_resnet import wide_resnet28_2, wide_resnet28_4
 from tf_robust.utils.deprecation import moved_names

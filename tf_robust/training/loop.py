@@ -153,7 +153,7 @@ def _validation(method, training_source, source, views):
 
     @tf.function(reduce_retracing=True)
     def sums(images, labels):
-        logits = method.classifier(images, training=False)["logits"]
+        logits = method.network(images, training=False)["logits"]
         correct = tf.cast(tf.argmax(logits, 1) == labels, tf.float32)
         return tf.reduce_sum(losses.cross_entropy(labels, logits)), tf.reduce_sum(correct)
 

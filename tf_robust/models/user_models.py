@@ -1,0 +1,259 @@
+"""Wraps any Keras model with one output as a network, images in [0, 1] -> {"logits", "embedding"}, that shares all its weights."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from tf_robust.models.heads import output_dtype
+
+_FROM_LOGITS = {"linear": True, "softmax": False}  # by the activation of the output
+
+
+@dataclasses.dataclass
+class WrappedModel:
+    """A model of the user, as training methods use it.
+
+    Attributes:
+        network: keras.Model, float32 [N, H, W, C] in [0, 1] -> {"logits": [N, C], "embedding": [N, E]}.
+        pieces: the network in pieces, as `models.stages` returns them.
+        logits_layer: embedding -> logits; None where the logits are not a Dense layer's output for the embedding.
+        from_logits: whether the model returns logits; otherwise probabilities.
+    """
+
+    network: keras.Model
+    pieces: list[keras.Model]
+    logits_layer: keras.layers.Layer | None
+    from_logits: bool
+
+
+@keras.saving.register_keras_serializable("tf_robust")
+class LinearOutput(keras.layers.Layer):
+    """The output of a Dense layer before its activation; shares the layer's weights.
+
+    Args:
+        dense: the layer.
+        **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(self, dense: keras.layers.Dense, **kwargs):
+        super().__init__(**kwargs)
+        self.dense, self.built = dense, True
+
+    @property
+    def kernel(self) -> keras.Variable:
+        return self.dense.kernel
+
+    @property
+    def bias(self) -> keras.Variable | None:
+        return self.dense.bias
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        outputs = keras.ops.matmul(inputs, self.dense.kernel)
+        return outputs if self.dense.bias is None else outputs + self.dense.bias
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "dense": keras.saving.serialize_keras_object(self.dense)}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "LinearOutput":
+        return cls(keras.saving.deserialize_keras_object(config.pop("dense")), **config)
+
+
+class _Observed(keras.layers.Layer):
+    """Calls a model whose layers are not known as a graph; also returns the input or output of one of its layers."""
+
+    def __init__(self, model, layer, of_output, **kwargs):
+        super().__init__(**kwargs)
+        self.model, self.layer, self.of_output, self.built = model, layer, of_output, True
+
+    def call(self, images, training=False):
+        original, observed = self.layer.call, []
+
+        def call(inputs, *args, **kwargs):
+            outputs = original(inputs, *args, **kwargs)
+            observed.append(outputs if self.of_output else inputs)
+            return outputs
+
+        object.__setattr__(self.layer, "call", call)
+        try:
+            outputs = self.model(images, training=training)
+        finally:
+            object.__delattr__(self.layer, "call")
+        if not observed:
+            raise ValueError(f"Expected a layer that {self.model.name} calls. Received: {self.layer.name}. Try: embedding='another layer'")
+        return outputs, observed[-1]
+
+
+def wrap(
+    model: keras.Model,
+    *,
+    embedding: str | None = None,
+    stages: Sequence[str] = (),
+    input_range: Sequence[float] = (0.0, 1.0),
+    from_logits: bool | None = None,
+) -> WrappedModel:
+    """Wraps a Functional, Sequential or subclassed model from images to logits or probabilities.
+
+    Args:
+        model: keras.Model with one input [N, H, W, C] of known size and one output [N, classes].
+        embedding: name of the layer whose output is the embedding, feature maps averaged; None: the input of the last Dense layer.
+        stages: names of layers, in their order, after which the network is divided; of Functional and Sequential models.
+        input_range: (low, high) of the model's images.
+        from_logits: whether the model returns logits; None: told by the activation of its last layer.
+
+    Raises:
+        ValueError: another kind of model, or a layer that it does not have.
+    """
+    shape = _input_shape(model)
+    low, high = (float(value) for value in input_range)
+    if not high > low:
+        raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
+    scale = keras.layers.Rescaling(high - low, offset=low, name="normalization", dtype=output_dtype())
+    images = keras.Input(shape, name="images", dtype=output_dtype())
+    scaling = keras.Model(images, scale(images), name="piece_0")
+    if not _is_graph(model) or _is_model(_history(model.outputs[0])[0]):
+        if stages:
+            raise ValueError(f"Expected stages=() for {model.name}, which is not a graph of layers. Received: {tuple(stages)}")
+        return _wrap_observed(model, shape, scaling, embedding, from_logits)
+    dense, features, activation = _last_dense(model.outputs[0])
+    from_logits = _told(model, activation, from_logits)
+    if embedding is None and features is None:
+        raise ValueError(f"Expected a model that ends with a Dense layer. Received: {model.name}. Try: embedding='layer_name'")
+    embedded = features if embedding is None else _layer(model, embedding).output
+    if features is None:
+        head, ends = None, [model.outputs[0], embedded]
+    else:
+        head, ends = LinearOutput(dense, name="logits", dtype=output_dtype()), [features, embedded]
+
+    def outputs(end, embedded):
+        logits = head(end) if head else _logits(end, from_logits)
+        return {"logits": logits, "embedding": _pooled(embedded)}
+
+    starts = [model.inputs[0], *(_layer(model, name).output for name in stages)]
+    try:
+        middle = [keras.Model(start, end, name=f"piece_{i}") for i, (start, end) in enumerate(zip(starts, starts[1:]), 1)]
+        last = keras.Model(starts[-1], outputs(*ends), name=f"piece_{len(starts)}")
+    except ValueError as error:
+        raise ValueError(
+            f"Expected stages in the order of the layers, each on every path through {model.name}. Received: {tuple(stages)}"
+        ) from error
+    body = keras.Model(model.inputs[0], ends, name=f"{model.name}_body")
+    network = keras.Model(images, outputs(*body(scale(images))), name=f"{model.name}_network")
+    return WrappedModel(network, [scaling, *middle, last], head if embedding is None else None, from_logits)
+
+
+def is_network(model: keras.Model) -> bool:
+    """Returns whether a model already returns {"logits", "embedding"}, as those of this package do."""
+    return _is_graph(model) and isinstance(model.output, dict) and {"logits", "embedding"} <= set(model.output)
+
+
+def _wrap_observed(model, shape, scaling, embedding, from_logits):
+    leaves = model._flatten_layers(include_self=False)
+    named = [leaf for leaf in leaves if leaf.name == embedding]
+    dense = [leaf for leaf in leaves if isinstance(leaf, keras.layers.Dense)]
+    if embedding is not None and not named or embedding is None and not dense:
+        raise ValueError(
+            f"Expected a layer name of {model.name} as the embedding: {', '.join(leaf.name for leaf in leaves)}. Received: {embedding}"
+        )
+    last = leaves[-1]
+    activation = "softmax" if isinstance(last, keras.layers.Softmax) else _name(getattr(last, "activation", None))
+    from_logits = _told(model, activation, from_logits)
+    layer = named[0] if embedding is not None else dense[-1]
+    observed = _Observed(model, layer, embedding is not None, name="model", dtype=output_dtype())
+
+    def outputs(inputs):
+        predictions, embedded = observed(inputs)
+        return {"logits": _logits(predictions, from_logits), "embedding": _pooled(embedded)}
+
+    body_input = keras.Input(shape, dtype=output_dtype())
+    network = keras.Model(scaling.input, outputs(scaling.output), name=f"{model.name}_network")
+    head = LinearOutput(layer, name="logits", dtype=output_dtype()) if embedding is None else None
+    return WrappedModel(network, [scaling, keras.Model(body_input, outputs(body_input), name="piece_1")], head, from_logits)
+
+
+def _is_graph(model):
+    """Whether a model is Functional or Sequential, with the `call` of Keras."""
+    return type(model).call.__module__.startswith("keras.src.models") and bool(getattr(model, "inputs", None))
+
+
+def _is_model(operation):
+    return isinstance(operation, keras.Model)
+
+
+def _input_shape(model):
+    """Returns (H, W, C) of a model with one input and one output."""
+    if not isinstance(model, keras.Model):
+        raise ValueError(f"Expected a keras.Model. Received: {type(model).__name__}")
+    if _is_graph(model):
+        shapes, outputs = [tensor.shape for tensor in model.inputs], [tensor.shape for tensor in model.outputs]
+        integers = [tensor.dtype for tensor in model.inputs if "int" in tensor.dtype]
+        if integers:
+            raise ValueError(f"Expected a model of float images. Received: {model.name} of {integers[0]}. Try: a float32 Input")
+    elif model.built and not isinstance(model, keras.Sequential):
+        shapes = [shape for shape in (model.get_build_config() or {}).values() if shape]
+        outputs = [(None, None)]
+    else:
+        raise ValueError(
+            f"Expected a model with a known input shape. Received: {model.name}, which is not built. "
+            "Try: call it on a batch of images first, or begin with keras.Input"
+        )
+    if len(shapes) != 1 or len(shapes[0]) != 4 or None in shapes[0][1:]:
+        raise ValueError(f"Expected a model with one input [N, H, W, C] of known size. Received: {model.name} with inputs {shapes}")
+    if len(outputs) != 1 or len(outputs[0]) != 2 or outputs[0][-1] == 1:
+        raise ValueError(f"Expected a model with one output [N, classes], classes >= 2. Received: {model.name} with outputs {outputs}")
+    return tuple(shapes[0][1:])
+
+
+def _history(tensor):
+    operation, node_index, _ = tensor._keras_history
+    return operation, operation._inbound_nodes[node_index]
+
+
+def _last_dense(tensor):
+    """Returns (Dense layer, its input, name of the output's activation); None where the output is not a Dense layer's."""
+    activation = "linear"
+    while True:
+        operation, node = _history(tensor)
+        own = "softmax" if isinstance(operation, keras.layers.Softmax) else _name(getattr(operation, "activation", None))
+        activation = own if activation == "linear" else activation
+        if isinstance(operation, keras.layers.Dense):
+            return (operation, node.input_tensors[0], activation) if activation in _FROM_LOGITS else (None, None, activation)
+        if not isinstance(operation, (keras.layers.Activation, keras.layers.Softmax)):
+            return None, None, activation
+        tensor = node.input_tensors[0]
+
+
+def _name(activation):
+    return "linear" if activation is None else getattr(activation, "__name__", type(activation).__name__)
+
+
+def _told(model, activation, from_logits):
+    if from_logits is not None:
+        return from_logits
+    if activation not in _FROM_LOGITS:
+        raise ValueError(
+            f"Expected logits or softmax probabilities as the output of {model.name}. Received: the activation {activation!r}. "
+            "Try: from_logits=True or False"
+        )
+    return _FROM_LOGITS[activation]
+
+
+def _layer(model, name):
+    try:
+        return model.get_layer(name)
+    except ValueError as error:
+        names = ", ".join(layer.name for layer in model.layers)
+        raise ValueError(f"Expected a layer of {model.name}: {names}. Received: {name!r}") from error
+
+
+def _logits(outputs, from_logits):
+    outputs = keras.ops.cast(outputs, output_dtype())
+    return outputs if from_logits else keras.ops.log(keras.ops.clip(outputs, 1e-7, 1.0))
+
+
+def _pooled(features):
+    if len(features.shape) > 2:
+        features = keras.ops.mean(features, axis=tuple(range(1, len(features.shape) - 1)))
+    return keras.ops.cast(features, output_dtype())
