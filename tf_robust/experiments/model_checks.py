@@ -1,5 +1,6 @@
 """Checks that a loaded model suits the data it is evaluated on; possible mismatches are printed as notes."""
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -120,3 +121,11 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
     if not source.class_mask and source.num_classes <= input_check.MOST_CLASSES:
         input_check.check_class_order(input_check.logits_of(checked, images), labels, source.class_names)
     return checked
+
+
+def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifier, source: Source) -> evaluation.EvalConfig:
+    """Returns an evaluation whose attacks the model permits: Square alone in place of the ensemble if the model has no gradients."""
+    if "adversarial" not in eval_config.evaluations or eval_config.attack != ("ensemble",) or predict.has_gradients(source.image_shape):
+        return eval_config
+    print(f"  Note: {predict.path} has no gradients: it is attacked by Square alone (--attack=square).", flush=True)
+    return dataclasses.replace(eval_config, attack=("square",))

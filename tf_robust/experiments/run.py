@@ -26,6 +26,7 @@ from tf_robust.experiments.model_checks import (
     with_checked_inputs,
     with_label_set_of_card,
     with_output_check,
+    with_possible_attacks,
 )
 from tf_robust.methods.base import Method
 from tf_robust.methods.contrastive import ContrastiveMethod
@@ -290,6 +291,7 @@ class Run:
         source = with_label_set_of_card(predict, self.evaluation_source())
         check_model_suits(predict, source)
         predict = with_checked_inputs(predict, source)
+        self.eval_config = with_possible_attacks(self.eval_config, predict, source)
         training_source = self.noise_source()
         imagenet = evaluation.is_imagenet(source, self.eval_config)
         card = {**evaluation.card_of(source, self.eval_config, training_source, imagenet), "sizes": evaluation.image_sizes(source, predict)}

@@ -141,6 +141,14 @@ class Classifier:
         values = values[..., ::-1] if self.interface.blue_first else values
         return tf.saturate_cast(tf.round(values), tf.uint8) if self._type == tf.uint8 else tf.cast(values, self._type)
 
+    def has_gradients(self, image_shape: tuple[int, ...]) -> bool:
+        """Returns whether gradients flow from the logits to images of `image_shape` [H, W, C]."""
+        images = tf.fill([1, *image_shape], 0.5)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(images)
+            total = tf.reduce_sum(self(images))
+        return tape.gradient(total, images) is not None
+
     def with_input_range(self, input_range: str) -> "Classifier":
         """Returns the same model with another `interface.input_range`."""
         interface = dataclasses.replace(self.interface, input_range=input_range)
