@@ -17,7 +17,7 @@ from tf_robust.experiments.flags import FLAGS_HOME, flag_names
 from tf_robust.utils.errors import unknown
 
 _PACKAGES = (("engine", "beam", "apache_beam", "'tf_robust[beam]'"), ("model", "resnet50_v2", "keras_cv", "keras-cv"))
-_MODEL_SUFFIXES = (".keras", ".h5", ".hdf5")
+_MODEL_SUFFIXES = (".keras", ".h5", ".hdf5", ".tflite", ".onnx", ".pt", ".pth", ".torchscript")
 
 
 def near(word: str, known: Iterable[str]) -> list[str]:
@@ -128,11 +128,12 @@ def check_model(name: str, values: FlagValues) -> None:
         ValueError: several runs, or no --data.
     """
     path = values.saved_model
-    if not os.path.exists(path):
+    if not os.path.exists(path) and ":" not in path:  # else applications:NAME, keras_hub:PRESET or module:function
         nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
         hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""
         raise FileNotFoundError(
-            f"Expected a model: a .keras file, a SavedModel folder (with saved_model.pb), or the workdir of a run. Not found: {path}.{hint}"
+            f"Expected a model: a file *{', *'.join(_MODEL_SUFFIXES)}, a SavedModel folder (with saved_model.pb), applications:NAME, "
+            f"keras_hub:PRESET, module:function, or the workdir of a run. Not found: {path}.{hint}"
         )
     if is_run(path):
         return

@@ -59,7 +59,7 @@ _COMMANDS = (
     ),
     Command(
         "evaluate",
-        "Evaluates a model: a .keras file, a SavedModel folder, or a run on its own data.",
+        "Evaluates a model of any format (Keras, SavedModel, TensorFlow Lite, ONNX, TorchScript, a name), or a run on its own data.",
         "MODEL",
         "saved_model",
         flags=(*_DATA, "evaluations", "severities", "corrupted_dir", "attack_radii", *_INTERFACE, "require", "workdir"),
@@ -67,6 +67,7 @@ _COMMANDS = (
             "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions",
             "evaluate model.keras --data=folder:photos --input_range=0,255 --outputs=probabilities",
             "evaluate model.keras --data=csv:labels.csv    (columns path and label)",
+            "evaluate model.tflite --data=folder:photos --input_range=auto",
             "evaluate runs/cifar10-resnet20-fcl --evaluations=corruptions --require='corruptions/mean15>=0.7'",
         ),
     ),

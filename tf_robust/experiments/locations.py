@@ -40,7 +40,7 @@ def seed_folder(workdir: str, run: Run, count: int) -> str:
 
 def row_name(model: str) -> str:
     """Returns the row of a model: the name of its file or folder; for the export of a run that of its workdir, without `seed_N`."""
-    return _parts(model)[-1].removesuffix(".keras") or "model"
+    return _parts(model)[-1].removesuffix(".keras").replace(":", "-") or "model"
 
 
 def _parts(model):
