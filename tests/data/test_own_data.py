@@ -10,6 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tf_robust import api, data
+from tf_robust.evaluation import slices
 
 NAMES = ["cat", "dog", "owl"]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -227,3 +228,34 @@ def test_a_model_is_evaluated_on_all_images_unless_it_was_trained_on_a_part(mode
     foreign = api.evaluate(model, data=name, evaluations="clean").evaluation
     assert foreign["split"] == "all" and foreign["card"]["data"]["pictures"] == 30
     assert "has no splits: evaluated on all of its images" in capsys.readouterr().out
+
+
+def test_slices_are_classes_and_groups_of_a_column(examples, model, folder):
+    images, labels = examples
+    groups = np.array(["north", "south"])[np.random.RandomState(2).randint(0, 2, 30)]
+    pandas.read_csv(folder / "table.csv").assign(site=groups).to_csv(folder / "sites.csv", index=False)
+    settings = {"data": f"csv:{folder}/sites.csv", "evaluations": "clean,slices", "groups": "site"}
+    rows = {row["measure"]: row for row in api.evaluate(model, **settings).evaluation["rows"]}
+    correct = np.argmax(model(images / 255.0), axis=1) == labels
+    by_group = {name: correct[groups == name].mean() for name in ("north", "south")}
+    by_class = {name: correct[labels == number].mean() for number, name in enumerate(NAMES)}
+    for one, kind, expected in (("group", "groups", by_group), ("class", "classes", by_class)):
+        assert {name: rows[f"{one}/{name}"]["value"] for name in expected} == pytest.approx(expected)
+        assert rows[f"{kind}/worst"]["value"] == pytest.approx(min(expected.values()))
+        gap = rows[f"{kind}/gap"]
+        assert gap["value"] == pytest.approx(max(expected.values()) - min(expected.values())) and gap["low"] <= gap["value"] <= gap["high"]
+    part = api.evaluate(model, **settings, subset=12)
+    kept = data.open_source(settings["data"], "all", examples=12).positions
+    assert part.values["group/north"] == pytest.approx(correct[kept][groups[kept] == "north"].mean())
+    with pytest.raises(ValueError, match="Expected groups as a further column .* Received: 'place' .* Columns: site"):
+        api.evaluate(model, **{**settings, "groups": "place"})
+    with pytest.raises(ValueError, match="Expected the evaluation slices with groups=site"):
+        api.evaluate(model, **{**settings, "evaluations": "clean"})
+
+
+def test_the_gap_has_newcombes_interval():
+    """The example of Newcombe (1998), method 10: 56/70 against 48/80."""
+    source = data.from_arrays(np.zeros((150, 8, 8, 1), np.uint8), np.repeat([0, 1], [70, 80]))
+    correct = np.concatenate([np.arange(70) < 56, np.arange(80) < 48])
+    gap = {str(measure): measure for measure in slices.measures(source, correct, "")}["classes/gap"]
+    assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)

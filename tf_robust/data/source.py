@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import os
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -32,6 +32,7 @@ class Source:
         kept: int [size], positions of the examples in the full set, for a subset; None: the full set.
         class_mask: the columns of the logits that count, where labels name a few of a model's many classes; None: all.
         fit: how images of other sizes are resized to `image_shape`; None: they have that size and are unchanged.
+        columns: {name: text [N] of each example of the full set}, further columns of a table of images; None: none.
         label_set: published set of classes of the labels, one of `class_mask.LABEL_SETS`; empty: not declared.
 
     Class attributes, which callers check instead of the type:
@@ -53,6 +54,7 @@ class Source:
     class_mask: tuple[int, ...] | None = dataclasses.field(default=None, kw_only=True)
     fit: Fit | None = dataclasses.field(default=None, kw_only=True)
     label_set: str = dataclasses.field(default="", kw_only=True)
+    columns: Mapping[str, np.ndarray] | None = dataclasses.field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return self.size

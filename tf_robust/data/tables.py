@@ -53,6 +53,7 @@ def open_csv(name: str, size: tuple[int, ...], fit: str, num_classes: int = 0) -
         len(files),
         tuple(paths),
         tuple(labels.tolist()),
+        columns={column: table[column].to_numpy(str) for column in table.columns if column not in ("path", "label")},
         fit=None if own == (height, width) else Fit(height, width, fit, varying=own is None),
     )
 

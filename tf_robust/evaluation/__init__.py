@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tf_robust.attacks.attack import Predict
 from tf_robust.data.source import Source
-from tf_robust.evaluation import adversarial, boundary, utility
+from tf_robust.evaluation import adversarial, boundary, slices, utility
 from tf_robust.evaluation.card import card_of, dependencies, difference, image_sizes
 from tf_robust.evaluation.config import DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
@@ -98,7 +98,11 @@ def evaluate_records(
     """
     sets = evaluation_sets(source, training_source, eval_config, data_dir)
     set_records = records(masked(predict, source.class_mask), sets, path=path, depends=depends, log=log)
-    return Evaluation(sets, set_records, measures_of(set_records, eval_config, imagenet=is_imagenet(source, eval_config)))
+    measures = measures_of(set_records, eval_config, imagenet=is_imagenet(source, eval_config))
+    if "slices" in eval_config.evaluations:
+        clean = next(record for one, record in zip(sets, set_records) if parse_measure(one.name).is_clean)
+        measures += slices.measures(source, correctness(clean), eval_config.groups)
+    return Evaluation(sets, set_records, measures)
 
 
 def is_imagenet(source: Source, eval_config: EvalConfig) -> bool:

@@ -67,6 +67,8 @@ def card_of(source: Source, eval_config: EvalConfig, training_source: Source | N
             card["flip_rates"] = {**card["flips"], "normalizer": table["network"], **{name: table[name] for name in ("verified", "source")}}
     if "calibration" in chosen:
         card["calibration"] = {"bins": _BINS}
+    if eval_config.groups:
+        card["groups"] = {"column": eval_config.groups}
     if "boundary" in chosen:
         card["boundary"] = {"square": [-toy.LIMIT, toy.LIMIT], "grid": boundary.GRID, "gradient": "of class 1's probability"}
     attacked = {"images": eval_config.attack_subset} if eval_config.attack_subset else {}

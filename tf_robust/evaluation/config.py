@@ -22,6 +22,7 @@ EVALUATIONS = (
     "utility",
     "adversarial",
     "attack_curves",
+    "slices",
 )
 DEFAULT_EVALUATIONS = ("clean", "noise")
 ALL_SEVERITIES = (1, 2, 3, 4, 5)
@@ -31,6 +32,7 @@ _OPTIONS = {
     "perturbations": ("corruption_constants", "sequences"),
     "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks"),
     "attack_curves": ("curve_attacks", "attack_subset"),
+    "slices": ("groups",),
 }  # fields that only these evaluations depend on
 
 
@@ -42,7 +44,8 @@ class EvalConfig:
         evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at each
             severity); perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
             steepness); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
-            (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations).
+            (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations); slices (accuracy per
+            class and per group, of the worst, and the gap between best and worst, on clean images).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
             scale; auto: 0.1 if a location is constant over the training images, else 0.
         evaluation_split: split to measure on; choose settings on validation, never on test. all: the images of a data set without
@@ -65,6 +68,7 @@ class EvalConfig:
         attack_queries: queries of the model by Square, per image.
         attack_checks: also check the attacks for signs of masked gradients, with eight further attacks.
         curve_attacks: attacks of the curves, ATTACK_NORM: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
+        groups: column of data=csv:FILE that names the group of an image, for the evaluation slices; empty: slices are classes alone.
     """
 
     evaluations: tuple[str, ...] = DEFAULT_EVALUATIONS
@@ -83,6 +87,7 @@ class EvalConfig:
     attack_queries: int = 5000
     attack_checks: bool = True
     curve_attacks: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
+    groups: str = ""
 
     def __post_init__(self):
         for name in self.evaluations:
@@ -96,6 +101,8 @@ class EvalConfig:
             )
         if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
             raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
+        if self.groups and "slices" not in self.evaluations:
+            raise ValueError(f"Expected the evaluation slices with groups={self.groups}. Received: {', '.join(self.evaluations)}")
         for name in ("subset", "attack_subset"):
             if getattr(self, name) < 0:
                 raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")

@@ -69,6 +69,14 @@ _ACCURACIES = {  # measure: its long name, the images, and what else defines the
 }
 _OTHERS = {  # measure: its long name, meaning and unit
     "clean/per_class": ("Clean accuracy per class", "Mean over the classes of the accuracy on the clean images of a class", _FRACTION),
+    **{
+        f"{kind}/{name}": (title.format(one), text.format(one, kind), _FRACTION)
+        for kind, one in (("classes", "class"), ("groups", "group"))
+        for name, title, text in (
+            ("worst", "Accuracy of the worst {}", "Accuracy on the clean images of the {0} with the lowest one of all {1}"),
+            ("gap", "Gap between best and worst {}", "Difference of the accuracies on clean images of the best and the worst {0}"),
+        )
+    },
     "aurra": (
         "Accuracy when abstaining (AURRA)",
         "Area under the response rate accuracy curve: the accuracy among the clean images with the highest confidences, averaged over "
@@ -176,6 +184,8 @@ def _accuracy(measure: Measure) -> tuple[str, str, str, str] | None:
     if measure.family == "nun" and measure.name.startswith("floor_"):
         floor = measure.name.removeprefix("floor_")
         found = (f"Non-uniform noise, floor {floor}", _ACCURACIES["nun"][1], f", with {floor} added to the std of each location")
+    if measure.family in ("class", "group"):
+        found = (f"Accuracy, {measure.family} {measure.name}", f"clean images of the {measure.family} {measure.name}", "")
     if measure.family == "checks" and measure.name.partition("/")[2] in _CHECKS:
         norm, _, check = measure.name.partition("/")
         found = (

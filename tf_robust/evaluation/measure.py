@@ -21,6 +21,8 @@ _LOWER_IS_BETTER = (
     "checks/failed",
     "boundary/",
     "utility/corner_uninformative",
+    "classes/gap",
+    "groups/gap",
 )
 
 
@@ -93,7 +95,9 @@ class Measure:
 
     @property
     def is_member(self) -> bool:
-        """Whether it is of one corruption, one perturbation or one check of the attacks, and not a mean or count."""
+        """Whether it is of one corruption, perturbation, class, group or check of the attacks, and not a mean or count."""
+        if self.family in ("class", "group"):
+            return True
         if self.family == "checks":
             return self.name != "failed"
         if self.family == "flips" and self.name.startswith("rate/"):
@@ -112,7 +116,7 @@ class Measure:
             return "flip_rates"
         if self.family == "robust" and self.name.startswith(("pgd/", "square/")):
             return f"robust_{self.name.partition('/')[0]}"
-        return {"un": "noise", "nun": "noise", "aurra": "calibration"}.get(self.family, self.family)
+        return {"un": "noise", "nun": "noise", "aurra": "calibration", "group": "groups"}.get(self.family, self.family)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order, stratified_subset
-from tf_robust.evaluation import adversarial, boundary, scoring, set_cache, utility
+from tf_robust.evaluation import adversarial, boundary, scoring, set_cache, slices, utility
 from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 
@@ -34,6 +34,8 @@ def check(source: Source, eval_config: EvalConfig) -> None:
         boundary.check(source)
     if "utility" in eval_config.evaluations:
         utility.check(source)
+    if "slices" in eval_config.evaluations:
+        slices.check(source, eval_config.groups)
 
 
 def evaluation_sets(
@@ -58,7 +60,7 @@ def evaluation_sets(
     std = functools.partial(training_std, training_source)  # type: ignore[arg-type]  # computed when the first noise set is opened
     sets = []
     chosen = eval_config.evaluations
-    if {"clean", "calibration"} & set(chosen):
+    if {"clean", "calibration", "slices"} & set(chosen):
         sets.append(EvaluationSet(clean_name(source), clean))
     if "noise" in chosen:
         sets.append(

@@ -1,0 +1,62 @@
+"""Accuracy on slices of the clean images: classes, and groups that a column of `csv:FILE` names."""
+
+import numpy as np
+
+from tf_robust.data.source import Source
+from tf_robust.evaluation.measure import Measure
+
+
+def check(source: Source, column: str) -> None:
+    """Checks that the slices of a source are known.
+
+    Args:
+        source: images to evaluate on.
+        column: of the groups; empty: none.
+
+    Raises:
+        ValueError: it is read as a stream, or has no such column.
+    """
+    if source.labels is None:
+        raise ValueError(f"Expected a data set that is not read as a stream for the evaluation slices. Received: {source.name}")
+    if column and column not in (source.columns or {}):
+        known = ", ".join(source.columns or {}) or "none"
+        raise ValueError(f"Expected groups as a further column of data=csv:FILE. Received: {column!r} for {source.name}. Columns: {known}")
+
+
+def measures(source: Source, correct: np.ndarray, column: str) -> list[Measure]:
+    """Returns the accuracy on every slice, on the worst, and the gap between the best and the worst, with 95 % intervals.
+
+    The interval of the worst is Wilson's for that slice alone, that of the gap Newcombe's, from 0.
+
+    Args:
+        source: the evaluated images.
+        correct: bool [N], which images were classified correctly.
+        column: of the groups; empty: classes alone.
+    """
+    found = _of("class", "classes", np.asarray(source.class_names, dtype=str)[np.asarray(source.labels)], correct)
+    if column:
+        found += _of("group", "groups", np.asarray(source.columns[column], dtype=str)[source.positions], correct)  # type: ignore[index]
+    return found
+
+
+def _of(one: str, all_of_them: str, names: np.ndarray, correct: np.ndarray) -> list[Measure]:
+    slices = [Measure(one, name).with_accuracy(int(correct[names == name].sum()), int((names == name).sum())) for name in np.unique(names)]
+    worst, best = min(slices, key=_value), max(slices, key=_value)
+    low, high = _newcombe(best, worst) if len(slices) > 1 else (None, None)
+    return [
+        Measure(all_of_them, "worst").with_value(_value(worst), worst.count, worst.low, worst.high),
+        Measure(all_of_them, "gap").with_value(_value(best) - _value(worst), best.count + worst.count, low, high),
+        *slices,
+    ]
+
+
+def _value(measure):
+    return measure.value
+
+
+def _newcombe(first, second):
+    """Newcombe's interval of the difference of two accuracies, from Wilson's intervals of both."""
+    difference = first.value - second.value
+    below = np.hypot(first.value - first.low, second.high - second.value)
+    above = np.hypot(first.high - first.value, second.value - second.low)
+    return float(max(0.0, difference - below)), float(min(1.0, difference + above))
