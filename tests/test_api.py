@@ -10,6 +10,7 @@ import pytest
 import scipy.special
 
 from tf_robust import api, cli, metrics
+from tf_robust.experiments import measuring
 from tf_robust.saved_models import loading
 
 
@@ -153,3 +154,22 @@ def test_comparisons_are_paired_over_the_images(scaled, tmp_path):
         api.compare(api.evaluate(plain, **DIGITS), api.evaluate(worse, **{**DIGITS, "subset": 90}))
     with pytest.raises(ValueError, match="at least two results"):
         api.compare(api.evaluate(plain, **DIGITS))
+
+
+def test_a_significant_loss_against_a_baseline_is_named(scaled, tmp_path):
+    plain, _ = scaled
+    settings = {"data": "digits", "evaluations": "clean", "subset": 200}
+    images, labels = api.images(200, data="digits", subset=200)
+    weights = np.concatenate([images.reshape(200, -1), np.ones((200, 1))], axis=1)
+    solution = np.linalg.lstsq(weights, np.eye(10)[labels], rcond=1e-3)[0]
+    good = keras.models.clone_model(plain)
+    good.layers[-1].set_weights([solution[:-1], solution[-1]])
+    results = {name: api.evaluate(model, **settings) for name, model in (("good", good), ("plain", plain))}
+    measured = {name: {**result.evaluation, "measured_in": result.folder} for name, result in results.items()}
+    difference = metrics.paired_difference(*(np.argmax(model(images), axis=1) == labels for model in (plain, good)))
+    (message,) = measuring.losses(measured["plain"], measured["good"])
+    assert difference["high"] < 0 and f"clean is {results['plain'].values['clean']:.4f}, {difference['mean']:+.3f}" in message
+    assert measuring.losses(measured["good"], measured["plain"]) == measuring.losses(measured["good"], measured["good"]) == []
+    (tmp_path / "evaluation.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match="with the records per image, .* Not found: .*measured.jsonl"):
+        measuring.read_baseline(str(tmp_path / "evaluation.json"))

@@ -43,6 +43,12 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "require", "", "required bounds of measures, or the exit code is 1: 'corruptions/mean15>=0.7,flips/mean<=0.1'.", values
     )
+    flags.DEFINE_string(
+        "require_not_worse_than",
+        "",
+        "evaluation.json of another model on the same images: the exit code is 1 if a main measure is significantly worse (paired).",
+        values,
+    )
     flags.DEFINE_bool("list", False, "previous form of tf-robust list.", values)
     flags.DEFINE_enum("section", None, SECTIONS, "names to list (list); empty: all.", values)
     for name, parameter in flag_parameters().items():

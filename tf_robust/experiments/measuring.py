@@ -1,15 +1,20 @@
 """Evaluates a saved model on the data that flags describe (`tf-robust evaluate`)."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl.flags import FlagValues
 
+from tf_robust.evaluation import PerImage, read_evaluation
+from tf_robust.experiments import comparison
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.evaluated_model import evaluated_model
 from tf_robust.experiments.locations import folder_name, row_name
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.runs import runs_of
+from tf_robust.report.formatting import difference_text
+from tf_robust.report.tables import aggregate, gain
+from tf_robust.report.verdict import is_separated
 from tf_robust.utils.files import write_json
 
 
@@ -21,7 +26,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
         argv: the arguments from which they were parsed.
 
     Returns:
-        The evaluation, as in `evaluation.json`.
+        The evaluation, as in `evaluation.json`, and the folder of its records as "measured_in".
 
     Raises:
         ValueError: there is no model, or --workdir holds a run.
@@ -40,7 +45,44 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
         {"compare it with the others in its folder": command("report", siblings)},
         argv,
     )
-    return evaluation
+    return {**evaluation, "measured_in": folder}
+
+
+def read_baseline(path: str) -> dict:
+    """Returns the evaluation of a file `evaluation.json`, and the folder of its records as "measured_in".
+
+    Raises:
+        FileNotFoundError: the file or its records are missing.
+        ValueError: it is no evaluation.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    for file in (path, os.path.join(folder, "measured.jsonl")):
+        if not os.path.isfile(file):
+            raise FileNotFoundError(
+                "Expected --require_not_worse_than=DIR/evaluation.json with the records per image, measured.jsonl, next to it. "
+                f"Not found: {file}. Try: tf-robust evaluate BASELINE_MODEL --workdir=DIR"
+            )
+    return {**read_evaluation(path), "measured_in": folder}
+
+
+def losses(measured: Mapping, baseline: Mapping) -> list[str]:
+    """Returns a message for every main measure in which a model is significantly worse than a baseline on the same images.
+
+    Args:
+        measured: evaluation of the model, with "measured_in".
+        baseline: evaluation of the baseline, with "measured_in".
+
+    Raises:
+        ValueError: they were evaluated on different images or in different ways.
+    """
+    evaluations = [{**one, "row": row, "seed": 0} for row, one in (("baseline", baseline), ("model", measured))]
+    table = aggregate(evaluations, baseline="baseline", per_image=PerImage(comparison.records_in))
+    compared = [entry for entry in table["rows"] if entry["measure"] in table["headlines"] and entry["difference"]]
+    return [
+        f"  {entry['measure']} is {entry['mean']:.4f}, {difference_text(entry['difference'])} against {baseline['saved_model']}"
+        for entry in compared
+        if entry["difference"] and gain(entry) < 0 and is_separated(table, entry)
+    ]
 
 
 def _folder(model):

@@ -83,9 +83,13 @@ def sweep(values: flags.FlagValues, argv: Sequence[str]) -> None:
 
 
 def evaluate(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Evaluates a model on the data of the flags, or the model of a run on its data. Exits with 1 if --require is not met."""
+    """Evaluates a model on the data of the flags, or the model of a run on its data. Exits with 1 if requirements are not met."""
     requirements = evaluation.parse_requirements(values.require)
-    shortfalls = evaluation.shortfalls(measuring.measure_and_report(values, argv)["rows"], requirements)
+    baseline = measuring.read_baseline(values.require_not_worse_than) if values.require_not_worse_than else None
+    measured = measuring.measure_and_report(values, argv)
+    shortfalls = evaluation.shortfalls(measured["rows"], requirements)
+    if baseline:
+        shortfalls += measuring.losses(measured, baseline)
     if shortfalls:
         sys.exit("\n".join(["Requirements not met:", *shortfalls]))
 
