@@ -71,7 +71,7 @@ class Method(KerasFit):
     compiled_gradients = None
     loop_iterations = 1  # maximum number of iterations of the loops in a step
 
-    def compile(  # type: ignore[override]
+    def compile(
         self, optimizer: keras.optimizers.Optimizer | str = "rmsprop", loss: None = None, *, jit_compile: bool | str = False, **kwargs: Any
     ) -> None:
         """Configures training, as `keras.Model.compile` does.
@@ -237,8 +237,9 @@ class Method(KerasFit):
             terms, logits = loss_terms(batch, training=True)
             terms = {name: self._reduce(terms[name], weights) for name in self.term_names}
             loss = tf.add_n(list(terms.values()))
-            if self.classifier.losses:
-                loss += tf.cast(self._reduce(self.regularization_loss()), loss.dtype)
+        with tape:  # outside the scope, where regularizers would not see the variables
+            further = [*scope.losses, *(v.regularizer(v) for v in variables if v.regularizer is not None)]
+            loss = tf.add_n([loss, *(self._reduce(tf.cast(tf.reduce_sum(value), loss.dtype)) for value in further)])
         gradients = tape.gradient(loss, [v.value for v in variables], unconnected_gradients="zero")
         if self.weight_decay:
             decay = self.weight_decay / tf.distribute.get_strategy().num_replicas_in_sync

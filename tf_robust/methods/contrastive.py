@@ -41,6 +41,7 @@ class ContrastiveMethod(Method):
 
     def linear(self, embeddings: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns (cross-entropy [N], logits [N, C]) of the linear monitor for embeddings [N, E] and labels int [N]."""
+        assert self.logits_layer is not None
         logits = self.logits_layer(tf.stop_gradient(embeddings))
         return losses.cross_entropy(labels, logits), logits
 

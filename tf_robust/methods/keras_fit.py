@@ -117,10 +117,7 @@ class KerasFit(keras.Model):
         if context.num_replicas_in_sync > 1:
             seed = philox.fold(seed, tf.cast(context.replica_id_in_sync_group, tf.int64))
         functions: list[Callable] = [VIEWS[view] if isinstance(view, str) else view for view in self.views]
-        views = tuple(
-            tf.ensure_shape(view(images, philox.fold(seed, tf.constant(2000 + i, tf.int64))), images.shape)
-            for i, view in enumerate(functions)
-        )
+        views = tuple(tf.ensure_shape(view(images, philox.fold(seed, 2000 + i)), images.shape) for i, view in enumerate(functions))
         return Batch(views, labels, tf.fill([tf.shape(images)[0]], step)), y, weights
 
     def _unit_images(self, x):

@@ -20,7 +20,7 @@ class MemoryMethod(ContrastiveMethod):
     def __init__(self, classifier: keras.Model, *, rows: int, width: int, temperature: float = 0.07, **kwargs):
         super().__init__(classifier, **kwargs)
         if rows < 1:
-            raise ValueError(f"Expected at least one row of memory. Received: {rows}")
+            raise ValueError(f"Expected at least one row of memory (examples=, the size of the training set, or queue=). Received: {rows}")
         self.temperature = positive("temperature", temperature)
         start = tf.math.l2_normalize(philox.normal([rows, width], [self.seed, 0]), axis=1)
         self.memory = self.add_weight(

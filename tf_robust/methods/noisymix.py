@@ -67,7 +67,7 @@ class NoisyMix(FurtherViewsMethod):
         self.default_views = ("clean", "augmix", "augmix") if jsd_weight else ("clean",)
         names = [stage for stage in stages if isinstance(stage, str)]
         super().__init__(classifier, stages=names, **kwargs)
-        stages = tuple(names.index(stage) + 1 if isinstance(stage, str) else stage for stage in stages)  # type: ignore[arg-type]
+        stages = tuple(names.index(stage) + 1 if isinstance(stage, str) else stage for stage in stages)
         self.mixing, self.alpha, self.jsd_weight = mixing, positive("alpha", alpha), jsd_weight
         self.noise, self.additive_noise, self.multiplicative_noise = noise, additive_noise, multiplicative_noise
         self.sparsity, self.own_stages = sparsity, own_stages

@@ -76,7 +76,7 @@ class SimCLR(ContrastiveMethod):
         ]
 
     def decays(self, variable: keras.Variable) -> bool:
-        return len(variable.shape) > 1 and variable is not self.logits_layer.kernel
+        return len(variable.shape) > 1 and variable is not getattr(self.logits_layer, "kernel", None)
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:

@@ -85,6 +85,11 @@ class _Observed(keras.layers.Layer):
             raise ValueError(f"Expected a layer that {self.model.name} calls. Received: {self.layer.name}. Try: embedding='another layer'")
         return outputs, observed[-1]
 
+    def get_config(self):
+        raise ValueError(
+            f"Expected a Functional or Sequential model for a method that copies its layers. Received: {type(self.model).__name__}"
+        )
+
 
 def wrap(
     model: keras.Model,
@@ -110,13 +115,13 @@ def wrap(
     low, high = (float(value) for value in input_range)
     if not high > low:
         raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
-    scale = keras.layers.Rescaling(high - low, offset=low, name="normalization", dtype=output_dtype())
+    scale = keras.layers.Rescaling(high - low, offset=low, name="input_range", dtype=output_dtype())
     images = keras.Input(shape, name="images", dtype=output_dtype())
-    scaling = keras.Model(images, scale(images), name="piece_0")
+    unscaled = keras.Model(images, keras.layers.Identity(dtype=output_dtype())(images), name="piece_0")  # stage 0 is in [0, 1]
     if not _is_graph(model) or _is_model(_history(model.outputs[0])[0]):
         if stages:
             raise ValueError(f"Expected stages=() for {model.name}, which is not a graph of layers. Received: {tuple(stages)}")
-        return _wrap_observed(model, shape, scaling, embedding, from_logits)
+        return _wrap_observed(model, images, scale, unscaled, embedding, from_logits)
     dense, features, activation = _last_dense(model.outputs[0])
     from_logits = _told(model, activation, from_logits)
     if embedding is None and features is None:
@@ -141,15 +146,18 @@ def wrap(
         ) from error
     body = keras.Model(model.inputs[0], ends, name=f"{model.name}_body")
     network = keras.Model(images, outputs(*body(scale(images))), name=f"{model.name}_network")
-    return WrappedModel(network, [scaling, *middle, last], head if embedding is None else None, from_logits)
+    first, *rest = [*middle, last]
+    pieces = [unscaled, keras.Model(images, first(scale(images)), name="piece_1_of_images"), *rest]
+    return WrappedModel(network, pieces, head if embedding is None else None, from_logits)
 
 
 def is_network(model: keras.Model) -> bool:
     """Returns whether a model already returns {"logits", "embedding"}, as those of this package do."""
-    return _is_graph(model) and isinstance(model.output, dict) and {"logits", "embedding"} <= set(model.output)
+    outputs = getattr(model, "output", None)  # a Sequential or subclassed model may have none
+    return isinstance(outputs, dict) and {"logits", "embedding"} <= set(outputs)
 
 
-def _wrap_observed(model, shape, scaling, embedding, from_logits):
+def _wrap_observed(model, images, scale, unscaled, embedding, from_logits):
     leaves = model._flatten_layers(include_self=False)
     named = [leaf for leaf in leaves if leaf.name == embedding]
     dense = [leaf for leaf in leaves if isinstance(leaf, keras.layers.Dense)]
@@ -167,10 +175,9 @@ def _wrap_observed(model, shape, scaling, embedding, from_logits):
         predictions, embedded = observed(inputs)
         return {"logits": _logits(predictions, from_logits), "embedding": _pooled(embedded)}
 
-    body_input = keras.Input(shape, dtype=output_dtype())
-    network = keras.Model(scaling.input, outputs(scaling.output), name=f"{model.name}_network")
+    network = keras.Model(images, outputs(scale(images)), name=f"{model.name}_network")
     head = LinearOutput(layer, name="logits", dtype=output_dtype()) if embedding is None else None
-    return WrappedModel(network, [scaling, keras.Model(body_input, outputs(body_input), name="piece_1")], head, from_logits)
+    return WrappedModel(network, [unscaled, network], head, from_logits)
 
 
 def _is_graph(model):

@@ -1,0 +1,80 @@
+"""Layers: equal to the functions they call, the same in every run and under `dataset.map`, and saved with a model."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import corruptions, layers
+from tf_robust.data.augment import patch_gaussian
+from tf_robust.data.augmix import augmix
+
+IMAGES = np.random.RandomState(0).rand(6, 16, 16, 3).astype(np.float32)
+LAYERS = {
+    "augmix": lambda **options: layers.AugMix(**options),
+    "patch_gaussian": lambda **options: layers.PatchGaussian(size=8, sigma=0.5, **options),
+    "corruption": lambda **options: layers.RandomCorruption(["gaussian_noise", "pixelate", "contrast"], severities=(2, 5), **options),
+}
+
+
+def test_they_call_the_functions_of_the_package():
+    seed = tf.constant([3, 7], tf.int64)
+    np.testing.assert_array_equal(layers.AugMix(seed=3, severity=5.0)(IMAGES, step=7), augmix(IMAGES, seed, severity=5.0))
+    np.testing.assert_array_equal(layers.PatchGaussian(seed=3, size=9)(IMAGES, step=7), patch_gaussian(IMAGES, seed, size=9))
+    expected = corruptions.CORRUPTIONS["shot_noise"](IMAGES, 4, seed=seed)
+    np.testing.assert_array_equal(layers.RandomCorruption(["shot_noise"], severities=[4], seed=3)(IMAGES, step=7), expected)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_draws_depend_on_the_seed_and_the_step_or_the_pixels(name):
+    layer, other = LAYERS[name](seed=1), LAYERS[name](seed=2)
+    first = layer(IMAGES).numpy()
+    np.testing.assert_array_equal(first, layer(IMAGES))
+    assert not np.array_equal(first, other(IMAGES))
+    steps = [layer(IMAGES, step=step).numpy() for step in range(8)]
+    assert any(not np.array_equal(steps[0], later) for later in steps[1:])
+    changed = IMAGES.copy()
+    changed[0, 0, 0, 0] += 0.25
+    if name != "corruption":  # which may draw the same one
+        assert not np.array_equal(first[1:], layer(changed).numpy()[1:])
+    np.testing.assert_array_equal(layer(IMAGES, training=False), IMAGES)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_map_with_parallel_calls_is_reproducible_and_equal_to_a_call(name):
+    layer = LAYERS[name](seed=1)
+    data = tf.data.Dataset.from_tensor_slices(IMAGES).batch(2)
+    for batch, expected in zip(data.map(layer, num_parallel_calls=2), (layer(IMAGES[i : i + 2]) for i in (0, 2, 4))):
+        np.testing.assert_allclose(batch, expected, atol=1e-6)
+    numbered = data.enumerate().map(lambda step, images: layer(images, step=step), num_parallel_calls=2)
+    for step, batch in enumerate(numbered):
+        np.testing.assert_allclose(batch, layer(IMAGES[2 * step : 2 * step + 2], step=step), atol=1e-6)
+    (single,) = tf.data.Dataset.from_tensors(IMAGES[0]).map(layer)
+    assert single.shape == IMAGES[0].shape
+
+
+def test_other_ranges_of_pixels():
+    levels = np.round(IMAGES * 255).astype(np.uint8)
+    scaled = layers.AugMix(seed=1, input_range=(0, 255))(levels, step=1).numpy() / 255
+    np.testing.assert_allclose(scaled, layers.AugMix(seed=1)(levels.astype(np.float32) / 255, step=1), atol=1e-5)
+    with pytest.raises(ValueError, match=r"Try: input_range=\(0, 255\)"):
+        layers.AugMix()(levels)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_inside_a_model_they_augment_in_training_only_and_are_saved(name, tmp_path):
+    model = keras.Sequential([keras.Input(IMAGES.shape[1:]), LAYERS[name](seed=1)])
+    assert not np.array_equal(model(IMAGES, training=True), IMAGES)
+    np.testing.assert_array_equal(model.predict(IMAGES, verbose=0), IMAGES)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(IMAGES, training=True), model(IMAGES, training=True))
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="gaussian_noise"):
+        layers.RandomCorruption(["gausian_noise"])
+    with pytest.raises(ValueError, match=r"severities in 1\.\.5"):
+        layers.RandomCorruption(["fog"], severities=[6])
+    with pytest.raises(ValueError, match="low < high"):
+        layers.AugMix(input_range=(1, 0))

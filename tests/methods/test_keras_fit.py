@@ -1,0 +1,303 @@
+"""Training of a user's own Keras model by `fit` on images and labels."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import sweep, tiny_network, tiny_source
+from tests.methods.test_methods import OPTIONS
+from tf_robust import data, methods
+from tf_robust.data.augment import VIEWS
+from tf_robust.training import loop
+
+SOURCE = tiny_source(48)
+X, Y = SOURCE.images.astype(np.float32) / 255, SOURCE.labels.astype(np.int64)
+ON_IMAGES_AND_LABELS = [name for name, method in methods.METHODS.items() if not method.needs_positions]
+
+
+def functional(activation=None, scale=False, regularizer=None):
+    keras.utils.set_random_seed(0)
+    images = keras.Input([16, 16, 1])
+    x = keras.layers.Rescaling(1 / 255)(images) if scale else images
+    x = keras.layers.Conv2D(4, 3, strides=2, activation="softplus", name="first")(x)
+    x = keras.layers.BatchNormalization(momentum=0.9)(x)
+    x = keras.layers.Conv2D(6, 3, strides=2, activation="softplus", name="second")(x)
+    x = keras.layers.Flatten()(x)
+    return keras.Model(images, keras.layers.Dense(3, activation=activation, kernel_regularizer=regularizer, name="classes")(x))
+
+
+def sequential(activation=None):
+    keras.utils.set_random_seed(0)
+    return keras.Sequential(
+        [
+            keras.Input([16, 16, 1]),
+            keras.layers.Conv2D(4, 3, strides=2, activation="softplus", name="first"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3),
+            keras.layers.Activation(activation or "linear"),
+        ]
+    )
+
+
+class Subclassed(keras.Model):
+    def __init__(self, activation=None):
+        super().__init__()
+        self.convolution, self.norm = keras.layers.Conv2D(4, 3, strides=2), keras.layers.BatchNormalization(momentum=0.9)
+        self.classes = keras.layers.Dense(3, activation=activation)
+
+    def call(self, images, training=False):
+        x = tf.nn.softplus(self.norm(self.convolution(images), training=training))
+        return self.classes(tf.reshape(x, [-1, 7 * 7 * 4]))
+
+
+def subclassed(activation=None):
+    keras.utils.set_random_seed(0)
+    model = Subclassed(activation)
+    model(X[:2])
+    return model
+
+
+MODELS = {"functional": functional, "sequential": sequential, "subclassed": subclassed}
+
+
+def batches(count=4, size=12):
+    """(x, y) batches equal to those of the pipeline of seed 0."""
+    return data.training_batches(SOURCE, size, seed=0).take(count).map(lambda batch: (batch.views[0], batch.labels))
+
+
+def fitted(method, dataset=None, optimizer="sgd", compile_options=(), **options):
+    method.compile(optimizer, **dict(compile_options))
+    history = method.fit(batches() if dataset is None else dataset, verbose=0, **options).history
+    return history
+
+
+def weights(model):
+    return [v.numpy() for v in model.variables]
+
+
+def assert_equal(first, second, atol=1e-6):
+    for a, b in zip(weights(first), weights(second), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("activation", [None, "softmax"])
+@pytest.mark.parametrize("name", MODELS)
+def test_cross_entropy_equals_keras_own_training(name, activation):
+    plain, ours = MODELS[name](activation), MODELS[name](activation)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=activation is None)
+    plain.compile(keras.optimizers.SGD(0.1), loss=loss, metrics=["accuracy"])
+    expected = plain.fit(batches(), verbose=0, validation_data=(X, Y)).history
+    method = methods.CrossEntropy(ours)
+    history = fitted(method, optimizer=keras.optimizers.SGD(0.1), compile_options={"metrics": ["accuracy"]}, validation_data=(X, Y))
+    assert_equal(ours, plain, atol=1e-5)
+    assert method.classifier is ours and history.keys() == expected.keys()
+    for key, values in expected.items():
+        np.testing.assert_allclose(history[key], values, rtol=1e-4)
+    np.testing.assert_allclose(method.evaluate(X, Y, verbose=0), plain.evaluate(X, Y, verbose=0), rtol=1e-4)
+    np.testing.assert_allclose(method.predict(X, verbose=0), plain.predict(X, verbose=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", sweep(ON_IMAGES_AND_LABELS, quick=("cross_entropy", "noisymix", "fcl")))
+def test_fit_on_images_and_labels_equals_our_loop(name, float64):
+    by_fit, by_loop = (methods.METHODS[name](tiny_network(), **OPTIONS.get(name, {})) for _ in range(2))
+    fitted(by_fit, optimizer=keras.optimizers.SGD(0.1))
+    by_loop.compile(keras.optimizers.SGD(0.1))
+    loop.fit(by_loop, SOURCE, epochs=1, batch_size=12, views=[VIEWS[view] for view in by_loop.default_views])
+    assert_equal(by_fit.classifier, by_loop.classifier, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sweep(ON_IMAGES_AND_LABELS, quick=("noisymix", "simclr")))
+def test_users_models_train_by_fit_as_by_our_loop(name, float64):
+    by_fit, by_loop = (methods.METHODS[name](functional(), **OPTIONS.get(name, {})) for _ in range(2))
+    history = fitted(by_fit, optimizer=keras.optimizers.SGD(0.1))
+    by_loop.compile(keras.optimizers.SGD(0.1))
+    loop.fit(by_loop, SOURCE, epochs=1, batch_size=12, validation=SOURCE, views=[VIEWS[view] for view in by_loop.default_views])
+    assert_equal(by_fit.classifier, by_loop.classifier, atol=1e-6)
+    assert any(np.abs(a - b).max() > 0 for a, b in zip(weights(by_fit.classifier), weights(functional())))
+    assert np.isfinite(history["loss"]).all() and {"loss", "accuracy"} <= set(history)
+
+
+def test_a_model_that_scales_inside_trains_alike_on_levels():
+    levels = batches().map(lambda x, y: (tf.cast(tf.round(x * 255), tf.uint8), y))
+    inside, outside = methods.NoisyMix(functional(scale=True), input_range=(0, 255)), methods.NoisyMix(functional())
+    fitted(inside, levels)
+    fitted(outside)
+    assert_equal(inside.classifier, outside.classifier, atol=1e-4)
+    np.testing.assert_allclose(inside.predict(X * 255, verbose=0), outside.predict(X, verbose=0), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["int32", "column", "one_hot"])
+def test_labels_as_keras_takes_them(name):
+    labels = {"int32": Y.astype(np.int32), "column": Y[:, None], "one_hot": np.eye(3, dtype=np.float32)[Y]}[name]
+    first, second = (methods.CrossEntropy(sequential()) for _ in range(2))
+    options = {"batch_size": 16, "shuffle": False, "verbose": 0}
+    for method, y in ((first, Y), (second, labels)):
+        method.compile("sgd", metrics=["accuracy"])
+        history = method.fit(X, y, **options).history
+    assert_equal(first.classifier, second.classifier)
+    assert 0 <= history["accuracy"][0] <= 1
+
+
+def test_weights_of_classes_and_examples_and_regularizers_equal_keras_own():
+    for options in ({"class_weight": {0: 3.0, 1: 0.5, 2: 1.0}}, {"sample_weight": np.linspace(0, 2, 48)}):
+        plain, method = functional(regularizer="l2"), methods.CrossEntropy(functional(regularizer="l2"))
+        plain.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        method.compile("sgd")
+        for model in (plain, method):
+            history = model.fit(X, Y, batch_size=16, shuffle=False, verbose=0, epochs=2, validation_split=0.25, **options).history
+        assert_equal(method.classifier, plain, atol=1e-5)
+        assert history.keys() == {"loss", "accuracy", "val_loss", "val_accuracy"}
+
+
+def test_stages_name_the_layers_for_mixing():
+    """With the noise of stage 'first' alone, the images themselves are never changed."""
+    method = methods.NoisyMix(functional(), stages=("first",), mixing=False, noise="paper", jsd_weight=0.0)
+    images = []
+    piece, method._pieces[1] = method._pieces[1], lambda x, training: images.append(x) or piece(x, training=training)
+    logits = method.encode_mixed([X[:6]], tf.range(6), tf.constant(1.0), tf.constant(0, tf.int64), False)
+    np.testing.assert_allclose(images[0], X[:6], atol=1e-6)
+    assert np.abs(logits - method.classifier(X[:6])).max() > 1e-3
+    with pytest.raises(ValueError, match="Expected a layer of .*first, .*Received: 'third'"):
+        methods.NoisyMix(functional(), stages=("third",))
+
+
+def test_the_saved_classifier_loads_without_this_package(tmp_path):
+    method = methods.NoisyMix(functional("softmax"))
+    fitted(method, callbacks=[keras.callbacks.ModelCheckpoint(str(tmp_path / "best.keras"), monitor="loss", save_best_only=True)])
+    method.classifier.save(tmp_path / "robust.keras")
+    np.save(tmp_path / "images.npy", X[:3])
+    script = (
+        "import sys, keras, numpy as np; sys.modules['tf_robust'] = None\n"
+        "for name in ('robust', 'best'): model = keras.models.load_model(f'{sys.argv[1]}/{name}.keras'); "
+        "np.save(f'{sys.argv[1]}/{name}.npy', model(np.load(f'{sys.argv[1]}/images.npy')))"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, capture_output=True)
+    for name in ("robust", "best"):
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), method.predict(X[:3], verbose=0), atol=1e-5)
+
+
+class _Stop(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+
+def test_a_backup_resumes_to_the_same_weights(tmp_path):
+    def method():
+        method = methods.NoisyMix(functional())
+        method.compile(keras.optimizers.Adam(0.01))
+        return method
+
+    straight, stopped, resumed = method(), method(), method()
+    straight.fit(batches(), epochs=3, verbose=0)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.fit(batches(), epochs=3, verbose=0, callbacks=[keras.callbacks.BackupAndRestore(str(tmp_path)), _Stop()])
+    resumed.fit(batches(), epochs=3, verbose=0, callbacks=[keras.callbacks.BackupAndRestore(str(tmp_path))])
+    assert_equal(resumed.classifier, straight.classifier)
+
+
+def test_callbacks_of_keras():
+    method = methods.Gaussian(functional())
+    callbacks = [
+        keras.callbacks.EarlyStopping("val_loss", min_delta=10.0, patience=1, restore_best_weights=True),
+        keras.callbacks.ReduceLROnPlateau("val_loss"),
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.05),
+        keras.callbacks.SwapEMAWeights(swap_on_epoch=True),
+    ]
+    optimizer = keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5)
+    history = fitted(method, optimizer=optimizer, epochs=5, validation_data=(X, Y), callbacks=callbacks)
+    assert len(history["loss"]) == 2 and history["learning_rate"] == pytest.approx([0.05] * 2)
+
+
+@pytest.mark.parametrize(
+    "options", [{"use_ema": True, "ema_momentum": 0.5}, {"gradient_accumulation_steps": 2}, {"clipnorm": 0.01}, {"global_clipnorm": 0.01}]
+)
+def test_options_of_optimizers_equal_keras_own(options):
+    plain, method = functional(), methods.CrossEntropy(functional())
+    plain.compile(keras.optimizers.SGD(0.1, **options), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    plain.fit(batches(), verbose=0)
+    fitted(method, optimizer=keras.optimizers.SGD(0.1, **options))
+    assert_equal(method.classifier, plain, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"steps_per_execution": 4}, {"jit_compile": True}, {"run_eagerly": True}])
+def test_ways_to_execute_end_with_the_same_weights(options):
+    first, second = methods.FCL(functional(), k=20), methods.FCL(functional(), k=20)
+    fitted(first)
+    fitted(second, compile_options=options)
+    assert_equal(first.classifier, second.classifier, atol=1e-4)
+
+
+def test_gradient_accumulation_draws_anew_in_every_step():
+    seeds, method = [], methods.CrossEntropy(functional(), views=[lambda images, seed: seeds.append(seed.numpy().tolist()) or images])
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    fitted(method, optimizer=optimizer, compile_options={"run_eagerly": True})
+    assert len({tuple(seed) for seed in seeds}) == 4
+
+
+def test_mixed_bfloat16_trains_and_float16_is_refused():
+    for policy in ("mixed_bfloat16", "mixed_float16"):
+        keras.config.set_dtype_policy(policy)
+        try:
+            method = methods.NoisyMix(functional())
+            if policy == "mixed_float16":
+                with pytest.raises(ValueError, match="Try: mixed_bfloat16"):
+                    method.compile("sgd")
+            else:
+                assert np.isfinite(fitted(method)["loss"][0])
+        finally:
+            keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.slow
+def test_two_replicas_equal_one(two_replicas):
+    one = methods.CrossEntropy(sequential())
+    with two_replicas.scope():
+        two = methods.CrossEntropy(sequential())
+    for method in (one, two):
+        with method.distribute_strategy.scope():
+            method.compile(keras.optimizers.SGD(0.1), metrics=["accuracy"])
+        history = method.fit(X, Y, batch_size=16, shuffle=False, verbose=0, validation_data=(X, Y)).history
+    assert_equal(one.classifier, two.classifier, atol=1e-5)
+    assert history["loss"][0] > 0 and np.isfinite(history["val_loss"][0])
+
+
+def fit_of(method, x=X, y=Y):
+    method.compile("sgd")
+    method.fit(x, y, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: methods.CrossEntropy(keras.Sequential([keras.layers.Dense(3)])), "which is not built"),
+        (lambda: methods.CrossEntropy(sequential("sigmoid")), "Received: the activation 'sigmoid'"),
+        (lambda: methods.NoisyMix(subclassed(), stages=("convolution",)), "which is not a graph of layers"),
+        (lambda: methods.MoCo(subclassed(), queue=48), "for a method that copies its layers. Received: Subclassed"),
+        (lambda: methods.InstDis(functional()), "examples=, the size of the training set"),
+        (lambda: fit_of(methods.InstDis(functional(), examples=48)), "each image's position in the training set for InstDis"),
+        (lambda: fit_of(methods.LinearProbe(functional(), solver="lbfgs")), "Try: solver='sgd'"),
+        (lambda: fit_of(methods.NoisyMix(functional(), views=("clean",))), "at least 2 views"),
+        (lambda: methods.NoisyMix(functional(), views=("augmiks",)), "augmix"),
+        (lambda: fit_of(methods.CrossEntropy(functional()), SOURCE.images), r"Try: divide them by 255, or input_range=\(0, 255\)"),
+        (lambda: fit_of(methods.CrossEntropy(functional()), X, np.zeros([48, 5])), r"one-hot labels \[N, 3\]"),
+        (lambda: fit_of(methods.CrossEntropy(functional()), X, None), r"Expected images and labels, \(x, y\)"),
+        (lambda: methods.CrossEntropy(functional()).compile("sgd", "sparse_categorical_crossentropy"), "Expected no loss"),
+        (lambda: methods.CrossEntropy(functional(), input_range=(1, 0)), "low < high"),
+        (lambda: methods.CrossEntropy(functional(), embedding="none"), "Expected a layer of"),
+        (lambda: methods.CrossEntropy(tiny_network(), input_range=(0, 255)), "which returns logits and embedding"),
+    ],
+)
+def test_what_a_method_cannot_use_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("x, y, message", [(X * 255, Y, "Try: input_range"), (X, np.full([48, 3], 1 / 3), "or one-hot labels")])
+def test_values_out_of_range_stop_the_training(x, y, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        fit_of(methods.CrossEntropy(functional()), x, y)

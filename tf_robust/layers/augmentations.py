@@ -1,0 +1,154 @@
+"""Keras layers without state that call the functions of `data` and `corruptions`.
+
+What a layer draws is a pure function of (seed, step), or, where no step is given, of (seed, the pixels of the batch): the same
+in every run, on every device and in `dataset.map` with parallel calls.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_robust import corruptions
+from tf_robust.data.augment import patch_gaussian
+from tf_robust.data.augmix import augmix
+from tf_robust.ops import philox
+from tf_robust.utils.errors import unknown
+
+
+class StatelessAugmentation(keras.layers.Layer):
+    """Base class: images [N, H, W, C] or one image [H, W, C] -> float32 of the same shape; the images themselves if not `training`.
+
+    Args:
+        seed: int.
+        input_range: (low, high) of the images, in and out.
+        **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(self, *, seed: int = 0, input_range: Sequence[float] = (0.0, 1.0), **kwargs):
+        super().__init__(**{"dtype": "float32", **kwargs})
+        low, high = input_range
+        if not high > low:
+            raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
+        self.seed, self.input_range, self.built = seed, (float(low), float(high)), True
+
+    def augment(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Returns augmented images.
+
+        Args:
+            images: float32 [N, H, W, C] in [0, 1].
+            seed: int64 [2].
+        """
+        raise NotImplementedError
+
+    def call(self, images: tf.Tensor, step: tf.Tensor | int | None = None, training: bool = True) -> tf.Tensor:
+        """Returns augmented images.
+
+        Args:
+            images: [N, H, W, C] or [H, W, C].
+            step: a number for each batch, such as that of `dataset.enumerate()`; None: the draws depend on the pixels.
+            training: whether to augment.
+        """
+        images = tf.convert_to_tensor(images)
+        if images.dtype.is_integer and self.input_range == (0.0, 1.0):
+            raise ValueError(f"Expected float images in [0, 1]. Received: {images.dtype.name}. Try: input_range=(0, 255)")
+        images = tf.cast(images, tf.float32)
+        if not training:
+            return images
+        (low, high), batch = self.input_range, images if images.shape.rank == 4 else images[None]
+        unit = batch if (low, high) == (0.0, 1.0) else (batch - low) / (high - low)
+        number = _digest(batch) if step is None else tf.cast(step, tf.int64)
+        augmented = self.augment(unit, tf.stack([tf.constant(self.seed, tf.int64), number]))
+        augmented = tf.ensure_shape(augmented * (high - low) + low, batch.shape)
+        return augmented if images.shape.rank == 4 else augmented[0]
+
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[int | None, ...]:
+        return tuple(input_shape)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "seed": self.seed, "input_range": self.input_range}
+
+
+def _digest(images):
+    """Returns a number int64 that depends on all pixels."""
+    bits = tf.cast(tf.bitcast(tf.reshape(images, [-1]), tf.int32), tf.int64)
+    return tf.reduce_sum(bits * (2 * tf.range(tf.size(bits, tf.int64)) + 1))
+
+
+@keras.saving.register_keras_serializable("tf_robust")
+class AugMix(StatelessAugmentation):
+    """AugMix (Hendrycks et al., 2020), `data.augmix.augmix`.
+
+    Args:
+        severity: amounts are drawn from levels between 0.1 and this, of 10.
+        width: number of chains.
+        depth: operations in a chain, 1 to 3; -1: drawn for each chain.
+        alpha: of the Dirichlet and Beta distributions of the weights.
+        all_ops: also change color, contrast, brightness and sharpness, which overlap with the corruption benchmark.
+        **kwargs: `seed` and `input_range`.
+    """
+
+    def __init__(self, *, severity: float = 3.0, width: int = 3, depth: int = -1, alpha: float = 1.0, all_ops: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        self.options: dict[str, Any] = {"severity": severity, "width": width, "depth": depth, "alpha": alpha, "all_ops": all_ops}
+
+    def augment(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return augmix(images, seed, **self.options)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **self.options}
+
+
+@keras.saving.register_keras_serializable("tf_robust")
+class PatchGaussian(StatelessAugmentation):
+    """Patch Gaussian (Lopes et al., 2019), `data.augment.patch_gaussian`.
+
+    Args:
+        size: side of the patch in pixels.
+        sigma: standard deviation of the noise, as a fraction of the range.
+        random_size: draw each image's side uniformly from 1..size instead of using `size`.
+        random_sigma: draw each image's standard deviation uniformly from [0, sigma] instead of using `sigma`.
+        **kwargs: `seed` and `input_range`.
+    """
+
+    def __init__(self, *, size: int = 25, sigma: float = 0.1, random_size: bool = False, random_sigma: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        self.options: dict[str, Any] = {"size": size, "sigma": sigma, "random_size": random_size, "random_sigma": random_sigma}
+
+    def augment(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return patch_gaussian(images, seed, **self.options)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **self.options}
+
+
+@keras.saving.register_keras_serializable("tf_robust")
+class RandomCorruption(StatelessAugmentation):
+    """One corruption of the benchmark, drawn for each call: for each batch, or before `dataset.batch` for each image.
+
+    Args:
+        names: of `corruptions.CORRUPTIONS`, to draw from. Train on others than those that you evaluate on.
+        severities: 1 to 5, to draw from.
+        **kwargs: `seed` and `input_range`.
+    """
+
+    def __init__(self, names: Sequence[str], *, severities: Sequence[int] = (1, 2, 3), **kwargs):
+        super().__init__(**kwargs)
+        for name in names:
+            if name not in corruptions.CORRUPTIONS:
+                raise unknown("corruption", name, corruptions.CORRUPTIONS)
+        if not names or not severities or not set(severities) <= set(range(1, 6)):
+            raise ValueError(f"Expected names, and severities in 1..5. Received: {tuple(names)}, {tuple(severities)}")
+        self.names, self.severities = tuple(names), tuple(severities)
+
+    def augment(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        choices = [(name, severity) for name in self.names for severity in self.severities]
+        drawn = philox.uniform([], seed, 0, len(choices), tf.int32)
+        return tf.switch_case(
+            drawn, [functools.partial(corruptions.CORRUPTIONS[name], images, severity, seed=seed) for name, severity in choices]
+        )
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "names": self.names, "severities": self.severities}
