@@ -86,7 +86,9 @@ class NoisyMix(FurtherViewsMethod):
         if len(set(self.stages)) != len(self.stages) or not set(self.stages) <= set(range(last + 1)):
             raise ValueError(f"Expected stages in 0..{last}, which {classifier.name} has, each once. Received: {self.stages}")
         if not last and not stages and (mixing or noise != "none"):
-            logging.info("NoisyMix mixes the images themselves: %s has no stages. Try: stages=(0, 'name of a layer', ...)", classifier.name)
+            logging.warning(
+                "NoisyMix mixes the images themselves: %s has no stages. Try: stages=(0, 'name of a layer', ...)", classifier.name
+            )
 
     def check_views(self, views: Sequence[str]) -> None:
         expected = "at least 2 views, such as clean,augmix,augmix," if self.jsd_weight else "one view"
