@@ -82,9 +82,7 @@ class ModelInterface:
     def affine(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Returns (scale, offset), tuples of 1 or C numbers: the model takes scale * image + offset, before channels are reversed."""
         text = NAMED_RANGES.get(self.input_range, self.input_range).removesuffix(" bgr")
-        return pixel_scale.affine(
-            NAMED_RANGES.get(text, text), "input_range", ", each also with ' bgr'; imagenet, caffe or auto"
-        )
+        return pixel_scale.affine(NAMED_RANGES.get(text, text), "input_range", ", each also with ' bgr'; imagenet, caffe or auto")
 
 
 class Classifier:
