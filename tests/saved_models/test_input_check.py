@@ -53,7 +53,7 @@ def models(examples):
         ]
         model = keras.Sequential([keras.Input(images.shape[1:]), *network])
         model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        model.fit(values, labels[:TRAINED], epochs=20, batch_size=64, verbose=0)
+        model.fit(values, labels[:TRAINED], epochs=12, batch_size=64, verbose=0)
         result[name] = model
     return result
 

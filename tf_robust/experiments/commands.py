@@ -59,7 +59,7 @@ _COMMANDS = (
     ),
     Command(
         "evaluate",
-        "Evaluates a model of any format (Keras, SavedModel, TensorFlow Lite, ONNX, TorchScript, a name), or a run on its own data.",
+        "Evaluates a model (Keras, SavedModel, TensorFlow Lite, ONNX, TorchScript, a name), or a run on its own data.",
         "MODEL",
         "saved_model",
         flags=(

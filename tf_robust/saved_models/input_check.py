@@ -1,7 +1,7 @@
 """Checks a declared pixel scale and the order of the classes by the accuracy on labelled images, before anything is measured.
 
 An alternative counts as better only if it classifies clearly more of the same images correctly (an exact McNemar test) and its
-accuracy is well above that of always predicting the most frequent class: untrained models are not stopped.
+accuracy is well above that of always predicting the most frequent class, as that of an untrained model rarely is.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ RANGES = ("0,1", "-1,1", "0,255", "imagenet", "caffe", "0,1 bgr", "-1,1 bgr", "0
 SCREENED = 100  # images on which every range is tried; those near the best are tried on all
 SCREENING_MARGIN = 0.1  # of accuracies on them
 BATCH = 50
-MARGIN, P_VALUE = 0.03, 1e-3  # of a clear difference of two accuracies
+MARGIN, P_VALUE = 0.03, 1e-4  # of a clear difference of two accuracies, one of them the best of several
 ABOVE_CHANCE = 0.2  # of the way from the most frequent class to 1
 MOST_CLASSES = 100  # whose order is checked
 
