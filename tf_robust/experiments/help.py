@@ -26,7 +26,7 @@ DATA = {
 _WIDTH, _NAME, _COLUMN = 118, 44, 32  # characters
 _HIDDEN = {"mode", "list", "section"}
 _GROUPS = {
-    "Runs": ("workdir", "seeds", "dry_run", "require", "require_not_worse_than"),
+    "Runs": ("workdir", "seeds", "dry_run", "require"),
     "Data": (
         "data",
         "data_dir",
