@@ -103,7 +103,8 @@ def wrap(
 
     Args:
         model: keras.Model with one input [N, H, W, C] of known size and one output [N, classes].
-        embedding: name of the layer whose output is the embedding, feature maps averaged; None: the input of the last Dense layer.
+        embedding: name of the layer whose output is the embedding, feature maps averaged; None: the input of the last Dense layer, or the
+            output of a model that does not end with one.
         stages: names of layers, in their order, after which the network is divided; of Functional and Sequential models.
         input_range: (low, high) of the model's images.
         from_logits: whether the model returns logits; None: told by the activation of its last layer.
@@ -124,9 +125,7 @@ def wrap(
         return _wrap_observed(model, images, scale, unscaled, embedding, from_logits)
     dense, features, activation = _last_dense(model.outputs[0])
     from_logits = _told(model, activation, from_logits)
-    if embedding is None and features is None:
-        raise ValueError(f"Expected a model that ends with a Dense layer. Received: {model.name}. Try: embedding='layer_name'")
-    embedded = features if embedding is None else _layer(model, embedding).output
+    embedded = _layer(model, embedding).output if embedding else model.outputs[0] if features is None else features
     if features is None:
         head, ends = None, [model.outputs[0], embedded]
     else:
