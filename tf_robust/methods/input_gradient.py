@@ -79,4 +79,5 @@ class InputGradient(FurtherViewsMethod):
         if self.of_batch_mean:
             count = tf.shape(images)[0] * tf.distribute.get_strategy().num_replicas_in_sync
             squared /= tf.cast(count, squared.dtype)
-        return {"cross_entropy": cross_entropy, "input_gradient": self.weight / 2 * squared}, logits
+        penalty = self.weight / 2 * tf.cast(squared, cross_entropy.dtype)  # float32 images in a float64 network
+        return {"cross_entropy": cross_entropy, "input_gradient": penalty}, logits
