@@ -188,13 +188,13 @@ def test_hugging_face_data_sets_on_disk(examples, model, folder):
 
     images, labels = examples
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES)})
-    pictures = [Image.fromarray(image) for image in images]
-    datasets.Dataset.from_dict({"image": pictures, "label": labels.tolist()}, features=features).save_to_disk(folder / "saved")
+    encoded = [Image.fromarray(image) for image in images]
+    datasets.Dataset.from_dict({"image": encoded, "label": labels.tolist()}, features=features).save_to_disk(folder / "saved")
     expected = api.evaluate(model, data=(images, labels), evaluations="clean,noise").values
     for name in (f"hf:{folder}/saved", f"hf:{folder}/photos"):
         assert api.evaluate(model, data=name, evaluations="clean,noise").values == pytest.approx(expected)
         assert data.open_source(name, "all").class_names == tuple(NAMES)
-    part = datasets.Dataset.from_dict({"image": pictures[:9], "label": labels[:9].tolist()}, features=features)
+    part = datasets.Dataset.from_dict({"image": encoded[:9], "label": labels[:9].tolist()}, features=features)
     datasets.DatasetDict({"train": part, "test": part.select(range(3))}).save_to_disk(folder / "split")
     assert [len(data.open_source(f"hf:{folder}/split", split)) for split in ("train", "test")] == [9, 3]
     assert not data.has_validation(f"hf:{folder}/split")

@@ -1,4 +1,4 @@
-"""Every measure that was ever recorded has a name and a meaning in words."""
+"""Every measure that was ever recorded has a long name and a meaning."""
 
 import glob
 import json

@@ -144,7 +144,7 @@ _OTHERS = {  # measure: its long name, meaning and unit
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """A measure in words.
+    """The long name and meaning of a measure.
 
     Attributes:
         name: long name, such as "Uniform noise (UN)".

@@ -156,8 +156,8 @@ def of_boundaries(folder: str, workdirs: Mapping[str, str], sources: Iterable[So
     return [(path, "Data and decision boundaries, with accuracy, first seed of each row.")]
 
 
-def _class_name(source, label):
-    """The name of a class; its number if the model has more classes than the data."""
+def class_name(source: Source, label: int) -> str:
+    """Returns the name of a class; its number if the model has more classes than the data."""
     return source.class_names[label] if label < len(source.class_names) else str(label)
 
 
@@ -184,7 +184,7 @@ def draw_attacked(folder: str, model: Predict, source: Source, threats: Iterable
         attacked_images[name] = evaluation.adversarial.minimal_attack("pgd", norm)(model, images, labels).numpy()
         sizes = norms.NORMS[norm].size(attacked_images[name] - images).numpy()
         predictions = np.argmax(model(attacked_images[name]), axis=1)
-        captions[name] = [f"{_class_name(source, prediction)}\n{size:.3g}" for prediction, size in zip(predictions, sizes)]
+        captions[name] = [f"{class_name(source, prediction)}\n{size:.3g}" for prediction, size in zip(predictions, sizes)]
     return report.attacked_images(os.path.join(folder, "attacked.png"), images, attacked_images, captions)
 
 
@@ -219,7 +219,7 @@ def draw_worst(
         order = np.argsort(np.where(wrong, -np.sum(~np.array(by_severity), axis=0), 1), kind="stable")[: min(wrong.sum(), 2 * SHOWN)]
         if len(order):
             predictions = np.argmax(predict(images[order]), axis=1)
-            names = ((_class_name(source, label), _class_name(source, prediction)) for label, prediction in zip(labels[order], predictions))
+            names = ((class_name(source, label), class_name(source, prediction)) for label, prediction in zip(labels[order], predictions))
             captions = [f"{true} as {predicted}" for true, predicted in names]
             lines.append((name, images[order], captions))
     return report.captioned_images(os.path.join(folder, "worst.png"), lines) if lines else None
@@ -242,7 +242,7 @@ def draw_maps(folder: str, predict: Predict, source: Source) -> str | None:
     except attribution.WithoutGradient:
         return None
     sensitivities = attribution.squared_sensitivity_estimate(predict, images) ** 0.5
-    lines: list[tuple[str, np.ndarray, list[str] | None]] = [("images", images, [_class_name(source, label) for label in labels])]
+    lines: list[tuple[str, np.ndarray, list[str] | None]] = [("images", images, [class_name(source, label) for label in labels])]
     for title, values in (("utility", utilities), ("sensitivity of the logits", sensitivities)):
         values = values.numpy().mean(axis=-1, keepdims=True)
         lines.append((title, values / np.maximum(values.max(axis=(1, 2, 3), keepdims=True), np.finfo(np.float32).tiny), None))

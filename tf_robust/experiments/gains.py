@@ -8,6 +8,7 @@ import numpy as np
 from tf_robust import evaluation, report
 from tf_robust.attacks.attack import Predict
 from tf_robust.data.source import Source
+from tf_robust.experiments.figures import class_name
 
 SHOWN = 8  # images per model
 _FAMILIES = ("un", "nun", "corruptions")
@@ -48,7 +49,8 @@ def draw_gains(
             batch, labels = (part.numpy() for part in next(iter(one.open())))
             wrong = int(np.argmax(predict(batch[position : position + 1]), axis=1)[0])
             images.append(batch[position])
-            captions.append(f"{_title(one.name)}\n{source.class_names[labels[position]]}, not {source.class_names[wrong]}")
+            true, predicted = (class_name(source, label) for label in (labels[position], wrong))
+            captions.append(f"{_title(one.name)}\n{true}, not {predicted}")
         if images:
             lines.append((row, np.stack(images), captions))
     path = report.captioned_images(os.path.join(folder, "gains.png"), lines)

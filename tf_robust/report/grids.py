@@ -133,7 +133,7 @@ def by_corruption(table: Table) -> Grid | None:
     return Grid("By corruption and perturbation", "measure", list(map(Label, table["order"])), rows, caption)
 
 
-def measures_in_words(table: Table) -> list[Label]:
+def measure_labels(table: Table) -> list[Label]:
     """Returns the measures of the tables that have a description, for a legend."""
     return [_label(table, measure) for measure in table["measures"] if describe(measure).meaning]
 

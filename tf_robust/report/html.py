@@ -117,7 +117,7 @@ def _legend(table: Table) -> str:
     items = "".join(
         f"<dt>{html.escape(label.text)} <code>{html.escape(label.measure)}</code></dt>"
         f"<dd>{html.escape(describe(label.measure).meaning)}</dd>\n"
-        for label in grids.measures_in_words(table)
+        for label in grids.measure_labels(table)
     )
     return _section(grids.LEGEND, f'<dl class="legend">\n{items}</dl>\n') if items else ""
 

@@ -27,7 +27,7 @@ def to_markdown(table: Table, title: str, command: str | None = None, notes: Seq
     parts += [_grid(values), values.caption]
     for grid in filter(None, (grids.differences(table), *grids.further(table), grids.by_corruption(table))):
         parts += [f"## {grid.heading}", _grid(grid), grid.caption]
-    if legend := [f"- {label.text} (`{label.measure}`): {describe(label.measure).meaning}" for label in grids.measures_in_words(table)]:
+    if legend := [f"- {label.text} (`{label.measure}`): {describe(label.measure).meaning}" for label in grids.measure_labels(table)]:
         parts += [f"## {grids.LEGEND}", "\n".join(legend)]
     if notes:
         parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]

@@ -75,12 +75,12 @@ def _quality(entry: Entry) -> float:
 
 
 def _comparison(table: Table, row: str, chosen: Sequence[Entry]) -> str:
-    """One sentence on the best row: its first value with the difference in words, further values with the differences in parentheses."""
+    """One sentence on the best row: its first value with the difference in full, further values with the differences in parentheses."""
     first, *others = chosen
     images = describe(first["measure"]).images
     start = f"classifies {_value(first)} of {images} correctly" if images else f"has {_amount(first)}"
     further = [f"{_amount(e)} ({_signed_difference(table, e)})" for e in others]
-    return f"{_subject(table, row, chosen)} {start}, {_join([_difference_in_words(table, first), *further])}."
+    return f"{_subject(table, row, chosen)} {start}, {_join([_main_difference(table, first), *further])}."
 
 
 def _subject(table: Table, row: str, chosen: Sequence[Entry]) -> str:
@@ -124,7 +124,7 @@ def _name(entry: Entry) -> str:
     return name if name[1:2].isupper() else name[:1].lower() + name[1:]
 
 
-def _difference_in_words(table: Table, entry: Entry) -> str:
+def _main_difference(table: Table, entry: Entry) -> str:
     """`7.4 points more than cross_entropy [6.1, 8.7]`, or `not separated from cross_entropy (+0.4 points [-0.9, 1.7])`."""
     if not is_separated(table, entry):
         return f"not separated from {table['baseline']} ({_signed_difference(table, entry, unit=True, note=False)})"
