@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 
-def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float = 0.0) -> tf.Tensor:
     """Returns the softmax cross-entropy.
 
     Args:
         labels: int [N].
         logits: [N, C].
+        label_smoothing: in [0, 1), the part of the target that is spread evenly over all C classes, as in Keras.
 
     Returns:
         [N], in nats.
@@ -21,7 +22,11 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     labels = tf.convert_to_tensor(labels)
     if not labels.dtype.is_integer or labels.shape.rank != 1:
         raise ValueError(f"Expected labels as class indices, int [N]. Received: {labels.dtype.name}, shape {labels.shape}")
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    if not label_smoothing:
+        return loss
+    uniform = tf.reduce_logsumexp(logits, axis=1) - tf.reduce_mean(logits, axis=1)  # to a target with 1 / C for each class
+    return (1.0 - label_smoothing) * loss + label_smoothing * uniform
 
 
 def jensen_shannon(distributions: Sequence[tf.Tensor], weights: Sequence[float] | None = None) -> tf.Tensor:

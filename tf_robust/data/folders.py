@@ -11,7 +11,7 @@ import PIL.Image
 import tensorflow as tf
 
 from tf_robust.data.fitting import USUAL_SIZE, Fit
-from tf_robust.data.source import PARALLEL_READS, Arrays, Source, digest, epoch_order, example_seed, read_subset
+from tf_robust.data.source import PARALLEL_READS, Arrays, Source, digest, example_seed, read_subset
 from tf_robust.data.subsets import without_validation
 from tf_robust.ops import image_ops
 
@@ -52,7 +52,7 @@ class FileSource(Source):
         def crop(image, i):
             return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, i), windows)
 
-        order = epoch_order(self.size, seed, epoch)[skip_batches * batch_size :]
+        order = self.epoch_order(seed, epoch)[skip_batches * batch_size :]
         return self._examples(order, crop if windows or self.varying_size else self._fitted, windows).batch(batch_size, drop_remainder=True)
 
     def _examples(self, order, crop, windows=()):

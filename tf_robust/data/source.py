@@ -15,6 +15,7 @@ from tf_robust.ops import philox
 
 PARALLEL_READS = max(2, os.cpu_count() or 2)  # images
 _RANGE_BATCH = 64  # images decoded at once by `read_range`
+_BALANCED = 1  # purpose of the draws of `balanced_order`
 
 Arrays: typing.TypeAlias = tuple[np.ndarray, np.ndarray]  # uint8 [N, H, W, C], int64 [N]
 
@@ -34,6 +35,7 @@ class Source:
         fit: how images of other sizes are resized to `image_shape`; None: they have that size and are unchanged.
         columns: {name: text [N] of each example of the full set}, further columns of a table of images; None: none.
         label_set: published set of classes of the labels, one of `class_mask.LABEL_SETS`; empty: not declared.
+        balanced: whether an epoch draws every class equally often (`subsets.balanced`).
 
     Class attributes, which callers check instead of the type:
         in_memory: all images are held in memory, in `images`.
@@ -54,6 +56,7 @@ class Source:
     class_mask: tuple[int, ...] | None = dataclasses.field(default=None, kw_only=True)
     fit: Fit | None = dataclasses.field(default=None, kw_only=True)
     label_set: str = dataclasses.field(default="", kw_only=True)
+    balanced: bool = dataclasses.field(default=False, kw_only=True)
     columns: Mapping[str, np.ndarray] | None = dataclasses.field(default=None, kw_only=True)
 
     def __len__(self) -> int:
@@ -98,6 +101,12 @@ class Source:
     def positions(self) -> np.ndarray:
         """Position of each example in the full set, int [N]."""
         return np.arange(self.size) if self.kept is None else self.kept
+
+    def epoch_order(self, seed: int, epoch: int | tf.Tensor) -> tf.Tensor:
+        """Returns the examples of an epoch, int [size] positions in the fixed order: a pure function of (seed, epoch)."""
+        if self.balanced:
+            return balanced_order(self.read_labels(), seed, epoch)
+        return epoch_order(self.size, seed, epoch)
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         """Returns a Dataset of (uint8 [B, H, W, C], int64 [B]) in the fixed order; the last batch may be smaller."""
@@ -186,7 +195,7 @@ class ArraySource(Source):
     ) -> tf.data.Dataset:
         del windows  # images have one size: views crop their windows themselves
         images, labels = tf.constant(self.images), tf.constant(self.labels)
-        order = epoch_order(self.size, seed, epoch)
+        order = self.epoch_order(seed, epoch)
         batches = tf.data.Dataset.from_tensor_slices(order).skip(skip_batches * batch_size)
         change = tf.identity if self.fit is None else self.fit.levels
         return batches.batch(batch_size, drop_remainder=True).map(
@@ -229,6 +238,33 @@ def digest(*parts: str | np.ndarray) -> str:
 def epoch_order(size: int, seed: int, epoch: int | tf.Tensor) -> tf.Tensor:
     """Returns the order of an epoch, int [size]: a pure function of (seed, epoch)."""
     return tf.random.experimental.stateless_shuffle(tf.range(size), tf.stack([tf.constant(seed, tf.int64), epoch]))
+
+
+def balanced_order(labels: np.ndarray, seed: int, epoch: int | tf.Tensor) -> tf.Tensor:
+    """Returns the examples of an epoch in which each of C classes occurs N / C times (rounded up or down), in a random order.
+
+    Of a class with fewer examples each occurs several times, one time more or less than another; of a class with more, a random
+    part occurs once. A pure function of (seed, epoch).
+
+    Args:
+        labels: int [N].
+        seed: int.
+        epoch: int, or int64 tensor.
+
+    Returns:
+        int [N], positions of the labels
+    """
+    labels = np.asarray(labels)
+    classes, counts = np.unique(labels, return_counts=True)
+    of_class, starts = -(-len(labels) // len(classes)), np.cumsum(counts) - counts
+    shuffled = epoch_order(len(labels), seed, epoch)
+    grouped = tf.gather(shuffled, tf.argsort(tf.gather(tf.constant(labels), shuffled), stable=True))  # class by class
+    drawn = tf.gather(grouped, (starts[:, None] + np.arange(of_class) % counts[:, None]).ravel())
+    key = philox.fold(tf.stack([tf.constant(seed, tf.int64), tf.cast(epoch, tf.int64)]), tf.constant(_BALANCED, tf.int64))
+    surplus = len(classes) * of_class - len(labels)  # one draw of as many classes is left out
+    skipped = tf.random.experimental.stateless_shuffle(tf.range(len(classes)), key)[:surplus] * of_class
+    kept = tf.tensor_scatter_nd_update(tf.fill([len(classes) * of_class], True), skipped[:, None], tf.fill([surplus], False))
+    return tf.random.experimental.stateless_shuffle(tf.boolean_mask(drawn, kept), key)
 
 
 def example_seed(seed: int, epoch: int | tf.Tensor, position: int | tf.Tensor) -> tf.Tensor:

@@ -68,6 +68,46 @@ def labelled_fraction(source: Source, fraction: float, seed: int) -> Source:
     return source.subset(kept)
 
 
+def balanced(source: Source) -> Source:
+    """Returns a training set of which an epoch draws every class equally often; an epoch has as many examples as before.
+
+    Raises:
+        ValueError: the set is read as a stream.
+    """
+    if not source.random_access:
+        raise ValueError(
+            f"Expected sampling=shuffled for {source.name}, which is read as a stream. Received: balanced. Try: class_weights=balanced"
+        )
+    return dataclasses.replace(source, balanced=True)
+
+
+def class_weights(text: str, source: Source) -> tuple[float, ...] | None:
+    """Returns the weight of each class, or None for empty text.
+
+    Args:
+        text: numbers W,W,... for the classes in their order; or balanced: N / (C n_c), as in scikit-learn, for n_c of N examples in
+            one of the C classes that occur.
+        source: the training set.
+
+    Raises:
+        ValueError: the text is neither, or has not one number per class.
+    """
+    if not text:
+        return None
+    if text == "balanced":
+        counts = np.bincount(source.read_labels(), minlength=source.num_classes)
+        return tuple(float(n and counts.sum() / ((counts > 0).sum() * n)) for n in counts)
+    try:
+        weights = tuple(float(number) for number in text.split(","))
+    except ValueError:
+        weights = ()
+    if len(weights) != source.num_classes or not all(0 <= weight < np.inf for weight in weights):
+        raise ValueError(
+            f"Expected class_weights=balanced, or {source.num_classes} numbers >= 0, one per class of {source.name}. Received: {text!r}"
+        )
+    return weights
+
+
 def three_ways(source: Source, split: str, fraction: float) -> Source:
     """Returns a split of a data set without splits: `fraction` of the images for test and as many for validation, the rest for training.
 

@@ -47,12 +47,24 @@ class TrainConfig:
         init_head: initialize the logits too, which then must have the same classes.
         method: training method; `tf-robust list methods` has the names.
         augmentations: applied in the given order; those with a * in `tf-robust list views`.
+        sampling: shuffled (an epoch has every image once) or balanced (an epoch has as many images of every class, those of rare classes
+            several times).
+        class_weights: factor of the cross-entropy of each class's label: balanced (inversely proportional to the class's frequency), or
+            one number per class: W,W,...; empty: all 1.
         views: inputs of the method, made from the augmented image; `tf-robust list views` has the names.
         epochs: passes over the training set.
         batch_size: examples per step, over all replicas.
         optimizer: adam, sgd or lars.
         momentum: momentum of sgd and lars.
         nesterov: Nesterov momentum in sgd and lars.
+        ema: evaluate and export an exponential moving average of the weights (and of batch norm's statistics) with this momentum, such as
+            0.999; 0: the weights of the last step.
+        global_clipnorm: largest norm of the gradient of all weights together, to which a larger one is scaled; 0: not limited.
+        select: measure on validation images by which the best epoch is chosen, such as clean, un or corruptions/mean15; its weights are
+            exported. Empty: the last epoch, or clean with early_stopping.
+        select_every: epochs between two measurements for select.
+        select_images: number of validation images to measure select on, a fixed stratified subset; 0: all.
+        early_stopping: epochs without a better value of select after which training stops; 0: train all epochs.
         learning_rate: peak learning rate.
         schedule: schedule of the learning rate.
         learning_rate_warmup_epochs: epochs of the initial linear ramp of the learning rate.
@@ -89,12 +101,20 @@ class TrainConfig:
     init_head: bool = False
     method: str = "cross_entropy"
     augmentations: tuple[str, ...] = ()
+    sampling: typing.Literal["shuffled", "balanced"] = "shuffled"
+    class_weights: str = ""
     views: tuple[str, ...] = ("clean",)
     epochs: int = 10
     batch_size: int = 128
     optimizer: str = "adam"
     momentum: float = 0.9
     nesterov: bool = False
+    ema: float = 0.0
+    global_clipnorm: float = 0.0
+    select: str = ""
+    select_every: int = 1
+    select_images: int = 500
+    early_stopping: int = 0
     learning_rate: float = 0.01
     schedule: str = "exponential"
     learning_rate_warmup_epochs: float = 0.0
@@ -130,7 +150,10 @@ class TrainConfig:
             raise ValueError("Expected label_map or label_set=imagenet_r, which both map folders to columns. Received: both")
         if not self.views:
             raise ValueError("Expected at least one view. Received: none")
-        for name in ("epochs", "batch_size", "steps_per_execution"):
+        for name in ("select_images", "early_stopping"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
+        for name in ("epochs", "batch_size", "steps_per_execution", "select_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Expected {name} >= 1. Received: {getattr(self, name)}")
         if self.image_size < 0:

@@ -82,7 +82,10 @@ def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, 
         classifier = models.build(config.model, source.image_shape, source.num_classes, seed=seed, resize=config.resize)
         if init_path:
             models.load_encoder(classifier, init_path, head=config.init_head)
-        method = methods.METHODS[config.method](classifier, seed=seed, examples=len(source), **hyperparameters)
+        method = methods.METHODS[config.method](
+            classifier, seed=seed, examples=len(source), class_weights=data.class_weights(config.class_weights, source), **hyperparameters
+        )
+        _check_epoch_options(config, method)
         if config.synchronize_batch_norm:
             distribution.synchronize_batch_norm(method)
         method.check_views(config.views)
@@ -90,6 +93,15 @@ def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, 
         steps = 1 if method.closed_form else data.steps_per_epoch(source, config.batch_size)
         method.compile(_optimizer(config, steps), jit_compile=config.jit_compile)
     return method
+
+
+def _check_epoch_options(config, method):
+    """Raises ValueError for options of training in epochs with a method that is solved without, or that needs every image once."""
+    given = [name for name in ("ema", "global_clipnorm", "select", "early_stopping") if getattr(config, name)]
+    if method.closed_form and given:
+        raise ValueError(f"Expected a method trained in epochs with {', '.join(given)}. Received: {config.method} with solver=lbfgs")
+    if method.needs_positions and config.sampling == "balanced":
+        raise ValueError(f"Expected sampling=shuffled with {config.method}, which remembers each image. Received: balanced")
 
 
 def _optimizer(config: TrainConfig, steps_per_epoch: int) -> keras.optimizers.Optimizer:
@@ -103,7 +115,8 @@ def _optimizer(config: TrainConfig, steps_per_epoch: int) -> keras.optimizers.Op
         decay_epochs=config.decay_epochs,
         decay_factor=config.decay_factor,
     )
-    return optimizers.build(config.optimizer, schedule, momentum=config.momentum, nesterov=config.nesterov)
+    options = {name: getattr(config, name) for name in ("momentum", "nesterov", "ema", "global_clipnorm")}
+    return optimizers.build(config.optimizer, schedule, **options)
 
 
 @contextlib.contextmanager

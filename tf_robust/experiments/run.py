@@ -17,7 +17,7 @@ from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
 from tf_robust.data.fitting import Fit
 from tf_robust.data.source import Source
-from tf_robust.experiments import construction, figures, workdir
+from tf_robust.experiments import construction, figures, selecting, workdir
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.model_checks import (
     check_model_suits,
@@ -115,7 +115,8 @@ class Run:
     def training_source(self) -> Source:
         """Returns the training split, with stylized images if there are any."""
         source = self.source("train")
-        return stylized.with_stylized(source, self.config.stylized_dir) if self.config.stylized_dir else source
+        source = stylized.with_stylized(source, self.config.stylized_dir) if self.config.stylized_dir else source
+        return data.balanced(source) if self.config.sampling == "balanced" else source
 
     def pipeline(self) -> dict[str, typing.Any]:
         """Returns augmentations and views, keyword arguments of `data.training_batches`."""
@@ -161,6 +162,7 @@ class Run:
                 steps_per_execution=s.steps_per_execution,
                 servers=s.data_service,
                 on_first_batch=board.show_batch if self.chief else None,
+                selection=selecting.selection_of(s, self.eval_config, validation, source),
             )
         if not self.chief:
             return result
@@ -174,7 +176,7 @@ class Run:
         export.export(
             method.classifier,
             os.path.join(folder, "saved_model"),
-            {**self.card(source), "training": dataclasses.asdict(result)},
+            {**self.card(source), "training": result.record()},
             fit=source.fit,
         )
         return result
@@ -214,7 +216,7 @@ class Run:
                 print("  already done", flush=True)
                 return before
             evaluation.check(self.evaluation_source(), self.eval_config)  # fails before training
-            trained = before.get("training") or dataclasses.asdict(self.train(folder))
+            trained = before.get("training") or self.train(folder).record()
             if not self.chief:
                 return None
             saved_model = os.path.join(folder, "saved_model")

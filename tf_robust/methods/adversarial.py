@@ -5,7 +5,7 @@ import typing
 import keras
 import tensorflow as tf
 
-from tf_robust import attacks, losses
+from tf_robust import attacks
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.data.pipeline import Batch
 from tf_robust.methods.base import Terms
@@ -58,4 +58,4 @@ class AdversarialTraining(FurtherViewsMethod):
         images, seed = batch.views[0], self.random_seed(batch.step[0], 0)
         attacked = self.attack.perturb(predict, images, Criterion(batch.labels), seed, tf.shape(images)[0])
         logits = self.encode(tf.stop_gradient(attacked), training)["logits"]
-        return {"cross_entropy": losses.cross_entropy(batch.labels, logits)}, logits
+        return {"cross_entropy": self.cross_entropy(batch.labels, logits)}, logits

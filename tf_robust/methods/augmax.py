@@ -80,7 +80,7 @@ class AugMax(Method):
         random = self.encode(augmix, training)["logits"]
         logits = self.encode(clean, training)["logits"]
         divergence = losses.jensen_shannon([tf.nn.softmax(view) for view in (logits, hardest, random)])
-        return {"cross_entropy": losses.cross_entropy(batch.labels, logits), "stability": self.jsd_weight * divergence}, logits
+        return {"cross_entropy": self.cross_entropy(batch.labels, logits), "stability": self.jsd_weight * divergence}, logits
 
     def mixture_logits(self, mixtures: tf.Tensor, training: bool) -> tf.Tensor:
         """Returns the logits of AugMax mixtures, with their own batch norm if `dual_batch_norm` is set."""

@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from tf_robust import losses
 from tf_robust.data.pipeline import Batch
 from tf_robust.data.source import Source
 from tf_robust.methods.keras_fit import KerasFit
@@ -31,6 +33,8 @@ class Method(KerasFit):
         examples: int, size of the training set, for methods with a memory of each image.
         weight_decay: weight_decay * w is added to the gradient of every trainable variable w, including batch norm's and biases
             (L2 regularization by weight_decay / 2 |w|^2, as in PyTorch's SGD), unless a method states otherwise.
+        label_smoothing: part of each label's probability that the cross-entropy spreads evenly over all classes, in [0, 1).
+        class_weights: factor of the cross-entropy of each class's label, C numbers >= 0; None: all 1.
         views: names of views (`data.augment.VIEWS`) or functions (images, seed) -> images, which `fit` makes of each batch of
             images in [0, 1]; None: the method's usual ones.
         embedding: name of the layer whose output is the embedding; None: the input of the last Dense layer.
@@ -51,6 +55,8 @@ class Method(KerasFit):
         seed=0,
         examples=0,
         weight_decay: float = 0.0,
+        label_smoothing: float = 0.0,
+        class_weights=None,
         views=None,
         embedding=None,
         stages=(),
@@ -61,7 +67,11 @@ class Method(KerasFit):
         if not weight_decay >= 0:
             raise ValueError(f"Expected weight_decay >= 0. Received: {weight_decay}")
         self.use_model(classifier, views, embedding, stages, input_range, from_logits)
-        self.seed, self.weight_decay = seed, weight_decay
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"Expected label_smoothing in [0, 1). Received: {label_smoothing}")
+        self.seed, self.weight_decay, self.label_smoothing = seed, weight_decay, label_smoothing
+        self.class_weights = None if class_weights is None else tuple(float(weight) for weight in class_weights)
+        self._check_class_weights()
         self.trackers = {name: keras.metrics.Mean(name=name) for name in ("total", *self.term_names)}
         self.accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         self.built = True
@@ -108,6 +118,23 @@ class Method(KerasFit):
             ({name: per-example [N] or scalar} for every name in `term_names`, logits [N, C] of which the accuracy is logged)
         """
         raise NotImplementedError
+
+    def cross_entropy(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Returns the cross-entropy of training, with label smoothing and class weights, [N].
+
+        Attacks, the saliency of Puzzle Mix and the validation take the plain one, `losses.cross_entropy`.
+
+        Args:
+            labels: int [N].
+            logits: [N, C].
+        """
+        loss = losses.cross_entropy(labels, logits, self.label_smoothing)
+        return loss if self.class_weights is None else loss * tf.gather(tf.constant(self.class_weights, loss.dtype), labels)
+
+    def _check_class_weights(self):
+        weights, classes = self.class_weights, self.network.output["logits"].shape[-1]
+        if weights is not None and (len(weights) != classes or not all(0 <= w < np.inf for w in weights) or not any(weights)):
+            raise ValueError(f"Expected class_weights of {classes} classes, finite numbers >= 0, not all 0. Received: {weights}")
 
     def frozen_variables(self) -> list[keras.Variable]:
         """Returns the trainable variables that the optimizer does not update: frozen ones, or those with their own update rule."""

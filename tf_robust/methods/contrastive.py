@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import data, losses, metrics
+from tf_robust import data, metrics
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order
 from tf_robust.methods.base import Method, View
@@ -43,7 +43,7 @@ class ContrastiveMethod(Method):
         """Returns (cross-entropy [N], logits [N, C]) of the linear monitor for embeddings [N, E] and labels int [N]."""
         assert self.logits_layer is not None
         logits = self.logits_layer(tf.stop_gradient(embeddings))
-        return losses.cross_entropy(labels, logits), logits
+        return self.cross_entropy(labels, logits), logits
 
     @functools.cached_property
     def _embedding(self):

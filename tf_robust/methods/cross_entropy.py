@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from tf_robust import losses
 from tf_robust.data.pipeline import Batch
 from tf_robust.methods.base import Method, Terms
 
@@ -12,4 +11,4 @@ class CrossEntropy(Method):
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         logits = self.encode(batch.views[0], training)["logits"]
-        return {"cross_entropy": losses.cross_entropy(batch.labels, logits)}, logits
+        return {"cross_entropy": self.cross_entropy(batch.labels, logits)}, logits

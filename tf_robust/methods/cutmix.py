@@ -36,7 +36,7 @@ class CutMix(Method):
         lam = tf.where(draws[2] < self.probability, lam, 1.0)
         mask, lam = box(images.shape[1:3], draws[:2], lam)
         logits = self.encode(tf.where(mask, tf.gather(images, partner), images), training)["logits"]
-        return {"cross_entropy": mixing.mixed_cross_entropy(batch.labels, partner, lam, logits)}, logits
+        return {"cross_entropy": mixing.mixed(self.cross_entropy, batch.labels, partner, lam, logits)}, logits
 
 
 def box(size: Sequence[int], center: tf.Tensor, lam: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -145,14 +145,14 @@ class FCL(AuxiliaryTermMethod):
         with tf.GradientTape() as tape:
             tape.watch(images)
             clean = self.encode(images, training, update_statistics=not joint)
-            cross_entropy = losses.cross_entropy(batch.labels, clean["logits"])
+            cross_entropy = self.cross_entropy(batch.labels, clean["logits"])
         utility = tf.stop_gradient(tf.abs(tape.gradient(cross_entropy, images)))
         scores = utility if self.selection == "utility" else philox.uniform(tf.shape(images), self.random_seed(step, 0))
         views = perturb(images, scores, self.k, self.sigma, self.random_seed(step, 1), bool(self.compiled_gradients))
         perturbed = [tf.clip_by_value(view, 0.0, 1.0) if self.clip else view for view in views]
         if joint:
             clean, low, high = self.encode_views([images, *perturbed], training)
-            cross_entropy = losses.cross_entropy(batch.labels, clean["logits"])
+            cross_entropy = self.cross_entropy(batch.labels, clean["logits"])
         else:
             low, high = (self.encode_further(view, training) for view in perturbed)
         useful = tf.cast(tf.reduce_max(utility, axis=[1, 2, 3]) >= self.minimum_utility, tf.float32)

@@ -49,7 +49,7 @@ class FineTune(Method):
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         outputs = self.outputs(batch.views[0], training)
-        terms = {"cross_entropy": losses.cross_entropy(batch.labels, outputs["logits"])}
+        terms = {"cross_entropy": self.cross_entropy(batch.labels, outputs["logits"])}
         return {**terms, **self.regularization(batch.views[0], outputs)}, outputs["logits"]
 
     def regularization(self, images: tf.Tensor, outputs: Terms) -> Terms:

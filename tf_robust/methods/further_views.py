@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from tf_robust import losses
 from tf_robust.data.pipeline import Batch
 from tf_robust.methods.base import Method, Terms
 from tf_robust.training import distribution
@@ -150,4 +149,4 @@ class AuxiliaryTermMethod(FurtherViewsMethod):
 
     def _plain_terms(self, batch, training):
         logits = self.encode(batch.views[0], training)["logits"]
-        return {"cross_entropy": losses.cross_entropy(batch.labels, logits), self.term_names[-1]: tf.constant(0.0)}, logits
+        return {"cross_entropy": self.cross_entropy(batch.labels, logits), self.term_names[-1]: tf.constant(0.0)}, logits

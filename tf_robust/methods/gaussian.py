@@ -43,8 +43,8 @@ class Gaussian(GaussianMethod):
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         clean, noised = (view["logits"] for view in self.encode_clean_and_noised(batch, training))
         return {
-            "cross_entropy": losses.cross_entropy(batch.labels, clean),
-            "noised_cross_entropy": self.weighted(losses.cross_entropy(batch.labels, noised), batch.step[0]),
+            "cross_entropy": self.cross_entropy(batch.labels, clean),
+            "noised_cross_entropy": self.weighted(self.cross_entropy(batch.labels, noised), batch.step[0]),
         }, clean
 
 
@@ -65,6 +65,6 @@ class ContrastiveGaussian(GaussianMethod):
         clean, noised = self.encode_clean_and_noised(batch, training)
         contrast = losses.feature_contrastive(clean["embedding"], noised["embedding"], temperature=self.temperature)
         return {
-            "cross_entropy": losses.cross_entropy(batch.labels, clean["logits"]),
+            "cross_entropy": self.cross_entropy(batch.labels, clean["logits"]),
             "contrastive": self.weighted(contrast, batch.step[0]),
         }, clean["logits"]

@@ -15,7 +15,6 @@ import typing
 import keras
 import tensorflow as tf
 
-from tf_robust import losses
 from tf_robust.attacks.norms import L2
 from tf_robust.data.pipeline import Batch
 from tf_robust.methods.base import Terms
@@ -64,10 +63,10 @@ class InputGradient(FurtherViewsMethod):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(images)
             logits = self.encode(images, training)["logits"]
-            cross_entropy = losses.cross_entropy(batch.labels, logits)
+            cross_entropy = self.cross_entropy(batch.labels, logits)
             penalized = cross_entropy  # the loss whose gradient is penalized
             if self.batch_norm == "inference":
-                penalized = losses.cross_entropy(batch.labels, self.encode_further(images, training)["logits"])
+                penalized = self.cross_entropy(batch.labels, self.encode_further(images, training)["logits"])
             total = tf.reduce_sum(penalized)
         gradient = tape.gradient(total, images)
         if self.form == "exact":
@@ -75,7 +74,7 @@ class InputGradient(FurtherViewsMethod):
         else:
             direction = tf.stop_gradient(L2.steepest(gradient))
             further = self.encode_further(images + self.difference * direction, training)["logits"]
-            squared = ((losses.cross_entropy(batch.labels, further) - penalized) / self.difference) ** 2
+            squared = ((self.cross_entropy(batch.labels, further) - penalized) / self.difference) ** 2
         if self.of_batch_mean:
             count = tf.shape(images)[0] * tf.distribute.get_strategy().num_replicas_in_sync
             squared /= tf.cast(count, squared.dtype)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from sklearn.linear_model import LogisticRegression
 
-from tf_robust import data, losses
+from tf_robust import data
 from tf_robust.data.pipeline import Batch
 from tf_robust.data.source import Source
 from tf_robust.methods.base import Method, Terms
@@ -27,6 +27,8 @@ class LinearProbe(Method):
             raise ValueError("Expected a model whose last Dense layer takes the embedding for LinearProbe. Received: another")
         if solver not in ("sgd", "lbfgs"):
             raise ValueError(f"Expected solver 'sgd' or 'lbfgs'. Received: {solver!r}")
+        if solver == "lbfgs" and (self.label_smoothing or self.class_weights):
+            raise ValueError("Expected solver='sgd' with label_smoothing or class_weights. Received: 'lbfgs'")
         self.logits, self.closed_form = self.logits_layer, solver == "lbfgs"
 
     def frozen_variables(self) -> list[keras.Variable]:
@@ -36,7 +38,7 @@ class LinearProbe(Method):
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         embedding = self.encode(batch.views[0], training=False)["embedding"]
         logits = self.logits(tf.stop_gradient(embedding))
-        return {"cross_entropy": losses.cross_entropy(batch.labels, logits)}, logits
+        return {"cross_entropy": self.cross_entropy(batch.labels, logits)}, logits
 
     def solve(self, source: Source, iterations: int = 1000) -> None:
         """Sets the logits to the minimum of the regression on a source's images (solver lbfgs).

@@ -5,9 +5,10 @@ on all replicas; partners are drawn within a replica. An image in a batch of one
 except that Puzzle Mix may move its blocks.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
-from tf_robust import losses
 from tf_robust.ops import philox
 from tf_robust.ops.draws import Draws
 
@@ -34,15 +35,18 @@ def blend(values: tf.Tensor, partner: tf.Tensor, lam: tf.Tensor) -> tf.Tensor:
     return lam * values + (1.0 - lam) * tf.gather(values, partner)
 
 
-def mixed_cross_entropy(labels: tf.Tensor, partner: tf.Tensor, lam: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Returns lam times the cross-entropy of the label plus 1 - lam times that of the partner's label, [N].
+def mixed(
+    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], labels: tf.Tensor, partner: tf.Tensor, lam: tf.Tensor, logits: tf.Tensor
+) -> tf.Tensor:
+    """Returns lam times the loss of the label plus 1 - lam times that of the partner's label, [N].
 
     Args:
+        loss: (labels [N], logits [N, C]) -> [N].
         labels: int [N].
         partner: int [N].
         lam: a number, or [N].
         logits: [N, C].
     """
-    first, second = losses.cross_entropy(labels, logits), losses.cross_entropy(tf.gather(labels, partner), logits)
+    first, second = loss(labels, logits), loss(tf.gather(labels, partner), logits)
     lam = tf.cast(lam, first.dtype)
     return lam * first + (1.0 - lam) * second

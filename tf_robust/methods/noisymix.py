@@ -100,7 +100,7 @@ class NoisyMix(FurtherViewsMethod):
         lam = mixing.beta(self.shared_seed(step, 0), self.alpha, self.alpha) if self.mixing else tf.constant(1.0)
         partner = mixing.partners(self.random_seed(step, 0), tf.shape(batch.labels)[0])
         logits = tf.split(self.encode_mixed(batch.views, partner, lam, step, training), views)
-        terms = {"cross_entropy": mixing.mixed_cross_entropy(batch.labels, partner, lam, logits[0])}
+        terms = {"cross_entropy": mixing.mixed(self.cross_entropy, batch.labels, partner, lam, logits[0])}
         if self.jsd_weight:
             terms["stability"] = self.jsd_weight * losses.jensen_shannon([tf.nn.softmax(view) for view in logits])
         return terms, logits[0]

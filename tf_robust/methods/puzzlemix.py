@@ -94,6 +94,8 @@ class PuzzleMix(Method):
             raise ValueError(f"Expected loss 'cross_entropy' or 'binary_cross_entropy'. Received: {loss!r}")
         self.alpha, self.labels, self.beta, self.gamma, self.eta = positive("alpha", alpha), labels, beta, gamma, eta
         self.neighbourhood, self.transport, self.transport_epsilon = neighbourhood, transport, transport_epsilon
+        if loss != "cross_entropy" and (self.label_smoothing or self.class_weights):
+            raise ValueError(f"Expected loss='cross_entropy' with label_smoothing or class_weights. Received: {loss!r}")
         self.transport_size, self.loss_form = transport_size, loss
         self.adversarial_probability, self.adversarial_radius = adversarial_probability, adversarial_radius
         self.block_counts = fitting_block_counts(block_counts, self.network.input_shape[1:3])
@@ -204,7 +206,7 @@ class PuzzleMix(Method):
     def mixed_loss(self, labels: tf.Tensor, partner: tf.Tensor, lam: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Returns the loss to both labels, [N]; lam: [N], the weight of the first."""
         if self.loss_form == "cross_entropy":
-            return mixing.mixed_cross_entropy(labels, partner, lam, logits)
+            return mixing.mixed(self.cross_entropy, labels, partner, lam, logits)
         targets = mixing.blend(tf.one_hot(labels, logits.shape[-1]), partner, lam[:, None])
         return keras.losses.binary_crossentropy(targets, tf.nn.softmax(logits))
 

@@ -5,6 +5,7 @@ import glob
 import logging
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ KEPT = 2
 Method = Any  # a `methods.base.Method`, which this package does not import
 
 
-def _variables(method):
+def _variables(method, state):
     variables = [*method.variables, *method.optimizer.variables]
-    return variables + [v for metric in method.metrics for v in metric.variables]
+    return [*variables, *(v for metric in method.metrics for v in metric.variables), *state]
 
 
-def save(method: Method, folder: str, step: int, seconds: float = 0.0, write: bool = True) -> None:
+def save(method: Method, folder: str, step: int, seconds: float = 0.0, write: bool = True, state: Sequence[Any] = ()) -> None:
     """Writes `folder`/step_<step>.npz and keeps the last two checkpoints.
 
     Args:
@@ -30,8 +31,9 @@ def save(method: Method, folder: str, step: int, seconds: float = 0.0, write: bo
         step: the global step.
         seconds: training time up to this step, of all processes.
         write: False: only read the variables, which all workers must do together.
+        state: further variables, of the training loop.
     """
-    arrays = {f"{i:05d}": v.numpy() for i, v in enumerate(_variables(method))}
+    arrays = {f"{i:05d}": v.numpy() for i, v in enumerate(_variables(method, state))}
     if not write:
         return
     with atomic_file(_path(folder, step), "wb") as file:
@@ -45,8 +47,13 @@ def _remove_old(folder):
             os.remove(old)
 
 
-def restore(method: Method, folder: str) -> tuple[int, float]:
+def restore(method: Method, folder: str, state: Sequence[Any] = ()) -> tuple[int, float]:
     """Restores the newest undamaged checkpoint; warns if it is not the newest.
+
+    Args:
+        method: a compiled method.
+        folder: of the checkpoints.
+        state: further variables, as in `save`.
 
     Returns:
         (the step, the training time in seconds up to it); zeros if there is no checkpoint.
@@ -64,7 +71,7 @@ def restore(method: Method, folder: str) -> tuple[int, float]:
             logging.warning("Checkpoint %s is truncated or damaged (%s); using the one before it.", path, error)
             damaged.append(path)
             continue
-        variables = _variables(method)
+        variables = _variables(method, state)
         shapes = [arrays[name].shape for name in sorted(arrays)]
         if shapes != [tuple(v.shape) for v in variables]:
             raise ValueError(

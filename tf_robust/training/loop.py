@@ -6,20 +6,21 @@ one; this loop has neither limitation. It uses Keras' callbacks and progress bar
 
 import dataclasses
 import logging
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from tf_robust import data, losses
+from tf_robust import data
 from tf_robust.data.source import Source
 from tf_robust.training import checkpoints, distribution
+from tf_robust.training.averaging import WeightAverage
+from tf_robust.training.interrupts import StopOnInterrupt
+from tf_robust.training.selection import Selection
+from tf_robust.training.validation import Validation
 
 CHECKPOINT_SECONDS = 600.0
 
@@ -41,10 +42,16 @@ class TrainingResult:
     Attributes:
         steps: the global step reached.
         seconds: training time, including that of interrupted processes up to their last checkpoint.
+        selected_epoch: epoch, counted from 1, whose weights a `Selection` chose; None without one.
     """
 
     steps: int
     seconds: float
+    selected_epoch: int | None = None
+
+    def record(self) -> dict[str, int | float]:
+        """Returns the fields that are not None, for JSON."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
 def fit(
@@ -60,9 +67,13 @@ def fit(
     stop_after: int | None = None,
     servers: Sequence[str] = (),
     on_first_batch: Callable[[data.Batch], object] | None = None,
+    selection: Selection | None = None,
     **pipeline,
 ) -> TrainingResult:
     """Trains a compiled method, from its newest checkpoint if there is one; a method with a closed-form solution is solved without epochs.
+
+    At the end the classifier has the weights of the last epoch: the averaged ones if the optimizer averages them (`use_ema`); or those
+    of the epoch that `selection` chose.
 
     Args:
         method: a `Method`, compiled with an optimizer (inside the strategy's scope, if any).
@@ -77,6 +88,7 @@ def fit(
         stop_after: stop cleanly at this global step, as Ctrl-C does.
         servers: addresses of processes that produce the batches (`data.service`); empty: this process.
         on_first_batch: called before the first step with its batch, unless servers produce the batches.
+        selection: chooses the epoch whose weights the classifier gets, and may stop the training early; on one machine. None: the last.
         **pipeline: `augmentations` and `views`, arguments of `data.training_batches`.
 
     Returns:
@@ -95,6 +107,7 @@ def fit(
         return TrainingResult(1, time.monotonic() - start)
     steps = data.steps_per_epoch(source, batch_size)
     strategy = method.distribute_strategy
+    _check_devices(method, strategy, selection)
     chief, one_machine = distribution.is_chief(strategy), not distribution.several_machines(strategy)
     if batch_size % strategy.num_replicas_in_sync:
         raise ValueError(
@@ -104,24 +117,29 @@ def fit(
         logging.warning(warning)
     with strategy.scope():
         method.optimizer.build(method.trainable_variables)
-    step, seconds = checkpoints.restore(method, checkpoint_folder) if checkpoint_folder else (0, 0.0)
+        average = WeightAverage(method)
+    average.warn_if_long(steps * epochs)
+    if selection:
+        selection.start(method.classifier)
+    state = [*average.variables, *(selection.variables if selection else ())]
+    step, seconds = checkpoints.restore(method, checkpoint_folder, state) if checkpoint_folder else (0, 0.0)
     distribution.check_agreement(strategy, step)
     if step:
         print(f"Resumed at step {step} of {steps * epochs}.", flush=True)
-    start, run_steps = time.monotonic() - seconds, steps_function(method)
-    validate = _validation(method, source, validation, pipeline.get("views", ()))
+    start, run_steps = time.monotonic() - seconds, steps_function(method, average)
+    measurements = Validation(method, source, validation, pipeline.get("views", ()), epochs, average, selection)
     verbose = 1 if sys.stdout.isatty() else 2
     callback_list = keras.callbacks.CallbackList(
         list(callbacks) if chief else [], add_progbar=chief, model=method, verbose=verbose, epochs=epochs, steps=steps
     )
     callback_list.on_train_begin()
-    with distribution.detect_lost_workers(strategy), data.service.watched(servers), _StopOnInterrupt(one_machine) as stop_requested:
-        saver = _Saver(method, checkpoint_folder, step, start)
+    with distribution.detect_lost_workers(strategy), data.service.watched(servers), StopOnInterrupt(one_machine) as stop_requested:
+        saver = _Saver(method, checkpoint_folder, step, start, state)
         batches = data.training_batches(source, batch_size, seed=method.seed, step=step, servers=servers, **pipeline)
         if on_first_batch and not servers:
             on_first_batch(next(iter(batches)))
         iterator = iter(distribution.distribute(strategy, batches, batch_size))
-        while step < steps * epochs:
+        while step < steps * epochs and not (selection and selection.stops):
             epoch, steps_done = divmod(step, steps)
             callback_list.on_epoch_begin(epoch)
             if not steps_done:
@@ -138,36 +156,45 @@ def fit(
             if step < (epoch + 1) * steps:
                 saver.stop(step, steps * epochs)
             logs = _values(method)
-            if validation is not None and chief and ((epoch + 1) % max(1, epochs // 10) == 0 or epoch + 1 == epochs):
-                logs.update(validate())
+            if chief:
+                logs.update(measurements.after(epoch + 1))
             callback_list.on_epoch_end(epoch, logs)
             saver.save(step)
             if stop_requested.is_set() or step == stop_after:
                 saver.stop(step, steps * epochs)
     callback_list.on_train_end()
-    return TrainingResult(step, time.monotonic() - start)
+    if selection:
+        print(f"Best {selection.name}: {selection.best_value:.4f} after epoch {selection.best_epoch} of {step // steps}.", flush=True)
+        selection.apply()
+    else:
+        average.apply()
+    return TrainingResult(step, time.monotonic() - start, selection.best_epoch if selection else None)
 
 
-def _validation(method, training_source, source, views):
-    """Returns a function that evaluates a source in inference mode: {"val_cross_entropy": ..., "val_accuracy": ...}, and monitors."""
-
-    @tf.function(reduce_retracing=True)
-    def sums(images, labels):
-        logits = method.network(images, training=False)["logits"]
-        correct = tf.cast(tf.argmax(logits, 1) == labels, tf.float32)
-        return tf.reduce_sum(losses.cross_entropy(labels, logits)), tf.reduce_sum(correct)
-
-    def validate():
-        loss, accuracy = np.sum([sums(*batch) for batch in data.evaluation_batches(source)], axis=0) / len(source)
-        monitored = {f"val_{name}": value for name, value in method.monitors(training_source, source, views).items()}
-        return {"val_cross_entropy": float(loss), "val_accuracy": float(accuracy), **monitored}
-
-    return validate
+def _check_devices(method, strategy, selection):
+    """Raises ValueError for options that do not work on several devices or machines."""
+    if method.optimizer.global_clipnorm and strategy.num_replicas_in_sync > 1:
+        raise ValueError(
+            f"Expected one device with global_clipnorm: Keras clips each device's part of the gradient. Received: "
+            f"{strategy.num_replicas_in_sync}"
+        )
+    if selection and distribution.several_machines(strategy):
+        raise ValueError("Expected one machine with select or early_stopping. Received: strategy=multi_worker")
 
 
-def steps_function(method: Method) -> Callable[[Iterator, tf.Tensor], None]:
-    """Returns a compiled graph that trains for a number of steps: (iterator over `Batch`es, int32 count) -> None."""
-    train_step = tf.autograph.experimental.do_not_convert(method.train_step)
+def steps_function(method: Method, average: WeightAverage | None = None) -> Callable[[Iterator, tf.Tensor], None]:
+    """Returns a compiled graph that trains for a number of steps: (iterator over `Batch`es, int32 count) -> None.
+
+    Args:
+        method: the method that is trained.
+        average: updated after each step; None: none.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def train_step(batch):
+        method.train_step(batch)
+        if average:
+            average.update()
 
     @tf.function(reduce_retracing=True)
     def run_steps(iterator, count):
@@ -210,13 +237,19 @@ def _values(method):
 class _Saver:
     """Saves checkpoints. start: monotonic time at which training would have started without interruptions."""
 
-    def __init__(self, method, folder, step, start):
+    def __init__(self, method, folder, step, start, state):
+        self.state = state  # variables besides those of the method
         self.method, self.folder, self.saved_step, self.time, self.start = method, folder, step, time.monotonic(), start
 
     def save(self, step):
         if self.folder and step != self.saved_step:
             checkpoints.save(
-                self.method, self.folder, step, time.monotonic() - self.start, write=distribution.is_chief(self.method.distribute_strategy)
+                self.method,
+                self.folder,
+                step,
+                time.monotonic() - self.start,
+                write=distribution.is_chief(self.method.distribute_strategy),
+                state=self.state,
             )
             self.saved_step, self.time = step, time.monotonic()
 
@@ -227,24 +260,3 @@ class _Saver:
     def save_if_due(self, step):
         if time.monotonic() - self.time > CHECKPOINT_SECONDS:
             self.save(step)
-
-
-class _StopOnInterrupt:
-    """Context in which the first Ctrl-C sets an event, and the second raises. Unless `enabled`, the first one raises."""
-
-    def __init__(self, enabled):
-        self.event, self.main = threading.Event(), enabled and threading.current_thread() is threading.main_thread()
-
-    def __enter__(self):
-        if self.main:
-            self.previous = signal.signal(signal.SIGINT, self._handle)
-        return self.event
-
-    def _handle(self, *_):
-        print("\nStopping after these steps; press Ctrl-C again to stop at once.", flush=True)
-        signal.signal(signal.SIGINT, self.previous)
-        self.event.set()
-
-    def __exit__(self, *_):
-        if self.main:
-            signal.signal(signal.SIGINT, self.previous)

@@ -125,7 +125,13 @@ def learning_rate_schedule(
 
 
 def build(
-    name: str, schedule: float | keras.optimizers.schedules.LearningRateSchedule, *, momentum: float = 0.9, nesterov: bool = False
+    name: str,
+    schedule: float | keras.optimizers.schedules.LearningRateSchedule,
+    *,
+    momentum: float = 0.9,
+    nesterov: bool = False,
+    ema: float = 0.0,
+    global_clipnorm: float = 0.0,
 ) -> keras.optimizers.Optimizer:
     """Returns a Keras optimizer.
 
@@ -134,14 +140,20 @@ def build(
         schedule: the learning rate, a number or a schedule.
         momentum: in [0, 1), of `sgd` and `lars`.
         nesterov: use Nesterov momentum, in `sgd` and `lars`.
+        ema: momentum of the moving average of the weights; 0: no average.
+        global_clipnorm: largest norm of the gradient, of all variables together; 0: not limited.
 
     Raises:
-        ValueError: an unknown name, or momentum outside its range.
+        ValueError: an unknown name, or a number outside its range.
     """
+    for option, value in (("momentum", momentum), ("ema", ema)):
+        if not 0 <= value < 1:
+            raise ValueError(f"Expected {option} in [0, 1). Received: {value}")
+    if not global_clipnorm >= 0:
+        raise ValueError(f"Expected global_clipnorm >= 0. Received: {global_clipnorm}")
+    options = {"use_ema": bool(ema), "ema_momentum": ema or 0.99, "global_clipnorm": global_clipnorm or None}
     if name == "adam":
-        return keras.optimizers.Adam(schedule)
-    if not 0 <= momentum < 1:
-        raise ValueError(f"Expected momentum in [0, 1). Received: {momentum}")
+        return keras.optimizers.Adam(schedule, **options)
     if name in ("sgd", "lars"):
-        return {"sgd": keras.optimizers.SGD, "lars": LARS}[name](schedule, momentum=momentum, nesterov=nesterov)
+        return {"sgd": keras.optimizers.SGD, "lars": LARS}[name](schedule, momentum=momentum, nesterov=nesterov, **options)
     raise unknown("optimizer", name, OPTIMIZERS)
