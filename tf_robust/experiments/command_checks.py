@@ -64,7 +64,7 @@ def check_names(values: FlagValues) -> None:
     for flag, known in flag_index.known_values().items():
         value = values[flag].value
         for name in (value,) if isinstance(value, str) else value:
-            if name not in known and not (flag == "evaluations" and name == "none"):
+            if name not in known and not (flag == "evaluations" and name == "none") and not (flag == "model" and ":" in name):
                 raise _unknown_name(flag, name, known)
     _check_data(values.data, values.data_dir)
 

@@ -38,11 +38,13 @@ class TrainConfig:
         train_examples: number of training examples, stratified; 0: all.
         label_fraction: fraction of the training set to train on, stratified, different for each seed.
         stylized_dir: folder of stylized images, one subfolder per class, to train on in addition to the natural ones; empty: none.
-        model: classifier; `tf-robust list models` has the names.
+        model: classifier; `tf-robust list models` has the names. Or applications:NAME (random weights, or --init_from=imagenet),
+            keras_hub:PRESET (its weights), module:function (a keras.Model; parameters input_shape and num_classes are passed).
         resize: side in pixels to which the model itself resizes images (antialiased, gray ones to three channels), for encoders that
             were trained on other images; 0: unchanged.
-        init_from: workdir or SavedModel of this package with the initial encoder; {seed} in it is replaced by the run's seed, as in
-            runs/urrl_table1/urrl_encoder/seed_{seed}; empty: random weights.
+        init_from: initial encoder: workdir or SavedModel of this package, where {seed} is replaced by the run's seed, as in
+            runs/urrl_table1/urrl_encoder/seed_{seed}; or a Keras file (.keras, .weights.h5, .h5); or imagenet, the pretrained weights
+            of applications:NAME. Empty: random weights.
         init_from_row: the same, as a row of the suite; the run with the same seed is used (suite).
         init_head: initialize the logits too, which then must have the same classes.
         method: training method; `tf-robust list methods` has the names.
@@ -142,7 +144,7 @@ class TrainConfig:
         for name, known in choices.items():
             chosen = getattr(self, name)
             for value in (chosen,) if isinstance(chosen, str) else chosen:
-                if value not in known:
+                if value not in known and not (name == "model" and models.is_named(value)):
                     raise unknown(name.rstrip("s"), value, known)
         if self.init_from and self.init_from_row:
             raise ValueError("Expected init_from or init_from_row. Received: both")

@@ -78,9 +78,10 @@ def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, 
         raise ValueError(f"Expected init_head or {config.method}_head_width, whose logits start at random. Received: both")
     if config.synchronize_batch_norm and config.jit_compile:
         raise ValueError("Expected jit_compile=false with synchronize_batch_norm, which gathers statistics across devices. Received: true")
+    weights = models.PRETRAINED if init_path == models.PRETRAINED else None
     with _precision(config.mixed_precision), distribution.strategy(config.strategy).scope():
-        classifier = models.build(config.model, source.image_shape, source.num_classes, seed=seed, resize=config.resize)
-        if init_path:
+        classifier = models.build(config.model, source.image_shape, source.num_classes, seed=seed, resize=config.resize, weights=weights)
+        if init_path and not weights:
             models.load_encoder(classifier, init_path, head=config.init_head)
         method = methods.METHODS[config.method](
             classifier, seed=seed, examples=len(source), class_weights=data.class_weights(config.class_weights, source), **hyperparameters

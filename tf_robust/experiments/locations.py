@@ -19,7 +19,7 @@ def resolve_workdir(values: FlagValues, argv: Sequence[str], home: str) -> tuple
         home: folder with `flags/`.
     """
     row, table = values.method, {"title": f"{values.method} on {values.data}"}
-    name = f"{folder_name(values.data)}-{values.model}-{values.method}"
+    name = f"{folder_name(values.data)}-{folder_name(values.model)}-{values.method}"
     for path in (path for path in flagfiles_of(argv) if path.endswith(".flags")):
         row = name = os.path.basename(path).removesuffix(".flags")
         if os.path.exists(os.path.join(os.path.dirname(path), "suite.json")):
@@ -29,7 +29,7 @@ def resolve_workdir(values: FlagValues, argv: Sequence[str], home: str) -> tuple
 
 
 def folder_name(data: str) -> str:
-    """Returns the name of a data set without characters that a folder name cannot have."""
+    """Returns the name of a data set or model without characters that a folder name cannot have."""
     return data.replace(":", "_").replace("/", "_")
 
 

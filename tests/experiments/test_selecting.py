@@ -1,0 +1,84 @@
+"""--select on validation images, through a run and its export."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from tests.experiments.test_run import run_of
+from tf_robust import evaluation, models
+from tf_robust.experiments import selecting
+from tf_robust.experiments.config import TrainConfig
+from tf_robust.models import weights
+from tf_robust.saved_models import loading
+from tf_robust.training import loop
+
+QUICK = evaluation.EvalConfig(severities=(3,), attack_radii=("linf_8/255",), attack=("pgd",))
+
+
+@pytest.mark.parametrize("name", ["clean", "un", "corruptions/fog", "calibration/nll", "fgsm/linf_8/255"])
+def test_the_measure_is_that_of_the_evaluation(name, network, source):
+    config = TrainConfig(select=name, select_images=30)
+    selection = selecting.selection_of(config, QUICK, source(30), source())
+    model = network()
+    value = selection.measure(model)
+    options = dataclasses.replace(QUICK, evaluations=(selecting._EVALUATIONS[name.split("/")[0]],), attack_checks=False)
+    measures = evaluation.evaluate(lambda images: model(images, training=False)["logits"], source(30), source(), options, lambda _: None)
+    expected = {str(measure): measure.value for measure in measures}
+    assert value == pytest.approx(expected[name], abs=1e-6)
+    assert selection.sign == (-1.0 if name == "calibration/nll" else 1.0)
+
+
+def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatch):
+    kept = {}
+
+    def measure(wanted, *_):
+        values = iter([0.2, 0.9, 0.4, 0.3])
+
+        def next_value(network):
+            kept[len(kept) + 1] = [v.numpy() for v in network.variables]
+            return next(values)
+
+        return next_value
+
+    monkeypatch.setattr(selecting, "_measure", measure)
+    run = run_of("cross_entropy", select="un", ema=0.5, class_weights="balanced", sampling="balanced", early_stopping=2)
+    result = run.train(str(tmp_path))
+    assert result.selected_epoch == 2 and result.steps == 4
+    assert json.load(open(tmp_path / "saved_model" / "card.json"))["training"]["selected_epoch"] == 2
+    history = json.load(open(tmp_path / "history.json"))
+    assert [epoch["val_un"] for epoch in history] == [0.2, 0.9, 0.4, 0.3]
+    with np.load(tmp_path / "saved_model" / weights.FILE) as file:
+        exported = [file[name] for name in sorted(file.files)]
+    for a, b in zip(exported, kept[2], strict=True):
+        np.testing.assert_array_equal(a, b)
+    shape = run.source("train").image_shape
+    network = models.build("lenet", shape, 10)
+    for variable, value in zip(network.variables, kept[2]):
+        variable.assign(value)
+    images = np.random.RandomState(0).rand(4, *shape).astype(np.float32)
+    np.testing.assert_allclose(
+        loading.load_classifier(str(tmp_path / "saved_model"))(images), network(images, training=False)["logits"], atol=1e-5
+    )
+    assert run.train(str(tmp_path)) == loop.TrainingResult(**result.record())  # already trained
+
+
+def test_bad_selections_are_refused_before_training(network, source):
+    def select(validation=source(30), **options):
+        return selecting.selection_of(TrainConfig(**options), QUICK, validation, source())
+
+    assert select() is None
+    assert select(early_stopping=3).name == "clean"
+    with pytest.raises(ValueError, match="Expected select to name a measure, of: clean, .* Received: 'accuracy'"):
+        select(select="accuracy")
+    with pytest.raises(ValueError, match="Received: 'corruptions/smoke'"):
+        select(select="corruptions/smoke")
+    with pytest.raises(ValueError, match="Received: corruptions/fog/5. Try: the flags severities"):
+        select(select="corruptions/fog/5")
+    with pytest.raises(ValueError, match="Expected validation images .* Try: --validation_fraction=0.1"):
+        select(validation=None, select="un")
+    with pytest.raises(ValueError, match="Expected select_every >= 1. Received: 0"):
+        select(select="un", select_every=0)
+    with pytest.raises(ValueError, match="Expected early_stopping >= 0. Received: -1"):
+        select(early_stopping=-1)

@@ -1,0 +1,128 @@
+"""Averaged weights and batch statistics against a NumPy recursion; exact resume; clipping of the global norm."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import methods
+from tf_robust.training import loop, optimizers
+from tf_robust.training.averaging import WeightAverage
+
+MOMENTUM = 0.8
+
+
+def build(network, ema=MOMENTUM, **options):
+    method = methods.CrossEntropy(network)
+    method.compile(optimizers.build("sgd", 0.1, ema=ema, **options))
+    return method
+
+
+class Recorder(keras.callbacks.Callback):
+    """Keeps the classifier's variables after each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps.append([v.numpy() for v in self.model.classifier.variables])
+
+
+def recursion(steps):
+    """Returns the averages: a copy of the first step's values, then a = m a + (1 - m) w."""
+    averages = steps[0]
+    for values in steps[1:]:
+        averages = [MOMENTUM * a + (1 - MOMENTUM) * v for a, v in zip(averages, values)]
+    return averages
+
+
+def test_the_model_has_the_averages_of_weights_and_batch_statistics(network, source):
+    method, recorder = build(network()), Recorder()
+    loop.fit(method, source(), epochs=2, batch_size=12, callbacks=[recorder])
+    assert len(recorder.steps) == 8 and len(method.classifier.non_trainable_variables) == 2
+    for variable, last, expected in zip(method.classifier.variables, recorder.steps[-1], recursion(recorder.steps), strict=True):
+        np.testing.assert_allclose(variable.numpy(), expected, rtol=0, atol=1e-6)
+        assert np.abs(variable.numpy() - last).max() > 1e-5
+
+
+def test_validation_is_of_the_averaged_weights_and_training_goes_on_with_its_own(network, source):
+    class Logs(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.logs = logs
+
+    plain, recorder = build(network(), ema=0.0), Recorder()
+    loop.fit(plain, source(), epochs=2, batch_size=12, callbacks=[recorder])
+    averaged, logs, own = build(network()), Logs(), Recorder()
+    loop.fit(averaged, source(), epochs=2, batch_size=12, validation=source(30), callbacks=[logs, own])
+    for a, b in zip(recorder.steps[-1], own.steps[-1]):  # a step is the same with averages, also after a validation
+        np.testing.assert_array_equal(a, b)
+    data = source(30)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(
+        data.labels, averaged.network(data.images / np.float32(255), training=False)["logits"]
+    )
+    assert logs.logs["val_cross_entropy"] == pytest.approx(float(loss), abs=1e-5)
+
+
+@pytest.mark.parametrize("stop", [2, 7])
+def test_a_resumed_run_has_the_same_averages(stop, network, source, tmp_path):
+    options = {"epochs": 2, "batch_size": 12}
+    uninterrupted = build(network())
+    loop.fit(uninterrupted, source(), **options)
+    with pytest.raises(loop.Interrupted):
+        loop.fit(build(network()), source(), checkpoint_folder=str(tmp_path), stop_after=stop, **options)
+    resumed = build(network(seed=9))
+    loop.fit(resumed, source(), checkpoint_folder=str(tmp_path), **options)
+    complete = build(network(seed=5))  # killed between the last checkpoint and the export
+    loop.fit(complete, source(), checkpoint_folder=str(tmp_path), **options)
+    for a, b, c in zip(uninterrupted.classifier.variables, resumed.classifier.variables, complete.classifier.variables):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+        np.testing.assert_array_equal(a.numpy(), c.numpy())
+
+
+def test_averages_on_two_devices_are_those_of_one(network, source, two_replicas):
+    one = build(network(batch_norm=False))
+    loop.fit(one, source(), epochs=1, batch_size=12)
+    with two_replicas.scope():
+        two = build(network(batch_norm=False))
+    loop.fit(two, source(), epochs=1, batch_size=12)
+    for a, b in zip(one.classifier.variables, two.classifier.variables):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=0, atol=1e-5)
+
+
+def test_a_long_average_of_a_short_training_is_warned_of(network, caplog):
+    method = build(network(), ema=0.999)
+    method.optimizer.build(method.trainable_variables)
+    WeightAverage(method).warn_if_long(4000)
+    assert not caplog.text
+    WeightAverage(method).warn_if_long(100)
+    assert "about 1000 steps, of 100 in all" in caplog.text
+
+
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_the_global_norm_is_clipped(name):
+    random = np.random.RandomState(0)
+    gradients = [random.randn(3, 2).astype(np.float32), random.randn(2).astype(np.float32)]
+    norm = np.sqrt(sum((g**2).sum() for g in gradients))
+    assert norm > 0.5
+    states = []
+    for limit, factor in ((0.5, 1.0), (0.0, 0.5 / norm)):  # the clipped gradient is the one scaled by hand
+        variables = [keras.Variable(np.ones_like(g)) for g in gradients]
+        optimizer = optimizers.build(name, 0.1, global_clipnorm=limit)
+        optimizer.build(variables)
+        for _ in range(2):
+            optimizer.apply([tf.constant(g * factor) for g in gradients], variables)
+        states.append([v.numpy() for v in variables])
+    for a, b in zip(*states):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_options_that_cannot_be_are_refused(network, source, two_replicas):
+    with pytest.raises(ValueError, match=r"Expected ema in \[0, 1\). Received: 1"):
+        optimizers.build("adam", 0.1, ema=1.0)
+    with pytest.raises(ValueError, match="Expected global_clipnorm >= 0. Received: -1"):
+        optimizers.build("adam", 0.1, global_clipnorm=-1.0)
+    with two_replicas.scope():
+        method = build(network(), global_clipnorm=1.0)
+    with pytest.raises(ValueError, match="Expected one device with global_clipnorm"):
+        loop.fit(method, source(), epochs=1, batch_size=12)
