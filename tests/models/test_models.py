@@ -30,6 +30,7 @@ WIDTHS = {
     "resnet20_ibn": 64,
     "wide_resnet28_2": 128,
     "wide_resnet28_4": 256,
+    "vit_tiny4": 192,
     "mlp": 32,
 }
 STAGES = {
