@@ -18,6 +18,8 @@ def normalized_input(
 ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
     """Returns the input of a model, images in [0, 1], and its normalized form (x - mean) / std.
 
+    Gray images become three equal channels if mean and std are those of three.
+
     Args:
         input_shape: (H, W, C).
         mean: a number, or one per channel.
@@ -38,10 +40,9 @@ def normalized_input(
     images = keras.Input(input_shape, name="images")
     means, stds = np.asarray(mean), np.asarray(std)
     scaling = keras.layers.Rescaling((1.0 / stds).tolist(), offset=(-means / stds).tolist(), name="normalization")
-    if not resize:
-        return images, scaling(images)
-    color = keras.ops.repeat(images, 3, axis=-1) if channels == 1 else images
-    return images, scaling(_resized(color, resize, resize))
+    to_color = channels == 1 and (resize or max(means.size, stds.size) == 3)
+    color = keras.ops.repeat(images, 3, axis=-1) if to_color else images
+    return images, scaling(_resized(color, resize, resize) if resize else color)
 
 
 def _resized(images, height, width):
@@ -74,7 +75,8 @@ def stages(classifier: keras.Model) -> list[keras.Model]:
         [images -> stage 0, stage 0 -> stage 1, ..., last stage -> {"logits", "embedding"}], keras.Models
     """
     names = [layer.name for layer in classifier.layers]
-    ends = ["normalization", *(f"stage_{i}" for i in range(1, len(names)) if f"stage_{i}" in names)]
+    first = "normalization" if "normalization" in names else "input_range"  # of a wrapped model
+    ends = [first, *(f"stage_{i}" for i in range(1, len(names)) if f"stage_{i}" in names)]
     cuts = [classifier.input, *(classifier.get_layer(name).output for name in ends), classifier.output]
     return [keras.Model(start, end, name=f"piece_{i}") for i, (start, end) in enumerate(zip(cuts, cuts[1:]))]
 

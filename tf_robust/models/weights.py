@@ -2,14 +2,17 @@
 
 import os
 import re
+import warnings
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tf_robust.models.heads import HEAD_LAYERS
 from tf_robust.utils.files import DAMAGED
 
 FILE = "weights.npz"
+KERAS_FILES = (".keras", ".h5")
 
 
 def write_weights(classifier: keras.Model, folder: str) -> None:
@@ -21,14 +24,17 @@ def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> N
     """Loads the encoder's weights of an exported classifier into another one; its head does not change unless `head`.
 
     Args:
-        classifier: a model of this package.
-        path: the workdir of a run with an exported model, or its folder `saved_model`.
+        classifier: a network with outputs {"logits", "embedding"}.
+        path: the workdir of a run with an exported model, or its folder `saved_model`; or a Keras file .keras, .weights.h5 or .h5 of the
+            classifier or of a model inside it (the one that `applications:NAME` or `module:function` names).
         head: load the head as well; both must have the same classes.
 
     Raises:
         FileNotFoundError: there are no weights.
         ValueError: the weights are of another model (the message names the first layers that differ), or the file is damaged.
     """
+    if path.endswith(KERAS_FILES):
+        return _load_keras_file(classifier, path, head)
     candidates = [os.path.join(path, FILE), os.path.join(path, "saved_model", FILE)]
     file_path = next((candidate for candidate in candidates if os.path.exists(candidate)), None)
     if file_path is None:
@@ -63,6 +69,40 @@ def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> N
         )
     for (_, variable), (_, value) in zip(current, loaded):
         variable.assign(value)
+
+
+def _load_keras_file(classifier, path, head):
+    """Loads the first of the classifier and the models inside it that the file fits.
+
+    Weights that Keras does not find in the file, or finds in another shape, are known by the NaN that they had before.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"Expected init_from to name a Keras file of weights. Not found: {path}")
+    before = [v.numpy() for v in classifier.variables]
+    required = [v for v in classifier.variables if tf.as_dtype(v.dtype).is_floating and (head or _layer(v.path) not in HEAD_LAYERS)]
+    remaining, reason = required, ""
+    for model in [classifier, *(layer for layer in classifier._flatten_layers(include_self=False) if isinstance(layer, keras.Model))]:
+        for variable in required:
+            variable.assign(np.full(variable.shape, np.nan))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of skipped layers
+                model.load_weights(path, skip_mismatch=True)
+        except Exception as error:  # of the kinds that files of other models and damaged ones raise
+            reason = f" ({' '.join(str(error).split())[:300]})"
+        missing = [v for v in required if np.isnan(v.numpy()).any()]
+        remaining = min(remaining, missing, key=len)
+        if not missing:
+            break
+    for variable, value in zip(classifier.variables, before):
+        if remaining or not head and _layer(variable.path) in HEAD_LAYERS:
+            variable.assign(value)
+    if remaining:
+        first = "; ".join(f"{v.path} {tuple(v.shape)}" for v in remaining[:3])
+        raise ValueError(
+            f"Expected weights of {classifier.name}{'' if head else ' without its logits'} in {path}. Received: {len(remaining)} of "
+            f"{len(required)} are missing in the file, have another shape, or are not finite: {first}{reason}"
+        )
 
 
 def _layer(path):

@@ -3,19 +3,15 @@
 The first two take images in [0, 1]: the preprocessing that belongs to the weights is part of the signature.
 """
 
-import importlib
-import inspect
-import os
-import sys
-from collections.abc import Callable
-
 import keras
 import tensorflow as tf
 
+from tf_robust.models.named import application_family, model_of_function
 from tf_robust.saved_models.formats.keras_files import keras_signature
 from tf_robust.saved_models.formats.reading import import_extra, readable
 from tf_robust.saved_models.signatures import Signature
-from tf_robust.utils.errors import unknown
+
+__all__ = ["model_of_function", "read_application", "read_preset"]
 
 
 def read_application(name: str, trust: bool) -> tuple[dict[str, Signature], object]:
@@ -28,18 +24,10 @@ def read_application(name: str, trust: bool) -> tuple[dict[str, Signature], obje
     Raises:
         ValueError: there is no such model, or its weights cannot be downloaded.
     """
-    families = {
-        function: module
-        for module in vars(keras.applications).values()
-        if inspect.ismodule(module) and hasattr(module, "preprocess_input")
-        for function in vars(module)
-        if function in vars(keras.applications) and inspect.isfunction(getattr(module, function))
-    }
-    if name not in families:
-        raise unknown("model of keras.applications", name, families)
+    family = application_family(name)
     with readable(f"applications:{name}", "Try: connect to the internet once: Keras downloads the ImageNet weights to ~/.keras/models."):
         model = getattr(keras.applications, name)(weights="imagenet", classifier_activation=None)
-    return {"serving_default": _preprocessed(model, lambda images: families[name].preprocess_input(255 * images))}, model
+    return {"serving_default": _preprocessed(model, lambda images: family.preprocess_input(255 * images))}, model
 
 
 def read_preset(name: str, trust: bool) -> tuple[dict[str, Signature], object]:
@@ -62,35 +50,6 @@ def read_preset(name: str, trust: bool) -> tuple[dict[str, Signature], object]:
         (spec,) = signature.inputs.values()
         signature.inputs["images"] = tf.TensorSpec([None, None, None, spec.shape[3]], spec.dtype, "images")
     return {"serving_default": signature}, model
-
-
-def model_of_function(name: str) -> keras.Model | Callable:
-    """Returns the model that `module:function` names: the result of a function without required arguments, or else the function.
-
-    Args:
-        name: module and function, or another object of the module that can be called with images. Modules are also found in the
-            working directory.
-
-    Raises:
-        ValueError: there is no such module or function, or it fails.
-    """
-    module_name, _, function_name = name.partition(":")
-    with readable(name, "Try: module:function, such as models:build for the function build in models.py"):
-        sys.path.insert(0, os.getcwd())
-        try:
-            module = importlib.import_module(module_name)
-        finally:
-            sys.path.remove(os.getcwd())
-        function = getattr(module, function_name)
-        if not inspect.isfunction(function):
-            return function
-        required = [
-            x for x in inspect.signature(function).parameters.values() if x.default is x.empty and x.kind == x.POSITIONAL_OR_KEYWORD
-        ]
-        model = function if required else function()
-    if not callable(model):
-        raise ValueError(f"Expected {name} to return a keras.Model or a function of images. Received: {type(model).__name__}")
-    return model
 
 
 def _preprocessed(model, preprocess):
