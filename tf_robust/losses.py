@@ -9,19 +9,30 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Returns the softmax cross-entropy.
 
     Args:
-        labels: int [N].
+        labels: class indices, int [N], or probabilities of the classes, floating point [N, C].
         logits: [N, C].
 
     Returns:
         [N], in nats.
 
     Raises:
-        ValueError: labels are not class indices.
+        ValueError: other labels.
     """
     labels = tf.convert_to_tensor(labels)
+    if labels.dtype.is_floating and labels.shape.rank == 2:
+        return tf.nn.softmax_cross_entropy_with_logits(tf.cast(labels, tf.convert_to_tensor(logits).dtype), logits)
     if not labels.dtype.is_integer or labels.shape.rank != 1:
-        raise ValueError(f"Expected labels as class indices, int [N]. Received: {labels.dtype.name}, shape {labels.shape}")
+        raise ValueError(
+            "Expected labels as class indices, int [N], or probabilities, floating point [N, C]. "
+            f"Received: {labels.dtype.name}, shape {labels.shape}"
+        )
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def class_indices(labels: tf.Tensor) -> tf.Tensor:
+    """Returns the class indices int64 [N] of labels as in `cross_entropy`: of probabilities the most probable class."""
+    labels = tf.convert_to_tensor(labels)
+    return tf.argmax(labels, axis=1) if labels.shape.rank == 2 else tf.cast(labels, tf.int64)
 
 
 def jensen_shannon(distributions: Sequence[tf.Tensor], weights: Sequence[float] | None = None) -> tf.Tensor:
