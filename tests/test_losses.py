@@ -198,3 +198,12 @@ def test_similarity_is_the_frobenius_norm_with_gradient_0_at_0():
     np.testing.assert_array_equal(tape.gradient(loss, variable), np.zeros_like(frozen))
     rotation = np.linalg.qr(np.random.RandomState(1).randn(3, 3))[0]  # keeps every similarity
     assert float(losses.similarity(frozen @ rotation, frozen)) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_cross_entropy_of_probabilities():
+    labels, logits = np.random.dirichlet([1.0] * 4, 6), np.random.randn(6, 4)
+    shifted = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(losses.cross_entropy(labels, logits), -(labels * shifted).sum(axis=1), rtol=1e-6)
+    indices = np.arange(6) % 4
+    np.testing.assert_allclose(losses.cross_entropy(np.eye(4)[indices], logits), losses.cross_entropy(indices, logits), rtol=1e-6)
+    np.testing.assert_array_equal(losses.class_indices(np.eye(4)[indices]), indices)

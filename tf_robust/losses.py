@@ -9,7 +9,7 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float =
     """Returns the softmax cross-entropy.
 
     Args:
-        labels: int [N].
+        labels: class indices, int [N], or probabilities of the classes, floating point [N, C].
         logits: [N, C].
         label_smoothing: in [0, 1), the part of the target that is spread evenly over all C classes, as in Keras.
 
@@ -17,16 +17,28 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float =
         [N], in nats.
 
     Raises:
-        ValueError: labels are not class indices.
+        ValueError: other labels.
     """
-    labels = tf.convert_to_tensor(labels)
-    if not labels.dtype.is_integer or labels.shape.rank != 1:
-        raise ValueError(f"Expected labels as class indices, int [N]. Received: {labels.dtype.name}, shape {labels.shape}")
-    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
+    if labels.dtype.is_floating and labels.shape.rank == 2:
+        loss = tf.nn.softmax_cross_entropy_with_logits(tf.cast(labels, logits.dtype), logits)
+    elif labels.dtype.is_integer and labels.shape.rank == 1:
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    else:
+        raise ValueError(
+            "Expected labels as class indices, int [N], or probabilities, floating point [N, C]. "
+            f"Received: {labels.dtype.name}, shape {labels.shape}"
+        )
     if not label_smoothing:
         return loss
     uniform = tf.reduce_logsumexp(logits, axis=1) - tf.reduce_mean(logits, axis=1)  # to a target with 1 / C for each class
     return (1.0 - label_smoothing) * loss + label_smoothing * uniform
+
+
+def class_indices(labels: tf.Tensor) -> tf.Tensor:
+    """Returns the class indices int64 [N] of labels as in `cross_entropy`: of probabilities the most probable class."""
+    labels = tf.convert_to_tensor(labels)
+    return tf.argmax(labels, axis=1) if labels.shape.rank == 2 else tf.cast(labels, tf.int64)
 
 
 def jensen_shannon(distributions: Sequence[tf.Tensor], weights: Sequence[float] | None = None) -> tf.Tensor:

@@ -11,7 +11,7 @@ from tf_robust.data.augmix import augmix
 
 IMAGES = np.random.RandomState(0).rand(6, 16, 16, 3).astype(np.float32)
 LAYERS = {
-    "augmix": lambda **options: layers.AugMix(**options),
+    "augmix": lambda **options: layers.AugMix(severity=4.0, width=2, **options),
     "patch_gaussian": lambda **options: layers.PatchGaussian(size=8, sigma=0.5, **options),
     "corruption": lambda **options: layers.RandomCorruption(["gaussian_noise", "pixelate", "contrast"], severities=(2, 5), **options),
 }
@@ -63,12 +63,14 @@ def test_other_ranges_of_pixels():
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_inside_a_model_they_augment_in_training_only_and_are_saved(name, tmp_path):
-    model = keras.Sequential([keras.Input(IMAGES.shape[1:]), LAYERS[name](seed=1)])
+    layer = LAYERS[name](seed=1, input_range=(-1, 2))
+    model = keras.Sequential([keras.Input(IMAGES.shape[1:]), layer])
     assert not np.array_equal(model(IMAGES, training=True), IMAGES)
     np.testing.assert_array_equal(model.predict(IMAGES, verbose=0), IMAGES)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(IMAGES, training=True), model(IMAGES, training=True))
+    assert loaded.layers[0].get_config() == layer.get_config() and loaded.layers[0].options == layer.options
 
 
 def test_bad_arguments():

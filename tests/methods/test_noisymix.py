@@ -151,8 +151,8 @@ def test_unsuitable_views_raise(network):
         build(network, jsd_weight=0.0).check_views(("clean", "augmix"))
 
 
-def test_labels_that_are_not_indices_raise(network, batch):
-    wrong = data.Batch(batch.views, tf.one_hot(batch.labels, CLASSES), batch.step)
+def test_labels_that_are_neither_indices_nor_probabilities_raise(network, batch):
+    wrong = data.Batch(batch.views, tf.cast(batch.labels, tf.float32), batch.step)
     with pytest.raises(ValueError, match="class indices, int"):
         build(network).loss_terms(wrong, training=True)
 

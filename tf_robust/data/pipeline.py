@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_robust.data import service
 from tf_robust.data.augment import clean
 from tf_robust.data.contrastive_views import min_crop_areas
+from tf_robust.data.dataset_views import FIRST_VIEW
 from tf_robust.data.source import Source
 from tf_robust.ops import image_ops, philox
 
@@ -22,7 +23,7 @@ class Batch(typing.NamedTuple):
 
     Attributes:
         views: tuple of float32 [B, H, W, C] in [0, 1]; the first is the image a classifier sees.
-        labels: int64 [B].
+        labels: int64 [B]; in `fit` also probabilities of the classes, float32 [B, classes].
         step: int64 [B], the global step, the same for all (a vector, so that replicas can split the batch).
         positions: int64 [B], each image's position in the training set.
     """
@@ -79,7 +80,7 @@ def training_batches(
 
         for position, augment in enumerate(augmentations):
             inputs = [apply(augment, part, 1000 + position) for part in inputs]
-        outputs = tuple(apply(view, inputs[position if windows else 0], 2000 + position) for position, view in enumerate(views))
+        outputs = tuple(apply(view, inputs[position if windows else 0], FIRST_VIEW + position) for position, view in enumerate(views))
         return Batch(outputs, labels, tf.fill([batch_size], step), positions)
 
     options = _untuned()

@@ -5,6 +5,7 @@ in every run, on every device and in `dataset.map` with parallel calls.
 """
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,13 +23,15 @@ class StatelessAugmentation(keras.layers.Layer):
     """Base class: images [N, H, W, C] or one image [H, W, C] -> float32 of the same shape; the images themselves if not `training`.
 
     Args:
+        options: of the augmentation, by name: arguments of the subclass.
         seed: int.
         input_range: (low, high) of the images, in and out.
         **kwargs: of `keras.layers.Layer`.
     """
 
-    def __init__(self, *, seed: int = 0, input_range: Sequence[float] = (0.0, 1.0), **kwargs):
+    def __init__(self, options: dict[str, Any], *, seed: int = 0, input_range: Sequence[float] = (0.0, 1.0), **kwargs):
         super().__init__(**{"dtype": "float32", **kwargs})
+        self.options = options
         low, high = input_range
         if not high > low:
             raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
@@ -68,7 +71,7 @@ class StatelessAugmentation(keras.layers.Layer):
         return tuple(input_shape)
 
     def get_config(self) -> dict:
-        return {**super().get_config(), "seed": self.seed, "input_range": self.input_range}
+        return {**super().get_config(), **self.options, "seed": self.seed, "input_range": self.input_range}
 
 
 def _digest(images):
@@ -91,14 +94,10 @@ class AugMix(StatelessAugmentation):
     """
 
     def __init__(self, *, severity: float = 3.0, width: int = 3, depth: int = -1, alpha: float = 1.0, all_ops: bool = False, **kwargs):
-        super().__init__(**kwargs)
-        self.options: dict[str, Any] = {"severity": severity, "width": width, "depth": depth, "alpha": alpha, "all_ops": all_ops}
+        super().__init__({"severity": severity, "width": width, "depth": depth, "alpha": alpha, "all_ops": all_ops}, **kwargs)
 
     def augment(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return augmix(images, seed, **self.options)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), **self.options}
 
 
 @keras.saving.register_keras_serializable("tf_robust")
@@ -114,14 +113,10 @@ class PatchGaussian(StatelessAugmentation):
     """
 
     def __init__(self, *, size: int = 25, sigma: float = 0.1, random_size: bool = False, random_sigma: bool = False, **kwargs):
-        super().__init__(**kwargs)
-        self.options: dict[str, Any] = {"size": size, "sigma": sigma, "random_size": random_size, "random_sigma": random_sigma}
+        super().__init__({"size": size, "sigma": sigma, "random_size": random_size, "random_sigma": random_sigma}, **kwargs)
 
     def augment(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return patch_gaussian(images, seed, **self.options)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), **self.options}
 
 
 @keras.saving.register_keras_serializable("tf_robust")
@@ -135,20 +130,16 @@ class RandomCorruption(StatelessAugmentation):
     """
 
     def __init__(self, names: Sequence[str], *, severities: Sequence[int] = (1, 2, 3), **kwargs):
-        super().__init__(**kwargs)
+        super().__init__({"names": tuple(names), "severities": tuple(severities)}, **kwargs)
         for name in names:
             if name not in corruptions.CORRUPTIONS:
                 raise unknown("corruption", name, corruptions.CORRUPTIONS)
         if not names or not severities or not set(severities) <= set(range(1, 6)):
             raise ValueError(f"Expected names, and severities in 1..5. Received: {tuple(names)}, {tuple(severities)}")
-        self.names, self.severities = tuple(names), tuple(severities)
 
     def augment(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        choices = [(name, severity) for name in self.names for severity in self.severities]
+        choices = list(itertools.product(self.options["names"], self.options["severities"]))
         drawn = philox.uniform([], seed, 0, len(choices), tf.int32)
         return tf.switch_case(
             drawn, [functools.partial(corruptions.CORRUPTIONS[name], images, severity, seed=seed) for name, severity in choices]
         )
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "names": self.names, "severities": self.severities}

@@ -106,7 +106,7 @@ class AugMax(Method):
         def step(scores, fraction, active):
             score_gradient, fraction_gradient, logits = self.mixture_gradients(clean, chains, labels, scores, fraction)
             if self.friendly:
-                active = active & (tf.argmax(logits, axis=1, output_type=labels.dtype) == labels)
+                active = active & (tf.argmax(logits, axis=1) == losses.class_indices(labels))
             size = self.step_size * tf.cast(active, tf.float32)
             fraction = tf.clip_by_value(fraction + size * tf.sign(fraction_gradient), 0.0, 1.0)
             return scores + size[:, None] * tf.sign(score_gradient), fraction, active

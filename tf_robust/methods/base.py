@@ -93,7 +93,7 @@ class Method(KerasFit):
             **kwargs: `metrics` and other arguments of `keras.Model.compile`.
 
         Raises:
-            ValueError: a loss, mixed precision in float16, or XLA for a method that it cannot compile.
+            ValueError: a loss, or XLA for a method that it cannot compile.
         """
         jit_compile = jit_compile is True
         if loss is not None:
@@ -103,8 +103,6 @@ class Method(KerasFit):
         super().compile(
             optimizer=optimizer, jit_compile=False, **kwargs
         )  # with True, Keras would compile the complete step, including its checks
-        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            raise ValueError("Expected a precision that needs no scaled loss. Received: mixed_float16. Try: mixed_bfloat16")
         self.compiled_gradients = tf.function(self.gradients, autograph=False, jit_compile=True) if jit_compile else None
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
@@ -125,11 +123,14 @@ class Method(KerasFit):
         Attacks, the saliency of Puzzle Mix and the validation take the plain one, `losses.cross_entropy`.
 
         Args:
-            labels: int [N].
+            labels: class indices int [N], or probabilities [N, C], whose weight is the mean of those of the classes.
             logits: [N, C].
         """
         loss = losses.cross_entropy(labels, logits, self.label_smoothing)
-        return loss if self.class_weights is None else loss * tf.gather(tf.constant(self.class_weights, loss.dtype), labels)
+        if self.class_weights is None:
+            return loss
+        weights = tf.constant(self.class_weights, loss.dtype)
+        return loss * (tf.gather(weights, labels) if labels.shape.rank == 1 else tf.linalg.matvec(tf.cast(labels, loss.dtype), weights))
 
     def _check_class_weights(self):
         weights, classes = self.class_weights, self.network.output["logits"].shape[-1]
@@ -180,8 +181,9 @@ class Method(KerasFit):
         del source, validation, views
         return {}
 
-    def call(self, images: tf.Tensor, training: bool = False) -> Terms:
-        return self.classifier(images, training=training)
+    def call(self, images: tf.Tensor | tuple[tf.Tensor, ...], training: bool = False) -> Terms:
+        """Returns the classifier's outputs for images, or for the first of their views."""
+        return self.classifier(images[0] if isinstance(images, tuple) else images, training=training)
 
     def decays(self, variable: keras.Variable) -> bool:
         """Returns whether weight decay applies to a trainable variable."""
@@ -228,15 +230,17 @@ class Method(KerasFit):
             data: a `Batch`, or (images, labels) or (images, labels, sample weights) as in `fit`.
 
         Raises:
-            tf.errors.InvalidArgumentError: a loss term or the gradient is not finite; nothing is updated.
+            tf.errors.InvalidArgumentError: a loss term or the gradient is not finite; nothing is updated. A `LossScaleOptimizer`
+                skips a step whose gradient is not finite, and lowers the scale.
         """
         self.on_own_data = not isinstance(data, Batch)
         batch, y, weights = self.to_batch(data) if self.on_own_data else (data, None, None)
         gradients, terms, logits, statistics = (self.compiled_gradients or self.gradients)(batch, batch.step[0], weights)
         finite = [tf.debugging.check_numerics(terms[name], f"loss term '{name}'") for name in self.term_names]
-        with tf.control_dependencies(finite):
-            finite = tf.debugging.check_numerics(tf.add_n([tf.reduce_sum(g) for g in gradients]), "gradient")
-        with tf.control_dependencies([finite]):  # a step that diverges changes nothing
+        if not isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            with tf.control_dependencies(finite):
+                finite = [tf.debugging.check_numerics(tf.add_n([tf.reduce_sum(g) for g in gradients]), "gradient")]
+        with tf.control_dependencies(finite):  # a step that diverges changes nothing
             for variable, value in zip(self.non_trainable_variables, statistics):
                 variable.assign(value)
             self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
@@ -267,13 +271,19 @@ class Method(KerasFit):
         with tape:  # outside the scope, where regularizers would not see the variables
             further = [*scope.losses, *(v.regularizer(v) for v in variables if v.regularizer is not None)]
             loss = tf.add_n([loss, *(self._reduce(tf.cast(tf.reduce_sum(value), loss.dtype)) for value in further)])
-        gradients = tape.gradient(loss, [v.value for v in variables], unconnected_gradients="zero")
+            scaled_loss = self._scaled(loss)
+        gradients = tape.gradient(scaled_loss, [v.value for v in variables], unconnected_gradients="zero")
         if self.weight_decay:
-            decay = self.weight_decay / tf.distribute.get_strategy().num_replicas_in_sync
+            decay = self._scaled(self.weight_decay / tf.distribute.get_strategy().num_replicas_in_sync)
             gradients = [g + decay * v.value if self.decays(v) else g for g, v in zip(gradients, variables)]
         statistics = [scope.get_current_value(v) for v in self.non_trainable_variables]
         statistics = [v.value if s is None else s for v, s in zip(self.non_trainable_variables, statistics)]
         return gradients, {"total": loss, **terms}, logits, statistics
+
+    def _scaled(self, loss):
+        """Returns a loss times the optimizer's scale, by which it divides the gradients."""
+        optimizer = getattr(self, "optimizer", None)
+        return optimizer.scale_loss(loss) if optimizer else loss
 
     def _reduce(self, term, weights=None):
         """Returns this replica's part of a term; the parts of all replicas sum to the term."""

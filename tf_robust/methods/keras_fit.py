@@ -1,19 +1,18 @@
 """Training by `fit` of Keras on (x, y): batches, labels, sample weights and metrics of the user's own data."""
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_robust import losses, models
-from tf_robust.data.augment import VIEWS
+from tf_robust.data.dataset_views import view_functions, views_of
 from tf_robust.data.pipeline import Batch
 from tf_robust.ops import philox
-from tf_robust.utils.errors import unknown
 
 RANGE_TOLERANCE = 0.01
+PROBABILITY_TOLERANCE = 0.01  # of the sum of a label's probabilities, which may be float16
 
 
 class KerasFit(keras.Model):
@@ -46,9 +45,7 @@ class KerasFit(keras.Model):
             self._wrapped = models.wrap(classifier, embedding=embedding, stages=stages, input_range=input_range, from_logits=from_logits)
             self.network, self.logits_layer = self._wrapped.network, self._wrapped.logits_layer
         self.views = tuple(views if views is not None else self.default_views)
-        for view in self.views:
-            if not callable(view) and view not in VIEWS:
-                raise unknown("view", view, VIEWS)
+        view_functions(self.views)
 
     def pieces(self) -> list[keras.Model]:
         """Returns the network in pieces, see `models.stages`."""
@@ -57,8 +54,10 @@ class KerasFit(keras.Model):
     def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1, **kwargs) -> keras.callbacks.History:
         """Trains as `keras.Model.fit`, on arrays, or on a dataset of (images, labels) or (images, labels, sample weights).
 
-        Images have the range of the classifier's input. Labels are class indices or one-hot. Sample and class weights multiply
-        the terms of each example, not terms of pairs of examples. A dataset of `data.Batch` is taken as well.
+        In place of images a dataset may have tuples of their views, see `data.views`.
+
+        Images have the range of the classifier's input. Labels are class indices, one-hot or probabilities of the classes. Sample and
+        class weights multiply the terms of each example, not terms of pairs of examples. A dataset of `data.Batch` is taken as well.
 
         Args:
             x: images, or a dataset.
@@ -82,6 +81,9 @@ class KerasFit(keras.Model):
                     f"Expected start_step and warmup_steps for {type(self).__name__} on a dataset of unknown length. "
                     "Received: start_epoch or warmup_epochs. Try: steps_per_epoch in fit"
                 )
+        if self.compiled and not self.optimizer.built:  # within the step, the creation of its variables would have the step traced twice
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
         return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
 
     def _check_own_data(self):
@@ -91,7 +93,7 @@ class KerasFit(keras.Model):
                              "Try: tf_robust.training.loop.fit(method, data.ArraySource.of(...))")  # fmt: skip
         if self.closed_form:
             raise ValueError(f"Expected a method trained in epochs. Received: {name} with solver='lbfgs'. Try: solver='sgd'")
-        self.check_views([getattr(view, "__name__", str(view)) for view in self.views])
+        self.check_views(self._view_names())
 
     def summary(self, *args: Any, **kwargs: Any) -> None:
         """Prints the classifier's summary."""
@@ -104,21 +106,27 @@ class KerasFit(keras.Model):
     def to_batch(self, data: Any) -> tuple[Batch, tf.Tensor, tf.Tensor | None]:
         """Returns (batch with its views, labels as given, sample weights or None) of (images, labels[, sample weights]).
 
-        Views are drawn as in the pipeline, by (seed, step, position in the batch), and on several devices by the replica.
+        Views are drawn as in the pipeline, by (seed, step, position in the batch), and on several devices by the replica; or they
+        are given in place of the images, as a tuple, see `data.views`.
         """
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         if y is None:
             raise ValueError(f"Expected images and labels, (x, y). Received: only images, for {type(self).__name__}")
-        images, labels = self._unit_images(x), self._class_indices(y)
-        optimizer = self.optimizer  # with gradient accumulation, `iterations` counts updates
-        counter = optimizer._iterations if optimizer.gradient_accumulation_steps else optimizer.iterations
-        step = tf.cast(tf.convert_to_tensor(counter), tf.int64)
+        optimizer: Any = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # of a LossScaleOptimizer
+        step = tf.cast(tf.convert_to_tensor(optimizer._iterations), tf.int64)  # `iterations` counts updates of accumulated gradients
+        views = tuple(self._unit_images(view) for view in x) if isinstance(x, tuple) else self._draw_views(self._unit_images(x), step)
+        if len(views) != len(self.views):
+            raise ValueError(f"Expected {len(self.views)} views: {self._view_names()}. Received: a tuple of {len(views)}")
+        return Batch(views, self._labels(y), tf.fill([tf.shape(views[0])[0]], step)), y, weights
+
+    def _draw_views(self, images, step):
         seed, context = tf.stack([tf.constant(self.seed, tf.int64), step]), tf.distribute.get_replica_context()
         if context.num_replicas_in_sync > 1:
             seed = philox.fold(seed, tf.cast(context.replica_id_in_sync_group, tf.int64))
-        functions: list[Callable] = [VIEWS[view] if isinstance(view, str) else view for view in self.views]
-        views = tuple(tf.ensure_shape(view(images, philox.fold(seed, 2000 + i)), images.shape) for i, view in enumerate(functions))
-        return Batch(views, labels, tf.fill([tf.shape(images)[0]], step)), y, weights
+        return views_of(images, view_functions(self.views), seed)
+
+    def _view_names(self):
+        return [getattr(view, "__name__", str(view)) for view in self.views]
 
     def _unit_images(self, x):
         """Returns images as float32 in [0, 1], after checking their range."""
@@ -135,23 +143,25 @@ class KerasFit(keras.Model):
         with tf.control_dependencies([tf.debugging.Assert(inside, [message, "Received:", tf.reduce_min(x), tf.reduce_max(x)])]):
             return tf.identity(images)
 
-    def _class_indices(self, y):
-        """Returns labels int64 [N], of indices [N] or [N, 1], or of one-hot labels."""
+    def _labels(self, y):
+        """Returns labels int64 [N] of indices [N] or [N, 1], or float32 [N, classes] of one-hot labels or probabilities."""
         labels, classes = tf.convert_to_tensor(y), self.network.output["logits"].shape[-1]
         if labels.shape.rank == 2 and labels.shape[1] == classes:
-            one_hot = tf.reduce_all(tf.reduce_max(labels, axis=1) == 1)
-            with tf.control_dependencies([tf.debugging.Assert(one_hot, ["Expected class indices or one-hot labels. Received: others"])]):
-                return tf.argmax(labels, axis=1)
+            labels = tf.cast(labels, tf.float32)
+            valid = tf.reduce_all(labels >= 0.0) & tf.reduce_all(tf.abs(tf.reduce_sum(labels, axis=1) - 1.0) <= PROBABILITY_TOLERANCE)
+            message = "Expected class indices, one-hot labels or probabilities that sum to 1. Received labels up to"
+            with tf.control_dependencies([tf.debugging.Assert(valid, [message, tf.reduce_max(labels)])]):
+                return tf.identity(labels)
         if labels.shape.rank == 1 or labels.shape.rank == 2 and labels.shape[1] == 1:
             return tf.cast(tf.reshape(labels, [-1]), tf.int64)
-        raise ValueError(f"Expected class indices [N] or one-hot labels [N, {classes}]. Received shape: {labels.shape}")
+        raise ValueError(f"Expected class indices [N], or one-hot labels or probabilities [N, {classes}]. Received shape: {labels.shape}")
 
     def test_step(self, data: Any) -> dict:
         """Updates loss and metrics by one batch of (x, y), in inference mode."""
         self.on_own_data = True
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         predictions = self.predictions(self(x, training=False))
-        labels = self._class_indices(y)
+        labels = self._labels(y)
         logits = predictions if self.returns_logits else tf.math.log(tf.clip_by_value(predictions, 1e-7, 1.0))
         loss = losses.cross_entropy(labels, tf.cast(logits, tf.float32))
         loss = tf.reduce_mean(loss if weights is None else loss * tf.cast(tf.reshape(weights, [-1]), loss.dtype))
@@ -176,7 +186,7 @@ class KerasFit(keras.Model):
     def update_metrics(self, labels: tf.Tensor, y: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor | None) -> dict:
         """Updates the metrics given to `compile`, or else the accuracy; returns {name: value}."""
         if self._compile_metrics is None:
-            self.accuracy.update_state(labels, predictions)
+            self.accuracy.update_state(losses.class_indices(labels), predictions)
             return {"accuracy": self.accuracy.result()}
         self._compile_metrics.update_state(y, predictions, weights)
         return self._compile_metrics.result()

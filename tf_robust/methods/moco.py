@@ -76,7 +76,7 @@ class MoCo(MemoryMethod):
         candidates = tf.concat(
             [tf.reduce_sum(query * key, axis=1, keepdims=True), tf.matmul(query, self.memory.value, transpose_b=True)], axis=1
         )
-        contrast = losses.cross_entropy(tf.zeros_like(batch.labels), candidates / self.temperature)
+        contrast = losses.cross_entropy(tf.zeros([tf.shape(query)[0]], tf.int64), candidates / self.temperature)
         self.remember(self.oldest(batch.step), key)
         cross_entropy, logits = self.linear(embeddings, batch.labels)
         return {"contrastive": contrast, "linear": cross_entropy}, logits

@@ -207,7 +207,8 @@ class PuzzleMix(Method):
         """Returns the loss to both labels, [N]; lam: [N], the weight of the first."""
         if self.loss_form == "cross_entropy":
             return mixing.mixed(self.cross_entropy, labels, partner, lam, logits)
-        targets = mixing.blend(tf.one_hot(labels, logits.shape[-1]), partner, lam[:, None])
+        targets = labels if labels.shape.rank == 2 else tf.one_hot(labels, logits.shape[-1])
+        targets = mixing.blend(targets, partner, lam[:, None])
         return keras.losses.binary_crossentropy(targets, tf.nn.softmax(logits))
 
 

@@ -1,0 +1,166 @@
+"""`CrossEntropy(model).fit` gives the weights and the history of `model.fit` under every option of Keras."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import sweep
+from tests.methods.test_keras_fit import ON_IMAGES_AND_LABELS
+from tests.methods.test_methods import OPTIONS
+from tests.methods.users_models import X, Y, assert_equal, batches, fitted, functional
+from tf_robust import methods
+
+callbacks, optimizers = keras.callbacks, keras.optimizers
+SOFT = np.random.RandomState(0).dirichlet([1.0, 1.0, 1.0], 48).astype(np.float32)
+WEIGHTS = np.linspace(0, 2, 48).astype(np.float32)
+
+
+def both(build=functional, *, optimizer=None, compile_options=(), x=X, y=Y, **options):
+    """Trains a model by Keras and an equal one by CrossEntropy; compares weights and histories and returns the two models."""
+    soft = np.ndim(y) == 2
+    optimizer = optimizer or (lambda: optimizers.SGD(0.1))
+    loss = keras.losses.CategoricalCrossentropy if soft else keras.losses.SparseCategoricalCrossentropy
+    plain, method = build(), methods.CrossEntropy(build())
+    plain.compile(optimizer(), loss(from_logits=True), metrics=["accuracy"], **dict(compile_options))
+    method.compile(optimizer(), metrics=["accuracy"], **dict(compile_options))
+    histories = []
+    for model in (plain, method):
+        calls = {"callbacks": [callback() for callback in options.get("callbacks", ())]}
+        fit = {"batch_size": 16, "epochs": 3, "shuffle": False, "verbose": 0}
+        histories.append(model.fit(x, y, **{**fit, **options, **calls}).history)
+    assert_equal(method.classifier, plain, atol=1e-5)
+    assert histories[0].keys() == histories[1].keys()
+    for name, values in histories[0].items():
+        np.testing.assert_allclose(histories[1][name], values, rtol=1e-3, err_msg=name)
+    return plain, method
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_ema": True, "ema_momentum": 0.5},
+        {"gradient_accumulation_steps": 2},
+        {"clipnorm": 0.01},
+        {"clipvalue": 0.01},
+        {"global_clipnorm": 0.01},
+        {"weight_decay": 0.1},
+        {"loss_scale_factor": 1024.0},
+    ],
+)
+def test_options_of_optimizers(options):
+    both(optimizer=lambda: optimizers.SGD(0.1, **options))
+
+
+@pytest.mark.parametrize("options", [{"steps_per_execution": 3}, {"jit_compile": True}, {"run_eagerly": True}])
+def test_options_of_compile(options):
+    both(compile_options=options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"class_weight": {0: 3.0, 1: 0.5, 2: 1.0}},
+        {"sample_weight": WEIGHTS},
+        {"validation_split": 0.25},
+        {"validation_data": (X, Y, WEIGHTS)},
+        {"steps_per_epoch": 2, "validation_data": (X, Y), "validation_steps": 1},
+        {"epochs": 4, "initial_epoch": 2},
+    ],
+)
+def test_options_of_fit(options):
+    both(lambda: functional(regularizer="l2"), **options)
+
+
+def test_datasets_with_sample_weights():
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y, WEIGHTS)).batch(16)
+    both(x=dataset, y=None, batch_size=None)
+
+
+@pytest.mark.parametrize("labels", [SOFT.astype(np.float64), np.eye(3, dtype=np.int64)[Y]])
+def test_labels_of_probabilities(labels):
+    both(y=labels, sample_weight=WEIGHTS, validation_data=(X, labels))
+
+
+@pytest.mark.parametrize(
+    "name, callback",
+    [
+        ("early stopping", lambda: callbacks.EarlyStopping("val_loss", min_delta=10.0, patience=1, restore_best_weights=True)),
+        ("plateau", lambda: callbacks.ReduceLROnPlateau("loss", factor=0.1, patience=1, min_delta=10.0)),
+        ("schedule", lambda: callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)),
+        ("swap", lambda: callbacks.SwapEMAWeights(swap_on_epoch=True)),
+    ],
+)
+def test_callbacks(name, callback):
+    ema = {"use_ema": True, "ema_momentum": 0.5} if name == "swap" else {}
+    _, method = both(optimizer=lambda: optimizers.SGD(0.1, **ema), epochs=4, callbacks=[callback], validation_data=(X, Y))
+    assert len(method.history.epoch) == (2 if name == "early stopping" else 4)
+
+
+def test_model_checkpoint_keeps_an_epoch(tmp_path):
+    """The first of two: the loss falls, and the highest one is asked for."""
+    paths = iter(("plain", "method"))
+    checkpoint = lambda: callbacks.ModelCheckpoint(str(tmp_path / f"{next(paths)}.keras"), monitor="loss", mode="max", save_best_only=True)
+    _, method = both(callbacks=[checkpoint], epochs=2)
+    plain, kept = (keras.models.load_model(tmp_path / f"{name}.keras") for name in ("plain", "method"))
+    assert_equal(kept, plain, atol=1e-5)
+    assert np.abs(kept.get_weights()[0] - method.classifier.get_weights()[0]).max() > 1e-3
+
+
+def float16_model():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = functional()
+        outputs = keras.layers.Dense(3, dtype="float32")(model.layers[-2].output)  # as Keras advises
+        return keras.Model(model.inputs, outputs)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize("scale, skipped", [(2.0**15, 0), (1e30, 9)])
+def test_mixed_float16_scales_the_loss_and_skips_steps_that_overflow(scale, skipped):
+    plain, method = both(float16_model, optimizer=lambda: optimizers.LossScaleOptimizer(optimizers.SGD(0.1), initial_scale=scale))
+    for model in (plain, method):
+        assert int(model.optimizer.iterations) == 9 - skipped
+        assert float(model.optimizer.dynamic_scale) == pytest.approx(scale / 2**skipped)
+
+
+def test_weight_decay_of_a_method_is_scaled_with_the_loss():
+    trained = []
+    for options in ({}, {"loss_scale_factor": 1024.0}):
+        method = methods.CrossEntropy(functional(), weight_decay=0.1)
+        fitted(method, optimizer=optimizers.SGD(0.1, **options))
+        trained.append(method.classifier)
+    assert_equal(*trained, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", sweep(ON_IMAGES_AND_LABELS, quick=("noisymix", "fcl")))
+def test_every_method_trains_in_mixed_precision(name, policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        method = methods.METHODS[name](functional(), **OPTIONS.get(name, {}))
+        start = method.classifier.get_weights()
+        assert np.isfinite(fitted(method)["loss"][0])
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert method.classifier.compute_dtype == policy.removeprefix("mixed_")
+    assert any(np.abs(a - b).max() > 0 for a, b in zip(start, method.classifier.get_weights()))
+
+
+@pytest.mark.parametrize("name", sweep(ON_IMAGES_AND_LABELS, quick=("noisymix", "adversarial")))
+def test_one_hot_labels_train_as_class_indices(name):
+    one_hot = batches().map(lambda x, y: (x, tf.one_hot(y, 3)))
+    options = OPTIONS.get(name, {})
+    first, second = (methods.METHODS[name](functional(), **options) for _ in range(2))
+    fitted(first)
+    fitted(second, one_hot)
+    assert_equal(first.classifier, second.classifier, atol=1e-4)
+
+
+@pytest.mark.parametrize("labels", [np.full([48, 3], 0.5, np.float32), np.tile(np.float32([1.5, -0.5, 0.0]), [48, 1])])
+def test_rows_that_are_no_probabilities_stop_the_training(labels):
+    method = methods.CrossEntropy(functional())
+    method.compile("sgd")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="probabilities that sum to 1"):
+        method.fit(X, labels, verbose=0)
