@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.saved_models import loading_models
 from tests.saved_models.loading_models import CLASSES, MEAN, NORMALIZATION, SHAPE, STD, WEIGHTS, sample_images, saved, spec
-from tf_robust.saved_models import export, loading
+from tf_robust.saved_models import export, loading, signatures
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 from tf_robust.utils import hyperparameters
 
@@ -209,7 +209,7 @@ def test_the_interface_makes_flags():
     parameters = hyperparameters.parameters(ModelInterface)
     assert list(parameters) == ["input_range", "outputs", "signature", "input_size", "trust", "check_inputs"]
     assert all(parameter.help for parameter in parameters.values())
-    assert parameters["outputs"].choices == loading.OUTPUTS and NORMALIZATION in parameters["input_range"].help
+    assert parameters["outputs"].choices == signatures.OUTPUTS and NORMALIZATION in parameters["input_range"].help
 
 
 def test_cards(plain, tmp_path):
