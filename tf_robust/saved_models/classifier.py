@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 import secrets
+import typing
 
 import keras
 import numpy as np
@@ -16,7 +17,7 @@ from tf_robust.saved_models.signatures import Signature, described, shape_text
 from tf_robust.utils.files import digest_of_folder, read_json
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped to it before the logarithm
-SUM_TOLERANCE = 1e-3  # of the sum of probabilities
+SUM_TOLERANCE = 0.02  # of the sum of probabilities, which 8-bit models round
 
 
 class Classifier:
@@ -42,6 +43,7 @@ class Classifier:
     """
 
     def __init__(self, signature: Signature, interface: ModelInterface, *, path: str, loaded: object):
+        interface = dataclasses.replace(interface, outputs=signature.kind(interface.outputs))
         self.path, self.loaded, self.card, self.interface = path, loaded, _card(path), interface
         self._call, ((self._argument, spec),) = signature.call, signature.inputs.items()
         self._type, self._output = spec.dtype, signature.output(interface.outputs)
@@ -64,7 +66,7 @@ class Classifier:
         self.check_images_match(images.shape[1:])
         outputs_by_name = self._call(**{self._argument: self._model_input(tf.cast(images, tf.float32))})
         scores = tf.cast(outputs_by_name[self._output], tf.float32)
-        if self.interface.outputs == "logits":
+        if self.interface.outputs != "probabilities":
             return scores
         return tf.math.log(tf.maximum(scores, SMALLEST_PROBABILITY))
 
@@ -85,7 +87,20 @@ class Classifier:
 
     def with_input_range(self, input_range: str) -> "Classifier":
         """Returns the same model with another `interface.input_range`."""
-        interface = dataclasses.replace(self.interface, input_range=input_range)
+        return self._with(input_range=input_range)
+
+    def with_known_outputs(self, images: tf.Tensor | ArrayLike) -> "Classifier":
+        """Returns the model with logits or probabilities for `interface.outputs`, told by the sums over the classes if it is auto.
+
+        Args:
+            images: float32 [N, H, W, C] in [0, 1].
+        """
+        if self.interface.outputs != "auto":
+            return self
+        return self._with(outputs="probabilities" if _are_probabilities(self(images)) else "logits")
+
+    def _with(self, **fields: typing.Any) -> "Classifier":
+        interface = dataclasses.replace(self.interface, **fields)
         return Classifier(self._signature, interface, path=self.path, loaded=self.loaded)
 
     def check_images_match(self, shape: tf.TensorShape | tuple[int | None, ...]) -> None:
@@ -119,19 +134,25 @@ class Classifier:
     def check(self, logits: ArrayLike) -> str:
         """Returns a warning if outputs [N, classes] of this model contradict `interface.outputs`, otherwise an empty text."""
         scores = np.asarray(logits, np.float64)
-        sums = (np.exp(scores) if self.interface.outputs == "probabilities" else scores).sum(axis=1)
-        normalized = np.abs(sums - 1) <= SUM_TOLERANCE
-        if self.interface.outputs == "probabilities" and not normalized.all():
-            return (
-                f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
-                f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass --outputs=logits."
-            )
-        if self.interface.outputs == "logits" and len(scores) and normalized.all() and (scores >= 0).all():
+        if self.interface.outputs == "probabilities":
+            sums = np.exp(scores).sum(axis=1)
+            if (np.abs(sums - 1) > SUM_TOLERANCE).any():
+                return (
+                    f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
+                    f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass --outputs=logits."
+                )
+        elif _are_probabilities(scores):
             return (
                 f"The outputs of {self.path} look like probabilities, but were read as logits: accuracies are not "
                 "affected, calibration is. If they are probabilities, pass --outputs=probabilities."
             )
         return ""
+
+
+def _are_probabilities(scores: ArrayLike) -> bool:
+    """Returns whether all rows of scores [N, classes] are probabilities that sum to 1, within `SUM_TOLERANCE`."""
+    scores = np.asarray(scores, np.float64)
+    return bool(len(scores) and (scores >= 0).all() and (np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE).all())
 
 
 def _scaling(interface: ModelInterface, dtype: tf.DType, channels: int | None) -> tuple[np.ndarray, np.ndarray]:

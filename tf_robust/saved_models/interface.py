@@ -1,10 +1,9 @@
 """Input and output conventions of a model: pixel scale, kind of output, signature, input size."""
 
 import dataclasses
-import typing
 
 from tf_robust.ops import pixel_scale
-from tf_robust.saved_models.signatures import OUTPUTS
+from tf_robust.saved_models.signatures import OUTPUTS, Kind
 from tf_robust.utils.errors import unknown
 
 NAMED_RANGES = {
@@ -23,7 +22,8 @@ class ModelInterface:
             one number or one per channel: "mean=0.485,0.456,0.406 std=0.229,0.224,0.225", for which imagenet is short; " bgr" at
             the end: blue first, as in "0,255 bgr"; caffe: blue first, in 0 to 255, ImageNet's mean subtracted; auto: the one of these
             with which the model classifies most images correctly.
-        outputs: kind of the model's output; the output of that name is used, or else the only one.
+        outputs: kind of the model's output; the output of that name is used, or else the only one. auto: told by the name, or else by
+            the sums over the classes on the first images, which are 1 for probabilities.
         signature: of the SavedModel, to call.
         input_size: side in pixels that images are resized to for the model (bilinear, antialiased); 0: as they are.
         trust: run the Python code in a Keras file (Lambda layers).
@@ -32,7 +32,7 @@ class ModelInterface:
     """
 
     input_range: str = "0,1"
-    outputs: typing.Literal["logits", "probabilities"] = "logits"
+    outputs: Kind = "auto"
     signature: str = "serving_default"
     input_size: int = 0
     trust: bool = False
@@ -40,8 +40,8 @@ class ModelInterface:
 
     def __post_init__(self):
         self.affine()
-        if self.outputs not in OUTPUTS:
-            raise unknown("outputs", self.outputs, OUTPUTS)
+        if self.outputs not in ("auto", *OUTPUTS):
+            raise unknown("outputs", self.outputs, ("auto", *OUTPUTS))
         if self.input_size < 0:
             raise ValueError(f"Expected input_size >= 0 (0: images as they are). Received: {self.input_size}")
 

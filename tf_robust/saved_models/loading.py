@@ -12,13 +12,12 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tf_robust.models import outputs
 from tf_robust.saved_models import formats
 from tf_robust.saved_models.classifier import Classifier
 from tf_robust.saved_models.formats import named_models
 from tf_robust.saved_models.formats.keras_files import keras_signature
 from tf_robust.saved_models.interface import NAMED_RANGES, ModelInterface
-from tf_robust.saved_models.signatures import Signature, listed
+from tf_robust.saved_models.signatures import OUTPUTS, Signature, listed
 from tf_robust.utils.deprecation import moved_names
 
 __all__ = ["NAMED_RANGES", "Classifier", "ModelInterface", "classifier_of", "image_size_of", "load_classifier"]
@@ -71,7 +70,7 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
 
     Args:
         model: a keras.Model, or a callable from a float32 batch [N, H, W, C] on the pixel scale `interface.input_range` to scores
-            [N, classes]; either may return a dictionary with the entry `interface.outputs`.
+            [N, classes]; either may return a dictionary with the entry `interface.outputs`, or logits or probabilities if that is auto.
         interface: its input and output conventions; a model in memory has no signatures.
         name: of the model, for messages; empty: its own.
 
@@ -92,8 +91,23 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
             )
     else:
         signature = Signature(
-            lambda images: {"scores": outputs.output(model, images, interface.outputs)},
+            lambda images: {"scores": _scores(model(images), interface.outputs, path)},
             {"images": tf.TensorSpec(None, tf.float32)},
             {"scores": tf.TensorSpec(None, tf.float32)},
         )
     return Classifier(signature.channels_last(), interface, path=path, loaded=model)
+
+
+def _scores(result: object, kind: str, path: str) -> tf.Tensor:
+    """The scores in what a model returned."""
+    if isinstance(result, dict):
+        names = [name for name in (OUTPUTS if kind == "auto" else (kind,)) if name in result]
+        if not names:
+            expected = " or ".join(OUTPUTS) if kind == "auto" else kind
+            raise ValueError(f"Expected {path} to return {expected}. Received a dictionary with: {', '.join(map(repr, result))}")
+        return result[names[0]]
+    if isinstance(result, (tuple, list)) and len(result) != 1:
+        raise ValueError(
+            f"Expected {path} to return scores [N, classes]. Received: {len(result)} outputs. Try: a function that returns one of them"
+        )
+    return result[0] if isinstance(result, (tuple, list)) else result
