@@ -20,7 +20,7 @@ def plain_model():
     """Trains a small convolutional network on scikit-learn's digits, without anything from tf_robust, and returns its path."""
     images, labels = tfr.images(300, data="digits", evaluation_split="validation")  # float32 [N, 28, 28, 1] in [0, 1], int64 [N]
     layers = [keras.Input([28, 28, 1]), keras.layers.Conv2D(16, 5, strides=2, activation="relu"), keras.layers.Flatten()]
-    model = keras.Sequential([*layers, keras.layers.Dense(10)])  # returns logits; with a softmax, pass outputs="probabilities" below
+    model = keras.Sequential([*layers, keras.layers.Dense(10)])  # returns logits; a softmax is recognized
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(images, labels, epochs=20, verbose=0)
     model.save(path := os.path.join(tempfile.mkdtemp(), "model.keras"))

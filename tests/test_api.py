@@ -84,7 +84,8 @@ def test_the_interface_applies_to_all_kinds_of_models(scaled, kind, tmp_path):
     assert found["calibration/ece"] == pytest.approx(
         metrics.expected_calibration_error(expected.max(axis=1), expected.argmax(axis=1) == labels), abs=1e-4
     )
-    assert found["calibration/ece"] != pytest.approx(api.evaluate(model, **DIGITS, input_range="0,255").values["calibration/ece"], abs=0.05)
+    as_logits = api.evaluate(model, **DIGITS, input_range="0,255", outputs="logits").values
+    assert found["calibration/ece"] != pytest.approx(as_logits["calibration/ece"], abs=0.05)
     large = keras.Sequential([keras.Input([14, 14, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
     with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]. Try: --image_size=14"):
         api.evaluate(large, **DIGITS)
@@ -114,8 +115,31 @@ def test_arguments_without_effect_raise(scaled, tmp_path):
         api.images(3, epochs=3)
 
 
+def test_logits_and_probabilities_are_told_apart(scaled, capsys):
+    plain, softmax = scaled
+    logits = api.evaluate(plain, **DIGITS)
+    told = api.evaluate(softmax, **DIGITS, input_range="0,255")
+    declared = api.evaluate(softmax, **DIGITS, input_range="0,255", outputs="probabilities")
+    assert logits.evaluation["interface"]["outputs"] == "logits"
+    assert told.evaluation["interface"] == declared.evaluation["interface"]
+    assert told.evaluation["interface"]["outputs"] == "probabilities"
+    assert told.values == declared.values == pytest.approx(logits.values, abs=1e-4)
+    printed = capsys.readouterr().out
+    assert printed.count("outputs=probabilities: the sums over the classes are 1") == 1
+    assert "look like" not in printed
+
+
+def test_attacks_of_probabilities_are_those_of_their_logits(scaled):
+    images, labels = api.images(20, data="digits")
+    plain, softmax = scaled
+    scaled_inside = keras.Sequential([keras.Input(images.shape[1:]), keras.layers.Rescaling(255), softmax])
+    settings = {"norm": "linf", "radius": 0.05, "steps": 5}
+    attacked = [api.attack(model, images, labels, "pgd", **settings) for model in (plain, scaled_inside)]
+    np.testing.assert_allclose(*attacked, atol=1e-5)
+
+
 def test_probabilities_taken_for_logits_give_a_note(scaled, capsys):
-    api.evaluate(scaled[1], **{**DIGITS, "evaluations": "clean"}, input_range="0,255")
+    api.evaluate(scaled[1], **{**DIGITS, "evaluations": "clean"}, input_range="0,255", outputs="logits")
     assert "look like probabilities" in capsys.readouterr().out
 
 

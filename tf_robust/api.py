@@ -24,7 +24,7 @@ from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.config import DATA
 from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, values_of, with_values
 from tf_robust.experiments.locations import row_name
-from tf_robust.experiments.model_checks import print_note
+from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, print_note
 from tf_robust.experiments.results import Comparison, Result, compare
 from tf_robust.experiments.run import PATH_FLAGS
 from tf_robust.experiments.runs import runs_of
@@ -65,7 +65,8 @@ def evaluate(model: Model, **arguments) -> Result:
 
     Args:
         model: the path or name of a model of any format that `saved_models.loading.load_classifier` reads, a keras.Model, or a
-            callable from images [N, H, W, C] to scores [N, classes]. By default it takes float32 in [0, 1] and returns logits.
+            callable from images [N, H, W, C] to scores [N, classes]. By default it takes float32 in [0, 1]; whether it returns logits
+            or probabilities is told by their sums.
         **arguments: flags by name: data and evaluations, such as data="cifar10", evaluations="clean,corruptions", subset=1000. data
             is a name as on the command line, arrays (images, labels), or a tf.data.Dataset of (image, label); an endless one
             needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
@@ -130,7 +131,8 @@ def attack(model: Model, images: np.ndarray, labels: np.ndarray, name: str = "pg
     """
     if name not in attacks.ATTACKS:
         raise ValueError(f"Expected an attack of: {', '.join(attacks.ATTACKS)}. Received: {name!r}")
-    return attacks.ATTACKS[name](**settings)(_classifier(model, loading.ModelInterface()), images, labels)
+    classify = _classifier(model, loading.ModelInterface()).with_known_outputs(images[:IMAGES_FOR_OUTPUTS])
+    return attacks.ATTACKS[name](**settings)(classify, images, labels)
 
 
 def charts(*results: Result, baseline: str | None = None) -> list[report.Chart]:

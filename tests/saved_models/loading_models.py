@@ -65,6 +65,7 @@ def plain(tmp_path_factory):
             "one_by_one": (lambda m, x: {"y": m.scores(x)}, tf.TensorSpec([1, *SHAPE], tf.float32, "x")),
             "two_inputs": (lambda m, x, y: {"y": m.scores(x)}, spec(*SHAPE), tf.TensorSpec([], tf.bool, "training")),
             "two_outputs": (lambda m, x: {"a": m.scores(x), "probabilities": m.scores(x)}, spec(*SHAPE)),
+            "unnamed_outputs": (lambda m, x: {"a": m.scores(x), "b": m.scores(x)}, spec(*SHAPE)),
             "one_score": (lambda m, x: {"y": m.scores(x)[:, :1]}, spec(*SHAPE)),
             "a_map": (lambda m, x: {"y": x}, spec(*SHAPE)),
             "classes": (lambda m, x: {"y": tf.cast(m.scores(x), tf.int64)}, spec(*SHAPE)),

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.saved_models import loading_models
 from tests.saved_models.loading_models import CLASSES, MEAN, NORMALIZATION, SHAPE, STD, WEIGHTS, sample_images, saved, spec
-from tf_robust.saved_models import export, loading
+from tf_robust.saved_models import export, loading, signatures
 from tf_robust.saved_models.loading import ModelInterface, load_classifier
 from tf_robust.utils import hyperparameters
 
@@ -110,15 +110,63 @@ def test_outputs_that_contradict_the_interface_are_reported(tmp_path):
             "scores": (lambda m, x: {"predictions": m.scores(x)}, spec(*SHAPE)),
         },
     )
-    classify = load_classifier(path)
+    classify = load_classifier(path, ModelInterface(outputs="logits"))
     assert "pass --outputs=probabilities" in classify.check(classify(sample_images()))
-    assert "pass --outputs=probabilities" in classify.check([[0.25, 0.25, 0.5], [0.0, 0.0, 1.0005]])
-    for scores in ([[0.5, 0.5, 0.0], [0.0, -0.0005, 1.0]], [[0.5, 0.5, 0.0], [0.0, 0.0, 1.002]], np.zeros([0, 3])):
+    assert "pass --outputs=probabilities" in classify.check([[0.25, 0.25, 0.5], [0.0, 0.0, 1.015]])
+    for scores in ([[0.5, 0.5, 0.0], [0.0, -0.0005, 1.0]], [[0.5, 0.5, 0.0], [0.0, 0.0, 1.03]], np.zeros([0, 3])):
         assert classify.check(scores) == ""
-    scores = load_classifier(path, ModelInterface(signature="scores"))
+    scores = load_classifier(path, ModelInterface(signature="scores", outputs="logits"))
     assert scores.check(scores(sample_images())) == ""
     wrong = load_classifier(path, ModelInterface(signature="scores", outputs="probabilities"))
     assert "pass --outputs=logits" in wrong.check(wrong(sample_images()))
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [("serving_default", "auto"), ("doubled", "logits"), ("soft", "probabilities"), ("two_outputs", "probabilities"), ("half", "auto")],
+)
+def test_the_kind_of_the_outputs_is_that_of_their_name(plain, name, kind):
+    assert load_classifier(plain, ModelInterface(signature=name)).interface.outputs == kind
+
+
+def rounded(scores):
+    """Probabilities in steps of 1/256, as 8-bit models return them."""
+    return tf.round(256 * tf.nn.softmax(scores)) / 256
+
+
+@pytest.mark.parametrize(
+    "last, kind",
+    [
+        (tf.identity, "logits"),
+        (tf.nn.softmax, "probabilities"),
+        (rounded, "probabilities"),
+        (tf.nn.sigmoid, "logits"),  # sums differ from 1
+        (tf.zeros_like, "logits"),
+        (lambda x: x * np.nan, "logits"),
+        (lambda x: 10 * tf.nn.softmax(x), "logits"),
+        (lambda x: tf.nn.softmax(x) + (5, -5, 0, 0), "logits"),  # negative numbers
+    ],
+)
+def test_the_kind_of_unnamed_outputs_is_told_by_their_sums(last, kind):
+    model = loading_models.Module()
+    classify = loading.classifier_of(lambda images: last(model.scores(images))).with_known_outputs(sample_images())
+    assert classify.interface.outputs == kind
+    declared = loading.classifier_of(lambda images: last(model.scores(images)), ModelInterface(outputs=kind))
+    np.testing.assert_array_equal(classify(sample_images()), declared(sample_images()))
+    assert kind == "logits" or classify(sample_images()).numpy().max() <= 0
+
+
+@pytest.mark.parametrize("declared", ["logits", "probabilities"])
+def test_a_declared_kind_is_kept(plain, declared):
+    classify = load_classifier(plain, ModelInterface(outputs=declared))
+    assert classify.with_known_outputs(sample_images()) is classify
+
+
+@pytest.mark.parametrize("names, taken", [(("logits", "probabilities"), "logits"), (("other", "probabilities"), "probabilities")])
+def test_outputs_in_a_dictionary(names, taken):
+    model = loading_models.Module()
+    scores = {name: (i + 1) * model.scores(sample_images()) for i, name in enumerate(names)}
+    np.testing.assert_array_equal(loading.classifier_of(lambda images: scores)(sample_images()), scores[taken])
 
 
 @pytest.mark.parametrize("kind", ["export", "save"])
@@ -209,7 +257,7 @@ def test_the_interface_makes_flags():
     parameters = hyperparameters.parameters(ModelInterface)
     assert list(parameters) == ["input_range", "outputs", "signature", "input_size", "trust", "check_inputs"]
     assert all(parameter.help for parameter in parameters.values())
-    assert parameters["outputs"].choices == loading.OUTPUTS and NORMALIZATION in parameters["input_range"].help
+    assert parameters["outputs"].choices == ("auto", *signatures.OUTPUTS) and NORMALIZATION in parameters["input_range"].help
 
 
 def test_cards(plain, tmp_path):

@@ -27,8 +27,7 @@ plain = loading_models.plain  # the fixture
         ("whole_numbers", "takes int32"),
         ("one_by_one", "takes exactly 1 "),
         ("two_inputs", "takes 2 tensors"),
-        ("two_outputs", "output named 'logits'.*For 'probabilities', pass --outputs="),
-        ("soft", "'probabilities', pass --outputs=probabilities"),
+        ("unnamed_outputs", "output named 'logits' or 'probabilities', or only one.*a float32"),
         ("one_score", "at least 2 classes.*y float32 .None, 1."),
         ("a_map", r"floats \[N, classes\].*y float32 .None, 8, 8, 3."),
         ("classes", "y int64 .None, 4."),
@@ -55,6 +54,7 @@ def test_a_misfit_names_the_signatures_that_fit(plain):
         (ModelInterface(input_range="mean=0.1,0.2 std=1"), "one number, or 3, in mean and std"),
         (ModelInterface(signature="bytes", input_range="-1,1"), "input_range 0,255 for a model that takes uint8"),
         (ModelInterface(signature="soft", outputs="logits"), "pass --outputs=probabilities"),
+        (ModelInterface(signature="two_outputs", outputs="logits"), "output named 'logits'.*For 'probabilities', pass --outputs="),
     ],
 )
 def test_interfaces_that_do_not_fit(plain, interface, message):

@@ -76,7 +76,7 @@ _COMMANDS = (
         ),
         examples=(
             "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions",
-            "evaluate model.keras --data=folder:photos --input_range=0,255 --outputs=probabilities",
+            "evaluate model.keras --data=folder:photos --input_range=0,255",
             "evaluate model.tflite --data=folder:photos --input_range=auto",
             "evaluate model.keras --data=csv:labels.csv --evaluations=clean,slices --groups=site",
             "evaluate runs/cifar10-resnet20-fcl --evaluations=corruptions --require='corruptions/mean15>=0.7'",

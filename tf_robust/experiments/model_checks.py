@@ -15,6 +15,7 @@ from tf_robust.saved_models import input_check
 from tf_robust.saved_models.loading import Classifier
 
 CHECKED_IMAGES, IMAGES_PER_CLASS, MOST_IMAGES = 300, 10, 1000
+IMAGES_FOR_OUTPUTS = 50
 
 
 @functools.cache
@@ -91,6 +92,16 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
             f"{differing[0][0]!r} and {differing[0][1]!r}.",
             flush=True,
         )
+
+
+def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
+    """Returns a model with logits or probabilities for `outputs="auto"`, told by its outputs on the first images of a source."""
+    if predict.interface.outputs != "auto":
+        return predict
+    known = predict.with_known_outputs(evaluation.first_images(source, IMAGES_FOR_OUTPUTS)[0])
+    if known.interface.outputs == "probabilities":
+        print("  Note: outputs=probabilities: the sums over the classes are 1.", flush=True)
+    return known
 
 
 def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:

@@ -24,6 +24,7 @@ from tf_robust.experiments.model_checks import (
     evaluates_all_images,
     print_note,
     with_checked_inputs,
+    with_known_outputs,
     with_label_set_of_card,
     with_output_check,
     with_possible_attacks,
@@ -292,7 +293,7 @@ class Run:
             self.eval_config = dataclasses.replace(self.eval_config, evaluation_split="all")
         source = with_label_set_of_card(predict, self.evaluation_source())
         check_model_suits(predict, source)
-        predict = with_checked_inputs(predict, source)
+        predict = with_checked_inputs(with_known_outputs(predict, source), source)
         self.eval_config = with_possible_attacks(self.eval_config, predict, source)
         training_source = self.noise_source()
         imagenet = evaluation.is_imagenet(source, self.eval_config)

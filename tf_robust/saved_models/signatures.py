@@ -1,11 +1,13 @@
 """Signatures of models of any format: names and types of input and output tensors, and how to call the model."""
 
 import dataclasses
+import typing
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-OUTPUTS = ("logits", "probabilities")
+Kind = typing.Literal["auto", "logits", "probabilities"]
+OUTPUTS: tuple[Kind, ...] = ("logits", "probabilities")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,24 +56,34 @@ class Signature:
             self, call=lambda **images: self.call(**{name: tf.transpose(images[name], [0, 3, 1, 2])}), inputs={name: transposed}
         )
 
+    def kind(self, declared: Kind) -> Kind:
+        """Returns the kind of output that is called for: logits or probabilities; auto if no output has such a name.
+
+        Args:
+            declared: logits, probabilities or auto.
+        """
+        return next((kind for kind in OUTPUTS if kind in self.outputs), declared) if declared == "auto" else declared
+
     def output(self, kind: str) -> str:
         """Returns the name of the output with logits or probabilities: the output of that name, or else the only one.
 
         Args:
-            kind: logits or probabilities.
+            kind: logits, probabilities or auto, as `kind` returns it.
 
         Raises:
             ValueError: there is no such output, or it is not float [N, classes].
         """
         name = kind if kind in self.outputs else next(iter(self.outputs), "")
-        other = OUTPUTS[1 - OUTPUTS.index(kind)]
-        if name == other or (name != kind and len(self.outputs) != 1):
-            advice = f" For {other!r}, pass --outputs={other}." if other in self.outputs else ""
-            raise ValueError(f"Expected an output named {kind!r}, or only one output. Received: {described(self.outputs)}.{advice}")
+        others = [other for other in OUTPUTS if other in self.outputs and other != kind]
+        if name in others or (name != kind and len(self.outputs) != 1):
+            expected = repr(kind) if kind in OUTPUTS else " or ".join(map(repr, OUTPUTS))
+            advice = f" For {others[0]!r}, pass --outputs={others[0]}." if others else ""
+            raise ValueError(f"Expected an output named {expected}, or only one output. Received: {described(self.outputs)}.{advice}")
         spec = self.outputs[name]
         classes = spec.shape[1] if spec.shape.rank == 2 else None
         if not spec.dtype.is_floating or spec.shape.rank not in (None, 2) or classes in (0, 1):
-            raise ValueError(f"Expected {kind} as floats [N, classes], at least 2 classes. Received: {described({name: spec})}")
+            expected = kind if kind in OUTPUTS else "logits or probabilities"
+            raise ValueError(f"Expected {expected} as floats [N, classes], at least 2 classes. Received: {described({name: spec})}")
         return name
 
 

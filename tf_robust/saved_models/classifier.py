@@ -1,0 +1,196 @@
+"""A loaded model of any format as one callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes]."""
+
+import dataclasses
+import hashlib
+import os
+import secrets
+import typing
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import ArrayLike
+
+from tf_robust.ops import image_ops
+from tf_robust.saved_models.interface import ModelInterface
+from tf_robust.saved_models.signatures import Signature, described, shape_text
+from tf_robust.utils.files import digest_of_folder, read_json
+
+SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped to it before the logarithm
+SUM_TOLERANCE = 0.02  # of the sum of probabilities, which 8-bit models round
+
+
+class Classifier:
+    """A loaded model as a callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes], a tf.Tensor.
+
+    Works in `tf.function` and `tf.GradientTape`. With outputs="probabilities" the logits are log(max(p, 1e-12)), whose
+    softmax is p. A model with uint8 inputs receives round(255 x), through which no gradient flows.
+
+    Args:
+        signature: how to call the model.
+        interface: its input and output conventions.
+        path: of the SavedModel folder or the `.keras` file itself.
+        loaded: the object that holds the variables.
+
+    Attributes:
+        input_shape: accepted TensorShape [None, H, W, C]; None: any size.
+        num_classes: None if unknown.
+        card: content of the model's `card.json`, or {}.
+        description: the model and how it is called, in one line.
+
+    Raises:
+        ValueError: the signature and the interface do not fit each other.
+    """
+
+    def __init__(self, signature: Signature, interface: ModelInterface, *, path: str, loaded: object):
+        interface = dataclasses.replace(interface, outputs=signature.kind(interface.outputs))
+        self.path, self.loaded, self.card, self.interface = path, loaded, _card(path), interface
+        self._call, ((self._argument, spec),) = signature.call, signature.inputs.items()
+        self._type, self._output = spec.dtype, signature.output(interface.outputs)
+        input_shape, output_spec = spec.shape.with_rank(4), signature.outputs[self._output]
+        self._signature = signature
+        self._scale, self._offset = _scaling(interface, spec.dtype, input_shape[3])
+        self.input_shape = _accepted_shape(input_shape, interface.input_size, 3 if interface.blue_first else len(self._scale))
+        self.num_classes = output_spec.shape[1] if output_spec.shape.rank else None
+        scale = "0,255 as uint8 (no gradients)" if spec.dtype == tf.uint8 else interface.input_range
+        size = f", input_size {interface.input_size}" if interface.input_size else ""
+        self.description = (
+            f"{path}, signature {interface.signature!r}: {described(signature.inputs)}, "
+            f"input_range {scale}{size} -> {described({self._output: output_spec})}, {interface.outputs}"
+        )
+
+    def __call__(self, images: tf.Tensor | ArrayLike) -> tf.Tensor:
+        images = tf.convert_to_tensor(images)
+        if not images.dtype.is_floating:
+            raise ValueError(f"Expected images as float32 in [0, 1]. Received: {images.dtype.name}")
+        self.check_images_match(images.shape[1:])
+        outputs_by_name = self._call(**{self._argument: self._model_input(tf.cast(images, tf.float32))})
+        scores = tf.cast(outputs_by_name[self._output], tf.float32)
+        if self.interface.outputs != "probabilities":
+            return scores
+        return tf.math.log(tf.maximum(scores, SMALLEST_PROBABILITY))
+
+    def _model_input(self, images: tf.Tensor) -> tf.Tensor:
+        if self.interface.input_size:
+            images = image_ops.resize(images, self.interface.input_size, self.interface.input_size)
+        values = images * self._scale + self._offset
+        values = values[..., ::-1] if self.interface.blue_first else values
+        return tf.saturate_cast(tf.round(values), tf.uint8) if self._type == tf.uint8 else tf.cast(values, self._type)
+
+    def has_gradients(self, image_shape: tuple[int, ...]) -> bool:
+        """Returns whether gradients flow from the logits to images of `image_shape` [H, W, C]."""
+        images = tf.fill([1, *image_shape], 0.5)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(images)
+            total = tf.reduce_sum(self(images))
+        return tape.gradient(total, images) is not None
+
+    def with_input_range(self, input_range: str) -> "Classifier":
+        """Returns the same model with another `interface.input_range`."""
+        return self._with(input_range=input_range)
+
+    def with_known_outputs(self, images: tf.Tensor | ArrayLike) -> "Classifier":
+        """Returns the model with logits or probabilities for `interface.outputs`, told by the sums over the classes if it is auto.
+
+        Args:
+            images: float32 [N, H, W, C] in [0, 1].
+        """
+        if self.interface.outputs != "auto":
+            return self
+        return self._with(outputs="probabilities" if _are_probabilities(self(images)) else "logits")
+
+    def _with(self, **fields: typing.Any) -> "Classifier":
+        interface = dataclasses.replace(self.interface, **fields)
+        return Classifier(self._signature, interface, path=self.path, loaded=self.loaded)
+
+    def check_images_match(self, shape: tf.TensorShape | tuple[int | None, ...]) -> None:
+        """Raises a ValueError with advice if images of `shape` [H, W, C] do not fit the model."""
+        shape, expected = tf.TensorShape(shape), self.input_shape[1:]
+        if expected.is_compatible_with(shape):
+            return
+        advice = "Try: convert the images, or use other data."
+        if shape.rank == 3 and not expected[2:].is_compatible_with(shape[2:]):
+            advice = f"Channels are neither repeated nor averaged automatically. {advice}"
+        elif shape.rank == 3 and expected[0] and expected[0] == expected[1]:
+            advice = (
+                f"Try: --image_size={expected[0]}, which loads the data at the model's size. (--input_size={expected[0]} resizes "
+                "in front of the model instead, after corruptions and attacks.)"
+            )
+        raise ValueError(
+            f"Expected images [height, width, channels] {shape_text(expected)} for {self.path}. Received: {shape_text(shape)}. {advice}"
+        )
+
+    def digest(self) -> str:
+        """Returns 16 hexadecimal digits that differ for another model: of its files or weights; of a function, new ones each time."""
+        if os.path.exists(self.path):
+            return digest_of_folder(self.path, exclude=("card.json",))
+        if not isinstance(self.loaded, keras.Model):
+            return secrets.token_hex(8)  # what a function computes is unknown
+        digest = hashlib.sha256(self.path.encode())
+        for weight in self.loaded.get_weights():
+            digest.update(np.ascontiguousarray(weight).tobytes())
+        return digest.hexdigest()[:16]
+
+    def check(self, logits: ArrayLike) -> str:
+        """Returns a warning if outputs [N, classes] of this model contradict `interface.outputs`, otherwise an empty text."""
+        scores = np.asarray(logits, np.float64)
+        if self.interface.outputs == "probabilities":
+            sums = np.exp(scores).sum(axis=1)
+            if (np.abs(sums - 1) > SUM_TOLERANCE).any():
+                return (
+                    f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
+                    f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass --outputs=logits."
+                )
+        elif _are_probabilities(scores):
+            return (
+                f"The outputs of {self.path} look like probabilities, but were read as logits: accuracies are not "
+                "affected, calibration is. If they are probabilities, pass --outputs=probabilities."
+            )
+        return ""
+
+
+def _are_probabilities(scores: ArrayLike) -> bool:
+    """Returns whether all rows of scores [N, classes] are probabilities that sum to 1, within `SUM_TOLERANCE`."""
+    scores = np.asarray(scores, np.float64)
+    return bool(len(scores) and (scores >= 0).all() and (np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE).all())
+
+
+def _scaling(interface: ModelInterface, dtype: tf.DType, channels: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (scale, offset), float32 [1] or [C] each, for a model that takes `channels` (None: any) of type `dtype`."""
+    scale, offset = interface.affine()
+    if dtype == tf.uint8:
+        if (scale, offset) not in (((1,), (0,)), ((255,), (0,))):
+            raise ValueError(f"Expected input_range 0,255 for a model that takes uint8. Received: {interface.input_range!r}")
+        scale = (255,)
+    if interface.blue_first and channels not in (None, 3):
+        raise ValueError(f"Expected input_range without 'bgr': the model takes {channels} channels. Received: {interface.input_range!r}")
+    if channels and len(scale) not in (1, channels):
+        raise ValueError(
+            f"Expected one number, or {channels}, in mean and std: the model takes {channels} channels. Received: {interface.input_range!r}"
+        )
+    return np.array(scale, np.float32), np.array(offset, np.float32)
+
+
+def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.TensorShape:
+    """Returns the shape [None, H, W, C] of images before resizing to `size`, for a model that takes `input_shape`.
+
+    `numbers` is the length of mean and std, which determines the number of channels of a model that takes any.
+    """
+    height, width, channels = input_shape[1:]
+    channels = channels or (numbers if numbers > 1 else None)
+    if not size:
+        return tf.TensorShape([None, height, width, channels])
+    if not input_shape[1:3].is_compatible_with([size, size]):
+        advice = (
+            f"Try: --image_size={height} instead, which loads the data at that size"
+            if height == width
+            else "Try: omit input_size and pass images of that size"
+        )
+        raise ValueError(f"Expected input_size to equal the model's input, {height}x{width}. Received: {size}. {advice}")
+    return tf.TensorShape([None, None, None, channels])
+
+
+def _card(path: str) -> dict:
+    file = os.path.join(path, "card.json")
+    card = read_json(file, True) if os.path.exists(file) else {}
+    return card if isinstance(card, dict) else {}  # written by other software
