@@ -14,6 +14,8 @@ from tf_robust.utils.errors import unknown
 
 __getattr__ = moved_names(__name__, {"Settings": "experiments.config.TrainConfig"})
 
+PATH_FLAGS = ("data_dir", "download", "corrupted_dir", "frost_dir", "data_service")  # flags with locations, which are not recorded
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:

@@ -148,8 +148,8 @@ def _training_seconds(method, total, batch_size, batches_from):
 
 def count_frames(run: Run) -> tuple[int, int]:
     """Returns the number of images that the evaluation of a run passes through the model, without attacks, and how many are corrupted."""
-    source = run.evaluation_source()
-    training_source = run.noise_source()
+    source = run.data().evaluation_source()
+    training_source = run.data().noise_source()
     sets = evaluation.evaluation_sets(source, training_source, run.eval_config, run.config.data_dir or None)
     families = [evaluation.parse_measure(one.name).family for one in sets]
     counts = [
@@ -161,7 +161,7 @@ def count_frames(run: Run) -> tuple[int, int]:
 
 
 def _evaluation_seconds(run, classifier):
-    source = run.evaluation_source()
+    source = run.data().evaluation_source()
     images = tf.constant(evaluation.first_images(source, min(100, evaluation.sets.batch_size_of(source.image_shape)))[0])
     predict = tf.function(lambda x: classifier(x, training=False)["logits"]).get_concrete_function(images)
     predict(images)
