@@ -13,7 +13,7 @@ import os
 import tempfile
 import typing
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import keras
 import numpy as np
@@ -69,7 +69,8 @@ def evaluate(model: Model, **arguments) -> Result:
             callable from images [N, H, W, C] to scores [N, classes]. By default it takes float32 in [0, 1] and returns logits.
         **arguments: flags by name: data and evaluations, such as data="cifar10", evaluations="clean,corruptions", subset=1000. data
             is a name as on the command line, arrays (images, labels), or a tf.data.Dataset of (image, label); an endless one
-            needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
+            needs a subset. shifts are further data of the same classes: names such as "folder:night,cifar10_1", or {name: arrays
+            or Dataset}. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
             "mean=M,M,M std=S,S,S" says otherwise; labels are class indices, one-hot or class names. And the interface of the model
             if it differs from the default: input_range="0,255", outputs="probabilities", input_size=224, signature="serving" (of a
             SavedModel).
@@ -81,6 +82,8 @@ def evaluate(model: Model, **arguments) -> Result:
     given = arguments.get("data", "")
     if not isinstance(given, str):
         arguments["data"] = "dataset" if isinstance(given, tf.data.Dataset) else "arrays"
+    shifts = arguments.get("shifts", ())
+    arguments["shifts"] = tuple(shifts) if isinstance(shifts, Mapping) else shifts
     run = _run(arguments)
     eval_config = run.eval_config
     used = {*DATA, *eval_config.used, *hyperparameters.parameters(loading.ModelInterface)}
@@ -93,6 +96,9 @@ def evaluate(model: Model, **arguments) -> Result:
     evaluation_data = run.data()
     if not isinstance(given, str):
         evaluation_data = dataclasses.replace(evaluation_data, images=_in_memory(given, predict, run))
+    if isinstance(shifts, Mapping):
+        shift_images = {name: dataclasses.replace(_in_memory(one, predict, run), name=name) for name, one in shifts.items()}
+        evaluation_data = dataclasses.replace(evaluation_data, shift_images=shift_images)
     row, folder = _name_of(model, predict), tempfile.TemporaryDirectory()
     done = model_evaluation.evaluate(
         predict,

@@ -3,9 +3,12 @@
 import dataclasses
 
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
+from scipy.stats import binomtest
 
-from tf_robust import evaluation
+from tf_robust import api, evaluation, report
 from tf_robust.experiments import model_evaluation
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
@@ -46,3 +49,47 @@ def test_data_in_memory_are_evaluated_as_a_whole_unless_a_split_is_chosen(softma
     assert done.content["rows"][0]["count"] == len(images) and data.eval_config.evaluation_split == "test"
     with pytest.raises(ValueError, match="Expected evaluation_split=all for digits"):
         model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax, split_chosen=True)
+
+
+def save_shift(path, shade):
+    """Writes twenty gray digits, two of each class."""
+    np.savez(path, x=np.full((20, 28, 28, 1), shade, np.uint8), y=np.arange(20) % 10)
+
+
+def test_shifts_are_resumed_and_measured_again_if_their_images_change(softmax, tmp_path):
+    config = evaluation.EvalConfig(evaluations=("clean",), subset=20, shifts=(f"npz:{tmp_path}/night.npz", f"npz:{tmp_path}/fog.npz"))
+    data, lines = EvaluationData(TrainConfig(data="digits"), config), []
+    classifier = loading.load_classifier(softmax, loading.ModelInterface(check_inputs=False))
+
+    def measured():
+        lines.clear()
+        done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax, log=lines.append)
+        assert [one["measure"] for one in done.content["rows"]] == ["clean", "shift/night", "shift/fog"]
+        assert done.content["measuring"]["shifts"] == list(config.shifts)
+        return [line.split()[0] for line in lines]
+
+    save_shift(tmp_path / "night.npz", 10)
+    save_shift(tmp_path / "fog.npz", 200)
+    assert measured() == ["clean", "shift/night", "shift/fog"] and measured() == []
+    save_shift(tmp_path / "fog.npz", 100)
+    assert measured() == ["shift/fog"]
+
+
+def test_two_models_are_compared_on_the_images_of_a_shift(softmax, tmp_path):
+    def constant(answer):
+        return lambda images: tf.one_hot(tf.fill([tf.shape(images)[0]], answer), 10)
+
+    images = np.random.RandomState(0).randint(0, 256, (20, 28, 28, 1)).astype(np.uint8)
+    shifts = {"night": (images, [3] * 15 + [4] * 5)}
+    results = [
+        api.evaluate(constant(answer), data="digits", evaluations="clean", subset=20, shifts=shifts, check_inputs=False)
+        for answer in (3, 4)
+    ]
+    assert [result.values["shift/night"] for result in results] == [0.75, 0.25]
+    first, second = ({**result.evaluation, "row": row, "measured_in": result.folder} for result, row in zip(results, "ab"))
+    table = report.aggregate([first, second], baseline="a", per_image=evaluation.PerImage(lambda one: one["measured_in"]))
+    (entry,) = [entry for entry in table["rows"] if entry["row"] == "b" and entry["measure"] == "shift/night"]
+    assert entry["difference"]["mean"] == -0.5 and entry["difference"]["images"]["p"] == pytest.approx(binomtest(5, 20).pvalue)
+    other = api.evaluate(constant(3), data="digits", evaluations="clean", subset=20, shifts={"night": (images // 2, [3] * 20)})
+    with pytest.raises(ValueError, match="Expected 'shift/night' to be measured in one way.*shift.fingerprint"):
+        report.aggregate([first, {**other.evaluation, "row": "c"}])

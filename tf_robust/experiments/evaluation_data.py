@@ -1,8 +1,10 @@
 """The images that models are evaluated on."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from tf_robust import data, evaluation
+from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.experiments import construction
 from tf_robust.experiments.config import TrainConfig
@@ -20,6 +22,7 @@ class EvaluationData:
         model_size: (height, width) of the images that the evaluated model takes; empty: not known.
         num_classes: of the evaluated model; 0: not known.
         images: to evaluate on, in memory; None: those that `config.data` names.
+        shift_images: {one of `eval_config.shifts`: its images}, of shifted data sets in memory.
     """
 
     config: TrainConfig
@@ -28,6 +31,7 @@ class EvaluationData:
     model_size: tuple[int, int] | tuple[()] = ()
     num_classes: int = 0
     images: Source | None = None
+    shift_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
 
     def source(self, split: str, examples: int = 0) -> Source:
         """Returns one split of the data.
@@ -49,6 +53,13 @@ class EvaluationData:
     def evaluation_source(self) -> Source:
         """Returns the images to evaluate on."""
         return self.source(self.eval_config.evaluation_split, self.eval_config.subset)
+
+    def shifts(self, original: Source) -> list[Shift]:
+        """Returns the shifted data sets, with the classes and the image size of the images to evaluate on."""
+        return [
+            construction.open_shift(self.config, name, original, subset=self.eval_config.subset, images=self.shift_images.get(name))
+            for name in self.eval_config.shifts
+        ]
 
     def noise_source(self) -> Source | None:
         """Returns the images from which NUN computes its standard deviations: the evaluated ones if there are none to train on."""

@@ -1,5 +1,6 @@
 """Evaluates a loaded model on the data of a run."""
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -77,12 +78,15 @@ def evaluate(
     check_model_suits(classifier, source)
     classifier = with_checked_inputs(classifier, source)
     data = dataclasses.replace(data, eval_config=with_possible_attacks(data.eval_config, classifier, source))
-    training_source = data.noise_source()
+    training_source, shifts = data.noise_source(), data.shifts(source)
     imagenet = evaluation.is_imagenet(source, data.eval_config)
-    card = {**evaluation.card_of(source, data.eval_config, training_source, imagenet), "sizes": evaluation.image_sizes(source, classifier)}
+    card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts)
+    card["sizes"] = evaluation.image_sizes(source, classifier)
     predict = with_output_check(classifier)
     digest, interface_fields = classifier.digest(), classifier.interface.conventions()
-    with source.reading():
+    with contextlib.ExitStack() as reading:
+        for one in (source, *(shift.source for shift in shifts)):
+            reading.enter_context(one.reading())
         result = evaluation.evaluate_records(
             predict,
             source,
@@ -90,6 +94,7 @@ def evaluate(
             data.eval_config,
             data_dir=data.config.data_dir or None,
             path=os.path.join(folder, "measured.jsonl"),
+            shifts=shifts,
             depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
             log=log or progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES),
         )

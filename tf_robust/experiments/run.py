@@ -185,7 +185,9 @@ class Run:
             if "training" in before and before.get("measuring") == measuring:  # else written by `evaluate`
                 print("  already done", flush=True)
                 return before
-            evaluation.check(self.data().evaluation_source(), self.eval_config)  # fails before training
+            source = self.data().evaluation_source()
+            evaluation.check(source, self.eval_config)  # fails before training
+            self.data().shifts(source)
             trained = before.get("training") or dataclasses.asdict(self.train(folder))
             if not self.chief:
                 return None
