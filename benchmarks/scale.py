@@ -33,6 +33,7 @@ from tf_robust.data.source import Source
 from tf_robust.experiments import dry_run, suites
 from tf_robust.experiments import flags as experiment_flags
 from tf_robust.experiments import runs as experiment_runs
+from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_file
 from tf_robust.utils.progress import duration
@@ -79,6 +80,14 @@ class StandIn(Source):
         return self.ordered(batch_size).map(lambda images, labels: (images, labels, places)).take(len(self) // batch_size)
 
 
+class StandInData(EvaluationData):
+    """Stand-ins for the data of a run."""
+
+    def source(self, split, examples=0):
+        """Returns a stand-in for a split."""
+        return stand_in(self.config.data, split)
+
+
 def stand_in(name, split, times=1):
     """Returns a stand-in for a data set. times: factor of the number of training images, 2 with stylized images."""
     (training, test), shape, classes = SIZES[name]
@@ -90,9 +99,8 @@ def runs_of(*arguments, row="row"):
     values = experiment_flags.parse_arguments(arguments)
     found = experiment_runs.runs_of(values, row)
     for run in found:
-        run.source = lambda split, examples=0, name=run.config.data: stand_in(name, split)
+        run.data = lambda run=run: StandInData(run.config, run.eval_config, run.seed)
         run.training_source = lambda run=run: stand_in(run.config.data, "train", 2 if run.config.stylized_dir else 1)
-        run.evaluation_source = lambda run=run: run.source("test")
         run.init_path, run.config = "", dataclasses.replace(run.config, init_from_row="")
     return found
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.test_cli import little_drawn, main, read  # noqa: F401
 from tf_robust import api, cli, data, evaluation
-from tf_robust.data.class_mask import imagenet_r_classes, label_set_of
+from tf_robust.data.class_mask import classes_of, label_set_of
 from tf_robust.evaluation import EvalConfig
 from tf_robust.experiments.model_checks import with_label_set_of_card
 from tf_robust.experiments.run import Run
@@ -98,7 +98,7 @@ def test_the_label_set_comes_from_the_flag_or_the_card_of_the_model(tmp_path, th
 
 
 def test_imagenet_r_from_files_is_evaluated_by_its_suite(tmp_path, thousand, monkeypatch):
-    known = imagenet_r_classes()
+    known = classes_of("imagenet_r")
     folder = write_images(tmp_path / "r", known["wnids"])
     source = data.declared(data.open_source(folder.removeprefix("--data="), "test", image_size=8), "imagenet_r")
     assert list(source.class_mask) == known["columns"] and source.num_classes == 1000

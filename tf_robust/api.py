@@ -8,11 +8,12 @@
 `tf-robust --helpfull` and the classes behind the flags document the arguments.
 """
 
+import dataclasses
 import os
 import tempfile
 import typing
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import keras
 import numpy as np
@@ -20,13 +21,13 @@ import pandas
 import tensorflow as tf
 
 from tf_robust import attacks, data, evaluation, report
+from tf_robust.experiments import model_evaluation
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
-from tf_robust.experiments.config import DATA
+from tf_robust.experiments.config import DATA, PATH_FLAGS
 from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, values_of, with_values
 from tf_robust.experiments.locations import row_name
 from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, print_note
 from tf_robust.experiments.results import Comparison, Result, compare
-from tf_robust.experiments.run import PATH_FLAGS
 from tf_robust.experiments.runs import runs_of
 from tf_robust.report import charts as report_charts
 from tf_robust.saved_models import loading
@@ -69,7 +70,8 @@ def evaluate(model: Model, **arguments) -> Result:
             or probabilities is told by their sums.
         **arguments: flags by name: data and evaluations, such as data="cifar10", evaluations="clean,corruptions", subset=1000. data
             is a name as on the command line, arrays (images, labels), or a tf.data.Dataset of (image, label); an endless one
-            needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
+            needs a subset. shifts are further data of the same classes: names such as "folder:night,cifar10_1", or {name: arrays
+            or Dataset}. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
             "mean=M,M,M std=S,S,S" says otherwise; labels are class indices, one-hot or class names. And the interface of the model
             if it differs from the default: input_range="0,255", outputs="probabilities", input_size=224, signature="serving" (of a
             SavedModel).
@@ -81,8 +83,9 @@ def evaluate(model: Model, **arguments) -> Result:
     given = arguments.get("data", "")
     if not isinstance(given, str):
         arguments["data"] = "dataset" if isinstance(given, tf.data.Dataset) else "arrays"
+    shifts = arguments.get("shifts", ())
+    arguments["shifts"] = tuple(shifts) if isinstance(shifts, Mapping) else shifts
     run = _run(arguments)
-    run.split_chosen = "evaluation_split" in arguments
     eval_config = run.eval_config
     used = {*DATA, *eval_config.used, *hyperparameters.parameters(loading.ModelInterface)}
     _check_used(
@@ -91,13 +94,24 @@ def evaluate(model: Model, **arguments) -> Result:
         f"the evaluations {', '.join(eval_config.evaluations)}",
     )
     predict = _classifier(model, loading.ModelInterface(**values_of(run.values, loading.ModelInterface)))
+    evaluation_data = run.data()
     if not isinstance(given, str):
-        run.images = _in_memory(given, predict, run)
-    run.shown_as = _name_of(model, predict)
-    folder = tempfile.TemporaryDirectory()
-    content, predict, _, _ = run.evaluate(predict, folder.name, saved_model=predict.path, log=lambda _: None)
-    content = {**content, "method": str(predict.card.get("method", "")), "model": str(predict.card.get("model", run.shown_as))}
-    return Result(folder.name, content, predict, folder)
+        evaluation_data = dataclasses.replace(evaluation_data, images=_in_memory(given, predict, run))
+    if isinstance(shifts, Mapping):
+        shift_images = {name: dataclasses.replace(_in_memory(one, predict, run), name=name) for name, one in shifts.items()}
+        evaluation_data = dataclasses.replace(evaluation_data, shift_images=shift_images)
+    row, folder = _name_of(model, predict), tempfile.TemporaryDirectory()
+    done = model_evaluation.evaluate(
+        predict,
+        evaluation_data,
+        folder.name,
+        row=row,
+        saved_model=predict.path,
+        split_chosen="evaluation_split" in arguments,
+        log=lambda _: None,
+    )
+    content = {**done.content, "method": str(predict.card.get("method", "")), "model": str(predict.card.get("model", row))}
+    return Result(folder.name, content, done.classifier, folder)
 
 
 def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +127,7 @@ def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
     arguments = _renamed(arguments)
     run = _run(arguments)
     _check_used(arguments, {*DATA, "evaluation_split", "subset"}, "reading images")
-    return evaluation.first_images(run.evaluation_source(), count)
+    return evaluation.first_images(run.data().evaluation_source(), count)
 
 
 def attack(model: Model, images: np.ndarray, labels: np.ndarray, name: str = "pgd", **settings) -> tf.Tensor:

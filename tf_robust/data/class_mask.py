@@ -1,24 +1,24 @@
 """Class masks: the columns of a classifier's output that a data set with fewer classes uses."""
 
 import dataclasses
+import functools
 import importlib.resources
 import json
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from tf_robust.data.source import Source
 
-LABEL_SETS = ("imagenet", "imagenet_r")
+_PARTS_OF_IMAGENET = ("imagenet_a", "imagenet_r")
+LABEL_SETS = ("imagenet", *_PARTS_OF_IMAGENET)
 IMAGENET_CLASSES = 1000
-_IMAGENET_A_CLASSES = 200
 
 
 def label_set_of(name: str) -> str:
     """Returns the label set that the name of a TFDS data set declares, or ""."""
     if name.startswith("imagenet2012"):
         return "imagenet"
-    return "imagenet_r" if name.split(":")[0].split("/")[0] == "imagenet_r" else ""
+    base = name.split(":")[0].split("/")[0]
+    return base if base in _PARTS_OF_IMAGENET else ""
 
 
 def declared(source: Source, label_set: str) -> Source:
@@ -26,18 +26,18 @@ def declared(source: Source, label_set: str) -> Source:
 
     Args:
         source: a `Source`.
-        label_set: of `LABEL_SETS`, or "" for what the source declares itself. With `imagenet_r` a source of class folders
-            named by their WordNet ids is accepted, whose labels become columns of a classifier of ImageNet's 1,000 classes.
+        label_set: of `LABEL_SETS`, or "" for what the source declares itself. With `imagenet_a` and `imagenet_r` a source of class
+            folders named by their WordNet ids is accepted, whose labels become columns of a classifier of ImageNet's 1,000 classes.
 
     Raises:
         ValueError: the classes are not those of the label set.
     """
     if not label_set or source.label_set == label_set:
         return source
-    if label_set == "imagenet_r":
-        known = imagenet_r_classes()
+    if label_set in _PARTS_OF_IMAGENET:
+        known = classes_of(label_set)
         if source.paths is None:
-            raise ValueError(f"Expected data=folder:DIR or imagenet_r with label_set=imagenet_r. Received: {source.name}")
+            raise ValueError(f"Expected data=folder:DIR or {label_set} with label_set={label_set}. Received: {source.name}")
         source = relabelled(source, dict(zip(known["wnids"], known["columns"])), IMAGENET_CLASSES)
     elif not source.class_mask and source.num_classes != IMAGENET_CLASSES:
         raise ValueError(
@@ -47,41 +47,32 @@ def declared(source: Source, label_set: str) -> Source:
     return dataclasses.replace(source, label_set=label_set)
 
 
-def class_mask(name: str, labels: Sequence[int] | np.ndarray | None = None) -> tuple[int, ...] | None:
+def class_mask(name: str, class_names: Sequence[str] = ()) -> tuple[int, ...] | None:
     """Returns the columns that count for a set of a few of ImageNet's 1,000 classes: argmax and softmax are restricted to them.
 
     Args:
         name: of a data set.
-        labels: int [N], of the complete set; needed for `imagenet_a`.
+        class_names: of the data set: a folder that has exactly the WordNet ids of `imagenet_a` or `imagenet_r` is that set.
 
     Returns:
-        sorted tuple of columns for `imagenet_r` and `imagenet_a`, else None
-
-    Raises:
-        ValueError: labels other than those of the 200 classes of ImageNet-A.
+        Sorted columns for `imagenet_a` and `imagenet_r`, else None.
     """
-    name = name.split(":")[0].split("/")[0]
-    if name == "imagenet_r":
-        return tuple(imagenet_r_classes()["columns"])
-    if name != "imagenet_a":
-        return None
-    columns = () if labels is None else tuple(np.unique(labels).tolist())
-    if len(columns) != _IMAGENET_A_CLASSES:
-        raise ValueError(
-            f"Expected the labels of the complete imagenet_a, which has {_IMAGENET_A_CLASSES} classes. Received: {len(columns)} classes"
-        )
-    return columns
+    label_set = label_set_of(name)
+    if label_set not in _PARTS_OF_IMAGENET:
+        label_set = next((part for part in _PARTS_OF_IMAGENET if {*class_names} == {*classes_of(part)["wnids"]}), "")
+    return tuple(classes_of(label_set)["columns"]) if label_set else None
 
 
 def masked(source: Source) -> Source:
     """Returns a source with the class mask of its name; itself if there is none."""
-    mask = class_mask(source.name, source.read_labels() if source.name.startswith("imagenet_a") else None)
+    mask = class_mask(source.name)
     return source if mask is None else dataclasses.replace(source, class_mask=mask)
 
 
-def imagenet_r_classes() -> dict:
-    """Returns {"source": text, "columns": [200 ints], "wnids": [200 texts, in the same order]}."""
-    return json.loads(importlib.resources.files(__package__).joinpath("imagenet_r_classes.json").read_text("utf-8"))
+@functools.cache
+def classes_of(label_set: str) -> dict:
+    """Returns {"source": text, "columns": [200 ints], "wnids": [200 texts, in the same order]} of `imagenet_a` or `imagenet_r`."""
+    return json.loads(importlib.resources.files(__package__).joinpath(f"{label_set}_classes.json").read_text("utf-8"))
 
 
 def read_label_map(path: str) -> dict[str, int]:

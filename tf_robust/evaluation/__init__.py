@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from tf_robust.attacks.attack import Predict
+from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.evaluation import adversarial, boundary, slices, utility
 from tf_robust.evaluation.card import card_of, dependencies, difference, image_sizes
@@ -83,6 +84,7 @@ def evaluate_records(
     data_dir: str | None = None,
     path: str | None = None,
     depends: Callable[[str], object] | None = None,
+    shifts: Sequence[Shift] = (),
 ) -> Evaluation:
     """Evaluates a model as `evaluate` does, and returns the records too.
 
@@ -95,9 +97,10 @@ def evaluate_records(
         data_dir: as in `evaluate`.
         path: file of the records; those that it already has are not computed again. None: records are not written.
         depends: name of a set -> what its record depends on, for JSON.
+        shifts: shifted data sets to evaluate on too.
     """
-    sets = evaluation_sets(source, training_source, eval_config, data_dir)
-    set_records = records(masked(predict, source.class_mask), sets, path=path, depends=depends, log=log)
+    sets = evaluation_sets(source, training_source, eval_config, data_dir, shifts)
+    set_records = records(predict, sets, path=path, depends=depends, log=log)
     measures = measures_of(set_records, eval_config, imagenet=is_imagenet(source, eval_config))
     if "slices" in eval_config.evaluations:
         clean = next(record for one, record in zip(sets, set_records) if parse_measure(one.name).is_clean)

@@ -1,11 +1,12 @@
 """Evaluation card: what measures depend on besides the model. Measures with different cards are not comparable."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tf_robust import corruptions, metrics
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data import toy
+from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.evaluation import adversarial, boundary
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
@@ -18,7 +19,13 @@ _BINS = "100 examples a bin by confidence, the last bin included"
 Card = Mapping[str, Mapping]  # {family: {field: value}}, and "data"
 
 
-def card_of(source: Source, eval_config: EvalConfig, training_source: Source | None, imagenet: bool = False) -> dict[str, dict]:
+def card_of(
+    source: Source,
+    eval_config: EvalConfig,
+    training_source: Source | None,
+    imagenet: bool = False,
+    shifts: Sequence[Shift] = (),
+) -> dict[str, dict]:
     """Returns the card of an evaluation, for JSON.
 
     Args:
@@ -26,6 +33,7 @@ def card_of(source: Source, eval_config: EvalConfig, training_source: Source | N
         eval_config: what is measured, and how.
         training_source: images from which NUN computes its standard deviations; may be None without noise.
         imagenet: AlexNet's flip probabilities normalize flip rates.
+        shifts: shifted data sets.
 
     Returns:
         {family: {field: value}}; `data` applies to all measures, the others (`noise`, `corruptions`, `flips`, ...) to their families.
@@ -67,6 +75,8 @@ def card_of(source: Source, eval_config: EvalConfig, training_source: Source | N
             card["flip_rates"] = {**card["flips"], "normalizer": table["network"], **{name: table[name] for name in ("verified", "source")}}
     if "calibration" in chosen:
         card["calibration"] = {"bins": _BINS}
+    if shifts:
+        card["shift"] = {shift.name: shift.card() for shift in shifts}
     if eval_config.groups:
         card["groups"] = {"column": eval_config.groups}
     if "boundary" in chosen:
@@ -141,6 +151,8 @@ def part_of(card: Card, measure: str) -> Mapping | None:
     """
     name = parse_measure(measure).plain
     fields = card.get(name.card_family)
+    if fields and name.family == "shift":
+        return fields.get(name.name)
     if fields and str(name) == "nun":
         return {**fields, **card.get("nun", {})}
     if fields and name.family == "corruptions" and name.severity is None:

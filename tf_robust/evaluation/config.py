@@ -8,6 +8,7 @@ import numpy as np
 
 from tf_robust import corruptions
 from tf_robust.corruptions import severities as constants_of
+from tf_robust.data.shifts import check_shifts
 from tf_robust.evaluation import adversarial
 from tf_robust.utils.errors import unknown
 
@@ -68,6 +69,9 @@ class EvalConfig:
         attack_queries: queries of the model by Square, per image.
         attack_checks: also check the attacks for signs of masked gradients, with eight further attacks.
         curve_attacks: attacks of the curves, ATTACK_NORM: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
+        shifts: further data sets to evaluate on, of images of the same classes under other conditions, one measure each (shift/NAME):
+            TFDS names (cifar10_1, cifar10_corrupted/fog_5, imagenet_v2, imagenet_a, imagenet_r, imagenet_sketch), folder:DIR,
+            csv:FILE, npz:FILE, hf:NAME_OR_DIR; their test images, or all where there are no splits. Classes correspond by name.
         groups: column of data=csv:FILE that names the group of an image, for the evaluation slices; empty: slices are classes alone.
     """
 
@@ -87,6 +91,7 @@ class EvalConfig:
     attack_queries: int = 5000
     attack_checks: bool = True
     curve_attacks: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
+    shifts: tuple[str, ...] = ()
     groups: str = ""
 
     def __post_init__(self):
@@ -113,6 +118,7 @@ class EvalConfig:
             raise ValueError(f"Expected attack, of: {', '.join(adversarial.ATTACKS)}. Received: none")
         if self.attack_queries < 1:
             raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
+        check_shifts(self.shifts)
         for text in self.attack_radii:
             adversarial.parse_threat(text)
         for text in self.curve_attacks:

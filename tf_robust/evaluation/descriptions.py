@@ -30,6 +30,7 @@ _MEANS = {
 }
 MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by subject
     "Accuracy": ("clean", "bal", "bal/rare", "clean/per_class"),
+    "Shifted data": ("shift/imagenet_v2",),
     "Noise": ("un", "nun"),
     "Corruptions": (
         *(f"corruptions/{name}" for name in ("mean15", "mean16", "mean19", "mean_without_noise", "noise", "blur", "weather", "digital")),
@@ -184,6 +185,8 @@ def _accuracy(measure: Measure) -> tuple[str, str, str, str] | None:
     if measure.family == "nun" and measure.name.startswith("floor_"):
         floor = measure.name.removeprefix("floor_")
         found = (f"Non-uniform noise, floor {floor}", _ACCURACIES["nun"][1], f", with {floor} added to the std of each location")
+    if measure.family == "shift":
+        found = (f"Accuracy on {measure.name}", f"images of {measure.name}", ", a data set of the same classes under other conditions")
     if measure.family in ("class", "group"):
         found = (f"Accuracy, {measure.family} {measure.name}", f"clean images of the {measure.family} {measure.name}", "")
     if measure.family == "checks" and measure.name.partition("/")[2] in _CHECKS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -15,16 +15,19 @@ class EvaluationSet:
     """Images to evaluate a model on.
 
     Attributes:
-        name: `clean`, `bal`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME`, `boundary`, `bal/rare`, `utility`,
-            `robust/NORM_RADIUS`, `robust/pgd/NORM_RADIUS`, `fgsm/NORM_RADIUS`, `checks/NORM` or `distance/ATTACK_NORM`.
+        name: `clean`, `bal`, `shift/NAME`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME`, `boundary`,
+            `bal/rare`, `utility`, `robust/NORM_RADIUS`, `robust/pgd/NORM_RADIUS`, `fgsm/NORM_RADIUS`, `checks/NORM` or
+            `distance/ATTACK_NORM`.
         open: returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. Called only when the
             images are needed: a set that was measured before costs nothing.
         measure: computes the record of a model on this set, a dictionary for JSON; None: `scoring.score_set`.
+        class_mask: the columns of the model's output that count; None: all.
     """
 
     name: str
     open: Callable[[], tf.data.Dataset]
     measure: SetMeasure | None = None
+    class_mask: Sequence[int] | None = None
 
 
 SetMeasure = Callable[[Predict, EvaluationSet], dict]

@@ -16,7 +16,7 @@ from tf_robust.attacks.attack import Predict
 from tf_robust.data.source import digest
 from tf_robust.evaluation import set_locks, utility
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.scoring import score_set
+from tf_robust.evaluation.scoring import masked, score_set
 from tf_robust.utils.arrays import decoded
 
 _POLL_SECONDS = 1.0  # between two reads of a file that other processes write
@@ -59,7 +59,7 @@ def records(
                 read_again()
                 if not locked or one.name in complete:  # another process computes it, or has done so
                     continue
-                record = (one.measure or score_set)(predict, one)
+                record = (one.measure or score_set)(masked(predict, one.class_mask), one)
                 complete[one.name] = {"set": one.name, "depends": keys[one.name], **record}
                 if path and locks:
                     _append(path, locks, complete[one.name])

@@ -1,5 +1,6 @@
 """Builds the evaluation sets: clean, noisy, corrupted and attacked images, and perturbation sequences."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
@@ -11,11 +12,13 @@ from tf_robust import attacks, corruptions, data
 from tf_robust.attacks import norms
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
+from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order, stratified_subset
 from tf_robust.evaluation import adversarial, boundary, scoring, set_cache, slices, utility
 from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
+from tf_robust.evaluation.measure import parse_measure
 
 NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)
 NOISE_SEED = 15  # fixed: all models and training seeds get the same noise and corruptions
@@ -39,7 +42,11 @@ def check(source: Source, eval_config: EvalConfig) -> None:
 
 
 def evaluation_sets(
-    source: Source, training_source: Source | None, eval_config: EvalConfig, data_dir: str | None = None
+    source: Source,
+    training_source: Source | None,
+    eval_config: EvalConfig,
+    data_dir: str | None = None,
+    shifts: Sequence[Shift] = (),
 ) -> list[EvaluationSet]:
     """Returns the evaluation sets of a configuration.
 
@@ -48,6 +55,7 @@ def evaluation_sets(
         training_source: images from which NUN computes its standard deviation per location; may be None without noise.
         eval_config: names the evaluations.
         data_dir: where TFDS keeps a corrupted set; None: its default.
+        shifts: shifted data sets, each a set of its own.
 
     Raises:
         FileNotFoundError: the corrupted set does not exist or has no corruption.
@@ -55,9 +63,26 @@ def evaluation_sets(
             digits.
     """
     check(source, eval_config)
+    own = _sets(source, training_source, eval_config, data_dir)
+    own = [dataclasses.replace(one, class_mask=source.class_mask) for one in own]
+    first = 1 if own and parse_measure(own[0].name).is_clean else 0
+    return [*own[:first], *map(_shifted, shifts), *own[first:]]
 
+
+def _shifted(shift):
+    """The set of a shifted data set; its labels are columns of the model's output."""
+    columns = tf.constant(shift.columns, tf.int64)
+
+    def open_shift():
+        return _clean(shift.source).map(lambda images, labels: (images, tf.gather(columns, labels)))
+
+    return EvaluationSet(f"shift/{shift.name}", open_shift, class_mask=shift.class_mask)
+
+
+def _sets(source, training_source, eval_config, data_dir):
+    """The sets of the evaluated images."""
     clean = functools.partial(_clean, source)
-    std = functools.partial(training_std, training_source)  # type: ignore[arg-type]  # computed when the first noise set is opened
+    std = functools.partial(training_std, training_source)  # computed when the first noise set is opened
     sets = []
     chosen = eval_config.evaluations
     if {"clean", "calibration", "slices"} & set(chosen):

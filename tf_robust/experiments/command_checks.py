@@ -66,7 +66,8 @@ def check_names(values: FlagValues) -> None:
         for name in (value,) if isinstance(value, str) else value:
             if name not in known and not (flag == "evaluations" and name == "none") and not (flag == "model" and ":" in name):
                 raise _unknown_name(flag, name, known)
-    _check_data(values.data, values.data_dir)
+    for flag, name in (("data", values.data), *(("shifts", name) for name in values.shifts)):
+        _check_data(flag, name, values.data_dir)
 
 
 def _unknown_name(flag, name, known):
@@ -77,36 +78,36 @@ def _unknown_name(flag, name, known):
     return ValueError(f"Unknown value of --{flag}: {name!r}. Did you mean {' or '.join(map(repr, nearest))}?{advice}")
 
 
-def _check_data(name, data_dir):
+def _check_data(flag, name, data_dir):
     """Raises ValueError for a misspelled data set. Others may exist: TFDS looks them up."""
     base = re.split(r"[:/]", name, maxsplit=1)[0]
     if base in ("csv", "npz", "hf") and ":" in name:
-        return _check_data_file(base, os.path.expanduser(name.partition(":")[2]))
+        return _check_data_file(flag, base, os.path.expanduser(name.partition(":")[2]))
     folder = name.removeprefix("folder:")
     near_folders = near(os.path.basename(folder), [entry for entry in _entries(os.path.dirname(folder)) if "." not in entry])
     if near_folders and not os.path.isdir(os.path.expanduser(folder)) and (base == "folder" or base not in flag_index.data_names()):
         path = os.path.join(os.path.dirname(folder), near_folders[0])
-        raise FileNotFoundError(f"Expected a data set, or a folder of images. Not found: {name}. Did you mean --data=folder:{path}?")
+        raise FileNotFoundError(f"Expected a data set, or a folder of images. Not found: {name}. Did you mean --{flag}=folder:{path}?")
     known = flag_index.data_names()
     if not name or base == "folder" or base in known or os.path.isdir(os.path.join(data_dir or "~/tensorflow_datasets", base)):
         return
     if os.path.isdir(name):
-        raise ValueError(f"Expected --data=folder:DIR for a folder of images. Received: --data={name}. Try: --data=folder:{name}")
+        raise ValueError(f"Expected --{flag}=folder:DIR for a folder of images. Received: --{flag}={name}. Try: --{flag}=folder:{name}")
     if flag_index.knows_all_data() and (nearest := near(base, known)):
         raise ValueError(
-            f"Unknown data set: {name!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust list data, or --data=folder:DIR"
+            f"Unknown data set: {name!r}. Did you mean {' or '.join(map(repr, nearest))}? Try: tf-robust list data, or --{flag}=folder:DIR"
         )
 
 
-def _check_data_file(kind, path):
+def _check_data_file(flag, kind, path):
     """Raises an error for a missing file, or a missing package for its kind."""
     if kind == "hf" and importlib.util.find_spec("datasets") is None:
-        raise ValueError(f"Expected the package datasets for --data=hf:{path}. Not installed. Try: pip install 'tf_robust[datasets]'")
+        raise ValueError(f"Expected the package datasets for --{flag}=hf:{path}. Not installed. Try: pip install 'tf_robust[datasets]'")
     if kind == "hf" or os.path.isfile(path):
         return
     nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
-    hint = f" Did you mean --data={kind}:{os.path.join(os.path.dirname(path), nearest[0])}?" if nearest else ""
-    raise FileNotFoundError(f"Expected a file for --data={kind}:FILE. Not found: {path}.{hint}")
+    hint = f" Did you mean --{flag}={kind}:{os.path.join(os.path.dirname(path), nearest[0])}?" if nearest else ""
+    raise FileNotFoundError(f"Expected a file for --{flag}={kind}:FILE. Not found: {path}.{hint}")
 
 
 def check_installed(values: FlagValues) -> None:

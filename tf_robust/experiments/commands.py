@@ -65,6 +65,7 @@ _COMMANDS = (
         flags=(
             *_DATA,
             "evaluations",
+            "shifts",
             "groups",
             "severities",
             "corrupted_dir",
@@ -79,6 +80,7 @@ _COMMANDS = (
             "evaluate model.keras --data=folder:photos --input_range=0,255",
             "evaluate model.tflite --data=folder:photos --input_range=auto",
             "evaluate model.keras --data=csv:labels.csv --evaluations=clean,slices --groups=site",
+            "evaluate model.keras --data=folder:photos --evaluations=clean --shifts=folder:night,folder:rain",
             "evaluate runs/cifar10-resnet20-fcl --evaluations=corruptions --require='corruptions/mean15>=0.7'",
         ),
     ),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tf_robust import evaluation, report
 from tf_robust.experiments import figures, gains
-from tf_robust.experiments.run import Run
+from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.suite_means import SuiteMeans
 from tf_robust.report.table_types import Table
 from tf_robust.saved_models import loading
@@ -44,7 +44,7 @@ def _no_evaluation(pattern):
 
 
 def write_report(
-    folder: str, evaluations: Sequence[dict], *, title: str, command: str, run: Run | None = None, suite: Mapping | None = None
+    folder: str, evaluations: Sequence[dict], *, title: str, command: str, data: EvaluationData | None = None, suite: Mapping | None = None
 ) -> Table:
     """Writes the report over evaluations and returns its table.
 
@@ -53,7 +53,7 @@ def write_report(
         evaluations: as in `evaluation.json`; "measured_in": the folder of the records, if it is not that of the run.
         title: of the report.
         command: by which the report was made.
-        run: provides the images of the data for the figures; None: no such figures.
+        data: provides images for the figures; None: no such figures.
         suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...], "panels": {title: [rows]}}, all optional.
     """
     suite = suite or {}
@@ -66,15 +66,15 @@ def write_report(
         folders.setdefault(one["row"], os.path.dirname(one["saved_model"]))
         record_folders.setdefault(one["row"], records_in(one))
     examples = None
-    if run and baseline and os.path.isdir(os.path.join(folders[baseline], "saved_model")):
-        examples = _examples(images, run, baseline, folders[baseline], record_folders)
-    drawn = _of_data(images, run) if run else []
+    if data and baseline and os.path.isdir(os.path.join(folders[baseline], "saved_model")):
+        examples = _examples(images, data, baseline, folders[baseline], record_folders)
+    drawn = _of_data(images, data) if data else []
     histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
     drawn += [*figures.of_training(histories), *figures.of_models({row: (record_folders[row], folders[row]) for row in folders})]
     if any(row["measure"] == "aurra" for one in evaluations for row in one["rows"]):
         drawn += figures.of_calibration(record_folders)
     if any(row["measure"].startswith("boundary/") for one in evaluations for row in one["rows"]):
-        sources = [run.source("train"), run.evaluation_source()] if run else []
+        sources = [data.source("train"), data.evaluation_source()] if data else []
         drawn += figures.of_boundaries(images, record_folders, sources)
     if any(row["measure"].startswith(("robust/", "distance/")) for one in evaluations for row in one["rows"]):
         drawn += figures.of_attacks(record_folders, suite.get("panels"))
@@ -142,9 +142,9 @@ def records_in(evaluation):
     return evaluation.get("measured_in", os.path.dirname(evaluation["saved_model"]))
 
 
-def _examples(folder, run, baseline, baseline_folder, record_folders):
-    source, config = run.evaluation_source(), run.eval_config
-    sets = evaluation.evaluation_sets(source, run.noise_source(), config, run.config.data_dir or None)
+def _examples(folder, data, baseline, baseline_folder, record_folders):
+    source, config = data.evaluation_source(), data.eval_config
+    sets = evaluation.evaluation_sets(source, data.noise_source(), config, data.config.data_dir or None)
     records = {row: evaluation.read_records(os.path.join(path, "measured.jsonl")) for row, path in record_folders.items()}
 
     def load_baseline():
@@ -154,5 +154,5 @@ def _examples(folder, run, baseline, baseline_folder, record_folders):
         return gains.draw_gains(folder, source, sets, records, baseline, load_baseline)
 
 
-def _of_data(folder, run):
-    return figures.of_data(folder, run.noise_source(), run.evaluation_source(), run.eval_config)
+def _of_data(folder, data):
+    return figures.of_data(folder, data.noise_source(), data.evaluation_source(), data.eval_config)

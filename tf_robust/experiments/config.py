@@ -14,6 +14,8 @@ from tf_robust.utils.errors import unknown
 
 __getattr__ = moved_names(__name__, {"Settings": "experiments.config.TrainConfig"})
 
+PATH_FLAGS = ("data_dir", "download", "corrupted_dir", "frost_dir", "data_service")  # flags with locations, which are not recorded
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
@@ -27,7 +29,8 @@ class TrainConfig:
         label_map: file that maps the class folders of data=folder:DIR to columns of a model's logits: lines "NAME COLUMN",
             or a JSON object.
         label_set: class set of the labels, if the data set does not declare it (a folder): imagenet (ILSVRC-2012's 1,000 classes: mCE
-            and flip rates are reported) or imagenet_r (its 200 classes, one folder per WordNet id: the other logits are ignored).
+            and flip rates are reported), imagenet_a or imagenet_r (their 200 classes, one folder per WordNet id: the other logits are
+            ignored).
         image_size: side in pixels to which images are resized; 0: image files and images of varying size get the input size of the
             evaluated model, else keep their own size if all have the same, else get 224; other data sets are unchanged.
         image_fit: how images of another size are resized: crop (cover image_size and crop the rest; images of varying size

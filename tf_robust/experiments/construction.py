@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 import keras
 
 from tf_robust import data, methods, models
+from tf_robust.data import shifts
+from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.model_checks import print_note
@@ -55,6 +57,35 @@ def open_split(
         source = data.labelled_fraction(source, config.label_fraction, seed)
     source = data.relabelled(source, data.read_label_map(config.label_map)) if config.label_map else source
     return data.masked(data.declared(source, config.label_set))
+
+
+def open_shift(config: TrainConfig, name: str, original: Source, *, subset: int = 0, images: Source | None = None) -> Shift:
+    """Returns a shifted data set: its test images, or all of them if it has no splits.
+
+    Args:
+        config: has the folder of the data and how images are resized.
+        name: of the data set.
+        original: the images that the model is evaluated on; see `shifts.matched`.
+        subset: largest number of images, stratified; 0: all.
+        images: its images, in memory; None: those that `name` names.
+
+    Raises:
+        ValueError: unknown name, a class that the original does not have, or another number of channels.
+    """
+    source = data.open_source(
+        name if images is None else images,
+        "all" if images is not None or data.is_unsplit(name) else "test",
+        config.data_dir or None,
+        image_fit=config.image_fit,
+        default_size=original.image_shape[:2],
+        download=config.download,
+        data_range=config.data_range if images is None and name.startswith("npz:") else "",
+        num_classes=original.num_classes,
+    )
+    shift = shifts.matched(source, original, name=shifts.shift_name(name), subset=subset, image_fit=config.image_fit)
+    if shift.source.fit:
+        print_note(f"images of {name} are {shift.source.fit}.")
+    return shift
 
 
 def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, *, seed: int, init_path: str) -> Method:

@@ -148,20 +148,22 @@ def _training_seconds(method, total, batch_size, batches_from):
 
 def count_frames(run: Run) -> tuple[int, int]:
     """Returns the number of images that the evaluation of a run passes through the model, without attacks, and how many are corrupted."""
-    source = run.evaluation_source()
-    training_source = run.noise_source()
-    sets = evaluation.evaluation_sets(source, training_source, run.eval_config, run.config.data_dir or None)
+    evaluated = run.data()
+    source = evaluated.evaluation_source()
+    shifts = evaluated.shifts(source)
+    sets = evaluation.evaluation_sets(source, evaluated.noise_source(), run.eval_config, run.config.data_dir or None)
     families = [evaluation.parse_measure(one.name).family for one in sets]
     counts = [
         (family, len(source) * (_FRAMES if family == "flips" else 1))
         for family in families
         if family not in ("robust", "fgsm", "checks", "distance")
     ]
+    counts += [("shift", len(shift.source)) for shift in shifts]
     return sum(count for _, count in counts), sum(count for family, count in counts if family in ("corruptions", "flips"))
 
 
 def _evaluation_seconds(run, classifier):
-    source = run.evaluation_source()
+    source = run.data().evaluation_source()
     images = tf.constant(evaluation.first_images(source, min(100, evaluation.sets.batch_size_of(source.image_shape)))[0])
     predict = tf.function(lambda x: classifier(x, training=False)["logits"]).get_concrete_function(images)
     predict(images)

@@ -5,7 +5,8 @@ import os
 
 from absl.flags import FlagValues
 
-from tf_robust.experiments import flags, workdir
+from tf_robust.experiments import flags, model_evaluation, workdir
+from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.run import Run
 from tf_robust.saved_models import loading
 from tf_robust.utils.files import read_json
@@ -25,11 +26,25 @@ class EvaluatedModel:
     values: FlagValues
     run: str
 
-    def measure(self, run: Run, folder: str) -> dict:
-        """Returns the evaluation of the model by a `Run`, which describes its data. folder: as in `Run.measure`."""
-        run.split_chosen = self.values["evaluation_split"].present
-        evaluation = run.measure(self.path, folder, loading.ModelInterface(**flags.values_of(self.values, loading.ModelInterface)))
-        return evaluation if self.run else {**evaluation, **_names(self.path)}
+    def evaluate(self, run: Run, folder: str) -> tuple[dict, EvaluationData]:
+        """Evaluates the model on the data of a `Run`.
+
+        Args:
+            run: describes the data.
+            folder: as in `model_evaluation.evaluate`.
+
+        Returns:
+            The content of `evaluation.json`, and the data that the model was evaluated on.
+        """
+        done = model_evaluation.evaluate_file(
+            self.path,
+            run.data(),
+            folder,
+            row=run.shown_as,
+            interface=loading.ModelInterface(**flags.values_of(self.values, loading.ModelInterface)),
+            split_chosen=self.values["evaluation_split"].present,
+        )
+        return (done.content if self.run else {**done.content, **_names(self.path)}), done.data
 
 
 def evaluated_model(values: FlagValues, path: str) -> EvaluatedModel:

@@ -34,13 +34,13 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     model = evaluated_model(values, values.saved_model)
     folder = _folder(model)
     run = runs_of(model.values, row_name(model.path))[0]
-    evaluation = model.measure(run, folder)
+    evaluation, data = model.evaluate(run, folder)
     write_json(os.path.join(folder, "evaluation.json"), evaluation)
     siblings = os.path.join(os.path.dirname(os.path.normpath(folder)) or ".", "*")
     report(
         folder,
         [{**evaluation, "measured_in": folder}],
-        run,
+        data,
         {"title": f"{model.path} on {run.config.data}"},
         {"compare it with the others in its folder": command("report", siblings)},
         argv,

@@ -97,7 +97,7 @@ def evaluate(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
     """Writes a corrupted copy of the data, which `evaluate` reads with --corrupted_dir."""
     run = runs_of(values, "")[0]
-    eval_config, shape = run.eval_config, run.evaluation_source().image_shape
+    eval_config, shape = run.eval_config, run.data().evaluation_source().image_shape
     corruption_config = corrupted_datasets.CorruptionConfig(
         values.seeds[0] if values["seeds"].present else evaluation.NOISE_SEED,
         eval_config.constants(shape),
@@ -106,7 +106,7 @@ def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
     )
     writer_config = corrupted_datasets.WriterConfig(**values_of(values, corrupted_datasets.WriterConfig))
     workdir = values.workdir or os.path.join("runs", f"{folder_name(run.config.data)}-c")
-    unfinished = corrupted_datasets.write(run.evaluation_source, workdir, writer_config, corruption_config)
+    unfinished = corrupted_datasets.write(run.data().evaluation_source, workdir, writer_config, corruption_config)
     if not unfinished:
         print(f"Written: {workdir}  (card.json describes it, sheet.png shows examples)")
         arguments = (*flags_of(run, DATA_FLAGS), "--evaluations=clean,corruptions", f"--corrupted_dir={workdir}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tf_robust.experiments import comparison, suites
 from tf_robust.experiments.commands import command
+from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.locations import folder_name
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.suggestions import LOCATION_FLAGS, flags_of, print_commands
@@ -34,7 +35,7 @@ def complete_and_report(workdir: str, runs: Sequence[Run], folder_of: Callable[[
         report(
             workdir,
             evaluations,
-            runs[0],
+            runs[0].data(),
             {**table, "notes": [*table.get("notes", ()), *failures]},
             {"measure more of a model": measure_more, "see the training": shlex.join(["tensorboard", f"--logdir={workdir}"])},
             argv,
@@ -46,7 +47,7 @@ def complete_and_report(workdir: str, runs: Sequence[Run], folder_of: Callable[[
 def report(
     workdir: str,
     evaluations: Sequence[dict],
-    first_run: Run | None,
+    data: EvaluationData | None,
     table: Mapping,
     next_commands: Mapping[str, str],
     argv: Sequence[str],
@@ -56,12 +57,12 @@ def report(
     Args:
         workdir: of the report.
         evaluations: as in `evaluation.json`.
-        first_run: provides the images of the data for the figures; None: no such figures.
+        data: provides images for the figures; None: no such figures.
         table: "title", and optional fields of `suite.json`.
         next_commands: {purpose: command}.
         argv: arguments of the command line.
     """
-    written = comparison.write_report(workdir, evaluations, title=table["title"], command=command(*argv), run=first_run, suite=table)
+    written = comparison.write_report(workdir, evaluations, title=table["title"], command=command(*argv), data=data, suite=table)
     comparison.print_table(written, evaluations)
     print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
     print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")

@@ -8,9 +8,9 @@ from absl import flags
 
 from tf_robust import data, evaluation, methods
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
-from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.config import PATH_FLAGS, TrainConfig
 from tf_robust.experiments.flags import flag_names, text_of, values_of
-from tf_robust.experiments.run import PATH_FLAGS, Run
+from tf_robust.experiments.run import Run
 from tf_robust.methods.base import Method
 from tf_robust.utils.hyperparameters import parameters
 

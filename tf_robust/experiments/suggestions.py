@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
+from tf_robust.experiments.config import PATH_FLAGS
 from tf_robust.experiments.flags import text_of
-from tf_robust.experiments.run import PATH_FLAGS, Run
+from tf_robust.experiments.run import Run
 
 # flags on which the evaluated images and labels depend
 DATA_FLAGS = (

@@ -136,7 +136,7 @@ def measure_all(
             model = evaluated_model(values, values.saved_model)
             run = runs_of(model.values, row, shown_as.get(row, ""))[0]
             print(f"{row}: {folder}", flush=True)
-            evaluations.append({**model.measure(run, folder), "measured_in": folder})
+            evaluations.append({**model.evaluate(run, folder)[0], "measured_in": folder})
             write_json(os.path.join(folder, "evaluation.json"), evaluations[-1])
         except (ValueError, OSError, tf.errors.OpError) as error:
             failures.append(f"{row} failed: {message_of(error)}")

@@ -8,7 +8,7 @@ import numpy as np
 from absl.flags import FlagValues
 
 from tf_robust.evaluation import parse_measure
-from tf_robust.experiments import costs, flags, suites
+from tf_robust.experiments import costs, flags, model_evaluation, suites
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.reporting import report
@@ -44,12 +44,13 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
     evaluations, failures = suites.run_all(runs, folder_of)
     if not evaluations:
         raise ValueError("\n".join(["All runs failed.", *failures]))
-    report(workdir, evaluations, runs[0], {"title": f"{title}: {values.sweep}", "notes": failures}, {}, argv)
+    report(workdir, evaluations, runs[0].data(), {"title": f"{title}: {values.sweep}", "notes": failures}, {}, argv)
     name, message = best(evaluations, values.sweep_metric)
     test_evaluations = []
     for run in _runs_at(values, points[name], "test"):
         folder = os.path.join(workdir, "test", f"seed_{run.seed}")
-        evaluation = {**run.measure(os.path.join(folder_of(run), "saved_model"), folder), "measured_in": folder}
+        measured = model_evaluation.evaluate_file(os.path.join(folder_of(run), "saved_model"), run.data(), folder, row=run.shown_as)
+        evaluation = {**measured.content, "measured_in": folder}
         write_json(os.path.join(folder, "evaluation.json"), evaluation)
         test_evaluations.append(evaluation)
     report(

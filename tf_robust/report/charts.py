@@ -12,6 +12,7 @@ from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report.comparison_charts import comparison, pareto
 from tf_robust.report.formatting import spread
 from tf_robust.report.heat_maps import corruption_heat_map, difference_heat_map, flips
+from tf_robust.report.shifts import shift_chart
 from tf_robust.report.table_types import Table
 from tf_robust.report.tables import cells
 from tf_robust.report.vega import COLORS, NOMINAL, Chart, by_row, domain, lines_by_row, number, panels
@@ -178,5 +179,5 @@ def class_histogram(counts: Mapping[str, Sequence[int] | np.ndarray], class_name
 
 def of_table(table: Table) -> list[Chart]:
     """Returns all charts for which a table has measures."""
-    draw = (comparison, pareto, corruption_groups, severities, corruption_heat_map, difference_heat_map, flips, cost)
+    draw = (comparison, pareto, shift_chart, corruption_groups, severities, corruption_heat_map, difference_heat_map, flips, cost)
     return [chart for chart in (one(table) for one in draw) if chart]

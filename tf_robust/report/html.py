@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterable
 
 from tf_robust.evaluation.descriptions import describe
-from tf_robust.report import grids, vega
+from tf_robust.report import grids, shifts, vega
 from tf_robust.report.grids import ABSENT, Cell, Grid, Label
 from tf_robust.report.table_types import Table
 from tf_robust.report.verdict import verdict_sentences
@@ -43,6 +43,7 @@ def to_html(
         _grid(grids.differences(table)),
         _figures("Examples", [_image(*examples)] if examples else []),
         _figures("Charts", map(_chart, charts)),
+        _grid(shifts.falls(table)),
         *map(_grid, grids.further(table)),
         _grid(grids.by_corruption(table)),
         _legend(table),

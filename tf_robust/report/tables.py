@@ -22,7 +22,14 @@ from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, P
 from tf_robust.utils.errors import unknown
 
 BASELINES = ("xe", "cross_entropy")
-_KINDS = {"corruptions": "corruptions", "un": "noise", "nun": "noise", "robust": "attacks", "fgsm": "attacks"}  # of families of measures
+_KINDS = {
+    "corruptions": "corruptions",
+    "un": "noise",
+    "nun": "noise",
+    "robust": "attacks",
+    "fgsm": "attacks",
+    "shift": "shifts",
+}  # of families of measures
 LEVEL = 0.05  # of p values
 _HEADLINES = {"clean": ("",), "corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
 
@@ -192,7 +199,8 @@ def _falls(evaluations: Sequence[Evaluation], measures: Sequence[str], per_image
     clean = next((measure for measure in measures if parse_measure(measure).is_clean), None)
     if per_image is None or clean is None:
         return {}
-    results = {measure: result[1] for measure in measures if (result := per_image(evaluations[0], measure))}
+    same_images = [measure for measure in measures if parse_measure(measure).family != "shift"]
+    results = {measure: result[1] for measure in same_images if (result := per_image(evaluations[0], measure))}
     expected = results.pop(clean, None)
     if expected is None:
         return {}
@@ -260,7 +268,8 @@ def cells(table: Table) -> dict[tuple[str, str], Entry]:
 
 
 def kinds_of_robustness(table: Table) -> dict[str, str]:
-    """Returns {"corruptions", "noise" or "attacks": the first headline that is an accuracy on such images}, of those that were measured."""
+    """Returns {"corruptions", "noise", "attacks" or "shifts": the first headline that is an accuracy on such images}, of those that were
+    measured."""
     first: dict[str, str] = {}
     for measure in table["headlines"]:
         kind = _KINDS.get(parse_measure(measure).family)

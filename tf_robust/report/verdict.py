@@ -233,13 +233,14 @@ def _is_below(table: Table, entry: Entry, clean: Entry) -> bool:
 
 
 def _worst_of_kinds(own: dict[str, Entry]) -> list[Entry]:
-    """The lowest accuracy on corrupted, noisy and attacked images, the lowest of all first; of corruptions also the worst group."""
+    """The lowest accuracy on corrupted, noisy, attacked and shifted images, the lowest first; of corruptions also the worst group."""
     groups = {f"corruptions/{group}" for group in metrics.GROUPS}
     kinds = [
         [e for m, e in own.items() if m in groups],
         [e for m, e in own.items() if parse_measure(m).family == "corruptions" and parse_measure(m).severity is None and m not in groups],
         [e for m, e in own.items() if parse_measure(m).family in ("un", "nun")],
         [e for m, e in own.items() if parse_measure(m).family in ("robust", "fgsm")],
+        [e for m, e in own.items() if parse_measure(m).family == "shift"],
     ]
     accuracies = [[entry for entry in kind if describe(entry["measure"]).images] for kind in kinds]
     return sorted((min(kind, key=_quality) for kind in accuracies if kind), key=_quality)

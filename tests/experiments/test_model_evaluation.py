@@ -1,0 +1,95 @@
+"""Evaluations of models in memory and in files."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.stats import binomtest
+
+from tf_robust import api, evaluation, report
+from tf_robust.experiments import model_evaluation
+from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.saved_models import loading
+
+CONFIG = evaluation.EvalConfig(evaluations=("clean", "corruptions"), severities=(3,), subset=20)
+
+
+@pytest.fixture
+def softmax(tmp_path):
+    """A file of an untrained classifier of digits that returns probabilities."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.layers.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(10, activation="softmax")])
+    path = str(tmp_path / "softmax.keras")
+    model.save(path)
+    return path
+
+
+def test_advice_about_the_outputs_is_printed_once(softmax, tmp_path, capsys):
+    done = model_evaluation.evaluate_file(
+        softmax,
+        EvaluationData(TrainConfig(data="digits"), CONFIG),
+        str(tmp_path),
+        row="softmax",
+        interface=loading.ModelInterface(check_inputs=False),
+    )
+    assert capsys.readouterr().out.count("look like probabilities") == 1
+    assert (tmp_path / "figures").is_dir() and len(done.source) == 20
+
+
+def test_data_in_memory_are_evaluated_as_a_whole_unless_a_split_is_chosen(softmax, tmp_path):
+    classifier = loading.load_classifier(softmax, loading.ModelInterface(check_inputs=False))
+    clean = dataclasses.replace(CONFIG, evaluations=("clean",), subset=0)
+    images = EvaluationData(TrainConfig(data="digits"), clean).source("train")
+    data = EvaluationData(TrainConfig(data="arrays"), clean, images=images)
+    done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax)
+    assert done.source is images and done.content["split"] == "all" == done.data.eval_config.evaluation_split
+    assert done.content["rows"][0]["count"] == len(images) and data.eval_config.evaluation_split == "test"
+    with pytest.raises(ValueError, match="Expected evaluation_split=all for digits"):
+        model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax, split_chosen=True)
+
+
+def save_shift(path, shade):
+    """Writes twenty gray digits, two of each class."""
+    np.savez(path, x=np.full((20, 28, 28, 1), shade, np.uint8), y=np.arange(20) % 10)
+
+
+def test_shifts_are_resumed_and_measured_again_if_their_images_change(softmax, tmp_path):
+    config = evaluation.EvalConfig(evaluations=("clean",), subset=20, shifts=(f"npz:{tmp_path}/night.npz", f"npz:{tmp_path}/fog.npz"))
+    data, lines = EvaluationData(TrainConfig(data="digits"), config), []
+    classifier = loading.load_classifier(softmax, loading.ModelInterface(check_inputs=False))
+
+    def measured():
+        lines.clear()
+        done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax, log=lines.append)
+        assert [one["measure"] for one in done.content["rows"]] == ["clean", "shift/night", "shift/fog"]
+        assert done.content["measuring"]["shifts"] == list(config.shifts)
+        return [line.split()[0] for line in lines]
+
+    save_shift(tmp_path / "night.npz", 10)
+    save_shift(tmp_path / "fog.npz", 200)
+    assert measured() == ["clean", "shift/night", "shift/fog"] and measured() == []
+    save_shift(tmp_path / "fog.npz", 100)
+    assert measured() == ["shift/fog"]
+
+
+def test_two_models_are_compared_on_the_images_of_a_shift(softmax, tmp_path):
+    def constant(answer):
+        return lambda images: tf.one_hot(tf.fill([tf.shape(images)[0]], answer), 10)
+
+    images = np.random.RandomState(0).randint(0, 256, (20, 28, 28, 1)).astype(np.uint8)
+    shifts = {"night": (images, [3] * 15 + [4] * 5)}
+    results = [
+        api.evaluate(constant(answer), data="digits", evaluations="clean", subset=20, shifts=shifts, check_inputs=False)
+        for answer in (3, 4)
+    ]
+    assert [result.values["shift/night"] for result in results] == [0.75, 0.25]
+    first, second = ({**result.evaluation, "row": row, "measured_in": result.folder} for result, row in zip(results, "ab"))
+    table = report.aggregate([first, second], baseline="a", per_image=evaluation.PerImage(lambda one: one["measured_in"]))
+    (entry,) = [entry for entry in table["rows"] if entry["row"] == "b" and entry["measure"] == "shift/night"]
+    assert entry["difference"]["mean"] == -0.5 and entry["difference"]["images"]["p"] == pytest.approx(binomtest(5, 20).pvalue)
+    other = api.evaluate(constant(3), data="digits", evaluations="clean", subset=20, shifts={"night": (images // 2, [3] * 20)})
+    with pytest.raises(ValueError, match="Expected 'shift/night' to be measured in one way.*shift.fingerprint"):
+        report.aggregate([first, {**other.evaluation, "row": "c"}])

@@ -1,0 +1,125 @@
+"""Shifted data sets: images of the same classes under other conditions, on which a model is evaluated besides its own data."""
+
+import dataclasses
+import difflib
+import os
+import re
+from collections.abc import Collection
+
+from tf_robust.data.class_mask import IMAGENET_CLASSES, class_mask
+from tf_robust.data.source import Source
+from tf_robust.data.subsets import stratified_subset
+
+_FILES = ("folder:", "csv:", "npz:", "hf:")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shift:
+    """A shifted data set and the columns of a classifier that its classes have.
+
+    Attributes:
+        name: in the names of measures.
+        source: the images; its labels number its own classes.
+        columns: column of the classifier's output for each class of the source.
+        class_mask: the columns that count; None: all.
+    """
+
+    name: str
+    source: Source
+    columns: tuple[int, ...]
+    class_mask: tuple[int, ...] | None
+
+    def card(self) -> dict:
+        """Returns what measures on this set depend on, for JSON."""
+        return {
+            "pictures": len(self.source),
+            "fingerprint": self.source.fingerprint(),
+            "picture_shape": list(self.source.image_shape),
+            "class_mask": f"{len(self.class_mask)} classes" if self.class_mask else "none",
+            **({} if self.columns == tuple(range(len(self.columns))) else {"columns": list(self.columns)}),
+            **({"image_fit": str(self.source.fit)} if self.source.fit else {}),
+        }
+
+
+def shift_name(data: str) -> str:
+    """Returns the name of a shifted data set in measures: a TFDS name, or the last part of a path without its suffix.
+
+    Args:
+        data: name of the data set, as in `sources.open_source`.
+    """
+    if data.startswith(_FILES):
+        kind, _, path = data.partition(":")
+        data = os.path.basename(os.path.normpath(path))
+        data = data if kind in ("folder", "hf") else os.path.splitext(data)[0]
+    return re.sub(r"[^\w./-]+", "_", data)
+
+
+def check_shifts(names: Collection[str]) -> None:
+    """Checks that shifted data sets have different names in measures.
+
+    Raises:
+        ValueError: two have the same.
+    """
+    first: dict[str, str] = {}
+    for data in names:
+        name = shift_name(data)
+        if not name or name in first:
+            other = f" and {first[name]}, both {name!r}" if name else ""
+            raise ValueError(f"Expected shifts with different names. Received: {data!r}{other}. Try: rename one of the folders or files")
+        first[name] = data
+
+
+def matched(source: Source, original: Source, *, name: str, subset: int = 0, image_fit: str = "crop") -> Shift:
+    """Returns a shifted data set with the image size of the original one and with its classes, or some of them.
+
+    Classes correspond by their names; by their numbers where one of the two sets only has numbers; of a classifier of ImageNet's 1,000
+    classes also by their WordNet ids.
+
+    Args:
+        source: the shifted images.
+        original: the images that the model is evaluated on; its classes are the columns of the model's output.
+        name: of the shift, as `shift_name` returns it.
+        subset: largest number of images, a fixed stratified subset; 0: all.
+        image_fit: how images of another size are resized, as in `sources.open_source`.
+
+    Raises:
+        ValueError: a class that the original does not have, or another number of channels.
+    """
+    if source.image_shape[2] != original.image_shape[2]:
+        raise ValueError(
+            f"Expected images with {original.image_shape[2]} channels, as {original.name} has them. Received: {source.name} with "
+            f"{source.image_shape[2]}. Channels are neither repeated nor averaged automatically"
+        )
+    source = source.resized(original.image_shape[:2], image_fit)
+    mask = class_mask(source.name, source.class_names) if original.num_classes == IMAGENET_CLASSES else None
+    columns = _columns(source, original, mask)
+    if 0 < subset < len(source):
+        source = stratified_subset(source, subset)
+    if mask is None and original.class_mask and {*columns} <= {*original.class_mask}:
+        mask = original.class_mask
+    return Shift(name, source, columns, mask)
+
+
+def _columns(source: Source, original: Source, mask: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The column of the original's classes for each class of a shifted set, of which `mask` are the columns if it is a part of ImageNet."""
+    names, known = source.class_names, original.class_names
+    numbered = _are_numbers(names) or _are_numbers(known)
+    by_wordnet_id = original.label_set == "imagenet" and all(re.fullmatch(r"n\d{8}", name) for name in names)
+    if len(names) == len(known) and (numbered or by_wordnet_id or names == known):
+        return tuple(range(len(names)))
+    if by_wordnet_id and mask and len(mask) == len(names):
+        return mask
+    column_of = {name: column for column, name in enumerate(known)}
+    missing = [name for name in names if name not in column_of]
+    if missing:
+        nearest = difflib.get_close_matches(missing[0], known, n=1, cutoff=0.7)
+        raise ValueError(
+            f"Expected in {source.name} classes of {original.name}: {', '.join(known[:5])}{', ...' if len(known) > 5 else ''} "
+            f"({len(known)}). Received: {len(missing)} others, {', '.join(map(repr, missing[:3]))}{', ...' if len(missing) > 3 else ''}."
+            f"{f' Did you mean {nearest[0]!r}?' if nearest else ' Try: class folders of the same names'}"
+        )
+    return tuple(column_of[name] for name in names)
+
+
+def _are_numbers(names):
+    return tuple(names) == tuple(map(str, range(len(names))))

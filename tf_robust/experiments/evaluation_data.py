@@ -1,0 +1,71 @@
+"""The images that models are evaluated on."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from tf_robust import data, evaluation
+from tf_robust.data.shifts import Shift
+from tf_robust.data.source import Source
+from tf_robust.experiments import construction
+from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.model_checks import print_note
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationData:
+    """The data of an evaluation.
+
+    Args:
+        config: names the data.
+        eval_config: names the evaluations, the split and the number of images.
+        seed: selects the labeled fraction of the training images.
+        model_size: (height, width) of the images that the evaluated model takes; empty: not known.
+        num_classes: of the evaluated model; 0: not known.
+        images: to evaluate on, in memory; None: those that `config.data` names.
+        shift_images: {one of `eval_config.shifts`: its images}, of shifted data sets in memory.
+    """
+
+    config: TrainConfig
+    eval_config: evaluation.EvalConfig
+    seed: int = 0
+    model_size: tuple[int, int] | tuple[()] = ()
+    num_classes: int = 0
+    images: Source | None = None
+    shift_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
+
+    def source(self, split: str, examples: int = 0) -> Source:
+        """Returns one split of the data.
+
+        Args:
+            split: train, validation or test.
+            examples: number of examples of validation and test, stratified; 0: all.
+        """
+        return construction.open_split(
+            self.config,
+            split,
+            examples,
+            seed=self.seed,
+            model_size=self.model_size,
+            num_classes=self.num_classes,
+            images=self.images,
+        )
+
+    def evaluation_source(self) -> Source:
+        """Returns the images to evaluate on."""
+        return self.source(self.eval_config.evaluation_split, self.eval_config.subset)
+
+    def shifts(self, original: Source) -> list[Shift]:
+        """Returns the shifted data sets, with the classes and the image size of the images to evaluate on."""
+        return [
+            construction.open_shift(self.config, name, original, subset=self.eval_config.subset, images=self.shift_images.get(name))
+            for name in self.eval_config.shifts
+        ]
+
+    def noise_source(self) -> Source | None:
+        """Returns the images from which NUN computes its standard deviations: the evaluated ones if there are none to train on."""
+        if not self.eval_config.needs_training_set:
+            return None
+        if self.eval_config.evaluation_split != "all" and data.has_training(self.config.data):
+            return self.source("train")
+        print_note(f"nun's noise depends on the standard deviations of the evaluated images of {self.config.data}: it has no others.")
+        return self.evaluation_source()

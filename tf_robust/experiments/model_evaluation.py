@@ -1,0 +1,186 @@
+"""Evaluates a loaded model on the data of a run."""
+
+import contextlib
+import dataclasses
+import datetime
+import functools
+import os
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tf_robust import evaluation
+from tf_robust.data.source import Source
+from tf_robust.experiments import figures
+from tf_robust.experiments.config import PATH_FLAGS
+from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.experiments.model_checks import (
+    check_model_suits,
+    evaluates_all_images,
+    with_checked_inputs,
+    with_known_outputs,
+    with_label_set_of_card,
+    with_output_check,
+    with_possible_attacks,
+)
+from tf_robust.saved_models import loading
+from tf_robust.utils import environment, progress
+
+SECONDS_BETWEEN_LINES = 2.0  # of the sets of an evaluation
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelEvaluation:
+    """An evaluation of a model.
+
+    Attributes:
+        content: of `evaluation.json`.
+        classifier: the model, with the input range that was found to fit.
+        predict: the same, which prints a note, once, if its outputs do not look like the declared kind.
+        data: the data, with the split and the attacks that were chosen for the model.
+        source: the evaluated images.
+        result: the records.
+    """
+
+    content: dict
+    classifier: loading.Classifier
+    predict: Callable[[tf.Tensor], tf.Tensor]
+    data: EvaluationData
+    source: Source
+    result: evaluation.Evaluation
+
+
+def evaluate(
+    classifier: loading.Classifier,
+    data: EvaluationData,
+    folder: str,
+    *,
+    row: str,
+    saved_model: str,
+    split_chosen: bool = False,
+    log: Callable[[str], object] | None = None,
+) -> ModelEvaluation:
+    """Evaluates a loaded model.
+
+    Args:
+        classifier: the model.
+        data: to evaluate it on.
+        folder: of `measured.jsonl`, to which a record of each set is added; sets that have a record are not evaluated again.
+        row: its name in tables.
+        saved_model: path of the model, or its name.
+        split_chosen: whether the user chose `evaluation_split`; otherwise data without splits are evaluated as a whole.
+        log: called with lines of progress; None: prints them.
+
+    Raises:
+        ValueError: the model takes other images or has another number of classes.
+    """
+    data = _for_model(data, classifier, split_chosen)
+    source = with_label_set_of_card(classifier, data.evaluation_source())
+    check_model_suits(classifier, source)
+    classifier = with_checked_inputs(with_known_outputs(classifier, source), source)
+    data = dataclasses.replace(data, eval_config=with_possible_attacks(data.eval_config, classifier, source))
+    training_source, shifts = data.noise_source(), data.shifts(source)
+    imagenet = evaluation.is_imagenet(source, data.eval_config)
+    card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts)
+    card["sizes"] = evaluation.image_sizes(source, classifier)
+    predict = with_output_check(classifier)
+    digest, interface_fields = classifier.digest(), classifier.interface.conventions()
+    with contextlib.ExitStack() as reading:
+        for one in (source, *(shift.source for shift in shifts)):
+            reading.enter_context(one.reading())
+        result = evaluation.evaluate_records(
+            predict,
+            source,
+            training_source,
+            data.eval_config,
+            data_dir=data.config.data_dir or None,
+            path=os.path.join(folder, "measured.jsonl"),
+            shifts=shifts,
+            depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
+            log=log or progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES),
+        )
+    content = {
+        "row": row,
+        "seed": data.seed,
+        "method": data.config.method,
+        "data": data.config.data,
+        "model": data.config.model,
+        "split": data.eval_config.evaluation_split,
+        "measuring": recorded(data.eval_config),
+        "card": card,
+        "rows": [measure.to_json() for measure in _with_label_fraction(result.measures, data.config.label_fraction)],
+        "versions": environment.describe(),
+        "commit": environment.commit(),
+        "date": datetime.date.today().isoformat(),
+        "saved_model": saved_model,
+        "model_digest": digest,
+        "interface": interface_fields,
+    }
+    return ModelEvaluation(content, classifier, predict, data, source, result)
+
+
+def evaluate_file(
+    saved_model: str,
+    data: EvaluationData,
+    folder: str,
+    *,
+    row: str,
+    interface: loading.ModelInterface = loading.ModelInterface(),
+    split_chosen: bool = False,
+) -> ModelEvaluation:
+    """Loads and evaluates a model, and draws figures of it.
+
+    Args:
+        saved_model: path of the model, exported by a run or from elsewhere, or its name.
+        data: to evaluate it on.
+        folder: as in `evaluate`; gets a subfolder `figures`.
+        row: its name in tables.
+        interface: of the model.
+        split_chosen: as in `evaluate`.
+
+    Raises:
+        ValueError: as in `evaluate`.
+    """
+    classifier = loading.load_classifier(saved_model, interface)
+    done = evaluate(classifier, data, folder, row=row, saved_model=saved_model, split_chosen=split_chosen)
+    _draw(done, os.path.join(folder, "figures"))
+    return done
+
+
+def recorded(eval_config: evaluation.EvalConfig) -> dict:
+    """Returns the fields of the configuration, for JSON; without paths, whose content the card describes."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in dataclasses.asdict(eval_config).items()
+        if name not in PATH_FLAGS
+    }
+
+
+def _for_model(data, classifier, split_chosen):
+    """The data with the image size and the classes of a model, and with all images of a data set without splits."""
+    split = data.eval_config.evaluation_split
+    complete = not split_chosen and (data.images is not None or evaluates_all_images(classifier, data.config.data, split))
+    return dataclasses.replace(
+        data,
+        model_size=loading.image_size_of(classifier),
+        num_classes=classifier.num_classes or 0,
+        eval_config=dataclasses.replace(data.eval_config, evaluation_split="all") if complete else data.eval_config,
+    )
+
+
+def _with_label_fraction(measures, fraction):
+    if fraction == 1:
+        return measures
+    return [dataclasses.replace(measure, label_fraction=f"{fraction:g}") for measure in measures]
+
+
+def _draw(done, folder):
+    """Draws the figures of a model."""
+    eval_config, source = done.data.eval_config, done.source
+    masked = evaluation.masked(done.predict, source.class_mask)
+    if "clean" in eval_config.evaluations and "boundary" not in eval_config.evaluations:
+        figures.draw_maps(folder, masked, source)
+    if "corruptions" in eval_config.evaluations:
+        figures.draw_worst(folder, masked, source, done.result.sets, done.result.records)
+    if "adversarial" in eval_config.evaluations and eval_config.attacks_by_gradient:
+        figures.draw_attacked(folder, done.classifier, source, eval_config.attack_radii)
