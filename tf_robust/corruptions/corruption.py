@@ -12,7 +12,7 @@ from tf_robust.utils.errors import unknown
 
 @dataclasses.dataclass(frozen=True)
 class Corruption:
-    """A corruption of the common-corruption benchmark, at five severities (Hendrycks and Dietterich, 2019).
+    """A corruption at five severities, of the common-corruption benchmark (Hendrycks and Dietterich, 2019) or of C-bar (Mintun et al., 2021).
 
     Attributes:
         name: as in the benchmark.

@@ -1,10 +1,13 @@
-"""The constants of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C: five severities each (Hendrycks and Dietterich, 2019).
+"""The constants of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C: five severities each (Hendrycks and Dietterich, 2019); and those of
+CIFAR-10-C-bar and ImageNet-C-bar (Mintun et al., 2021).
 
 The numbers of a corruption are the arguments of its private function, in order: those of `fog` are `strength` and `wibble_decay` of
-`weather._fog`. An entry of several numbers is a tuple.
+`weather._fog`. An entry of several numbers is a tuple. The numbers of C-bar are the levels, 0 to 10, of the authors' files
+`cifar10_c_bar.csv` and `imagenet_c_bar.csv`; its corruptions have no constants for Tiny-ImageNet, and ten of them only one set.
 """
 
 import math
+from collections.abc import Iterable
 
 SETS = {"cifar": 32, "tiny_imagenet": 64, "imagenet": 224}  # the side, in pixels, of the images that the constants were made for
 
@@ -128,16 +131,44 @@ CONSTANTS: dict[str, dict[str, tuple]] = {
         "tiny_imagenet": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (30, 0.2)),
         "imagenet": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
     },
+    # C-bar
+    "blue_noise_sample": {"cifar": (0.7, 1.4, 2.1, 3.5, 4.2), "imagenet": (0.8, 1.6, 2.4, 4, 5.6)},
+    "brownish_noise": {"cifar": (2.5, 4, 5.5, 6.5, 7), "imagenet": (1, 2, 3, 4, 5)},
+    "checkerboard_cutout": {"cifar": (1, 2, 3, 4, 5), "imagenet": (2, 3, 4, 5, 6)},
+    "inverse_sparkles": {"cifar": (1, 1.5, 2.5, 4.5, 5), "imagenet": (1, 2, 4, 9, 10)},
+    "sparkles": {"cifar": (0.7, 3.5, 5.6, 6.3, 7), "imagenet": (1, 2, 3, 5, 6)},
+    "circular_motion_blur": {"cifar": (2.8, 3.6, 4.4, 5.2, 6)},
+    "lines": {"cifar": (0.5, 1, 1.5, 2, 2.5)},
+    "pinch_and_twirl": {"cifar": (5.5, 6, 6.5, 8.5, 10)},
+    "ripple": {"cifar": (5.5, 6, 6.5, 7.5, 8)},
+    "transverse_chromatic_aberration": {"cifar": (1, 2, 5, 9, 10)},
+    "caustic_refraction": {"imagenet": (2.35, 3.2, 4.9, 6.6, 9.15)},
+    "concentric_sine_waves": {"imagenet": (3, 5, 8, 9, 10)},
+    "perlin_noise": {"imagenet": (4.6, 5.2, 5.8, 7.6, 8.8)},
+    "plasma_noise": {"imagenet": (4.75, 7, 8.5, 9.25, 10)},
+    "single_frequency_grayscale": {"imagenet": (1, 1.5, 2, 4.5, 5)},
 }
 
 
-def nearest_set(height: int, width: int) -> str:
-    """Returns the set whose side is nearest, as a ratio, to the geometric mean of an image's height and width."""
-    side = math.sqrt(height * width)
-    return min(SETS, key=lambda name: abs(math.log(side / SETS[name])))
+def side_of(height: int, width: int) -> float:
+    """Returns the side, in pixels, of a square image with as many pixels."""
+    return math.sqrt(height * width)
+
+
+def nearest_set(height: int, width: int, sets: Iterable[str] = tuple(SETS)) -> str:
+    """Returns the one of `sets` whose side is nearest, as a ratio, to the geometric mean of an image's height and width."""
+    return min(sets, key=lambda name: abs(math.log(side_of(height, width) / SETS[name])))
 
 
 def constants_of(name: str, severity: int, constants: str) -> tuple[float, ...]:
-    """Returns the constants of one corruption at one severity (1 to 5) of the set `constants`, as a tuple."""
-    entry = CONSTANTS[name][constants][severity - 1]
+    """Returns the constants of one corruption at one severity (1 to 5), as a tuple.
+
+    Args:
+        name: of the corruption.
+        severity: 1 to 5.
+        constants: name of a set. A corruption of C-bar without this set has those of the nearest image size.
+    """
+    sets = CONSTANTS[name]
+    chosen = constants if constants in sets else nearest_set(SETS[constants], SETS[constants], sets)
+    entry = sets[chosen][severity - 1]
     return entry if isinstance(entry, tuple) else (entry,)

@@ -6,6 +6,22 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.corruptions import noise_sets, severities
+from tf_robust.corruptions.bar_covers import checkerboard_cutout, inverse_sparkles, lines, sparkles
+from tf_robust.corruptions.bar_noise import (
+    blue_noise_sample,
+    brownish_noise,
+    concentric_sine_waves,
+    perlin_noise,
+    plasma_noise,
+    single_frequency_grayscale,
+)
+from tf_robust.corruptions.bar_warps import (
+    caustic_refraction,
+    circular_motion_blur,
+    pinch_and_twirl,
+    ripple,
+    transverse_chromatic_aberration,
+)
 from tf_robust.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
 from tf_robust.corruptions.corruption import Corruption, static_shape
 from tf_robust.corruptions.digital import contrast, elastic_transform, jpeg_compression, jpeg_round_trip, pixelate, saturate
@@ -32,7 +48,24 @@ BENCHMARK = (
     jpeg_compression,
 )
 EXTRA = (speckle_noise, gaussian_blur, spatter, saturate)
-CORRUPTIONS = {corruption.name: corruption for corruption in (*BENCHMARK, *EXTRA)}
+BAR = (
+    blue_noise_sample,
+    brownish_noise,
+    checkerboard_cutout,
+    inverse_sparkles,
+    sparkles,
+    circular_motion_blur,
+    lines,
+    pinch_and_twirl,
+    ripple,
+    transverse_chromatic_aberration,
+    caustic_refraction,
+    concentric_sine_waves,
+    perlin_noise,
+    plasma_noise,
+    single_frequency_grayscale,
+)  # of C-bar: CIFAR-10-C-bar has the first ten, ImageNet-C-bar the first five and the last five
+CORRUPTIONS = {corruption.name: corruption for corruption in (*BENCHMARK, *EXTRA, *BAR)}
 PROTOCOLS = ("float", "cifar_c", "imagenet_c")
 NOISE_SETS = ("uniform_noise", "nonuniform_noise")  # of the FCL paper
 _QUALITY = 85  # of ImageNet-C's JPEG files

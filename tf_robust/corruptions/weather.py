@@ -12,7 +12,7 @@ from tf_robust.corruptions.corruption import Corruption
 from tf_robust.corruptions.frost_images import frost_source, frost_textures  # noqa: F401 (re-exported)
 from tf_robust.corruptions.spatter import water
 from tf_robust.ops import filters, image_ops
-from tf_robust.ops.color import luma
+from tf_robust.ops.color import in_color, luma
 
 _WATER = (175 / 255, 238 / 255, 238 / 255)
 _MUD = (63 / 255, 42 / 255, 20 / 255)
@@ -21,13 +21,6 @@ _MUD = (63 / 255, 42 / 255, 20 / 255)
 def _colored(planes, color):
     """Returns planes of light of one color: [N, H, W] -> [N, H, W, 3], or with one number as the color [N, H, W, 1]."""
     return tf.tensordot(planes[..., None], tf.constant([color]), 1)  # a product: half the time of repeating the planes
-
-
-def _one_or_three(images, change):
-    """Applies `change` to images of three channels. One channel becomes three equal ones, and the result is its clipped luma."""
-    if images.shape[-1] == 3:
-        return change(images)
-    return luma(tf.clip_by_value(change(tf.repeat(images, 3, axis=-1)), 0.0, 1.0))
 
 
 # Snow
@@ -72,7 +65,7 @@ def frost_from(frost_dir: str | None) -> Corruption:
     def apply(images, image_weight, frost_weight, *, texture, corner):
         height, width, _ = images.shape[1:]
         windows = frost_images.windows(frost_dir, height, width, texture, corner)
-        return _one_or_three(images, lambda rgb: image_weight * rgb + frost_weight / 255 * windows)
+        return in_color(images, lambda rgb: image_weight * rgb + frost_weight / 255 * windows)
 
     return Corruption("frost", apply, _draw_frost)
 
@@ -154,7 +147,7 @@ def _spatter(images, mean, std, sigma, threshold, strength, mud, *, normal):
         return wetted(images, layer, strength)
     cover = filters.gaussian_blur(tf.cast(layer > threshold, tf.float32), strength)
     cover = tf.where(cover < 0.8, 0.0, cover)
-    return _one_or_three(images, lambda rgb: rgb * (1.0 - cover) + _colored(cover[..., 0], _MUD))
+    return in_color(images, lambda rgb: rgb * (1.0 - cover) + _colored(cover[..., 0], _MUD))
 
 
 def drops(normal: tf.Tensor, mean: float, std: float, sigma: float, threshold: float) -> tf.Tensor:
@@ -166,7 +159,7 @@ def drops(normal: tf.Tensor, mean: float, std: float, sigma: float, threshold: f
 def wetted(images: tf.Tensor, layer: tf.Tensor, strength: float) -> tf.Tensor:
     """Adds the light of a layer [N, H, W, 1] of water, whose maximum is `strength` times the color of water."""
     light = _colored(water(layer[..., 0]), [strength * value for value in _WATER])
-    return _one_or_three(images, lambda rgb: rgb + light)
+    return in_color(images, lambda rgb: rgb + light)
 
 
 # Brightness

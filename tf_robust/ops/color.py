@@ -1,6 +1,7 @@
 """Color of batched images. Images are float32 in [0, 1], NHWC, with C = 1 or 3 known."""
 
 import functools
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -12,6 +13,13 @@ _REC_601 = (0.299, 0.587, 0.114)  # weights of red, green and blue
 def luma(images: tf.Tensor) -> tf.Tensor:
     """Returns the Rec. 601 luma: [..., C] -> [..., 1]; one channel is returned unchanged."""
     return images if images.shape[-1] == 1 else tf.tensordot(images, tf.constant(_REC_601)[:, None], 1)
+
+
+def in_color(images: tf.Tensor, change: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    """Applies `change` to images of three channels. One channel becomes three equal ones, and the result is its clipped luma."""
+    if images.shape[-1] == 3:
+        return change(images)
+    return luma(tf.clip_by_value(change(tf.repeat(images, 3, axis=-1)), 0.0, 1.0))
 
 
 def jitter(images: tf.Tensor, order: tf.Tensor, amounts: tf.Tensor) -> tf.Tensor:
