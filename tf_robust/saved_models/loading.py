@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from tf_robust.models import outputs
 from tf_robust.ops import image_ops, pixel_scale
-from tf_robust.saved_models import formats
+from tf_robust.saved_models import formats, zoo
 from tf_robust.saved_models.formats import named_models
 from tf_robust.saved_models.formats.keras_files import keras_signature
 from tf_robust.saved_models.signatures import OUTPUTS, Signature, described, listed, shape_text
@@ -205,7 +205,8 @@ def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelIn
 
     Args:
         path: a SavedModel folder (of this package, `tf.saved_model.save`, Keras' `export`, tf.keras), a file `.keras`, `.h5`,
-            `.tflite` or `.onnx`, `applications:NAME`, `keras_hub:PRESET` or its folder, `module:function`, or the workdir of a run.
+            `.tflite` or `.onnx`, `zoo:NAME`, `applications:NAME`, `keras_hub:PRESET` or its folder, `module:function`, or the workdir of
+            a run.
         interface: its input and output conventions.
 
     Raises:
@@ -310,6 +311,8 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
 
 
 def _card(path: str) -> dict:
+    if path.startswith("zoo:"):
+        return zoo.card(path.removeprefix("zoo:"))
     file = os.path.join(path, "card.json")
     card = read_json(file, True) if os.path.exists(file) else {}
     return card if isinstance(card, dict) else {}  # written by other software
