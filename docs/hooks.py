@@ -18,6 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ZOO = "tf_robust/saved_models/zoo"
 PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 _SPAN = re.compile(r"(?<!\[)`([\w/.-]+\.(?:md|ipynb))`(?!\])")
 
@@ -179,6 +180,27 @@ def _recorded():
     return "\n".join(f"- [{title}]({path})" for path, title in titles.items())
 
 
+def _zoo():
+    """Returns a table of the pretrained models of each data set, the most robust first."""
+    parts = []
+    cards = {os.path.relpath(os.path.dirname(path), ZOO): json.loads(_read(path)) for path in _found(f"{ZOO}/*/*/card.json")}
+    for data in sorted({card["data"] for card in cards.values()}):
+        rows = []
+        for name, card in cards.items():
+            if card["data"] == data:
+                values = {row["measure"]: row["value"] for row in card["evaluation"]["rows"]}
+                rows.append((f"`{name}`", card["title"], f"{card['weights']['parameters']:,}", values))
+        first = next(card for card in cards.values() if card["data"] == data)
+        measures = ["clean", "un", "corruptions/mean15", "calibration/rms", *(m for m in rows[0][-1] if m.startswith("robust/"))]
+        rows.sort(key=lambda row: -row[-1]["corruptions/mean15"])
+        cells = [(*row, *(f"{values[m]:.3f}" if m in values else "" for m in measures)) for *row, values in rows]
+        count = next(row["count"] for row in first["evaluation"]["rows"] if row["measure"] == "clean")
+        note = f"{first['note']} " if first["note"] else ""
+        head = ("name", "model", "parameters", *(f"`{m}`" for m in measures))
+        parts.append(f"### {data}\n\n{note}{count:,} test images.\n\n" + _table(head, cells))
+    return "\n\n".join(parts)
+
+
 GENERATED = {
     "help": _help,
     "flags": _flags,
@@ -189,4 +211,5 @@ GENERATED = {
     "attacks": _names("attacks", "attack"),
     "examples": _examples,
     "recorded": _recorded,
+    "zoo": _zoo,
 }

@@ -28,7 +28,7 @@ if typing.TYPE_CHECKING:
         report,
         saved_models,
     )
-    from tf_robust.api import Comparison, Result, attack, charts, compare, evaluate, frame, images, train
+    from tf_robust.api import Comparison, Result, attack, charts, compare, evaluate, frame, images, load, train
 
 __version__ = "0.1.0"
 
@@ -48,6 +48,7 @@ __all__ = [
     "frame",
     "images",
     "layers",
+    "load",
     "losses",
     "methods",
     "metrics",
@@ -56,7 +57,7 @@ __all__ = [
     "saved_models",
     "train",
 ]
-_OF_API = ("Comparison", "Result", "attack", "charts", "compare", "evaluate", "frame", "images", "train")
+_OF_API = ("Comparison", "Result", "attack", "charts", "compare", "evaluate", "frame", "images", "load", "train")
 _moved = moved_names(
     __name__,
     {

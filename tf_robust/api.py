@@ -31,10 +31,11 @@ from tf_robust.experiments.results import Comparison, Result, compare
 from tf_robust.experiments.runs import runs_of
 from tf_robust.report import charts as report_charts
 from tf_robust.saved_models import loading
+from tf_robust.saved_models.zoo import load
 from tf_robust.utils import hyperparameters
 from tf_robust.utils.deprecation import moved_names
 
-__all__ = ["Comparison", "Model", "Result", "attack", "charts", "compare", "evaluate", "frame", "images", "train"]
+__all__ = ["Comparison", "Model", "Result", "attack", "charts", "compare", "evaluate", "frame", "images", "load", "train"]
 __getattr__ = moved_names(__name__, {"pictures": "api.images"})
 
 

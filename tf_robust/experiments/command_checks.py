@@ -129,12 +129,12 @@ def check_model(name: str, values: FlagValues) -> None:
         ValueError: several runs, or no --data.
     """
     path = values.saved_model
-    if not os.path.exists(path) and ":" not in path:  # else applications:NAME, keras_hub:PRESET or module:function
+    if not os.path.exists(path) and ":" not in path:  # else zoo:NAME, applications:NAME, keras_hub:PRESET or module:function
         nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
         hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""
         raise FileNotFoundError(
-            f"Expected a model: a file *{', *'.join(_MODEL_SUFFIXES)}, a SavedModel folder (with saved_model.pb), applications:NAME, "
-            f"keras_hub:PRESET, module:function, or the workdir of a run. Not found: {path}.{hint}"
+            f"Expected a model: a file *{', *'.join(_MODEL_SUFFIXES)}, a SavedModel folder (with saved_model.pb), zoo:NAME, "
+            f"applications:NAME, keras_hub:PRESET, module:function, or the workdir of a run. Not found: {path}.{hint}"
         )
     if is_run(path):
         return

@@ -131,7 +131,7 @@ _COMMANDS = (
     ),
     Command(
         "list",
-        "Lists available names: data, models, methods, views, corruptions, attacks, suites.",
+        "Lists available names: data, models, methods, views, corruptions, attacks, measures, zoo, suites.",
         "[SECTION]",
         "section",
         examples=("list methods",),

@@ -19,7 +19,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # folder with flags/: the package of a wheel, or the root of a checkout
 FLAGS_HOME = _PACKAGE if os.path.isdir(os.path.join(_PACKAGE, "flags")) else os.path.dirname(_PACKAGE)
 MODES = ("run", "suite", "train", "evaluate", "corrupt", "report", "serve")  # of the previous version
-SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "measures", "suites")
+SECTIONS = ("data", "models", "methods", "views", "corruptions", "attacks", "measures", "zoo", "suites")
 
 
 def define_flags(values: flags.FlagValues) -> None:

@@ -10,6 +10,7 @@ from absl.flags import FlagValues
 from tf_robust.experiments import flag_index
 from tf_robust.experiments.commands import COMMANDS, Command
 from tf_robust.experiments.flags import FLAGS_HOME, flag_names
+from tf_robust.saved_models import zoo
 
 DATA = {
     "synthetic_digits": "corner digits from scikit-learn's digits, 15 classes; needs no download",
@@ -70,6 +71,7 @@ def listing(section: str | None = None) -> str:
         "corruptions": ("Corruptions, at severities 1 to 5", names["corruptions"]),
         "attacks": ("Attacks", names["attacks"]),
         "measures": ("Measures, by the names of --require and results.json", names["measures"]),
+        "zoo": ("Pretrained models: tfr.load(NAME), tf-robust evaluate zoo:NAME", {name: _pretrained(name) for name in zoo.names()}),
         "suites": ("Suites (tf-robust suite FOLDER; one row: tf-robust train --flagfile=FOLDER/ROW.flags)", _tables(FLAGS_HOME)),
     }
     if section:
@@ -158,6 +160,14 @@ def _table(folder):
         with open(description, encoding="utf-8") as file:
             title = json.load(file).get("title", title)
     return f"{title} ({rows} rows)"
+
+
+def _pretrained(name):
+    """Returns a pretrained model's title and main measures."""
+    card = zoo.card(name)
+    values = {row["measure"]: row["value"] for row in card["evaluation"]["rows"]}
+    measures = ("clean", "corruptions/mean15")
+    return f"{card['title']}: " + ", ".join(f"{name} {values[name]:.3f}" for name in measures if name in values)
 
 
 def _wrapped(name, text, max_lines=2):

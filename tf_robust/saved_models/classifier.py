@@ -12,6 +12,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tf_robust.ops import image_ops
+from tf_robust.saved_models import zoo
 from tf_robust.saved_models.interface import ModelInterface
 from tf_robust.saved_models.signatures import Signature, described, shape_text
 from tf_robust.utils.files import digest_of_folder, read_json
@@ -191,6 +192,8 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
 
 
 def _card(path: str) -> dict:
+    if path.startswith("zoo:"):
+        return zoo.card(path.removeprefix("zoo:"))
     file = os.path.join(path, "card.json")
     card = read_json(file, True) if os.path.exists(file) else {}
     return card if isinstance(card, dict) else {}  # written by other software

@@ -29,7 +29,8 @@ def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelIn
 
     Args:
         path: a SavedModel folder (of this package, `tf.saved_model.save`, Keras' `export`, tf.keras), a file `.keras`, `.h5`,
-            `.tflite` or `.onnx`, `applications:NAME`, `keras_hub:PRESET` or its folder, `module:function`, or the workdir of a run.
+            `.tflite` or `.onnx`, `zoo:NAME`, `applications:NAME`, `keras_hub:PRESET` or its folder, `module:function`, or the workdir of
+            a run.
         interface: its input and output conventions.
 
     Raises:

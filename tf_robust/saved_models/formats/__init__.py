@@ -12,7 +12,11 @@ from tf_robust.saved_models.signatures import Signature
 
 Reader = Callable[[str, bool], tuple[dict[str, Signature], object]]
 
-PREFIXES: dict[str, Reader] = {"applications": named_models.read_application, "keras_hub": named_models.read_preset}
+PREFIXES: dict[str, Reader] = {
+    "zoo": named_models.read_pretrained,
+    "applications": named_models.read_application,
+    "keras_hub": named_models.read_preset,
+}
 FOLDERS: dict[str, Reader] = {"saved_model.pb": saved_model_folder.read, "task.json": named_models.read_preset}  # {file in it: reader}
 FILES: dict[str, Reader] = {
     ".keras": keras_files.read_archive,

@@ -1,17 +1,32 @@
-"""Models by name: `applications:NAME` and `keras_hub:PRESET`, and `module:function` of the user's own code.
+"""Models by name: `zoo:NAME`, `applications:NAME`, `keras_hub:PRESET`, and `module:function` of the user's own code.
 
-The first two take images in [0, 1]: the preprocessing that belongs to the weights is part of the signature.
+The first three take images in [0, 1]: the preprocessing that belongs to the weights is part of the signature.
 """
 
 import keras
 import tensorflow as tf
 
 from tf_robust.models.named import application_family, model_of_function
+from tf_robust.saved_models import zoo
 from tf_robust.saved_models.formats.keras_files import keras_signature
 from tf_robust.saved_models.formats.reading import import_extra, readable
 from tf_robust.saved_models.signatures import Signature
 
-__all__ = ["model_of_function", "read_application", "read_preset"]
+__all__ = ["model_of_function", "read_application", "read_preset", "read_pretrained"]
+
+
+def read_pretrained(name: str, trust: bool) -> tuple[dict[str, Signature], object]:
+    """Loads a pretrained model of this package.
+
+    Args:
+        name: one of `zoo.names()`.
+        trust: not used: there is no Python code to run.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+    model = zoo.load(name)
+    return {"serving_default": keras_signature(model)}, model
 
 
 def read_application(name: str, trust: bool) -> tuple[dict[str, Signature], object]:

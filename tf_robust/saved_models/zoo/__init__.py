@@ -1,0 +1,72 @@
+"""Pretrained models that are part of the package, each a folder with `card.json` and `weights.npz` (float16).
+
+    model = load("cifar10/resnet20_noisymix")   # keras.Model: images [N, 32, 32, 3] in [0, 1] -> {"logits", "embedding"}
+    card("cifar10/resnet20_noisymix")["training"], names()
+
+`research/zoo` writes them. Importing this module does not import TensorFlow.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import typing
+
+from tf_robust.utils.errors import unknown
+
+if typing.TYPE_CHECKING:
+    import keras
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def names() -> list[str]:
+    """Returns the names of the pretrained models, DATA/MODEL_METHOD."""
+    return sorted(os.path.relpath(os.path.dirname(file), FOLDER) for file in glob.glob(os.path.join(FOLDER, "*", "*", "card.json")))
+
+
+def card(name: str) -> dict[str, typing.Any]:
+    """Returns the card of a pretrained model: data, classes, training flags, versions, weights (hash), and its evaluation.
+
+    Args:
+        name: one of `names()`.
+
+    Raises:
+        ValueError: unknown name.
+    """
+    if name not in names():
+        raise unknown("pretrained model", name, names())
+    with open(os.path.join(FOLDER, name, "card.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def load(name: str) -> "keras.Model":
+    """Returns a pretrained model.
+
+    Args:
+        name: one of `saved_models.zoo.names()`, as `tf-robust list zoo` prints them.
+
+    Returns:
+        keras.Model: float32 [N, H, W, C] in [0, 1] -> {"logits": [N, classes], "embedding": [N, E]}
+
+    Raises:
+        ValueError: unknown name, or weights that are not those of the card.
+    """
+    from tf_robust import models
+
+    description = card(name)
+    folder = os.path.join(FOLDER, name)
+    if digest(folder) != description["weights"]["sha256"]:
+        raise ValueError(
+            f"Expected the weights of {name} that its card describes. Received: {folder} with "
+            "another SHA-256. Try: install the package again"
+        )
+    model = models.build(description["model"], description["input"]["shape"][1:], len(description["classes"]))
+    models.load_encoder(model, folder, head=True)
+    return model
+
+
+def digest(folder: str) -> str:
+    """Returns the SHA-256 of the weights in a folder, hexadecimal."""
+    with open(os.path.join(folder, "weights.npz"), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
