@@ -181,6 +181,8 @@ def read_command(values: FlagValues, argv: Sequence[str]) -> Command:
     for flag, text in COMMANDS[name].defaults.items():
         if not values[flag].present:
             values[flag].parse(text)
+    if values.saved_model.startswith("zoo:") and not values["data"].present:
+        values["data"].parse(values.saved_model.removeprefix("zoo:").partition("/")[0])  # that it was trained on
     name = "sweep" if name == "train" and values.sweep else name
     _check(values, name)
     return COMMANDS[name]
