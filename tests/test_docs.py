@@ -58,7 +58,7 @@ def test_measure_your_model(monkeypatch):
 
 def test_extend():
     names = run("extend.md")
-    assert names["result"].evaluation["method"] == "label_smoothing" and names["result"].values["clean"] > 0.15
+    assert names["result"].evaluation["method"] == "confidence_penalty" and names["result"].values["clean"] > 0.15
     np.testing.assert_allclose(names["worse"][0, 0, 0], [0.8, 0.5, 0.2], rtol=1e-6)
     assert names["rows"][0].count == 30
 

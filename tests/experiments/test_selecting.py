@@ -10,6 +10,8 @@ from tests.experiments.test_run import run_of
 from tf_robust import evaluation, models
 from tf_robust.experiments import selecting
 from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.flags import parse_arguments
+from tf_robust.experiments.runs import runs_of
 from tf_robust.models import weights
 from tf_robust.saved_models import loading
 from tf_robust.training import loop
@@ -62,6 +64,12 @@ def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatc
         loading.load_classifier(str(tmp_path / "saved_model"))(images), network(images, training=False)["logits"], atol=1e-5
     )
     assert run.train(str(tmp_path)) == loop.TrainingResult(**result.record())  # already trained
+
+
+def test_flags_of_the_selection_without_one_are_named():
+    for flags, ignored in ((["--select_every=2"], {"select_every"}), (["--select_every=2", "--early_stopping=3"], set())):
+        (run,) = runs_of(parse_arguments(["--data=digits", *flags]), "row")
+        assert set(run.ignored) == ignored
 
 
 def test_bad_selections_are_refused_before_training(network, source):

@@ -1,6 +1,7 @@
 """Models by name as networks to train: preprocessing, heads, Keras weight files, and refusals."""
 
 import inspect
+import sys
 
 import keras
 import numpy as np
@@ -27,6 +28,15 @@ def build(input_shape, num_classes):
 
 def of_seven():
     return build((16, 16, 1), 7)
+
+MODEL = build((16, 16, 1), 3)
+
+def fixed():
+    return MODEL
+
+def network():
+    from tf_robust import models
+    return models.build("resnet8", (16, 16, 1), 3)
 
 def of_64_pixels():
     return build((64, 64, 3), 3)
@@ -59,8 +69,6 @@ def nets(tmp_path, monkeypatch):
     (tmp_path / "own_nets.py").write_text(CODE)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    import sys
-
     sys.modules.pop("own_nets", None)
 
 
@@ -77,7 +85,6 @@ def tiny_application(monkeypatch, name):
     """Replaces a model of keras.applications by a small one without its output layer."""
 
     def build(include_top, weights, input_shape):
-        keras.utils.set_random_seed(7 if weights else keras.utils.get_random_seed() if hasattr(keras.utils, "get_random_seed") else 0)
         images = keras.Input(input_shape)
         return keras.Model(images, keras.layers.Conv2D(4, 3, name="convolution")(images), name="tiny")
 
@@ -161,17 +168,21 @@ def test_a_model_of_other_classes_gets_a_new_head(nets):
     assert [v.shape for v in network.get_layer("logits").variables] == [(6, 3), (3,)]
 
 
+def test_a_model_of_the_same_classes_keeps_its_head(nets):
+    network, images = models.build("own_nets:fixed", (16, 16, 1), 3), images_of((16, 16, 1))
+    np.testing.assert_allclose(network(images)["logits"], named.model_of_function("own_nets:MODEL")(images), atol=1e-6)
+    other = models.build("own_nets:network", (16, 16, 1), 4)
+    assert other(images)["logits"].shape == (2, 4) and models.stages(other)
+
+
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5", ".h5"])
 def test_weights_are_read_from_keras_files(suffix, nets):
     """Of the same model, with the head; and of one with other classes, without."""
-    import own_nets
-
     keras.utils.set_random_seed(3)
-    saved, images = own_nets.build((16, 16, 1), 3), images_of((16, 16, 1))
+    saved, images = named.model_of_function("own_nets:build", input_shape=(16, 16, 1), num_classes=3), images_of((16, 16, 1))
     path = str(nets / f"saved{suffix}")
     (saved.save_weights if suffix == ".weights.h5" else saved.save)(path)
     network = models.build("own_nets:build", (16, 16, 1), 3, seed=1)
-    head = network.get_layer("logits").get_weights() if network.get_layer("logits").weights else None
     models.load_encoder(network, path, head=True)
     np.testing.assert_allclose(network(images)["logits"], saved(images), atol=1e-6)
     features = keras.Model(saved.input, saved.layers[-1].input)
@@ -181,7 +192,6 @@ def test_weights_are_read_from_keras_files(suffix, nets):
     np.testing.assert_allclose(other(images)["embedding"], features(images), atol=1e-6)
     for a, b in zip(logits, other.variables[-2:]):
         np.testing.assert_array_equal(a, b.numpy())
-    del head
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
@@ -195,9 +205,8 @@ def test_weights_of_our_models_are_read_from_keras_files(suffix, tmp_path):
     with pytest.raises(ValueError, match="Received: 2 of .* logits/kernel"):
         models.load_encoder(model, path, head=True)  # of three classes
     wider = models.build("resnet8", (16, 16, 1), 3)
-    with pytest.raises(
-        ValueError, match=r"Expected weights of resnet8 without its logits in .*have another shape.*conv2d\S*/kernel \(3, 3, 1, 16\)"
-    ):
+    message = r"Expected weights of resnet8 without its logits in .*have another shape.*conv2d\S*/kernel \(3, 3, 1, 16\)"
+    with pytest.raises(ValueError, match=message):
         models.load_encoder(wider, path)
     for a, b in zip(before, model.variables):  # nothing is changed
         np.testing.assert_array_equal(a, b.numpy())
@@ -244,9 +253,9 @@ def test_a_preset_of_keras_hub(tmp_path, source):
     hub = pytest.importorskip("keras_hub")
     keras.utils.set_random_seed(0)
     backbone = hub.models.ResNetBackbone(
-        input_conv_filters=[8],
+        input_conv_filters=[64],
         input_conv_kernel_sizes=[3],
-        stackwise_num_filters=[8, 8],
+        stackwise_num_filters=[64, 64],
         stackwise_num_blocks=[1, 1],
         stackwise_num_strides=[1, 2],
         block_type="basic_block",

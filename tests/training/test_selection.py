@@ -55,6 +55,11 @@ def test_the_smallest_value_can_be_the_best_and_epochs_skipped(network, source):
     assert sorted(measure.weights) == [4, 6] and result.selected_epoch == 6
 
 
+def test_a_value_that_is_not_a_number_is_never_the_best(network, source):
+    _, _, result = fit(network, source, values=[np.nan, 0.2, np.nan, 0.1, np.nan, 0.1])
+    assert result.selected_epoch == 2
+
+
 def test_training_stops_after_epochs_without_improvement(network, source):
     method, measure, result = fit(network, source, patience=2)
     assert (result.steps, result.selected_epoch) == (16, 2)  # epochs 3 and 4 are not better

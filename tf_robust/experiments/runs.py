@@ -14,6 +14,9 @@ from tf_robust.experiments.run import Run
 from tf_robust.methods.base import Method
 from tf_robust.utils.hyperparameters import parameters
 
+_SELECTION = ("select_every", "select_images")
+_RECEIVED = {"validation_fraction": ("data",), **dict.fromkeys(_SELECTION, ("select", "early_stopping"))}  # {ignored flag: the reason's}
+
 
 def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]:
     """Returns a `Run` for each seed. Its flags are those that it depends on: not those of other methods, no paths.
@@ -59,6 +62,8 @@ def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]
         run.ignored = {name: f"it belongs to {owner}" for name, owner in _owners().items() if values[name].present and name not in used}
         if values["validation_fraction"].present and data.has_fixed_splits(config.data):
             run.ignored["validation_fraction"] = f"{config.data} has a validation split of its own"
+        if not config.select and not config.early_stopping:
+            run.ignored |= {name: "it belongs to --select or --early_stopping" for name in _SELECTION if values[name].present}
     return runs
 
 
@@ -80,6 +85,6 @@ def warn_of_ignored_flags(runs: Iterable[Run]) -> None:
     reasons = {name: (reason, run) for run in runs for name, reason in run.ignored.items()}
     for name, (reason, run) in reasons.items():
         if not any(name not in other.ignored and name in other.flags for other in runs):
-            names = ("data",) if name == "validation_fraction" else ("method", "augmentations", "views")
+            names = _RECEIVED.get(name, ("method", "augmentations", "views"))
             received = ", ".join(f"--{flag}={text_of(getattr(run.config, flag))}" for flag in names)
             logging.warning("--%s has no effect: %s. Received: %s", name, reason, received)

@@ -132,15 +132,27 @@ def _of_function(name, input_shape, num_classes):
         raise ValueError(
             f"Expected {name} to return a keras.Model, given input_shape and num_classes (or neither). Received: {type(model).__name__}"
         )
-    network = model if user_models.is_network(model) else user_models.wrap(model).network
+    wrapped = None if user_models.is_network(model) else user_models.wrap(model)
+    network = wrapped.network if wrapped else model
     if tuple(network.input_shape[1:]) != input_shape:
         raise ValueError(
             f"Expected {name} to take images {input_shape}. Received: {tuple(network.input_shape[1:])}. "
             "Try: a parameter input_shape of the function, or image_size"
         )
-    if network.output["logits"].shape[-1] == num_classes:
+    head, same = wrapped.logits_layer if wrapped else None, network.output["logits"].shape[-1] == num_classes
+    if same and head is None:
         return network
-    return heads.classifier(network.input, network.output["embedding"], num_classes, network.name)
+    result = heads.classifier(network.input, _features(network), num_classes, network.name)
+    if same and head is not None:
+        for variable, value in zip(result.get_layer("logits").variables, head.dense.variables):  # without a bias it stays 0
+            variable.assign(value.numpy())
+    return result
+
+
+def _features(network):
+    """Returns the embedding of a network; without its layer "embedding", whose name a new one takes."""
+    layer, node = user_models.history(network.output["embedding"])
+    return node.input_tensors[0] if layer.name == "embedding" else network.output["embedding"]
 
 
 def _affine(preprocess):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -119,7 +120,7 @@ def wrap(
     scale = keras.layers.Rescaling(high - low, offset=low, name="input_range", dtype=output_dtype())
     images = keras.Input(shape, name="images", dtype=output_dtype())
     unscaled = keras.Model(images, keras.layers.Identity(dtype=output_dtype())(images), name="piece_0")  # stage 0 is in [0, 1]
-    if not _is_graph(model) or _is_model(_history(model.outputs[0])[0]):
+    if not _is_graph(model) or _is_model(history(model.outputs[0])[0]):
         if stages:
             raise ValueError(f"Expected stages=() for {model.name}, which is not a graph of layers. Received: {tuple(stages)}")
         return _wrap_observed(model, images, scale, unscaled, embedding, from_logits)
@@ -212,7 +213,8 @@ def _input_shape(model):
     return tuple(shapes[0][1:])
 
 
-def _history(tensor):
+def history(tensor: keras.KerasTensor) -> tuple[Any, Any]:
+    """Returns (the layer or operation that made a tensor of a Functional model, the node of its call)."""
     operation, node_index, _ = tensor._keras_history
     return operation, operation._inbound_nodes[node_index]
 
@@ -221,7 +223,7 @@ def _last_dense(tensor):
     """Returns (Dense layer, its input, name of the output's activation); None where the output is not a Dense layer's."""
     activation = "linear"
     while True:
-        operation, node = _history(tensor)
+        operation, node = history(tensor)
         own = "softmax" if isinstance(operation, keras.layers.Softmax) else _name(getattr(operation, "activation", None))
         activation = own if activation == "linear" else activation
         if isinstance(operation, keras.layers.Dense):

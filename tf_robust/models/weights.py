@@ -1,5 +1,6 @@
 """Weights of a trained classifier, written next to each exported model and read by `--init_from`."""
 
+import functools
 import os
 import re
 import warnings
@@ -81,18 +82,17 @@ def _load_keras_file(classifier, path, head):
     before = [v.numpy() for v in classifier.variables]
     required = [v for v in classifier.variables if tf.as_dtype(v.dtype).is_floating and (head or _layer(v.path) not in HEAD_LAYERS)]
     remaining, reason = required, ""
-    for model in [classifier, *(layer for layer in classifier._flatten_layers(include_self=False) if isinstance(layer, keras.Model))]:
+    for load in _loaders(classifier):
         for variable in required:
             variable.assign(np.full(variable.shape, np.nan))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of skipped layers
-                model.load_weights(path, skip_mismatch=True)
+                load(path)
         except Exception as error:  # of the kinds that files of other models and damaged ones raise
             reason = f" ({' '.join(str(error).split())[:300]})"
-        missing = [v for v in required if np.isnan(v.numpy()).any()]
-        remaining = min(remaining, missing, key=len)
-        if not missing:
+        remaining = min(remaining, [v for v in required if np.isnan(v.numpy()).any()], key=len)
+        if not remaining:
             break
     for variable, value in zip(classifier.variables, before):
         if remaining or not head and _layer(variable.path) in HEAD_LAYERS:
@@ -103,6 +103,31 @@ def _load_keras_file(classifier, path, head):
             f"Expected weights of {classifier.name}{'' if head else ' without its logits'} in {path}. Received: {len(remaining)} of "
             f"{len(required)} are missing in the file, have another shape, or are not finite: {first}{reason}"
         )
+
+
+def _loaders(classifier):
+    """Yields functions that load a file into the classifier; into a model inside it; into such a model with the logits behind it."""
+    yield functools.partial(classifier.load_weights, skip_mismatch=True)
+    inner = [layer for layer in classifier._flatten_layers(include_self=False) if isinstance(layer, keras.Model)]
+    for model in inner:
+        yield functools.partial(model.load_weights, skip_mismatch=True)
+    logits = next((layer for layer in classifier.layers if layer.name == "logits"), None)
+    for model in inner:
+        if getattr(model, "outputs", None) and logits is not None:
+            yield functools.partial(_load_with_logits, model, logits)
+
+
+def _load_with_logits(model, logits, path):
+    features = model.outputs[0]
+    if len(features.shape) > 2:
+        features = keras.ops.mean(features, axis=tuple(range(1, len(features.shape) - 1)))
+    last = keras.layers.Dense(logits.units)
+    complete = keras.Model(model.inputs, last(features))
+    last.set_weights([np.full(v.shape, np.nan) for v in last.variables])
+    complete.load_weights(path, skip_mismatch=True)
+    for variable, loaded in zip(logits.variables, last.variables):
+        if variable.shape == loaded.shape:
+            variable.assign(loaded.numpy())
 
 
 def _layer(path):

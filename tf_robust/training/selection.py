@@ -66,7 +66,7 @@ class Selection:
         """Measures after an epoch (counted from 1) and keeps the weights if they are better; returns the value for the logs."""
         value = float(self.measure(network))
         self._measured.assign(epoch)
-        if not self.best_epoch or self.sign * value > self.sign * self.best_value:
+        if np.isnan(self.best_value) or self.sign * value > self.sign * self.best_value:
             self._value.assign(value)
             self._epoch.assign(epoch)
             for best, weight in zip(self._best, self._weights):
