@@ -208,9 +208,9 @@ def markdown(ranges: list[dict], orders: list[dict], facts: dict) -> str:
 
 
 def main(_):
+    facts = provenance("keras", "tensorflow", "numpy", "scipy")
     ranges = list(range_rows(FLAGS.networks))
     orders = [*order_rows(FLAGS.simulations), *untrained_rows(FLAGS.simulations)]
-    facts = provenance("keras", "tensorflow", "numpy", "scipy")
     page = markdown(ranges, orders, facts)
     print(page)
     for suffix, text in (("json", json.dumps({**facts, "ranges": ranges, "orders": orders}, indent=1)), ("md", page)):
