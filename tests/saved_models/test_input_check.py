@@ -1,61 +1,27 @@
 """Wrong pixel scales and class orders of trained models are noticed, right ones and untrained models are not stopped."""
 
-import re
-
 import keras
 import numpy as np
 import pytest
-from sklearn import datasets
 
+from benchmarks import input_check as benchmark
+from benchmarks.input_check import CLASSES, TRAINED
 from tf_robust.saved_models import input_check
 from tf_robust.saved_models.loading import NAMED_RANGES, Classifier, ModelInterface, classifier_of
-
-CLASSES, TRAINED = 15, 1400
-MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-TRUE_RANGES = {  # by hand, not by ModelInterface
-    "0,1": lambda x: x,
-    "-1,1": lambda x: 2 * x - 1,
-    "0,255": lambda x: 255 * x,
-    "imagenet": lambda x: (x - MEAN) / STD,
-    "0,255 bgr": lambda x: 255 * x[..., ::-1],
-    "caffe": lambda x: 255 * x[..., ::-1] - (103.939, 116.779, 123.68),
-}
 
 
 @pytest.fixture(scope="module")
 def examples():
-    """Noisy digits 0 to 4 on a background that is reddish (classes 0 to 4), bluish (5 to 9) or bright (10 to 14)."""
-    digits, labels = datasets.load_digits(n_class=5, return_X_y=True)
-    random = np.random.RandomState(0)
-    chosen = random.permutation(np.tile(np.arange(len(digits)), 2))
-    kind = random.randint(3, size=len(chosen))
-    background = np.array([(0.65, 0.5, 0.35), (0.35, 0.5, 0.65), (0.75, 0.7, 0.65)])[kind] + random.uniform(-0.08, 0.08, [len(chosen), 1])
-    images = background[:, None, None] * (1 - 0.7 * digits[chosen].reshape(-1, 8, 8, 1) / 16)
-    images += random.normal(scale=0.08, size=images.shape)
-    return images.clip(0, 1).astype(np.float32), labels[chosen] + 5 * kind
+    return benchmark.colored_digits()
 
 
 @pytest.fixture(scope="module")
 def models(examples):
     """{range: network that was trained on it}."""
-    images, labels = examples
-    result = {}
-    for seed, (name, scale) in enumerate(TRUE_RANGES.items()):
-        keras.utils.set_random_seed(seed)
-        values = scale(images[:TRAINED])
-        layers = keras.layers
-        normalization = layers.Normalization(axis=None)  # inside the model, as a Rescaling layer is
-        normalization.adapt(values)
-        network = [
-            normalization,
-            *(layers.Conv2D(16, 3, activation="relu"), layers.Conv2D(32, 3, activation="relu")),
-            *(layers.Flatten(), layers.Dense(CLASSES)),
-        ]
-        model = keras.Sequential([keras.Input(images.shape[1:]), *network])
-        model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        model.fit(values, labels[:TRAINED], epochs=12, batch_size=64, verbose=0)
-        result[name] = model
-    return result
+    images, labels = (part[:TRAINED] for part in examples)
+    return {
+        name: benchmark.trained(images, labels, benchmark.TRUE_RANGES[name], seed) for seed, name in enumerate(("0,1", "0,255", "caffe"))
+    }
 
 
 def checked(model, examples, declared) -> Classifier:
@@ -63,23 +29,19 @@ def checked(model, examples, declared) -> Classifier:
     return input_check.with_fitting_range(classifier_of(model, ModelInterface(input_range=declared)), images, labels)
 
 
-def test_wrong_ranges_are_named_and_right_ones_are_not_stopped(models, examples):
-    named = []
-    for true, model in models.items():
-        assert checked(model, examples, true).interface.input_range == true
-        for declared in TRUE_RANGES.keys() - {true}:
-            try:
-                checked(model, examples, declared)
-                named.append((true, declared, "not stopped"))
-            except ValueError as error:
-                named.append((true, declared, re.search("Try: '?--input_range=(.*?)'? \\(", str(error)).group(1)))
-    wrong = [one for one in named if one[0] != one[2]]
-    assert len(named) == 30 and len(wrong) <= 1, wrong
+@pytest.mark.parametrize("true", ["0,1", "caffe"])
+def test_wrong_ranges_are_named_and_auto_takes_the_right_one(models, examples, true):
+    images, labels = (part[TRAINED : TRAINED + 300] for part in examples)
+    for declared in (*input_check.RANGES, "auto"):
+        assert benchmark.named_range(models[true], images, labels, declared) == true
 
 
-def test_auto_takes_the_best_range(models, examples):
-    for true, model in models.items():
-        assert checked(model, examples, "auto").interface.input_range == true
+@pytest.mark.slow
+def test_of_20_wrong_ranges_19_are_named_and_of_20_right_ones_none_is_stopped():
+    counts = benchmark.summary(rows := list(benchmark.range_rows(4)))
+    assert counts["wrong"] == 192 and counts["right"] == counts["auto"] == 24
+    assert counts["named"] >= 0.95 * counts["wrong"], [row for row in rows if row["named"] != row["true"]]
+    assert counts["stopped"] == 0 and counts["found"] == counts["auto"]
 
 
 def test_untrained_models_are_not_stopped(examples):
@@ -117,6 +79,29 @@ def test_orders_are_not_found_in_noise():
     for count in (2, 10, 100):
         for _ in range(20):
             input_check.check_class_order(random.rand(300, count), random.randint(count, size=300), [str(i) for i in range(count)])
+
+
+@pytest.mark.parametrize("kind", ["untrained", "random columns", "weak", "trained 0.8"])
+@pytest.mark.parametrize("count", [10, 100])
+def test_right_and_random_orders_are_not_stopped(kind, count):
+    random = np.random.RandomState(0)
+    stopped = 0
+    for _ in range(30):
+        labels = random.randint(count, size=10 * count)
+        stopped += benchmark.is_stopped(benchmark.predictions_of(labels, benchmark.rates_of(kind, count, random), random), labels)
+    assert stopped <= (kind == "random columns" and count == 10)
+
+
+def test_untrained_networks_are_not_stopped_by_the_order_of_their_classes():
+    assert all(row["stopped"] == 0 for row in benchmark.untrained_rows(15))
+
+
+@pytest.mark.parametrize("classes, columns", [(2, 2), (5, 5), (3, 6), (10, 10)])
+def test_the_probability_of_different_columns_is_that_of_draws(classes, columns):
+    drawn = np.sort(np.random.RandomState(0).randint(columns, size=(20_000, classes)), axis=1)
+    different = 1 + (np.diff(drawn, axis=1) > 0).sum(axis=1)
+    for least in range(1, classes + 1):
+        assert input_check.probability_of_distinct(least, classes, columns) == pytest.approx(np.mean(different >= least), abs=0.015)
 
 
 def test_every_named_range_is_tried():

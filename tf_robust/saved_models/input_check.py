@@ -1,7 +1,9 @@
 """Checks a declared pixel scale and the order of the classes by the accuracy on labelled images, before anything is measured.
 
 An alternative counts as better only if it classifies clearly more of the same images correctly (an exact McNemar test) and its
-accuracy is well above that of always predicting the most frequent class, as that of an untrained model rarely is.
+accuracy is well above that of always predicting the most frequent class. Another order of the classes fits an untrained model better
+than that of the data, too, as images of a class resemble each other; but its classes share columns, so it must also give nearly every
+class a column of its own.
 """
 
 from collections.abc import Sequence
@@ -20,6 +22,8 @@ BATCH = 50
 MARGIN, P_VALUE = 0.03, 1e-4  # of a clear difference of two accuracies, one of them the best of several
 ABOVE_CHANCE = 0.2  # of the way from the most frequent class to 1
 MOST_CLASSES = 100  # whose order is checked
+CHANCE = 0.02  # of as many columns of their own if every class had its column at random
+ACCURATE = 0.75  # as ABOVE_CHANCE, for so few classes that chance cannot be excluded
 
 
 def with_fitting_range(classify: Classifier, images: np.ndarray, labels: np.ndarray) -> Classifier:
@@ -57,7 +61,9 @@ def with_fitting_range(classify: Classifier, images: np.ndarray, labels: np.ndar
 def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> None:
     """Checks that the classes of a model are in the order of the data.
 
-    An assignment of columns to classes is found on one half of the images and confirmed on the other.
+    An assignment of columns to classes is found on one half of the images and confirmed on the other: it is clearly better there, and
+    so many classes are predicted most often as their own column as occur with a probability of at most `CHANCE` if every class had a
+    column at random. With up to 5 classes that probability is larger: all must have their own, and the accuracy must be high.
 
     Args:
         logits: [N, C].
@@ -77,7 +83,7 @@ def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Seque
     columns = scipy.optimize.linear_sum_assignment(confusion, maximize=True)[1]
     labels, predictions = labels[1::2], predictions[1::2]
     assigned, declared = predictions == columns[labels], predictions == labels
-    if _clearly_better(assigned, declared, labels):
+    if _clearly_better(assigned, declared, labels) and _is_a_permutation(predictions, labels, columns):
         moved = [f"{name} {column}" for i, (name, column) in enumerate(zip(class_names, columns, strict=True)) if i != column]
         raise ValueError(
             f"Expected the classes of the model in the order of the data: {_some(class_names)}. Received: logits with which "
@@ -117,9 +123,40 @@ def _clearly_better(correct, other, labels):
     gained, lost = int((correct & ~other).sum()), int((other & ~correct).sum())
     if gained - lost < MARGIN * len(labels) or not gained:
         return False
-    most_frequent = np.bincount(labels).max() / len(labels)
-    above_chance = correct.mean() >= most_frequent + ABOVE_CHANCE * (1 - most_frequent)
+    above_chance = _above_chance(correct, labels) >= ABOVE_CHANCE
     return bool(above_chance and scipy.stats.binomtest(gained, gained + lost, alternative="greater").pvalue < P_VALUE)
+
+
+def _above_chance(correct, labels):
+    """The accuracy on a scale from 0, for always predicting the most frequent class, to 1."""
+    most_frequent = np.bincount(labels).max() / len(labels)
+    return (correct.mean() - most_frequent) / (1 - most_frequent) if most_frequent < 1 else 0.0
+
+
+def _is_a_permutation(predictions, labels, columns):
+    """Whether nearly every class is predicted most often as its own column. columns: int [C]."""
+    confusion = np.zeros([len(columns)] * 2)
+    np.add.at(confusion, (labels, predictions), 1)
+    present = np.flatnonzero(confusion.sum(axis=1))
+    own = confusion[present, columns[present]]
+    confusion[present, columns[present]] = -1
+    confirmed = int((own > confusion[present].max(axis=1)).sum())
+    if probability_of_distinct(confirmed, len(present), len(columns)) <= CHANCE:
+        return True
+    few = probability_of_distinct(len(present), len(present), len(columns)) > CHANCE
+    return few and confirmed == len(present) and _above_chance(predictions == columns[labels], labels) >= ACCURATE
+
+
+def probability_of_distinct(least: int, classes: int, columns: int) -> float:
+    """Returns the probability that `classes` draws of `columns` columns with replacement give `least` different ones or more."""
+    counts = np.arange(classes + 1)
+    probability = np.zeros(classes + 1)  # of each number of different columns
+    probability[0] = 1
+    for _ in range(classes):
+        fresh = probability * (1 - counts / columns)
+        probability = probability - fresh
+        probability[1:] += fresh[:-1]
+    return float(probability[least:].sum())
 
 
 def _some(names, most=20):
