@@ -157,7 +157,7 @@ def count_frames(run: Run) -> tuple[int, int]:
         for family in families
         if family not in ("robust", "fgsm", "checks", "distance")
     ]
-    return sum(count for _, count in counts), sum(count for family, count in counts if family in ("corruptions", "flips"))
+    return sum(count for _, count in counts), sum(count for family, count in counts if family in (*evaluation.CORRUPTION_FAMILIES, "flips"))
 
 
 def _evaluation_seconds(run, classifier):

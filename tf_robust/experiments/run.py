@@ -261,7 +261,7 @@ class Run:
         sheets = os.path.join(folder, "figures")
         if "clean" in self.eval_config.evaluations and "boundary" not in self.eval_config.evaluations:
             figures.draw_maps(sheets, masked, source)
-        if "corruptions" in self.eval_config.evaluations:
+        if {*evaluation.CORRUPTION_FAMILIES} & set(self.eval_config.evaluations):
             figures.draw_worst(sheets, masked, source, result.sets, result.records)
         if "adversarial" in self.eval_config.evaluations and self.eval_config.attacks_by_gradient:
             figures.draw_attacked(sheets, predict, source, self.eval_config.attack_radii)

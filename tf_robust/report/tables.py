@@ -22,9 +22,22 @@ from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, P
 from tf_robust.utils.errors import unknown
 
 BASELINES = ("xe", "cross_entropy")
-_KINDS = {"corruptions": "corruptions", "un": "noise", "nun": "noise", "robust": "attacks", "fgsm": "attacks"}  # of families of measures
+_KINDS = {
+    "corruptions": "corruptions",
+    "corruptions_bar": "corruptions",
+    "un": "noise",
+    "nun": "noise",
+    "robust": "attacks",
+    "fgsm": "attacks",
+}  # of families of measures
 LEVEL = 0.05  # of p values
-_HEADLINES = {"clean": ("",), "corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
+_HEADLINES = {
+    "clean": ("",),
+    "corruptions": ("mean15", "mce"),
+    "corruptions_bar": ("mean",),
+    "flips": ("mean", "mfr"),
+    "calibration": ("rms",),
+}
 
 
 def aggregate(
