@@ -6,7 +6,7 @@ and the random inputs of this image, without the first axis. The result is not c
 uint8 between steps is omitted, except inside spatter's water, where integral gray levels are part of the construction.
 
 This file lists the oracles and compares a corruption with its oracle; the oracles themselves are in
-noise_blur_digital_oracles.py and weather_oracles.py.
+noise_blur_digital_oracles.py, weather_oracles.py and bar_oracles.py.
 """
 
 import functools
@@ -16,6 +16,23 @@ import PIL.Image
 import sklearn.datasets
 import tensorflow as tf
 
+from tests.corruptions.bar_oracles import (
+    blue_noise_sample,
+    brownish_noise,
+    caustic_refraction,
+    checkerboard_cutout,
+    circular_motion_blur,
+    concentric_sine_waves,
+    inverse_sparkles,
+    lines,
+    perlin_noise,
+    pinch_and_twirl,
+    plasma_noise,
+    ripple,
+    single_frequency_grayscale,
+    sparkles,
+    transverse_chromatic_aberration,
+)
 from tests.corruptions.noise_blur_digital_oracles import (
     contrast,
     defocus_blur,
@@ -56,6 +73,21 @@ ORACLES = {
         gaussian_blur,
         spatter,
         saturate,
+        blue_noise_sample,
+        brownish_noise,
+        caustic_refraction,
+        checkerboard_cutout,
+        circular_motion_blur,
+        concentric_sine_waves,
+        inverse_sparkles,
+        lines,
+        perlin_noise,
+        pinch_and_twirl,
+        plasma_noise,
+        ripple,
+        single_frequency_grayscale,
+        sparkles,
+        transverse_chromatic_aberration,
     )
 }
 

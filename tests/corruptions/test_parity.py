@@ -39,7 +39,7 @@ def test_inputs_are_not_changed(name):
     np.testing.assert_array_equal(images, oracles.sample_images(20, 28, 3, 2))
 
 
-SIDE = 16
+SIDE, TURN = 16, 2 * np.pi
 PIXELS, PLANE = (SIDE, SIDE, 3), (SIDE, SIDE)
 # Random inputs for an image of 16x16x3: {name: (shape, low, high)}; low and high are None for the normal distribution
 DRAWS = {
@@ -53,8 +53,21 @@ DRAWS = {
     "fog": {"noise": ((SIDE * SIDE,), -1, 1)},
     "elastic_transform": {"corners": ((3, 2), -1, 1), "displacement": ((2, *PLANE), -1, 1)},
     "spatter": {"normal": (PLANE, None, None)},
+    "blue_noise_sample": {"phases": ((1, SIDE * SIDE // 2), 0, TURN)},
+    "brownish_noise": {"phases": ((3, SIDE * SIDE // 2), 0, TURN)},
+    "checkerboard_cutout": {"angle": ((), 0, TURN), "scale": ((), 0.1, 0.25), "cells": ((1024,), 0, 1)},
+    "inverse_sparkles": {"center": ((2,), 0.25, 0.75), "lengths": ((199,), None, None)},
+    "sparkles": {"centers": ((5, 2), 0, 1), "lengths": ((5, 199), None, None)},
+    "lines": {"middles": ((2, 2), 0, 1), "angle": ((), 0, TURN), "variation": ((), 0.1, 1), "turns": ((2,), -0.5, 0.5)},
+    "ripple": {"wavelengths": ((2,), 0.1, 0.3), "phases": ((2,), 0, TURN)},
+    "transverse_chromatic_aberration": {"order": ((3,), 0, 1)},
+    "caustic_refraction": {"time": ((), 0.5, 2), "size": ((), 0.75, 1.25)},
+    "concentric_sine_waves": {"center": ((2,), 0, 1), "petals": ((), 0, 10), "amplitude": ((), 0, 0.1), "width": ((), 0, 0.1)},
+    "perlin_noise": {"gradients": ((256, 2), -1, 1), "order": ((256,), 0, 1)},
+    "plasma_noise": {"time": ((), 0, 3 * TURN), "sharpness": ((), 0.5, 1), "scale": ((), 0.075, 0.2)},
+    "single_frequency_grayscale": {"frequencies": ((2,), -1, 1), "order": ((), 0, 1), "phase": ((), 0, TURN)},
 }
-INTEGER_DRAWS = {"frost", "glass_blur"}
+INTEGER_DRAWS = {"frost", "glass_blur", "pinch_and_twirl"}
 
 
 def drawn(name, count, severity=3, constants_set="cifar"):
@@ -99,7 +112,22 @@ def test_five_ice_images_are_equally_frequent():
     check_frequencies(drawn("frost", 100000)["texture"], range(5))
 
 
-def check_frequencies(values, expected):
+@pytest.mark.parametrize(
+    "name, key, expected",
+    [
+        ("pinch_and_twirl", "signs", range(2)),
+        ("plasma_noise", "iterations", range(4, 7)),
+        ("sparkles", "rays", range(50, 200)),
+        ("inverse_sparkles", "rays", range(50, 200)),
+    ],
+)
+def test_integers_of_c_bar_are_equally_frequent(name, key, expected):
+    values = drawn(name, 20000)[key]
+    tolerance = 0.03 if len(expected) < 10 else 0.4
+    check_frequencies(values, expected, tolerance)
+
+
+def check_frequencies(values, expected, tolerance=0.03):
     unique, counts = np.unique(values, return_counts=True)
     np.testing.assert_array_equal(unique, expected)
-    np.testing.assert_allclose(counts / counts.sum(), 1 / len(unique), rtol=0.03)
+    np.testing.assert_allclose(counts / counts.sum(), 1 / len(unique), rtol=tolerance)

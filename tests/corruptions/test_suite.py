@@ -25,7 +25,7 @@ def sample_images():
 
 
 def test_names_and_signatures():
-    assert tuple(corruptions.CORRUPTIONS) == metrics.BENCHMARK + metrics.EXTRA
+    assert tuple(corruptions.CORRUPTIONS) == metrics.BENCHMARK + metrics.EXTRA + tuple(corruption.name for corruption in corruptions.BAR)
     for name, corruption in corruptions.CORRUPTIONS.items():
         assert corruption.name == name and list(inspect.signature(corruption).parameters)[:2] == ["images", "severity"]
 
@@ -56,7 +56,8 @@ def test_results_do_not_depend_on_batch_graph_or_data_set(name, sample_images):
             (corrupt(images[1:3], INDICES[1:3]), expected[1:3]),
         ):
             # the order of a sum of 22 depends on its position
-            np.testing.assert_allclose(np.stack(others), expected_part, rtol=0, atol=1e-6)
+            # and the refraction at a steep slope enlarges the rounding of the slope
+            np.testing.assert_allclose(np.stack(others), expected_part, rtol=0, atol=5e-6 if name == "caustic_refraction" else 1e-6)
     assert corrupt(images[:0], INDICES[:0]).shape == (0, 24, 20, 1)
 
 
@@ -81,6 +82,7 @@ def test_one_channel(name, sample_images):
         "elastic_transform",
         "glass_blur",
         "motion_blur",
+        "brownish_noise",
     ):
         return  # own draws for each channel, or a different file format
     three = corruptions.corrupt(np.repeat(gray, 3, axis=-1), name, 3, seed=1).numpy()

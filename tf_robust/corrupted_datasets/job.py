@@ -3,7 +3,7 @@
 import os
 import typing
 
-from tf_robust import corruptions
+from tf_robust import corruptions, metrics
 from tf_robust.corrupted_datasets import preview
 from tf_robust.corrupted_datasets.generator import CorruptionConfig, Generator
 from tf_robust.corrupted_datasets.npy import ArrayLayout
@@ -38,7 +38,7 @@ class Job:
         if not len(source):
             raise ValueError(f"Expected images to corrupt in {source.name} ({source.split}). Received: none")
         self.source, self.folder = source, folder
-        chosen = writer_config.corruptions or corruptions.CORRUPTIONS
+        chosen = writer_config.corruptions or (*metrics.BENCHMARK, *metrics.EXTRA)
         as_files = writer_config.dataset_format == "tfds" and corruption_config.protocol == "imagenet_c"
         self.plan = Plan(
             tuple(name for name in corruptions.CORRUPTIONS if name in chosen),

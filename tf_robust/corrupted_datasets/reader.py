@@ -1,7 +1,7 @@
 """Reading corrupted sets: folders of CIFAR-C's .npy files, TFDS's corrupted sets, and those that `writer` wrote.
 
 `open_corrupted` returns one corruption at one severity as a `Source`; `available` lists the corruptions. Names are the
-benchmark's; TFDS has other names for two of CIFAR-10-C's.
+benchmark's; TFDS has other names for two of CIFAR-10-C's, and CIFAR-10-C-bar spells one in its own way.
 """
 
 import dataclasses
@@ -23,6 +23,7 @@ TFDS_SETS = ("cifar10_corrupted", "imagenet2012_corrupted")
 SEVERITIES = (1, 2, 3, 4, 5)
 CorruptedSource: typing.TypeAlias = ArrayFileSource | RecordFileSource
 _TFDS_NAMES = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}
+_BAR_NAMES = {"transverse_chromatic_aberration": "transverse_chromatic_abberation"}  # file names of CIFAR-10-C-bar
 _CARD = {
     "type": "object",
     "required": ["data", "seed"],
@@ -103,7 +104,10 @@ def _kind(where):
 
 
 def _array_names(folder):
-    return {file.removesuffix(".npy") for file in os.listdir(folder) if file.endswith(".npy") and file != "labels.npy"}
+    """Returns {corruption: name of its file}."""
+    names = {spelling: name for name, spelling in _BAR_NAMES.items()}
+    files = sorted(file for file in os.listdir(folder) if file.endswith(".npy") and file != "labels.npy")
+    return {names.get(file.removesuffix(".npy"), file.removesuffix(".npy")): file for file in files}
 
 
 def _record_folders(folder):
@@ -141,7 +145,7 @@ def _listed(corruptions):
 
 
 def _open_arrays(folder, corruption, severity):
-    path, labels_path = os.path.join(folder, f"{corruption}.npy"), os.path.join(folder, "labels.npy")
+    path, labels_path = os.path.join(folder, _array_names(folder)[corruption]), os.path.join(folder, "labels.npy")
     shape, dtype, _ = array_header(path)
     if dtype != np.uint8 or len(shape) != 4 or shape[0] % 5 or not shape[0] or shape[3] not in (1, 3):
         raise ValueError(f"Expected uint8 images [5 * N, H, W, 1 or 3] in {path}. Received: {dtype} {shape}")

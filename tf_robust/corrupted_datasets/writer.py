@@ -25,7 +25,7 @@ class WriterConfig:
     Args:
         dataset_format: `npy`: one file NAME.npy with all five severities for each corruption, as CIFAR-10-C; `tfds`: a set of
             TFRecord files for each corruption and severity, which TFDS reads.
-        corruptions: names of the corruptions; empty: all of them.
+        corruptions: names of the corruptions; empty: the 19 of the common-corruption benchmark, without those of C-bar.
         shard: part of the work for this process: 3/16 is the third of sixteen.
         chunk_size: images written at once; with the format tfds, images per file.
         engine: `local`: this process; `beam`: an Apache Beam pipeline (extra [beam]), which divides the work itself.

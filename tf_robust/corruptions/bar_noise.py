@@ -59,12 +59,13 @@ def _draw_rings(draws, *_):
 def _concentric_sine_waves(images, level, *, center, petals, amplitude, width):
     """Adds gray rings about a point: a sawtooth of the distance, to which a sine of the angle is added."""
     side = side_of(*images.shape[1:3])
-    rows, columns = pixel_grid(*images.shape[1:3])
+    rows, columns = (tf.cast(positions, tf.float64) for positions in pixel_grid(*images.shape[1:3]))  # narrow rings enlarge rounding
+    center, petals, amplitude, width = (tf.cast(values, tf.float64) for values in (center, petals, amplitude, width))
     down = rows - per_image(center[:, 0] * images.shape[1])
     right = columns - per_image(center[:, 1] * images.shape[2])
     waves = tf.sin(tf.atan2(right, down) * per_image(petals)) * per_image(side * amplitude)
     rings = (tf.sqrt(down**2 + right**2) + waves) / per_image(side * width)
-    return images + (level / 10 * 128 / 255) * (rings - tf.floor(rings) - 0.5)[..., None]
+    return images + (level / 10 * 128 / 255) * tf.cast(rings - tf.floor(rings) - 0.5, tf.float32)[..., None]
 
 
 # Plasma

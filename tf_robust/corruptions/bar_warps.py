@@ -58,7 +58,7 @@ def _caustics(height, width, time, period):
     """
     rows, columns = pixel_grid(height, width)
     period, time = per_image(period), per_image(time)
-    y, x = (_TURN * ((positions / period) % 1.0) - 250.0 for positions in (rows, columns))
+    y, x = (_TURN * ((positions / period) % 1.0) + (40 * _TURN - 250.0) for positions in (rows, columns))  # less 40 turns: exact angles
     down, right, total = y + 0.0 * x, x + 0.0 * y, 1.0
     for step in range(1, 6):
         phase = time * (1.0 - 3.5 / step)
@@ -67,8 +67,9 @@ def _caustics(height, width, time, period):
             x + tf.sin(phase - right) + tf.cos(phase + down),
         )
         first, second = tf.sin(down + phase), tf.cos(right + phase)
-        # 200 / hypot(y / first, x / second), and 0 where a divisor is 0
-        total += 200.0 * tf.abs(first * second) * tf.math.rsqrt((y * second) ** 2 + (x * first) ** 2 + 1e-12)
+        # 200 / hypot(tall / first, wide / second), and 0 where a divisor is 0
+        tall, wide = y - 40 * _TURN, x - 40 * _TURN
+        total += 200.0 * tf.abs(first * second) * tf.math.rsqrt((tall * second) ** 2 + (wide * first) ** 2 + 1e-12)
     return tf.minimum(tf.abs(1.17 - (total / 5) ** 1.4) ** 8, 1.0)
 
 
@@ -77,7 +78,7 @@ def _caustics(height, width, time, period):
 
 def _cells(height, width):
     """Returns the number of twirls along each side."""
-    return {"cifar": 3, "imagenet": 5}[nearest_set(height, width, ("cifar", "imagenet"))]
+    return 5 if nearest_set(height, width) == "imagenet" else 3
 
 
 def _draw_twirls(draws, shape, *_):
@@ -176,7 +177,7 @@ def _circular_motion_blur(images, level):
     """
     height, width, channels = images.shape[1:]
     splines = filters.separable(images, *(_spline_operator(side) for side in (height, width)))
-    framed = tf.pad(splines, [[0, 0], [1, 2], [1, 2], [0, 0]], mode="REFLECT" if min(height, width) > 2 else "SYMMETRIC")
+    framed = tf.gather(tf.gather(splines, _with_neighbors(height), axis=1), _with_neighbors(width), axis=2)
     # [H + 3, W, N, C, 4]: four neighbors in a row at each pixel, of all images
     windows = tf.stack([framed[:, :, i : i + width] for i in range(4)], axis=-1)
     windows = tf.reshape(tf.transpose(windows, [1, 2, 0, 3, 4]), [(height + 3) * width, -1])
@@ -210,6 +211,13 @@ def _rotation(height, width, degrees):
     taps = [(1 - fraction) ** 3, 3 * fraction**3 - 6 * fraction**2 + 4, 1 + 3 * fraction * (1 + fraction - fraction**2), fraction**3]
     rows, columns = np.stack(taps, axis=1) / 6
     return *first, inside * rows, columns
+
+
+def _with_neighbors(side):
+    """Returns the pixels of a line with one more before it and two behind, mirrored."""
+    period = max(2 * side - 2, 1)
+    positions = np.arange(-1, side + 2) % period
+    return np.minimum(positions, period - positions)
 
 
 @functools.lru_cache(maxsize=16)

@@ -12,7 +12,9 @@ from tf_robust.utils.errors import unknown
 
 @dataclasses.dataclass(frozen=True)
 class Corruption:
-    """A corruption at five severities, of the common-corruption benchmark (Hendrycks and Dietterich, 2019) or of C-bar (Mintun et al., 2021).
+    """A corruption at five severities.
+
+    Of the common-corruption benchmark (Hendrycks and Dietterich, 2019) or of C-bar (Mintun et al., 2021).
 
     Attributes:
         name: as in the benchmark.
@@ -48,7 +50,9 @@ class Corruption:
             raise ValueError(f"Expected severity in 1..5. Received: {severity}")
         if constants != "auto" and constants not in severities.SETS:
             raise unknown("set of constants", constants, ("auto", *severities.SETS))
-        return severities.constants_of(self.name, severity, severities.nearest_set(*shape[:2]) if constants == "auto" else constants)
+        return severities.constants_of(
+            self.name, severity, severities.nearest_set(shape[0], shape[1]) if constants == "auto" else constants
+        )
 
     def drawn(
         self, images: tf.Tensor, severity: int, seed: int, indices: tf.Tensor | None, constants: Sequence[float]

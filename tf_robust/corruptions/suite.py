@@ -64,7 +64,7 @@ BAR = (
     perlin_noise,
     plasma_noise,
     single_frequency_grayscale,
-)  # of C-bar: CIFAR-10-C-bar has the first ten, ImageNet-C-bar the first five and the last five
+)  # of C-bar; metrics.BAR has the names of its two sets
 CORRUPTIONS = {corruption.name: corruption for corruption in (*BENCHMARK, *EXTRA, *BAR)}
 PROTOCOLS = ("float", "cifar_c", "imagenet_c")
 NOISE_SETS = ("uniform_noise", "nonuniform_noise")  # of the FCL paper
@@ -88,13 +88,14 @@ def corrupt(
     Args:
         images: float32 [N, H, W, C] in [0, 1], or one image [H, W, C]; C = 1 or 3. On one channel, color operations
             act on three equal channels and the result is its Rec. 601 luma; `saturate` changes nothing.
-        name: from `CORRUPTIONS`, or one of the FCL paper's noise sets, which have no severities: `uniform_noise` (UN) or
-            `nonuniform_noise` (NUN).
+        name: from `CORRUPTIONS` (the 15 and 4 of the common-corruption benchmark, and 15 of C-bar), or one of the FCL paper's noise
+            sets, which have no severities: `uniform_noise` (UN) or `nonuniform_noise` (NUN).
         severity: 1 to 5.
         seed: int.
         indices: int [N] (or one int for one image), positions in the data set; None: 0..N-1.
         constants: `cifar`, `tiny_imagenet` or `imagenet`: the published set of constants; `auto`: the one made for
-            images nearest in size (32, 64 and 224 pixels), see `describe`.
+            images nearest in size (32, 64 and 224 pixels), see `describe`. Corruptions of C-bar that lack this set have that
+            of the nearest size.
         protocol: `float`: unrounded values; `cifar_c`: truncated to 256 levels, as CIFAR-10-C is stored;
             `imagenet_c`: then compressed as JPEG of quality 85, as ImageNet-C is stored.
         frost_dir: folder of the original frost photographs; None: procedural ice.

@@ -14,7 +14,7 @@ from tf_robust.evaluation import adversarial, boundary, slices, utility
 from tf_robust.evaluation.card import card_of, dependencies, difference, image_sizes
 from tf_robust.evaluation.config import DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
-from tf_robust.evaluation.measure import Measure, parse_measure
+from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.evaluation.measures import measures_of, read_evaluation
 from tf_robust.evaluation.per_image import PerImage
 from tf_robust.evaluation.recording import read_records, record_key, records

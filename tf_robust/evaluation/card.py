@@ -10,7 +10,7 @@ from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.evaluation import adversarial, boundary
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
 from tf_robust.evaluation.sets import NOISE_SEED, training_std
 from tf_robust.saved_models.loading import Classifier
 
@@ -60,8 +60,11 @@ def card_of(
     description = corruptions.describe(shape, eval_config.constants(shape), eval_config.protocol(shape), eval_config.frost_dir or None)
     if "corruptions" in chosen:
         card["corruptions"] = {"normalizer": "none", **_corruption_fields(eval_config, description)}
-        if eval_config.severities != ALL_SEVERITIES:  # those of every card without this part
-            card["corruption_means"] = {"means_over_severities": list(eval_config.severities)}
+    if "corruptions_bar" in chosen:
+        fields = {name: value for name, value in _corruption_fields(eval_config, description).items() if name != "frost"}
+        card["corruptions_bar"] = {"set": eval_config.bar_set(shape), **fields}
+    if chosen & {*CORRUPTION_FAMILIES} and eval_config.severities != ALL_SEVERITIES:  # those of every card without this part
+        card["corruption_means"] = {"means_over_severities": list(eval_config.severities)}
     if "perturbations" in chosen:
         card["flips"] = {
             "seed": NOISE_SEED,
@@ -155,7 +158,7 @@ def part_of(card: Card, measure: str) -> Mapping | None:
         return fields.get(name.name)
     if fields and str(name) == "nun":
         return {**fields, **card.get("nun", {})}
-    if fields and name.family == "corruptions" and name.severity is None:
+    if fields and name.family in CORRUPTION_FAMILIES and name.severity is None:
         return {**fields, "means_over_severities": [*ALL_SEVERITIES], **card.get("corruption_means", {})}
     return fields
 

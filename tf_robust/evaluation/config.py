@@ -17,6 +17,7 @@ EVALUATIONS = (
     "noise",
     "noise_floor",
     "corruptions",
+    "corruptions_bar",
     "perturbations",
     "calibration",
     "boundary",
@@ -30,6 +31,7 @@ ALL_SEVERITIES = (1, 2, 3, 4, 5)
 _OPTIONS = {
     "noise": ("nun_floor",),
     "corruptions": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir"),
+    "corruptions_bar": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir"),
     "perturbations": ("corruption_constants", "sequences"),
     "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks"),
     "attack_curves": ("curve_attacks", "attack_subset"),
@@ -43,7 +45,8 @@ class EvalConfig:
 
     Args:
         evaluations: what to measure: clean; noise (un, nun); noise_floor (nun with other floors); corruptions (19 at each
-            severity); perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
+            severity); corruptions_bar (the ten of CIFAR-10-C-bar at each severity, or of ImageNet-C-bar with ImageNet's constants);
+            perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
             steepness); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
             (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations); slices (accuracy per
             class and per group, of the worst, and the gap between best and worst, on clean images).
@@ -56,8 +59,8 @@ class EvalConfig:
         corruption_constants: published set of constants; auto: the one for the nearest image size.
         corruption_protocol: how corrupted images are stored before they are read: float (unchanged), cifar_c (256
             levels), imagenet_c (JPEG of quality 85); auto: imagenet_c with ImageNet's constants, else cifar_c.
-        corrupted_dir: a corrupted set to read instead of corrupting on the fly: a folder of CIFAR-C's .npy files, a folder
-            written by `tf-robust corrupt`, or cifar10_corrupted or imagenet2012_corrupted of TFDS.
+        corrupted_dir: a corrupted set to read instead of corrupting on the fly: a folder of CIFAR-C's or CIFAR-10-C-bar's .npy files, a
+            folder written by `tf-robust corrupt`, or cifar10_corrupted or imagenet2012_corrupted of TFDS.
         frost_dir: folder of the original frost photographs; empty: procedural ice.
         sequences: the perturbation sequences: ten as imagenet_p (with snow) or cifar_p (with spatter), or all fourteen.
         attack_radii: norms and radii of robust accuracy, NORM_RADIUS with l2 or linf, on the [0, 1] pixel scale; linf also
@@ -155,7 +158,11 @@ class EvalConfig:
     def constants(self, image_shape: Sequence[int]) -> str:
         """Returns the set of constants for images (H, W, C)."""
         chosen = self.corruption_constants
-        return constants_of.nearest_set(*image_shape[:2]) if chosen == "auto" else chosen
+        return constants_of.nearest_set(image_shape[0], image_shape[1]) if chosen == "auto" else chosen
+
+    def bar_set(self, image_shape: Sequence[int]) -> str:
+        """Returns the set of C-bar for images (H, W, C), of `metrics.BAR`."""
+        return "imagenet" if self.constants(image_shape) == "imagenet" else "cifar"
 
     def protocol(self, image_shape: Sequence[int]) -> str:
         """Returns the storage protocol for images (H, W, C)."""

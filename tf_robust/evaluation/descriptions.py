@@ -7,7 +7,7 @@ import functools
 
 from tf_robust import metrics
 from tf_robust.corruptions import RATE
-from tf_robust.evaluation.measure import Measure, parse_measure
+from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 
 _FRACTION, _RATIO = "Fraction, 0 to 1", "Ratio, 1 is AlexNet's"
 _NOISE = f"{RATE:.0%} of their locations replaced by random gray values"
@@ -35,6 +35,7 @@ MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by su
     "Corruptions": (
         *(f"corruptions/{name}" for name in ("mean15", "mean16", "mean19", "mean_without_noise", "noise", "blur", "weather", "digital")),
         *("corruptions/fog", "corruptions/fog/3", "corruptions/calibration_rms", "corruptions/mce", "corruptions/relative_mce"),
+        *("corruptions_bar/mean", "corruptions_bar/ripple"),
     ),
     "Sequences of perturbations": ("flips/mean", "flips/mean_without_noise", "flips/tilt", "flips/mfr", "flips/rate/tilt"),
     "Attacks": (
@@ -46,6 +47,7 @@ MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by su
         *("utility/corner_informative", "utility/corner_uninformative", "boundary/length", "boundary/gradient"),
     ),
 }
+_BAR = {name for names in metrics.BAR.values() for name in names}
 _CHECKS = {
     "noise": "with random noise of the attack's size",
     "one_step": "attacked by one gradient step",
@@ -204,14 +206,20 @@ def _accuracy(measure: Measure) -> tuple[str, str, str, str] | None:
 
 def _corrupted(measure: Measure) -> tuple[str, str, str] | None:
     name = measure.name
-    if measure.family != "corruptions":
+    if measure.family not in CORRUPTION_FAMILIES:
         return None
-    if name in _MEANS:
+    if measure.family == "corruptions_bar" and name == "mean":
+        return (
+            "Mean over 10 corruptions of C-bar",
+            "images with corruptions of C-bar",
+            " (10 kinds), mean over kinds and severities",
+        )
+    if measure.family == "corruptions" and name in _MEANS:
         members = metrics.MEANS[name]
         listed = f" ({', '.join(map(_words, members))})" if name in metrics.GROUPS else f" ({len(members)} kinds)"
         images = f"images with {name} corruptions" if name in metrics.GROUPS else "corrupted images"
         return _MEANS[name], images, f"{listed}, mean over kinds and severities"
-    if name in metrics.BENCHMARK + metrics.EXTRA:
+    if name in (_BAR if measure.family == "corruptions_bar" else metrics.BENCHMARK + metrics.EXTRA):
         at = "" if measure.severity is None else f", severity {measure.severity}"
         how = ", mean over severities" if measure.severity is None else f" {measure.severity} of 5"
         images = f"images corrupted by {_words(name)}"

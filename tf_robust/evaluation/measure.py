@@ -11,6 +11,7 @@ from tf_robust import metrics
 
 LABEL_FRACTION = "label_fraction_"
 CLEAN = ("clean", "bal")
+CORRUPTION_FAMILIES = ("corruptions", "corruptions_bar")
 _FLIP_RATES = ("mfr", "mfr_without_noise", "rate")
 # parts of the names of measures that are better when smaller
 _LOWER_IS_BETTER = (
@@ -31,7 +32,7 @@ class Measure:
     """One measure of a model: `corruptions/fog/3` has family "corruptions", name "fog" and severity 3.
 
     Attributes:
-        family: kind of measure: clean, bal, un, nun, corruptions, flips, robust, fgsm, checks, distance, calibration, ...
+        family: kind of measure: clean, bal, un, nun, corruptions, corruptions_bar, flips, robust, fgsm, checks, distance, calibration, ...
         name: the member of the family: a corruption, a mean over several, an attack's norm and radius, ...; may be empty.
         severity: 1 to 5 for one severity of a corruption, else None.
         value: a fraction, except for boundaries, utilities and distances.
@@ -102,7 +103,7 @@ class Measure:
             return self.name != "failed"
         if self.family == "flips" and self.name.startswith("rate/"):
             return True
-        return self.family in ("corruptions", "flips") and self.name in _members()
+        return self.family in (*CORRUPTION_FAMILIES, "flips") and self.name in _members()
 
     @property
     def lower_is_better(self) -> bool:
@@ -128,7 +129,7 @@ def parse_measure(text: str) -> Measure:
         fraction = first.removeprefix(LABEL_FRACTION)
     family, _, name = text.partition("/")
     severity = None
-    if family == "corruptions" and name.rpartition("/")[2].isdecimal():
+    if family in CORRUPTION_FAMILIES and name.rpartition("/")[2].isdecimal():
         name, _, last = name.rpartition("/")
         severity = int(last)
     return Measure(family, name, severity, label_fraction=fraction)
@@ -136,4 +137,5 @@ def parse_measure(text: str) -> Measure:
 
 @functools.cache
 def _members() -> frozenset[str]:
-    return frozenset((*metrics.BENCHMARK, *metrics.EXTRA, *metrics.PERTURBATIONS, *metrics.CIFAR_PERTURBATIONS))
+    bar = (name for names in metrics.BAR.values() for name in names)
+    return frozenset((*metrics.BENCHMARK, *metrics.EXTRA, *bar, *metrics.PERTURBATIONS, *metrics.CIFAR_PERTURBATIONS))

@@ -9,7 +9,7 @@ import scipy.stats
 from tf_robust import metrics
 from tf_robust.evaluation import adversarial, utility
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
-from tf_robust.evaluation.measure import Measure, parse_measure
+from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.evaluation.scoring import correctness
 from tf_robust.utils.files import read_json
 
@@ -49,6 +49,7 @@ def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = F
     measures = _accuracy_measures(accuracies, clean, eval_config.evaluations) + _corruption_measures(
         corrupted, eval_config.severities, imagenet, clean
     )
+    measures += _bar_measures([(name, record) for name, record in accuracies if name.family == "corruptions_bar"], eval_config.severities)
     measures += _flip_measures(by_kind.get("flips", []), eval_config.sequences, imagenet)
     measures += [
         Measure("boundary", name, value=record[name], count=record["count"])
@@ -69,7 +70,7 @@ def _accuracy_measures(accuracies, clean, evaluations):
     measures = [
         name.with_accuracy(record["correct"], record["count"])
         for name, record in accuracies
-        if name.family != "corruptions" and ("clean" in evaluations or not name.is_clean)
+        if name.family not in CORRUPTION_FAMILIES and ("clean" in evaluations or not name.is_clean)
     ]
     if "clean" in evaluations and "per_class" in clean:
         measures.append(Measure("clean", "per_class", value=clean["per_class"], count=clean["count"]))
@@ -82,10 +83,7 @@ def _corruption_measures(corrupted, severities, imagenet, clean):
     """`corruptions/mean15` and other means, one measure per corruption, one per corruption and severity."""
     if not corrupted:
         return []
-    by_name: dict[str, dict[int, dict]] = {}
-    for name, record in corrupted:
-        by_name.setdefault(name.name, {})[name.severity] = record
-    complete = {name: [records[severity] for severity in severities] for name, records in by_name.items() if {*severities} <= {*records}}
+    complete = _complete(corrupted, severities)
     count = corrupted[0][1]["count"]
     members = {**metrics.MEANS, **{name: (name,) for name in complete}}
     measures = [
@@ -103,6 +101,23 @@ def _corruption_measures(corrupted, severities, imagenet, clean):
             relative = metrics.relative_mean_corruption_error(errors, 1 - clean["correct"] / clean["count"])
             measures.append(Measure("corruptions", "relative_mce", value=relative / 100, count=count))
     return measures + [name.with_accuracy(record["correct"], record["count"]) for name, record in corrupted]
+
+
+def _bar_measures(corrupted, severities):
+    """`corruptions_bar/mean`, one measure per corruption, one per corruption and severity."""
+    complete = _complete(corrupted, severities)
+    members = [("mean", names) for names in metrics.BAR.values() if {*names} <= {*complete}] + [(name, (name,)) for name in complete]
+    return [_mean(Measure("corruptions_bar", mean), [record for name in names for record in complete[name]]) for mean, names in members] + [
+        name.with_accuracy(record["correct"], record["count"]) for name, record in corrupted
+    ]
+
+
+def _complete(corrupted, severities):
+    """Returns {corruption: records at these severities}, of the corruptions that have them all."""
+    by_name: dict[str, dict[int, dict]] = {}
+    for name, record in corrupted:
+        by_name.setdefault(name.name, {})[name.severity] = record
+    return {name: [records[severity] for severity in severities] for name, records in by_name.items() if {*severities} <= {*records}}
 
 
 def _mean(name, records):

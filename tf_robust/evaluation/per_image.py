@@ -8,7 +8,7 @@ import numpy as np
 from tf_robust import metrics
 from tf_robust.evaluation import card
 from tf_robust.evaluation.config import ALL_SEVERITIES
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
 from tf_robust.evaluation.recording import read_records, record_key
 from tf_robust.evaluation.scoring import correctness
 from tf_robust.utils.arrays import decoded
@@ -80,10 +80,13 @@ def _values(record):
 
 def _weights(name, evaluation):
     """Returns {set: weight} where the measure is the weighted sum of the sets' means."""
-    if name.family == "corruptions":
+    if name.family in CORRUPTION_FAMILIES:
         means_over = evaluation.get("card", {}).get("corruption_means", {}).get("means_over_severities", ALL_SEVERITIES)
         severities = means_over if name.severity is None else (name.severity,)
-        sets = [f"corruptions/{member}/{severity}" for member in metrics.MEANS.get(name.name, (name.name,)) for severity in severities]
+        means = metrics.MEANS
+        if name.family == "corruptions_bar":
+            means = {"mean": metrics.BAR.get(evaluation.get("card", {}).get("corruptions_bar", {}).get("set"), ())}
+        sets = [f"{name.family}/{member}/{severity}" for member in means.get(name.name, (name.name,)) for severity in severities]
         return dict.fromkeys(sets, 1 / len(sets))
     if name.family == "flips":
         sequences = evaluation.get("card", {}).get("flips", {}).get("sequences")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_robust import attacks, corruptions, data
+from tf_robust import attacks, corruptions, data, metrics
 from tf_robust.attacks import norms
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
@@ -94,11 +94,15 @@ def _sets(source, training_source, eval_config, data_dir):
         sets.append(EvaluationSet("nun", lambda: _nonuniform(source, clean(), _probabilities(std(), eval_config))))
     if "noise_floor" in chosen:
         sets += _floors(source, std, clean)
-    if "corruptions" in chosen and eval_config.corrupted_dir:
-        sets += _from_disk(source, eval_config, data_dir)
-    elif "corruptions" in chosen:
-        pairs = itertools.product(corruptions.CORRUPTIONS, eval_config.severities)
-        sets += [_corrupted(source, name, severity, eval_config, clean) for name, severity in pairs]
+    for family, names in (
+        ("corruptions", (*metrics.BENCHMARK, *metrics.EXTRA)),
+        ("corruptions_bar", metrics.BAR[eval_config.bar_set(source.image_shape)]),
+    ):
+        if family in chosen and eval_config.corrupted_dir:
+            sets += _from_disk(source, family, names, eval_config, data_dir)
+        elif family in chosen:
+            pairs = itertools.product(names, eval_config.severities)
+            sets += [_corrupted(source, family, name, severity, eval_config, clean) for name, severity in pairs]
     if "perturbations" in chosen:
         sets += _sequences(source, eval_config)
     if "boundary" in chosen:
@@ -182,7 +186,7 @@ def _floors(source, std, clean):
     return [EvaluationSet(f"nun/floor_{floor:g}", functools.partial(open_with_floor, floor)) for floor in NOISE_FLOORS]
 
 
-def _corrupted(source, name, severity, eval_config, clean):
+def _corrupted(source, family, name, severity, eval_config, clean):
     options = {
         "constants": eval_config.constants(source.image_shape),
         "protocol": eval_config.protocol(source.image_shape),
@@ -197,11 +201,11 @@ def _corrupted(source, name, severity, eval_config, clean):
         size = 4 * len(source) * int(np.prod(source.image_shape))
         return set_cache.cached(key, size, batch_size_of(source.image_shape), compute)
 
-    return EvaluationSet(f"corruptions/{name}/{severity}", open_corrupted)
+    return EvaluationSet(f"{family}/{name}/{severity}", open_corrupted)
 
 
-def _from_disk(source, eval_config, data_dir):
-    """The corruptions of a set on disk, in the order of the benchmark."""
+def _from_disk(source, family, names, eval_config, data_dir):
+    """The corruptions of a set on disk, in the order of `names`."""
     folder = eval_config.corrupted_dir
 
     def open_corruption(name, severity):
@@ -209,16 +213,14 @@ def _from_disk(source, eval_config, data_dir):
         return data.evaluation_batches(corrupted, batch_size_of(source.image_shape))
 
     available = set(reader.available(folder, data_dir))
-    chosen = [pair for pair in itertools.product(corruptions.CORRUPTIONS, eval_config.severities) if pair in available]
+    chosen = [pair for pair in itertools.product(names, eval_config.severities) if pair in available]
     if not chosen:
         raise FileNotFoundError(
-            f"Expected corruptions ({', '.join(corruptions.CORRUPTIONS)}) at severities "
+            f"Expected corruptions ({', '.join(names)}) at severities "
             f"{', '.join(map(str, eval_config.severities))} in {folder}. Received: "
             f"{', '.join(f'{name} {severity}' for name, severity in sorted(available)) or 'none'}"
         )
-    return [
-        EvaluationSet(f"corruptions/{name}/{severity}", functools.partial(open_corruption, name, severity)) for name, severity in chosen
-    ]
+    return [EvaluationSet(f"{family}/{name}/{severity}", functools.partial(open_corruption, name, severity)) for name, severity in chosen]
 
 
 def _sequences(source, eval_config):

@@ -159,7 +159,8 @@ def count_frames(run: Run) -> tuple[int, int]:
         if family not in ("robust", "fgsm", "checks", "distance")
     ]
     counts += [("shift", len(shift.source)) for shift in shifts]
-    return sum(count for _, count in counts), sum(count for family, count in counts if family in ("corruptions", "flips"))
+    corrupted = (*evaluation.CORRUPTION_FAMILIES, "flips")
+    return sum(count for _, count in counts), sum(count for family, count in counts if family in corrupted)
 
 
 def _evaluation_seconds(run, classifier):

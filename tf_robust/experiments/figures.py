@@ -214,7 +214,7 @@ def draw_worst(
             continue
         name = measure.name
         images, labels = (part.numpy() for part in next(iter(one.open())))
-        by_severity = [correct[other][: len(labels)] for other in correct if other.startswith(f"corruptions/{name}/")]
+        by_severity = [correct[other][: len(labels)] for other in correct if other.startswith(f"{measure.family}/{name}/")]
         wrong = ~correct[one.name][: len(labels)] & correct.get("clean", correct.get("bal", correct[one.name] | True))[: len(labels)]
         order = np.argsort(np.where(wrong, -np.sum(~np.array(by_severity), axis=0), 1), kind="stable")[: min(wrong.sum(), 2 * SHOWN)]
         if len(order):

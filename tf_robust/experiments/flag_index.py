@@ -91,6 +91,7 @@ def generate() -> dict:
     from tf_robust.training import distribution, optimizers
 
     groups = {name: group for group, members in metrics.GROUPS.items() for name in members}
+    groups |= {name: "C-bar" for members in metrics.BAR.values() for name in members}
     entries = {
         name: (_kind(parameter), parameter.default, parameter.help, parameter.choices)
         for name, parameter in sorted(signature_parameters().items())

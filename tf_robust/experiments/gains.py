@@ -11,7 +11,7 @@ from tf_robust.data.source import Source
 from tf_robust.experiments.figures import class_name
 
 SHOWN = 8  # images per model
-_FAMILIES = ("un", "nun", "corruptions")
+_FAMILIES = ("un", "nun", *evaluation.CORRUPTION_FAMILIES)
 
 
 def draw_gains(

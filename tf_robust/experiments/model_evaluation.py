@@ -180,7 +180,7 @@ def _draw(done, folder):
     masked = evaluation.masked(done.predict, source.class_mask)
     if "clean" in eval_config.evaluations and "boundary" not in eval_config.evaluations:
         figures.draw_maps(folder, masked, source)
-    if "corruptions" in eval_config.evaluations:
+    if {*evaluation.CORRUPTION_FAMILIES} & set(eval_config.evaluations):
         figures.draw_worst(folder, masked, source, done.result.sets, done.result.records)
     if "adversarial" in eval_config.evaluations and eval_config.attacks_by_gradient:
         figures.draw_attacked(folder, done.classifier, source, eval_config.attack_radii)

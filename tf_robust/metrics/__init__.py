@@ -12,6 +12,7 @@ from tf_robust.metrics.calibration import (
     rms_calibration_error,
 )
 from tf_robust.metrics.corruption_error import (
+    BAR,
     BENCHMARK,
     EXTRA,
     GROUPS,

@@ -19,6 +19,14 @@ GROUPS = {
 }
 BENCHMARK = tuple(name for names in GROUPS.values() for name in names)  # the 15, in the order of the papers' tables
 EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # made for validation; in no group
+_BOTH_BARS = ("blue_noise_sample", "brownish_noise", "checkerboard_cutout", "inverse_sparkles", "sparkles")
+BAR = {
+    "cifar": (*_BOTH_BARS, "circular_motion_blur", "lines", "pinch_and_twirl", "ripple", "transverse_chromatic_aberration"),
+    "imagenet": (
+        *_BOTH_BARS,
+        *("caustic_refraction", "concentric_sine_waves", "perlin_noise", "plasma_noise", "single_frequency_grayscale"),
+    ),
+}  # the ten of CIFAR-10-C-bar and of ImageNet-C-bar (Mintun et al., 2021); in none of the means below
 MEANS = {
     "mean15": BENCHMARK,
     "mean19": BENCHMARK + EXTRA,

@@ -57,13 +57,13 @@ def severities(table: Table) -> Chart | None:
     levels = sorted({level for m in by_severity if (level := parse_measure(m).severity) is not None})
     names = [
         name
-        for name in dict.fromkeys(parse_measure(m).name for m in by_severity)
-        if all((row, f"corruptions/{name}/{s}") in entries for row in rows for s in levels)
+        for name in dict.fromkeys(m.rpartition("/")[0] for m in by_severity)
+        if all((row, f"{name}/{s}") in entries for row in rows for s in levels)
     ]
     if not names:
         return None
     values: list[dict] = [
-        {"row": row, "severity": s, "accuracy": float(np.mean([entries[row, f"corruptions/{name}/{s}"]["mean"] for name in names]))}
+        {"row": row, "severity": s, "accuracy": float(np.mean([entries[row, f"{name}/{s}"]["mean"] for name in names]))}
         for row in rows
         for s in levels
     ]

@@ -9,6 +9,7 @@ from tf_robust.report.tables import difference_of, gain, is_clear
 
 _CHANGES = {
     "corruptions": "corruptions",
+    "corruptions_bar": "corruptions",
     "flips": "perturbations",
     "un": "noise",
     "nun": "noise",

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 
 from tf_robust import metrics
 from tf_robust.evaluation.descriptions import describe
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.measure import Measure, parse_measure
 from tf_robust.report.formatting import difference_text
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import difference_of
 from tf_robust.report.vega import NOMINAL, Chart, number, panels
 
-_ORDER = (*metrics.BENCHMARK, *metrics.EXTRA)
+_ORDER = (
+    *(f"corruptions/{name}" for name in (*metrics.BENCHMARK, *metrics.EXTRA)),
+    *dict.fromkeys(f"corruptions_bar/{name}" for names in metrics.BAR.values() for name in names),
+)
 _COLUMNS = 4
 _WIDE = 37  # pixels of a cell with a number such as +10.2
 _LEAST_POINTS = 10  # at the ends of the scale of differences, so that small ones look small
@@ -94,15 +97,20 @@ def _at_severities(table: Table) -> list[Entry]:
 
 def _cell(entry: Entry) -> dict:
     name = parse_measure(entry["measure"])
-    return {"row": entry["row"], "corruption": _words(name.name), "severity": name.severity, "measure": entry["measure"]}
+    return {
+        "row": entry["row"],
+        "corruption": _words(name),
+        "severity": name.severity,
+        "measure": entry["measure"],
+    }
 
 
-def _words(name: str) -> str:
-    return describe(f"corruptions/{name}").name
+def _words(name: Measure) -> str:
+    return describe(f"{name.family}/{name.name}").name
 
 
 def _panel(values: Sequence[dict], color: dict, text_format: str, ink: str, tips: Sequence[dict], width: int = 31) -> dict:
-    known = [_words(name) for name in _ORDER]
+    known = [describe(name).name for name in _ORDER]
     names = sorted({value["corruption"] for value in values}, key=lambda name: known.index(name) if name in known else len(known))
     tooltip = [{"field": "row", "title": "model"}, {"field": "corruption"}, {"field": "severity"}, *tips, {"field": "measure"}]
     return {

@@ -24,6 +24,7 @@ from tf_robust.utils.errors import unknown
 BASELINES = ("xe", "cross_entropy")
 _KINDS = {
     "corruptions": "corruptions",
+    "corruptions_bar": "corruptions",
     "un": "noise",
     "nun": "noise",
     "robust": "attacks",
@@ -31,7 +32,13 @@ _KINDS = {
     "shift": "shifts",
 }  # of families of measures
 LEVEL = 0.05  # of p values
-_HEADLINES = {"clean": ("",), "corruptions": ("mean15", "mce"), "flips": ("mean", "mfr"), "calibration": ("rms",)}
+_HEADLINES = {
+    "clean": ("",),
+    "corruptions": ("mean15", "mce"),
+    "corruptions_bar": ("mean",),
+    "flips": ("mean", "mfr"),
+    "calibration": ("rms",),
+}
 
 
 def aggregate(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from tf_robust import metrics
 from tf_robust.evaluation.descriptions import describe
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.report.formatting import interval, number_range, paired_interval
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells, difference_of, gain, is_clear, kinds_of_robustness, t_interval
@@ -237,13 +237,18 @@ def _worst_of_kinds(own: dict[str, Entry]) -> list[Entry]:
     groups = {f"corruptions/{group}" for group in metrics.GROUPS}
     kinds = [
         [e for m, e in own.items() if m in groups],
-        [e for m, e in own.items() if parse_measure(m).family == "corruptions" and parse_measure(m).severity is None and m not in groups],
+        [e for m, e in own.items() if _is_of_corruptions(parse_measure(m)) and m not in groups],
         [e for m, e in own.items() if parse_measure(m).family in ("un", "nun")],
         [e for m, e in own.items() if parse_measure(m).family in ("robust", "fgsm")],
         [e for m, e in own.items() if parse_measure(m).family == "shift"],
     ]
     accuracies = [[entry for entry in kind if describe(entry["measure"]).images] for kind in kinds]
     return sorted((min(kind, key=_quality) for kind in accuracies if kind), key=_quality)
+
+
+def _is_of_corruptions(measure: Measure) -> bool:
+    """Whether it is a mean over severities."""
+    return measure.family in CORRUPTION_FAMILIES and measure.severity is None
 
 
 def _with_interval(entry: Entry) -> str:
