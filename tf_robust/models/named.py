@@ -48,6 +48,10 @@ def build_named(name: str, input_shape: Sequence[int], num_classes: int, *, resi
         if resize:
             raise ValueError(f"Expected resize=0 for {name}. Received: {resize}. Try: a Resizing layer in the model, or image_size")
         return _of_function(name, tuple(input_shape), num_classes)
+    if kind == "applications":
+        application_family(rest)
+    else:
+        import_extra("keras_hub", "keras_hub")
     height, width = (resize, resize) if resize else input_shape[:2]
     with readable(name, "Try: image_size or resize for images of another size; for ImageNet's weights, a connection to the internet."):
         backbone, preprocess = _BUILDERS[kind](rest, (height, width, 3), weights)
