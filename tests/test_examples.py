@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -34,7 +35,9 @@ def test_train_a_robust_model(tmp_path):
     lines = re.findall(r"^(\w+) +clean ([\d.]+)  uniform noise ([\d.]+)  (\S+)$", printed, re.MULTILINE)
     (_, _, plain, _), (_, _, robust, _) = lines
     assert [line[0] for line in lines] == ["plain", "robust"] and float(robust) > float(plain) + 0.03
-    assert all(float(clean) > 0.6 and os.path.exists(os.path.join(folder, "saved_model.pb")) for _, clean, _, folder in lines)
+    for name, clean, _, path in lines:
+        model = keras.models.load_model(path)
+        assert float(clean) > 0.6 and os.path.basename(path) == f"{name}.keras" and model.output_shape == (None, 15)
 
 
 @pytest.mark.slow

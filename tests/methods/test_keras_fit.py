@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.conftest import sweep, tiny_network
 from tests.methods.test_methods import OPTIONS
 from tests.methods.users_models import MODELS, SOURCE, X, Y, assert_equal, batches, fitted, functional, sequential, subclassed, weights
-from tf_robust import methods
+from tf_robust import methods, models
 from tf_robust.data.augment import VIEWS
 from tf_robust.training import loop
 
@@ -86,6 +86,24 @@ def test_stages_name_the_layers_for_mixing():
     assert np.abs(logits - method.classifier(X[:6])).max() > 1e-3
     with pytest.raises(ValueError, match="Expected a layer of .*first, .*Received: 'third'"):
         methods.NoisyMix(functional(), stages=("third",))
+
+
+@pytest.mark.parametrize("kind", ["functional", "sequential"])
+def test_a_nested_model_is_a_layer(kind):
+    """A backbone within a model, as in transfer learning, is a stage and an embedding."""
+    start, images = keras.Input([16, 16, 1]), keras.Input([16, 16, 1])
+    features = keras.layers.BatchNormalization()(keras.layers.Conv2D(4, 3)(images))
+    backbone, pooling = keras.Model(images, features, name="backbone"), keras.layers.GlobalAveragePooling2D()
+    if kind == "sequential":
+        model = keras.Sequential([start, keras.layers.Rescaling(2.0), backbone, pooling, keras.layers.Dense(3)])
+    else:
+        model = keras.Model(start, keras.layers.Dense(3)(pooling(backbone(keras.layers.Rescaling(2.0)(start)))))
+    for options in ({"stages": ["backbone"]}, {"embedding": "backbone"}):
+        wrapped, outputs = models.wrap(model, **options), X[:4]
+        for piece in wrapped.pieces:
+            outputs = piece(outputs)
+        np.testing.assert_allclose(outputs["logits"], model(X[:4]), atol=1e-5)
+        assert outputs["embedding"].shape == (4, 4)
 
 
 def test_the_saved_classifier_loads_without_this_package(tmp_path):

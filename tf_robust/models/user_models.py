@@ -126,7 +126,7 @@ def wrap(
         return _wrap_observed(model, images, scale, unscaled, embedding, from_logits)
     dense, features, activation = _last_dense(model.outputs[0])
     from_logits = _told(model, activation, from_logits)
-    embedded = _layer(model, embedding).output if embedding else model.outputs[0] if features is None else features
+    embedded = _layer_output(model, embedding) if embedding else model.outputs[0] if features is None else features
     if features is None:
         head, ends = None, [model.outputs[0], embedded]
     else:
@@ -136,7 +136,7 @@ def wrap(
         logits = head(end) if head else _logits(end, from_logits)
         return {"logits": logits, "embedding": _pooled(embedded)}
 
-    starts = [model.inputs[0], *(_layer(model, name).output for name in stages)]
+    starts = [model.inputs[0], *(_layer_output(model, name) for name in stages)]
     try:
         middle = [keras.Model(start, end, name=f"piece_{i}") for i, (start, end) in enumerate(zip(starts, starts[1:]), 1)]
         last = keras.Model(starts[-1], outputs(*ends), name=f"piece_{len(starts)}")
@@ -248,12 +248,16 @@ def _told(model, activation, from_logits):
     return _FROM_LOGITS[activation]
 
 
-def _layer(model, name):
+def _layer_output(model, name):
+    """Returns the first output of a layer within the model's graph; `output` of a nested model is the one of its own graph."""
     try:
-        return model.get_layer(name)
+        layer = model.get_layer(name)
     except ValueError as error:
         names = ", ".join(layer.name for layer in model.layers)
         raise ValueError(f"Expected a layer of {model.name}: {names}. Received: {name!r}") from error
+    graph = model._functional if isinstance(model, keras.Sequential) else model
+    nodes = [node for depth in sorted(graph._nodes_by_depth, reverse=True) for node in graph._nodes_by_depth[depth]]
+    return next(node for node in nodes if node.operation is layer).output_tensors[0]
 
 
 def _logits(outputs, from_logits):
