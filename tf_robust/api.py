@@ -71,11 +71,10 @@ def evaluate(model: Model, **arguments) -> Result:
             or probabilities is told by their sums.
         **arguments: flags by name: data and evaluations, such as data="cifar10", evaluations="clean,corruptions", subset=1000. data
             is a name as on the command line, arrays (images, labels), or a tf.data.Dataset of (image, label); an endless one
-            needs a subset. shifts are further data of the same classes: names such as "folder:night,cifar10_1", or {name: arrays
-            or Dataset}. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
+            needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
             "mean=M,M,M std=S,S,S" says otherwise; labels are class indices, one-hot or class names. And the interface of the model
             if it differs from the default: input_range="0,255", outputs="probabilities", input_size=224, signature="serving" (of a
-            SavedModel).
+            SavedModel). shifts may be {name: arrays or Dataset}, and surrogate a keras.Model or a callable.
 
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value; the model does not suit the images.
@@ -84,7 +83,9 @@ def evaluate(model: Model, **arguments) -> Result:
     given = arguments.get("data", "")
     if not isinstance(given, str):
         arguments["data"] = "dataset" if isinstance(given, tf.data.Dataset) else "arrays"
-    shifts = arguments.get("shifts", ())
+    surrogate, shifts = arguments.get("surrogate", ""), arguments.get("shifts", ())
+    if not isinstance(surrogate, (str, os.PathLike)):
+        arguments["surrogate"] = "the model in memory"
     arguments["shifts"] = tuple(shifts) if isinstance(shifts, Mapping) else shifts
     run = _run(arguments)
     eval_config = run.eval_config
@@ -98,6 +99,8 @@ def evaluate(model: Model, **arguments) -> Result:
     evaluation_data = run.data()
     if not isinstance(given, str):
         evaluation_data = dataclasses.replace(evaluation_data, images=_in_memory(given, predict, run))
+    if not isinstance(surrogate, (str, os.PathLike)):
+        evaluation_data = dataclasses.replace(evaluation_data, surrogate=surrogate)
     if isinstance(shifts, Mapping):
         shift_images = {name: dataclasses.replace(_in_memory(one, predict, run), name=name) for name, one in shifts.items()}
         evaluation_data = dataclasses.replace(evaluation_data, shift_images=shift_images)

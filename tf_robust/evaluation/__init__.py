@@ -85,6 +85,7 @@ def evaluate_records(
     path: str | None = None,
     depends: Callable[[str], object] | None = None,
     shifts: Sequence[Shift] = (),
+    surrogate: Predict | None = None,
 ) -> Evaluation:
     """Evaluates a model as `evaluate` does, and returns the records too.
 
@@ -98,8 +99,9 @@ def evaluate_records(
         path: file of the records; those that it already has are not computed again. None: records are not written.
         depends: name of a set -> what its record depends on, for JSON.
         shifts: shifted data sets to evaluate on too.
+        surrogate: differentiable model from which attacks are transferred; None: there are none.
     """
-    sets = evaluation_sets(source, training_source, eval_config, data_dir, shifts)
+    sets = evaluation_sets(source, training_source, eval_config, data_dir, shifts, surrogate)
     set_records = records(predict, sets, path=path, depends=depends, log=log)
     measures = measures_of(set_records, eval_config, imagenet=is_imagenet(source, eval_config))
     if "slices" in eval_config.evaluations:

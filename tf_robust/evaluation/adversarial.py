@@ -110,6 +110,35 @@ def read_distances(record: dict) -> np.ndarray:
     return decoded(record["distances"], np.float32)
 
 
+def transferred_attack(norm: str, radius: float) -> attacks.Attack:
+    """Returns the attack that is computed on a surrogate: PGD, which goes on after the surrogate is wrong."""
+    return attacks.ProjectedGradientDescent(
+        norm=norm, radius=radius, steps=PGD_STEPS, early_stop=False, skip_misclassified=False, seed=SEED
+    )
+
+
+def transferred_accuracy(attack: attacks.Attack, positions: np.ndarray, surrogate: Predict) -> SetMeasure:
+    """Returns a function that counts the images that are classified correctly, and still after an attack on another model.
+
+    Args:
+        attack: any attack.
+        positions: int [N], of the images in the data set.
+        surrogate: the differentiable model that is attacked.
+    """
+
+    def measure(predict, evaluation_set):
+        correct, start = [], 0
+        for images, labels in progress.batches(evaluation_set.open(), evaluation_set.name):
+            images, labels = image_ops.check_images(images), labels.numpy()
+            attacked = attack(surrogate, images, labels, indices=positions[start : start + len(images)])
+            both = (checked_logits(predict(part), labels, repr(evaluation_set.name)) for part in (tf.constant(images), attacked))
+            correct.append(np.all([logits.argmax(axis=1) == labels for logits in both], axis=0))
+            start += len(images)
+        return _accuracy_record(np.concatenate(correct))
+
+    return measure
+
+
 def accuracy(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:
     """Returns a function that counts the images that are classified correctly after an attack.
 
@@ -119,10 +148,13 @@ def accuracy(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:
     """
 
     def measure(predict, evaluation_set):
-        correct = np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions)])
-        return {"kind": "accuracy", "count": len(correct), "correct": int(correct.sum()), "which": encoded(np.packbits(correct))}
+        return _accuracy_record(np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions)]))
 
     return measure
+
+
+def _accuracy_record(correct):
+    return {"kind": "accuracy", "count": len(correct), "correct": int(correct.sum()), "which": encoded(np.packbits(correct))}
 
 
 def distances(attack: attacks.Attack, positions: np.ndarray) -> SetMeasure:

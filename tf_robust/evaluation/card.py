@@ -25,6 +25,7 @@ def card_of(
     training_source: Source | None,
     imagenet: bool = False,
     shifts: Sequence[Shift] = (),
+    surrogate: Classifier | None = None,
 ) -> dict[str, dict]:
     """Returns the card of an evaluation, for JSON.
 
@@ -34,6 +35,7 @@ def card_of(
         training_source: images from which NUN computes its standard deviations; may be None without noise.
         imagenet: AlexNet's flip probabilities normalize flip rates.
         shifts: shifted data sets.
+        surrogate: the model from which attacks are transferred; None: there are none.
 
     Returns:
         {family: {field: value}}; `data` applies to all measures, the others (`noise`, `corruptions`, `flips`, ...) to their families.
@@ -98,6 +100,15 @@ def card_of(
             }
         if "square" in eval_config.attack:
             card["robust_square"] = {"attack": "square", "seed": adversarial.SEED, "queries": eval_config.attack_queries, **attacked}
+        if surrogate is not None:
+            card["robust_transfer"] = {
+                "attack": "pgd",
+                "seed": adversarial.SEED,
+                "steps": adversarial.PGD_STEPS,
+                "surrogate": surrogate.digest(),
+                "surrogate_interface": surrogate.interface.conventions(),
+                **attacked,
+            }
         if attacked and eval_config.attacks_by_gradient:
             card["fgsm"] = attacked
         if eval_config.attack_checks and eval_config.attacks_by_gradient:

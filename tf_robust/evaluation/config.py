@@ -33,7 +33,7 @@ _OPTIONS = {
     "corruptions": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir"),
     "corruptions_bar": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir"),
     "perturbations": ("corruption_constants", "sequences"),
-    "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks"),
+    "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks", "surrogate"),
     "attack_curves": ("curve_attacks", "attack_subset"),
     "slices": ("groups",),
 }  # fields that only these evaluations depend on
@@ -69,6 +69,8 @@ class EvalConfig:
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS), square (alone, for models without gradients; then there are neither
             FGSM nor checks of the attacks: robust/square/NORM_RADIUS).
         attack_subset: number of images to attack, a fixed stratified subset; 0: all.
+        surrogate: another model, differentiable, on which PGD is computed too; accuracy on these images is that under a transferred
+            attack (robust/transfer/NORM_RADIUS), never white-box. Its pixel scale, size and outputs are found; empty: none.
         attack_queries: queries of the model by Square, per image.
         attack_checks: also check the attacks for signs of masked gradients, with eight further attacks.
         curve_attacks: attacks of the curves, ATTACK_NORM: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
@@ -91,6 +93,7 @@ class EvalConfig:
     attack_radii: tuple[str, ...] = ("l2_0.0625", "l2_0.5", "linf_4/255", "linf_8/255")
     attack: tuple[str, ...] = ("ensemble",)
     attack_subset: int = 0
+    surrogate: str = ""
     attack_queries: int = 5000
     attack_checks: bool = True
     curve_attacks: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
@@ -111,6 +114,8 @@ class EvalConfig:
             raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
         if self.groups and "slices" not in self.evaluations:
             raise ValueError(f"Expected the evaluation slices with groups={self.groups}. Received: {', '.join(self.evaluations)}")
+        if self.surrogate and "adversarial" not in self.evaluations:
+            raise ValueError(f"Expected the evaluation adversarial with surrogate. Received: {', '.join(self.evaluations)}")
         for name in ("subset", "attack_subset"):
             if getattr(self, name) < 0:
                 raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")

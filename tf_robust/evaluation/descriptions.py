@@ -17,6 +17,7 @@ _ATTACKS = {
     "ensemble": _ENSEMBLE,
     "pgd": ("PGD", ""),
     "square": ("Square", ""),
+    "transfer": ("transferred PGD", ", computed with the gradients of another model, the surrogate: not a white-box attack"),
     "plb": ("PLB", ""),
     "fgsm": ("FGSM", ""),
 }
@@ -39,7 +40,7 @@ MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by su
     ),
     "Sequences of perturbations": ("flips/mean", "flips/mean_without_noise", "flips/tilt", "flips/mfr", "flips/rate/tilt"),
     "Attacks": (
-        *("robust/l2_0.5", "robust/linf_8/255", "robust/pgd/l2_0.5", "fgsm/linf_8/255"),
+        *("robust/l2_0.5", "robust/linf_8/255", "robust/pgd/l2_0.5", "robust/transfer/linf_8/255", "fgsm/linf_8/255"),
         *("distance/pgd_l2", "distance/plb_linf", "checks/failed"),
     ),
     "Calibration": ("calibration/rms", "calibration/ece", "calibration/brier", "calibration/nll", "aurra"),

@@ -115,7 +115,7 @@ class Measure:
         """The part of the evaluation card that it depends on besides `data`."""
         if self.is_flip_rate:
             return "flip_rates"
-        if self.family == "robust" and self.name.startswith(("pgd/", "square/")):
+        if self.family == "robust" and self.name.startswith(("pgd/", "square/", "transfer/")):
             return f"robust_{self.name.partition('/')[0]}"
         return {"un": "noise", "nun": "noise", "aurra": "calibration", "group": "groups"}.get(self.family, self.family)
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_robust import attacks, corruptions, data, metrics
 from tf_robust.attacks import norms
+from tf_robust.attacks.attack import Predict
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.shifts import Shift
@@ -47,6 +48,7 @@ def evaluation_sets(
     eval_config: EvalConfig,
     data_dir: str | None = None,
     shifts: Sequence[Shift] = (),
+    surrogate: Predict | None = None,
 ) -> list[EvaluationSet]:
     """Returns the evaluation sets of a configuration.
 
@@ -56,6 +58,7 @@ def evaluation_sets(
         eval_config: names the evaluations.
         data_dir: where TFDS keeps a corrupted set; None: its default.
         shifts: shifted data sets, each a set of its own.
+        surrogate: differentiable model from which attacks are transferred; None: there are none.
 
     Raises:
         FileNotFoundError: the corrupted set does not exist or has no corruption.
@@ -63,7 +66,7 @@ def evaluation_sets(
             digits.
     """
     check(source, eval_config)
-    own = _sets(source, training_source, eval_config, data_dir)
+    own = _sets(source, training_source, eval_config, data_dir, surrogate)
     own = [dataclasses.replace(one, class_mask=source.class_mask) for one in own]
     first = 1 if own and parse_measure(own[0].name).is_clean else 0
     return [*own[:first], *map(_shifted, shifts), *own[first:]]
@@ -79,7 +82,7 @@ def _shifted(shift):
     return EvaluationSet(f"shift/{shift.name}", open_shift, class_mask=shift.class_mask)
 
 
-def _sets(source, training_source, eval_config, data_dir):
+def _sets(source, training_source, eval_config, data_dir, surrogate):
     """The sets of the evaluated images."""
     clean = functools.partial(_clean, source)
     std = functools.partial(training_std, training_source)  # computed when the first noise set is opened
@@ -111,7 +114,7 @@ def _sets(source, training_source, eval_config, data_dir):
         sets.append(EvaluationSet("bal/rare", lambda: _of_classes(clean(), utility.RARE)))
         sets.append(EvaluationSet("utility", clean, utility.measure))
     if "adversarial" in chosen:
-        sets += _attacks(_attacked(source, eval_config), eval_config)
+        sets += _attacks(_attacked(source, eval_config), eval_config, surrogate)
     if "attack_curves" in chosen:
         sets += _curves(_attacked(source, eval_config), eval_config)
     return sets
@@ -251,7 +254,7 @@ def _curves(source, eval_config):
     ]
 
 
-def _attacks(source, eval_config):
+def _attacks(source, eval_config, surrogate):
     """Sets for robust accuracies, FGSM in linf, and the checks of the attacks at each norm's largest radius."""
     clean = functools.partial(_clean, source)
     threats = {text: adversarial.parse_threat(text) for text in eval_config.attack_radii}
@@ -266,6 +269,8 @@ def _attacks(source, eval_config):
         for name in eval_config.attack
         for text, (norm, radius) in threats.items()
     ]
+    if surrogate is not None:
+        sets += _transferred(source, threats, scoring.masked(surrogate, source.class_mask))
     if not eval_config.attacks_by_gradient:
         return sets
     sets += [
@@ -282,6 +287,18 @@ def _attacks(source, eval_config):
 
     return sets + [
         EvaluationSet(f"checks/{norm}", first_batch, adversarial.checks(norm, radius, source.positions)) for norm, radius in largest.items()
+    ]
+
+
+def _transferred(source, threats, surrogate):
+    """Sets for accuracies under attacks on another model."""
+    return [
+        EvaluationSet(
+            f"robust/transfer/{text}",
+            functools.partial(_clean, source),
+            adversarial.transferred_accuracy(adversarial.transferred_attack(norm, radius), source.positions, surrogate),
+        )
+        for text, (norm, radius) in threats.items()
     ]
 
 

@@ -148,6 +148,18 @@ def check_model(name: str, values: FlagValues) -> None:
         )
 
 
+def check_surrogate(path: str) -> None:
+    """Checks that the model of --surrogate exists.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+    """
+    if path and not os.path.exists(path) and ":" not in path:
+        nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
+        hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""
+        raise FileNotFoundError(f"Expected a model with gradients for --surrogate. Not found: {path}.{hint}")
+
+
 def check_suite(folder: str) -> None:
     """Checks that there is a suite in a folder, which may be relative to `FLAGS_HOME`.
 

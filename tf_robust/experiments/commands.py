@@ -89,8 +89,11 @@ _COMMANDS = (
         "Evaluates the accuracy of a model under adversarial attacks.",
         "MODEL",
         "saved_model",
-        flags=(*_DATA, "attack", "attack_radii", "attack_subset", "attack_queries", "evaluations", *_INTERFACE, "workdir"),
-        examples=("attack model.keras --data=cifar10 --attack=pgd --attack_radii=linf_8/255 --attack_subset=500",),
+        flags=(*_DATA, "attack", "attack_radii", "attack_subset", "attack_queries", "surrogate", "evaluations", *_INTERFACE, "workdir"),
+        examples=(
+            "attack model.keras --data=cifar10 --attack=pgd --attack_radii=linf_8/255 --attack_subset=500",
+            "attack model.tflite --data=folder:photos --surrogate=model.keras --attack_radii=linf_4/255",
+        ),
         defaults={"evaluations": "clean,adversarial"},
     ),
     Command(
@@ -263,6 +266,7 @@ def _check(values, name):
         command_checks.check_model(name, values)
     if name in ("evaluate", "attack") and not values.saved_model and not values.workdir:
         raise ValueError(f"Expected a model. Received: none. Try: tf-robust {name} MODEL --data=NAME")
+    command_checks.check_surrogate(values.surrogate)
     command_checks.check_suite(values.suite)
     command_checks.check_grid(values.sweep)
     command_checks.check_runs(values.runs)

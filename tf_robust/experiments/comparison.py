@@ -97,7 +97,7 @@ def write_report(
 
 def print_table(table: Table, evaluations: Sequence[dict]) -> None:
     """Prints the table of a report, and notes on the sizes of its images."""
-    print("\n".join(["", report.to_text(table), *report.size_notes(evaluations), ""]))
+    print("\n".join(["", report.to_text(table), *report.size_notes(evaluations), *report.transfer_notes(evaluations), ""]))
 
 
 def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], command: str) -> None:

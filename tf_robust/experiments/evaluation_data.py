@@ -1,7 +1,9 @@
 """The images that models are evaluated on."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import keras
 
 from tf_robust import data, evaluation
 from tf_robust.data.shifts import Shift
@@ -22,6 +24,7 @@ class EvaluationData:
         model_size: (height, width) of the images that the evaluated model takes; empty: not known.
         num_classes: of the evaluated model; 0: not known.
         images: to evaluate on, in memory; None: those that `config.data` names.
+        surrogate: model in memory from which attacks are transferred; None: the one that `eval_config` names, if any.
         shift_images: {one of `eval_config.shifts`: its images}, of shifted data sets in memory.
     """
 
@@ -31,6 +34,7 @@ class EvaluationData:
     model_size: tuple[int, int] | tuple[()] = ()
     num_classes: int = 0
     images: Source | None = None
+    surrogate: keras.Model | Callable | None = None
     shift_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
 
     def source(self, split: str, examples: int = 0) -> Source:

@@ -138,5 +138,6 @@ def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifie
     """Returns an evaluation whose attacks the model permits: Square alone in place of the ensemble if the model has no gradients."""
     if "adversarial" not in eval_config.evaluations or eval_config.attack != ("ensemble",) or predict.has_gradients(source.image_shape):
         return eval_config
-    print(f"  Note: {predict.path} has no gradients: it is attacked by Square alone (--attack=square).", flush=True)
+    transferred = f", and by attacks transferred from {eval_config.surrogate}" if eval_config.surrogate else ""
+    print(f"  Note: {predict.path} has no gradients: it is attacked by Square alone (--attack=square){transferred}.", flush=True)
     return dataclasses.replace(eval_config, attack=("square",))

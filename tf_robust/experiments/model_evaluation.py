@@ -23,6 +23,7 @@ from tf_robust.experiments.model_checks import (
     with_output_check,
     with_possible_attacks,
 )
+from tf_robust.experiments.surrogates import load_surrogate
 from tf_robust.saved_models import loading
 from tf_robust.utils import environment, progress
 
@@ -80,8 +81,9 @@ def evaluate(
     classifier = with_checked_inputs(with_known_outputs(classifier, source), source)
     data = dataclasses.replace(data, eval_config=with_possible_attacks(data.eval_config, classifier, source))
     training_source, shifts = data.noise_source(), data.shifts(source)
+    surrogate = _surrogate(data, classifier, source)
     imagenet = evaluation.is_imagenet(source, data.eval_config)
-    card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts)
+    card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts, surrogate)
     card["sizes"] = evaluation.image_sizes(source, classifier)
     predict = with_output_check(classifier)
     digest, interface_fields = classifier.digest(), classifier.interface.conventions()
@@ -96,6 +98,7 @@ def evaluate(
             data_dir=data.config.data_dir or None,
             path=os.path.join(folder, "measured.jsonl"),
             shifts=shifts,
+            surrogate=surrogate,
             depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
             log=log or progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES),
         )
@@ -166,6 +169,12 @@ def _for_model(data, classifier, split_chosen):
         num_classes=classifier.num_classes or 0,
         eval_config=dataclasses.replace(data.eval_config, evaluation_split="all") if complete else data.eval_config,
     )
+
+
+def _surrogate(data, classifier, source):
+    """The model from which attacks are transferred, or None."""
+    model = data.eval_config.surrogate if data.surrogate is None else data.surrogate
+    return load_surrogate(model, source, classifier.interface.trust) if data.eval_config.surrogate else None
 
 
 def _with_label_fraction(measures, fraction):

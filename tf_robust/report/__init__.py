@@ -13,7 +13,7 @@ from tf_robust.report.boundaries import decision_boundaries
 from tf_robust.report.calibration import reliability_diagram, response_rate_curves
 from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.figures import captioned_images, image_groups, noise_samples, utility_by_class
-from tf_robust.report.formatting import size_notes
+from tf_robust.report.formatting import size_notes, transfer_notes
 from tf_robust.report.html import Image, to_html
 from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
@@ -43,6 +43,7 @@ __all__ = [
     "to_markdown",
     "to_text",
     "training_curves",
+    "transfer_notes",
     "utility_by_class",
     "verdict",
     "verdict_sentences",
@@ -88,7 +89,7 @@ def write(
     images = [figure for figure in figures if not isinstance(figure, Chart)]
     for chart in all_charts:
         chart.save(os.path.join(folder, "figures"))
-    notes = [*notes, *_mismatches(evaluations), *size_notes(evaluations)]
+    notes = [*notes, *_mismatches(evaluations), *size_notes(evaluations), *transfer_notes(evaluations)]
     versions = {
         name: _distinct(e.get("versions", {}).get(name) for e in evaluations)
         for name in dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))

@@ -146,6 +146,19 @@ def size_notes(evaluations: Iterable[Evaluation]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
 
 
+def transfer_notes(evaluations: Iterable[Evaluation]) -> list[str]:
+    """Returns a sentence for each model from which attacks were transferred."""
+    rows: dict[str, list[str]] = {}
+    for evaluation in evaluations:
+        if any(parse_measure(row["measure"]).card_family == "robust_transfer" for row in evaluation["rows"]):
+            rows.setdefault(evaluation.get("measuring", {}).get("surrogate", "another model"), []).append(evaluation["row"])
+    return [
+        f"{', '.join(dict.fromkeys(names))}: the transferred attacks (robust/transfer) were computed with the gradients of {surrogate}. "
+        "Their accuracies are not white-box: an attack with the model's own gradients, if it has any, may be stronger."
+        for surrogate, names in rows.items()
+    ]
+
+
 def best_cells(table: Table) -> set[tuple[str, str]]:
     """Returns the (row, measure) of each measure's best mean as printed, ties included; none where only one row was measured."""
     best: set[tuple[str, str]] = set()

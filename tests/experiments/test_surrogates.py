@@ -1,0 +1,127 @@
+"""Attacks that are computed on a surrogate and evaluated on another model."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import api, data, evaluation, report
+from tf_robust.evaluation.descriptions import describe
+from tf_robust.experiments import command_checks
+from tf_robust.experiments.surrogates import load_surrogate
+
+RADIUS = 0.1
+SUBSET = 60
+OPTIONS = {
+    "data": "digits",
+    "subset": SUBSET,
+    "evaluations": "clean,adversarial",
+    "attack_radii": f"linf_{RADIUS}",
+    "attack_queries": 5,
+    "check_inputs": False,
+}
+
+
+@pytest.fixture(scope="module")
+def matrices():
+    """Two linear classifiers of digits, [785, 10] each with the offset last, fitted on separate halves by ridge regression."""
+    source = data.open_source("digits", "train")
+    images = np.concatenate([source.images.reshape(len(source), -1) / 255, np.ones((len(source), 1))], axis=1)
+    targets = np.eye(10)[source.labels] * 10
+
+    def fit(part):
+        return np.linalg.solve(images[part].T @ images[part] + 5 * np.eye(785), images[part].T @ targets[part]).astype(np.float32)
+
+    return fit(slice(0, None, 2)), fit(slice(1, None, 2))
+
+
+def without_gradients(matrix):
+    """A NumPy function, through which no gradient flows."""
+
+    def classify(images):
+        logits = tf.numpy_function(lambda x: (x.reshape(len(x), -1) @ matrix[:-1] + matrix[-1]).astype(np.float32), [images], tf.float32)
+        return tf.ensure_shape(logits, [None, 10])
+
+    return classify
+
+
+def differentiable(matrix, layers=(), after=()):
+    """The same as a Keras model. layers, after: before and after the dense layer."""
+    dense = keras.layers.Dense(10)
+    model = keras.Sequential([keras.layers.Input((28, 28, 1)), *layers, keras.layers.Flatten(), dense, *after])
+    dense.set_weights([matrix[:-1], matrix[-1]])
+    return model
+
+
+def transferred_by_hand(model, surrogate):
+    """The fraction of images that a model classifies correctly, and still after 40 PGD steps on the surrogate."""
+    images, labels = evaluation.first_images(data.open_source("digits", "test", examples=SUBSET), SUBSET)
+    point = images + tf.random.stateless_uniform(images.shape, (0, 0), -RADIUS, RADIUS)
+    for _ in range(40):
+        with tf.GradientTape() as tape:
+            tape.watch(point)
+            loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, surrogate(point)))
+        point = point + 2.5 / 40 * RADIUS * tf.sign(tape.gradient(loss, point))
+        point = tf.clip_by_value(tf.clip_by_value(point, images - RADIUS, images + RADIUS), 0, 1)
+    return np.mean((np.argmax(model(images), 1) == labels) & (np.argmax(model(point), 1) == labels))
+
+
+def test_transferred_attacks_are_those_of_the_surrogate_on_the_model(matrices, tmp_path, capsys):
+    model, surrogate = without_gradients(matrices[0]), differentiable(matrices[1])
+    result = api.evaluate(model, surrogate=surrogate, **OPTIONS)
+    measure = f"robust/transfer/linf_{RADIUS}"
+    assert f"robust/square/linf_{RADIUS}" in result.values and f"robust/linf_{RADIUS}" not in result.values
+    assert result.values[measure] == pytest.approx(transferred_by_hand(model, surrogate), abs=1 / SUBSET)
+    assert result.values[measure] < result.values["clean"] - 0.1
+    assert "attacks are transferred from" in capsys.readouterr().out
+    page = result.report(str(tmp_path / "report.html"))
+    assert "Their accuracies are not white-box" in open(page, encoding="utf-8").read()
+    described = describe(measure)
+    assert "not a white-box attack" in described.meaning and described.name == f"Transferred PGD attack, L∞ radius {RADIUS}"
+
+
+def test_the_scale_and_the_outputs_of_a_surrogate_are_found(matrices):
+    source = data.open_source("digits", "test", examples=SUBSET)
+    plain, scaled = differentiable(matrices[1]), differentiable(matrices[1], [keras.layers.Rescaling(1 / 255)], [keras.layers.Softmax()])
+    first, second = load_surrogate(plain, source), load_surrogate(scaled, source)
+    assert (second.interface.input_range, second.interface.outputs) == ("0,255", "probabilities")
+    assert first.interface.outputs == "logits"
+    images, labels = evaluation.first_images(source, SUBSET)
+    attack = evaluation.adversarial.transferred_attack("linf", RADIUS)
+    np.testing.assert_allclose(attack(first, images, labels), attack(second, images, labels), atol=1e-4)
+
+
+def test_a_surrogate_of_another_size_gets_resized_images(matrices):
+    source = data.open_source("digits", "test", examples=SUBSET)
+    small = keras.Sequential([keras.layers.Input((14, 14, 1)), keras.layers.Resizing(28, 28), differentiable(matrices[1])])
+    assert load_surrogate(small, source).interface.input_size == 14
+
+
+def test_an_image_that_the_surrogate_misclassifies_is_attacked_too(matrices):
+    images, labels = evaluation.first_images(data.open_source("digits", "test", examples=SUBSET), SUBSET)
+    surrogate = differentiable(matrices[1])
+    wrong = (labels + 1) % 10
+    attacked = evaluation.adversarial.transferred_attack("linf", RADIUS)(surrogate, images, wrong)
+    moved = np.abs(attacked - images).max(axis=(1, 2, 3))
+    assert (moved > RADIUS / 2).all()
+
+
+def test_unsuitable_surrogates_are_refused(matrices, tmp_path):
+    source = data.open_source("digits", "test", examples=SUBSET)
+    with pytest.raises(ValueError, match="Expected a surrogate with gradients.*Try: the float model"):
+        load_surrogate(without_gradients(matrices[0]), source)
+    few = keras.Sequential([keras.layers.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(7)])
+    with pytest.raises(ValueError, match="Expected a surrogate with the 10 classes of digits. Received: .* with 7 classes"):
+        load_surrogate(few, source)
+    with pytest.raises(ValueError, match="Expected the evaluation adversarial with surrogate"):
+        evaluation.EvalConfig(surrogate="model.keras")
+    (tmp_path / "model.keras").touch()
+    with pytest.raises(FileNotFoundError, match=r"--surrogate. Not found: .*Did you mean .*model.keras'"):
+        command_checks.check_surrogate(str(tmp_path / "modle.keras"))
+
+
+def test_models_attacked_from_different_surrogates_are_not_compared(matrices):
+    model = without_gradients(matrices[0])
+    ours, theirs = (api.evaluate(model, surrogate=differentiable(matrix), **OPTIONS).evaluation for matrix in matrices)
+    with pytest.raises(ValueError, match="Expected 'robust/transfer/linf_0.1' to be measured in one way.*robust_transfer.surrogate"):
+        report.aggregate([{**ours, "row": "a"}, {**theirs, "row": "b"}])

@@ -1,0 +1,63 @@
+"""Surrogates: differentiable models on which attacks are computed that another model is then evaluated on."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+
+import keras
+
+from tf_robust import evaluation
+from tf_robust.data.source import Source
+from tf_robust.experiments.model_checks import print_note, with_checked_inputs
+from tf_robust.saved_models import loading
+
+_IMAGES = 50  # whose outputs tell probabilities from logits
+
+
+def load_surrogate(model: str | os.PathLike | keras.Model | Callable, source: Source, trust: bool = False) -> loading.Classifier:
+    """Returns a surrogate for images of a source.
+
+    Its interface is found: probabilities are told from logits by their sums, the pixel scale is that of its card or the one with which
+    it classifies most images correctly, and images are resized to its input size in front of it.
+
+    Args:
+        model: path or name of a model, a keras.Model or a callable.
+        source: the images to attack.
+        trust: run the Python code in a Keras file.
+
+    Raises:
+        ValueError: it has no gradients, takes other images or has another number of classes.
+    """
+    interface = loading.ModelInterface(input_range="auto", outputs="logits", trust=trust)
+    size = loading.image_size_of(_load(model, interface))
+    if size and size != tuple(source.image_shape[:2]) and size[0] == size[1]:
+        interface = dataclasses.replace(interface, input_size=size[0])
+    surrogate = _load(model, interface)
+    surrogate.check_images_match(source.image_shape)
+    if surrogate.num_classes and not source.class_mask and surrogate.num_classes != source.num_classes:
+        raise ValueError(
+            f"Expected a surrogate with the {source.num_classes} classes of {source.name}. Received: {surrogate.path} with "
+            f"{surrogate.num_classes} classes"
+        )
+    if not surrogate.has_gradients(source.image_shape):
+        raise ValueError(
+            f"Expected a surrogate with gradients. Received: {surrogate.path}, which has none. "
+            "Try: the float model that a TensorFlow Lite or ONNX file was made of (Keras, SavedModel, TorchScript)"
+        )
+    scaled = with_checked_inputs(surrogate, source)
+    images, labels = evaluation.first_images(source, _IMAGES)
+    if scaled.check(scaled(images)):
+        interface = dataclasses.replace(interface, outputs="probabilities")
+        scaled = _load(model, interface).with_input_range(scaled.interface.input_range)
+    accuracy = float((scaled(images).numpy().argmax(axis=1) == labels).mean())
+    print_note(
+        f"attacks are transferred from {scaled.path} (input_range={scaled.interface.input_range}, outputs={scaled.interface.outputs}), "
+        f"which classifies {accuracy:.0%} of {len(labels)} images correctly."
+    )
+    return scaled
+
+
+def _load(model, interface):
+    if isinstance(model, (str, os.PathLike)):
+        return loading.load_classifier(model, interface)
+    return loading.classifier_of(model, interface)
