@@ -2,7 +2,7 @@
 Corruption Robustness", 2021). Images are float32 in [0, 1], NHWC.
 
 `level` is the strength on the authors' scale, 0 to 10. Lengths are fractions of the image's side, the geometric mean of height and width.
-Draws are in the ranges of the authors' code. Phases of a full turn, and positions, have 65,536 values.
+The authors spell two names `cocentric_sine_waves` and `single_frequency_greyscale`.
 """
 
 import functools

@@ -1,6 +1,7 @@
 """Corruptions of C-bar that move pixels: refraction, twirls, ripples, zoomed channels, rotations (Mintun et al., 2021).
 
 Images are float32 in [0, 1], NHWC. `level` is the strength on the authors' scale, 0 to 10. Outside of the image everything is black.
+The authors spell one name `transverse_chromatic_abberation`.
 """
 
 import functools

@@ -121,7 +121,7 @@ class PatchGaussian(StatelessAugmentation):
 
 @keras.saving.register_keras_serializable("tf_robust")
 class RandomCorruption(StatelessAugmentation):
-    """One corruption of the benchmark, drawn for each call: for each batch, or before `dataset.batch` for each image.
+    """One corruption, drawn for each call: for each batch, or before `dataset.batch` for each image.
 
     Args:
         names: of `corruptions.CORRUPTIONS`, to draw from. Train on others than those that you evaluate on.
