@@ -52,7 +52,6 @@ _GROUPS = {
         "schedule",
         "weight_decay",
         "label_smoothing",
-        "class_weights",
         "ema",
         "select",
         "early_stopping",
