@@ -53,7 +53,6 @@ _GROUPS = {
         "schedule",
         "weight_decay",
         "label_smoothing",
-        "class_weights",
         "ema",
         "select",
         "early_stopping",
