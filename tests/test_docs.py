@@ -56,6 +56,11 @@ def test_measure_your_model(monkeypatch):
     assert 0 <= names["result"].values["corruptions/fog"] <= 1 and names["attacked"].shape == names["images"].shape
 
 
+def test_shifts():
+    values = run("shifts.md")["result"].values
+    assert values["clean"] - 0.2 > values["shift/moved"] > 0
+
+
 def test_extend():
     names = run("extend.md")
     assert names["result"].evaluation["method"] == "confidence_penalty" and names["result"].values["clean"] > 0.15

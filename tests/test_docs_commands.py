@@ -71,6 +71,8 @@ def places(tmp_path_factory):
             name=name, version=version, features=features, data_dir=str(root / "DIR"), split_datasets={"train": examples, "test": examples}
         )
     write_images(root / "photos", ("train", "validation", "test"), random)
+    write_images(root / "night", ("",), random)
+    (root / "rain.csv").write_text("path,label\n" + "".join(f"night/{label}/0.png,{label}\n" for label in range(10)))
     keras.Sequential([keras.Input((32, 32, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]).save(root / "model.keras")
     for folder in ("docs", "flags", "results"):
         os.symlink(os.path.join(cli.ROOT, folder), root / folder)
