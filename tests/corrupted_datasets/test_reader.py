@@ -12,7 +12,7 @@ from tensorflow_datasets.image_classification import cifar10_corrupted
 from tests.corrupted_datasets import corrupted_images as corrupted_images
 from tests.corrupted_datasets.corrupted_images import CLASSES, SIZE, assert_is, clean, corrupted, read
 from tests.corrupted_datasets.sets import expected
-from tf_robust import corrupted_datasets, corruptions, data
+from tf_robust import corrupted_datasets, data, metrics
 from tf_robust.corrupted_datasets import reader
 from tf_robust.corrupted_datasets.reader import available, card_of, open_corrupted
 from tf_robust.data import tfds_sets
@@ -148,10 +148,11 @@ def test_imagenets_set_is_opened_by_the_benchmarks_names(tmp_path):
 
 def test_all_names_exist_in_tfds():
     tfds_names = {config.name for config in cifar10_corrupted.Cifar10Corrupted.BUILDER_CONFIGS}
-    translated = {f"{reader._TFDS_NAMES.get(name, name)}_{severity}" for name in corruptions.CORRUPTIONS for severity in range(1, 6)}
+    names = metrics.BENCHMARK + metrics.EXTRA
+    translated = {f"{reader._TFDS_NAMES.get(name, name)}_{severity}" for name in names for severity in range(1, 6)}
     assert translated <= tfds_names
     builder = tfds.builder_cls("imagenet2012_corrupted")
-    assert {f"{name}_{severity}" for name in corruptions.CORRUPTIONS for severity in range(1, 6)} <= set(builder.builder_configs)
+    assert {f"{name}_{severity}" for name in names for severity in range(1, 6)} <= set(builder.builder_configs)
 
 
 @pytest.mark.parametrize("layout", ["npy", "tfds"])

@@ -97,10 +97,11 @@ def _sets(source, training_source, eval_config, data_dir, surrogate):
         sets.append(EvaluationSet("nun", lambda: _nonuniform(source, clean(), _probabilities(std(), eval_config))))
     if "noise_floor" in chosen:
         sets += _floors(source, std, clean)
-    for family, names in (
+    for family, members in (
         ("corruptions", (*metrics.BENCHMARK, *metrics.EXTRA)),
         ("corruptions_bar", metrics.BAR[eval_config.bar_set(source.image_shape)]),
     ):
+        names = [name for name in corruptions.CORRUPTIONS if name in members]
         if family in chosen and eval_config.corrupted_dir:
             sets += _from_disk(source, family, names, eval_config, data_dir)
         elif family in chosen:
