@@ -8,6 +8,7 @@ import glob
 import os
 import re
 import shlex
+import shutil
 
 import keras
 import numpy as np
@@ -39,9 +40,9 @@ TINY = {
 
 
 def command_lines(page):
-    """The arguments of the command lines in the code blocks of a page, as lists of words."""
+    """The arguments of the command lines in the code blocks of a page, also those of workflows, as lists of words."""
     with open(page, encoding="utf-8") as file:
-        blocks = re.findall(r"^```sh\n(.*?)^```", file.read(), re.DOTALL | re.MULTILINE)
+        blocks = re.findall(r"^```(?:sh|yaml)\n(.*?)^```", file.read(), re.DOTALL | re.MULTILINE)
     for line in "".join(blocks).replace("\\\n", "").splitlines():
         if found := re.search(r"(?:tf-robust|python run_experiment\.py)(?: (.*))?$", line):
             yield shlex.split(found[1] or "", comments=True)
@@ -58,7 +59,7 @@ def write_images(folder, splits, random):
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """A folder with what the commands name: TFDS data sets in DIR, image files in photos/, a model in model.keras."""
+    """A folder with what the commands name: TFDS data sets in DIR, image files in photos/, a model in model.keras and new.keras."""
     root = tmp_path_factory.mktemp("places")
     random = np.random.RandomState(0)
     for name, version, shape, count in (("mnist", "3.0.1", (28, 28, 1), 300), ("cifar10", "3.0.2", (32, 32, 3), 40)):
@@ -74,6 +75,7 @@ def places(tmp_path_factory):
     write_images(root / "night", ("",), random)
     (root / "rain.csv").write_text("path,label\n" + "".join(f"night/{label}/0.png,{label}\n" for label in range(10)))
     keras.Sequential([keras.Input((32, 32, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]).save(root / "model.keras")
+    shutil.copyfile(root / "model.keras", root / "new.keras")
     for folder in ("docs", "flags", "results"):
         os.symlink(os.path.join(cli.ROOT, folder), root / folder)
     return root

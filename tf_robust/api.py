@@ -191,7 +191,7 @@ def _in_memory(given, predict, run):
     """The source of arrays or a Dataset."""
     options = {"data_range": run.config.data_range, "num_classes": predict.num_classes or 0}
     if isinstance(given, tf.data.Dataset):
-        if given.cardinality() == tf.data.INFINITE_CARDINALITY:
+        if given.cardinality() == tf.data.INFINITE_CARDINALITY and run.eval_config.subset:
             print_note(f"the dataset is endless: evaluated on its first {run.eval_config.subset} examples, in their order.")
         return data.from_dataset(given, limit=run.eval_config.subset, **options)
     if isinstance(given, (tuple, list)) and len(given) == 2:

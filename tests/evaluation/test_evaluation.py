@@ -340,18 +340,6 @@ def test_nun_floor_is_applied_and_in_the_card(source):
         np.testing.assert_allclose(images, noised, atol=1e-6)
 
 
-def test_requirements():
-    required = evaluation.parse_requirements("corruptions/mean15>=0.7, flips/mean <= 0.1")
-    rows = [{"measure": "corruptions/mean15", "value": 0.65}, {"measure": "flips/mean", "value": 0.05}]
-    assert evaluation.shortfalls(rows, required) == ["  corruptions/mean15 is 0.6500, required >= 0.7"]
-    assert evaluation.shortfalls(rows, evaluation.parse_requirements("corruptions/mean15>=.65,")) == []
-    for bad in ("clean", "clean>0.5", "clean>=half", "clean>=0.5;nun>=1"):
-        with pytest.raises(ValueError, match="Expected --require"):
-            evaluation.parse_requirements(bad)
-    with pytest.raises(ValueError, match="Did you mean 'flips/mean'"):
-        evaluation.shortfalls(rows, evaluation.parse_requirements("flip/mean<=1"))
-
-
 @pytest.mark.slow
 def test_a_set_on_disk_equals_corruption_on_the_fly(source, tmp_path):
     full = source(20, split="test")

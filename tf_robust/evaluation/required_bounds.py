@@ -1,11 +1,25 @@
 """Required bounds of measures, for continuous integration: `corruptions/mean15>=0.7,flips/mean<=0.1`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from tf_robust.evaluation.descriptions import MEASURES, describe
+from tf_robust.evaluation.measure import parse_measure
 from tf_robust.utils.errors import unknown
 
 Requirement = tuple[str, str, float]  # measure, ">=" or "<=", bound
+_SOURCES = {  # family of measures: the evaluations that give them
+    "clean": ("clean",),
+    **dict.fromkeys(("un", "nun"), ("noise", "noise_floor")),
+    "corruptions": ("corruptions",),
+    "flips": ("perturbations",),
+    **dict.fromkeys(("robust", "fgsm", "checks"), ("adversarial",)),
+    "distance": ("attack_curves",),
+    **dict.fromkeys(("calibration", "aurra"), ("calibration",)),
+    **dict.fromkeys(("class", "classes", "group", "groups"), ("slices",)),
+    "boundary": ("boundary",),
+    "utility": ("utility",),
+}
 
 
 def parse_requirements(text: str) -> list[Requirement]:
@@ -24,6 +38,27 @@ def parse_requirements(text: str) -> list[Requirement]:
             raise ValueError(f"Expected --require='MEASURE>=NUMBER,...' (or <=). Received: {part!r}")
         parsed.append((match[1], match[2], float(match[3])))
     return parsed
+
+
+def check_requirements(required: Iterable[Requirement], evaluations: Collection[str]) -> None:
+    """Checks, before an evaluation, that it gives the required measures.
+
+    Args:
+        required: as `parse_requirements` returns it.
+        evaluations: those that are chosen.
+
+    Raises:
+        ValueError: an unknown measure, or one of an evaluation that is not chosen.
+    """
+    for measure, _, _ in required:
+        if not describe(measure).meaning:
+            raise unknown("measure in --require", measure, [name for names in MEASURES.values() for name in names])
+        sources = _SOURCES.get(parse_measure(measure).plain.family, ())
+        if sources and not set(sources) & set(evaluations):
+            chosen = ",".join(evaluations)
+            raise ValueError(
+                f"Expected --require with measures of --evaluations={chosen}. Received: {measure}. Try: --evaluations={chosen},{sources[0]}"
+            )
 
 
 def shortfalls(rows: Iterable[Mapping], required: Iterable[Requirement]) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from absl.flags import FlagValues
 
-from tf_robust.evaluation import PerImage, read_evaluation
+from tf_robust.evaluation import PerImage, check_requirements, parse_requirements, read_evaluation
 from tf_robust.experiments import comparison
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.evaluated_model import evaluated_model
@@ -29,11 +29,12 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
         The evaluation, as in `evaluation.json`, and the folder of its records as "measured_in".
 
     Raises:
-        ValueError: there is no model, or --workdir holds a run.
+        ValueError: there is no model, --workdir holds a run, or --require names a measure that the evaluation does not give.
     """
     model = evaluated_model(values, values.saved_model)
     folder = _folder(model)
     run = runs_of(model.values, row_name(model.path))[0]
+    check_requirements(parse_requirements(values.require), run.eval_config.evaluations)
     evaluation, data = model.evaluate(run, folder)
     write_json(os.path.join(folder, "evaluation.json"), evaluation)
     siblings = os.path.join(os.path.dirname(os.path.normpath(folder)) or ".", "*")

@@ -67,6 +67,8 @@ class Classifier:
         self.check_images_match(images.shape[1:])
         outputs_by_name = self._call(**{self._argument: self._model_input(tf.cast(images, tf.float32))})
         scores = tf.cast(outputs_by_name[self._output], tf.float32)
+        if not scores.shape.is_compatible_with([images.shape[0], None]):
+            raise ValueError(f"Expected scores [{images.shape[0]}, classes] of {self.path}. Received: {shape_text(scores.shape)}")
         if self.interface.outputs != "probabilities":
             return scores
         return tf.math.log(tf.maximum(scores, SMALLEST_PROBABILITY))

@@ -13,6 +13,7 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
+from tf_robust import data
 from tf_robust.saved_models.loading import Classifier
 
 RANGES = ("0,1", "-1,1", "0,255", "imagenet", "caffe", "0,1 bgr", "-1,1 bgr", "0,255 bgr", "imagenet bgr")
@@ -111,7 +112,8 @@ def _alternatives(classify, channels):
 
 def _scores(classify, images, labels):
     """(bool [N]: classified correctly, float [N]: logarithm of the probability of the label, which decides between equal accuracies)."""
-    logits = np.nan_to_num(logits_of(classify, images).astype(np.float64), nan=-1e30, neginf=-1e30, posinf=1e30)
+    data.check_labels(labels, (scores := logits_of(classify, images)).shape[1], "the first images, by the columns of the logits")
+    logits = np.nan_to_num(scores.astype(np.float64), nan=-1e30, neginf=-1e30, posinf=1e30)
     rows = np.arange(len(labels))
     others = logits.copy()
     others[rows, labels] = -np.inf

@@ -111,4 +111,7 @@ def _scores(result: object, kind: str, path: str) -> tf.Tensor:
         raise ValueError(
             f"Expected {path} to return scores [N, classes]. Received: {len(result)} outputs. Try: a function that returns one of them"
         )
-    return result[0] if isinstance(result, (tuple, list)) else result
+    try:
+        return tf.convert_to_tensor(result[0] if isinstance(result, (tuple, list)) else result)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Expected {path} to return scores [N, classes]. Received: {type(result).__name__}") from error

@@ -1,0 +1,140 @@
+"""Models of other programs on the command line and in Python: the check of their inputs, and models and data that do not fit."""
+
+import pickle
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.test_cli import little_drawn, main, read  # noqa: F401
+from tf_robust import api
+
+COUNT = 40  # images of each class
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Images of three brightnesses, a file bright.keras that tells them apart on 0 to 255 alone, and files that are no models."""
+    root = tmp_path_factory.mktemp("foreign")
+    for label, gray in (("dark", 20), ("medium", 110), ("white", 200)):
+        (root / "photos" / label).mkdir(parents=True)
+        for i in range(COUNT):
+            Image.fromarray(np.full((8, 8, 3), gray + i, np.uint8)).save(root / "photos" / label / f"{i}.png")
+    images = keras.Input((8, 8, 3))
+    mean = keras.ops.mean(images, axis=(1, 2, 3))
+    scores = keras.ops.stack([-keras.ops.abs(mean - center) for center in (40.0, 130.0, 220.0)], axis=1)
+    keras.Model(images, scores).save(root / "bright.keras")
+    keras.Model(images, keras.ops.softmax(scores)).save(root / "soft.keras")
+    keras.Model(images, keras.ops.take(scores, [1, 0, 2], axis=1)).save(root / "swapped.keras")
+    keras.Model(images, [scores, mean]).save(root / "two.keras")
+    keras.Model(images, scores * np.nan).save(root / "nan.keras")
+    keras.Model(images, scores[:, :2]).save(root / "classes.keras")
+    keras.Model(images, keras.layers.Lambda(lambda x: 2 * x)(scores)).save(root / "lambda.keras")
+    gray = keras.Input((8, 8, 1))
+    keras.Model(gray, keras.layers.Dense(3)(keras.layers.Flatten()(gray))).save(root / "gray.keras")
+    for name in ("pickle.pt", "pickle.pth", "pickle.pkl", "broken.keras", "unknown.bin"):
+        (root / name).write_bytes(pickle.dumps({"weights": [1.0]}))
+    return root
+
+
+def evaluate(folder, name, workdir, *arguments):
+    main("evaluate", f"{folder}/{name}", f"--data=folder:{folder}/photos", "--evaluations=clean", f"--workdir={workdir}", *arguments)
+    return read(workdir / "evaluation.json")
+
+
+def clean(evaluation):
+    return next(row["value"] for row in evaluation["rows"] if row["measure"] == "clean")
+
+
+@pytest.mark.parametrize("declared", [(), ("--input_range=-1,1",)])
+def test_a_wrong_pixel_scale_stops_the_evaluation_and_the_right_one_is_named(folder, tmp_path, declared):
+    with pytest.raises(ValueError, match=r"with 0,255 it is 100.0%. Try: --input_range=0,255 \("):
+        evaluate(folder, "bright.keras", tmp_path / "run", *declared)
+    assert not (tmp_path / "run" / "evaluation.json").exists() and not (tmp_path / "run" / "measured.jsonl").exists()
+
+
+@pytest.mark.parametrize("declared", ["0,255", "auto"])
+def test_the_right_pixel_scale_is_taken_and_recorded(folder, tmp_path, declared, capsys):
+    evaluation = evaluate(folder, "bright.keras", tmp_path, f"--input_range={declared}")
+    assert clean(evaluation) == 1
+    assert evaluation["interface"] == {"input_range": "0,255", "outputs": "logits", "signature": "serving_default", "input_size": 0}
+    assert ("input_range=0,255 fits best" in capsys.readouterr().out) == (declared == "auto")
+
+
+def test_without_the_check_a_wrong_pixel_scale_is_measured(folder, tmp_path):
+    evaluation = evaluate(folder, "bright.keras", tmp_path, "--check_inputs=false")
+    assert clean(evaluation) == pytest.approx(1 / 3) and evaluation["interface"]["input_range"] == "0,1"
+    with pytest.raises(ValueError, match="Received: auto. Try: --check_inputs"):
+        evaluate(folder, "bright.keras", tmp_path, "--check_inputs=false", "--input_range=auto")
+
+
+def test_probabilities_are_recorded(folder, tmp_path):
+    evaluation = evaluate(folder, "soft.keras", tmp_path, "--input_range=0,255")
+    assert clean(evaluation) == 1 and evaluation["interface"]["outputs"] == "probabilities"
+
+
+def test_a_wrong_class_order_stops_the_evaluation_and_a_label_map_mends_it(folder, tmp_path):
+    with pytest.raises(ValueError, match="with the columns dark 1, medium 0. Try: --label_map=FILE"):
+        evaluate(folder, "swapped.keras", tmp_path / "wrong", "--input_range=0,255")
+    (tmp_path / "map.txt").write_text("dark 1\nmedium 0\nwhite 2\n")
+    assert clean(evaluate(folder, "swapped.keras", tmp_path / "right", "--input_range=0,255", f"--label_map={tmp_path}/map.txt")) == 1
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("unknown.bin", "unknown.bin, which is not one of these"),
+        ("pickle.pkl", "pickle.pkl, which is not one of these"),
+        ("pickle.pt", "may be a pickled model or state dictionary; these are not loaded"),
+        ("pickle.pth", "may be a pickled model or state dictionary; these are not loaded"),
+        ("broken.keras", "not a complete .keras archive"),
+        ("photos", "photos, a folder with: dark, medium, white"),
+        ("two.keras", "or only one output. Received: output_0 .*Try: save a model with one of them"),
+        ("nan.keras", "finite logits in 'clean'"),
+        ("classes.keras", "model for the 3 classes of .*classes.keras with 2 classes"),
+        ("gray.keras", r"\[8, 8, 1\] for .*Received: \[8, 8, 3\]. Channels are neither repeated nor averaged"),
+        ("lambda.keras", "Lambda layer.*not run. Try: --trust"),
+    ],
+)
+def test_models_that_do_not_fit_are_described_and_nothing_is_written(folder, tmp_path, name, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=f"(?s)^Expected .*{message}"):
+        evaluate(folder, name, tmp_path / "run")
+    assert not (tmp_path / "run" / "evaluation.json").exists()
+
+
+def test_a_required_measure_that_is_not_measured_is_refused_before_the_model_is_read(folder, tmp_path):
+    with pytest.raises(ValueError, match="Try: --evaluations=clean,corruptions"):
+        evaluate(folder, "broken.keras", tmp_path, "--require=corruptions/mean15>=0.7")
+
+
+IMAGES, LABELS = np.random.RandomState(0).rand(20, 8, 8, 3).astype(np.float32), np.arange(20) % 10
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        (lambda x: np.zeros([len(x), 5], np.float32), "Expected labels .*5"),
+        (lambda x: np.zeros(len(x), np.float32), r"Expected scores \[20, classes\] .*Received: \[20\]"),
+        (lambda x: np.zeros([3, 10], np.float32), r"Expected scores \[20, classes\] .*Received: \[3, 10\]"),
+        (lambda x: np.full([len(x), 10], np.nan, np.float32), "Expected finite logits"),
+        (lambda x: (x, x), "Expected .* to return scores .*Received: 2 outputs"),
+        (lambda x: {"a": x}, "to return logits or probabilities. Received a dictionary with: 'a'"),
+        (lambda x: None, "to return scores .*Received: NoneType"),
+    ],
+)
+def test_functions_whose_scores_do_not_fit_are_described(model, message):
+    with pytest.raises(ValueError, match=message):
+        api.evaluate(model, data=(IMAGES, LABELS), evaluations="clean")
+
+
+def test_endless_datasets_need_a_subset(capsys):
+    def always_0(images):
+        return np.eye(10, dtype=np.float32)[np.zeros(len(images), int)]
+
+    endless = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).repeat()
+    with pytest.raises(ValueError, match="Received: an endless one .*Try: subset="):
+        api.evaluate(always_0, data=endless, evaluations="clean")
+    assert "endless" not in capsys.readouterr().out
+    assert api.evaluate(always_0, data=endless, evaluations="clean", subset=10).values["clean"] == 0.1
