@@ -9,7 +9,6 @@ from tf_robust.experiments import flags, model_evaluation, workdir
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.run import Run
 from tf_robust.saved_models import loading
-from tf_robust.utils.files import read_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +43,7 @@ class EvaluatedModel:
             interface=loading.ModelInterface(**flags.values_of(self.values, loading.ModelInterface)),
             split_chosen=self.values["evaluation_split"].present,
         )
-        return (done.content if self.run else {**done.content, **_names(self.path)}), done.data
+        return (done.content if self.run else {**done.content, **_names(done.classifier)}), done.data
 
 
 def evaluated_model(values: FlagValues, path: str) -> EvaluatedModel:
@@ -68,10 +67,7 @@ def evaluated_model(values: FlagValues, path: str) -> EvaluatedModel:
     return EvaluatedModel(os.path.join(folder, "saved_model"), flags.with_values(before, flags.given_values(values)), folder)
 
 
-def _names(path):
+def _names(classifier):
     """The method and model of a model that is of no run: as its card says, else no method and the name of its file."""
-    card_path = os.path.join(path, "card.json")
-    card = read_json(card_path, True) if os.path.exists(card_path) else {}
-    card = card if isinstance(card, dict) else {}  # written by other software
-    names = {"method": "", "model": os.path.basename(os.path.abspath(path))}
-    return {key: str(card.get(key, name)) for key, name in names.items()}
+    names = {"method": "", "model": os.path.basename(os.path.abspath(classifier.path))}
+    return {key: str(classifier.card.get(key, name)) for key, name in names.items()}

@@ -166,7 +166,7 @@ def friendly_errors() -> Iterator[None]:
         sys.exit(130)
     except KeyboardInterrupt:
         sys.exit("Stopped. The same command resumes from the last checkpoint.")
-    except (ValueError, OSError, tf.errors.OpError, loop.TrainingDiverged, WorkdirLocked, distribution.WorkerLost) as error:
+    except (ValueError, OSError, ImportError, tf.errors.OpError, loop.TrainingDiverged, WorkdirLocked, distribution.WorkerLost) as error:
         if logging.get_verbosity() >= logging.DEBUG:
             raise
         sys.exit(f"Error: {message_of(error)}\n(--verbosity=1 shows the traceback)")
