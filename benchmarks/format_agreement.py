@@ -180,8 +180,8 @@ def main(_) -> None:
     with atomic_file(f"{FLAGS.output}.json") as file:
         json.dump({**provenance(), "goal": GOAL, "rows": rows}, file, indent=1)
     text = (
-        f"# Agreement of model formats\n\nOne network by plain Keras and one by plain PyTorch (ResNet-20) on {FLAGS.images} colored digits at "
-        "32 px, each exported to the formats of its framework; corruptions at severities 1, 3 and 5, PGD on 100 images. Largest "
+        f"# Agreement of model formats\n\nOne network by plain Keras and one by plain PyTorch (ResNet-20), on {FLAGS.images} colored "
+        "digits at 32 px, each exported to the formats of its framework; corruptions at severities 1, 3 and 5, PGD on 100 images. Largest "
         f"difference to the network in memory: {largest:.4f} (goal {GOAL}). `in memory` for PyTorch calls Torch itself; TensorFlow Lite "
         f"and ONNX have no gradients.\n\n{to_markdown(rows)}\n\n`python benchmarks/format_agreement.py`\n"
     )
