@@ -33,9 +33,6 @@ from benchmarks import torch_networks
 from benchmarks.timing import provenance
 from tf_robust.utils.files import atomic_file
 
-flags.DEFINE_integer("images", 300, "images to evaluate on.")
-flags.DEFINE_integer("epochs", 4, "epochs of training.")
-flags.DEFINE_string("output", str(ROOT / "results" / "format_agreement"), "files to write, without their suffix.")
 FLAGS = flags.FLAGS
 
 GOAL = 0.002
@@ -191,4 +188,7 @@ def main(_) -> None:
 
 
 if __name__ == "__main__":
+    flags.DEFINE_integer("images", 300, "images to evaluate on.")
+    flags.DEFINE_integer("epochs", 4, "epochs of training.")
+    flags.DEFINE_string("output", str(ROOT / "results" / "format_agreement"), "files to write, without their suffix.")
     app.run(main)

@@ -30,9 +30,6 @@ from tf_robust.saved_models import input_check
 from tf_robust.saved_models.loading import ModelInterface, classifier_of
 from tf_robust.utils.files import atomic_file
 
-flags.DEFINE_integer("networks", 4, "networks of each pixel scale, with seeds from 0.")
-flags.DEFINE_integer("simulations", 200, "simulated classifiers of each kind and number of classes.")
-flags.DEFINE_string("output", str(ROOT / "results" / "input_check"), "files to write, without their suffix.")
 FLAGS = flags.FLAGS
 
 CLASSES, TRAINED, CHECKED = 15, 1400, 300
@@ -219,4 +216,7 @@ def main(_):
 
 
 if __name__ == "__main__":
+    flags.DEFINE_integer("networks", 4, "networks of each pixel scale, with seeds from 0.")
+    flags.DEFINE_integer("simulations", 200, "simulated classifiers of each kind and number of classes.")
+    flags.DEFINE_string("output", str(ROOT / "results" / "input_check"), "files to write, without their suffix.")
     app.run(main)

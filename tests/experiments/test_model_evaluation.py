@@ -33,7 +33,7 @@ def test_advice_about_the_outputs_is_printed_once(softmax, tmp_path, capsys):
         EvaluationData(TrainConfig(data="digits"), CONFIG),
         str(tmp_path),
         row="softmax",
-        interface=loading.ModelInterface(check_inputs=False),
+        interface=loading.ModelInterface(outputs="logits", check_inputs=False),
     )
     assert capsys.readouterr().out.count("look like probabilities") == 1
     assert (tmp_path / "figures").is_dir() and len(done.source) == 20
