@@ -9,6 +9,7 @@ import pytest
 
 import tf_robust as tfr
 from tf_robust.experiments import help as help_texts
+from tf_robust.experiments import modes
 from tf_robust.saved_models import loading, zoo
 
 NAMES = zoo.names()
@@ -60,6 +61,15 @@ def test_they_can_be_trained_further():
     images, labels = tfr.images(8, data="digits")
     robust.fit(images, labels, epochs=1, verbose=0)
     assert any((old != new).any() for old, new in zip(before, robust.classifier.get_weights()))
+
+
+def test_a_run_begins_with_their_weights():
+    run = modes.runs_of(
+        modes.parse_arguments(["--data=digits", "--model=lenet", "--init_from=zoo:digits/lenet_augmix", "--init_head"]), ""
+    )[0]
+    classifier = run.method(run.training_source()).classifier
+    for value, expected in zip(classifier.get_weights(), tfr.load("digits/lenet_augmix").get_weights(), strict=True):
+        np.testing.assert_array_equal(value, expected)
 
 
 def test_unknown_names_and_changed_weights(tmp_path, monkeypatch):

@@ -46,8 +46,8 @@ class TrainConfig:
         resize: side in pixels to which the model itself resizes images (antialiased, gray ones to three channels), for encoders that
             were trained on other images; 0: unchanged.
         init_from: initial encoder: workdir or SavedModel of this package, where {seed} is replaced by the run's seed, as in
-            runs/urrl_table1/urrl_encoder/seed_{seed}; or a Keras file (.keras, .weights.h5, .h5); or imagenet, the pretrained weights
-            of applications:NAME. Empty: random weights.
+            runs/urrl_table1/urrl_encoder/seed_{seed}; or a Keras file (.keras, .weights.h5, .h5); or zoo:NAME; or imagenet, the
+            pretrained weights of applications:NAME. Empty: random weights.
         init_from_row: the same, as a row of the suite; the run with the same seed is used (suite).
         init_head: initialize the logits too, which then must have the same classes.
         method: training method; `tf-robust list methods` has the names.

@@ -12,6 +12,7 @@ from tf_robust.data.source import Source
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.methods.base import Method
+from tf_robust.saved_models import zoo
 from tf_robust.training import distribution, optimizers
 
 
@@ -113,7 +114,8 @@ def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, 
     with _precision(config.mixed_precision), distribution.strategy(config.strategy).scope():
         classifier = models.build(config.model, source.image_shape, source.num_classes, seed=seed, resize=config.resize, weights=weights)
         if init_path and not weights:
-            models.load_encoder(classifier, init_path, head=config.init_head)
+            path = zoo.folder_of(init_path.removeprefix("zoo:")) if init_path.startswith("zoo:") else init_path
+            models.load_encoder(classifier, path, head=config.init_head)
         method = methods.METHODS[config.method](
             classifier, seed=seed, examples=len(source), class_weights=data.class_weights(config.class_weights, source), **hyperparameters
         )

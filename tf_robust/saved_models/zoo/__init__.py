@@ -25,8 +25,8 @@ def names() -> list[str]:
     return sorted(os.path.relpath(os.path.dirname(file), FOLDER) for file in glob.glob(os.path.join(FOLDER, "*", "*", "card.json")))
 
 
-def card(name: str) -> dict[str, typing.Any]:
-    """Returns the card of a pretrained model: data, classes, training flags, versions, weights (hash), and its evaluation.
+def folder_of(name: str) -> str:
+    """Returns the folder of a pretrained model.
 
     Args:
         name: one of `names()`.
@@ -36,7 +36,19 @@ def card(name: str) -> dict[str, typing.Any]:
     """
     if name not in names():
         raise unknown("pretrained model", name, names())
-    with open(os.path.join(FOLDER, name, "card.json"), encoding="utf-8") as file:
+    return os.path.join(FOLDER, name)
+
+
+def card(name: str) -> dict[str, typing.Any]:
+    """Returns the card of a pretrained model: data, classes, training flags, versions, weights (hash), and its evaluation.
+
+    Args:
+        name: one of `names()`.
+
+    Raises:
+        ValueError: unknown name.
+    """
+    with open(os.path.join(folder_of(name), "card.json"), encoding="utf-8") as file:
         return json.load(file)
 
 
@@ -54,8 +66,7 @@ def load(name: str) -> "keras.Model":
     """
     from tf_robust import models
 
-    description = card(name)
-    folder = os.path.join(FOLDER, name)
+    description, folder = card(name), folder_of(name)
     if digest(folder) != description["weights"]["sha256"]:
         raise ValueError(
             f"Expected the weights of {name} that its card describes. Received: {folder} with "
