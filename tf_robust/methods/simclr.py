@@ -86,7 +86,7 @@ class SimCLR(ContrastiveMethod):
             loss = tf.add_n([weight * contrast for weight, contrast in zip(self.layer_weights or (1.0,), contrasts)])
             fraction = 1.0 / tf.distribute.get_strategy().num_replicas_in_sync  # each replica differentiates the total loss
             scaled = [fraction * contrast for contrast in (loss, *contrasts)]
-        cross_entropy, logits = self.linear(features[-1], tf.tile(batch.labels, [2]))
+        cross_entropy, logits = self.linear(features[-1], tf.concat([batch.labels, batch.labels], axis=0))
         terms = {"contrastive": loss, "linear": cross_entropy}
         if "input_gradient" in self.term_names:
             weights = (self.gradient_weight / 2, *self.layer_gradient_weights)
