@@ -36,8 +36,8 @@ from tf_robust.utils.files import atomic_file
 FLAGS = flags.FLAGS
 
 GOAL = 0.002
-MEASURES = ("clean", "corruptions/mean15", "robust/pgd/linf_0.03")
-SETTINGS = {"severities": (1, 3, 5), "attack": "pgd", "attack_radii": "linf_0.03", "attack_subset": 100, "attack_checks": False}
+MEASURES = ("clean", "corruptions/mean15", "robust/pgd/linf_0.01")
+SETTINGS = {"severities": (1, 3, 5), "attack": "pgd", "attack_radii": "linf_0.01", "attack_subset": 100, "attack_checks": False}
 WITHOUT_GRADIENTS = (".tflite", ".onnx")
 
 

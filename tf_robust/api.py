@@ -9,6 +9,7 @@
 """
 
 import dataclasses
+import difflib
 import os
 import tempfile
 import typing
@@ -213,8 +214,10 @@ def _run(arguments):
     """The run of keyword arguments with the names of flags."""
     if not isinstance(arguments.get("data", ""), str):
         raise ValueError(f"Expected the name of a data set. Received: {type(arguments['data']).__name__}. Try: npz:FILE or folder:DIR")
-    if unknown := arguments.keys() - set(flag_names()):
-        raise ValueError(f"Expected names of flags, as `tf-robust --helpfull` lists them. Received: {', '.join(sorted(unknown))}")
+    if names := arguments.keys() - set(flag_names()):
+        similar = [name for given in sorted(names) for name in difflib.get_close_matches(given, flag_names(), n=2)]
+        hint = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
+        raise ValueError(f"Expected names of flags, as `tf-robust --helpfull` lists them. Received: {', '.join(sorted(names))}.{hint}")
     values = with_values(parse_arguments([]), arguments)
     if len(values.seeds) > 1:
         raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: one call per seed")

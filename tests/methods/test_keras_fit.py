@@ -82,7 +82,7 @@ def test_stages_name_the_layers_for_mixing():
     images = []
     piece, method._pieces[1] = method._pieces[1], lambda x, training: images.append(x) or piece(x, training=training)
     logits = method.encode_mixed([X[:6]], tf.range(6), tf.constant(1.0), tf.constant(0, tf.int64), False)
-    np.testing.assert_allclose(images[0], X[:6], atol=1e-6)
+    np.testing.assert_allclose(images[0], 2 * X[:6] - 1, atol=1e-6)  # on the scale of this package's networks
     assert np.abs(logits - method.classifier(X[:6])).max() > 1e-3
     with pytest.raises(ValueError, match="Expected a layer of .*first, .*Received: 'third'"):
         methods.NoisyMix(functional(), stages=("third",))
@@ -200,7 +200,18 @@ def test_what_a_method_cannot_use_is_refused(call, message):
         call()
 
 
-@pytest.mark.parametrize("x, y, message", [(X * 255, Y, "Try: input_range"), (X, np.ones([48, 3]), "that sum to 1")])
-def test_values_out_of_range_stop_the_training(x, y, message):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        fit_of(methods.CrossEntropy(functional()), x, y)
+def test_values_out_of_range_stop_the_training():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="that sum to 1"):
+        fit_of(methods.CrossEntropy(functional()), X, np.ones([48, 3]))
+    late = np.concatenate([X] * 12 + [X * 255])  # after the images that are checked before the first step
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Try: input_range"):
+        fit_of(methods.CrossEntropy(functional()), late, np.concatenate([Y] * 13))
+
+
+@pytest.mark.parametrize("x, input_range", [(X * 255, (0, 1)), (X, (0, 255)), (2 * X - 1, (0, 1))])
+@pytest.mark.parametrize("in_a_dataset", [False, True])
+def test_a_wrong_range_is_refused_before_the_first_step(x, input_range, in_a_dataset):
+    method, data = methods.CrossEntropy(functional(), input_range=input_range), (x, Y)
+    data = (tf.data.Dataset.from_tensor_slices(data).batch(12),) if in_a_dataset else data
+    with pytest.raises(ValueError, match=r"Expected images in .*Received: images in .*Try: CrossEntropy\(model, input_range="):
+        fit_of(method, *data)

@@ -18,5 +18,5 @@ def test_formats_agree():
     for row in rows:
         assert row["difference"] <= format_agreement.GOAL, row
         gradients = row["format"] not in (".tflite", ".onnx") and (row["framework"], row["format"]) != ("PyTorch", "in memory")
-        assert ("robust/pgd/linf_0.03" in row["values"]) == gradients, row
+        assert ("robust/pgd/linf_0.01" in row["values"]) == gradients, row
         assert row["values"]["clean"] > 0.5

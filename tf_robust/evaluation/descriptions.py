@@ -31,6 +31,7 @@ _MEANS = {
 }
 MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by subject
     "Accuracy": ("clean", "bal", "bal/rare", "clean/per_class"),
+    "Classes and groups": ("classes/worst", "classes/gap", "class/NAME", "groups/worst", "groups/gap", "group/NAME"),
     "Shifted data": ("shift/imagenet_v2",),
     "Noise": ("un", "nun"),
     "Corruptions": (

@@ -97,7 +97,19 @@ def write_report(
 
 def print_table(table: Table, evaluations: Sequence[dict]) -> None:
     """Prints the table of a report, and notes on the sizes of its images."""
-    print("\n".join(["", report.to_text(table), *report.size_notes(evaluations), *report.transfer_notes(evaluations), ""]))
+    notes = (*report.size_notes(evaluations), *report.transfer_notes(evaluations), *_worst_slices(evaluations))
+    print("\n".join(["", report.to_text(table), *notes, ""]))
+
+
+def _worst_slices(evaluations):
+    """Lines that name the class and the group with the lowest accuracy of each evaluation."""
+    for one in evaluations:
+        for family in ("class", "group"):
+            slices = [row for row in one["rows"] if row["measure"].startswith(f"{family}/")]
+            if slices:
+                worst = min(slices, key=lambda row: row["value"])
+                name, interval = worst["measure"].partition("/")[2], f"[{worst['low']:.3f}, {worst['high']:.3f}]"
+                yield f"Lowest accuracy of a {family} ({one['row']}): {name}, {worst['value']:.3f} {interval} on {worst['count']} images."
 
 
 def write_means(folder: str, means: SuiteMeans, evaluations: Sequence[dict], command: str) -> None:

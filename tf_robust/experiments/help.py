@@ -93,7 +93,10 @@ def command_help(command: Command, values: FlagValues) -> str:
     """
     usage = " ".join(filter(None, ("tf-robust", command.name, command.argument, "[--FLAG=VALUE ...]")))
     shown = {f"--{name}{_default(values[name], _shown_default(command, name))}": values[name].help for name in command.flags}
-    parts = [f"{usage}\n\n{command.purpose}", *(["Flags\n" + "\n".join(map(_wrapped, shown, shown.values()))] if shown else [])]
+    parts = [
+        f"{usage}\n\n{command.purpose}",
+        *(["Flags\n" + "\n".join(_wrapped(flag, text, 12) for flag, text in shown.items())] if shown else []),
+    ]
     parts.append("\n".join(["Examples", *(f"  tf-robust {example}" for example in command.examples)]))
     return "\n\n".join([*parts, "All flags: tf-robust --helpfull"])
 

@@ -10,12 +10,13 @@ from tf_robust.experiments import comparison
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.evaluated_model import evaluated_model
 from tf_robust.experiments.locations import folder_name, row_name
+from tf_robust.experiments.model_checks import print_note
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.runs import runs_of
 from tf_robust.report.formatting import difference_text
 from tf_robust.report.tables import aggregate, gain
 from tf_robust.report.verdict import is_separated
-from tf_robust.utils.files import write_json
+from tf_robust.utils.files import read_json, write_json
 
 
 def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
@@ -35,7 +36,11 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     folder = _folder(model)
     run = runs_of(model.values, row_name(model.path))[0]
     check_requirements(parse_requirements(values.require), run.eval_config.evaluations)
+    before = os.path.join(folder, "evaluation.json")
+    earlier = read_json(before) if os.path.exists(before) else {}
     evaluation, data = model.evaluate(run, folder)
+    if earlier and earlier.get("measuring") != evaluation["measuring"]:
+        print_note(f"this replaces the results in {folder}, of other flags. To keep both: --workdir=DIR.")
     write_json(os.path.join(folder, "evaluation.json"), evaluation)
     siblings = os.path.join(os.path.dirname(os.path.normpath(folder)) or ".", "*")
     report(

@@ -39,6 +39,9 @@ class Result:
     ):
         self.folder, self.evaluation, self._model, self._temporary = folder, evaluation, model, temporary
 
+    def __repr__(self) -> str:
+        return f"<Result of {self.evaluation['row']} on {self.evaluation['data']}: {len(self.evaluation['rows'])} measures>"
+
     @property
     def values(self) -> dict[str, float]:
         """The values of the measures, by name."""
@@ -59,9 +62,6 @@ class Result:
 
     def _repr_html_(self) -> str:
         return _to_html(_table([self]))
-
-    def __repr__(self) -> str:
-        return f"Result({self.evaluation['row']!r}, " + ", ".join(f"{name}={value:.4g}" for name, value in self.values.items()) + ")"
 
 
 class Comparison:

@@ -1,4 +1,7 @@
-"""Training methods, one per file. `METHODS`: name -> class, method(classifier, **hyperparameters)."""
+"""Training methods, one per file. `METHODS`: name -> class, method(classifier, **hyperparameters).
+
+The arguments that all methods share, such as `input_range`, `views`, `stages` and `label_smoothing`, are those of `Method`.
+"""
 
 from tf_robust.methods.adversarial import AdversarialTraining
 from tf_robust.methods.augmax import AugMax

@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_robust import losses, models
@@ -12,6 +13,8 @@ from tf_robust.data.pipeline import Batch
 from tf_robust.ops import philox
 
 RANGE_TOLERANCE = 0.01
+CHECKED = 500  # images
+SMALL_RANGE = 100  # images in [0, 1] do not belong to a larger one
 PROBABILITY_TOLERANCE = 0.01  # of the sum of a label's probabilities, which may be float16
 
 
@@ -67,10 +70,11 @@ class KerasFit(keras.Model):
             **kwargs: of `keras.Model.fit`.
 
         Raises:
-            ValueError: the method needs more than images and labels.
+            ValueError: the method needs more than images and labels, or the first images do not have the range of the classifier's input.
         """
         if not isinstance(getattr(x, "element_spec", None), Batch):
             self._check_own_data()
+            self._check_range(x)
             steps = _steps_per_epoch(x, y, batch_size, **kwargs)
             if steps is not None:
                 for warning in self.schedule(steps, steps * epochs):
@@ -85,6 +89,22 @@ class KerasFit(keras.Model):
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
         return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
+
+    def _check_range(self, x):
+        """Raises ValueError if the first images do not span the range of the classifier's input."""
+        if isinstance(x, tf.data.Dataset):
+            x = next(iter(x.take(1)), (None,))[0]
+        if isinstance(x, tuple) or not hasattr(x, "shape") or not len(x):  # views, a PyDataset, or none
+            return
+        first, (low, high) = np.asarray(x[:CHECKED]), self.input_range
+        if first.dtype.kind != "f":  # `_unit_images` checks the type
+            return
+        least, most, tolerance = float(first.min()), float(first.max()), RANGE_TOLERANCE * (high - low)
+        if least < low - tolerance or most > high + tolerance or (high > SMALL_RANGE and 0 < most <= 1):
+            raise ValueError(
+                f"Expected images in [{low:g}, {high:g}]. Received: images in [{least:g}, {most:g}]. "
+                f"Try: {type(self).__name__}(model, input_range=(low, high)) with the range of the images that the model takes"
+            )
 
     def _check_own_data(self):
         name = type(self).__name__

@@ -119,7 +119,7 @@ def wrap(
         raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
     scale = keras.layers.Rescaling(high - low, offset=low, name="input_range", dtype=output_dtype())
     images = keras.Input(shape, name="images", dtype=output_dtype())
-    unscaled = keras.Model(images, keras.layers.Identity(dtype=output_dtype())(images), name="piece_0")  # stage 0 is in [0, 1]
+    unscaled = keras.Model(images, _centered()(images), name="piece_0")  # stage 0 is in [-1, 1], as in this package's networks
     if not _is_graph(model) or _is_model(history(model.outputs[0])[0]):
         if stages:
             raise ValueError(f"Expected stages=() for {model.name}, which is not a graph of layers. Received: {tuple(stages)}")
@@ -147,7 +147,7 @@ def wrap(
     body = keras.Model(model.inputs[0], ends, name=f"{model.name}_body")
     network = keras.Model(images, outputs(*body(scale(images))), name=f"{model.name}_network")
     first, *rest = [*middle, last]
-    pieces = [unscaled, keras.Model(images, first(scale(images)), name="piece_1_of_images"), *rest]
+    pieces = [unscaled, keras.Model(images, first(scale(_uncentered()(images))), name="piece_1_of_images"), *rest]
     return WrappedModel(network, pieces, head if embedding is None else None, from_logits)
 
 
@@ -177,7 +177,18 @@ def _wrap_observed(model, images, scale, unscaled, embedding, from_logits):
 
     network = keras.Model(images, outputs(scale(images)), name=f"{model.name}_network")
     head = LinearOutput(layer, name="logits", dtype=output_dtype()) if embedding is None else None
-    return WrappedModel(network, [unscaled, network], head, from_logits)
+    whole = keras.Model(images, network(_uncentered()(images)), name="piece_1")
+    return WrappedModel(network, [unscaled, whole], head, from_logits)
+
+
+def _centered():
+    """A layer from images in [0, 1] to [-1, 1]."""
+    return keras.layers.Rescaling(2.0, offset=-1.0, dtype=output_dtype())
+
+
+def _uncentered():
+    """The inverse of `_centered`."""
+    return keras.layers.Rescaling(0.5, offset=0.5, dtype=output_dtype())
 
 
 def _is_graph(model):

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from tf_robust.evaluation.descriptions import describe
+from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report import formatting
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells, members
@@ -12,6 +13,7 @@ ABSENT = "–"  # in place of a cell that was not measured
 
 
 LEGEND = "What the measures mean"
+SLICES = ("class", "group")  # families of measures
 _COLUMNS = 6  # measures side by side
 
 
@@ -126,11 +128,26 @@ def further(table: Table) -> list[Grid]:
 def by_corruption(table: Table) -> Grid | None:
     """Returns the means of single corruptions and perturbations, one per line, or None if none was measured."""
     texts = {key: _mean_cell(entry) for key, entry in cells(table).items()}
-    rows = {_label(table, measure): [texts.get((row, measure)) for row in table["order"]] for measure in members(table)}
-    if not rows:
-        return None
+    rows = _rows(table, texts, [measure for measure in members(table) if parse_measure(measure).family not in SLICES])
     caption = "Accuracy, mean over severities; for flips the flip probability (lower is better)."
-    return Grid("By corruption and perturbation", "measure", list(map(Label, table["order"])), rows, caption)
+    return Grid("By corruption and perturbation", "measure", list(map(Label, table["order"])), rows, caption) if rows else None
+
+
+def by_slice(table: Table) -> Grid | None:
+    """Returns the accuracy on each class and group, the lowest of the first row first, or None if none was measured."""
+    texts = {
+        key: dataclasses.replace(_mean_cell(entry), uncertainty=formatting.value_uncertainty(entry)) for key, entry in cells(table).items()
+    }
+    measures = [measure for measure in members(table) if parse_measure(measure).family in SLICES]
+    first = table["order"][0]
+    measures.sort(key=lambda measure: texts[first, measure].value if (first, measure) in texts else 1.0)
+    rows = _rows(table, texts, measures)
+    caption = "Accuracy on clean images, with 95% intervals over the images; the lowest first."
+    return Grid("By class and group", "slice", list(map(Label, table["order"])), rows, caption) if rows else None
+
+
+def _rows(table, texts, measures):
+    return {_label(table, measure): [texts.get((row, measure)) for row in table["order"]] for measure in measures}
 
 
 def measure_labels(table: Table) -> list[Label]:

@@ -45,6 +45,7 @@ def to_html(
         _figures("Charts", map(_chart, charts)),
         _grid(shifts.falls(table)),
         *map(_grid, grids.further(table)),
+        _grid(grids.by_slice(table)),
         _grid(grids.by_corruption(table)),
         _legend(table),
         _figures("Images", (_image(*image) for image in images)),

@@ -25,7 +25,8 @@ def to_markdown(table: Table, title: str, command: str | None = None, notes: Seq
         parts.append(f"```\n{command}\n```")
     values = grids.values(table)
     parts += [_grid(values), values.caption]
-    for grid in filter(None, (grids.differences(table), shifts.falls(table), *grids.further(table), grids.by_corruption(table))):
+    details = (*grids.further(table), grids.by_slice(table), grids.by_corruption(table))
+    for grid in filter(None, (grids.differences(table), shifts.falls(table), *details)):
         parts += [f"## {grid.heading}", _grid(grid), grid.caption]
     if legend := [f"- {label.text} (`{label.measure}`): {describe(label.measure).meaning}" for label in grids.measure_labels(table)]:
         parts += [f"## {grids.LEGEND}", "\n".join(legend)]
