@@ -189,15 +189,15 @@ def _zoo():
         for name, card in cards.items():
             if card["data"] == data:
                 values = {row["measure"]: row["value"] for row in card["evaluation"]["rows"]}
-                rows.append((f"`{name}`", card["title"], f"{card['weights']['parameters']:,}", values))
+                rows.append((f"`{name.partition('/')[2]}`: {card['title']}", f"{card['weights']['parameters']:,}", values))
         first = next(card for card in cards.values() if card["data"] == data)
-        measures = ["clean", "un", "corruptions/mean15", "calibration/rms", *(m for m in rows[0][-1] if m.startswith("robust/"))]
+        heads = {"clean": "clean", "corruptions/mean15": "15 corruptions", "un": "UN", "calibration/rms": "calibration error"}
+        heads |= {m: m.removeprefix("robust/").replace("/", " ").replace("_", " ") for m in rows[0][-1] if m.startswith("robust/")}
         rows.sort(key=lambda row: -row[-1]["corruptions/mean15"])
-        cells = [(*row, *(f"{values[m]:.3f}" if m in values else "" for m in measures)) for *row, values in rows]
+        cells = [(name, *(f"{values[m]:.3f}" for m in heads), parameters) for name, parameters, values in rows]
         count = next(row["count"] for row in first["evaluation"]["rows"] if row["measure"] == "clean")
         note = f"{first['note']} " if first["note"] else ""
-        head = ("name", "model", "parameters", *(f"`{m}`" for m in measures))
-        parts.append(f"### {data}\n\n{note}{count:,} test images.\n\n" + _table(head, cells))
+        parts.append(f"### {data}\n\n{note}{count:,} test images.\n\n" + _table((f"{data}/", *heads.values(), "parameters"), cells))
     return "\n\n".join(parts)
 
 
