@@ -69,7 +69,7 @@ def evaluate(model: Model, **arguments) -> Result:
     Args:
         model: the path or name of a model of any format that `saved_models.loading.load_classifier` reads, a keras.Model, or a
             callable from images [N, H, W, C] to scores [N, classes]. By default it takes float32 in [0, 1]; whether it returns logits
-            or probabilities is told by their sums.
+            or probabilities is determined by their sums.
         **arguments: flags by name: data and evaluations, such as data="cifar10", evaluations="clean,corruptions", subset=1000. data
             is a name as on the command line, arrays (images, labels), or a tf.data.Dataset of (image, label); an endless one
             needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or

@@ -17,7 +17,7 @@ _IMAGES = 50  # whose outputs tell probabilities from logits
 def load_surrogate(model: str | os.PathLike | keras.Model | Callable, source: Source, trust: bool = False) -> loading.Classifier:
     """Returns a surrogate for images of a source.
 
-    Its interface is found: probabilities are told from logits by their sums, the pixel scale is that of its card or the one with which
+    Its interface is found: probabilities are recognized by their sums, the pixel scale is that of its card or the one with which
     it classifies most images correctly, and images are resized to its input size in front of it.
 
     Args:
