@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tf_robust import metrics
 from tf_robust.data.source import Source
 from tf_robust.evaluation.measure import Measure
 
@@ -55,8 +56,6 @@ def _value(measure):
 
 
 def _newcombe(first, second):
-    """Newcombe's interval of the difference of two accuracies, from Wilson's intervals of both."""
-    difference = first.value - second.value
-    below = np.hypot(first.value - first.low, second.high - second.value)
-    above = np.hypot(first.high - first.value, second.value - second.low)
-    return float(max(0.0, difference - below)), float(min(1.0, difference + above))
+    """Newcombe's interval of the difference of two accuracies, within [0, 1]."""
+    low, high = metrics.newcombe_interval(*((one.value, one.low, one.high) for one in (first, second)))
+    return max(0.0, low), min(1.0, high)

@@ -22,7 +22,7 @@ from tf_robust.metrics.corruption_error import (
     relative_mean_corruption_error,
 )
 from tf_robust.metrics.flips import CIFAR_PERTURBATIONS, PERTURBATIONS, flip_probability, flip_rate, mean_flip_probability, mean_flip_rate
-from tf_robust.metrics.paired import mcnemar, paired_difference
+from tf_robust.metrics.paired import mcnemar, newcombe_interval, paired_difference
 from tf_robust.metrics.references import reference_table
 from tf_robust.metrics.representation import alignment, nearest_neighbour_accuracy, uniformity
 from tf_robust.metrics.response_rate import aurra, response_rate_curve

@@ -77,6 +77,18 @@ def paired_difference(first: ArrayLike, second: ArrayLike) -> PairedDifference:
     return {"mean": mean, "low": low, "high": high, "p": p, "count": count, "test": test}
 
 
+def newcombe_interval(first: typing.Sequence[float], second: typing.Sequence[float]) -> tuple[float, float]:
+    """Returns the 95 % interval of the difference first - second of two accuracies on separate images (Newcombe, 1998, method 10).
+
+    Args:
+        first: (accuracy, low, high), with the ends of its Wilson interval.
+        second: the same of the other accuracy.
+    """
+    (mean, low, high), (other, other_low, other_high) = first, second
+    below, above = np.hypot(mean - low, other_high - other), np.hypot(high - mean, other - other_low)
+    return float(mean - other - below), float(mean - other + above)
+
+
 def _check(first: np.ndarray, second: np.ndarray) -> None:
     if first.ndim != 1 or first.shape != second.shape or not len(first):
         raise ValueError(f"Expected two arrays [N], one value per image. Received shapes: {first.shape}, {second.shape}")

@@ -1,7 +1,6 @@
 """Accuracy on shifted data sets against accuracy on the original images: a chart and a table."""
 
-import math
-
+from tf_robust import metrics
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report.formatting import interval, spread
 from tf_robust.report.grids import Cell, Grid, Label
@@ -38,10 +37,7 @@ def difference_interval(shifted: Entry, clean: Entry) -> tuple[float | None, flo
         return t_interval([one - other for one, other in zip(shifted["values"], clean["values"])])
     if shifted["low"] is None or shifted["high"] is None or clean["low"] is None or clean["high"] is None:
         return None, None
-    difference = shifted["mean"] - clean["mean"]
-    below = math.hypot(shifted["mean"] - shifted["low"], clean["high"] - clean["mean"])
-    above = math.hypot(shifted["high"] - shifted["mean"], clean["mean"] - clean["low"])
-    return difference - below, difference + above
+    return metrics.newcombe_interval((shifted["mean"], shifted["low"], shifted["high"]), (clean["mean"], clean["low"], clean["high"]))
 
 
 def shift_chart(table: Table) -> Chart | None:
