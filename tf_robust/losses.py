@@ -41,6 +41,20 @@ def class_indices(labels: tf.Tensor) -> tf.Tensor:
     return tf.argmax(labels, axis=1) if labels.shape.rank == 2 else tf.cast(labels, tf.int64)
 
 
+def kl_divergence(logits: tf.Tensor, other_logits: tf.Tensor) -> tf.Tensor:
+    """Returns the Kullback-Leibler divergence KL(softmax(logits) || softmax(other_logits)).
+
+    Args:
+        logits: [N, C].
+        other_logits: [N, C].
+
+    Returns:
+        [N], in nats, >= 0
+    """
+    log_p, log_q = tf.nn.log_softmax(logits), tf.nn.log_softmax(other_logits)
+    return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=1)
+
+
 def jensen_shannon(distributions: Sequence[tf.Tensor], weights: Sequence[float] | None = None) -> tf.Tensor:
     """Returns the Jensen-Shannon divergence sum over k of w_k KL(p_k | sum over j of w_j p_j) (NoisyMix, section 3.2; Lin, 1991).
 

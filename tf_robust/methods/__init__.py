@@ -18,6 +18,7 @@ from tf_robust.methods.moco import MoCo
 from tf_robust.methods.noisymix import NoisyMix
 from tf_robust.methods.puzzlemix import PuzzleMix
 from tf_robust.methods.simclr import SimCLR
+from tf_robust.methods.trades import TRADES
 from tf_robust.utils.deprecation import moved_names
 
 __getattr__ = moved_names(__name__, {"FeatureContrastive": "methods.FCL", "Adversarial": "methods.AdversarialTraining"})
@@ -32,6 +33,7 @@ METHODS: dict[str, type[Method]] = {
     "puzzlemix": PuzzleMix,
     "augmax": AugMax,
     "adversarial": AdversarialTraining,
+    "trades": TRADES,
     "input_gradient": InputGradient,
     "simclr": SimCLR,
     "moco": MoCo,
