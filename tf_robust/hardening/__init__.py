@@ -1,0 +1,1 @@
+"""From a model to a more robust one: candidates, weight interpolation, search within a budget, choice on validation images."""

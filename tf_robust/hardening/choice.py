@@ -1,0 +1,78 @@
+"""Points of the frontier of clean accuracy against the target, and the choice among them on validation images."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tf_robust.hardening.target import Outcome
+from tf_robust.metrics.paired import PairedDifference, paired_difference
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A model on the frontier.
+
+    Attributes:
+        name: candidate, or members of a soup.
+        coefficient: of the weight interpolation; 0: the start, 1: the fine-tuned model.
+        outcome: on the validation images.
+        control: whether it is plain fine-tuning.
+    """
+
+    name: str
+    coefficient: float
+    outcome: Outcome
+    control: bool = False
+
+    @property
+    def clean(self) -> float:
+        return float(np.mean(self.outcome.clean))
+
+    @property
+    def target(self) -> float:
+        return float(np.mean(self.outcome.target))
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The chosen point and how sure it is.
+
+    Attributes:
+        point: the chosen model.
+        clean: paired difference of the clean accuracy to the start.
+        target: paired difference of the target to the start.
+        helps: whether the target is better than the start's, outside the interval.
+        images_needed: validation images with which the interval would decide whether the target is better; 0: these do.
+    """
+
+    point: Point
+    clean: PairedDifference
+    target: PairedDifference
+    helps: bool
+    images_needed: int
+
+
+def choose(start: Point, points: Sequence[Point], max_clean_loss: float) -> Choice | None:
+    """Returns the point with the best target among those that lose at most `max_clean_loss` of clean accuracy; None: there is none.
+
+    Args:
+        start: the model as it was given.
+        points: the others.
+        max_clean_loss: as a fraction.
+    """
+    allowed = [point for point in points if point.clean - start.clean >= -max_clean_loss]
+    if not allowed:
+        return None
+    best = max(allowed, key=lambda point: (point.target, point.clean))
+    clean = paired_difference(best.outcome.clean, start.outcome.clean)
+    target = paired_difference(best.outcome.target, start.outcome.target)
+    helps = target["low"] is not None and target["low"] > 0
+    return Choice(best, clean, target, helps, 0 if helps else _images_needed(target))
+
+
+def _images_needed(difference):
+    """The number of images whose interval would end at 0, if difference and variance stayed as they are."""
+    mean, low, count = difference["mean"], difference["low"], difference["count"]
+    return math.ceil(count * ((mean - low) / mean) ** 2) if low is not None and mean > 0 else 0

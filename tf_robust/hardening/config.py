@@ -1,0 +1,34 @@
+"""Configuration of hardening; the flags of the command line are derived from it."""
+
+import dataclasses
+
+from tf_robust.hardening.budget import parse_budget
+from tf_robust.hardening.target import TARGETS
+from tf_robust.utils.errors import unknown
+
+
+@dataclasses.dataclass(frozen=True)
+class HardenConfig:
+    """Configuration of hardening.
+
+    Args:
+        target: what to improve: corruptions (mean accuracy over 15 corruptions and 5 severities), one group of them
+            (noise_corruptions, blur_corruptions, weather_corruptions, digital_corruptions), noise (uniform noise and nonuniform noise), adversarial (PGD).
+        max_clean_loss: maximum loss of accuracy on unchanged validation images, as a fraction.
+        budget: time for the search (90s, 30m, 2h) or training steps (2000steps); the final proof on test images comes on top.
+        attack_norm: norm of the perturbations for the target adversarial, `linf` or `l2`.
+        attack_radius: radius of the perturbations for the target adversarial, on the [0, 1] pixel scale.
+    """
+
+    target: str = "corruptions"
+    max_clean_loss: float = 0.01
+    budget: str = "30m"
+    attack_norm: str = "linf"
+    attack_radius: float = 4 / 255
+
+    def __post_init__(self):
+        if self.target not in TARGETS:
+            raise unknown("target", self.target, TARGETS)
+        if not 0 <= self.max_clean_loss <= 1:
+            raise ValueError(f"Expected max_clean_loss in [0, 1]. Received: {self.max_clean_loss}")
+        parse_budget(self.budget)
