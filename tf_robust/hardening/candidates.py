@@ -1,6 +1,7 @@
 """Recipes of fine-tuning that a search tries, each with a few learning rates."""
 
 import dataclasses
+import typing
 from collections.abc import Mapping, Sequence
 
 from tf_robust import corruptions
@@ -28,7 +29,7 @@ class Candidate:
 
     name: str
     method: str
-    hyperparameters: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    hyperparameters: Mapping[str, typing.Any] = dataclasses.field(default_factory=dict)
     views: tuple[str, ...] = ("clean",)
     learning_rate: float = LEARNING_RATES[0]
     control: bool = False
@@ -36,7 +37,7 @@ class Candidate:
 
 _AUGMIX = ("clean", "augmix", "augmix")
 _AUGMIX_JSD = {"mixing": False, "noise": "none", "jsd_weight": 12.0}
-_RECIPES = {
+_RECIPES: dict[str, tuple[str, dict, tuple[str, ...]]] = {
     "AugMix + JSD": ("noisymix", _AUGMIX_JSD, _AUGMIX),
     "NoisyMix": ("noisymix", {"jsd_weight": 12.0}, _AUGMIX),
     "Patch Gaussian": ("cross_entropy", {}, ("patch_gaussian",)),

@@ -13,7 +13,8 @@ class HardenConfig:
 
     Args:
         target: what to improve: corruptions (mean accuracy over 15 corruptions and 5 severities), one group of them
-            (noise_corruptions, blur_corruptions, weather_corruptions, digital_corruptions), noise (uniform noise and nonuniform noise), adversarial (PGD).
+            (noise_corruptions, blur_corruptions, weather_corruptions, digital_corruptions), noise (uniform and nonuniform), or
+            adversarial (PGD).
         max_clean_loss: maximum loss of accuracy on unchanged validation images, as a fraction.
         budget: time for the search (90s, 30m, 2h) or training steps (2000steps); the final proof on test images comes on top.
         attack_norm: norm of the perturbations for the target adversarial, `linf` or `l2`.

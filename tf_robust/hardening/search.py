@@ -7,6 +7,7 @@ third goes on. The trials of the last two rungs, interpolated with the start, an
 import dataclasses
 import os
 import re
+import typing
 from collections.abc import Callable, Mapping, Sequence
 
 import keras
@@ -96,7 +97,7 @@ class Search:
     def __init__(
         self,
         model: keras.Model,
-        options: Mapping[str, object],
+        options: Mapping[str, typing.Any],
         source: Source,
         validation: ValidationSet,
         candidates: Sequence[Candidate],
@@ -164,8 +165,8 @@ class Search:
             needed = MINIMUM_CANDIDATES * longest / RUNGS[0]
             if needed > 1.5 * self.budget.amount:
                 raise ValueError(
-                    f"Expected a budget in which {MINIMUM_CANDIDATES} candidates can be tried. Received: {duration(self.budget.amount)}; one "
-                    f"candidate takes {duration(longest)} here. Try: a budget of at least {duration(needed)}"
+                    f"Expected a budget in which {MINIMUM_CANDIDATES} candidates can be tried. Received: "
+                    f"{duration(self.budget.amount)}; one takes {duration(longest)} here. Try: a budget of at least {duration(needed)}"
                 )
             return False
         return self.clock.seconds + longest / 2 > RUNGS[0] * self.budget.amount
