@@ -28,7 +28,7 @@ if typing.TYPE_CHECKING:
         report,
         saved_models,
     )
-    from tf_robust.api import Comparison, Result, attack, charts, compare, evaluate, frame, images, load, train
+    from tf_robust.api import Comparison, Result, attack, charts, compare, evaluate, frame, harden, images, load, train
 
 __version__ = "0.1.0"
 
@@ -46,6 +46,7 @@ __all__ = [
     "evaluate",
     "evaluation",
     "frame",
+    "harden",
     "images",
     "layers",
     "load",
@@ -57,7 +58,7 @@ __all__ = [
     "saved_models",
     "train",
 ]
-_OF_API = ("Comparison", "Result", "attack", "charts", "compare", "evaluate", "frame", "images", "load", "train")
+_OF_API = ("Comparison", "Result", "attack", "charts", "compare", "evaluate", "frame", "harden", "images", "load", "train")
 _moved = moved_names(
     __name__,
     {

@@ -22,21 +22,23 @@ import pandas
 import tensorflow as tf
 
 from tf_robust import attacks, data, evaluation, report
-from tf_robust.experiments import model_evaluation
+from tf_robust.experiments import hardening_run, model_evaluation
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.config import DATA, PATH_FLAGS
 from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, values_of, with_values
+from tf_robust.experiments.hardening_run import Hardened
 from tf_robust.experiments.locations import row_name
 from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, print_note
 from tf_robust.experiments.results import Comparison, Result, compare
 from tf_robust.experiments.runs import runs_of
+from tf_robust.hardening.config import HardenConfig
 from tf_robust.report import charts as report_charts
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.zoo import load
 from tf_robust.utils import hyperparameters
 from tf_robust.utils.deprecation import moved_names
 
-__all__ = ["Comparison", "Model", "Result", "attack", "charts", "compare", "evaluate", "frame", "images", "load", "train"]
+__all__ = ["Comparison", "Model", "Result", "attack", "charts", "compare", "evaluate", "frame", "harden", "images", "load", "train"]
 __getattr__ = moved_names(__name__, {"pictures": "api.images"})
 
 
@@ -80,10 +82,7 @@ def evaluate(model: Model, **arguments) -> Result:
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value; the model does not suit the images.
     """
-    arguments = _renamed(arguments)
-    given = arguments.get("data", "")
-    if not isinstance(given, str):
-        arguments["data"] = "dataset" if isinstance(given, tf.data.Dataset) else "arrays"
+    arguments, given = _named_data(_renamed(arguments))
     surrogate, shifts = arguments.get("surrogate", ""), arguments.get("shifts", ())
     if not isinstance(surrogate, (str, os.PathLike)):
         arguments["surrogate"] = "the model in memory"
@@ -96,10 +95,7 @@ def evaluate(model: Model, **arguments) -> Result:
         {*used, "train_examples", "label_fraction", "seeds"} if eval_config.needs_training_set else used,
         f"the evaluations {', '.join(eval_config.evaluations)}",
     )
-    predict = _classifier(model, loading.ModelInterface(**values_of(run.values, loading.ModelInterface)))
-    evaluation_data = run.data()
-    if not isinstance(given, str):
-        evaluation_data = dataclasses.replace(evaluation_data, images=_in_memory(given, predict, run))
+    predict, evaluation_data = _model_and_data(model, given, run)
     if not isinstance(surrogate, (str, os.PathLike)):
         evaluation_data = dataclasses.replace(evaluation_data, surrogate=surrogate)
     if isinstance(shifts, Mapping):
@@ -117,6 +113,34 @@ def evaluate(model: Model, **arguments) -> Result:
     )
     content = {**done.content, "method": str(predict.card.get("method", "")), "model": str(predict.card.get("model", row))}
     return Result(folder.name, content, done.classifier, folder)
+
+
+def harden(model: Model, folder: str = "", validation_data=None, test_data=None, **arguments) -> Hardened:
+    """Makes a model more robust by a search among short fine-tunings, and proves it on test images never used before.
+
+    Args:
+        model: a Keras model, its file, or `zoo:NAME`; a keras.Model in memory is not changed.
+        folder: of trials and evaluations, from which an interrupted search resumes; empty: a temporary one.
+        validation_data: images to choose on, as `data` in memory; None: a part of data.
+        test_data: images of the proof, as `data` in memory; None: a part of data.
+        **arguments: flags by name: data as in `evaluate` (one set without splits is divided 70/15/15), target="corruptions",
+            max_clean_loss=0.01, budget="30m", seeds=0; evaluations of the proof; and the interface of the model.
+
+    Raises:
+        ValueError: a flag that does not exist, or an invalid value; the model cannot be trained or is near chance.
+    """
+    arguments, given = _named_data(_renamed(arguments))
+    run = _run({"evaluations": "clean,noise,corruptions,calibration", **arguments})
+    used = {*DATA, *run.eval_config.used, *hyperparameters.parameters(loading.ModelInterface), *hyperparameters.parameters(HardenConfig)}
+    _check_used(arguments, {*used, "train_examples", "seeds", "validation_fraction"}, "hardening")
+    copied = _copy(model) if isinstance(model, keras.Model) else model
+    classifier, evaluation_data = _model_and_data(copied, given, run)
+    config = HardenConfig(**values_of(run.values, HardenConfig))
+    held_out = [None if one is None else _in_memory(one, classifier, run) for one in (validation_data, test_data)]
+    parts = hardening_run.parts_of(evaluation_data, *held_out)
+    temporary = None if folder else tempfile.TemporaryDirectory()
+    used_folder = temporary.name if temporary else folder
+    return hardening_run.harden(classifier, evaluation_data, config, used_folder, parts=parts, temporary=temporary)
 
 
 def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
@@ -186,6 +210,33 @@ def _classifier(model, interface):
             f"{interface}. Try: its path, {model.path}"
         )
     return model
+
+
+def _copy(model):
+    """A Keras model with the same layers and weights, so that the given one does not change."""
+    try:
+        copied = keras.models.clone_model(model)
+    except (ValueError, NotImplementedError) as error:
+        raise ValueError(f"Expected a model that Keras can copy. Received: {model.name} ({error}). Try: the file of model.save") from error
+    copied.set_weights(model.get_weights())
+    return copied
+
+
+def _named_data(arguments):
+    """(arguments with a name for data in memory, the data as given)."""
+    given = arguments.get("data", "")
+    if isinstance(given, str):
+        return arguments, given
+    return {**arguments, "data": "dataset" if isinstance(given, tf.data.Dataset) else "arrays"}, given
+
+
+def _model_and_data(model, given, run):
+    """(the classifier, the evaluation's data) of a model and data by name or in memory."""
+    classifier = _classifier(model, loading.ModelInterface(**values_of(run.values, loading.ModelInterface)))
+    evaluation_data = run.data()
+    if not isinstance(given, str):
+        evaluation_data = dataclasses.replace(evaluation_data, images=_in_memory(given, classifier, run))
+    return classifier, evaluation_data
 
 
 def _in_memory(given, predict, run):

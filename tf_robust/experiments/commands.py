@@ -97,6 +97,29 @@ _COMMANDS = (
         defaults={"evaluations": "clean,adversarial"},
     ),
     Command(
+        "harden",
+        "Makes a Keras model more robust by a search among short fine-tunings, and proves it on test images.",
+        "MODEL",
+        "saved_model",
+        flags=(
+            *_DATA,
+            "target",
+            "max_clean_loss",
+            "budget",
+            "attack_norm",
+            "attack_radius",
+            "evaluations",
+            *_INTERFACE,
+            "workdir",
+            "seeds",
+        ),
+        examples=(
+            "harden model.keras --data=folder:photos --budget=30m",
+            "harden model.keras --data=cifar10 --target=noise --max_clean_loss=0.02",
+        ),
+        defaults={"evaluations": "clean,noise,corruptions,calibration"},
+    ),
+    Command(
         "corrupt",
         "Writes a corrupted copy of a data set, or of a folder of images with one subfolder per class.",
         "[DATA]",
@@ -149,6 +172,7 @@ _COMMANDS = (
 COMMANDS = {command.name: command for command in _COMMANDS}
 QUICK_START = "flags/quickstart"
 QUICK_START_FLAGS = {"workdir", "seeds"}  # with these alone it is still the quick start
+_OF_MODELS = ("evaluate", "attack", "harden")
 _TRAIN_ONLY = ("none",)
 _MISPLACED = {"saved_model": "evaluate", "suite": "suite", "runs": "report"}  # flags that another command needs
 
@@ -262,9 +286,9 @@ def _check(values, name):
     if name != "list":
         command_checks.check_names(values)
         command_checks.check_installed(values)
-    if name in ("evaluate", "attack") and values.saved_model:
+    if name in _OF_MODELS and values.saved_model:
         command_checks.check_model(name, values)
-    if name in ("evaluate", "attack") and not values.saved_model and not values.workdir:
+    if name in _OF_MODELS and not values.saved_model and not values.workdir:
         raise ValueError(f"Expected a model. Received: none. Try: tf-robust {name} MODEL --data=NAME")
     command_checks.check_surrogate(values.surrogate)
     command_checks.check_suite(values.suite)

@@ -70,11 +70,12 @@ def signature_parameters() -> dict[str, Parameter]:
     from tf_robust import corrupted_datasets, evaluation, methods
     from tf_robust.data.augment import VIEWS
     from tf_robust.experiments.config import TrainConfig
+    from tf_robust.hardening.config import HardenConfig
     from tf_robust.methods.base import Method
     from tf_robust.saved_models import loading
 
     shared = parameters(Method)
-    targets = (TrainConfig, evaluation.EvalConfig, loading.ModelInterface, corrupted_datasets.WriterConfig, Method)
+    targets = (TrainConfig, evaluation.EvalConfig, HardenConfig, loading.ModelInterface, corrupted_datasets.WriterConfig, Method)
     found = {name: parameter for target in targets for name, parameter in parameters(target).items()}
     for prefix, target in (*methods.METHODS.items(), *VIEWS.items()):  # SimCLR is both, with different arguments
         for name, parameter in parameters(target).items():

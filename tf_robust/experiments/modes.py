@@ -11,7 +11,7 @@ from absl import flags, logging
 
 from tf_robust import corrupted_datasets, evaluation
 from tf_robust.data import service
-from tf_robust.experiments import comparison, costs, measuring, suite_means, suites, sweeps
+from tf_robust.experiments import comparison, costs, hardening_run, measuring, suite_means, suites, sweeps
 from tf_robust.experiments.commands import command, trains_only
 from tf_robust.experiments.flags import FLAGS_HOME, given_values, parse_arguments, text_of, values_of, with_values
 from tf_robust.experiments.locations import folder_name, resolve_workdir, seed_folder, with_distinct_rows
@@ -149,6 +149,7 @@ COMMANDS: dict[str, Callable[[flags.FlagValues, Sequence[str]], None]] = {
     "evaluate": evaluate,
     "attack": evaluate,
     "corrupt": corrupt,
+    "harden": hardening_run.harden_and_report,
     "suite": suite,
     "sweep": sweep,
     "report": compare,

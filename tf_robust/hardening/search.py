@@ -116,6 +116,8 @@ class Search:
         self.start_weights = model.get_weights()
         self._network: tf.types.experimental.GenericFunction | None = None
         self._trainers: dict[str, Trainer] = {}
+        self.clock = Clock(self.store.seconds)
+        self.start = Point("start", 0.0, self._evaluate(self.start_weights))
 
     def run(self) -> SearchResult:
         """Runs the search, or what is left of it. Ctrl-C ends it with the best model so far.
@@ -123,8 +125,6 @@ class Search:
         Raises:
             ValueError: the budget is too small for three candidates in the first rung.
         """
-        self.clock = Clock(self.store.seconds)
-        self.start = Point("start", 0.0, self._evaluate(self.start_weights))
         self.trials: list[Trial] = []
         try:
             self._halve()

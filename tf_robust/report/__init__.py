@@ -14,6 +14,7 @@ from tf_robust.report.calibration import reliability_diagram, response_rate_curv
 from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.figures import captioned_images, image_groups, noise_samples, utility_by_class
 from tf_robust.report.formatting import size_notes, transfer_notes
+from tf_robust.report.grids import Grid
 from tf_robust.report.html import Image, to_html
 from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
@@ -62,6 +63,7 @@ def write(
     baseline: str | None = None,
     examples: Image | None = None,
     figures: Sequence[Chart | Image] = (),
+    tables: Sequence[Grid] = (),
     notes: Iterable[str] = (),
     per_image: PerImage | None = None,
 ) -> Table:
@@ -77,6 +79,7 @@ def write(
         baseline: as in `aggregate`.
         examples: images on which the rows differ, (path of a PNG file, caption), shown before the charts.
         figures: further figures: charts, and images as (path of a PNG file, caption).
+        tables: further tables, in `report.html`.
         notes: sentences.
         per_image: as in `aggregate`.
 
@@ -97,7 +100,7 @@ def write(
     date = max((e["date"] for e in evaluations if e.get("date")), default=None)
     _write_text(
         os.path.join(folder, "report.html"),
-        to_html(table, title, examples, all_charts, images, _details(evaluations, command, commit, versions), notes),
+        to_html(table, title, examples, all_charts, images, _details(evaluations, command, commit, versions), notes, tables),
     )
     _write_text(os.path.join(folder, "report.md"), to_markdown(table, title, command, notes))
     _write_text(os.path.join(folder, "report.tex"), to_latex(table, title))

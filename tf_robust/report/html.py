@@ -25,6 +25,7 @@ def to_html(
     images: Iterable[Image],
     details: dict[str, str],
     notes: Iterable[str] = (),
+    tables: Iterable[Grid] = (),
 ) -> str:
     """Returns the report as HTML: verdict, table, paired differences, examples, charts, measures, images, notes, details.
 
@@ -36,6 +37,7 @@ def to_html(
         images: (path of a PNG file, caption) of each.
         details: {name: text}, such as command, versions, seeds.
         notes: plain sentences.
+        tables: further ones, after the charts.
     """
     style, script = (importlib.resources.files(__package__).joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
     sections = [
@@ -44,6 +46,7 @@ def to_html(
         _figures("Examples", [_image(*examples)] if examples else []),
         _figures("Charts", map(_chart, charts)),
         _grid(shifts.falls(table)),
+        *map(_grid, tables),
         *map(_grid, grids.further(table)),
         _grid(grids.by_slice(table)),
         _grid(grids.by_corruption(table)),
