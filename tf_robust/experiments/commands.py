@@ -46,6 +46,7 @@ _TRAINING = (
     *("batch_size", "optimizer", "learning_rate", "evaluations", "workdir", "seeds", "dry_run"),
 )
 _DATA = ("data", "data_dir", "image_size", "image_fit", "data_range", "label_map", "evaluation_split", "subset")
+_HARDENING = ("target", "max_clean_loss", "budget", "attack_norm", "attack_radius")
 _COMMANDS = (
     Command(
         "train",

@@ -6,6 +6,7 @@ import typing
 import keras
 import numpy as np
 
+from tf_robust import models
 from tf_robust.saved_models.loading import Classifier
 
 _FROM_LOGITS = {"logits": True, "probabilities": False}
@@ -42,7 +43,7 @@ def trainable(classifier: Classifier) -> TrainableModel:
         raise ValueError(
             f"Expected trainable weights. Received: {classifier.path}, all of whose layers are frozen. Try: model.trainable = True"
         )
-    if isinstance(model.output, dict):
+    if models.is_network(model):
         return TrainableModel(model, model, {})
     scale, offset = (np.array(values) for values in interface.affine())
     options = {"from_logits": _FROM_LOGITS[interface.outputs]}
