@@ -7,52 +7,24 @@ import tempfile
 from collections.abc import Callable, Sequence
 
 import keras
-import numpy as np
 from absl.flags import FlagValues
 
-from tf_robust import attacks, data, evaluation
-from tf_robust.data.source import Source
-from tf_robust.data.subsets import three_ways, without_validation
 from tf_robust.experiments import comparison, model_evaluation
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.flags import values_of
+from tf_robust.experiments.hardening_data import Parts, parts_of, proof_data, validation_set
 from tf_robust.experiments.locations import folder_name, row_name
 from tf_robust.experiments.runs import runs_of
 from tf_robust.hardening import candidates, figures
 from tf_robust.hardening.budget import parse_budget
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.search import Search, SearchResult
-from tf_robust.hardening.target import ValidationSet
 from tf_robust.hardening.trainable import TrainableModel, trainable
 from tf_robust.saved_models import loading
 
-HELD_OUT = 0.15  # fraction of data without splits, for validation and for test each
-MOST_VALIDATION_IMAGES = 1000
 NEAR_CHANCE = 1.5  # times the accuracy of chance
 START, HARDENED = "start", "hardened"
-ATTACK_STEPS = 10
-_SEEN = (
-    "The model may have been trained on any of these images, so its accuracy on unchanged images may be too high; "
-    "what counts is the differences."
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Parts:
-    """Images of a search.
-
-    Attributes:
-        train: to fine-tune on.
-        validation: to choose on.
-        test: for the proof.
-        note: on the start's own training; empty: none.
-    """
-
-    train: Source
-    validation: Source
-    test: Source
-    note: str = ""
 
 
 class Hardened:
@@ -120,36 +92,6 @@ class Hardened:
         return path
 
 
-def parts_of(given: EvaluationData, validation: Source | None = None, test: Source | None = None) -> Parts:
-    """Returns the images of a search: the splits of the data, or 70, 15 and 15 % of data without splits.
-
-    Args:
-        given: describes the data.
-        validation: images to choose on; None: a part of the data.
-        test: images of the proof; None: a part of the data.
-
-    Raises:
-        ValueError: a class has fewer than two training images.
-    """
-    fraction = given.config.validation_fraction or HELD_OUT
-    given = dataclasses.replace(given, config=dataclasses.replace(given.config, validation_fraction=fraction))
-    held_out = {"validation": validation, "test": test}
-    if given.images is None:
-        parts = {split: held_out.get(split) or given.source(split) for split in ("train", "validation", "test")}
-    elif test is None:
-        parts = {split: held_out.get(split) or three_ways(given.images, split, fraction) for split in ("train", "validation", "test")}
-    elif validation is None:
-        parts = {split: without_validation(given.images, split, fraction) for split in ("train", "validation")} | {"test": test}
-    else:
-        parts = {"train": given.images, "validation": validation, "test": test}
-    counts = np.bincount(parts["train"].read_labels(), minlength=parts["train"].num_classes)
-    rare = [name for name, count in zip(parts["train"].class_names, counts) if count < 2]
-    if rare:
-        raise ValueError(f"Expected at least two training images of each class. Received: fewer of {', '.join(rare[:5])}")
-    note = _SEEN if data.is_unsplit(given.config.data) or given.images is not None else ""
-    return Parts(**parts, note=note)
-
-
 def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
     """Hardens the model of `tf-robust harden MODEL`, and writes the model and `harden.html` into the workdir.
 
@@ -197,8 +139,8 @@ def harden(
     """
     start = trainable(classifier)
     given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
-    parts = parts or parts_of(given)
-    validation = _validation_set(parts, config, given)
+    parts = parts or parts_of(given, config=config)
+    validation = validation_set(parts, config, given)
     search = Search(
         start.network,
         start.options,
@@ -223,15 +165,8 @@ def harden(
     notes = [_summary(result, config), *([parts.note] if parts.note else [])]
     for note in notes:
         log(note)
-    evaluations = _proof(classifier, start, search.start_weights, result, parts.test, given, folder, log)
+    evaluations = _proof(classifier, start, search.start_weights, result, proof_data(parts, given), folder, log)
     return Hardened(start.model, result, evaluations, config, notes, folder, temporary)
-
-
-def _validation_set(parts, config, given):
-    images, labels = evaluation.first_images(parts.validation, min(MOST_VALIDATION_IMAGES, len(parts.validation)))
-    probabilities = evaluation.noise_probabilities(parts.train, given.eval_config) if config.target == "noise" else None
-    attack = attacks.ProjectedGradientDescent(norm=config.attack_norm, radius=config.attack_radius, steps=ATTACK_STEPS)
-    return ValidationSet(images, labels, config.target, probabilities=probabilities, attack=attack)
 
 
 def _summary(result, config):
@@ -253,18 +188,17 @@ def _summary(result, config):
     )
 
 
-def _proof(classifier, start: TrainableModel, start_weights, result, test, given, folder, log):
+def _proof(classifier, start: TrainableModel, start_weights, result, given, folder, log):
     """Evaluates the start and the hardened model on the test images."""
-    proof_data = dataclasses.replace(given, images=test)
     evaluations = []
     rows = [(START, start_weights)]
     if result.choice and result.choice.helps:
         rows.append((HARDENED, result.weights))
     for row, weights in rows:
         start.network.set_weights(weights)
-        log(f"Evaluating the {row} model on {len(test)} test images.")
+        log(f"Evaluating the {row} model on {len(given.images)} test images.")
         own = os.path.join(folder, row)
         os.makedirs(own, exist_ok=True)
-        done = model_evaluation.evaluate(classifier, proof_data, own, row=row, saved_model=classifier.path)
+        done = model_evaluation.evaluate(classifier, given, own, row=row, saved_model=classifier.path)
         evaluations.append({**done.content, "measured_in": own})
     return evaluations
