@@ -21,9 +21,9 @@ SEVERITIES = (1, 2, 3, 4, 5)
 PAIRS_PER_IMAGE = 3
 NOISE_SETS = ("uniform_noise", "nonuniform_noise")
 BATCH = 250
-_GROUPS = ("noise", "blur", "weather", "digital")
+GROUPS = ("noise", "blur", "weather", "digital")
 SHIFT = "shift="  # before the name of data: the target is accuracy on these images
-TARGETS = ("corruptions", *(f"{group}_corruptions" for group in _GROUPS), "noise", "adversarial")
+TARGETS = ("corruptions", *(f"{group}_corruptions" for group in GROUPS), "noise", "adversarial")
 
 
 @dataclasses.dataclass(frozen=True)
