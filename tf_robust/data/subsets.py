@@ -6,7 +6,7 @@ import numpy as np
 
 from tf_robust.data.source import Source
 
-_SUBSET_SEED = 20210101  # fixed: every method sees the same subset
+SUBSET_SEED = 20210101  # fixed: every method sees the same subset
 
 
 def stratified_order(labels: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -19,12 +19,27 @@ def stratified_order(labels: np.ndarray, seed: int = 0) -> np.ndarray:
     Returns:
         int [N]
     """
-    random = np.random.RandomState(_SUBSET_SEED + seed)
+    random = np.random.RandomState(SUBSET_SEED + seed)
     position = np.empty(len(labels))
     for label in np.unique(labels):
         members = random.permutation(np.flatnonzero(labels == label))
         position[members] = (np.arange(len(members)) + random.rand()) / len(members)
     return np.argsort(position, kind="stable")
+
+
+def stratified_parts(labels: np.ndarray, count: int) -> list[np.ndarray]:
+    """Returns positions of the images in `count` parts of equal size: of every class each part has as many, one more or one less.
+
+    Args:
+        labels: int [N].
+        count: number of parts.
+
+    Returns:
+        `count` arrays, int [N / count] rounded up or down, sorted
+    """
+    random = np.random.RandomState(SUBSET_SEED)
+    by_class = np.lexsort([random.permutation(len(labels)), labels])  # class by class, each in a random order
+    return [np.sort(by_class[first::count]) for first in range(count)]
 
 
 def stratified_subset(source: Source, count: int) -> Source:

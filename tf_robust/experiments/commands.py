@@ -46,7 +46,7 @@ _TRAINING = (
     *("batch_size", "optimizer", "learning_rate", "evaluations", "workdir", "seeds", "dry_run"),
 )
 _DATA = ("data", "data_dir", "image_size", "image_fit", "data_range", "label_map", "evaluation_split", "subset")
-_HARDENING = ("target", "max_clean_loss", "budget", "attack_norm", "attack_radius")
+_HARDENING = ("target", "adapt", "max_clean_loss", "budget", "attack_norm", "attack_radius")
 _COMMANDS = (
     Command(
         "train",
@@ -105,6 +105,7 @@ _COMMANDS = (
         flags=(
             *_DATA,
             "target",
+            "adapt",
             "max_clean_loss",
             "budget",
             "attack_norm",
@@ -117,6 +118,7 @@ _COMMANDS = (
         examples=(
             "harden model.keras --data=folder:photos --budget=30m",
             "harden model.keras --data=cifar10 --target=noise --max_clean_loss=0.02",
+            "harden model.keras --data=folder:photos --target=shift=folder:night",
         ),
         defaults={"evaluations": "clean,noise,corruptions,calibration"},
     ),

@@ -44,7 +44,14 @@ def _no_evaluation(pattern):
 
 
 def write_report(
-    folder: str, evaluations: Sequence[dict], *, title: str, command: str, data: EvaluationData | None = None, suite: Mapping | None = None
+    folder: str,
+    evaluations: Sequence[dict],
+    *,
+    title: str,
+    command: str,
+    data: EvaluationData | None = None,
+    suite: Mapping | None = None,
+    additions: report.Additions = report.Additions(),
 ) -> Table:
     """Writes the report over evaluations and returns its table.
 

@@ -88,7 +88,7 @@ class Hardened:
 
     @property
     def model(self) -> keras.Model:
-        """The hardened model, of the kind that was given: a keras.Model, or what `tf.saved_model.load` returns; unchanged if nothing helps."""
+        """The hardened model as it was loaded: a keras.Model, or what `tf.saved_model.load` returns; unchanged if nothing helps."""
         return self.trainable.model
 
     @property
@@ -114,11 +114,9 @@ class Hardened:
         """Lines of Python that train the chosen recipe without the search; empty if nothing helps, or of a SavedModel."""
         if not self.changed or not isinstance(self.model, keras.Model):
             return ""
-        point = self.search.choice.point  # type: ignore[union-attr]
-        options = self.trainable.options
-        return recipe.lines_of(
-            point, self.trainable.classifier.path, batch_size=self.search.batch_size, seed=self.search.seed, options=options
-        )
+        search, path = self.search, self.trainable.classifier.path
+        point = search.choice.point  # type: ignore[union-attr]
+        return recipe.lines_of(point, path, batch_size=search.batch_size, seed=search.seed, options=self.trainable.options)
 
     def save(self, path: str) -> str:
         """Writes the model, of the kind that was given, and returns the path: a Keras file, or a SavedModel with the same signatures.
@@ -144,7 +142,7 @@ class Hardened:
                 {**dataclasses.asdict(candidate), "strengths": {}, "steps": steps} for candidate, steps in (point.members if point else ())
             ],
             "validation": _validation_record(self.search.choice),
-            "diagnosis": self.search.diagnosis.record(),
+            "diagnosis": dataclasses.asdict(self.search.diagnosis),
             "trials": [_trial_record(trial) for trial in self.search.trials],
             "notes": [*self.notes, *self.sentences],
             "test": {name: list(values) for name, values in self.values.items()},

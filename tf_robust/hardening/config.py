@@ -3,7 +3,7 @@
 import dataclasses
 
 from tf_robust.hardening.budget import parse_budget
-from tf_robust.hardening.target import TARGETS
+from tf_robust.hardening.target import SHIFT, TARGETS
 from tf_robust.utils.errors import unknown
 
 
@@ -13,8 +13,10 @@ class HardenConfig:
 
     Args:
         target: what to improve: corruptions (mean accuracy over 15 corruptions and 5 severities), one group of them
-            (noise_corruptions, blur_corruptions, weather_corruptions, digital_corruptions), noise (uniform and nonuniform), or
-            adversarial (PGD).
+            (noise_corruptions, blur_corruptions, weather_corruptions, digital_corruptions), noise (uniform and nonuniform),
+            adversarial (PGD), or shift=DATA, accuracy on images of the same classes under new conditions: a folder (shift=night or
+            shift=folder:night) or any other name of data. Half of them are for validation, half for the proof.
+        adapt: also train on the images of target=shift=DATA: a third for training, for validation and for the proof each.
         max_clean_loss: maximum loss of accuracy on unchanged validation images, as a fraction.
         budget: time for the search (90s, 30m, 2h) or training steps (2000steps); the final proof on test images comes on top.
         attack_norm: norm of the perturbations for the target adversarial, `linf` or `l2`.
@@ -22,14 +24,22 @@ class HardenConfig:
     """
 
     target: str = "corruptions"
+    adapt: bool = False
     max_clean_loss: float = 0.01
     budget: str = "30m"
     attack_norm: str = "linf"
     attack_radius: float = 4 / 255
 
     def __post_init__(self):
-        if self.target not in TARGETS:
-            raise unknown("target", self.target, TARGETS)
+        if self.target not in TARGETS and not self.shift:
+            raise unknown("target", self.target, (*TARGETS, f"{SHIFT}DATA"))
+        if self.adapt and not self.shift:
+            raise ValueError(f"Expected target=shift=DATA with adapt, images to train on. Received: target={self.target}")
         if not 0 <= self.max_clean_loss <= 1:
             raise ValueError(f"Expected max_clean_loss in [0, 1]. Received: {self.max_clean_loss}")
         parse_budget(self.budget)
+
+    @property
+    def shift(self) -> str:
+        """The data of the target, images under new conditions; empty if the target is another."""
+        return self.target.removeprefix(SHIFT) if self.target.startswith(SHIFT) else ""

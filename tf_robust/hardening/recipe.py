@@ -20,7 +20,8 @@ from tf_robust.hardening.training import trained_layers
 # images and labels: your training images, with the pixel values and the size that the model takes
 model = keras.saving.load_model({path!r}, compile=False)
 start = model.get_weights()
-dataset = tf.data.Dataset.from_tensor_slices((images.astype("float32"), labels)).shuffle(len(images), seed={seed}).repeat().batch({batch_size})
+dataset = tf.data.Dataset.from_tensor_slices((images.astype("float32"), labels))
+dataset = dataset.shuffle(len(images), seed={seed}).repeat().batch({batch_size})
 flip = keras.Sequential([keras.layers.RandomTranslation(0.1, 0.1, fill_mode="constant"), keras.layers.RandomFlip("horizontal")])
 ends = []
 """

@@ -7,21 +7,23 @@ models are compared per image.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf_robust import attacks, corruptions, metrics
 from tf_robust.attacks.attack import Predict
+from tf_robust.evaluation import scoring
 
 SEED = 23  # of corruptions and attacks on validation images
 SEVERITIES = (1, 2, 3, 4, 5)
 PAIRS_PER_IMAGE = 3
 NOISE_SETS = ("uniform_noise", "nonuniform_noise")
 BATCH = 250
-_GROUPS = ("noise", "blur", "weather", "digital")
-TARGETS = ("corruptions", *(f"{group}_corruptions" for group in _GROUPS), "noise", "adversarial")
+GROUPS = ("noise", "blur", "weather", "digital")
+SHIFT = "shift="  # before the name of data: the target is accuracy on these images
+TARGETS = ("corruptions", *(f"{group}_corruptions" for group in GROUPS), "noise", "adversarial")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +32,27 @@ class Outcome:
 
     Attributes:
         clean: bool [N], unchanged validation images.
-        target: float [N], the fraction of each image's versions under the target.
+        target: float [M], the fraction of each image's versions under the target, or whether an image of the shift is classified
+            correctly; the images of a shift are others than the N.
     """
 
     clean: np.ndarray
     target: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class LabeledImages:
+    """Images of new conditions.
+
+    Attributes:
+        images: float32 [M, H, W, C] in [0, 1].
+        labels: int64 [M], columns of the model's output.
+        class_mask: the columns that count; None: all.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    class_mask: Sequence[int] | None = None
 
 
 class ValidationSet:
@@ -43,9 +61,11 @@ class ValidationSet:
     Args:
         images: float32 [N, H, W, C] in [0, 1].
         labels: int64 [N].
-        target: one of `TARGETS`.
+        target: one of `TARGETS`, or the name of a shift.
         probabilities: [H, W], of nonuniform noise; for the target noise.
         attack: for the target adversarial.
+        class_mask: the columns of the model's output that count; None: all.
+        shift: images under new conditions, which are the target; None: the images themselves are, changed.
     """
 
     def __init__(
@@ -56,20 +76,28 @@ class ValidationSet:
         *,
         probabilities: np.ndarray | None = None,
         attack: attacks.Attack | None = None,
+        class_mask: Sequence[int] | None = None,
+        shift: LabeledImages | None = None,
     ):
-        self.images, self.labels, self.attack = images, labels, attack if target == "adversarial" else None
-        self.versions = [] if self.attack else _versions(images, target, probabilities)  # float32 [N, H, W, C] each
+        self.images, self.labels, self.class_mask, self.shift = images, labels, class_mask, shift
+        self.attack = attack if target == "adversarial" else None
+        changed = not self.attack and not shift
+        self.versions = versions(images, pairs_of(target), PAIRS_PER_IMAGE, probabilities) if changed else []  # [N, H, W, C] each
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def evaluate(self, predict: Predict) -> Outcome:
         """Returns which images a model, images -> logits, classifies correctly."""
-        clean = _correct(predict, self.images, self.labels)
+        masked = scoring.masked(predict, self.class_mask)
+        clean = correct(masked, self.images, self.labels)
+        if self.shift:
+            shifted = correct(scoring.masked(predict, self.shift.class_mask), self.shift.images, self.shift.labels)
+            return Outcome(clean, shifted.astype(np.float64))
         if self.attack:
-            attacked = self.attack(predict, self.images, self.labels).numpy()
-            return Outcome(clean, _correct(predict, attacked, self.labels).astype(np.float64))
-        return Outcome(clean, np.mean([_correct(predict, images, self.labels) for images in self.versions], axis=0))
+            attacked = self.attack(masked, self.images, self.labels).numpy()
+            return Outcome(clean, correct(masked, attacked, self.labels).astype(np.float64))
+        return Outcome(clean, np.mean([correct(masked, images, self.labels) for images in self.versions], axis=0))
 
 
 def pairs_of(target: str) -> list[tuple[str, int]]:
@@ -81,28 +109,41 @@ def pairs_of(target: str) -> list[tuple[str, int]]:
     return list(itertools.product(members, SEVERITIES))
 
 
-def _versions(images, target, probabilities):
-    """The images under the target: arrays like `images`, in each of which an image has its next pair."""
-    pairs, count = pairs_of(target), len(images)
-    order = np.random.default_rng(SEED).permutation(len(pairs))
-    versions = []
-    for turn in range(min(PAIRS_PER_IMAGE, len(pairs))):
+def versions(
+    images: np.ndarray, pairs: Sequence[tuple[str, int]], per_image: int, probabilities: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """Returns corrupted images: arrays like `images`, in each of which an image has its next (corruption, severity).
+
+    Args:
+        images: float32 [N, H, W, C] in [0, 1].
+        pairs: of corruptions, or noise sets, and severities.
+        per_image: number of arrays; at most as many as pairs.
+        probabilities: [H, W], of nonuniform noise.
+    """
+    per_image, order = min(per_image, len(pairs)), np.random.default_rng(SEED).permutation(len(pairs))
+    arrays = []
+    for turn in range(per_image):
         changed = np.empty_like(images)
-        chosen = order[(np.arange(count) * PAIRS_PER_IMAGE + turn) % len(pairs)]
+        chosen = order[(np.arange(len(images)) * per_image + turn) % len(pairs)]
         for number in np.unique(chosen):
             members = np.flatnonzero(chosen == number)
             name, severity = pairs[number]
-            options = {"probabilities": probabilities} if name == "nonuniform_noise" else {}
-            changed[members] = corruptions.corrupt(images[members], name, severity, SEED, members, **options).numpy()
-        versions.append(changed)
-    return versions
+            corrupted = corruptions.corrupt(images[members], name, severity, SEED, members, probabilities=probabilities)
+            changed[members] = corrupted.numpy()
+        arrays.append(changed)
+    return arrays
 
 
-def _correct(predict: Callable, images: np.ndarray, labels: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Returns bool [N]. The last batch is filled up, so that a graph is traced for one shape."""
-    predicted = []
+def correct(predict: Predict, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Returns bool [N]: which images a model classifies correctly."""
+    return predicted(predict, images).argmax(axis=1) == labels
+
+
+def predicted(predict: Predict, images: np.ndarray) -> np.ndarray:
+    """Returns the logits [N, classes] of a model. The last batch is filled up, so that a graph is traced for one shape."""
+    logits = []
     for start in range(0, len(images), BATCH):
         batch = images[start : start + BATCH]
         full = np.concatenate([batch, np.zeros((BATCH - len(batch), *batch.shape[1:]), batch.dtype)]) if len(batch) < BATCH else batch
-        predicted.append(np.argmax(predict(tf.constant(full)), axis=1)[: len(batch)])
-    return np.concatenate(predicted) == labels
+        logits.append(np.asarray(predict(tf.constant(full)))[: len(batch)])
+    return np.concatenate(logits)

@@ -1,0 +1,71 @@
+"""Two sources in one order: each image once per epoch, with the classes of the first."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tf_robust import data
+from tf_robust.data.joined import JoinedSource
+from tf_robust.data.source import collect
+
+
+def numbered(count, value, name, classes):
+    """`count` images with the values value, value + 1, ..."""
+    images = np.zeros((count, 4, 4, 3), np.uint8) + np.arange(value, value + count, dtype=np.uint8)[:, None, None, None]
+    return data.ArraySource.of(name, "train", images, np.arange(count) % len(classes), classes)
+
+
+@pytest.fixture
+def joined():
+    return JoinedSource.of(numbered(7, 0, "day", ["cat", "dog", "owl"]), numbered(6, 100, "night", ["owl", "cat"]), (2, 0))
+
+
+def expected_label(value):
+    return value % 3 if value < 100 else (2, 0)[(value - 100) % 2]
+
+
+def test_the_second_source_follows_the_first_with_its_classes(joined):
+    assert len(joined) == 13 and joined.class_names == ("cat", "dog", "owl")
+    images, labels = collect(joined.ordered(5))
+    values = images[:, 0, 0, 0].tolist()
+    assert values == [*range(7), *range(100, 106)] and labels.tolist() == [expected_label(value) for value in values]
+    assert np.array_equal(joined.read_labels(), labels)
+
+
+def test_an_epoch_has_every_image_once_in_an_order_of_its_own(joined):
+    def epoch(number, skip=0, batch=13):
+        return [tuple(part.numpy() for part in one) for one in joined.epoch(3, number, batch, skip)]
+
+    ((images, labels, positions),) = epoch(0)
+    values = images[:, 0, 0, 0].tolist()
+    assert sorted(values) == [*range(7), *range(100, 106)]
+    assert labels.tolist() == [expected_label(value) for value in values]
+    assert positions.tolist() == [value if value < 100 else value - 93 for value in values]
+    assert np.array_equal(epoch(0)[0][0], images) and not np.array_equal(epoch(1)[0][0], images)
+    assert 0 < sum(value >= 100 for value in values[:7])  # mixed, not one after the other
+    batches = epoch(0, batch=4)
+    assert [len(one[0]) for one in batches] == [4, 4, 4]
+    assert np.array_equal(epoch(0, skip=2, batch=4)[0][0], batches[2][0])
+
+
+def test_files_and_arrays_are_joined_and_train(joined, tmp_path):
+    for number in range(4):
+        (tmp_path / "cat").mkdir(exist_ok=True)
+        Image.fromarray(np.full((4, 4, 3), 200 + number, np.uint8)).save(tmp_path / "cat" / f"{number}.png")
+    files = data.open_source(f"folder:{tmp_path}", "all")
+    both = JoinedSource.of(files, numbered(6, 0, "day", ["cat"]), (0,))
+    batch = next(iter(data.training_batches(both, 10, seed=0)))
+    assert sorted(np.round(255 * batch.views[0][:, 0, 0, 0].numpy()).astype(int)) == [*range(6), *range(200, 204)]
+
+
+def test_the_mask_of_the_first_takes_in_the_classes_of_the_second(joined):
+    masked = dataclasses.replace(joined.first, class_mask=(0, 1))
+    assert JoinedSource.of(masked, joined.second, (2, 0)).class_mask == (0, 1, 2)
+
+
+def test_images_of_another_shape_are_refused(joined):
+    other = data.ArraySource.of("small", "train", np.zeros((2, 3, 3, 3), np.uint8), [0, 1], ["cat", "dog"])
+    with pytest.raises(ValueError, match=r"Expected images of day and small of one shape. Received: \(4, 4, 3\), \(3, 3, 3\)"):
+        JoinedSource.of(joined.first, other, (0, 1))

@@ -1,0 +1,204 @@
+"""The diagnosis against loops over images; its sentences and its table."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from tf_robust import attacks, corruptions, metrics
+from tf_robust.hardening import diagnosis, target
+from tf_robust.hardening.diagnosis import ClassRow, Diagnosis, Row, diagnose
+from tf_robust.hardening.small_changes import changed
+from tf_robust.hardening.target import LabeledImages, ValidationSet, pairs_of
+
+NAMES = ("cat", "dog", "owl")
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Images of three classes: the brightest third. Classes of other sizes and contrasts."""
+    random = np.random.RandomState(0)
+    labels = np.repeat([0, 1, 2], [60, 40, 20])
+    values = 0.3 * random.rand(120, 12, 12, 3)
+    for image, label in zip(values, labels):
+        image[4 * label : 4 * label + 4] += (0.03, 0.06, 0.1)[label]
+    return values.astype(np.float32), labels
+
+
+def predict(images):
+    """Logits: a pixel's worth of each third, so that noise decides many."""
+    return 20 * tf.reduce_mean(tf.reshape(images[:, :, 3:5], [-1, 3, 4 * 2 * 3]), axis=2)
+
+
+def validation_of(images, labels, **options):
+    attack = attacks.ProjectedGradientDescent(norm="linf", radius=0.1, steps=1)
+    return ValidationSet(images, labels, "adversarial", attack=attack, **options)
+
+
+@pytest.fixture(scope="module")
+def found(images):
+    return diagnose(predict, validation_of(*images), NAMES, radius=8 / 255)
+
+
+def classify(image):
+    return int(np.argmax(predict(image[None])[0]))
+
+
+def accuracy_of(found, name):
+    return next(row for row in found.rows if row.name == name)
+
+
+def test_unchanged_images_and_calibration(found, images):
+    clean = np.array([classify(image) == label for image, label in zip(*images)])
+    assert found.clean == pytest.approx(clean.mean()) and found.count == 120 and 0.5 < found.clean < 1
+    confidences = [tf.nn.softmax(predict(image[None])[0]).numpy().max() for image in images[0]]
+    assert found.calibration == pytest.approx(metrics.rms_calibration_error(confidences, clean), abs=1e-5)
+
+
+@pytest.mark.parametrize("group", ["noise", "blur", "weather", "digital"])
+def test_each_image_has_one_corruption_of_a_family(found, images, group):
+    pairs = pairs_of(f"{group}_corruptions")
+    order = np.random.default_rng(target.SEED).permutation(len(pairs))
+    correct = []
+    for i, (image, label) in enumerate(zip(*images)):
+        name, severity = pairs[order[i % len(pairs)]]
+        correct.append(classify(corruptions.corrupt(image, name, severity, target.SEED, i).numpy()) == label)
+    assert accuracy_of(found, f"{group} corruptions").accuracy == pytest.approx(np.mean(correct), abs=1.01 / 120)
+
+
+def test_noise_sets(found, images):
+    std = images[0].std(axis=0).mean(axis=-1)
+    probabilities = corruptions.nonuniform_probabilities(std)
+    for name, options in (("uniform_noise", {}), ("nonuniform_noise", {"probabilities": probabilities})):
+        noisy = [corruptions.corrupt(image, name, 1, target.SEED, i, **options).numpy() for i, image in enumerate(images[0])]
+        correct = [classify(image) == label for image, label in zip(noisy, images[1])]
+        assert accuracy_of(found, name.replace("_", " ")).accuracy == pytest.approx(np.mean(correct), abs=1.01 / 120)
+
+
+def test_differences_are_paired(found, images):
+    row = accuracy_of(found, "translation")
+    clean, moved = (
+        [classify(image) == label for image, label in zip(one, images[1])] for one in (images[0], changed(images[0], "translation"))
+    )
+    differences = np.array(moved, float) - np.array(clean, float)
+    half = scipy.stats.t.ppf(0.975, 119) * differences.std(ddof=1) / np.sqrt(120)
+    assert row.difference == pytest.approx(differences.mean())
+    assert (row.low, row.high) == pytest.approx((differences.mean() - half, differences.mean() + half))
+
+
+def test_the_attack_is_on_a_stratified_part(found, images):
+    row = found.rows[-1]
+    assert row.name == "PGD (linf 8/255)" and row.kind == "attack" and row.count == 100
+    assert row.difference < 0 and 0 <= row.accuracy < 1
+    clean = row.accuracy - row.difference  # of the same 100 images
+    assert clean == pytest.approx(found.clean, abs=0.1) and clean * 100 == pytest.approx(round(clean * 100))
+
+
+def test_classes_under_the_worst_change(found, images):
+    worst = min((row for row in found.rows if row.kind != "attack"), key=lambda row: row.difference)
+    assert found.worst == worst.name
+    assert {row.name: row.count for row in found.classes} == {"cat": 60, "dog": 40, "owl": 20}
+    falls = [row.accuracy - row.clean for row in found.classes]
+    assert falls == sorted(falls) and falls[0] < falls[-1]
+    for row in found.classes:
+        members = [image for image, label in zip(*images) if NAMES[label] == row.name]
+        assert row.clean == pytest.approx(np.mean([classify(image) == NAMES.index(row.name) for image in members]))
+    total = sum(row.accuracy * row.count for row in found.classes) / 120
+    assert total == pytest.approx(worst.accuracy)
+
+
+def test_a_rare_class_is_left_out(images):
+    kept = np.r_[0:60, 60:69]
+    found = diagnose(predict, validation_of(images[0][kept], images[1][kept]), NAMES)
+    assert [row.name for row in found.classes] == ["cat"] and found.count == 69
+
+
+def test_the_number_of_images_and_of_passes_is_limited(images, monkeypatch):
+    monkeypatch.setattr(diagnosis, "MOST_IMAGES", 30)
+    monkeypatch.setattr(diagnosis, "ATTACKED_IMAGES", 6)
+    monkeypatch.setattr(target, "BATCH", 30)
+    passes = []
+
+    def counted(batch):
+        if not tf.is_symbolic_tensor(batch):
+            passes.append(len(batch))
+        return predict(batch)
+
+    found = diagnose(counted, validation_of(*images), NAMES)
+    assert found.count == 30 and {row.name: row.count for row in found.classes} == {"cat": 15, "dog": 10}  # 5 owls: too few
+    assert found.rows[-1].count == 6 and sum(passes) <= (12 + 1) * 30 + 2 * 6
+
+
+def test_it_is_deterministic(found, images):
+    assert diagnose(predict, validation_of(*images), NAMES, radius=8 / 255) == found
+
+
+def test_images_of_new_conditions_are_compared_without_pairs(images):
+    shift = LabeledImages(images[0][::3] * 0.2, images[1][::3])
+    found = diagnose(predict, validation_of(*images, shift=shift), NAMES)
+    row = found.rows[-1]
+    correct = [classify(image) == label for image, label in zip(shift.images, shift.labels)]
+    assert row.name == "new conditions" and row.count == 40 and row.accuracy == pytest.approx(np.mean(correct))
+    assert row.difference == pytest.approx(np.mean(correct) - found.clean)
+    first, second = (
+        [k / n, *scipy.stats.binomtest(k, n).proportion_ci(method="wilson")]
+        for k, n in ((sum(correct), 40), (round(120 * found.clean), 120))
+    )
+    assert (row.low, row.high) == pytest.approx(metrics.newcombe_interval(first, second))
+
+
+def test_masked_columns_do_not_compete(images):
+    labels = np.where(images[1] == 0, 0, 1)
+    with_third = diagnose(predict, validation_of(images[0], labels), NAMES)
+    masked = diagnose(predict, validation_of(images[0], labels, class_mask=(0, 1)), NAMES)
+    expected = [np.argmax(predict(image[None])[0, :2]) == label for image, label in zip(images[0], labels)]
+    assert masked.clean == pytest.approx(np.mean(expected)) and masked.clean != with_third.clean
+
+
+EXAMPLE = Diagnosis(
+    0.71,
+    500,
+    0.083,
+    (
+        Row("noise corruptions", "corruptions", 0.4, 500, -0.31, -0.36, -0.26),
+        Row("blur corruptions", "corruptions", 0.7, 500, -0.01, -0.03, 0.01),
+        Row("uniform noise", "noise", 0.59, 500, -0.12, -0.16, -0.08),
+        Row("translation", "small change", 0.66, 500, -0.05, -0.07, -0.03),
+        Row("crop", "small change", 0.71, 500, 0.0, -0.02, 0.02),
+        Row("PGD (linf 1/255)", "attack", 0.5, 100, -0.2, -0.3, -0.1),
+    ),
+    "noise corruptions",
+    (ClassRow("dog", 0.71, 0.22, 50), ClassRow("cat", 0.8, 0.5, 50), ClassRow("owl", 0.8, 0.8, 50)),
+)
+
+
+def test_lines():
+    assert EXAMPLE.lines() == [
+        "Clean accuracy 0.710 on 500 validation images, RMS calibration error 0.083.",
+        "Breaks it most: noise corruptions -0.310 [-0.360, -0.260], PGD (linf 1/255) -0.200 [-0.300, -0.100], "
+        "uniform noise -0.120 [-0.160, -0.080].",
+        "Small changes that matter: translation -0.050 [-0.070, -0.030].",
+        "Under noise corruptions class dog, 0.71 -> 0.22 (50 images), falls most; cat, 0.80 -> 0.50.",
+    ]
+
+
+def test_lines_if_nothing_breaks_the_model():
+    robust = dataclasses.replace(EXAMPLE, rows=(EXAMPLE.rows[1], EXAMPLE.rows[4]), classes=())
+    assert robust.lines()[1:] == [
+        "Nothing breaks it: no accuracy on changed images is lower outside its interval.",
+        "Small changes do not matter (crop): no difference outside its interval.",
+    ]
+
+
+def test_the_table_is_sorted_as_measured_and_renders():
+    grid = EXAMPLE.grid()
+    assert [label.text for label in grid.rows] == ["unchanged", *(row.name for row in EXAMPLE.rows)]
+    assert [cell.line for cell in list(grid.rows.values())[1]] == ["500", "0.400", "-0.310 [-0.360, -0.260]"]
+    assert "class dog, 0.71 -> 0.22" in grid.caption and "RMS calibration error on unchanged images: 0.083" in grid.caption
+
+
+def test_a_radius_that_is_no_gray_level_is_written_as_a_number(images):
+    found = diagnose(predict, validation_of(*images), NAMES, norm="l2", radius=0.25)
+    assert found.rows[-1].name == "PGD (l2 0.25)"

@@ -1,0 +1,86 @@
+"""Outcomes of a model on validation images under a target, against loops over the images."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import attacks, corruptions
+from tf_robust.hardening import target
+from tf_robust.hardening.target import LabeledImages, ValidationSet, pairs_of, predicted, versions
+
+
+def images_of(count, side=8, channels=3):
+    return np.random.RandomState(count).rand(count, side, side, channels).astype(np.float32)
+
+
+def linear(classes=4, side=8, channels=3):
+    """A linear model: images -> logits."""
+    weights = np.random.RandomState(0).randn(side * side * channels, classes).astype(np.float32)
+    return lambda images: tf.reshape(images, [-1, side * side * channels]) @ weights
+
+
+def test_every_pair_stands_for_as_many_images():
+    images, pairs = images_of(30), pairs_of("blur_corruptions")
+    assert len(pairs) == 20
+    arrays = versions(images, pairs, 2)
+    order = np.random.default_rng(target.SEED).permutation(20)
+    used = []
+    for i in range(30):
+        for turn in range(2):
+            name, severity = pairs[order[(2 * i + turn) % 20]]
+            used.append((name, severity))
+            expected = corruptions.corrupt(images[i], name, severity, target.SEED, i).numpy()
+            np.testing.assert_allclose(arrays[turn][i], expected, atol=1e-6)
+    assert {*used} == {*pairs} and {used.count(pair) for pair in pairs} == {3}
+
+
+def test_outcome_is_the_fraction_of_versions_classified_correctly():
+    images, predict = images_of(12), linear()
+    labels = np.argmax(predict(images), axis=1)
+    labels[:3] = (labels[:3] + 1) % 4
+    outcome = ValidationSet(images, labels, "noise_corruptions").evaluate(predict)
+    assert outcome.clean.tolist() == [False] * 3 + [True] * 9
+    arrays = versions(images, pairs_of("noise_corruptions"), 3)
+    expected = [np.mean([np.argmax(predict(one[i : i + 1])[0]) == labels[i] for one in arrays]) for i in range(12)]
+    assert outcome.target.tolist() == pytest.approx(expected)
+
+
+def test_attacked_images_are_those_of_the_attack():
+    images, predict = images_of(12), linear()
+    labels = np.argmax(predict(images), axis=1)
+    attack = attacks.ProjectedGradientDescent(norm="linf", radius=0.05, steps=3)
+    outcome = ValidationSet(images, labels, "adversarial", attack=attack).evaluate(predict)
+    expected = np.argmax(predict(attack(predict, images, labels)), axis=1) == labels
+    assert outcome.target.tolist() == expected.tolist() and not expected.all()
+
+
+def test_images_of_a_shift_are_others_than_the_clean_ones():
+    images, shifted, predict = images_of(12), images_of(7), linear()
+    labels, shifted_labels = np.argmax(predict(images), axis=1), np.arange(7) % 4
+    outcome = ValidationSet(images, labels, "shift=night", shift=LabeledImages(shifted, shifted_labels)).evaluate(predict)
+    assert outcome.clean.all() and len(outcome.clean) == 12
+    expected = [float(np.argmax(predict(shifted[i : i + 1])[0]) == shifted_labels[i]) for i in range(7)]
+    assert outcome.target.tolist() == expected
+
+
+def test_only_columns_of_the_mask_compete():
+    images, predict = images_of(12), linear()
+    logits = predict(images).numpy()
+    labels, shifted_labels = np.array([0, 2])[np.argmax(logits[:, [0, 2]], axis=1)], 1 + np.argmax(logits[:, 1:3], axis=1)
+    assert not np.array_equal(np.argmax(logits, axis=1), labels)
+    shift = LabeledImages(images, shifted_labels, (1, 2))
+    outcome = ValidationSet(images, labels, "shift=night", class_mask=(0, 2), shift=shift).evaluate(predict)
+    assert outcome.clean.all() and outcome.target.all()
+
+
+def test_all_batches_have_one_shape(monkeypatch):
+    monkeypatch.setattr(target, "BATCH", 5)
+    shapes, predict = set(), linear()
+
+    def recorded(images):
+        shapes.add(tuple(images.shape))
+        return predict(images)
+
+    images = images_of(12)
+    np.testing.assert_allclose(predicted(recorded, images), predict(images), rtol=1e-5)
+    assert shapes == {(5, 8, 8, 3)}
