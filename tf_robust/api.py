@@ -22,11 +22,11 @@ import pandas
 import tensorflow as tf
 
 from tf_robust import attacks, data, evaluation, report
-from tf_robust.experiments import hardening_data, hardening_run, model_evaluation
+from tf_robust.experiments import hardening_run, model_evaluation
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.config import DATA, PATH_FLAGS
 from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, values_of, with_values
-from tf_robust.experiments.hardening_run import Hardened
+from tf_robust.experiments.hardened import Hardened
 from tf_robust.experiments.locations import row_name
 from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, print_note
 from tf_robust.experiments.results import Comparison, Result, compare
@@ -137,10 +137,10 @@ def harden(model: Model, folder: str = "", validation_data=None, test_data=None,
     classifier, evaluation_data = _model_and_data(copied, given, run)
     config = HardenConfig(**values_of(run.values, HardenConfig))
     held_out = [None if one is None else _in_memory(one, classifier, run) for one in (validation_data, test_data)]
-    parts = hardening_data.parts_of(evaluation_data, *held_out, config=config)
     temporary = None if folder else tempfile.TemporaryDirectory()
     used_folder = temporary.name if temporary else folder
-    return hardening_run.harden(classifier, evaluation_data, config, used_folder, parts=parts, temporary=temporary)
+    validation, test = held_out
+    return hardening_run.harden(classifier, evaluation_data, config, used_folder, validation=validation, test=test, temporary=temporary)
 
 
 def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:

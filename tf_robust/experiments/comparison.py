@@ -8,9 +8,7 @@ from tf_robust import evaluation, report
 from tf_robust.experiments import figures, gains
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.suite_means import SuiteMeans
-from tf_robust.report.grids import Grid
 from tf_robust.report.table_types import Table
-from tf_robust.report.vega import Chart
 from tf_robust.saved_models import loading
 
 
@@ -53,8 +51,7 @@ def write_report(
     command: str,
     data: EvaluationData | None = None,
     suite: Mapping | None = None,
-    charts: Sequence[Chart] = (),
-    tables: Sequence[Grid] = (),
+    additions: report.Additions = report.Additions(),
 ) -> Table:
     """Writes the report over evaluations and returns its table.
 
@@ -65,8 +62,7 @@ def write_report(
         command: by which the report was made.
         data: provides images for the figures; None: no such figures.
         suite: {"paper": {row: {measure: [mean, std]}}, "baseline": row, "notes": [...], "panels": {title: [rows]}}, all optional.
-        charts: further ones, shown first.
-        tables: further ones.
+        additions: to the HTML.
     """
     suite = suite or {}
     rows = {evaluation["row"] for evaluation in evaluations}
@@ -100,10 +96,10 @@ def write_report(
         paper=suite.get("paper"),
         baseline=baseline,
         examples=examples,
-        figures=[*charts, *drawn],
-        tables=tables,
+        figures=drawn,
         notes=suite.get("notes", ()),
         per_image=evaluation.PerImage(records_in),
+        additions=additions,
     )
     return table
 

@@ -1,99 +1,45 @@
-"""Hardens a model on labelled images: search on training and validation images, and proof on test images never used before."""
+"""Hardens a model: search on training and validation images, delivery, and proof on test images never used before."""
 
 import dataclasses
 import os
-import shutil
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 
-import keras
+import tensorflow as tf
 from absl.flags import FlagValues
 
-from tf_robust.experiments import comparison, model_evaluation
-from tf_robust.experiments.commands import command
+from tf_robust import evaluation, methods, models
+from tf_robust.data.source import Source
+from tf_robust.experiments import gains, model_evaluation
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.flags import values_of
-from tf_robust.experiments.hardening_data import Parts, parts_of, proof_data, validation_set
+from tf_robust.experiments.hardened import HARDENED, START, Hardened, SearchRecord
+from tf_robust.experiments.hardening_data import parts_of, proof_data, validation_set
 from tf_robust.experiments.locations import folder_name, row_name
 from tf_robust.experiments.runs import runs_of
-from tf_robust.hardening import candidates, figures
-from tf_robust.hardening.budget import parse_budget
+from tf_robust.hardening import batch_statistics, candidates, delivery
+from tf_robust.hardening.budget import Clock, parse_budget
+from tf_robust.hardening.choice import choose
 from tf_robust.hardening.config import HardenConfig
-from tf_robust.hardening.search import Search, SearchResult
-from tf_robust.hardening.trainable import TrainableModel, trainable
+from tf_robust.hardening.diagnosis import diagnose
+from tf_robust.hardening.frontier import Frontier
+from tf_robust.hardening.search import Search
+from tf_robust.hardening.trainable import trainable
+from tf_robust.hardening.training import Trainers
+from tf_robust.hardening.trials import TrialStore
 from tf_robust.saved_models import loading
+from tf_robust.utils.files import write_json
+from tf_robust.utils.progress import duration
 
+BATCH_SIZE = 64
 NEAR_CHANCE = 1.5  # times the accuracy of chance
-START, HARDENED = "start", "hardened"
-
-
-class Hardened:
-    """Result of hardening.
-
-    Args:
-        model: as `model` below.
-        search: as `search` below.
-        evaluations: as below.
-        config: target and budget.
-        notes: sentences for the report.
-        folder: of the evaluations.
-        temporary: deletes `folder` when the result is deleted.
-
-    Attributes:
-        model: the hardened keras.Model; if nothing helps, the model as it was.
-        search: trials, frontier and choice.
-        evaluations: of the start and of the hardened model on the test images, as in `evaluation.json`; of the start alone if nothing
-            helps.
-    """
-
-    def __init__(
-        self,
-        model: keras.Model,
-        search: SearchResult,
-        evaluations: list[dict],
-        config: HardenConfig,
-        notes: list[str],
-        folder: str,
-        temporary: tempfile.TemporaryDirectory | None = None,
-    ):
-        self.model, self.search, self.evaluations, self.config, self.notes = model, search, evaluations, config, notes
-        self._folder, self._temporary = folder, temporary
-
-    @property
-    def changed(self) -> bool:
-        """Whether a more robust model was found."""
-        return bool(self.search.choice and self.search.choice.helps)
-
-    @property
-    def values(self) -> dict[str, tuple[float, float]]:
-        """{measure: (of the start, of the hardened model)} on the test images."""
-        before, after = ({row["measure"]: row["value"] for row in one["rows"]} for one in (self.evaluations[0], self.evaluations[-1]))
-        return {name: (value, after[name]) for name, value in before.items()}
-
-    def save(self, path: str) -> str:
-        """Writes the model as a Keras file (.keras or .h5), and returns the path."""
-        self.model.save(path)
-        return path
-
-    def report(self, path: str = "harden.html", arguments: Sequence[str] = ()) -> str:
-        """Writes the report, one self-contained HTML file, and returns its path. arguments: of the command line that made it."""
-        with tempfile.TemporaryDirectory() as folder:
-            comparison.write_report(
-                folder,
-                self.evaluations,
-                title="Hardened" if self.changed else "Not hardened: nothing helps",
-                command=command(*arguments) if arguments else "tf_robust in Python",
-                suite={"baseline": START, "notes": self.notes},
-                charts=[figures.frontier(self.search, self.config.target)],
-                tables=[figures.candidates_table(self.search)],
-            )
-            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-            shutil.copyfile(os.path.join(folder, "report.html"), path)
-        return path
+PROOF_IMAGES = 2000  # of the test images, unless --subset says otherwise
+LITTLE = 0.01  # a gain that is called little
 
 
 def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
-    """Hardens the model of `tf-robust harden MODEL`, and writes the model and `harden.html` into the workdir.
+    """Hardens the model of `tf-robust harden MODEL`, and writes the model, its card and `harden.html` into the workdir.
 
     Args:
         values: parsed flags.
@@ -104,13 +50,12 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
     classifier = loading.load_classifier(values.saved_model, interface)
     folder = values.workdir or os.path.join("runs", "hardened", f"{folder_name(values.data)}-{row_name(values.saved_model)}")
     hardened = harden(classifier, run.data(), HardenConfig(**values_of(values, HardenConfig)), folder)
-    print(f"Report: {hardened.report(os.path.join(folder, 'harden.html'), argv)}")
+    if hardened.evaluations:
+        print("\n".join(["", *hardened.sentences, f"Report: {hardened.report(os.path.join(folder, 'harden.html'), argv)}"]))
     if hardened.changed:
-        print(f"Model:  {hardened.save(os.path.join(folder, 'hardened.keras'))}")
-    for name in ("clean", "un", "nun", "corruptions/mean15", "calibration/rms"):
-        if hardened.changed and name in hardened.values:
-            before, after = hardened.values[name]
-            print(f"  {name:<20} {before:.3f} -> {after:.3f}")
+        print(f"Model:  {os.path.join(folder, HARDENED)}{delivery.suffix_of(hardened.trainable)}")
+    if hardened.search.interrupted:
+        print("The test images were not used. The same command resumes the search.")
 
 
 def harden(
@@ -119,86 +64,210 @@ def harden(
     config: HardenConfig,
     folder: str,
     *,
-    parts: Parts | None = None,
+    validation: Source | None = None,
+    test: Source | None = None,
     temporary: tempfile.TemporaryDirectory | None = None,
     log: Callable[[str], object] = print,
 ) -> Hardened:
-    """Searches a more robust model and proves it on test images.
+    """Searches a more robust model, writes it, and proves it on test images.
 
     Args:
-        classifier: the model, a Keras one.
+        classifier: the model.
         given: describes the data and the evaluation of the proof.
         config: target, budget and maximum clean loss.
-        folder: of trials, evaluations and the report; a search that was interrupted resumes.
-        parts: the images; None: those of `given`.
+        folder: of trials, model and evaluations; a search that was interrupted resumes.
+        validation: images to choose on, in memory; None: those of `given`.
+        test: images of the proof, in memory; None: those of `given`.
         temporary: of `folder`.
         log: called with lines of progress.
 
     Raises:
-        ValueError: the model cannot be trained, does not suit the images, or is near chance.
+        ValueError: the model cannot be trained, does not suit the images, or is near chance; or the budget is too small.
     """
-    start = trainable(classifier)
+    clock = Clock()
     given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
-    parts = parts or parts_of(given, config=config)
-    validation = validation_set(parts, config, given)
+    parts = parts_of(given, validation, test, config=config)
+    log(parts.summary)
+    model = trainable(classifier, parts.train.image_shape)
+    images = validation_set(parts, config, given)
+    predict = tf.function(lambda batch: model.classifier(batch), reduce_retracing=True)
+
+    def evaluate(weights):
+        model.network.set_weights(weights)
+        return images.evaluate(predict)
+
+    stages = () if models.is_network(model.network) else models.stage_layers(model.network)
+    batch_size = min(BATCH_SIZE, len(parts.train))
+    trainers = Trainers(model.network, parts.train, batch_size=batch_size, seed=given.seed, options=model.options, stages=stages)
     search = Search(
-        start.network,
-        start.options,
-        parts.train,
-        validation,
-        candidates.candidates(config.target, norm=config.attack_norm, radius=config.attack_radius),
+        trainers,
+        evaluate,
+        candidates.candidates(config.target, norm=config.attack_norm, radius=config.attack_radius, skip=model.skip),
         budget=parse_budget(config.budget),
         max_clean_loss=config.max_clean_loss,
-        batch_size=min(64, len(parts.train)),
-        seed=given.seed,
-        folder=os.path.join(folder, "trials"),
+        store=TrialStore(os.path.join(folder, "trials"), _arguments(config, given, parts, model)),
+        clock=clock,
+        has_batch_norm=model.has_batch_norm,
+        has_layers=isinstance(model.model, tf.keras.Model),
         log=log,
     )
-    accuracy, chance = search.start.clean, 1.0 / parts.train.num_classes
-    if accuracy < NEAR_CHANCE * chance:
-        raise ValueError(
-            f"Expected a trained model. Received: {classifier.path} with an accuracy of {accuracy:.3f} on {len(validation)} validation "
-            f"images, near that of chance, {chance:.3f}. Try: another input_range, or the class order of the data"
-        )
-    log(f"Start: clean {accuracy:.3f}, target ({config.target}) {search.start.target:.3f} on {len(validation)} validation images.")
-    result = search.run()
-    notes = [_summary(result, config), *([parts.note] if parts.note else [])]
+    _check_start(search.start, classifier, parts, len(images))
+    diagnosis = diagnose(predict, images, parts.train.class_names, norm=config.attack_norm, radius=config.attack_radius)
+    for line in diagnosis.lines():
+        log(line)
+    log(f"Start: clean {search.start.clean:.3f}, target ({config.target}) {search.start.target:.3f} on {len(images)} validation images.")
+    proof = _limited(proof_data(parts, given))
+    log(f"Budget of the search: {config.budget}. The proof that follows takes about {duration(_proof_seconds(proof, predict))}.")
+    try:
+        interrupted = False
+        search.run()
+    except KeyboardInterrupt:
+        interrupted = True
+        log("Interrupted: the best model so far is written. The same command resumes the search.")
+    frontier = Frontier(search)
+    frontier.build(None if interrupted or not model.has_batch_norm else _reestimator(model, trainers), _in_time(search, interrupted))
+    choice = choose(search.start, frontier.points, config.max_clean_loss)
+    record = SearchRecord(
+        search.start, diagnosis, search.trials, frontier.points, choice, clock.seconds, given.seed, batch_size, interrupted
+    )
+    notes = [summary(choice, config), *([parts.note] if parts.note else [])]
     for note in notes:
         log(note)
-    evaluations = _proof(classifier, start, search.start_weights, result, proof_data(parts, given), folder, log)
-    return Hardened(start.model, result, evaluations, config, notes, folder, temporary)
+    weights = frontier.weights(choice.point) if choice and choice.helps else trainers.start
+    model.network.set_weights(weights)
+    hardened = Hardened(model, record, [], config, notes, temporary=temporary)
+    if hardened.changed:
+        _deliver(hardened, folder)
+    if not interrupted:
+        evaluations, figures = _proof(model, trainers.start, weights, hardened.changed, proof, folder, log)
+        hardened = Hardened(model, record, evaluations, config, notes, figures, temporary)
+        write_json(os.path.join(folder, "harden.json"), hardened.card())
+    return hardened
 
 
-def _summary(result, config):
-    """A sentence on the choice."""
-    if not result.choice:
+def summary(choice, config: HardenConfig) -> str:
+    """Returns a sentence on the choice.
+
+    Args:
+        choice: as `choose` returns it.
+        config: of the search.
+    """
+    if not choice:
         return f"No candidate keeps the accuracy on unchanged validation images within {config.max_clean_loss:g}: the model is unchanged."
-    point, target, clean = result.choice.point, result.choice.target, result.choice.clean
-    interval = f"[{target['low']:+.3f}, {target['high']:+.3f}]"
-    if not result.choice.helps:
-        more = f" About {result.choice.images_needed:,} validation images would decide." if result.choice.images_needed else ""
-        return (
-            f"Nothing improves {config.target} outside the interval: the best gains {target['mean']:+.3f} {interval}.{more} "
-            "The model is unchanged."
-        )
-    clean_text = f"{clean['mean']:+.3f} [{clean['low']:+.3f}, {clean['high']:+.3f}]"
+    point, target, clean = choice.point, choice.target, choice.clean
+    gain = f"{target['mean']:+.3f} [{target['low']:+.3f}, {target['high']:+.3f}]"
+    if not choice.helps:
+        more = f" About {choice.images_needed:,} validation images would decide." if choice.images_needed else ""
+        return f"Nothing improves the target ({config.target}) outside the interval: the best gains {gain}.{more} The model is unchanged."
+    little = " There is little to be gained: the model is robust already." if target["mean"] < LITTLE else ""
+    unsure = ""
+    if clean["low"] < -config.max_clean_loss:
+        unsure = f" These images do not exclude a larger loss of clean accuracy than {config.max_clean_loss:g}."
     return (
-        f"Chosen on {target['count']} validation images: {point.name}, interpolated with the start by "
-        f"{point.coefficient:g}; {config.target} {target['mean']:+.3f} {interval}, clean accuracy {clean_text}."
+        f"Chosen on {target['count']:,} validation images: {point.name}. Target ({config.target}) {gain}, clean accuracy "
+        f"{clean['mean']:+.3f} [{clean['low']:+.3f}, {clean['high']:+.3f}].{unsure}{little}"
     )
 
 
-def _proof(classifier, start: TrainableModel, start_weights, result, given, folder, log):
-    """Evaluates the start and the hardened model on the test images."""
-    evaluations = []
-    rows = [(START, start_weights)]
-    if result.choice and result.choice.helps:
-        rows.append((HARDENED, result.weights))
-    for row, weights in rows:
-        start.network.set_weights(weights)
-        log(f"Evaluating the {row} model on {len(given.images)} test images.")
+def _arguments(config, given, parts, model):
+    """What the trials of a search depend on, for JSON."""
+    return {
+        **dataclasses.asdict(config),
+        "seed": given.seed,
+        "data": given.config.data,
+        "training images": parts.train.fingerprint(),
+        "validation images": parts.validation.fingerprint(),
+        "model": model.classifier.digest(),
+    }
+
+
+def _check_start(start, classifier, parts, count):
+    """Raises ValueError if the model does not classify better than chance."""
+    chance = 1.0 / len(parts.train.class_mask or range(parts.train.num_classes))
+    if start.clean < NEAR_CHANCE * chance:
+        raise ValueError(
+            f"Expected a trained model. Received: {classifier.path} with an accuracy of {start.clean:.3f} on {count} validation images, "
+            f"near that of chance, {chance:.3f}. Try: another --input_range (auto finds it); or the class order of the data"
+        )
+
+
+def _reestimator(model, trainers):
+    """A function that estimates batch norm's moving averages of weights on AugMix images."""
+
+    def reestimate(weights):
+        views = (batch.views[0] for batch in trainers.batches(("augmix",)).take(batch_statistics.BATCHES))
+        network = methods.METHODS["cross_entropy"](model.network, **model.options).network
+        return batch_statistics.reestimated(model.network, network, weights, views)
+
+    return reestimate
+
+
+def _in_time(search, interrupted):
+    """Whether the budget has time for a further evaluation."""
+
+    def in_time():
+        return not interrupted and (search.budget.in_steps or search.clock.seconds + search.seconds_of_evaluation < search.budget.amount)
+
+    return in_time
+
+
+def _limited(proof):
+    """The data of the proof, with at most `PROOF_IMAGES` test images unless the number was chosen."""
+    subset = proof.eval_config.subset or min(PROOF_IMAGES, len(proof.images))
+    return dataclasses.replace(proof, eval_config=dataclasses.replace(proof.eval_config, subset=subset))
+
+
+def _proof_seconds(proof, predict):
+    """Seconds that two models need for the evaluations of the proof, from the time of one corrupted batch; without attacks."""
+    source = dataclasses.replace(proof, eval_config=dataclasses.replace(proof.eval_config, evaluation_split="all")).evaluation_source()
+    sets = evaluation.evaluation_sets(source, source, proof.eval_config, proof.config.data_dir or None)
+    corrupted = [one for one in sets if evaluation.parse_measure(one.name).family in evaluation.CORRUPTION_FAMILIES]
+    measured = corrupted[len(corrupted) // 2] if corrupted else sets[0]
+    begin, count = time.monotonic(), 0
+    for images, labels in measured.open().take(2):
+        predict(images)
+        count += len(labels)
+    return 2 * len(sets) * len(source) * (time.monotonic() - begin) / count
+
+
+def _deliver(hardened, folder):
+    """Writes the model; if that fails, the weights are still in the folder of the trials."""
+    try:
+        hardened.save(os.path.join(folder, HARDENED))
+    except OSError as error:
+        raise OSError(f"{error}. The weights are kept in {os.path.join(folder, 'trials')}: the same command writes the model") from error
+
+
+def _proof(model, start_weights, weights, changed, proof, folder, log):
+    """Evaluates the start and the hardened model on the test images. Returns evaluations and figures."""
+    done = {}
+    for row in (START, HARDENED)[: 1 + changed]:
+        model.network.set_weights(weights if row == HARDENED else start_weights)
+        classifier = model.classifier
+        if row == HARDENED and os.path.exists(classifier.path):  # as it was written
+            classifier = loading.load_classifier(os.path.join(folder, HARDENED) + delivery.suffix_of(model), classifier.interface)
+        log(f"Evaluating the {row} model on {proof.eval_config.subset:,} test images.")
         own = os.path.join(folder, row)
         os.makedirs(own, exist_ok=True)
-        done = model_evaluation.evaluate(classifier, given, own, row=row, saved_model=classifier.path)
-        evaluations.append({**done.content, "measured_in": own})
-    return evaluations
+        done[row] = model_evaluation.evaluate(classifier, proof, own, row=row, saved_model=classifier.path)
+    evaluations = [{**one.content, "measured_in": os.path.join(folder, row)} for row, one in done.items()]
+    return evaluations, _changed_images(model, start_weights, weights, done, folder) if changed else []
+
+
+def _changed_images(model, start_weights, weights, done, folder):
+    """Figures of images that only the hardened model classifies correctly, and of those that only the start does."""
+    source, sets = done[START].source, done[START].result.sets
+    records = {row: one.result.records for row, one in done.items()}
+    figures = []
+    for baseline, of_baseline, title in ((START, start_weights, "Fixed"), (HARDENED, weights, "Newly wrong")):
+
+        def load_baseline(of_baseline=of_baseline):
+            model.network.set_weights(of_baseline)
+            return evaluation.masked(model.classifier, source.class_mask)
+
+        with source.reading():
+            drawn = gains.draw_gains(os.path.join(folder, baseline, "figures"), source, sets, records, baseline, load_baseline)
+        if drawn:
+            figures.append((drawn[0], f"{title}: {drawn[1][:1].lower()}{drawn[1][1:]}"))
+    model.network.set_weights(weights)
+    return figures

@@ -1,83 +1,116 @@
-"""Recipes of fine-tuning that a search tries, each with a few learning rates."""
+"""Recipes of fine-tuning that a search tries, and the variations of a promising one."""
 
 import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
 
 from tf_robust import corruptions
-from tf_robust.data.augment import VIEWS
-from tf_robust.data.pipeline import Augmentation
-from tf_robust.layers.augmentations import RandomCorruption
 
-LEARNING_RATES = (0.02, 0.005)
-EXTRA = tuple(corruption.name for corruption in corruptions.EXTRA)
+LEARNING_RATE = 0.02  # peak, at a batch of 64; the search lowers it for models that it harms
+EXTRA = tuple(corruption.name for corruption in corruptions.EXTRA)  # as a view; not part of the benchmark's 15
+CONTROL = "plain fine-tuning"
+_AUGMIX = ("clean", "augmix", "augmix")
+_JSD: dict[str, typing.Any] = {"mixing": False, "noise": "none", "jsd_weight": 12.0}
+_GAUSSIAN: dict[str, typing.Any] = {"weight": 0.5, "sigma": 0.1, "batch_norm": "joint"}
+
+Settings = Mapping[str, typing.Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """One recipe of fine-tuning.
+    """One recipe of fine-tuning with its settings.
 
     Attributes:
-        name: for tables.
+        recipe: its name.
         method: name of a training method.
-        hyperparameters: of the method.
+        settings: hyperparameters of the method.
         views: names of views, or `extra_corruptions`.
-        learning_rate: peak learning rate of SGD with momentum 0.9, cosine decay; 0: batch norm's moving averages are re-estimated on the
-            first view, and no weight is trained.
-        control: plain fine-tuning, for comparison.
+        augmentations: names of the augmentations before the views.
+        layers: which are trained: `all`, `first half` (of those with weights), or `all but batch norm`.
+        learning_rate: peak learning rate of SGD with momentum 0.9 and cosine decay.
+        strengths: further settings to try, {name: hyperparameters}.
+        control: whether it is plain fine-tuning, for comparison.
+        variation: how it differs from the recipe's first settings; empty: it does not.
     """
 
-    name: str
+    recipe: str
     method: str
-    hyperparameters: Mapping[str, typing.Any] = dataclasses.field(default_factory=dict)
+    settings: Settings = dataclasses.field(default_factory=dict)
     views: tuple[str, ...] = ("clean",)
-    learning_rate: float = LEARNING_RATES[0]
+    augmentations: tuple[str, ...] = ()
+    layers: str = "all"
+    learning_rate: float = LEARNING_RATE
+    strengths: Mapping[str, Settings] = dataclasses.field(default_factory=dict)
     control: bool = False
+    variation: str = ""
 
-
-_AUGMIX = ("clean", "augmix", "augmix")
-_AUGMIX_JSD = {"mixing": False, "noise": "none", "jsd_weight": 12.0}
-_RECIPES: dict[str, tuple[str, dict, tuple[str, ...]]] = {
-    "AugMix + JSD": ("noisymix", _AUGMIX_JSD, _AUGMIX),
-    "NoisyMix": ("noisymix", {"jsd_weight": 12.0}, _AUGMIX),
-    "Patch Gaussian": ("cross_entropy", {}, ("patch_gaussian",)),
-    "extra corruptions": ("cross_entropy", {}, ("extra_corruptions",)),
-    "Gaussian": ("gaussian", {"weight": 0.5, "batch_norm": "joint"}, ("clean",)),
-    "FCL": ("fcl", {"weight": 0.01}, ("clean",)),
-    "similarity to the start": ("similarity", {}, ("augmix",)),
-    "input gradient": ("input_gradient", {"weight": 0.1}, ("clean",)),
-}
-CONTROL = "plain fine-tuning"
+    @property
+    def name(self) -> str:
+        return f"{self.recipe}, {self.variation}" if self.variation else self.recipe
 
 
 def candidates(target: str, *, norm: str = "linf", radius: float = 4 / 255, skip: Sequence[str] = ()) -> list[Candidate]:
-    """Returns the candidates for a target, the most promising first; each recipe with its first learning rate comes before any second one.
+    """Returns the recipes for a target: the control first, then the most promising.
 
     Args:
-        target: one of `hardening.target.TARGETS`.
+        target: as of `HardenConfig`.
         norm: of the ball, for the target adversarial.
         radius: of the ball, for the target adversarial.
         skip: names of methods that the model does not suit.
     """
-    ball = {"norm": norm, "radius": radius}
-    attacked = {
-        "adversarial training": ("adversarial", {**ball, "steps": 5}, ("clean",)),
-        "TRADES": ("trades", {**ball, "steps": 5, "beta": 3.0}, ("clean",)),
-        "input gradient": _RECIPES["input gradient"],
-    }
-    noisy = ("NoisyMix", "Gaussian", "Patch Gaussian", "FCL", "AugMix + JSD", "extra corruptions")
-    recipes = {"adversarial": attacked, "noise": {name: _RECIPES[name] for name in noisy}}.get(target, _RECIPES)
-    tried = [
-        Candidate(f"{name}, rate {rate:g}", method, hyperparameters, views, rate)
-        for rate in LEARNING_RATES
-        for name, (method, hyperparameters, views) in recipes.items()
-        if method not in skip
+    recipes = _adversarial(norm, radius) if target == "adversarial" else _natural()
+    if target == "noise":
+        first = ("NoisyMix", "extra corruptions", "Patch Gaussian", "Gaussian", "FCL", "AugMix + extra corruptions + JSD")
+        recipes = [recipe for name in first for recipe in recipes if recipe.recipe == name]
+        stronger = {**_GAUSSIAN, "sigma": 0.3}
+        recipes = [dataclasses.replace(recipe, settings=stronger) if recipe.recipe == "Gaussian" else recipe for recipe in recipes]
+    control = Candidate(CONTROL, "cross_entropy", control=True)
+    return [control, *(recipe for recipe in recipes if recipe.method not in skip)]
+
+
+def _natural():
+    jsd_weights = {"JSD weight 4": {"jsd_weight": 4.0}, "JSD weight 25": {"jsd_weight": 25.0}}
+    return [
+        Candidate("AugMix + JSD", "noisymix", _JSD, _AUGMIX, strengths=jsd_weights),
+        Candidate("AugMix + extra corruptions + JSD", "noisymix", _JSD, ("clean", "augmix", "extra_corruptions"), strengths=jsd_weights),
+        Candidate("NoisyMix", "noisymix", {"jsd_weight": 12.0}, _AUGMIX, strengths={"alpha 0.2": {"alpha": 0.2}}),
+        Candidate("extra corruptions", "cross_entropy", {}, ("extra_corruptions",)),
+        Candidate("Patch Gaussian", "cross_entropy", {}, ("patch_gaussian",)),
+        Candidate("Gaussian", "gaussian", _GAUSSIAN, strengths={"sigma 0.2": {"sigma": 0.2}, "sigma 0.05": {"sigma": 0.05}}),
+        Candidate("FCL", "fcl", {"weight": 0.01}, strengths={"weight 0.03": {"weight": 0.03}, "weight 0.003": {"weight": 0.003}}),
+        Candidate("similarity to the start, AugMix", "similarity", {}, ("augmix",)),
+        Candidate("input gradient", "input_gradient", {"weight": 0.1}, strengths={"weight 1": {"weight": 1.0}}),
     ]
-    control = Candidate(CONTROL, "cross_entropy", learning_rate=LEARNING_RATES[0], control=True)
-    estimated = Candidate("batch norm re-estimated on AugMix images", "cross_entropy", views=("augmix",), learning_rate=0.0)
-    return [control, estimated, *tried]
 
 
-def view_functions(names: Sequence[str]) -> list[Augmentation]:
-    """Returns the functions (images, seed) -> images of views by name."""
-    return [RandomCorruption(EXTRA).augment if name == "extra_corruptions" else VIEWS[name] for name in names]
+def _adversarial(norm, radius):
+    attack = {"norm": norm, "radius": radius, "steps": 5}
+    weaker = {"half the radius": {"radius": radius / 2}}
+    return [
+        Candidate("adversarial training", "adversarial", attack, strengths=weaker),
+        Candidate("TRADES", "trades", {**attack, "beta": 3.0}, strengths={"beta 1": {"beta": 1.0}, "beta 6": {"beta": 6.0}}),
+        Candidate("input gradient", "input_gradient", {"weight": 1.0}, strengths={"weight 10": {"weight": 10.0}}),
+    ]
+
+
+def variations(candidate: Candidate, *, has_batch_norm: bool, has_layers: bool) -> list[Candidate]:
+    """Returns a candidate with other learning rates, strengths, augmentations and sets of trained layers, one change in each.
+
+    Args:
+        candidate: a recipe with its first settings.
+        has_batch_norm: whether the model has batch normalization that is trained.
+        has_layers: whether the model's layers can be frozen one by one.
+    """
+
+    def changed(variation, **fields):
+        return dataclasses.replace(candidate, variation=variation, **fields)
+
+    rate = candidate.learning_rate
+    return [
+        changed(f"learning rate {rate / 4:g}", learning_rate=rate / 4),
+        changed("crop and flip", augmentations=("crop_flip",)),
+        *(changed(name, settings={**candidate.settings, **settings}) for name, settings in candidate.strengths.items()),
+        *([changed("batch norm frozen", layers="all but batch norm")] if has_batch_norm else []),
+        *([changed("first half of the layers", layers="first half")] if has_layers else []),
+        changed(f"learning rate {rate * 2.5:g}", learning_rate=rate * 2.5),
+    ]

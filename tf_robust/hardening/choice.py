@@ -6,25 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.target import Outcome
 from tf_robust.metrics.paired import PairedDifference, paired_difference
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Point:
-    """A model on the frontier.
+    """A model on the frontier: the start, moved towards a fine-tuned model or towards the mean of several.
 
     Attributes:
-        name: candidate, or members of a soup.
-        coefficient: of the weight interpolation; 0: the start, 1: the fine-tuned model.
         outcome: on the validation images.
-        control: whether it is plain fine-tuning.
+        coefficient: of the weight interpolation; 0: the start, 1: the fine-tuned model.
+        members: (candidate, steps) of the fine-tuned models; empty for the start.
+        reestimated: whether batch norm's moving averages were estimated anew on AugMix images.
     """
 
-    name: str
-    coefficient: float
     outcome: Outcome
-    control: bool = False
+    coefficient: float = 0.0
+    members: tuple[tuple[Candidate, int], ...] = ()
+    reestimated: bool = False
 
     @property
     def clean(self) -> float:
@@ -33,6 +34,24 @@ class Point:
     @property
     def target(self) -> float:
         return float(np.mean(self.outcome.target))
+
+    @property
+    def line(self) -> str:
+        """The fine-tuned model's name, which all of its interpolations share."""
+        return line_of(self.members)
+
+    @property
+    def name(self) -> str:
+        """A name for tables and messages."""
+        statistics = ", batch norm re-estimated" * self.reestimated
+        weights = f", {self.coefficient:.0%} of the way from the start" if 0 < self.coefficient < 1 else ""
+        return f"{self.line}{weights}{statistics}"
+
+
+def line_of(members: Sequence[tuple[Candidate, int]]) -> str:
+    """Returns the name of the mean of fine-tuned models, (candidate, steps) each; of none, the start."""
+    names = [f"{candidate.name} ({steps:,} steps)" for candidate, steps in members]
+    return f"mean of {' and '.join(names)}" if len(names) > 1 else names[0] if names else "start"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,26 +1,32 @@
-"""Figures of a search: the frontier of clean accuracy against the target, and the table of candidates."""
+"""Figures of a search: the frontier of clean accuracy against the target, and the table of trials."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
-from tf_robust.hardening.choice import Point
-from tf_robust.hardening.search import SearchResult, Trial
+from tf_robust.hardening.choice import Choice, Point
+from tf_robust.hardening.trials import Trial
 from tf_robust.report.grids import Cell, Grid, Label
 from tf_robust.report.vega import Chart, domain, number
 
 
-def frontier(result: SearchResult, target: str) -> Chart:
+def frontier(start: Point, points: Sequence[Point], choice: Choice | None, target: str) -> Chart:
     """Draws every point by clean and target accuracy on the validation images, one line per fine-tuned model from the start.
 
     Args:
-        result: of the search.
+        start: the model as it was given.
+        points: the others.
+        choice: the chosen one is marked; None: none is.
         target: its name, for the axis.
     """
-    chosen = result.choice.point if result.choice and result.choice.helps else None
-    names = list(dict.fromkeys(point.name for point in result.frontier))
+    chosen = choice.point if choice and choice.helps else None
+    names = list(dict.fromkeys(point.line for point in points if not point.reestimated))
     values = []
     for name in names:
-        line = [result.start, *(point for point in result.frontier if point.name == name)]
+        line = [start, *(point for point in points if point.line == name and not point.reestimated)]
         values += [_value(point, name, point is chosen) for point in sorted(line, key=lambda point: point.coefficient)]
+    reestimated = "batch norm re-estimated"
+    values += [_value(point, reestimated, point is chosen) for point in points if point.reestimated]
     domains = {key: domain([value[key] for value in values]) for key in ("clean", "target")}
     titles = {"clean": "accuracy on unchanged images", "target": f"accuracy, {target}"}
     x, y = (
@@ -28,10 +34,19 @@ def frontier(result: SearchResult, target: str) -> Chart:
         for key in ("clean", "target")
     )
     tips = [{"field": "model"}, number("coefficient", "coefficient"), number("clean", titles["clean"]), number("target", titles["target"])]
-    color = {"field": "model", "type": "nominal", "sort": names, "legend": {"columns": 1, "orient": "bottom"}}
+    color = {
+        "field": "model",
+        "type": "nominal",
+        "sort": [*names, reestimated],
+        "legend": {"columns": 1, "orient": "bottom", "labelLimit": 600, "title": None},
+    }
     shared = {"x": x, "y": y, "tooltip": tips}
     layer = [
-        {"mark": {"type": "line", "opacity": 0.6}, "encoding": {**shared, "color": color, "order": {"field": "coefficient"}}},
+        {
+            "transform": [{"filter": f"datum.model !== '{reestimated}'"}],
+            "mark": {"type": "line", "opacity": 0.6},
+            "encoding": {**shared, "color": color, "order": {"field": "coefficient"}},
+        },
         {"mark": {"type": "point", "filled": True, "size": 40}, "encoding": {**shared, "color": color}},
         {
             "transform": [{"filter": "datum.chosen"}],
@@ -39,7 +54,7 @@ def frontier(result: SearchResult, target: str) -> Chart:
             "encoding": shared,
         },
         {
-            "transform": [{"filter": "datum.coefficient === 0"}],
+            "transform": [{"filter": f"datum.coefficient === 0 && datum.model !== '{reestimated}'"}],
             "mark": {"type": "point", "shape": "square", "filled": True, "size": 90, "color": "currentColor", "opacity": 1},
             "encoding": shared,
         },
@@ -51,15 +66,20 @@ def frontier(result: SearchResult, target: str) -> Chart:
     return Chart("frontier", {"data": {"values": values}, "width": "container", "height": 380, "layer": layer}, caption)
 
 
-def candidates_table(result: SearchResult) -> Grid:
-    """Returns the table of trials: steps, and clean and target accuracy of each trial's better interpolation."""
+def trials_table(start: Point, trials: Sequence[Trial]) -> Grid:
+    """Returns the table of trials: steps, and clean and target accuracy of each trial's better interpolation.
+
+    Args:
+        start: the model as it was given.
+        trials: in their order.
+    """
     columns = [Label("rung"), Label("steps"), Label("seconds"), Label("clean"), Label("target"), Label("coefficient")]
-    start = [None, None, None, _number(result.start.clean), _number(result.start.target), None]
-    rows: dict[Label, list[Cell | None]] = {Label("start"): start}
-    for trial in result.trials:
+    rows: dict[Label, list[Cell | None]] = {Label("start"): [None, None, None, _number(start.clean), _number(start.target), None]}
+    for trial in trials:
         best = max(trial.points, key=lambda point: point.target)
-        numbers = map(_number, (best.clean, best.target, best.coefficient))
-        rows[Label(f"{trial.candidate.name} (rung {trial.rung + 1})")] = [*_effort(trial), *numbers]
+        numbers = [None, None, None] if trial.diverged else [*map(_number, (best.clean, best.target, best.coefficient))]
+        note = ", diverged" if trial.diverged else ""
+        rows[Label(f"{trial.candidate.name}{note} (rung {trial.rung + 1})")] = [*_effort(trial), *numbers]
     caption = (
         "Accuracies on validation images, of the interpolation with the higher target. Every trial starts from the model's own weights."
     )

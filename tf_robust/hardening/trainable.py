@@ -1,59 +1,140 @@
 """The model to harden, as training methods take it."""
 
 import dataclasses
+import os
 import typing
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 
 from tf_robust import models
+from tf_robust.hardening.saved_model_function import function_of
 from tf_robust.saved_models.loading import Classifier
 
 _FROM_LOGITS = {"logits": True, "probabilities": False}
+_CONVERTED = "a file without gradients. Try: the Keras model or SavedModel from which it was converted"
+_TORCH = "whose weights PyTorch trains. Try: the model as a Keras model"
+_FUNCTION = "a function, whose weights are unknown. Try: the keras.Model that it calls"
+_NOT_TRAINED = {".tflite": _CONVERTED, ".onnx": _CONVERTED, ".pt": _TORCH, ".pth": _TORCH, ".torchscript": _TORCH}
+_SAMPLES = 8  # noise images by whose scores the kind of output is known
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainableModel:
-    """A Keras model whose weights a search replaces.
+    """A model whose weights a search replaces.
 
     Attributes:
-        model: as it was loaded; shares its weights with `network`.
-        network: the same, or behind the normalization of its input.
+        classifier: the model as a function of images in [0, 1]; computes with the current weights.
+        network: keras.Model that shares the weights, for training methods: the model itself, or behind the normalization of its input,
+            or the function of a SavedModel in inference mode.
         options: `input_range` and `from_logits` of a method on `network`.
+        skip: names of methods that do not suit the model.
+        has_batch_norm: whether training updates moving averages of batch normalization; not those of a SavedModel, whose training mode
+            is lost.
     """
 
-    model: keras.Model
+    classifier: Classifier
     network: keras.Model
-    options: dict[str, typing.Any]
+    options: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
+    skip: tuple[str, ...] = ()
+    has_batch_norm: bool = False
+
+    @property
+    def model(self) -> typing.Any:
+        """The model as it was loaded: a keras.Model, or the object of `tf.saved_model.load`."""
+        return self.classifier.loaded
 
 
-def trainable(classifier: Classifier) -> TrainableModel:
-    """Returns the Keras model behind a classifier.
+def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> TrainableModel:
+    """Returns the model behind a classifier for training.
+
+    Args:
+        classifier: loaded from a Keras file, a SavedModel or a keras.Model.
+        image_shape: (H, W, C) of the images, for a model that takes any size.
 
     Raises:
-        ValueError: there is none, or it has no trainable weights or several inputs.
+        ValueError: it is of another format, is frozen or quantized, or no gradient reaches its weights.
     """
-    model, interface = classifier.loaded, classifier.interface
-    if not isinstance(model, keras.Model) or ":" in classifier.path and not classifier.path.startswith("zoo:"):
+    if classifier.interface.input_size:
+        size = classifier.interface.input_size
+        raise ValueError(f"Expected images of the model's size. Received: input_size={size}. Try: image_size={size}, without input_size")
+    saved_model = is_saved_model(classifier)
+    suffix = os.path.splitext(classifier.path)[1].lower()
+    if not saved_model and not isinstance(classifier.loaded, keras.Model):
         raise ValueError(
-            f"Expected a Keras model (.keras, .h5, zoo:NAME or a keras.Model), which can be trained. Received: {classifier.path}. "
-            "Try: the Keras file from which it was exported; TensorFlow Lite, ONNX and TorchScript files have no training mode"
+            "Expected a model that can be trained: a Keras model (.keras, .h5, zoo:NAME, applications:NAME or a keras.Model) "
+            f"or a SavedModel folder. Received: {classifier.path}, {_NOT_TRAINED.get(suffix, _FUNCTION)}"
+        )
+    if not saved_model and (os.path.isdir(classifier.path) or classifier.path.startswith("keras_hub:")):
+        raise ValueError(
+            f"Expected a model with its preprocessing inside. Received: {classifier.path}, a preset of keras_hub. "
+            "Try: keras.Model(images, classifier(preprocessed images)) in Python, saved as .keras"
+        )
+    shape = _image_shape(classifier, image_shape)
+    if classifier.interface.outputs == "auto":
+        classifier = classifier.with_known_outputs(np.random.default_rng(0).random((_SAMPLES, *shape), np.float32))
+    if saved_model:
+        network, skip = function_of(classifier, shape)
+        return TrainableModel(classifier, network, skip=skip)
+    return _of_keras_model(classifier, shape)
+
+
+def is_saved_model(classifier: Classifier) -> bool:
+    """Returns whether a classifier was loaded from a SavedModel folder."""
+    return os.path.isfile(os.path.join(classifier.path, "saved_model.pb"))
+
+
+def _image_shape(classifier, image_shape):
+    """(H, W, C) of the model's input, of the images where it takes any."""
+    accepted = classifier.input_shape[1:]
+    if image_shape:
+        classifier.check_images_match(tuple(image_shape))
+        accepted = accepted.merge_with(tuple(image_shape))
+    if not accepted.is_fully_defined():
+        raise ValueError(f"Expected image_shape=(H, W, C) for {classifier.path}, which takes {accepted}. Received: {tuple(image_shape)}")
+    return tuple(accepted.as_list())
+
+
+def _of_keras_model(classifier, shape):
+    model, interface = classifier.loaded, classifier.interface
+    _check_keras_weights(model, classifier.path)
+    leaves = model._flatten_layers(include_self=False)
+    has_batch_norm = any(isinstance(leaf, keras.layers.BatchNormalization) and leaf.trainable for leaf in leaves)
+    scale, offset = (np.array(values) for values in interface.affine())
+    as_images = getattr(model, "input_shape", (None, *shape))[1:] == shape and not interface.blue_first
+    if models.is_network(model) and as_images and (scale == 1).all() and (offset == 0).all():
+        return TrainableModel(classifier, model, has_batch_norm=has_batch_norm)
+    options = {} if models.is_network(model) else {"from_logits": _FROM_LOGITS[interface.outputs]}
+    if as_images and len(scale) == len(offset) == 1 and options and not _has_named_outputs(model):
+        input_range = (float(offset[0]), float(offset[0] + scale[0]))
+        return TrainableModel(classifier, model, {**options, "input_range": input_range}, has_batch_norm=has_batch_norm)
+    images = keras.Input(shape, name="images")
+    x = keras.layers.Rescaling(scale.tolist(), offset.tolist(), name="normalization")(images)
+    x = keras.ops.flip(x, axis=-1) if interface.blue_first else x
+    outputs = model(x)
+    if options and isinstance(outputs, dict):
+        outputs = outputs[classifier.output_name]
+    return TrainableModel(classifier, keras.Model(images, outputs), options, has_batch_norm=has_batch_norm)
+
+
+def _has_named_outputs(model):
+    return isinstance(getattr(model, "output", None), dict)
+
+
+def _check_keras_weights(model, path):
+    quantized = [
+        layer.name
+        for layer in model._flatten_layers()
+        if isinstance(getattr(layer, "dtype_policy", None), keras.dtype_policies.QuantizedDTypePolicy)
+    ]
+    if quantized:
+        raise ValueError(
+            f"Expected a model with float weights. Received: {path}, whose layers {', '.join(quantized[:3])} are quantized. "
+            "Try: the model before model.quantize, and quantize the hardened one"
         )
     if not model.trainable_variables:
         raise ValueError(
-            f"Expected trainable weights. Received: {classifier.path}, all of whose layers are frozen. Try: model.trainable = True"
+            f"Expected trainable weights. Received: {path}, all of whose layers are frozen. "
+            "Try: model.trainable = True (also of each frozen layer), and save it again"
         )
-    if models.is_network(model):
-        return TrainableModel(model, model, {})
-    scale, offset = (np.array(values) for values in interface.affine())
-    options = {"from_logits": _FROM_LOGITS[interface.outputs]}
-    if len(scale) == len(offset) == 1 and not interface.blue_first and not interface.input_size:
-        return TrainableModel(model, model, {**options, "input_range": (float(offset[0]), float(offset[0] + scale[0]))})
-    if interface.input_size:
-        raise ValueError(
-            f"Expected images of the model's size. Received: input_size={interface.input_size}. Try: image_size={interface.input_size}"
-        )
-    images = keras.Input(model.input_shape[1:])
-    x = keras.layers.Rescaling(scale.tolist(), offset.tolist())(images)
-    x = keras.ops.flip(x, axis=-1) if interface.blue_first else x
-    return TrainableModel(model, keras.Model(images, model(x)), options)

@@ -1,67 +1,157 @@
-"""Fine-tunes one model by many recipes: each trial starts from the model's own weights and is a function of (recipe, steps, seed)."""
+"""Fine-tunes one model by many recipes: each result starts from the model's own weights and is a function of (candidate, steps, seed)."""
 
+import contextlib
+import dataclasses
 import time
-from collections.abc import Callable, Sequence
+import typing
+from collections.abc import Iterator, Mapping, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, methods
+from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.data.source import Source
-from tf_robust.hardening.candidates import Candidate, view_functions
+from tf_robust.hardening.candidates import EXTRA, Candidate
+from tf_robust.layers.augmentations import RandomCorruption
 from tf_robust.training import loop
 
 CHUNK = 10  # steps between changes of the learning rate
 MOMENTUM = 0.9
+_VIEWS = {**VIEWS, "extra_corruptions": RandomCorruption(EXTRA).augment}
+
+Weights = Sequence[np.ndarray]
 
 
-class Trainer:
-    """Trains a model in place by one candidate. The graph of a step is built once for all trials.
+class Trainers:
+    """Trains a model in place by candidates. Graphs of views and of steps are built once and shared.
 
     Args:
-        model: the classifier; its weights are replaced before each trial.
-        candidate: the recipe.
+        model: the classifier; its weights are replaced.
         source: the training set.
         batch_size: examples per step.
         seed: of order, views and noise.
-        **options: `input_range` and `from_logits` of the method.
+        options: arguments of all methods, such as `input_range` and `from_logits`.
+        stages: names of layers at which NoisyMix mixes, for a model of another package.
+
+    Attributes:
+        start: the model's weights at construction, from which every training starts.
     """
 
-    def __init__(self, model: keras.Model, candidate: Candidate, source: Source, *, batch_size: int, seed: int, **options):
-        self.model, self.candidate, self.source, self.batch_size, self.seed = model, candidate, source, batch_size, seed
-        self.method = methods.METHODS[candidate.method](model, seed=seed, **candidate.hyperparameters, **options)
-        self.method.compile(optimizer=keras.optimizers.SGD(candidate.learning_rate or 1.0, momentum=MOMENTUM))
-        self.method.optimizer.build(self.method.trainable_variables)
-        self._run_steps = loop.steps_function(self.method)
-        self.seconds_per_step = 0.0  # of the last trial, without the first chunk
+    def __init__(
+        self,
+        model: keras.Model,
+        source: Source,
+        *,
+        batch_size: int,
+        seed: int,
+        options: Mapping[str, typing.Any],
+        stages: Sequence[str] = (),
+    ):
+        self.model, self.source, self.batch_size, self.seed = model, source, batch_size, seed
+        self.options, self.stages = dict(options), tuple(stages)
+        self.start: Weights = model.get_weights()
+        self._batches: dict[tuple, tf.data.Dataset] = {}
+        self._trainers: dict[str, _Trainer] = {}
 
-    def train(self, start: Sequence[np.ndarray], steps: int, on_chunk: Callable[[int], object] = lambda done: None) -> list[np.ndarray]:
-        """Returns the weights after a number of steps from `start`; with learning rate 0 only batch norm's averages change.
+    @property
+    def steps_per_epoch(self) -> int:
+        return data.steps_per_epoch(self.source, self.batch_size)
 
-        Args:
-            start: weights, as `keras.Model.get_weights` returns them.
-            steps: >= 1.
-            on_chunk: called with the number of steps done; may raise, to stop.
+    def train(self, candidate: Candidate, steps: int) -> list[np.ndarray]:
+        """Returns the weights after a number of steps from the start.
 
         Raises:
             TrainingDiverged: a loss term or the gradient is not finite.
         """
+        return self._trainer(candidate).train(self.start, candidate.learning_rate, steps)
+
+    def seconds_per_step(self, candidate: Candidate) -> float:
+        """Returns the seconds that a step of a candidate takes, of its latest training, or of two chunks that are trained now."""
+        trainer = self._trainer(candidate)
+        if not trainer.seconds_per_step:
+            trainer.train(self.start, candidate.learning_rate, 2 * CHUNK)
+        return trainer.seconds_per_step
+
+    def batches(self, views: Sequence[str], augmentations: Sequence[str] = ()) -> tf.data.Dataset:
+        """Returns the infinite Dataset of `Batch`es with views and augmentations of these names."""
+        key = (tuple(views), tuple(augmentations))
+        if key not in self._batches:
+            self._batches[key] = data.training_batches(
+                self.source,
+                self.batch_size,
+                seed=self.seed,
+                augmentations=[AUGMENTATIONS[name] for name in augmentations],
+                views=[_VIEWS[name] for name in views],
+            )
+        return self._batches[key]
+
+    def _trainer(self, candidate):
+        graph = dataclasses.replace(candidate, learning_rate=0.0, variation="")
+        if repr(graph) not in self._trainers:
+            self.model.set_weights(self.start)  # of which a method may keep a copy
+            stages = {"stages": (0, *self.stages)} if self.stages and candidate.method == "noisymix" else {}
+            method = methods.METHODS[candidate.method](self.model, seed=self.seed, **candidate.settings, **stages, **self.options)
+            self._trainers[repr(graph)] = _Trainer(
+                method, self.model, self.batches(candidate.views, candidate.augmentations), candidate.layers
+            )
+        return self._trainers[repr(graph)]
+
+
+class _Trainer:
+    """Trains a model by one method, on some of its layers. The graph of a step is built once."""
+
+    def __init__(self, method, model, batches, layers):
+        self.method, self.model, self.batches, self.layers = method, model, batches, layers
+        self.seconds_per_step = 0.0  # of the latest training, without the first chunk
+        with trained_layers(model, layers):
+            method.compile(optimizer=keras.optimizers.SGD(0.0, momentum=MOMENTUM))
+            method.optimizer.build(method.trainable_variables)
+        self._run_steps = loop.steps_function(method)
+
+    def train(self, start: Weights, learning_rate: float, steps: int) -> list[np.ndarray]:
+        optimizer = self.method.optimizer
         self.model.set_weights(start)
-        for variable in self.method.optimizer.variables:
-            if variable is not self.method.optimizer.learning_rate:
-                variable.assign(tf.zeros_like(variable))
-        self.method.schedule(data.steps_per_epoch(self.source, self.batch_size), steps)
-        views = view_functions(self.candidate.views)
-        iterator = iter(data.training_batches(self.source, self.batch_size, seed=self.seed, views=views))
-        done, timed = 0, None
-        while done < steps:
-            count = min(CHUNK, steps - done)
-            self.method.optimizer.learning_rate.assign(self.candidate.learning_rate * 0.5 * (1.0 + np.cos(np.pi * done / steps)))
-            loop.checked_run(self._run_steps, iterator, count, self.method)
-            done += count
-            if timed:
-                self.seconds_per_step = (time.monotonic() - timed[0]) / (done - timed[1])
-            timed = timed or (time.monotonic(), done)
-            on_chunk(done)
+        for variable in optimizer.variables:
+            variable.assign(tf.zeros_like(variable))
+        iterator, done, timed = iter(self.batches), 0, None
+        with trained_layers(self.model, self.layers):  # the graph is built with these in the first chunk
+            while done < steps:
+                count = min(CHUNK, steps - done)
+                optimizer.learning_rate.assign(learning_rate * 0.5 * (1.0 + np.cos(np.pi * done / steps)))
+                loop.checked_run(self._run_steps, iterator, count, self.method)
+                done += count
+                if timed:
+                    self.seconds_per_step = (time.monotonic() - timed[0]) / (done - timed[1])
+                timed = timed or (time.monotonic(), done)
         return self.model.get_weights()
+
+
+@contextlib.contextmanager
+def trained_layers(model: keras.Model, layers: str) -> Iterator[None]:
+    """Context in which some layers of a model are frozen, in inference mode.
+
+    Args:
+        model: the classifier.
+        layers: which are not frozen: `all`, `first half` (of those with weights) or `all but batch norm`.
+    """
+    with_weights = [layer for layer in leaves(model) if layer.trainable and layer.trainable_variables]
+    frozen = {
+        "all": [],
+        "first half": with_weights[(len(with_weights) + 1) // 2 :],
+        "all but batch norm": [layer for layer in with_weights if isinstance(layer, keras.layers.BatchNormalization)],
+    }[layers]
+    try:
+        for layer in frozen:
+            layer.trainable = False
+        yield
+    finally:
+        for layer in frozen:
+            layer.trainable = True
+
+
+def leaves(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """Returns the innermost layers of a model, in their order."""
+    inner = layer._flatten_layers(include_self=False, recursive=False) if isinstance(layer, keras.Layer) else []
+    return [leaf for one in inner for leaf in leaves(one)] or [layer]

@@ -280,3 +280,34 @@ def _pooled(features):
     if len(features.shape) > 2:
         features = keras.ops.mean(features, axis=tuple(range(1, len(features.shape) - 1)))
     return keras.ops.cast(features, output_dtype())
+
+
+def stage_layers(model: keras.Model, count: int = 3) -> tuple[str, ...]:
+    """Returns names of layers with feature maps, evenly spaced, after each of which `wrap` can divide a model; fewer if it has few.
+
+    Args:
+        model: any; one that is not a graph of layers has none.
+        count: the largest number of names.
+    """
+    if not _is_graph(model) or _is_model(history(model.outputs[0])[0]):
+        return ()
+    layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
+    found = []
+    for number in range(1, count + 1):
+        wanted = number * len(layers) / (count + 1)
+        near = sorted(range(1, len(layers)), key=lambda position: (abs(position - wanted), position))
+        near = [position for position in near if abs(position - wanted) < len(layers) / (2 * count + 2)]
+        found += [next((position for position in near if _divides(model, layers[position].name)), None)]
+    return tuple(layers[position].name for position in sorted({position for position in found if position is not None}))
+
+
+def _divides(model, name):
+    """Whether all paths through a model pass a layer's output, which is a feature map."""
+    try:
+        output = _layer_output(model, name)
+        if len(output.shape) != 4:
+            return False
+        keras.Model(output, model.outputs[0])
+    except (ValueError, StopIteration, AttributeError):
+        return False
+    return True

@@ -14,8 +14,7 @@ from tf_robust.report.calibration import reliability_diagram, response_rate_curv
 from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.figures import captioned_images, image_groups, noise_samples, utility_by_class
 from tf_robust.report.formatting import size_notes, transfer_notes
-from tf_robust.report.grids import Grid
-from tf_robust.report.html import Image, to_html
+from tf_robust.report.html import Additions, Image, to_html
 from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
 from tf_robust.report.table_types import Evaluation, Paper, PerImage, Table
@@ -25,6 +24,7 @@ from tf_robust.report.verdict import verdict, verdict_sentences
 from tf_robust.utils.files import atomic_file, write_json
 
 __all__ = [
+    "Additions",
     "Chart",
     "aggregate",
     "attack_curves",
@@ -63,9 +63,9 @@ def write(
     baseline: str | None = None,
     examples: Image | None = None,
     figures: Sequence[Chart | Image] = (),
-    tables: Sequence[Grid] = (),
     notes: Iterable[str] = (),
     per_image: PerImage | None = None,
+    additions: Additions = Additions(),
 ) -> Table:
     """Writes `report.html`, `report.md`, `report.tex`, `results.json` and every chart as `figures/NAME.png` into a folder.
 
@@ -79,9 +79,9 @@ def write(
         baseline: as in `aggregate`.
         examples: images on which the rows differ, (path of a PNG file, caption), shown before the charts.
         figures: further figures: charts, and images as (path of a PNG file, caption).
-        tables: further tables, in `report.html`.
         notes: sentences.
         per_image: as in `aggregate`.
+        additions: to `report.html`.
 
     Returns:
         The table, as in `aggregate`.
@@ -90,7 +90,7 @@ def write(
     table = aggregate(evaluations, paper, baseline, per_image)
     all_charts = [*charts.of_table(table), *(figure for figure in figures if isinstance(figure, Chart))]
     images = [figure for figure in figures if not isinstance(figure, Chart)]
-    for chart in all_charts:
+    for chart in (*additions.charts, *all_charts):
         chart.save(os.path.join(folder, "figures"))
     notes = [*notes, *_mismatches(evaluations), *size_notes(evaluations), *transfer_notes(evaluations)]
     versions = {
@@ -100,7 +100,7 @@ def write(
     date = max((e["date"] for e in evaluations if e.get("date")), default=None)
     _write_text(
         os.path.join(folder, "report.html"),
-        to_html(table, title, examples, all_charts, images, _details(evaluations, command, commit, versions), notes, tables),
+        to_html(table, title, examples, all_charts, images, _details(evaluations, command, commit, versions), notes, additions),
     )
     _write_text(os.path.join(folder, "report.md"), to_markdown(table, title, command, notes))
     _write_text(os.path.join(folder, "report.tex"), to_latex(table, title))

@@ -1,10 +1,11 @@
 """The report as one self-contained HTML file: charts, images and scripts inside, no network, light and dark."""
 
 import base64
+import dataclasses
 import html
 import importlib.resources
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.report import grids, shifts, vega
@@ -17,6 +18,27 @@ _FEW = 3  # columns with room for a number and its interval side by side
 Image = tuple[str, str]  # path of a PNG file, caption
 
 
+@dataclasses.dataclass(frozen=True)
+class Additions:
+    """What a report with a subject of its own has besides the sections of all reports.
+
+    Attributes:
+        sentences: in place of the verdict; none: the verdict.
+        first: a table in place of those of the values and differences; None: these.
+        charts: before all others.
+        images: (path of a PNG file, caption) of images whose predictions changed.
+        tables: after the charts.
+        code: lines of Python that reproduce the result; empty: none.
+    """
+
+    sentences: Sequence[str] = ()
+    first: Grid | None = None
+    charts: Sequence[vega.Chart] = ()
+    images: Sequence[Image] = ()
+    tables: Sequence[Grid] = ()
+    code: str = ""
+
+
 def to_html(
     table: Table,
     title: str,
@@ -25,7 +47,7 @@ def to_html(
     images: Iterable[Image],
     details: dict[str, str],
     notes: Iterable[str] = (),
-    tables: Iterable[Grid] = (),
+    additions: Additions = Additions(),
 ) -> str:
     """Returns the report as HTML: verdict, table, paired differences, examples, charts, measures, images, notes, details.
 
@@ -37,16 +59,18 @@ def to_html(
         images: (path of a PNG file, caption) of each.
         details: {name: text}, such as command, versions, seeds.
         notes: plain sentences.
-        tables: further ones, after the charts.
+        additions: of a report with a subject of its own.
     """
     style, script = (importlib.resources.files(__package__).joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
     sections = [
-        _grid(grids.values(table)),
-        _grid(grids.differences(table)),
+        *map(_grid, [additions.first] if additions.first else [grids.values(table), grids.differences(table)]),
         _figures("Examples", [_image(*examples)] if examples else []),
+        _figures("", map(_chart, additions.charts)),
+        _figures("Changed predictions", (_image(*image) for image in additions.images)),
         _figures("Charts", map(_chart, charts)),
         _grid(shifts.falls(table)),
-        *map(_grid, tables),
+        *map(_grid, additions.tables),
+        _code(additions.code),
         *map(_grid, grids.further(table)),
         _grid(grids.by_slice(table)),
         _grid(grids.by_corruption(table)),
@@ -68,7 +92,7 @@ def to_html(
 <body>
 <h1>{html.escape(title)}</h1>
 <div class="verdict">
-{"".join(f"<p>{html.escape(sentence)}</p>" for sentence in verdict_sentences(table))}
+{"".join(f"<p>{html.escape(sentence)}</p>" for sentence in additions.sentences or verdict_sentences(table))}
 </div>
 {"".join(sections)}<script>
 {vega.library()}
@@ -81,7 +105,8 @@ def to_html(
 
 
 def _section(heading: str, body: str) -> str:
-    return f"<section>\n<h2>{html.escape(heading)}</h2>\n{body}</section>\n"
+    title = f"<h2>{html.escape(heading)}</h2>\n" if heading else ""
+    return f"<section>\n{title}{body}</section>\n"
 
 
 def _grid(grid: Grid | None) -> str:
@@ -147,6 +172,11 @@ def _image(path: str, caption: str) -> str:
         f'<figure><div class="scroll image" tabindex="0"><img alt="{caption}" src="data:image/png;base64,{data}"></div>'
         f"<figcaption>{caption}</figcaption></figure>\n"
     )
+
+
+def _code(lines: str) -> str:
+    body = f'<div class="scroll" tabindex="0"><pre><code>{html.escape(lines)}</code></pre></div>\n'
+    return _section("The same without the search", body) if lines else ""
 
 
 def _notes(notes: Iterable[str]) -> str:

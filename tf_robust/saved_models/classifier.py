@@ -36,6 +36,7 @@ class Classifier:
     Attributes:
         input_shape: accepted TensorShape [None, H, W, C]; None: any size.
         num_classes: None if unknown.
+        output_name: of the logits or probabilities among the outputs of the signature.
         card: content of the model's `card.json`, or {}.
         description: the model and how it is called, in one line.
 
@@ -47,8 +48,8 @@ class Classifier:
         interface = dataclasses.replace(interface, outputs=signature.kind(interface.outputs))
         self.path, self.loaded, self.card, self.interface = path, loaded, _card(path), interface
         self._call, ((self._argument, spec),) = signature.call, signature.inputs.items()
-        self._type, self._output = spec.dtype, signature.output(interface.outputs)
-        input_shape, output_spec = spec.shape.with_rank(4), signature.outputs[self._output]
+        self._type, self.output_name = spec.dtype, signature.output(interface.outputs)
+        input_shape, output_spec = spec.shape.with_rank(4), signature.outputs[self.output_name]
         self._signature = signature
         self._scale, self._offset = _scaling(interface, spec.dtype, input_shape[3])
         self.input_shape = _accepted_shape(input_shape, interface.input_size, 3 if interface.blue_first else len(self._scale))
@@ -57,21 +58,29 @@ class Classifier:
         size = f", input_size {interface.input_size}" if interface.input_size else ""
         self.description = (
             f"{path}, signature {interface.signature!r}: {described(signature.inputs)}, "
-            f"input_range {scale}{size} -> {described({self._output: output_spec})}, {interface.outputs}"
+            f"input_range {scale}{size} -> {described({self.output_name: output_spec})}, {interface.outputs}"
         )
 
     def __call__(self, images: tf.Tensor | ArrayLike) -> tf.Tensor:
+        return self.outputs(images)["logits"]
+
+    def outputs(self, images: tf.Tensor | ArrayLike) -> dict[str, tf.Tensor]:
+        """Returns all outputs of the signature by name, and "logits" as the call returns them.
+
+        Args:
+            images: float32 [N, H, W, C] in [0, 1].
+        """
         images = tf.convert_to_tensor(images)
         if not images.dtype.is_floating:
             raise ValueError(f"Expected images as float32 in [0, 1]. Received: {images.dtype.name}")
         self.check_images_match(images.shape[1:])
         outputs_by_name = self._call(**{self._argument: self._model_input(tf.cast(images, tf.float32))})
-        scores = tf.cast(outputs_by_name[self._output], tf.float32)
+        scores = tf.cast(outputs_by_name[self.output_name], tf.float32)
         if not scores.shape.is_compatible_with([images.shape[0], None]):
             raise ValueError(f"Expected scores [{images.shape[0]}, classes] of {self.path}. Received: {shape_text(scores.shape)}")
-        if self.interface.outputs != "probabilities":
-            return scores
-        return tf.math.log(tf.maximum(scores, SMALLEST_PROBABILITY))
+        if self.interface.outputs == "probabilities":
+            scores = tf.math.log(tf.maximum(scores, SMALLEST_PROBABILITY))
+        return {**outputs_by_name, "logits": scores}
 
     def _model_input(self, images: tf.Tensor) -> tf.Tensor:
         if self.interface.input_size:

@@ -42,7 +42,9 @@ def read_application(name: str, trust: bool) -> tuple[dict[str, Signature], obje
     family = application_family(name)
     with readable(f"applications:{name}", "Try: connect to the internet once: Keras downloads the ImageNet weights to ~/.keras/models."):
         model = getattr(keras.applications, name)(weights="imagenet", classifier_activation=None)
-    return {"serving_default": _preprocessed(model, lambda images: family.preprocess_input(255 * images))}, model
+    images = keras.Input(model.input_shape[1:], name="images")
+    complete = keras.Model(images, model(family.preprocess_input(255 * images)), name=model.name)
+    return {"serving_default": keras_signature(complete)}, complete
 
 
 def read_preset(name: str, trust: bool) -> tuple[dict[str, Signature], object]:

@@ -1,0 +1,211 @@
+"""Models to be trained share their weights with the classifier, and their gradients are those of the original model."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import tiny_network
+from tests.hardening import start_models
+from tests.hardening.start_models import CLASSES, SHAPE, keras_model, sample_images
+from tf_robust import methods
+from tf_robust.data.pipeline import Batch
+from tf_robust.hardening.trainable import trainable
+from tf_robust.saved_models.loading import ModelInterface, classifier_of, load_classifier
+
+FUNCTIONS = ("keras_export", "keras_save", "module", "ours")
+LABELS = np.arange(6) % CLASSES
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return start_models.save_all(tmp_path_factory.mktemp("starts"), tiny_network(SHAPE, CLASSES))
+
+
+def batch():
+    return Batch((tf.constant(sample_images()),), tf.constant(LABELS), tf.zeros([len(LABELS)], tf.int64))
+
+
+def logits_of(start, images):
+    """The logits that a training method computes."""
+    return methods.METHODS["cross_entropy"](start.network, **start.options).network(images, training=False)["logits"]
+
+
+def log_softmax(scores):
+    shifted = scores - np.max(scores, axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_saved_model_shares_its_variables(saved, name):
+    start, images = trainable(load_classifier(saved[name])), sample_images()
+    classifier = start.classifier
+    before, weights = classifier(images).numpy(), start.network.get_weights()
+    np.testing.assert_allclose(log_softmax(logits_of(start, images)), log_softmax(before), atol=1e-5)
+    start.network.set_weights([0.5 * weight for weight in weights])
+    assert np.abs(log_softmax(classifier(images)) - log_softmax(before)).max() > 0.01
+    np.testing.assert_allclose(log_softmax(logits_of(start, images)), log_softmax(classifier(images)), atol=1e-5)
+    start.network.set_weights(weights)
+    np.testing.assert_array_equal(classifier(images), before)
+    variables = [weight.value for weight in start.network.weights]
+    expected = [classifier.loaded.kernel] if name == "module" else classifier.loaded.signatures["serving_default"].variables
+    assert {id(variable) for variable in variables} == {id(variable) for variable in expected}
+
+
+def test_the_order_of_weights_is_that_of_the_file(saved):
+    names = [[v.value.name for v in trainable(load_classifier(saved["keras_export"])).network.weights] for _ in range(3)]
+    kinds = [name.rsplit("/", 1)[1] for name in names[0]]
+    assert names[0] == names[1] == names[2]
+    assert kinds == [f"{kind}:0" for kind in ("kernel", "bias", "gamma", "beta", "kernel", "bias", "moving_mean", "moving_variance")]
+
+
+def test_a_step_is_that_of_the_keras_model_in_inference_mode(saved):
+    model, start = keras_model(), trainable(load_classifier(saved["keras_export"]))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(LABELS, model(sample_images(), training=False)))
+    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+    expected = [v.numpy() - 0.1 * g.numpy() for v, g in zip(model.trainable_variables, gradients)]
+    statistics = [v.numpy() for v in model.layers[2].non_trainable_variables]
+    method = methods.METHODS["cross_entropy"](start.network, **start.options)
+    method.compile(optimizer=keras.optimizers.SGD(0.1))
+    tf.function(method.train_step)(batch())
+    for after, value, before in zip(
+        start.network.get_weights(), [*expected, *statistics], [*model.trainable_variables, *[0] * 2], strict=True
+    ):
+        np.testing.assert_allclose(after, value, atol=1e-5)
+        assert np.abs(value - before).max() > 1e-5  # the step moved it
+
+
+def test_gradients_equal_finite_differences(saved):
+    start, images, step = trainable(load_classifier(saved["ours"])), tf.constant(sample_images()), 1e-2
+
+    def loss():
+        return tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(LABELS, start.network(images)["logits"], from_logits=True))
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    variables = start.network.trainable_variables
+    for variable, gradient in zip(variables, tape.gradient(value, [v.value for v in variables])):
+        direction = np.sign(np.random.RandomState(0).randn(*variable.shape)).astype(np.float32)
+        old = variable.numpy()
+        variable.assign(old + step * direction)
+        above = loss().numpy()
+        variable.assign(old - step * direction)
+        below = loss().numpy()
+        variable.assign(old)
+        np.testing.assert_allclose((above - below) / (2 * step), np.sum(gradient * direction), rtol=0.02, atol=1e-3, err_msg=variable.name)
+
+
+@pytest.mark.parametrize(
+    "name, skipped",
+    [
+        ("ours", {"similarity"}),
+        ("keras_export", {"similarity", "fcl"}),
+        ("bytes", {"similarity", "fcl", "input_gradient", "adversarial", "trades"}),
+        ("module", {"similarity", "fcl", "input_gradient"}),
+    ],
+)
+def test_methods_to_skip(saved, name, skipped):
+    """A linear function has an image gradient that depends on the weights."""
+    start = trainable(load_classifier(saved[name]))
+    assert set(start.skip) == (skipped - {"input_gradient"} if name == "module" else skipped)
+    assert not start.has_batch_norm
+
+
+@pytest.mark.parametrize("method", ["noisymix", "gaussian", "input_gradient", "adversarial", "trades", "fcl"])
+def test_methods_train_a_saved_model(saved, method):
+    start = trainable(load_classifier(saved["ours"]))
+    before = start.network.get_weights()
+    options = {"fcl": {"k": 16}, "noisymix": {"jsd_weight": 0.0}}.get(method, {})
+    trained = methods.METHODS[method](start.network, seed=0, **options, **start.options)
+    trained.compile(optimizer=keras.optimizers.SGD(0.1))
+    tf.function(trained.train_step)(batch())
+    assert any(np.abs(new - old).max() > 0 for new, old in zip(start.network.get_weights(), before))
+    assert all(np.isfinite(weight).all() for weight in start.network.get_weights())
+
+
+def test_embeddings_of_an_exported_model_are_its_own(saved):
+    start = trainable(load_classifier(saved["ours"]))
+    expected = tiny_network(SHAPE, CLASSES)(sample_images())["embedding"]
+    np.testing.assert_allclose(start.network(sample_images())["embedding"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("input_range", ["0,1", "0,255", "-1,1", "mean=0.5 std=0.25"])
+@pytest.mark.parametrize("softmax", [True, False])
+def test_keras_models_on_their_pixel_scale(input_range, softmax):
+    start = trainable(classifier_of(keras_model(0, 255, softmax), ModelInterface(input_range=input_range)))
+    expected = start.classifier(sample_images())
+    np.testing.assert_allclose(log_softmax(logits_of(start, sample_images())), log_softmax(expected), atol=1e-4)
+    assert start.has_batch_norm and not start.skip
+
+
+@pytest.mark.parametrize("input_range", ["imagenet", "caffe", "0,255 bgr"])
+def test_keras_models_with_normalization_of_each_channel(input_range):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    start = trainable(classifier_of(model, ModelInterface(input_range=input_range)))
+    images = sample_images(shape=(4, 4, 3))
+    np.testing.assert_allclose(logits_of(start, images), start.classifier(images), rtol=1e-4, atol=1e-3)
+    assert start.network.trainable_variables[0] is model.trainable_variables[0]
+
+
+def test_a_network_of_this_package_on_another_pixel_scale():
+    """Its normalized images differ from those in [0, 1]."""
+    start = trainable(classifier_of(tiny_network(SHAPE, CLASSES), ModelInterface(input_range="0,255")))
+    np.testing.assert_allclose(logits_of(start, sample_images()), start.classifier(sample_images()), atol=1e-4)
+
+
+def test_one_of_several_outputs():
+    inputs = keras.Input(SHAPE)
+    features = keras.layers.Flatten()(inputs)
+    model = keras.Model(inputs, {"features": features, "logits": keras.layers.Dense(CLASSES)(features)})
+    start = trainable(classifier_of(model))
+    np.testing.assert_allclose(logits_of(start, sample_images()), start.classifier(sample_images()), atol=1e-5)
+
+
+def test_a_model_of_any_size_takes_that_of_the_images():
+    model = keras.Sequential([keras.Input((None, None, 1)), keras.layers.Conv2D(3, 3), keras.layers.GlobalAveragePooling2D()])
+    with pytest.raises(ValueError, match=r"Expected image_shape=\(H, W, C\).*Received: \(\)"):
+        trainable(classifier_of(model))
+    start = trainable(classifier_of(model), (12, 10, 1))
+    assert start.network.input_shape == (None, 12, 10, 1)
+    images = sample_images(shape=(12, 10, 1))
+    np.testing.assert_allclose(start.network(images), start.classifier(images), atol=1e-5)
+
+
+def frozen():
+    model = keras_model()
+    model.trainable = False
+    return model
+
+
+def quantized():
+    model = keras_model()
+    model.quantize("int8")
+    return model
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        (frozen, "Expected trainable weights. Received: .*frozen. Try: model.trainable = True"),
+        (quantized, "Expected a model with float weights. Received: .* whose layers .* are quantized. Try: the model before"),
+        (
+            lambda: lambda images: images[:, 0, :3, 0],
+            "Expected a model that can be trained.*a function.*Try: the keras.Model that it calls",
+        ),
+    ],
+)
+def test_models_in_memory_that_cannot_be_trained(model, message):
+    with pytest.raises(ValueError, match=message):
+        trainable(classifier_of(model()))
+
+
+def test_a_saved_model_of_constants(saved):
+    with pytest.raises(ValueError, match="Expected a SavedModel with variables.*no variables: its weights are constants. Try: the Keras"):
+        trainable(load_classifier(saved["constants"]))
+
+
+def test_input_size(saved):
+    with pytest.raises(ValueError, match="Expected images of the model's size. Received: input_size=8. Try: image_size=8"):
+        trainable(load_classifier(saved["keras_export"], ModelInterface(input_size=8)))

@@ -1,0 +1,200 @@
+"""Result of hardening in Python: the model, its files and its report."""
+
+import dataclasses
+import html
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+
+import keras
+
+from tf_robust import evaluation, report
+from tf_robust.experiments import comparison
+from tf_robust.experiments.commands import command
+from tf_robust.hardening import delivery, figures, recipe
+from tf_robust.hardening.choice import Choice, Point
+from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.diagnosis import Diagnosis
+from tf_robust.hardening.trainable import TrainableModel
+from tf_robust.hardening.trials import Trial
+from tf_robust.report.changes import change_sentences, changes
+from tf_robust.report.html import Image
+
+START, HARDENED = "start", "hardened"
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchRecord:
+    """Everything that a search found.
+
+    Attributes:
+        start: the model as it was given.
+        diagnosis: of the start.
+        trials: in their order.
+        frontier: points with their outcomes on the validation images.
+        choice: the best point; None: none of them keeps the clean accuracy.
+        seconds: of the search.
+        seed: of training.
+        batch_size: of training.
+        interrupted: whether the search was stopped before its budget was used up.
+    """
+
+    start: Point
+    diagnosis: Diagnosis
+    trials: Sequence[Trial]
+    frontier: Sequence[Point]
+    choice: Choice | None
+    seconds: float
+    seed: int
+    batch_size: int
+    interrupted: bool = False
+
+
+class Hardened:
+    """Result of hardening.
+
+    Args:
+        trainable: the model; has the weights of the result.
+        search: as below.
+        evaluations: as below.
+        config: target, budget, maximum clean loss.
+        notes: sentences for the report.
+        images: figures of images for the report, (path of a PNG file, caption).
+        temporary: deletes the folder of the evaluations when the result is deleted.
+
+    Attributes:
+        trainable: as given.
+        search: trials, frontier and choice, on validation images.
+        evaluations: of the start and of the hardened model on the test images, as in `evaluation.json`; of the start alone if nothing
+            helps; none if the search was interrupted.
+    """
+
+    def __init__(
+        self,
+        trainable: TrainableModel,
+        search: SearchRecord,
+        evaluations: list[dict],
+        config: HardenConfig,
+        notes: Sequence[str],
+        images: Sequence[Image] = (),
+        temporary: tempfile.TemporaryDirectory | None = None,
+    ):
+        self.search, self.evaluations, self.config, self.notes = search, evaluations, config, list(notes)
+        self.trainable, self._images, self._temporary = trainable, list(images), temporary
+
+    def __repr__(self) -> str:
+        return f"<Hardened: {self.notes[0]}>"
+
+    @property
+    def model(self) -> keras.Model:
+        """The hardened model as it was loaded: a keras.Model, or what `tf.saved_model.load` returns; unchanged if nothing helps."""
+        return self.trainable.model
+
+    @property
+    def changed(self) -> bool:
+        """Whether a more robust model was found."""
+        return bool(self.search.choice and self.search.choice.helps)
+
+    @property
+    def values(self) -> dict[str, tuple[float, float]]:
+        """{measure: (of the start, of the hardened model)} on the test images; both are equal if nothing helps."""
+        if not self.evaluations:
+            return {}
+        before, after = ({row["measure"]: row["value"] for row in one["rows"]} for one in (self.evaluations[0], self.evaluations[-1]))
+        return {name: (value, after[name]) for name, value in before.items() if name in after}
+
+    @property
+    def sentences(self) -> list[str]:
+        """What got worse and what got better on the test images."""
+        return change_sentences(self._table()) if len(self.evaluations) > 1 else []
+
+    @property
+    def recipe(self) -> str:
+        """Lines of Python that train the chosen recipe without the search; empty if nothing helps, or of a SavedModel."""
+        if not self.changed or not isinstance(self.model, keras.Model):
+            return ""
+        search, path = self.search, self.trainable.classifier.path
+        point = search.choice.point  # type: ignore[union-attr]
+        return recipe.lines_of(point, path, batch_size=search.batch_size, seed=search.seed, options=self.trainable.options)
+
+    def save(self, path: str) -> str:
+        """Writes the model, of the kind that was given, and returns the path: a Keras file, or a SavedModel with the same signatures.
+
+        Raises:
+            ValueError: the path has the suffix of another kind.
+            OSError: it cannot be written.
+        """
+        return delivery.save(self.trainable, path)
+
+    def card(self) -> dict:
+        """Returns the record of the search and of the proof, for JSON."""
+        point = self.search.choice.point if self.search.choice and self.changed else None
+        return {
+            "start": self.trainable.classifier.path,
+            "config": dataclasses.asdict(self.config),
+            "seed": self.search.seed,
+            "batch_size": self.search.batch_size,
+            "seconds": round(self.search.seconds, 1),
+            "chosen": point.name if point else None,
+            "coefficient": point.coefficient if point else None,
+            "recipe": [
+                {**dataclasses.asdict(candidate), "strengths": {}, "steps": steps} for candidate, steps in (point.members if point else ())
+            ],
+            "validation": _validation_record(self.search.choice),
+            "diagnosis": dataclasses.asdict(self.search.diagnosis),
+            "trials": [_trial_record(trial) for trial in self.search.trials],
+            "notes": [*self.notes, *self.sentences],
+            "test": {name: list(values) for name, values in self.values.items()},
+        }
+
+    def report(self, path: str = "harden.html", arguments: Sequence[str] = ()) -> str:
+        """Writes the report, one self-contained HTML file, and returns its path.
+
+        Args:
+            path: of the file.
+            arguments: of the command line that made it.
+
+        Raises:
+            ValueError: the search was interrupted, so that there is no proof.
+        """
+        if not self.evaluations:
+            raise ValueError("Expected a finished search. Received: one that was interrupted. Try: run it again; it resumes")
+        table = self._table()
+        search = self.search
+        additions = report.Additions(
+            sentences=[*self.sentences, *self.notes],
+            first=changes(table),
+            charts=[figures.frontier(search.start, search.frontier, search.choice, self.config.target)],
+            images=self._images,
+            tables=[search.diagnosis.grid(), figures.trials_table(search.start, search.trials)],
+            code=self.recipe,
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            comparison.write_report(
+                folder,
+                self.evaluations,
+                title="Hardened" if self.changed else "Not hardened: nothing helps",
+                command=command(*arguments) if arguments else "tf_robust in Python",
+                suite={"baseline": START},
+                additions=additions,
+            )
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            shutil.copyfile(os.path.join(folder, "report.html"), path)
+        return path
+
+    def _table(self):
+        return report.aggregate(self.evaluations, baseline=START, per_image=evaluation.PerImage(comparison.records_in))
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<p>{html.escape(sentence)}</p>" for sentence in [*self.notes, *self.sentences])
+
+
+def _validation_record(choice):
+    return {"clean": dict(choice.clean), "target": dict(choice.target), "helps": choice.helps} if choice else None
+
+
+def _trial_record(trial):
+    best = max(trial.points, key=lambda point: point.target)
+    values = {"clean": best.clean, "target": best.target, "coefficient": best.coefficient}
+    return {"name": trial.candidate.name, "rung": trial.rung + 1, "steps": trial.steps, "seconds": round(trial.seconds, 1), **values}
