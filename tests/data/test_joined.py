@@ -60,6 +60,19 @@ def test_files_and_arrays_are_joined_and_train(joined, tmp_path):
     assert sorted(np.round(255 * batch.views[0][:, 0, 0, 0].numpy()).astype(int)) == [*range(6), *range(200, 204)]
 
 
+def test_windows_are_cropped_from_files_of_many_sizes(tmp_path):
+    for folder, sides in (("day", (8, 10, 12)), ("night", (9, 11, 16))):
+        (tmp_path / folder / "cat").mkdir(parents=True)
+        for side in sides:
+            Image.fromarray(np.full((side, side, 3), 10 * side, np.uint8)).save(tmp_path / folder / "cat" / f"{side}.png")
+    sources = [data.open_source(f"folder:{tmp_path / folder}", "all", default_size=(4, 4)) for folder in ("day", "night")]
+    both = JoinedSource.of(*sources, (0,))
+    assert both.cuts_windows and both.image_shape == (4, 4, 3)
+    ((images, _, _),) = both.epoch(0, 0, 6, windows=(0.2, 0.5))
+    assert images.shape == (6, 2, 4, 4, 3)
+    assert sorted(images[:, 0, 0, 0, 0].numpy()) == sorted(images[:, 1, 2, 2, 0].numpy()) == [80, 90, 100, 110, 120, 160]
+
+
 def test_the_mask_of_the_first_takes_in_the_classes_of_the_second(joined):
     masked = dataclasses.replace(joined.first, class_mask=(0, 1))
     assert JoinedSource.of(masked, joined.second, (2, 0)).class_mask == (0, 1, 2)

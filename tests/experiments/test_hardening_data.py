@@ -159,7 +159,11 @@ def test_the_images_of_a_shift_are_divided_in_half(night):
 
 def test_a_folder_may_be_named_without_its_prefix(night, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert parts_of(given(coded(60)), config=HardenConfig(target="shift=night")).shift.data == "folder:night"
+    for name in ("night", "night/", "./night", str(tmp_path / "night")):
+        parts = parts_of(given(coded(60)), config=HardenConfig(target=f"shift={name}"))
+        assert parts.shift.data.startswith("folder:") and len(parts.shift.test) == 12
+    with pytest.raises(FileNotFoundError, match="Expected a folder of images, one subfolder per class. Not found: ./nigt"):
+        parts_of(given(coded(60)), config=HardenConfig(target="shift=./nigt"))
 
 
 def test_with_adapt_a_third_of_the_shift_is_trained_on(night):
@@ -205,3 +209,15 @@ def test_a_shift_with_other_classes_or_too_few_images_is_refused(tmp_path):
     refused({"cat": 8, "dog": 8}, r"Expected at least 20 images in folder:.*, of which 2 or more of each class.* Received: 16$")
     refused({"cat": 30, "dog": 1}, r"Received: 31, of 'dog' \(1\)")
     refused({"cat": 30, "dog": 2}, r"3 or more .* into training, validation and test images. Received: 32, of 'dog' \(2\)", adapt=True)
+
+
+def test_the_data_themselves_are_no_shift(tmp_path):
+    folder = write_folder(tmp_path / "photos", {"cat": 20, "dog": 20})
+    with pytest.raises(ValueError, match="Expected images of new conditions as the target. Received: folder:.*photos, the data themselves"):
+        parts_of(given(name=folder), config=HardenConfig(target=f"shift={folder}"))
+
+
+def test_a_shift_that_cannot_be_split_is_refused(night, monkeypatch):
+    monkeypatch.setattr(data.FileSource, "random_access", False)
+    with pytest.raises(ValueError, match="Expected a target that can be split. Received: folder:.*, which is read as a stream"):
+        parts_of(given(coded(60)), config=HardenConfig(target=f"shift={night}"))

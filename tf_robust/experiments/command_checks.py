@@ -17,6 +17,7 @@ from tf_robust.experiments.flags import FLAGS_HOME, flag_names
 from tf_robust.utils.errors import unknown
 
 _PACKAGES = (("engine", "beam", "apache_beam", "'tf_robust[beam]'"), ("model", "resnet50_v2", "keras_cv", "keras-cv"))
+_SHIFT = "shift="  # of --target, before the name of data
 _MODEL_SUFFIXES = (".keras", ".h5", ".hdf5", ".tflite", ".onnx", ".pt", ".pth", ".torchscript")
 
 
@@ -53,6 +54,12 @@ def data_of(word: str) -> str:
     return f"folder:{word.rstrip(os.sep)}" if os.path.isdir(word) and word not in flag_index.data_names() else word
 
 
+def shift_data(name: str) -> str:
+    """Returns the data of --target=shift=NAME, where a folder of images may stand without folder:."""
+    path = os.path.expanduser(name)
+    return f"folder:{path.rstrip(os.sep)}" if path.startswith((os.sep, ".")) else data_of(path)
+
+
 def check_names(values: FlagValues) -> None:
     """Checks names of methods, models, views, data sets, ...
 
@@ -64,10 +71,22 @@ def check_names(values: FlagValues) -> None:
     for flag, known in flag_index.known_values().items():
         value = values[flag].value
         for name in (value,) if isinstance(value, str) else value:
-            if name not in known and not (flag == "evaluations" and name == "none") and not (flag == "model" and ":" in name):
+            if name not in known and not _is_special(flag, name):
                 raise _unknown_name(flag, name, known)
-    for flag, name in (("data", values.data), *(("shifts", name) for name in values.shifts)):
+    shifts = [("shifts", name) for name in values.shifts]
+    if values.target.startswith(_SHIFT):
+        shifts.append((f"target={_SHIFT[:-1]}", shift_data(values.target.removeprefix(_SHIFT))))
+    for flag, name in (("data", values.data), *shifts):
         _check_data(flag, name, values.data_dir)
+
+
+def _is_special(flag, name):
+    """Whether a value that is not among the known ones may still be valid."""
+    return (
+        (flag == "evaluations" and name == "none")
+        or (flag == "model" and ":" in name)
+        or (flag == "target" and name.startswith(_SHIFT) and name != _SHIFT)
+    )
 
 
 def _unknown_name(flag, name, known):

@@ -89,6 +89,7 @@ def generate() -> dict:
     from tf_robust import attacks, corruptions, evaluation, methods, metrics, models
     from tf_robust.data.augment import AUGMENTATIONS, VIEWS
     from tf_robust.evaluation.descriptions import MEASURES, describe
+    from tf_robust.hardening.target import SHIFT, TARGETS
     from tf_robust.training import distribution, optimizers
 
     groups = {name: group for group, members in metrics.GROUPS.items() for name in members}
@@ -118,6 +119,7 @@ def generate() -> dict:
             "evaluations": list(evaluation.EVALUATIONS),
             "attack": list(evaluation.adversarial.ATTACKS),
             "corruptions": list(corruptions.CORRUPTIONS),
+            "target": [*TARGETS, f"{SHIFT}DATA"],
         },
     }
     return json.loads(json.dumps(content))

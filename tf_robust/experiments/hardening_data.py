@@ -1,7 +1,6 @@
 """The images of a hardening search: training, validation and test images, and those of new conditions that are its target."""
 
 import dataclasses
-import os
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import SUBSET_SEED, stratified_parts, stratified_subset, three_ways, without_validation
 from tf_robust.experiments import construction
-from tf_robust.experiments.command_checks import data_of
+from tf_robust.experiments.command_checks import shift_data
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.target import LabeledImages, ValidationSet
@@ -104,7 +103,7 @@ def parts_of(
             parts[name] = _like(one, parts["train"], name, given.config.image_fit)
     shift = None
     if config.shift:
-        parts["train"], shift = _with_shift(parts["train"], given, data_of(os.path.expanduser(config.shift)), config.adapt)
+        parts["train"], shift = _with_shift(parts["train"], given, shift_data(config.shift), config.adapt)
     return Parts(**parts, note=_SEEN if unsplit else "", split=split, shift=shift)
 
 
@@ -207,6 +206,8 @@ def _first(names):
 
 def _with_shift(train, given, name, adapt):
     """(the training images, with a third of those of the new conditions if `adapt`; the other parts of these)."""
+    if name == given.config.data:
+        raise ValueError(f"Expected images of new conditions as the target. Received: {name}, the data themselves")
     shift = construction.open_shift(given.config, name, train)
     if not shift.source.random_access:
         raise ValueError(f"Expected a target that can be split. Received: {name}, which is read as a stream. Try: folder:DIR")
