@@ -18,6 +18,7 @@ from tf_robust.utils.files import read_json
 
 MEASURES = {
     "clean": "clean",
+    "bal": "clean (balanced classes)",
     "corruptions/mean15": "15 corruptions",
     "corruptions/noise": "noise corruptions",
     "corruptions/blur": "blur",
@@ -27,7 +28,7 @@ MEASURES = {
     "un": "uniform noise",
     "nun": "nonuniform noise",
 }
-SHOWN = ("clean", "corruptions/mean15", "corruptions_bar/mean", "un", "nun")
+SHOWN = ("clean", "bal", "corruptions/mean15", "corruptions_bar/mean", "un", "nun")
 
 
 def result_of(steps: Steps) -> dict:
@@ -42,7 +43,7 @@ def result_of(steps: Steps) -> dict:
     changed = HARDENED in evaluations
     if START in evaluations and not changed:
         evaluations[HARDENED] = evaluations[START]
-    lines = [line for line in steps.output("harden").splitlines() if line.strip() and steps.workdir not in line]
+    lines = [line for line in steps.output("harden").splitlines() if line[:1].strip() and steps.workdir not in line]
     return {
         "row": steps.name,
         "seed": steps.seed,
@@ -161,18 +162,20 @@ def _section(name, content):
     kept = [str(run["seed"]) for run in runs if not run["changed"]]
     if kept:
         lines[-1] += f" Nothing helped with seed {', '.join(kept)}: the hardened model is the start."
-    models = list(dict.fromkeys(model for model, _ in rows))
-    lines += ["", "Accuracy: mean over the seeds (each seed).", "", _line("model", *(MEASURES[m] for m in SHOWN)), _rule(len(SHOWN) + 1)]
-    lines += [_line(model.partition("/")[2], *(_values(rows[model, measure]) for measure in SHOWN)) for model in models]
+    models, measures = (list(dict.fromkeys(names)) for names in zip(*rows))
+    shown = [measure for measure in SHOWN if measure in measures]
+    lines += ["", "Accuracy: mean over the seeds (each seed).", "", _line("model", *(MEASURES[m] for m in shown)), _rule(len(shown) + 1)]
+    lines += [_line(model.partition("/")[2], *(_values(rows[model, measure]) for measure in shown)) for model in models]
     differences_of = {(d["row"], d["baseline"], d["measure"]): d for d in content["differences"] if d["row"].startswith(f"{name}/")}
     pairs = list(dict.fromkeys((model, baseline) for model, baseline, _ in differences_of))
     for model, baseline in pairs:
         title = f"{model.partition('/')[2]} minus {baseline.partition('/')[2]}"
         lines += ["", f"Paired difference, {title}, with 95 % intervals over the test images:", ""]
         lines += [_line("measure", *(f"seed {run['seed']}" for run in runs), "mean over seeds"), _rule(len(runs) + 2)]
-        for measure, label in MEASURES.items():
+        for measure in (name for name in MEASURES if name in measures):
             one = differences_of[model, baseline, measure]
-            lines.append(_line(label, *map(_interval, one["values"], one["intervals"]), _interval(one["mean"], [one["low"], one["high"]])))
+            mean = _interval(one["mean"], [one["low"], one["high"]])
+            lines.append(_line(MEASURES[measure], *map(_interval, one["values"], one["intervals"]), mean))
     return [*lines, ""]
 
 
