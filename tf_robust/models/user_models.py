@@ -296,7 +296,7 @@ def stage_layers(model: keras.Model, count: int = 3) -> tuple[str, ...]:
     for number in range(1, count + 1):
         wanted = number * len(layers) / (count + 1)
         near = sorted(range(1, len(layers)), key=lambda position: (abs(position - wanted), position))
-        near = [position for position in near if abs(position - wanted) < len(layers) / (2 * count + 2)]
+        near = [position for position in near if abs(position - wanted) <= len(layers) / (2 * count + 2)]
         found += [next((position for position in near if _divides(model, layers[position].name)), None)]
     return tuple(layers[position].name for position in sorted({position for position in found if position is not None}))
 
