@@ -41,7 +41,7 @@ class Row:
     robust: bool = False
     alternatives: bool = False
     onnx: bool = False
-    interface: tuple[str, ...] = ("--input_range=0,255",)
+    interface: tuple[str, ...] = ("--input_range=0,255", "--outputs=probabilities")
 
 
 _LOGITS = ("--input_range=0,255", "--outputs=logits")
@@ -57,7 +57,7 @@ ROWS = {
     ),
     "folder": Row("MobileNetV2 of keras.applications, a folder of images of 64 pixels", "mobilenet", "folder", "30m"),
     "robust": Row("ResNet-8 trained with AugMix + JSD, CIFAR-10", "resnet8", "cifar10", "20m", robust=True, interface=_LOGITS),
-    "onnx": Row("an ONNX file", "resnet8", "cifar10", "20m", onnx=True),
+    "onnx": Row("an ONNX file", "resnet8", "cifar10", "20m", onnx=True, interface=_LOGITS),
 }
 
 
