@@ -25,6 +25,7 @@ class EvaluationData:
         num_classes: of the evaluated model; 0: not known.
         images: to evaluate on, in memory; None: those that `config.data` names.
         surrogate: model in memory from which attacks are transferred; None: the one that `eval_config` names, if any.
+        training_images: from which NUN computes its standard deviations, in memory; None: the training split, if there is one.
         shift_images: {one of `eval_config.shifts`: its images}, of shifted data sets in memory.
     """
 
@@ -35,6 +36,7 @@ class EvaluationData:
     num_classes: int = 0
     images: Source | None = None
     surrogate: keras.Model | Callable | None = None
+    training_images: Source | None = None
     shift_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
 
     def source(self, split: str, examples: int = 0) -> Source:
@@ -69,6 +71,8 @@ class EvaluationData:
         """Returns the images from which NUN computes its standard deviations: the evaluated ones if there are none to train on."""
         if not self.eval_config.needs_training_set:
             return None
+        if self.training_images is not None:
+            return self.training_images
         if self.eval_config.evaluation_split != "all" and data.has_training(self.config.data):
             return self.source("train")
         print_note(f"nun's noise depends on the standard deviations of the evaluated images of {self.config.data}: it has no others.")

@@ -140,7 +140,9 @@ def proof_data(parts: Parts, given: EvaluationData) -> EvaluationData:
         parts: as `parts_of` returns them.
         given: describes the data and the evaluation.
     """
-    given = dataclasses.replace(given, images=parts.test, config=dataclasses.replace(given.config, label_map=""))  # labels are mapped
+    given = dataclasses.replace(
+        given, images=parts.test, training_images=parts.train, config=dataclasses.replace(given.config, label_map="")
+    )  # labels are mapped
     if not parts.shift:
         return given
     name = parts.shift.data

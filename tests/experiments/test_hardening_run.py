@@ -1,0 +1,179 @@
+"""Hardening from a model and data to a delivered model and its proof, on small images of stripes."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+
+import tf_robust as tfr
+from tf_robust.experiments import hardening_run
+from tf_robust.hardening.search import Search
+
+SIZE = 12
+
+
+def _images(count, seed, noise=0.03):
+    """Stripes in one of three directions, uint8 [N, H, W, 3], and their directions."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 3, count)
+    y, x = np.mgrid[:SIZE, :SIZE]
+    waves = np.stack([y, x, x + y])[labels] + 6.28 * random.random((count, 1, 1))
+    images = 0.5 + 0.1 * np.sin(1.5 * waves)[..., None] + noise * random.normal(size=(count, SIZE, SIZE, 3))
+    return (255 * np.clip(images, 0, 1)).astype(np.uint8), labels
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """The path of a model that was trained on clean stripes by plain Keras: [0, 255] -> probabilities."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Conv2D(8, 3, 2), keras.layers.BatchNormalization(momentum=0.8), keras.layers.ReLU(name="stage")]
+    head = [keras.layers.Conv2D(12, 3), keras.layers.ReLU(), keras.layers.GlobalAveragePooling2D()]
+    output = keras.layers.Dense(3, activation="softmax")
+    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Rescaling(1 / 255), *layers, *head, output])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    images, labels = _images(600, 1)
+    model.fit(images.astype(np.float32), labels, epochs=12, verbose=0)
+    path = str(tmp_path_factory.mktemp("start") / "stripes.keras")
+    model.save(path)
+    return path
+
+
+OPTIONS = {
+    "data": _images(600, 2),
+    "input_range": "0,255",
+    "target": "corruptions",
+    "max_clean_loss": 0.05,
+    "evaluations": "clean,corruptions",
+    "severities": "5",
+}
+
+
+@pytest.fixture(scope="module")
+def hardened(start, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("hardened"))
+    return tfr.harden(start, folder, budget="700steps", **OPTIONS), folder
+
+
+def test_a_model_becomes_more_robust_on_images_never_used_before(hardened):
+    result, _ = hardened
+    assert result.changed and result.search.choice.target["low"] > 0
+    before, after = result.values["corruptions/mean15"]
+    assert after > before + 0.03
+    images, labels = _images(500, 3, noise=0.2)  # other noise than the search had
+    original = keras.saving.load_model(result.trainable.classifier.path, compile=False)
+    accuracy = [np.mean(model.predict(images.astype(np.float32), verbose=0).argmax(axis=1) == labels) for model in (original, result.model)]
+    assert accuracy[1] > accuracy[0]
+
+
+def test_the_delivered_file_is_the_model_that_was_proved(hardened, tmp_path):
+    result, folder = hardened
+    delivered = keras.saving.load_model(os.path.join(folder, "hardened.keras"), compile=False)
+    images, labels = _images(40, 5)
+    expected = result.model.predict(images.astype(np.float32), verbose=0)
+    np.testing.assert_allclose(delivered.predict(images.astype(np.float32), verbose=0), expected, atol=1e-6)
+    copy = result.save(str(tmp_path / "copy"))
+    assert copy.endswith("copy.keras")
+    test = result.evaluations[1]["rows"]
+    again = tfr.evaluate(copy, data=(images, labels), input_range="0,255", evaluations="clean")
+    assert again.values["clean"] == np.mean(expected.argmax(axis=1) == labels)
+    assert [row["measure"] for row in test][:1] == ["clean"]
+
+
+def test_report_and_card(hardened, tmp_path):
+    result, folder = hardened
+    page = open(result.report(str(tmp_path / "harden.html")), encoding="utf-8").read()
+    for text in (
+        "What changed",
+        "Diagnosis",
+        "Candidates",
+        "frontier",
+        "import tf_robust as tfr",
+        "Fixed:",
+        result.search.choice.point.name,
+    ):
+        assert text in page, text
+    with open(os.path.join(folder, "harden.json"), encoding="utf-8") as file:
+        card = json.load(file)
+    assert card["chosen"] == result.search.choice.point.name and card["config"]["budget"] == "700steps"
+    assert card["test"]["clean"] == list(result.values["clean"]) and len(card["trials"]) == len(result.search.trials)
+    assert "Worse: " in result._repr_html_() and repr(result).startswith("<Hardened: Chosen on")
+
+
+def test_a_search_in_steps_is_reproducible_and_a_finished_one_is_read(start, hardened, tmp_path, monkeypatch):
+    first, folder = hardened
+    again = tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS)
+    for one, other in zip(first.model.get_weights(), again.model.get_weights()):
+        np.testing.assert_array_equal(one, other)
+    monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda *_: pytest.fail("trained again"))
+    read = tfr.harden(start, folder, budget="700steps", **OPTIONS)
+    np.testing.assert_array_equal(read.model.get_weights()[0], first.model.get_weights()[0])
+    assert read.values == first.values
+
+
+def test_a_keras_model_in_memory_is_not_changed(start):
+    model = keras.saving.load_model(start, compile=False)
+    weights = model.get_weights()
+    result = tfr.harden(model, budget="240steps", **OPTIONS)
+    for before, after in zip(weights, model.get_weights()):
+        np.testing.assert_array_equal(before, after)
+    assert result.model is not model and result.values["clean"][0] > 0.6
+
+
+def test_nothing_helps_leaves_the_model_as_it_was(start, tmp_path, monkeypatch):
+    monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda self, candidate, steps: list(self.start))
+    result = tfr.harden(start, str(tmp_path / "work"), budget="240steps", **OPTIONS)
+    assert not result.changed and len(result.evaluations) == 1 and not os.path.exists(tmp_path / "work" / "hardened.keras")
+    assert "The model is unchanged" in result.notes[0] and not result.recipe
+    for one, other in zip(result.model.get_weights(), keras.saving.load_model(start).get_weights()):
+        np.testing.assert_array_equal(one, other)
+    assert "nothing helps" in open(result.report(str(tmp_path / "report.html")), encoding="utf-8").read()
+
+
+def test_interrupted_the_best_so_far_is_written_without_a_proof_and_the_same_call_resumes(start, tmp_path, monkeypatch):
+    run = Search._rung
+
+    def interrupted(self, rung, candidates):
+        if rung == 2:
+            raise KeyboardInterrupt
+        return run(self, rung, candidates)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Search, "_rung", interrupted)
+        result = tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS)
+    assert result.search.interrupted and not result.evaluations and not result.values
+    assert os.path.exists(tmp_path / "hardened.keras") == result.changed
+    with pytest.raises(ValueError, match="interrupted"):
+        result.report()
+    complete = tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS)
+    assert complete.evaluations and not complete.search.interrupted
+
+
+def test_a_full_disk_names_the_folder_with_the_weights(start, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("tf_robust.hardening.delivery.save", full)
+    with pytest.raises(OSError, match=r"The weights are kept in .*trials: the same command writes the model"):
+        tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS)
+    monkeypatch.undo()
+    monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda *_: pytest.fail("trained again"))
+    assert tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS).changed
+
+
+def test_a_model_near_chance(start):
+    images, labels = OPTIONS["data"]
+    with pytest.raises(ValueError, match=r"Expected a trained model. Received: .*near that of chance, 0.333. Try: another --input_range"):
+        tfr.harden(start, budget="240steps", **{**OPTIONS, "data": (images, (labels + 1) % 3)})
+
+
+@pytest.mark.parametrize("arguments", ({"budget": "soon"}, {"target": "nois"}, {"max_clean_loss": 2.0}, {"epochs": 3}))
+def test_arguments(start, arguments):
+    with pytest.raises(ValueError, match="Expected"):
+        tfr.harden(start, **{**OPTIONS, "budget": "240steps", **arguments})
+
+
+def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
+    config = hardening_run.HardenConfig()
+    assert "No candidate keeps the accuracy" in hardening_run.summary(None, config)
