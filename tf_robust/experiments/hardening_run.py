@@ -24,7 +24,7 @@ from tf_robust.hardening.budget import parse_budget
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.search import Search, SearchResult
 from tf_robust.hardening.target import ValidationSet
-from tf_robust.hardening.trainable import TrainableModel, trainable
+from tf_robust.hardening.trainable import TrainableModel, check_format, trainable
 from tf_robust.saved_models import loading
 
 HELD_OUT = 0.15  # fraction of data without splits, for validation and for test each
@@ -158,6 +158,7 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
         argv: the arguments from which they were parsed.
     """
     run = runs_of(values, row_name(values.saved_model))[0]
+    check_format(values.saved_model)
     interface = loading.ModelInterface(**values_of(values, loading.ModelInterface))
     classifier = loading.load_classifier(values.saved_model, interface)
     folder = values.workdir or os.path.join("runs", "hardened", f"{folder_name(values.data)}-{row_name(values.saved_model)}")
@@ -195,16 +196,17 @@ def harden(
     Raises:
         ValueError: the model cannot be trained, does not suit the images, or is near chance.
     """
-    start = trainable(classifier)
     given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
     parts = parts or parts_of(given)
+    start = trainable(classifier, parts.train.image_shape)
+    classifier = start.classifier
     validation = _validation_set(parts, config, given)
     search = Search(
         start.network,
         start.options,
         parts.train,
         validation,
-        candidates.candidates(config.target, norm=config.attack_norm, radius=config.attack_radius),
+        candidates.candidates(config.target, norm=config.attack_norm, radius=config.attack_radius, skip=start.skip),
         budget=parse_budget(config.budget),
         max_clean_loss=config.max_clean_loss,
         batch_size=min(64, len(parts.train)),
