@@ -33,6 +33,7 @@ from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, print_note
 from tf_robust.experiments.results import Comparison, Result, compare
 from tf_robust.experiments.runs import runs_of
 from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.trainable import check_format
 from tf_robust.report import charts as report_charts
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.zoo import load
@@ -134,6 +135,8 @@ def harden(model: Model, folder: str = "", validation_data=None, test_data=None,
     run = _run({"evaluations": HARDENING_EVALUATIONS, **arguments})
     used = {*DATA, *run.eval_config.used, *hyperparameters.parameters(loading.ModelInterface), *hyperparameters.parameters(HardenConfig)}
     _check_used(arguments, {*used, "train_examples", "seeds", "validation_fraction"}, "hardening")
+    if isinstance(model, (str, os.PathLike)):
+        check_format(model)
     copied = _copy(model) if isinstance(model, keras.Model) else model
     classifier, evaluation_data = _model_and_data(copied, given, run)
     config = HardenConfig(**values_of(run.values, HardenConfig))
@@ -217,9 +220,13 @@ def _copy(model):
     """A Keras model with the same layers and weights, so that the given one does not change."""
     try:
         copied = keras.models.clone_model(model)
-    except (ValueError, NotImplementedError) as error:
-        raise ValueError(f"Expected a model that Keras can copy. Received: {model.name} ({error}). Try: the file of model.save") from error
-    copied.set_weights(model.get_weights())
+        copied.set_weights(model.get_weights())
+    except (ValueError, TypeError, NotImplementedError) as error:
+        reason = " ".join(str(error).split())[-200:]
+        raise ValueError(
+            f"Expected a model that Keras can copy. Received: {model.name} (... {reason}). Try: get_config and from_config in its custom "
+            "classes; or a SavedModel, written by model.export(DIR)"
+        ) from error
     return copied
 
 

@@ -42,6 +42,8 @@ def start(tmp_path_factory):
 
 OPTIONS = {
     "data": _images(600, 2),
+    "validation_data": _images(300, 7),
+    "test_data": _images(300, 8),
     "input_range": "0,255",
     "target": "corruptions",
     "max_clean_loss": 0.05,
@@ -163,9 +165,9 @@ def test_a_full_disk_names_the_folder_with_the_weights(start, tmp_path, monkeypa
 
 
 def test_a_model_near_chance(start):
-    images, labels = OPTIONS["data"]
+    images, labels = OPTIONS["validation_data"]
     with pytest.raises(ValueError, match=r"Expected a trained model. Received: .*near that of chance, 0.333. Try: another --input_range"):
-        tfr.harden(start, budget="240steps", **{**OPTIONS, "data": (images, (labels + 1) % 3)})
+        tfr.harden(start, budget="240steps", **{**OPTIONS, "validation_data": (images, (labels + 1) % 3)})
 
 
 @pytest.mark.parametrize("arguments", ({"budget": "soon"}, {"target": "nois"}, {"max_clean_loss": 2.0}, {"epochs": 3}))

@@ -8,9 +8,9 @@ import tensorflow as tf
 from tests.conftest import tiny_network
 from tests.hardening import start_models
 from tests.hardening.start_models import CLASSES, SHAPE, keras_model, sample_images
-from tf_robust import methods
+from tf_robust import api, methods
 from tf_robust.data.pipeline import Batch
-from tf_robust.hardening.trainable import trainable
+from tf_robust.hardening.trainable import check_format, trainable
 from tf_robust.saved_models.loading import ModelInterface, classifier_of, load_classifier
 
 FUNCTIONS = ("keras_export", "keras_save", "module", "ours")
@@ -209,3 +209,80 @@ def test_a_saved_model_of_constants(saved):
 def test_input_size(saved):
     with pytest.raises(ValueError, match="Expected images of the model's size. Received: input_size=8. Try: image_size=8"):
         trainable(load_classifier(saved["keras_export"], ModelInterface(input_size=8)))
+
+
+@pytest.mark.parametrize(
+    "path, message",
+    [
+        ("model.onnx", "a file without gradients. Try: the Keras model or SavedModel from which it was converted"),
+        ("model.TFLITE", "a file without gradients"),
+        ("model.pt", "whose weights PyTorch trains. Try: the model as a Keras model"),
+        ("keras_hub:resnet_18_imagenet", "a preset of keras_hub, whose preprocessing is not part of the model. Try: keras.Model"),
+    ],
+)
+def test_formats_that_cannot_be_trained(path, message):
+    """Told before the file is read, and without the package that reads it."""
+    with pytest.raises(ValueError, match=f"Expected a model that can be trained: a Keras model.*Received: {path}, {message}"):
+        check_format(path)
+    with pytest.raises(ValueError, match="Expected a model that can be trained"):
+        api.harden(path, data=(sample_images(30), np.arange(30) % CLASSES))
+
+
+@pytest.mark.parametrize(
+    "path", ["model.keras", "model.h5", "folder", "zoo:digits/lenet_augmix", "applications:ResNet50", "module:function"]
+)
+def test_formats_that_can_be_trained(path):
+    check_format(path)
+
+
+class Scale(keras.layers.Layer):
+    """A layer that is not registered, and whose configuration lacks its argument."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def call(self, images):
+        return self.factor * images
+
+
+def with_custom_layer():
+    images = keras.Input(SHAPE)
+    return keras.Model(images, keras.layers.Dense(CLASSES)(keras.layers.Flatten()(Scale(2.0)(images))))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_a_file_with_a_custom_layer(tmp_path, suffix):
+    with_custom_layer().save(tmp_path / f"model{suffix}")
+    with pytest.raises(ValueError, match=r"It has custom classes: Scale. Try: MODULE:FUNCTION, .* custom_objects=\{'Scale': Scale\}\); or"):
+        load_classifier(tmp_path / f"model{suffix}")
+
+
+def test_a_model_in_memory_that_cannot_be_copied():
+    with pytest.raises(ValueError, match="Expected a model that Keras can copy. Received: .*'trainable'.*Try: get_config and from_config"):
+        api.harden(with_custom_layer(), data=(sample_images(30), np.arange(30) % CLASSES))
+
+
+def test_a_model_with_two_inputs():
+    inputs = keras.Input(SHAPE), keras.Input((CLASSES,))
+    model = keras.Model(inputs, keras.layers.Dense(CLASSES)(keras.layers.Flatten()(inputs[0])) + inputs[1])
+    with pytest.raises(
+        ValueError, match="takes 2 tensors, not one: wrap it as a model of the images alone, with the other inputs constant"
+    ):
+        classifier_of(model)
+
+
+def test_a_subclass_takes_the_size_of_the_images():
+    class Network(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.pooling, self.scores = keras.layers.GlobalMaxPooling2D(), keras.layers.Dense(CLASSES)
+
+        def call(self, images):
+            return self.scores(self.pooling(images))
+
+    model = Network()
+    expected = model(sample_images())
+    start = trainable(classifier_of(model), SHAPE)
+    np.testing.assert_allclose(logits_of(start, sample_images()), expected, atol=1e-5)

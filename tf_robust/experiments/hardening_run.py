@@ -26,7 +26,7 @@ from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.diagnosis import diagnose
 from tf_robust.hardening.frontier import Frontier
 from tf_robust.hardening.search import Search
-from tf_robust.hardening.trainable import trainable
+from tf_robust.hardening.trainable import check_format, trainable
 from tf_robust.hardening.training import Trainers
 from tf_robust.hardening.trials import TrialStore
 from tf_robust.saved_models import loading
@@ -49,6 +49,7 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
     """
     run = runs_of(values, row_name(values.saved_model))[0]
     interface = loading.ModelInterface(**values_of(values, loading.ModelInterface))
+    check_format(values.saved_model)
     classifier = loading.load_classifier(values.saved_model, interface)
     folder = values.workdir or os.path.join("runs", "hardened", f"{folder_name(values.data)}-{row_name(values.saved_model)}")
     hardened = harden(classifier, run.data(), HardenConfig(**values_of(values, HardenConfig)), folder)
@@ -116,7 +117,7 @@ def harden(
         has_layers=isinstance(model.model, tf.keras.Model),
         log=log,
     )
-    _check_start(search.start, classifier, parts, len(images))
+    _check_start(search.start, model.classifier.path, parts, len(images))
     diagnosis = diagnose(predict, images, parts.train.class_names, **ball)
     for line in diagnosis.lines():
         log(line)
@@ -186,12 +187,12 @@ def _arguments(config, given, parts, model):
     }
 
 
-def _check_start(start, classifier, parts, count):
+def _check_start(start, path, parts, count):
     """Raises ValueError if the model does not classify better than chance."""
     chance = 1.0 / len(parts.train.class_mask or range(parts.train.num_classes))
     if start.clean < NEAR_CHANCE * chance:
         raise ValueError(
-            f"Expected a trained model. Received: {classifier.path} with an accuracy of {start.clean:.3f} on {count} validation images, "
+            f"Expected a trained model. Received: {path} with an accuracy of {start.clean:.3f} on {count} validation images, "
             f"near that of chance, {chance:.3f}. Try: another --input_range (auto finds it); or the class order of the data"
         )
 

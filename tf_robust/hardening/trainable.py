@@ -15,7 +15,10 @@ from tf_robust.saved_models.loading import Classifier
 _FROM_LOGITS = {"logits": True, "probabilities": False}
 _CONVERTED = "a file without gradients. Try: the Keras model or SavedModel from which it was converted"
 _TORCH = "whose weights PyTorch trains. Try: the model as a Keras model"
-_FUNCTION = "a function, whose weights are unknown. Try: the keras.Model that it calls"
+_PRESET = (
+    "a preset of keras_hub, whose preprocessing is not part of the model. "
+    "Try: keras.Model(images, classifier(preprocessed images)) in Python, saved as .keras"
+)
 _NOT_TRAINED = {".tflite": _CONVERTED, ".onnx": _CONVERTED, ".pt": _TORCH, ".pth": _TORCH, ".torchscript": _TORCH}
 _SAMPLES = 8  # noise images by whose scores the kind of output is known
 
@@ -60,17 +63,9 @@ def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> Traina
         size = classifier.interface.input_size
         raise ValueError(f"Expected images of the model's size. Received: input_size={size}. Try: image_size={size}, without input_size")
     saved_model = is_saved_model(classifier)
-    suffix = os.path.splitext(classifier.path)[1].lower()
+    check_format(classifier.path)
     if not saved_model and not isinstance(classifier.loaded, keras.Model):
-        raise ValueError(
-            "Expected a model that can be trained: a Keras model (.keras, .h5, zoo:NAME, applications:NAME or a keras.Model) "
-            f"or a SavedModel folder. Received: {classifier.path}, {_NOT_TRAINED.get(suffix, _FUNCTION)}"
-        )
-    if not saved_model and (os.path.isdir(classifier.path) or classifier.path.startswith("keras_hub:")):
-        raise ValueError(
-            f"Expected a model with its preprocessing inside. Received: {classifier.path}, a preset of keras_hub. "
-            "Try: keras.Model(images, classifier(preprocessed images)) in Python, saved as .keras"
-        )
+        raise _not_trainable(classifier.path, "a function, whose weights are unknown. Try: the keras.Model that it calls")
     shape = _image_shape(classifier, image_shape)
     if classifier.interface.outputs == "auto":
         classifier = classifier.with_known_outputs(np.random.default_rng(0).random((_SAMPLES, *shape), np.float32))
@@ -78,6 +73,21 @@ def trainable(classifier: Classifier, image_shape: Sequence[int] = ()) -> Traina
         network, skip = function_of(classifier, shape)
         return TrainableModel(classifier, network, skip=skip)
     return _of_keras_model(classifier, shape)
+
+
+def check_format(path: str | os.PathLike) -> None:
+    """Raises ValueError if models of the format cannot be trained; nothing is read, so that no package of the format is needed."""
+    path = os.fspath(path)
+    is_preset = path.startswith("keras_hub:") or os.path.isfile(os.path.join(path, "task.json"))
+    if reason := _PRESET if is_preset else _NOT_TRAINED.get(os.path.splitext(path)[1].lower()):
+        raise _not_trainable(path, reason)
+
+
+def _not_trainable(path, reason):
+    return ValueError(
+        "Expected a model that can be trained: a Keras model (.keras, .h5, zoo:NAME, applications:NAME or a keras.Model) "
+        f"or a SavedModel folder. Received: {path}, {reason}"
+    )
 
 
 def is_saved_model(classifier: Classifier) -> bool:

@@ -30,7 +30,8 @@ class Signature:
     def misfit(self) -> str:
         """Returns why this does not take a batch of images [N, H, W, C]; empty if it does."""
         if len(self.inputs) != 1:
-            return f"takes {len(self.inputs)} tensors, not one"
+            advice = ": wrap it as a model of the images alone, with the other inputs constant" if self.inputs else ""
+            return f"takes {len(self.inputs)} tensors, not one{advice}"
         (spec,) = self.inputs.values()
         shape = spec.shape
         if spec.dtype == tf.string:

@@ -15,6 +15,7 @@ _ADVICE = (
     "Try: copy it again; or, with the code of its custom classes, write a SavedModel by model.export(DIR), and load that; "
     "keras_hub models are read from their preset folder."
 )
+_UNNAMED = ("Functional", "__keras_tensor__")  # classes of Keras without a public name
 
 
 def read_archive(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
@@ -72,11 +73,35 @@ def _load(path, config, trust):
             f"Expected a model that can be loaded. Received: {path}: it contains Python code (a Lambda layer), which is not run. "
             "Try: --trust, if you trust the file; or write a SavedModel by model.export(DIR), and load that."
         )
-    with readable(path, _ADVICE):
+    with readable(path, _custom_classes(config) or _ADVICE):
         model = keras.saving.load_model(path, compile=False, safe_mode=not trust)
         if not getattr(model, "inputs", None):
             raise ValueError("its inputs are unknown (a subclass of keras.Model)")
         return {"serving_default": keras_signature(model)}, model
+
+
+def _custom_classes(config):
+    """Advice for a model with classes that Keras does not know; empty: there are none."""
+    names = sorted({name for name in _custom_names(config) if keras.saving.get_registered_object(name) is None})
+    if not names:
+        return ""
+    objects = ", ".join(f"'{name}': {name.rpartition('>')[2]}" for name in names)
+    return (
+        f"It has custom classes: {', '.join(names)}. Try: MODULE:FUNCTION, a function of your code that returns "
+        f"keras.saving.load_model(FILE, custom_objects={{{objects}}}); or a SavedModel, written by model.export(DIR)."
+    )
+
+
+def _custom_names(config: object) -> Iterator[str]:
+    """Yields the names of the classes in a configuration that are not of Keras; HDF5 files do not state the modules of layers."""
+    if isinstance(config, dict) and "config" in config:
+        name = str(config.get("class_name", ""))
+        if config.get("registered_name") and not str(config.get("module")).startswith("keras."):
+            yield str(config["registered_name"])
+        elif "module" not in config and name not in _UNNAMED and not (hasattr(keras.layers, name) or hasattr(keras, name)):
+            yield name
+    for value in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
+        yield from _custom_names(value)
 
 
 def _class_names(config: object) -> Iterator[str]:
