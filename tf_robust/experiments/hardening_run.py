@@ -104,11 +104,11 @@ def harden(
     stages = () if models.is_network(model.network) else models.stage_layers(model.network)
     batch_size = min(BATCH_SIZE, len(parts.train))
     trainers = Trainers(model.network, parts.train, batch_size=batch_size, seed=given.seed, options=model.options, stages=stages)
-    ball = {"norm": config.attack_norm, "radius": config.attack_radius}
+    ball = config.attack_norm, config.attack_radius
     search = Search(
         trainers,
         evaluate,
-        candidates.candidates(config.target, **ball, values=math.prod(parts.train.image_shape), skip=model.skip),
+        candidates.candidates(config.target, *ball, values=math.prod(parts.train.image_shape), skip=model.skip),
         budget=parse_budget(config.budget),
         max_clean_loss=config.max_clean_loss,
         store=store,
@@ -118,7 +118,7 @@ def harden(
         log=log,
     )
     _check_start(search.start, model.classifier.path, parts, len(images))
-    diagnosis = diagnose(predict, images, parts.train.class_names, **ball)
+    diagnosis = diagnose(predict, images, parts.train.class_names, *ball)
     for line in diagnosis.lines():
         log(line)
     log(f"Start: clean {search.start.clean:.3f}, target ({config.target}) {search.start.target:.3f} on {len(images)} validation images.")

@@ -49,9 +49,7 @@ class Candidate:
         return f"{self.recipe}, {self.variation}" if self.variation else self.recipe
 
 
-def candidates(
-    target: str, *, norm: str = "linf", radius: float = 4 / 255, values: int = 3072, skip: Sequence[str] = ()
-) -> list[Candidate]:
+def candidates(target: str, norm: str = "linf", radius: float = 4 / 255, values: int = 3072, skip: Sequence[str] = ()) -> list[Candidate]:
     """Returns the recipes for a target: the control first, then the most promising.
 
     Args:

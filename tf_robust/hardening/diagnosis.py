@@ -137,7 +137,7 @@ class Diagnosis:
 
 
 def diagnose(
-    predict: Predict, validation: ValidationSet, class_names: Sequence[str], *, norm: str = "linf", radius: float = 1 / 255
+    predict: Predict, validation: ValidationSet, class_names: Sequence[str], norm: str = "linf", radius: float = 1 / 255
 ) -> Diagnosis:
     """Returns what breaks a model; deterministic.
 
