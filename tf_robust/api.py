@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from tf_robust import attacks, data, evaluation, report
 from tf_robust.experiments import hardening_run, model_evaluation
+from tf_robust.experiments.commands import HARDENING_EVALUATIONS
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.config import DATA, PATH_FLAGS
 from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, values_of, with_values
@@ -130,7 +131,7 @@ def harden(model: Model, folder: str = "", validation_data=None, test_data=None,
         ValueError: a flag that does not exist, or an invalid value; the model cannot be trained or is near chance.
     """
     arguments, given = _named_data(_renamed(arguments))
-    run = _run({"evaluations": "clean,noise,corruptions,calibration", **arguments})
+    run = _run({"evaluations": HARDENING_EVALUATIONS, **arguments})
     used = {*DATA, *run.eval_config.used, *hyperparameters.parameters(loading.ModelInterface), *hyperparameters.parameters(HardenConfig)}
     _check_used(arguments, {*used, "train_examples", "seeds", "validation_fraction"}, "hardening")
     copied = _copy(model) if isinstance(model, keras.Model) else model

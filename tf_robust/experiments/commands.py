@@ -46,7 +46,7 @@ _TRAINING = (
     *("batch_size", "optimizer", "learning_rate", "evaluations", "workdir", "seeds", "dry_run"),
 )
 _DATA = ("data", "data_dir", "image_size", "image_fit", "data_range", "label_map", "evaluation_split", "subset")
-_HARDENING = ("target", "adapt", "max_clean_loss", "budget", "attack_norm", "attack_radius")
+HARDENING_EVALUATIONS = "clean,noise,corruptions,corruptions_bar,calibration"  # of the proof
 _COMMANDS = (
     Command(
         "train",
@@ -120,7 +120,7 @@ _COMMANDS = (
             "harden model.keras --data=cifar10 --target=noise --max_clean_loss=0.02",
             "harden model.keras --data=folder:photos --target=shift=folder:night",
         ),
-        defaults={"evaluations": "clean,noise,corruptions,calibration"},
+        defaults={"evaluations": HARDENING_EVALUATIONS},
     ),
     Command(
         "corrupt",

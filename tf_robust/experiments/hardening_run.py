@@ -1,6 +1,7 @@
 """Hardens a model: search on training and validation images, delivery, and proof on test images never used before."""
 
 import dataclasses
+import math
 import os
 import tempfile
 import time
@@ -35,6 +36,7 @@ from tf_robust.utils.progress import duration
 BATCH_SIZE = 64
 NEAR_CHANCE = 1.5  # times the accuracy of chance
 PROOF_IMAGES = 2000  # of the test images, unless --subset says otherwise
+ATTACKED_IMAGES = 200  # of the proof, unless --attack_subset says otherwise
 LITTLE = 0.01  # a gain that is called little
 
 
@@ -96,27 +98,30 @@ def harden(
         model.network.set_weights(weights)
         return images.evaluate(predict)
 
+    store = TrialStore(os.path.join(folder, "trials"), _arguments(config, given, parts, model))
+    clock.add(store.seconds)
     stages = () if models.is_network(model.network) else models.stage_layers(model.network)
     batch_size = min(BATCH_SIZE, len(parts.train))
     trainers = Trainers(model.network, parts.train, batch_size=batch_size, seed=given.seed, options=model.options, stages=stages)
+    ball = {"norm": config.attack_norm, "radius": config.attack_radius}
     search = Search(
         trainers,
         evaluate,
-        candidates.candidates(config.target, norm=config.attack_norm, radius=config.attack_radius, skip=model.skip),
+        candidates.candidates(config.target, **ball, values=math.prod(parts.train.image_shape), skip=model.skip),
         budget=parse_budget(config.budget),
         max_clean_loss=config.max_clean_loss,
-        store=TrialStore(os.path.join(folder, "trials"), _arguments(config, given, parts, model)),
+        store=store,
         clock=clock,
         has_batch_norm=model.has_batch_norm,
         has_layers=isinstance(model.model, tf.keras.Model),
         log=log,
     )
     _check_start(search.start, classifier, parts, len(images))
-    diagnosis = diagnose(predict, images, parts.train.class_names, norm=config.attack_norm, radius=config.attack_radius)
+    diagnosis = diagnose(predict, images, parts.train.class_names, **ball)
     for line in diagnosis.lines():
         log(line)
     log(f"Start: clean {search.start.clean:.3f}, target ({config.target}) {search.start.target:.3f} on {len(images)} validation images.")
-    proof = _limited(proof_data(parts, given))
+    proof = _complete(proof_data(parts, given), config)
     log(f"Budget of the search: {config.budget}. The proof that follows takes about {duration(_proof_seconds(proof, predict))}.")
     try:
         interrupted = False
@@ -211,10 +216,17 @@ def _in_time(search, interrupted):
     return in_time
 
 
-def _limited(proof):
-    """The data of the proof, with at most `PROOF_IMAGES` test images unless the number was chosen."""
-    subset = proof.eval_config.subset or min(PROOF_IMAGES, len(proof.images))
-    return dataclasses.replace(proof, eval_config=dataclasses.replace(proof.eval_config, subset=subset))
+def _complete(proof, config):
+    """The data of the proof: at most `PROOF_IMAGES` test images unless the number was chosen; attacks, if they are the target."""
+    eval_config = proof.eval_config
+    changes = {"subset": eval_config.subset or min(PROOF_IMAGES, len(proof.images))}
+    if config.target == "adversarial" and "adversarial" not in eval_config.evaluations:
+        changes |= {
+            "evaluations": (*eval_config.evaluations, "adversarial"),
+            "attack_radii": (f"{config.attack_norm}_{config.attack_radius:g}",),
+            "attack_subset": eval_config.attack_subset or ATTACKED_IMAGES,
+        }
+    return dataclasses.replace(proof, eval_config=dataclasses.replace(eval_config, **changes))
 
 
 def _proof_seconds(proof, predict):

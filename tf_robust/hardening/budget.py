@@ -40,14 +40,14 @@ def parse_budget(text: str) -> Budget:
 
 
 class Clock:
-    """Counts the seconds of a search, including those of interrupted processes.
+    """Counts the seconds of a search, including those of interrupted processes."""
 
-    Args:
-        before: seconds of processes before this one.
-    """
+    def __init__(self):
+        self._start = time.monotonic()
 
-    def __init__(self, before: float = 0.0):
-        self._start = time.monotonic() - before
+    def add(self, seconds: float) -> None:
+        """Adds the seconds of processes before this one."""
+        self._start -= seconds
 
     @property
     def seconds(self) -> float:

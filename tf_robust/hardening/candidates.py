@@ -49,16 +49,19 @@ class Candidate:
         return f"{self.recipe}, {self.variation}" if self.variation else self.recipe
 
 
-def candidates(target: str, *, norm: str = "linf", radius: float = 4 / 255, skip: Sequence[str] = ()) -> list[Candidate]:
+def candidates(
+    target: str, *, norm: str = "linf", radius: float = 4 / 255, values: int = 3072, skip: Sequence[str] = ()
+) -> list[Candidate]:
     """Returns the recipes for a target: the control first, then the most promising.
 
     Args:
         target: as of `HardenConfig`.
         norm: of the ball, for the target adversarial.
         radius: of the ball, for the target adversarial.
+        values: numbers in an image, of which FCL perturbs a twelfth, as in its paper.
         skip: names of methods that the model does not suit.
     """
-    recipes = _adversarial(norm, radius) if target == "adversarial" else _natural()
+    recipes = _adversarial(norm, radius) if target == "adversarial" else _natural(values)
     if target == "noise":
         first = ("NoisyMix", "extra corruptions", "Patch Gaussian", "Gaussian", "FCL", "AugMix + extra corruptions + JSD")
         recipes = [recipe for name in first for recipe in recipes if recipe.recipe == name]
@@ -68,7 +71,7 @@ def candidates(target: str, *, norm: str = "linf", radius: float = 4 / 255, skip
     return [control, *(recipe for recipe in recipes if recipe.method not in skip)]
 
 
-def _natural():
+def _natural(values):
     jsd_weights = {"JSD weight 4": {"jsd_weight": 4.0}, "JSD weight 25": {"jsd_weight": 25.0}}
     return [
         Candidate("AugMix + JSD", "noisymix", _JSD, _AUGMIX, strengths=jsd_weights),
@@ -77,7 +80,12 @@ def _natural():
         Candidate("extra corruptions", "cross_entropy", {}, ("extra_corruptions",)),
         Candidate("Patch Gaussian", "cross_entropy", {}, ("patch_gaussian",)),
         Candidate("Gaussian", "gaussian", _GAUSSIAN, strengths={"sigma 0.2": {"sigma": 0.2}, "sigma 0.05": {"sigma": 0.05}}),
-        Candidate("FCL", "fcl", {"weight": 0.01}, strengths={"weight 0.03": {"weight": 0.03}, "weight 0.003": {"weight": 0.003}}),
+        Candidate(
+            "FCL",
+            "fcl",
+            {"weight": 0.01, "k": max(1, values // 12)},
+            strengths={"weight 0.03": {"weight": 0.03}, "weight 0.003": {"weight": 0.003}},
+        ),
         Candidate("similarity to the start, AugMix", "similarity", {}, ("augmix",)),
         Candidate("input gradient", "input_gradient", {"weight": 0.1}, strengths={"weight 1": {"weight": 1.0}}),
     ]

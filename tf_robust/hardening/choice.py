@@ -10,6 +10,8 @@ from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.target import Outcome
 from tf_robust.metrics.paired import PairedDifference, paired_difference
 
+ROUNDING = 1e-9
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Point:
@@ -81,7 +83,7 @@ def choose(start: Point, points: Sequence[Point], max_clean_loss: float) -> Choi
         points: the others.
         max_clean_loss: as a fraction.
     """
-    allowed = [point for point in points if point.clean - start.clean >= -max_clean_loss]
+    allowed = [point for point in points if point.clean - start.clean >= -max_clean_loss - ROUNDING]
     if not allowed:
         return None
     best = max(allowed, key=lambda point: (point.target, point.clean))

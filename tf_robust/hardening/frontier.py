@@ -8,7 +8,7 @@ import numpy as np
 from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.choice import Point, line_of
 from tf_robust.hardening.interpolation import greedy_soup, interpolate
-from tf_robust.hardening.search import FINALISTS, Search
+from tf_robust.hardening.search import Search
 
 COEFFICIENTS = (0.75, 1.0, 0.5, 0.875, 0.625, 0.25)  # the most useful first
 SOUP = 3  # maximum number of members
@@ -46,7 +46,7 @@ class Frontier:
             reestimate: returns weights with moving averages estimated anew; None: the model has no batch normalization.
             in_time: whether there is time for a further evaluation; the trials' own points need none.
         """
-        trials = [trial for trial in self._trials() if not trial.diverged]
+        trials = [trial for trial in self.search.finalists() if not trial.diverged]
         lines = []
         for trial in trials:
             lines.append(trial.points[-1].members)
@@ -61,13 +61,6 @@ class Frontier:
         if reestimate and self.points and in_time():
             for point in (max(self.points, key=self.search.value), self.search.start):
                 self._add(dataclasses.replace(point, reestimated=True), reestimate(self.weights(point)))
-
-    def _trials(self):
-        """The best trials of the last rung and of the one before, and the last control."""
-        last = max((trial.rung for trial in self.search.trials), default=0)
-        of_rung = [[trial for trial in self.search.trials if trial.rung == rung] for rung in (last, last - 1)]
-        controls = [trial for trial in self.search.trials if trial.candidate.control][-1:]
-        return [*(trial for trials in of_rung for trial in self.search.ranked(trials)[:FINALISTS]), *controls]
 
     def _soup(self, ends):
         """The members of the greedy soup of fine-tuned models; none if the first is better alone."""

@@ -10,10 +10,8 @@ from tf_robust.hardening.training import MOMENTUM
 
 _HEAD = """\
 import keras
-import numpy as np
 import tensorflow as tf
 import tf_robust as tfr
-from tf_robust.hardening.batch_statistics import BATCHES, reestimated
 from tf_robust.hardening.interpolation import average, interpolate
 from tf_robust.hardening.training import trained_layers
 
@@ -22,8 +20,13 @@ model = keras.saving.load_model({path!r}, compile=False)
 start = model.get_weights()
 dataset = tf.data.Dataset.from_tensor_slices((images.astype("float32"), labels))
 dataset = dataset.shuffle(len(images), seed={seed}).repeat().batch({batch_size})
-flip = keras.Sequential([keras.layers.RandomTranslation(0.1, 0.1, fill_mode="constant"), keras.layers.RandomFlip("horizontal")])
 ends = []
+"""
+_FLIP = """\
+flip = keras.Sequential([keras.layers.RandomTranslation(0.1, 0.1, fill_mode="constant"), keras.layers.RandomFlip("horizontal")])
+"""
+_EXTRA = f"""\
+extra_corruptions = tfr.layers.RandomCorruption({EXTRA!r}).augment
 """
 _MEMBER = """
 # {name}
@@ -39,7 +42,9 @@ _TAIL = """
 model.set_weights(interpolate(start, average(ends), {coefficient:g}))
 {reestimation}model.save("robust.keras")
 """
-_REESTIMATION = """\
+_REESTIMATION = """
+from tf_robust.hardening.batch_statistics import BATCHES, reestimated
+
 low, high = {input_range}
 augmix = ((tfr.layers.AugMix()((x - low) / (high - low))) for x, _ in dataset.take(BATCHES))
 reestimated(model, tfr.methods.CrossEntropy({arguments}).network, model.get_weights(), augmix)
@@ -64,6 +69,8 @@ def lines_of(point: Point, path: str, *, batch_size: int, seed: int, options: Ma
     return "".join(
         [
             _HEAD.format(path=path, batch_size=batch_size, seed=seed),
+            _FLIP if any(candidate.augmentations for candidate, _ in point.members) else "",
+            _EXTRA if any("extra_corruptions" in candidate.views for candidate, _ in point.members) else "",
             *(_member(candidate, steps, {"seed": seed, **options}) for candidate, steps in point.members),
             _TAIL.format(coefficient=point.coefficient, reestimation=reestimation),
         ]
@@ -88,8 +95,7 @@ class _Views(tuple):
     """Names of views; its `repr` is Python code."""
 
     def __repr__(self) -> str:
-        corruption = f"tfr.layers.RandomCorruption({EXTRA!r}).augment"
-        names = ", ".join(corruption if name == "extra_corruptions" else repr(name) for name in self)
+        names = ", ".join(name if name == "extra_corruptions" else repr(name) for name in self)
         return f"({names},)"
 
 

@@ -27,7 +27,6 @@ MINIMUM_CANDIDATES = 3
 QUICK_COEFFICIENTS = (0.5, 1.0)  # interpolations of every trial
 MAX_CONTROL_LOSS = 0.04  # of clean accuracy by plain fine-tuning: above it the learning rate is lowered
 LOWER_RATES = 2  # how often
-KEPT_WEIGHTS = 6  # trials
 
 Evaluate = Callable[[Sequence[np.ndarray]], Outcome]
 
@@ -88,6 +87,13 @@ class Search:
     def ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         """Returns trials without controls, the best first."""
         return sorted((trial for trial in trials if not trial.candidate.control), key=self.score, reverse=True)
+
+    def finalists(self) -> list[Trial]:
+        """Returns the best trials of the latest rung and of the one before, and the latest control; weights of others are deleted."""
+        last = max((trial.rung for trial in self.trials), default=0)
+        of_rung = [[trial for trial in self.trials if trial.rung == rung] for rung in (last, last - 1)]
+        controls = [trial for trial in self.trials if trial.candidate.control][-1:]
+        return [*(trial for trials in of_rung for trial in self.ranked(trials)[:FINALISTS]), *controls]
 
     def score(self, trial: Trial) -> float:
         """Returns the better interpolation's `value`."""
@@ -169,7 +175,7 @@ class Search:
         """Trains and evaluates a candidate within a share of the budget, or reads the finished trial."""
         trial = self.store.read(candidate, rung) or self._new_trial(candidate, rung, share)
         self.trials.append(trial)
-        self.store.delete_weights_except(sorted(self.trials, key=lambda one: (one.rung, self.score(one)))[-KEPT_WEIGHTS:])
+        self.store.delete_weights_except(self.finalists())
         return trial
 
     def _new_trial(self, candidate, rung, share):

@@ -1,0 +1,209 @@
+"""Values and paired differences of the models of one row and seed, and the table over rows and seeds."""
+
+import datetime
+import glob
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.stats
+
+from benchmarks.timing import machine
+from research.harden.steps import ALTERNATIVES, HARDENED, ROWS, START, Steps
+from tf_robust import evaluation
+from tf_robust.experiments.comparison import read_evaluations, records_in
+from tf_robust.metrics.paired import paired_difference
+from tf_robust.utils import environment
+from tf_robust.utils.files import read_json
+
+MEASURES = {
+    "clean": "clean",
+    "bal": "clean (balanced classes)",
+    "corruptions/mean15": "15 corruptions",
+    "corruptions/noise": "noise corruptions",
+    "corruptions/blur": "blur",
+    "corruptions/weather": "weather",
+    "corruptions/digital": "digital",
+    "corruptions_bar/mean": "C-bar",
+    "un": "uniform noise",
+    "nun": "nonuniform noise",
+}
+SHOWN = ("clean", "bal", "corruptions/mean15", "corruptions_bar/mean", "un", "nun")
+
+
+def result_of(steps: Steps) -> dict:
+    """Returns the result of one row and seed, all of whose steps are finished.
+
+    Returns:
+        {"row", "seed", "budget", "changed", "values": {model: {measure: value}}, "differences": [...], "output": lines of `harden`,
+        "seconds": {step: time}, "commit", "versions", "machine", "date"}. If nothing helped, the hardened model is the start.
+    """
+    names = [name for name in (START, HARDENED, *ALTERNATIVES) if os.path.exists(steps.evaluation_folder(name))]
+    evaluations = dict(zip(names, (read_evaluations([steps.evaluation_folder(name)])[0] for name in names)))
+    changed = HARDENED in evaluations
+    if START in evaluations and not changed:
+        evaluations[HARDENED] = evaluations[START]
+    lines = [line for line in steps.output("harden").splitlines() if line[:1].strip() and steps.workdir not in line]
+    return {
+        "row": steps.name,
+        "seed": steps.seed,
+        "budget": steps.budget,
+        "changed": changed,
+        "values": {name: values_of(one) for name, one in evaluations.items()},
+        "differences": differences(evaluations, evaluation.PerImage(records_in)),
+        "output": lines,
+        "seconds": steps.seconds(),
+        **_provenance(),
+    }
+
+
+def values_of(one: Mapping) -> dict[str, float]:
+    """Returns {measure: value} of the `MEASURES` of an `evaluation.json`."""
+    return {row["measure"]: row["value"] for row in one["rows"] if row["measure"] in MEASURES}
+
+
+def differences(evaluations: Mapping[str, Mapping], per_image: evaluation.PerImage) -> list[dict]:
+    """Returns the paired differences of each model to the start, and of the hardened model to each alternative.
+
+    Args:
+        evaluations: {model: content of its `evaluation.json`}, of the same images.
+        per_image: reads their per-image results.
+
+    Raises:
+        ValueError: evaluations of other images.
+    """
+    pairs = [(name, START) for name in evaluations if name != START] + [(HARDENED, name) for name in ALTERNATIVES if name in evaluations]
+    found = []
+    for model, baseline in pairs:
+        for measure in values_of(evaluations[model]):
+            first, second = (per_image(evaluations[name], measure) for name in (model, baseline))
+            if first is None or second is None or first[0] != second[0]:
+                raise ValueError(f"Expected {measure} of {model} and {baseline} on the same images. Received: evaluations of other images")
+            found.append({"model": model, "baseline": baseline, "measure": measure, **paired_difference(first[1], second[1])})
+    return found
+
+
+def read_results(workdir: str) -> list[dict]:
+    """Returns the results of all rows and seeds in a workdir, in the order of `ROWS`.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    files = [path for row in ROWS for path in sorted(glob.glob(os.path.join(workdir, f"{row}-*.json")))]
+    if not files:
+        raise FileNotFoundError(f"Expected ROW-SEED.json files in {workdir}. Received: none. Try: --row=cifar10 --seed=0, first")
+    return [read_json(path) for path in files]
+
+
+def collected(results: Sequence[Mapping], command: str) -> dict:
+    """Returns the recorded results over the seeds: values and differences with mean, standard deviation and 95 % t interval.
+
+    Args:
+        results: of `result_of`.
+        command: by which they were collected.
+    """
+    values: dict[tuple, dict[int, float]] = {}
+    paired: dict[tuple, dict[int, Mapping]] = {}
+    for result in results:
+        for model, measures in result["values"].items():
+            for measure, value in measures.items():
+                values.setdefault((result["row"], model, measure), {})[result["seed"]] = value
+        for one in result["differences"]:
+            key = (result["row"], one["model"], one["baseline"], one["measure"])
+            paired.setdefault(key, {})[result["seed"]] = one
+    rows = [{"row": f"{row}/{model}", "measure": measure, **_summary(seeds)} for (row, model, measure), seeds in values.items()]
+    compared = [
+        {
+            "row": f"{row}/{model}",
+            "baseline": f"{row}/{baseline}",
+            "measure": measure,
+            **_summary({seed: one["mean"] for seed, one in seeds.items()}),
+            "intervals": [[one["low"], one["high"]] for one in seeds.values()],
+            "p": [one["p"] for one in seeds.values()],
+            "count": [one["count"] for one in seeds.values()],
+        }
+        for (row, model, baseline, measure), seeds in paired.items()
+    ]
+    runs = [
+        {key: result[key] for key in ("row", "seed", "budget", "changed", "output", "seconds", "commit", "machine")} for result in results
+    ]
+    return {"command": command, **_provenance(), "rows": rows, "differences": compared, "runs": runs}
+
+
+def to_markdown(content: Mapping) -> str:
+    """Returns the page of the recorded results: for each row a table of the values and one of the differences."""
+    machines = "; ".join(dict.fromkeys(run["machine"] for run in content["runs"]))
+    commits = ", ".join(dict.fromkeys(run["commit"] for run in content["runs"]))
+    lines = [
+        *("# Hardening: start and result", ""),
+        "Starts are trained by plain Keras without code of this package, then hardened by `tf-robust harden`. All models are evaluated on "
+        "the same test images, which neither training nor search used. Alternatives fine-tune the same start by plain Keras on the same "
+        "training images for the time of the budget, half of it with each of two learning rates; the better one on validation images "
+        "is kept.",
+        *("", f"Commit {commits}; {machines}.", "", "```sh"),
+        "python -m research.harden --row=ROW --seed=SEED --data_dir=DIR --workdir=runs/harden",
+        *(content["command"], "```", ""),
+    ]
+    for name in dict.fromkeys(run["row"] for run in content["runs"]):
+        lines += _section(name, content)
+    return "\n".join(lines)
+
+
+def _section(name, content):
+    runs = [run for run in content["runs"] if run["row"] == name]
+    lines = [
+        f"## {ROWS[name].title}",
+        "",
+        f"`--row={name}`, budget {runs[0]['budget']}, seeds {', '.join(str(run['seed']) for run in runs)}.",
+    ]
+    rows = {(row["row"], row["measure"]): row for row in content["rows"] if row["row"].startswith(f"{name}/")}
+    if not rows:
+        return [*lines, "", "```", *runs[0]["output"], "```", ""]
+    kept = [str(run["seed"]) for run in runs if not run["changed"]]
+    if kept:
+        lines[-1] += f" Nothing helped with seed {', '.join(kept)}: the hardened model is the start."
+    models, measures = (list(dict.fromkeys(names)) for names in zip(*rows))
+    shown = [measure for measure in SHOWN if measure in measures]
+    lines += ["", "Accuracy: mean over the seeds (each seed).", "", _line("model", *(MEASURES[m] for m in shown)), _rule(len(shown) + 1)]
+    lines += [_line(model.partition("/")[2], *(_values(rows[model, measure]) for measure in shown)) for model in models]
+    differences_of = {(d["row"], d["baseline"], d["measure"]): d for d in content["differences"] if d["row"].startswith(f"{name}/")}
+    pairs = list(dict.fromkeys((model, baseline) for model, baseline, _ in differences_of))
+    for model, baseline in pairs:
+        title = f"{model.partition('/')[2]} minus {baseline.partition('/')[2]}"
+        lines += ["", f"Paired difference, {title}, with 95 % intervals over the test images:", ""]
+        lines += [_line("measure", *(f"seed {run['seed']}" for run in runs), "mean over seeds"), _rule(len(runs) + 2)]
+        for measure in (name for name in MEASURES if name in measures):
+            one = differences_of[model, baseline, measure]
+            mean = _interval(one["mean"], [one["low"], one["high"]])
+            lines.append(_line(MEASURES[measure], *map(_interval, one["values"], one["intervals"]), mean))
+    return [*lines, ""]
+
+
+def _summary(seeds):
+    """Values per seed with mean, standard deviation and t interval over the seeds; no interval with one seed."""
+    values = list(seeds.values())
+    mean, std = float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * std / np.sqrt(len(values)) if len(values) > 1 else None
+    low, high = (None, None) if half is None else (float(mean - half), float(mean + half))
+    return {"values": values, "seeds": list(seeds), "mean": mean, "std": std, "low": low, "high": high, "paper": None}
+
+
+def _provenance():
+    about = {"commit": environment.commit(), "versions": environment.describe(), "machine": machine()}
+    return {**about, "date": datetime.date.today().isoformat()}
+
+
+def _values(row):
+    return f"{row['mean']:.3f} ({', '.join(f'{value:.3f}'.removeprefix('0') for value in row['values'])})"
+
+
+def _interval(mean, ends):
+    return f"{mean:+.3f}" if ends[0] is None else f"{mean:+.3f} [{ends[0]:+.3f}, {ends[1]:+.3f}]"
+
+
+def _line(*cells):
+    return f"| {' | '.join(cells)} |"
+
+
+def _rule(columns):
+    return "|" + " --- |" * columns

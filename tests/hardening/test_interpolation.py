@@ -1,0 +1,64 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from tf_robust.hardening.interpolation import average, greedy_soup, interpolate
+
+
+def _weights(seed):
+    random = np.random.default_rng(seed)
+    return [random.normal(size=(3, 2)).astype(np.float32), random.normal(size=4).astype(np.float32), np.array(seed, np.int64)]
+
+
+@pytest.mark.parametrize("coefficient", (0.0, 0.3, 1.0))
+def test_interpolation_is_linear_and_keeps_integers_of_the_start(coefficient):
+    start, end = _weights(1), _weights(2)
+    result = interpolate(start, end, coefficient)
+    for value, first, second in zip(result[:2], start, end):
+        np.testing.assert_allclose(value, first + coefficient * (second - first), rtol=1e-5, atol=1e-6)
+        assert value.dtype == np.float32
+    assert result[2] == 1 and result[2].dtype == np.int64
+
+
+def test_the_mean_of_models():
+    models = [_weights(seed) for seed in range(3)]
+    np.testing.assert_allclose(average(models)[0], np.mean([one[0] for one in models], axis=0), rtol=1e-6)
+    np.testing.assert_allclose(average(models, [0.5, 0.25, 0.25])[1], 0.5 * models[0][1] + 0.25 * (models[1][1] + models[2][1]), rtol=1e-5)
+
+
+def test_models_of_different_shapes():
+    with pytest.raises(ValueError, match="one architecture"):
+        average([[np.zeros(2)], [np.zeros(3)]])
+    with pytest.raises(ValueError, match="Expected 2 fractions"):
+        average([[np.zeros(2)], [np.zeros(2)]], [1.0])
+
+
+def test_the_greedy_soup_adds_a_model_unless_the_score_falls():
+    target = np.array([1.0, -0.5, 2.0])
+
+    def score(weights):
+        return -float(np.square(weights[0] - target).sum())
+
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        models = sorted(([target + random.normal(size=3)] for _ in range(4)), key=score, reverse=True)
+        members, soup, best = greedy_soup(models, score, score(models[0]))
+        expected = [0]  # by brute force
+        for i in range(1, 4):
+            if score([np.mean([models[j][0] for j in (*expected, i)], axis=0)]) >= score(
+                [np.mean([models[j][0] for j in expected], axis=0)]
+            ):
+                expected.append(i)
+        assert members == expected
+        np.testing.assert_allclose(soup[0], np.mean([models[i][0] for i in members], axis=0))
+        assert best == pytest.approx(score(soup)) and best >= score(models[0])
+        assert (
+            best
+            <= max(
+                score([np.mean([models[i][0] for i in group], axis=0)])
+                for n in range(1, 5)
+                for group in itertools.combinations(range(4), n)
+            )
+            + 1e-12
+        )

@@ -1,0 +1,54 @@
+import keras
+import numpy as np
+import pytest
+
+from tf_robust.hardening.candidates import Candidate, candidates, variations
+from tf_robust.hardening.choice import Point
+from tf_robust.hardening.recipe import lines_of
+from tf_robust.hardening.target import Outcome
+
+OUTCOME = Outcome(np.ones(1, bool), np.ones(1))
+RECIPES = {recipe.recipe: recipe for target in ("corruptions", "adversarial") for recipe in candidates(target, values=256 * 3)}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    keras.utils.set_random_seed(0)
+    path = str(tmp_path_factory.mktemp("start") / "start.keras")
+    norm = [keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization(), keras.layers.ReLU()]
+    head = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3, activation="softmax")]
+    keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Rescaling(1 / 255), *norm, *head]).save(path)
+    return path
+
+
+def _run(lines, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    names = {"images": random.integers(0, 256, (80, 16, 16, 3)).astype(np.uint8), "labels": random.integers(0, 3, 80)}
+    exec(compile(lines, "recipe", "exec"), names)  # noqa: S102
+    return names, keras.saving.load_model(tmp_path / "robust.keras")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_lines_of_every_recipe_run(start, tmp_path, monkeypatch, name):
+    point = Point(OUTCOME, 0.75, ((RECIPES[name], 2),))
+    lines = lines_of(point, start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0), "from_logits": False})
+    assert all(len(line) < 200 for line in lines.splitlines())
+    names, model = _run(lines, tmp_path, monkeypatch)
+    for weight, first, end in zip(model.get_weights(), names["start"], names["ends"][0]):
+        np.testing.assert_allclose(weight, first + 0.75 * (end - first), rtol=1e-4, atol=1e-6)
+    assert not np.array_equal(names["ends"][0][0], names["start"][0])
+
+
+def test_soups_frozen_layers_augmentations_and_reestimation(start, tmp_path, monkeypatch):
+    plain = Candidate("plain", "cross_entropy")
+    members = [one for one in variations(plain, has_batch_norm=True, has_layers=True) if one.layers != "all" or one.augmentations]
+    assert len(members) == 3
+    point = Point(OUTCOME, 1.0, tuple((member, 2) for member in members), reestimated=True)
+    lines = lines_of(point, start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0), "from_logits": False})
+    names, model = _run(lines, tmp_path, monkeypatch)
+    kernel = np.mean([end[0] for end in names["ends"]], axis=0)
+    np.testing.assert_allclose(model.get_weights()[0], kernel, rtol=1e-5, atol=1e-7)
+    variables = [weight.name for weight in model.weights]
+    moved = variables.index("moving_mean")
+    assert not np.allclose(model.get_weights()[moved], np.mean([end[moved] for end in names["ends"]], axis=0), atol=1e-4)

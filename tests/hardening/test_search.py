@@ -1,0 +1,198 @@
+"""The search on a model with one weight, whose accuracy and time are formulas."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tf_robust.hardening.budget import parse_budget
+from tf_robust.hardening.candidates import Candidate, candidates, variations
+from tf_robust.hardening.choice import choose
+from tf_robust.hardening.frontier import Frontier
+from tf_robust.hardening.search import RUNGS, Search
+from tf_robust.hardening.target import TARGETS, Outcome
+from tf_robust.hardening.trials import TrialStore
+from tf_robust.methods import METHODS
+from tf_robust.training.loop import TrainingDiverged
+
+IMAGES = 2000
+GAINS = {"AugMix + JSD": 0.10, "NoisyMix": 0.08, "Patch Gaussian": 0.03}  # of the target after infinitely many steps; others 0.01
+EVALUATION_SECONDS = 0.5
+
+
+class Clock:
+    """Counts simulated seconds."""
+
+    seconds = 0.0
+
+
+class Trainers:
+    """Weights move from 0 towards (gain, loss) of a recipe; a step takes a tenth of a second, the first call of a recipe ten seconds."""
+
+    start = (np.zeros(2),)
+
+    def __init__(self, clock, slow=1.0):
+        self.clock, self.slow, self.known, self.calls = clock, slow, set(), []
+        self.diverges, self.interrupted_at, self.harmful_rate = "", None, 1.0
+
+    def seconds_per_step(self, candidate):
+        if candidate.recipe not in self.known:
+            self.known.add(candidate.recipe)
+            self.clock.seconds += 10.0 * self.slow
+        return 0.1 * self.slow
+
+    def train(self, candidate, steps):
+        if self.interrupted_at == len(self.calls):
+            raise KeyboardInterrupt
+        self.seconds_per_step(candidate)
+        self.calls.append((candidate, steps))
+        self.clock.seconds += 0.1 * steps * self.slow
+        if candidate.recipe == self.diverges:
+            raise TrainingDiverged
+        if candidate.learning_rate > self.harmful_rate:
+            return [np.array([0.0, 0.3])]
+        better = 1.3 if candidate.variation == "crop and flip" else 1.0
+        reached = steps / (steps + 50)
+        return [better * reached * np.array([GAINS.get(candidate.recipe, 0.01), 0.02])]
+
+
+def _search(tmp_path, budget, trainers=None, **options):
+    clock = trainers.clock if trainers else Clock()
+    trainers = trainers or Trainers(clock)
+
+    def evaluate(weights):
+        clock.seconds += EVALUATION_SECONDS
+        gain, loss = weights[0]
+        order = (np.arange(IMAGES) + 0.5) / IMAGES
+        return Outcome(order < 0.8 - loss * loss * 25, (order < 0.5 + gain).astype(float))  # interpolation loses little
+
+    arguments = {"budget": parse_budget(budget), "max_clean_loss": 0.01, "clock": clock, "log": lambda line: None, **options}
+    return Search(
+        trainers, evaluate, candidates("corruptions"), store=TrialStore(str(tmp_path / "trials"), {"budget": budget}), **arguments
+    )
+
+
+def _finish(search):
+    frontier = Frontier(search)
+    frontier.build(None, lambda: search.clock.seconds + search.seconds_of_evaluation < search.budget.amount or search.budget.in_steps)
+    return frontier, choose(search.start, frontier.points, search.max_clean_loss)
+
+
+@pytest.mark.parametrize("minutes", (4, 20, 60))
+def test_a_budget_in_time_holds_within_a_tenth_and_the_best_recipe_wins(tmp_path, minutes):
+    search = _search(tmp_path, f"{minutes}m")
+    search.run()
+    frontier, choice = _finish(search)
+    assert 0.9 * 60 * minutes < search.clock.seconds < 1.1 * 60 * minutes or len(frontier.points) == _all_points(frontier)
+    assert search.clock.seconds < 1.1 * 60 * minutes
+    assert {candidate.recipe for candidate, _ in choice.point.members} <= {"AugMix + JSD", "NoisyMix"}
+    assert choice.helps and choice.clean["mean"] >= -0.01
+
+
+def _all_points(frontier):
+    return 6 * len({point.line for point in frontier.points})
+
+
+def test_a_budget_in_steps_holds_and_is_reproducible(tmp_path):
+    first, second = (_search(tmp_path / name, "3000steps") for name in "ab")
+    first.run()
+    second.run()
+    assert first.trainers.calls == second.trainers.calls
+    assert sum(steps for _, steps in first.trainers.calls) <= 3000 * sum(RUNGS) * 1.01
+    assert _finish(first)[1].point.name == _finish(second)[1].point.name
+
+
+def test_rungs_keep_the_better_candidates(tmp_path):
+    search = _search(tmp_path, "20m")
+    search.run()
+    rungs = [[trial for trial in search.trials if trial.rung == rung] for rung in range(3)]
+    assert len(rungs[0]) == len(candidates("corruptions"))
+    assert [trial.candidate.recipe for trial in rungs[1][:2]] == ["AugMix + JSD", "NoisyMix"]
+    assert {trial.candidate.recipe for trial in rungs[1]} == {"AugMix + JSD", "NoisyMix"} and len(rungs[1]) > 2
+    assert rungs[2][0].candidate.variation == "crop and flip" and rungs[2][-1].candidate.control and len(rungs[2]) == 3
+    assert min(trial.steps for trial in rungs[2]) > max(trial.steps for trial in rungs[1]) > min(trial.steps for trial in rungs[0])
+
+
+def test_an_interrupted_search_resumes(tmp_path):
+    complete = _search(tmp_path / "complete", "3000steps")
+    complete.run()
+    trainers = Trainers(Clock())
+    trainers.interrupted_at = 4
+    stopped = _search(tmp_path / "resumed", "3000steps", trainers)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run()
+    assert len(stopped.trials) == 4
+    assert _finish(stopped)[1].point.members[0][0].recipe in GAINS  # the best so far
+    resumed = _search(tmp_path / "resumed", "3000steps")
+    resumed.run()
+    assert resumed.trainers.calls == complete.trainers.calls[4:]
+    assert [(t.candidate, t.steps, search_score) for t, search_score in zip(resumed.trials, map(resumed.score, resumed.trials))] == [
+        (t.candidate, t.steps, complete.score(t)) for t in complete.trials
+    ]
+
+
+def test_weights_of_trials_that_are_not_needed_are_deleted(tmp_path):
+    search = _search(tmp_path, "20m")
+    search.run()
+    assert len(search.trials) > 10
+    assert len(list((tmp_path / "trials").glob("*.weights.npz"))) == len(search.finalists()) == 5
+
+
+def test_other_arguments_in_the_same_folder_are_refused(tmp_path):
+    _search(tmp_path, "3000steps")
+    with pytest.raises(ValueError, match=r"Expected the arguments of the search in .*budget=3000steps. Received: budget=20m"):
+        _search(tmp_path, "20m")
+
+
+def test_a_learning_rate_that_harms_the_model_is_lowered(tmp_path):
+    trainers = Trainers(Clock())
+    trainers.harmful_rate = 0.006
+    search = _search(tmp_path, "3000steps", trainers)
+    search.run()
+    rates = [trial.candidate.learning_rate for trial in search.trials if trial.rung == 0]
+    assert rates[1:3] == [0.005, 0.005] or rates[:2] == [0.005, 0.005]
+    assert {candidate.learning_rate for candidate, _ in trainers.calls[2:9]} == {0.005}
+
+
+def test_a_candidate_that_diverges_does_not_stop_the_search(tmp_path):
+    trainers = Trainers(Clock())
+    trainers.diverges = "AugMix + JSD"
+    search = _search(tmp_path, "3000steps", trainers)
+    search.run()
+    _, choice = _finish(search)
+    assert [trial.diverged for trial in search.trials if trial.candidate.recipe == "AugMix + JSD"] == [True]
+    assert choice.point.members[0][0].recipe == "NoisyMix"
+
+
+@pytest.mark.parametrize("budget", ("20s", "100steps"))
+def test_a_budget_that_is_too_small(tmp_path, budget):
+    trainers = Trainers(Clock(), slow=3.0)
+    with pytest.raises(ValueError, match=r"Expected a budget in which 3 candidates can be tried"):
+        _search(tmp_path, budget, trainers).run()
+
+
+@pytest.mark.parametrize("target", (*TARGETS, "shift=folder:night"))
+def test_candidates_are_methods_with_hyperparameters_that_they_have(target):
+    recipes = candidates(target, values=192)
+    assert recipes[0].control and len({recipe.name for recipe in recipes}) == len(recipes) >= 4
+    for recipe in recipes:
+        for one in (recipe, *variations(recipe, has_batch_norm=True, has_layers=True)):
+            METHODS[one.method](_tiny(), **one.settings)
+    assert "fcl" not in {recipe.method for recipe in candidates(target, skip=("fcl",))}
+
+
+def _tiny():
+    import keras
+
+    return keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3)]
+    )
+
+
+def test_variations_differ_in_one_thing():
+    recipe = Candidate("NoisyMix", "noisymix", {"alpha": 1.0}, strengths={"alpha 0.2": {"alpha": 0.2}})
+    made = variations(recipe, has_batch_norm=False, has_layers=True)
+    assert len({one.name for one in made}) == len(made) and "batch norm frozen" not in {one.variation for one in made}
+    for one in made:
+        different = [f.name for f in dataclasses.fields(one) if getattr(one, f.name) != getattr(recipe, f.name) and f.name != "variation"]
+        assert len(different) == 1, one

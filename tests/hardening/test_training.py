@@ -1,0 +1,103 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import data
+from tf_robust.data.pipeline import training_batches
+from tf_robust.hardening.batch_statistics import batch_norms, reestimated
+from tf_robust.hardening.candidates import Candidate
+from tf_robust.hardening.training import CHUNK, MOMENTUM, Trainers, trained_layers
+
+BATCH = 16
+
+
+@pytest.fixture(scope="module")
+def source():
+    random = np.random.default_rng(0)
+    return data.from_arrays(random.random((64, 8, 8, 3), np.float32), random.integers(0, 3, 64))
+
+
+def _model():
+    keras.utils.set_random_seed(1)
+    inner = keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3, name="first"), keras.layers.BatchNormalization(name="norm")]
+    )
+    inputs = keras.Input((8, 8, 3))
+    x = keras.layers.Conv2D(4, 3, activation="relu", name="second")(inner(inputs))
+    return keras.Model(inputs, keras.layers.Dense(3, name="dense")(keras.layers.GlobalAveragePooling2D()(x)))
+
+
+def _trainers(source, model=None):
+    options = {"input_range": (0.0, 1.0), "from_logits": True}
+    return Trainers(model or _model(), source, batch_size=BATCH, seed=3, options=options)
+
+
+def test_plain_fine_tuning_is_sgd_with_a_cosine_in_chunks(source):
+    trained = _trainers(source).train(Candidate("plain", "cross_entropy", learning_rate=0.05), 25)
+    model = _model()
+    velocities = [np.zeros(v.shape) for v in model.trainable_variables]
+    for step, batch in zip(range(25), training_batches(source, BATCH, seed=3)):
+        with tf.GradientTape() as tape:
+            losses = keras.losses.sparse_categorical_crossentropy(batch.labels, model(batch.views[0], training=True), from_logits=True)
+            loss = tf.reduce_mean(losses)
+        rate = 0.05 * 0.5 * (1 + np.cos(np.pi * (step // CHUNK * CHUNK) / 25))
+        for i, (variable, gradient) in enumerate(zip(model.trainable_variables, tape.gradient(loss, model.trainable_variables))):
+            velocities[i] = MOMENTUM * velocities[i] - rate * gradient.numpy()
+            variable.assign_add(velocities[i].astype(np.float32))
+    for ours, theirs in zip(trained, model.get_weights()):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "method, views", (("cross_entropy", ("augmix",)), ("noisymix", ("clean", "augmix", "extra_corruptions")), ("similarity", ("clean",)))
+)
+def test_a_training_depends_on_candidate_and_steps_alone(source, method, views):
+    trainers = _trainers(source)
+    settings = {"mixing": False, "noise": "none"} if method == "noisymix" else {}
+    candidate = Candidate("one", method, settings, views)
+    first = trainers.train(candidate, 12)
+    trainers.train(Candidate("other", "cross_entropy", learning_rate=0.5), 7)
+    trainers.seconds_per_step(candidate)
+    for again, once, start in zip(trainers.train(candidate, 12), first, trainers.start):
+        np.testing.assert_array_equal(again, once)
+        assert not np.array_equal(once, start) or not start.size
+    slower = trainers.train(Candidate("one", method, settings, views, learning_rate=0.001), 12)
+    assert not np.array_equal(slower[0], first[0])
+
+
+@pytest.mark.parametrize(
+    "layers, frozen",
+    (("all", set()), ("first half", {"second", "dense"}), ("all but batch norm", {"norm"})),
+    ids=lambda value: str(value)[:10],
+)
+def test_layers_that_are_not_trained_stay_as_they_are(source, layers, frozen):
+    model = _model()
+    trainers = _trainers(source, model)
+    model.set_weights(trainers.train(Candidate("one", "cross_entropy", layers=layers), 12))
+    start = _model()
+    for one, other in zip(_flat(model), _flat(start)):
+        if one.weights:
+            same = all(np.array_equal(a, b) for a, b in zip(one.get_weights(), other.get_weights()))
+            assert same == (one.name in frozen), one.name
+    assert all(layer.trainable for layer in _flat(model))
+    with trained_layers(model, layers):
+        assert {layer.name for layer in _flat(model) if layer.weights and not layer.trainable} == frozen
+
+
+def _flat(model):
+    return [leaf for layer in model.layers for leaf in (_flat(layer) if hasattr(layer, "layers") else [layer])]
+
+
+def test_reestimated_moving_averages_are_the_means_over_the_batches(source):
+    model = _model()
+    batches = [batch.views[0] for batch in training_batches(source, BATCH, seed=0).take(5)]
+    before, norm, first = model.get_weights(), model.layers[1].get_layer("norm"), model.layers[1].get_layer("first")
+    momentum = norm.momentum
+    after = reestimated(model, model, before, batches)
+    features = np.stack([first(images).numpy() for images in batches])
+    np.testing.assert_allclose(norm.moving_mean, features.mean(axis=(1, 2, 3)).mean(axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(norm.moving_variance, features.var(axis=(1, 2, 3)).mean(axis=0), rtol=1e-4, atol=1e-6)
+    assert norm.momentum == momentum and batch_norms(model) == [norm]
+    changed = [weight.path for weight, x, y in zip(model.weights, before, after) if not np.array_equal(x, y)]
+    assert len(changed) == 2 and all("moving" in path for path in changed)
