@@ -140,6 +140,7 @@ def test_images_of_new_conditions_are_compared_without_pairs(images):
     found = diagnose(predict, validation_of(*images, shift=shift), NAMES)
     row = found.rows[-1]
     correct = [classify(image) == label for image, label in zip(shift.images, shift.labels)]
+    assert "new conditions are other images" in found.grid().caption and "other images" not in EXAMPLE.grid().caption
     assert row.name == "new conditions" and row.count == 40 and row.accuracy == pytest.approx(np.mean(correct))
     assert row.difference == pytest.approx(np.mean(correct) - found.clean)
     first, second = (
@@ -179,16 +180,23 @@ def test_lines():
         "Clean accuracy 0.710 on 500 validation images, RMS calibration error 0.083.",
         "Breaks it most: noise corruptions -0.310 [-0.360, -0.260], PGD (linf 1/255) -0.200 [-0.300, -0.100], "
         "uniform noise -0.120 [-0.160, -0.080].",
-        "Small changes that matter: translation -0.050 [-0.070, -0.030].",
+        "Small changes that matter too: translation -0.050 [-0.070, -0.030].",
+        "Small changes that make no difference outside the interval: crop.",
         "Under noise corruptions class dog, 0.71 -> 0.22 (50 images), falls most; cat, 0.80 -> 0.50.",
     ]
+
+
+def test_small_changes_are_compared_with_all_others():
+    small = [dataclasses.replace(row, difference=-0.9, low=-0.95, high=-0.85) if row.name == "crop" else row for row in EXAMPLE.rows]
+    lines = dataclasses.replace(EXAMPLE, rows=tuple(small), worst="crop").lines()
+    assert lines[1].startswith("Breaks it most: crop -0.900 [-0.950, -0.850], noise corruptions -0.310")
+    assert lines[3].startswith("Under crop class dog")
 
 
 def test_lines_if_nothing_breaks_the_model():
     robust = dataclasses.replace(EXAMPLE, rows=(EXAMPLE.rows[1], EXAMPLE.rows[4]), classes=())
     assert robust.lines()[1:] == [
         "Nothing breaks it: no accuracy on changed images is lower outside its interval.",
-        "Small changes do not matter (crop): no difference outside its interval.",
     ]
 
 

@@ -100,17 +100,17 @@ class Diagnosis:
     def lines(self) -> list[str]:
         """Returns the lines for the terminal."""
         lines = [f"Clean accuracy {self.clean:.3f} on {self.count} validation images, RMS calibration error {self.calibration:.3f}."]
-        small = [row for row in self.rows if row.kind == _SMALL]
-        broken, moved = ([row for row in rows if row.falls] for rows in ([r for r in self.rows if r.kind != _SMALL], small))
-        broken, moved = (sorted(rows, key=lambda row: row.difference) for rows in (broken, moved))
-        if broken:
-            lines.append(f"Breaks it most: {', '.join(f'{row.name} {row.interval}' for row in broken[:SHOWN])}.")
+        broken = sorted((row for row in self.rows if row.falls), key=lambda row: row.difference)
+        shown, more = broken[:SHOWN], [row for row in broken[SHOWN:] if row.kind == _SMALL]
+        if shown:
+            lines.append(f"Breaks it most: {_differences(shown)}.")
         else:
             lines.append("Nothing breaks it: no accuracy on changed images is lower outside its interval.")
-        if moved:
-            lines.append(f"Small changes that matter: {', '.join(f'{row.name} {row.interval}' for row in moved)}.")
-        else:
-            lines.append(f"Small changes do not matter ({', '.join(row.name for row in small)}): no difference outside its interval.")
+        small = [row.name for row in self.rows if row.kind == _SMALL and not row.falls]
+        if more:
+            lines.append(f"Small changes that matter too: {_differences(more)}.")
+        if small and shown:
+            lines.append(f"Small changes that make no difference outside the interval: {', '.join(small)}.")
         return [*lines, *self._class_lines()]
 
     def _class_lines(self):
@@ -129,11 +129,12 @@ class Diagnosis:
             difference = Cell(f"{row.difference:+z.3f}", interval(row.low, row.high, "+"), f"{row.difference:+z.3f}", row.difference)
             images = Cell(f"{row.count:,}", "", f"{row.count:,}", row.count)
             rows[Label(row.name)] = [images, _number(row.accuracy), difference]
+        other = "; those of new conditions are other images" if any(row.kind == _SHIFT for row in self.rows) else ""
         caption = (
             "The model as it was given, on validation images; an image has one corruption of a family. Differences to the same images "
-            f"unchanged, with 95% intervals, paired per image. RMS calibration error on unchanged images: {self.calibration:.3f}."
+            f"unchanged, with 95% intervals, paired per image{other}. RMS calibration error on unchanged images: {self.calibration:.3f}."
         )
-        return Grid("Diagnosis", "images", columns, rows, " ".join([caption, *self._class_lines()]))
+        return Grid("Diagnosis", "change", columns, rows, " ".join([caption, *self._class_lines()]))
 
 
 def diagnose(
@@ -179,6 +180,10 @@ def _changes(images):
         yield name.replace("_", " "), "noise", versions(images, [(name, 1)], 1, probabilities)[0]
     for name in small_changes.SMALL_CHANGES:
         yield "JPEG" if name == "jpeg" else name, _SMALL, small_changes.changed(images, name)
+
+
+def _differences(rows):
+    return ", ".join(f"{row.name} {row.interval}" for row in rows)
 
 
 def _row(name, kind, changed, clean):
