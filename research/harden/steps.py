@@ -46,7 +46,9 @@ class Row:
 
 _LOGITS = ("--input_range=0,255", "--outputs=logits")
 ROWS = {
-    "cifar10": Row("ResNet-8 of plain Keras, CIFAR-10", "resnet8", "cifar10", "20m", alternatives=True, interface=_LOGITS),
+    "cifar10": Row(
+        "ResNet-8 of plain Keras, CIFAR-10", "resnet8", "cifar10", "20m", ("--max_clean_loss=0",), alternatives=True, interface=_LOGITS
+    ),
     "mnist": Row(
         "LeNet of plain Keras, synthetic MNIST, target noise",
         "lenet",
@@ -56,7 +58,9 @@ ROWS = {
         interface=("--input_range=0,1", "--outputs=probabilities"),
     ),
     "folder": Row("MobileNetV2 of keras.applications, a folder of images of 64 pixels", "mobilenet", "folder", "30m"),
-    "robust": Row("ResNet-8 trained with AugMix + JSD, CIFAR-10", "resnet8", "cifar10", "20m", robust=True, interface=_LOGITS),
+    "robust": Row(
+        "ResNet-8 trained with AugMix + JSD, CIFAR-10", "resnet8", "cifar10", "20m", ("--max_clean_loss=0",), robust=True, interface=_LOGITS
+    ),
     "onnx": Row("an ONNX file", "resnet8", "cifar10", "20m", onnx=True, interface=_LOGITS),
 }
 

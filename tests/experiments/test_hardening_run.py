@@ -89,7 +89,7 @@ def test_report_and_card(hardened, tmp_path):
         "What changed",
         "Diagnosis",
         "Candidates",
-        "frontier",
+        "accuracy on unchanged images",
         "import tf_robust as tfr",
         "Fixed:",
         result.search.choice.point.name,
@@ -102,6 +102,7 @@ def test_report_and_card(hardened, tmp_path):
     assert "Worse: " in result._repr_html_() and repr(result).startswith("<Hardened: Chosen on")
 
 
+@pytest.mark.slow
 def test_a_search_in_steps_is_reproducible_and_a_finished_one_is_read(start, hardened, tmp_path, monkeypatch):
     first, folder = hardened
     again = tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS)
@@ -113,6 +114,7 @@ def test_a_search_in_steps_is_reproducible_and_a_finished_one_is_read(start, har
     assert read.values == first.values
 
 
+@pytest.mark.slow
 def test_a_keras_model_in_memory_is_not_changed(start):
     model = keras.saving.load_model(start, compile=False)
     weights = model.get_weights()
@@ -132,6 +134,7 @@ def test_nothing_helps_leaves_the_model_as_it_was(start, tmp_path, monkeypatch):
     assert "nothing helps" in open(result.report(str(tmp_path / "report.html")), encoding="utf-8").read()
 
 
+@pytest.mark.slow
 def test_interrupted_the_best_so_far_is_written_without_a_proof_and_the_same_call_resumes(start, tmp_path, monkeypatch):
     run = Search._rung
 
@@ -151,6 +154,7 @@ def test_interrupted_the_best_so_far_is_written_without_a_proof_and_the_same_cal
     assert complete.evaluations and not complete.search.interrupted
 
 
+@pytest.mark.slow
 def test_a_full_disk_names_the_folder_with_the_weights(start, tmp_path, monkeypatch):
     def full(*_):
         raise OSError("No space left on device")

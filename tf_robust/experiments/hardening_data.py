@@ -17,6 +17,7 @@ from tf_robust.hardening.target import LabeledImages, ValidationSet
 
 HELD_OUT = 0.15  # fraction of data without splits, for validation and for test each
 MOST_VALIDATION_IMAGES = 1000
+MOST_CLEAN_IMAGES = 5000  # for the accuracy on unchanged images, which must not fall and is cheap
 FEWEST_SHIFT_IMAGES = 20
 ATTACK_STEPS = 10
 SPLITS = ("train", "validation", "test")
@@ -108,7 +109,9 @@ def parts_of(
 
 
 def validation_set(parts: Parts, config: HardenConfig, given: EvaluationData) -> ValidationSet:
-    """Returns the images on which models are compared: (at most 1,000) validation images, stratified, and as many of the new conditions.
+    """Returns the images on which models are compared: at most 1,000 validation images, stratified, or as many of the new conditions.
+
+    The accuracy on unchanged images is that of at most 5,000.
 
     Args:
         parts: as `parts_of` returns them.
@@ -126,6 +129,7 @@ def validation_set(parts: Parts, config: HardenConfig, given: EvaluationData) ->
         images,
         labels,
         config.target,
+        clean=LabeledImages(*_most(parts.validation, MOST_CLEAN_IMAGES)),
         probabilities=probabilities,
         attack=attack,
         class_mask=parts.validation.class_mask,
@@ -226,7 +230,7 @@ def _with_shift(train, given, name, adapt):
     return (JoinedSource.of(train, adapted[0], shift.columns) if adapted else train), own
 
 
-def _most(source):
-    """(at most MOST_VALIDATION_IMAGES images, labels), stratified: data in memory may be sorted by class."""
-    count = min(MOST_VALIDATION_IMAGES, len(source))
+def _most(source, most=MOST_VALIDATION_IMAGES):
+    """(images, labels), at most so many, stratified: data in memory may be sorted by class."""
+    count = min(most, len(source))
     return evaluation.first_images(stratified_subset(source, count) if source.random_access else source, count)

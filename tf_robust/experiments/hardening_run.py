@@ -117,11 +117,14 @@ def harden(
         has_layers=isinstance(model.model, tf.keras.Model),
         log=log,
     )
-    _check_start(search.start, model.classifier.path, parts, len(images))
+    _check_start(search.start, model.classifier.path, parts, len(images.clean.labels))
     diagnosis = diagnose(predict, images, parts.train.class_names, *ball)
     for line in diagnosis.lines():
         log(line)
-    log(f"Start: clean {search.start.clean:.3f}, target ({config.target}) {search.start.target:.3f} on {len(images)} validation images.")
+    log(
+        f"Start: clean {search.start.clean:.3f} on {len(images.clean.labels):,} validation images, target ({config.target}) "
+        f"{search.start.target:.3f} on {len(search.start.outcome.target):,}."
+    )
     proof = _complete(proof_data(parts, given), config)
     log(f"Budget of the search: {config.budget}. The proof that follows takes about {duration(_proof_seconds(proof, predict))}.")
     try:
@@ -183,6 +186,7 @@ def _arguments(config, given, parts, model):
         "data": given.config.data,
         "training images": parts.train.fingerprint(),
         "validation images": parts.validation.fingerprint(),
+        "images of the target": parts.shift.validation.source.fingerprint() if parts.shift else None,
         "model": model.classifier.digest(),
     }
 

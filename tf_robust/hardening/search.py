@@ -173,10 +173,12 @@ class Search:
 
     def _trial(self, candidate, rung, share):
         """Trains and evaluates a candidate within a share of the budget, or reads the finished trial."""
-        trial = self.store.read(candidate, rung) or self._new_trial(candidate, rung, share)
-        self.trials.append(trial)
+        if stored := self.store.read(candidate, rung):
+            self.trials.append(stored)
+            return stored
+        self.trials.append(self._new_trial(candidate, rung, share))
         self.store.delete_weights_except(self.finalists())
-        return trial
+        return self.trials[-1]
 
     def _new_trial(self, candidate, rung, share):
         begin, steps, diverged = self.clock.seconds, 0, False

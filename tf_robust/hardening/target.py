@@ -33,7 +33,7 @@ class Outcome:
     Attributes:
         clean: bool [N], unchanged validation images.
         target: float [M], the fraction of each image's versions under the target, or whether an image of the shift is classified
-            correctly; the images of a shift are others than the N.
+            correctly; the M images are some of the N, or those of the shift.
     """
 
     clean: np.ndarray
@@ -62,6 +62,7 @@ class ValidationSet:
         images: float32 [N, H, W, C] in [0, 1].
         labels: int64 [N].
         target: one of `TARGETS`, or the name of a shift.
+        clean: images for the accuracy on unchanged images, more than `images`; None: `images`.
         probabilities: [H, W], of nonuniform noise; for the target noise.
         attack: for the target adversarial.
         class_mask: the columns of the model's output that count; None: all.
@@ -74,12 +75,14 @@ class ValidationSet:
         labels: np.ndarray,
         target: str,
         *,
+        clean: LabeledImages | None = None,
         probabilities: np.ndarray | None = None,
         attack: attacks.Attack | None = None,
         class_mask: Sequence[int] | None = None,
         shift: LabeledImages | None = None,
     ):
         self.images, self.labels, self.class_mask, self.shift = images, labels, class_mask, shift
+        self.clean = clean or LabeledImages(images, labels)
         self.attack = attack if target == "adversarial" else None
         changed = not self.attack and not shift
         self.versions = versions(images, pairs_of(target), PAIRS_PER_IMAGE, probabilities) if changed else []  # [N, H, W, C] each
@@ -90,7 +93,7 @@ class ValidationSet:
     def evaluate(self, predict: Predict) -> Outcome:
         """Returns which images a model, images -> logits, classifies correctly."""
         masked = scoring.masked(predict, self.class_mask)
-        clean = correct(masked, self.images, self.labels)
+        clean = correct(masked, self.clean.images, self.clean.labels)
         if self.shift:
             shifted = correct(scoring.masked(predict, self.shift.class_mask), self.shift.images, self.shift.labels)
             return Outcome(clean, shifted.astype(np.float64))
