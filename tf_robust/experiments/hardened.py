@@ -18,7 +18,7 @@ from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.diagnosis import Diagnosis
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.trials import Trial
-from tf_robust.report.changes import change_sentences, changes
+from tf_robust.report.changes import change_sentences, changes, changes_of_details
 from tf_robust.report.html import Image
 
 START, HARDENED = "start", "hardened"
@@ -160,21 +160,21 @@ class Hardened:
         """
         if not self.evaluations:
             raise ValueError("Expected a finished search. Received: one that was interrupted. Try: run it again; it resumes")
-        table = self._table()
-        search = self.search
+        table, name = self._table(), os.path.basename(self.trainable.classifier.path)
+        search, details = self.search, changes_of_details(table)
         additions = report.Additions(
             sentences=[*self.sentences, *self.notes],
             first=changes(table),
             charts=[figures.frontier(search.start, search.frontier, search.choice, self.config.target)],
             images=self._images,
-            tables=[search.diagnosis.grid(), figures.trials_table(search.start, search.trials)],
+            tables=[grid for grid in (search.diagnosis.grid(), figures.trials_table(search.start, search.trials), details) if grid],
             code=self.recipe,
         )
         with tempfile.TemporaryDirectory() as folder:
             comparison.write_report(
                 folder,
                 self.evaluations,
-                title="Hardened" if self.changed else "Not hardened: nothing helps",
+                title=f"{name}, hardened" if self.changed else f"{name}, not hardened: nothing helps",
                 command=command(*arguments) if arguments else "tf_robust in Python",
                 suite={"baseline": START},
                 additions=additions,
