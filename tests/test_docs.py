@@ -61,6 +61,13 @@ def test_shifts():
     assert values["clean"] - 0.2 > values["shift/moved"] > 0
 
 
+@pytest.mark.slow
+def test_harden(tmp_path):
+    names = run("harden.md")
+    assert (tmp_path / "harden.html").exists() and (tmp_path / "robust.keras").exists()
+    assert 0.5 < names["hardened"].values["clean"][0] <= 1
+
+
 def test_extend():
     names = run("extend.md")
     assert names["result"].evaluation["method"] == "confidence_penalty" and names["result"].values["clean"] > 0.15

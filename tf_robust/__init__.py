@@ -28,12 +28,13 @@ if typing.TYPE_CHECKING:
         report,
         saved_models,
     )
-    from tf_robust.api import Comparison, Result, attack, charts, compare, evaluate, frame, harden, images, load, train
+    from tf_robust.api import Comparison, Hardened, Result, attack, charts, compare, evaluate, frame, harden, images, load, train
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Comparison",
+    "Hardened",
     "Result",
     "attack",
     "attacks",
@@ -58,7 +59,7 @@ __all__ = [
     "saved_models",
     "train",
 ]
-_OF_API = ("Comparison", "Result", "attack", "charts", "compare", "evaluate", "frame", "harden", "images", "load", "train")
+_OF_API = ("Comparison", "Hardened", "Result", "attack", "charts", "compare", "evaluate", "frame", "harden", "images", "load", "train")
 _moved = moved_names(
     __name__,
     {

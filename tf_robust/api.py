@@ -40,7 +40,21 @@ from tf_robust.saved_models.zoo import load
 from tf_robust.utils import hyperparameters
 from tf_robust.utils.deprecation import moved_names
 
-__all__ = ["Comparison", "Model", "Result", "attack", "charts", "compare", "evaluate", "frame", "harden", "images", "load", "train"]
+__all__ = [
+    "Comparison",
+    "Hardened",
+    "Model",
+    "Result",
+    "attack",
+    "charts",
+    "compare",
+    "evaluate",
+    "frame",
+    "harden",
+    "images",
+    "load",
+    "train",
+]
 __getattr__ = moved_names(__name__, {"pictures": "api.images"})
 
 

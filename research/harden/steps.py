@@ -98,18 +98,15 @@ class Steps:
             self.run("harden", self._harden_command(self._exported(start)), fails=True)
             return
         self.run("harden", self._harden_command(start))
-        models = {START: start}
-        hardened = os.path.join(self.folder, "harden", "hardened.keras")
-        if os.path.exists(hardened):
-            models[HARDENED] = hardened
-        if self.row.alternatives:
-            models |= {name: self._alternative(start, augmentation) for name, augmentation in ALTERNATIVES.items()}
-        for name, model in models.items():
+        alternatives = ALTERNATIVES if self.row.alternatives else {}
+        for name, model in {name: self._alternative(start, augmentation) for name, augmentation in alternatives.items()}.items():
             arguments = ["--evaluations=" + EVALUATIONS, *self._data_flags(), f"--workdir={self.evaluation_folder(name)}"]
             self.run(f"evaluate {name}", ["tf_robust", "evaluate", model, *arguments])
 
     def evaluation_folder(self, model: str) -> str:
-        """Returns the folder of a model's evaluation.json."""
+        """Returns the folder of a model's evaluation.json; those of the start and of the hardened model are the proof of `harden`."""
+        if model in (START, HARDENED):
+            return os.path.join(self.folder, "harden", model)
         return os.path.join(self.folder, "evaluations", model.replace(" ", "_"))
 
     def output(self, step: str) -> str:

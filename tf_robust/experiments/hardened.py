@@ -148,6 +148,10 @@ class Hardened:
             "test": {name: list(values) for name, values in self.values.items()},
         }
 
+    def frontier(self) -> report.Chart:
+        """Returns the chart of clean accuracy against the target on the validation images, of the start and all interpolations."""
+        return figures.frontier(self.search.start, self.search.frontier, self.search.choice, self.config.target)
+
     def report(self, path: str = "harden.html", arguments: Sequence[str] = ()) -> str:
         """Writes the report, one self-contained HTML file, and returns its path.
 
@@ -165,7 +169,7 @@ class Hardened:
         additions = report.Additions(
             sentences=[*self.sentences, *self.notes],
             first=changes(table),
-            charts=[figures.frontier(search.start, search.frontier, search.choice, self.config.target)],
+            charts=[self.frontier()],
             images=self._images,
             tables=[grid for grid in (search.diagnosis.grid(), figures.trials_table(search.start, search.trials), details) if grid],
             code=self.recipe,

@@ -55,6 +55,7 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
     hardened = harden(classifier, run.data(), HardenConfig(**values_of(values, HardenConfig)), folder)
     if hardened.evaluations:
         print("\n".join(["", *hardened.sentences, f"Report: {hardened.report(os.path.join(folder, 'harden.html'), argv)}"]))
+    hardened.frontier().save(os.path.join(folder, "figures"))
     if hardened.changed:
         print(f"Model:  {os.path.join(folder, HARDENED)}{delivery.suffix_of(hardened.trainable)}")
     if hardened.search.interrupted:
@@ -267,6 +268,7 @@ def _proof(model, start_weights, weights, changed, proof, folder, log):
         own = os.path.join(folder, row)
         os.makedirs(own, exist_ok=True)
         done[row] = model_evaluation.evaluate(classifier, proof, own, row=row, saved_model=classifier.path)
+        write_json(os.path.join(own, "evaluation.json"), done[row].content)
     evaluations = [{**one.content, "measured_in": os.path.join(folder, row)} for row, one in done.items()]
     return evaluations, _changed_images(model, start_weights, weights, done, folder) if changed else []
 

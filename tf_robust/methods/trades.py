@@ -60,7 +60,7 @@ class TRADES(FurtherViewsMethod):
         attacked = self.attack.perturb(predict, images, _Divergence(predict(images)), seed, tf.shape(images)[0])
         logits = self.encode(images, training)["logits"]
         divergence = losses.kl_divergence(logits, self.encode(tf.stop_gradient(attacked), training)["logits"])
-        return {"cross_entropy": losses.cross_entropy(batch.labels, logits), "divergence": self.beta * divergence}, logits
+        return {"cross_entropy": self.cross_entropy(batch.labels, logits), "divergence": self.beta * divergence}, logits
 
 
 class _Divergence(Criterion):
