@@ -8,7 +8,7 @@ import pytest
 from tf_robust.hardening.budget import parse_budget
 from tf_robust.hardening.candidates import Candidate, candidates, variations
 from tf_robust.hardening.choice import choose
-from tf_robust.hardening.frontier import Frontier
+from tf_robust.hardening.frontier import Allowance, Frontier
 from tf_robust.hardening.search import RUNGS, Search
 from tf_robust.hardening.target import TARGETS, Outcome
 from tf_robust.hardening.trials import TrialStore
@@ -74,7 +74,9 @@ def _search(tmp_path, budget, trainers=None, **options):
 
 def _finish(search):
     frontier = Frontier(search)
-    frontier.build(None, lambda: search.clock.seconds + search.seconds_of_evaluation < search.budget.amount or search.budget.in_steps)
+    allowance = Allowance(search)
+    frontier.build(None, allowance)
+    search.store.finish(allowance.used)
     return frontier, choose(search.start, frontier.points, search.max_clean_loss)
 
 
@@ -129,6 +131,17 @@ def test_an_interrupted_search_resumes(tmp_path):
     assert [(t.candidate, t.steps, search_score) for t, search_score in zip(resumed.trials, map(resumed.score, resumed.trials))] == [
         (t.candidate, t.steps, complete.score(t)) for t in complete.trials
     ]
+
+
+def test_a_finished_search_in_time_is_read_with_the_same_choice(tmp_path):
+    first = _search(tmp_path, "6m")
+    first.run()
+    frontier, choice = _finish(first)
+    again = _search(tmp_path, "6m")
+    again.clock.seconds = 10_000.0  # no time is left
+    again.run()
+    read, same = _finish(again)
+    assert not again.trainers.calls and len(read.points) == len(frontier.points) and same.point.name == choice.point.name
 
 
 def test_weights_of_trials_that_are_not_needed_are_deleted(tmp_path):

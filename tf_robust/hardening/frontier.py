@@ -17,6 +17,29 @@ Weights = list[np.ndarray]
 Members = tuple[tuple[Candidate, int], ...]
 
 
+class Allowance:
+    """Whether the budget allows a further evaluation, which is counted; of a finished frontier as many as before.
+
+    Args:
+        search: has the budget.
+
+    Attributes:
+        used: number of evaluations that were allowed.
+    """
+
+    def __init__(self, search: Search):
+        self.search, self.used, self._recorded = search, 0, search.store.frontier_evaluations
+
+    def __call__(self) -> bool:
+        allowed = self._in_time() if self._recorded is None else self.used < self._recorded
+        self.used += allowed
+        return allowed
+
+    def _in_time(self):
+        budget = self.search.budget
+        return budget.in_steps or self.search.clock.seconds + self.search.seconds_of_evaluation < budget.amount
+
+
 class Frontier:
     """Points of the frontier and their weights.
 

@@ -117,9 +117,10 @@ class Search:
             trials.append(self._trial(control, 0, share(0)))
         self.trials[0] = trials[-1]  # whose rate all recipes have
         for number, recipe in enumerate(recipes, start=1):
-            if number >= MINIMUM_CANDIDATES and self._is_over(0):
+            candidate = dataclasses.replace(recipe, learning_rate=control.learning_rate)
+            if number >= MINIMUM_CANDIDATES and self._is_over(0) and not self.store.read(candidate, 0):
                 break
-            trials.append(self._trial(dataclasses.replace(recipe, learning_rate=control.learning_rate), 0, share(number)))
+            trials.append(self._trial(candidate, 0, share(number)))
         return trials
 
     def _rung(self, rung, candidates):

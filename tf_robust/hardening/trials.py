@@ -12,7 +12,7 @@ from tf_robust.hardening.choice import Point
 from tf_robust.hardening.target import Outcome
 from tf_robust.utils.files import atomic_file, read_json, write_json
 
-_ARGUMENTS = "arguments.json"
+_ARGUMENTS, _FRONTIER = "arguments.json", "frontier.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +64,18 @@ class TrialStore:
     @property
     def seconds(self) -> float:
         """Seconds of the search up to the latest stored trial."""
-        names = [name for name in os.listdir(self.folder) if name.endswith(".json") and name != _ARGUMENTS]
+        names = [name for name in os.listdir(self.folder) if name.endswith(".json") and name not in (_ARGUMENTS, _FRONTIER)]
         return max((read_json(os.path.join(self.folder, name))["search_seconds"] for name in names), default=0.0)
+
+    @property
+    def frontier_evaluations(self) -> int | None:
+        """The number of evaluations of the finished frontier; None: it is not finished."""
+        path = os.path.join(self.folder, _FRONTIER)
+        return read_json(path)["evaluations"] if os.path.exists(path) else None
+
+    def finish(self, frontier_evaluations: int) -> None:
+        """Records that the frontier is finished, after a number of evaluations."""
+        write_json(os.path.join(self.folder, _FRONTIER), {"evaluations": frontier_evaluations})
 
     def read(self, candidate: Candidate, rung: int) -> Trial | None:
         """Returns the stored trial of a candidate in a rung, or None."""

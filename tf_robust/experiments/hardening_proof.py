@@ -1,0 +1,104 @@
+"""The proof of a hardened model: it and the start on test images that the search never used."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tf_robust import evaluation
+from tf_robust.attacks.attack import Predict
+from tf_robust.experiments import gains, model_evaluation
+from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.experiments.hardened import HARDENED, START
+from tf_robust.hardening import delivery
+from tf_robust.hardening.config import HardenConfig
+from tf_robust.hardening.trainable import TrainableModel
+from tf_robust.report.html import Image
+from tf_robust.saved_models import loading
+from tf_robust.utils.files import write_json
+
+PROOF_IMAGES = 2000  # of the test images, unless --subset says otherwise
+ATTACKED_IMAGES = 200  # unless --attack_subset says otherwise
+
+Weights = Sequence[np.ndarray]
+
+
+class Proof:
+    """Evaluates the start and the hardened model; adversarially, too, if that is the target.
+
+    Args:
+        model: to evaluate.
+        data: the test images.
+        config: names the target.
+        folder: has the hardened model; gets a subfolder for each model.
+    """
+
+    def __init__(self, model: TrainableModel, data: EvaluationData, config: HardenConfig, folder: str):
+        eval_config = data.eval_config
+        self.images = eval_config.subset or min(PROOF_IMAGES, len(data.images))  # type: ignore[arg-type]
+        if config.target == "adversarial" and "adversarial" not in eval_config.evaluations:
+            eval_config = dataclasses.replace(
+                eval_config,
+                evaluations=(*eval_config.evaluations, "adversarial"),
+                attack_radii=(f"{config.attack_norm}_{config.attack_radius:g}",),
+                attack_subset=eval_config.attack_subset or ATTACKED_IMAGES,
+            )
+        self.model, self.folder = model, folder
+        self.data = dataclasses.replace(data, eval_config=dataclasses.replace(eval_config, subset=self.images))
+
+    def seconds(self, predict: Predict) -> float:
+        """Returns the estimated time of both evaluations, from that of a corrupted batch; without attacks."""
+        complete = dataclasses.replace(self.data.eval_config, evaluation_split="all")
+        source = dataclasses.replace(self.data, eval_config=complete).evaluation_source()
+        sets = evaluation.evaluation_sets(source, source, self.data.eval_config, self.data.config.data_dir or None)
+        corrupted = [one for one in sets if evaluation.parse_measure(one.name).family in evaluation.CORRUPTION_FAMILIES]
+        measured = corrupted[len(corrupted) // 2] if corrupted else sets[0]
+        begin, count = time.monotonic(), 0
+        for images, labels in measured.open().take(2):
+            predict(images)
+            count += len(labels)
+        return 2 * len(sets) * len(source) * (time.monotonic() - begin) / count
+
+    def run(self, start: Weights, hardened: Weights | None, log: Callable[[str], object]) -> tuple[list[dict], list[Image]]:
+        """Returns the evaluations, as in `evaluation.json`, and figures of the images on which the models differ.
+
+        Args:
+            start: weights of the model as it was given.
+            hardened: those of the hardened model, which the model has afterwards; None: the start alone is evaluated.
+            log: called with lines of progress.
+        """
+        weights = {START: start} | ({} if hardened is None else {HARDENED: hardened})
+        done = {row: self._evaluate(row, of_row, log) for row, of_row in weights.items()}
+        evaluations = [{**one.content, "measured_in": os.path.join(self.folder, row)} for row, one in done.items()]
+        return evaluations, [] if hardened is None else self._changed_images(weights, done)
+
+    def _evaluate(self, row, weights, log):
+        self.model.network.set_weights(weights)
+        classifier, own = self.model.classifier, os.path.join(self.folder, row)
+        if row == HARDENED and os.path.exists(classifier.path):  # as it was written
+            classifier = loading.load_classifier(os.path.join(self.folder, HARDENED) + delivery.suffix_of(self.model), classifier.interface)
+        log(f"Evaluating the {row} model on {self.images:,} test images.")
+        os.makedirs(own, exist_ok=True)
+        done = model_evaluation.evaluate(classifier, self.data, own, row=row, saved_model=classifier.path)
+        write_json(os.path.join(own, "evaluation.json"), done.content)
+        return done
+
+    def _changed_images(self, weights, done):
+        """Figures of images that only the hardened model classifies correctly, and of those that only the start does."""
+        source, sets = done[START].source, done[START].result.sets
+        records, figures = {row: one.result.records for row, one in done.items()}, []
+        for baseline, title in ((START, "Fixed"), (HARDENED, "Newly wrong")):
+
+            def load_baseline(of_baseline=weights[baseline]):
+                self.model.network.set_weights(of_baseline)
+                return evaluation.masked(self.model.classifier, source.class_mask)
+
+            with source.reading():
+                folder = os.path.join(self.folder, baseline, "figures")
+                drawn = gains.draw_gains(folder, source, sets, records, baseline, load_baseline)
+            if drawn:
+                figures.append((drawn[0], f"{title}: {drawn[1][:1].lower()}{drawn[1][1:]}"))
+        self.model.network.set_weights(weights[HARDENED])
+        return figures
