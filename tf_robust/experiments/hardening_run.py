@@ -211,8 +211,8 @@ def _check_start(start, path, parts):
     chance = 1.0 / len(parts.train.class_mask or range(parts.train.num_classes))
     if start.clean < NEAR_CHANCE * chance:
         raise ValueError(
-            f"Expected a trained model. Received: {path} with an accuracy of {start.clean:.3f} on {len(start.outcome.clean)} validation images, "
-            f"near that of chance, {chance:.3f}. Try: another --input_range (auto finds it); or the class order of the data"
+            f"Expected a trained model. Received: {path} with an accuracy of {start.clean:.3f} on {len(start.outcome.clean)} validation "
+            f"images, near that of chance, {chance:.3f}. Try: another --input_range (auto finds it); or the class order of the data"
         )
 
 
