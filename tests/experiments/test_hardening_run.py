@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tf_robust as tfr
+from tests.test_cli import main
 from tf_robust.experiments import hardening_run
 from tf_robust.hardening.search import Search
 
@@ -167,10 +168,30 @@ def test_a_full_disk_names_the_folder_with_the_weights(start, tmp_path, monkeypa
     assert tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS).changed
 
 
+def test_the_command_line(start, tmp_path, capsys):
+    images, labels = (np.concatenate(parts) for parts in zip(_images(600, 2), _images(300, 7), _images(300, 8)))
+    np.savez(tmp_path / "stripes.npz", images=images, labels=labels)
+    flags = ["--budget=400steps", "--evaluations=clean,noise", "--target=noise", "--input_range=auto", "--max_clean_loss=0.05"]
+    main("harden", start, f"--data=npz:{tmp_path / 'stripes.npz'}", f"--workdir={tmp_path / 'work'}", *flags)
+    printed = capsys.readouterr().out
+    for text in ("training, 180 validation and 180 test images", "Breaks it most", "Budget of the search: 400steps", "rung 3", "Report: "):
+        assert text in printed, text
+    assert {"harden.html", "harden.json", "figures", "start", "trials"} <= set(os.listdir(tmp_path / "work"))
+    assert ("Model:  " in printed) == os.path.exists(tmp_path / "work" / "hardened.keras") == ("Worse: " in printed)
+
+
+def test_formats_that_cannot_be_trained(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=r"Expected a model that can be trained: a Keras model .*Received: .*model.onnx, .* without gradients"
+    ):
+        tfr.harden(str(tmp_path / "model.onnx"), **OPTIONS)
+
+
 def test_a_model_near_chance(start):
     images, labels = OPTIONS["validation_data"]
     with pytest.raises(ValueError, match=r"Expected a trained model. Received: .*near that of chance, 0.333. Try: another --input_range"):
-        tfr.harden(start, budget="240steps", **{**OPTIONS, "validation_data": (images, (labels + 1) % 3)})
+        tfr.harden(start, budget="240steps", **{**OPTIONS, "validation_data": (images, np.random.default_rng(0).permutation(labels))})
 
 
 @pytest.mark.parametrize("arguments", ({"budget": "soon"}, {"target": "nois"}, {"max_clean_loss": 2.0}, {"epochs": 3}))

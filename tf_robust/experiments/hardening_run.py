@@ -17,6 +17,7 @@ from tf_robust.experiments.hardened import HARDENED, Hardened, SearchRecord
 from tf_robust.experiments.hardening_data import parts_of, proof_data, validation_set
 from tf_robust.experiments.hardening_proof import Proof
 from tf_robust.experiments.locations import folder_name, row_name
+from tf_robust.experiments.model_checks import check_model_suits, with_checked_inputs, with_known_outputs
 from tf_robust.experiments.runs import runs_of
 from tf_robust.hardening import batch_statistics, candidates, delivery
 from tf_robust.hardening.budget import Clock, parse_budget
@@ -89,6 +90,8 @@ def harden(
     given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
     parts = parts_of(given, validation, test, config=config)
     log(parts.summary)
+    check_model_suits(classifier, parts.validation)
+    classifier = with_checked_inputs(with_known_outputs(classifier, parts.validation), parts.validation)
     model = trainable(classifier, parts.train.image_shape)
     images = validation_set(parts, config, given)
     predict = tf.function(lambda batch: model.classifier(batch), reduce_retracing=True)
@@ -203,6 +206,7 @@ def _arguments(config, given, parts, model):
         "validation images": parts.validation.fingerprint(),
         "images of the target": parts.shift.validation.source.fingerprint() if parts.shift else None,
         "model": model.classifier.digest(),
+        "interface": model.classifier.interface.conventions(),
     }
 
 
