@@ -23,9 +23,9 @@ def _table(values):
 
 def test_what_got_worse_comes_first():
     grid = changes(_table({"clean": 0.75, "corruptions/mean15": 0.6, "un": 0.401, "calibration/rms": 0.1}))
-    assert [label.measure for label in grid.rows][:3] == ["clean", "calibration/rms", "corruptions/mean15"]
+    assert [label.measure for label in grid.rows][:3] == ["clean", "corruptions/mean15", "un"]
     verdicts = [cells[-1].text for cells in grid.rows.values()]
-    assert verdicts[:3] == ["worse", "no interval", "better"]
+    assert verdicts[:3] == ["worse", "better", "not separated"]
     assert [cell.text for cell in grid.rows[next(iter(grid.rows))]][:3] == ["0.800", "0.750", "-0.050"]
     low, high = 0.05 - 1.96 * np.sqrt(0.05 * 0.95 / 1000), 0.05 + 1.96 * np.sqrt(0.05 * 0.95 / 1000)
     assert next(iter(grid.rows.values()))[3].text == f"[{-high:+.3f}, {-low:+.3f}]"

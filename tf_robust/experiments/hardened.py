@@ -18,7 +18,7 @@ from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.diagnosis import Diagnosis
 from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.trials import Trial
-from tf_robust.report.changes import change_sentences, changes, changes_of_details
+from tf_robust.report.changes import change_sentences, changes, further_changes
 from tf_robust.report.html import Image
 
 START, HARDENED = "start", "hardened"
@@ -165,7 +165,7 @@ class Hardened:
         if not self.evaluations:
             raise ValueError("Expected a finished search. Received: one that was interrupted. Try: run it again; it resumes")
         table, name = self._table(), os.path.basename(self.trainable.classifier.path)
-        search, details = self.search, changes_of_details(table)
+        search, details = self.search, further_changes(table)
         additions = report.Additions(
             sentences=[*self.sentences, *self.notes],
             first=changes(table),

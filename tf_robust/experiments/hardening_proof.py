@@ -21,6 +21,11 @@ from tf_robust.utils.files import write_json
 
 PROOF_IMAGES = 2000  # of the test images, unless --subset says otherwise
 ATTACKED_IMAGES = 200  # unless --attack_subset says otherwise
+_UNDER = "under each the true class and the prediction of the other model."
+_CAPTIONS = {
+    START: f"Fixed: images that the hardened model classifies correctly and the start does not; {_UNDER}",
+    HARDENED: f"Newly wrong: images that the start classifies correctly and the hardened model does not; {_UNDER}",
+}
 
 Weights = Sequence[np.ndarray]
 
@@ -89,7 +94,7 @@ class Proof:
         """Figures of images that only the hardened model classifies correctly, and of those that only the start does."""
         source, sets = done[START].source, done[START].result.sets
         records, figures = {row: one.result.records for row, one in done.items()}, []
-        for baseline, title in ((START, "Fixed"), (HARDENED, "Newly wrong")):
+        for baseline, caption in _CAPTIONS.items():
 
             def load_baseline(of_baseline=weights[baseline]):
                 self.model.network.set_weights(of_baseline)
@@ -99,6 +104,6 @@ class Proof:
                 folder = os.path.join(self.folder, baseline, "figures")
                 drawn = gains.draw_gains(folder, source, sets, records, baseline, load_baseline)
             if drawn:
-                figures.append((drawn[0], f"{title}: {drawn[1][:1].lower()}{drawn[1][1:]}"))
+                figures.append((drawn[0], caption))
         self.model.network.set_weights(weights[HARDENED])
         return figures

@@ -9,27 +9,28 @@ from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import difference_of, gain
 from tf_robust.report.verdict import is_separated
 
-_WORSE, _NO_INTERVAL, _BETTER, _UNSEPARATED = range(4)
-_VERDICTS = ("worse", "no interval", "better", "not separated")
+_WORSE, _BETTER, _UNSEPARATED, _NO_INTERVAL = range(4)
+_VERDICTS = ("worse", "better", "not separated", "no interval")
 _LISTED = 6  # in a sentence
 
 
 def changes(table: Table) -> Grid | None:
-    """Returns the difference of every summarizing measure to the baseline: what got worse, what has no interval, what got better.
+    """Returns the difference of every headline measure to the baseline: what got worse first, then what got better.
 
     Args:
         table: of two models; None is returned if nothing can be compared.
     """
-    return _grid(table, "What changed", _compared(table, set(table["measures"]) - set(table["details"])))
+    return _grid(table, "What changed", _compared(table, table["headlines"]))
 
 
-def changes_of_details(table: Table) -> Grid | None:
-    """Returns the differences of single corruptions, in the order of `changes`, or None."""
-    return _grid(table, "What changed, by corruption", _compared(table, table["details"]))
+def further_changes(table: Table) -> Grid | None:
+    """Returns the differences of all other measures, such as single corruptions, in the order of `changes`, or None."""
+    others = set(table["measures"]) | set(table["details"])
+    return _grid(table, "What changed, further measures", _compared(table, others - set(table["headlines"])))
 
 
 def change_sentences(table: Table) -> list[str]:
-    """Returns sentences that list the summarizing measures that got worse, those without an interval, and those that got better."""
+    """Returns sentences that list the headline measures that got worse, those without an interval, and those that got better."""
     entries = sorted(_compared(table, table["headlines"]), key=lambda entry: table["headlines"].index(entry["measure"]))
     by_rank = {rank: [entry for entry in entries if _rank(table, entry) == rank] for rank in (_WORSE, _BETTER, _NO_INTERVAL)}
     sentences = [f"Worse: {_listed(table, by_rank[_WORSE])}.", f"Better: {_listed(table, by_rank[_BETTER])}."]
