@@ -6,6 +6,7 @@ import os
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf_robust as tfr
 from tests.test_cli import main
@@ -123,6 +124,22 @@ def test_a_keras_model_in_memory_is_not_changed(start):
     for before, after in zip(weights, model.get_weights()):
         np.testing.assert_array_equal(before, after)
     assert result.model is not model and result.values["clean"][0] > 0.6
+
+
+@pytest.mark.slow
+def test_a_saved_model_stays_one_and_its_card_has_the_new_measures(start, tmp_path):
+    keras.saving.load_model(start, compile=False).export(str(tmp_path / "exported"), verbose=False)
+    (tmp_path / "exported" / "card.json").write_text(json.dumps({"rows": [{"measure": "old"}], "label_set": "stripes"}))
+    result = tfr.harden(str(tmp_path / "exported"), str(tmp_path / "work"), budget="700steps", **{**OPTIONS, "target": "noise"})
+    assert result.changed and not result.recipe
+    path = str(tmp_path / "work" / "hardened")
+    card = json.loads((tmp_path / "work" / "hardened" / "card.json").read_text())
+    assert card["label_set"] == "stripes" and card["rows"] == result.evaluations[1]["rows"] and "Chosen on" in card["hardened"]
+    images = OPTIONS["test_data"][0].astype(np.float32)
+    (name,) = tf.saved_model.load(path).signatures["serving_default"].structured_input_signature[1]
+    served = tf.saved_model.load(path).signatures["serving_default"](**{name: images})
+    accuracy = np.mean(np.argmax(next(iter(served.values())), axis=1) == OPTIONS["test_data"][1])
+    assert accuracy == pytest.approx(result.values["clean"][1])
 
 
 def test_nothing_helps_leaves_the_model_as_it_was(start, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from tf_robust.hardening.budget import parse_budget
 from tf_robust.hardening.candidates import Candidate, candidates, variations
 from tf_robust.hardening.choice import choose
-from tf_robust.hardening.frontier import Allowance, Frontier
+from tf_robust.hardening.frontier import COEFFICIENTS, Allowance, Frontier
 from tf_robust.hardening.search import RUNGS, Search
 from tf_robust.hardening.target import TARGETS, Outcome
 from tf_robust.hardening.trials import TrialStore
@@ -92,7 +92,7 @@ def test_a_budget_in_time_holds_within_a_tenth_and_the_best_recipe_wins(tmp_path
 
 
 def _all_points(frontier):
-    return 6 * len({point.line for point in frontier.points})
+    return len(COEFFICIENTS) * len({point.line for point in frontier.points})
 
 
 def test_a_budget_in_steps_holds_and_is_reproducible(tmp_path):
@@ -209,3 +209,18 @@ def test_variations_differ_in_one_thing():
     for one in made:
         different = [f.name for f in dataclasses.fields(one) if getattr(one, f.name) != getattr(recipe, f.name) and f.name != "variation"]
         assert len(different) == 1, one
+
+
+def test_a_gain_that_costs_too_much_clean_accuracy_counts_as_far_as_it_is_allowed(tmp_path):
+    search = _search(tmp_path, "3000steps")
+    start = search.start  # clean 0.8, target 0.5; 0.01 may be lost
+    order = (np.arange(IMAGES) + 0.5) / IMAGES
+
+    def point(clean, target, coefficient):
+        return dataclasses.replace(start, outcome=Outcome(order < clean, (order < target).astype(float)), coefficient=coefficient)
+
+    costly, harmless = [point(0.78, 0.58, 0.5), point(0.75, 0.7, 1.0)], [point(0.8, 0.55, 0.5), point(0.795, 0.56, 1.0)]
+    np.testing.assert_allclose(search.attainable(costly), (0.54, 0.25), rtol=1e-3)
+    np.testing.assert_allclose(search.attainable(harmless), (0.56, 1.0), rtol=1e-3)
+    np.testing.assert_allclose(search.attainable([point(0.8, 0.55, 0.5), point(0.7, 0.75, 1.0)]), (0.57, 0.55), rtol=1e-3)
+    assert search.attainable([point(0.7, 0.4, 1.0)]) == (start.target, 0.0)

@@ -29,7 +29,7 @@ from tf_robust.hardening.search import Search
 from tf_robust.hardening.trainable import check_format, trainable
 from tf_robust.hardening.training import Trainers
 from tf_robust.hardening.trials import TrialStore
-from tf_robust.saved_models import loading
+from tf_robust.saved_models import export, loading
 from tf_robust.utils.files import write_json
 from tf_robust.utils.progress import duration
 
@@ -107,7 +107,7 @@ def harden(
     record = SearchRecord(
         search.start, diagnosis, search.trials, frontier.points, choice, clock.seconds, given.seed, search.trainers.batch_size, interrupted
     )
-    notes = [summary(choice, config), *([parts.note] if parts.note else [])]
+    notes = [summary(choice, config), *([parts.note] if parts.note else []), f"The search took {duration(clock.seconds)}."]
     for note in notes:
         log(note)
     weights = frontier.weights(choice.point) if choice and choice.helps else search.trainers.start
@@ -119,6 +119,8 @@ def harden(
         evaluations, figures = proof.run(search.trainers.start, weights if hardened.changed else None, log)
         hardened = Hardened(model, record, evaluations, config, notes, figures, temporary)
         write_json(os.path.join(folder, "harden.json"), hardened.card())
+        if hardened.changed:
+            _update_card(hardened, folder, evaluations[-1])
     return hardened
 
 
@@ -237,3 +239,11 @@ def _deliver(hardened, folder):
         hardened.save(os.path.join(folder, HARDENED))
     except OSError as error:
         raise OSError(f"{error}. The weights are kept in {os.path.join(folder, 'trials')}: the same command writes the model") from error
+    _update_card(hardened, folder, {"rows": [], "card": {}})  # those of the start do not hold
+
+
+def _update_card(hardened, folder, evaluation):
+    """Replaces the measures in the card of a SavedModel that this package exported."""
+    path = os.path.join(folder, HARDENED) + delivery.suffix_of(hardened.trainable)
+    if os.path.exists(os.path.join(path, "card.json")):
+        export.update_card(path, rows=evaluation["rows"], evaluation_card=evaluation["card"], hardened=hardened.notes[0])

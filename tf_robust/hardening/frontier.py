@@ -10,7 +10,7 @@ from tf_robust.hardening.choice import Point, line_of
 from tf_robust.hardening.interpolation import greedy_soup, interpolate
 from tf_robust.hardening.search import Search
 
-COEFFICIENTS = (0.75, 1.0, 0.5, 0.875, 0.625, 0.25)  # the most useful first
+COEFFICIENTS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 SOUP = 3  # maximum number of members
 
 Weights = list[np.ndarray]
@@ -77,13 +77,20 @@ class Frontier:
             self.points += trial.points
         ranked = self.search.ranked(trials)[:SOUP]
         soup = self._soup([trial.points[-1] for trial in ranked]) if len(ranked) > 1 and in_time() else ()
-        for coefficient in COEFFICIENTS:
-            for members in [*([soup] if soup else []), *lines]:
-                if in_time() and not self._is_known(members, coefficient):
-                    self._add(Point(self.search.start.outcome, coefficient, members))
+        ordered = [(members, self._ordered_coefficients(members)) for members in [*([soup] if soup else []), *lines]]
+        for number in range(len(COEFFICIENTS)):
+            for members, coefficients in ordered:
+                if not self._is_known(members, coefficients[number]) and in_time():
+                    self._add(Point(self.search.start.outcome, coefficients[number], members))
         if reestimate and self.points and in_time():
             for point in (max(self.points, key=self.search.value), self.search.start):
                 self._add(dataclasses.replace(point, reestimated=True), reestimate(self.weights(point)))
+
+    def _ordered_coefficients(self, members):
+        """The coefficients nearest to the best allowed one first, as far as known."""
+        points = [point for point in self.points if point.members == members]
+        best = self.search.attainable(points)[1] if points else 1.0
+        return sorted(COEFFICIENTS, key=lambda coefficient: (abs(coefficient - best), -coefficient))
 
     def _soup(self, ends):
         """The members of the greedy soup of fine-tuned models; none if the first is better alone."""

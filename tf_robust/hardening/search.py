@@ -5,13 +5,14 @@ short time, then variations of the best two, then the best two settings for long
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tf_robust.hardening.budget import Budget, Clock
 from tf_robust.hardening.candidates import Candidate, variations
-from tf_robust.hardening.choice import Point
+from tf_robust.hardening.choice import ROUNDING, Point
 from tf_robust.hardening.interpolation import interpolate
 from tf_robust.hardening.target import Outcome
 from tf_robust.hardening.training import Trainers
@@ -96,12 +97,29 @@ class Search:
         return [*(trial for trials in of_rung for trial in self.ranked(trials)[:FINALISTS]), *controls]
 
     def score(self, trial: Trial) -> float:
-        """Returns the better interpolation's `value`."""
-        return max(map(self.value, trial.points))
+        """Returns the target that a trial attains without losing more clean accuracy than allowed."""
+        return self.attainable(trial.points)[0]
 
     def value(self, point: Point) -> float:
-        """Returns the target, reduced by what the clean accuracy loses more than allowed."""
-        return point.target - max(0.0, self.start.clean - self.max_clean_loss - point.clean)
+        """Returns the target that is attained on the straight line from the start to a point."""
+        return self.attainable([point])[0]
+
+    def attainable(self, points: Sequence[Point]) -> tuple[float, float]:
+        """Returns the best (target, coefficient) on the line from the start through interpolations, where the clean accuracy is allowed.
+
+        Args:
+            points: interpolations of one fine-tuned model, between which clean accuracy and target are taken as linear.
+        """
+        floor, best = self.start.clean - self.max_clean_loss - ROUNDING, (self.start.target, 0.0)
+        path = [self.start, *sorted(points, key=lambda point: point.coefficient)]
+        for one, other in itertools.pairwise(path):
+            if other.clean >= floor:
+                best = max(best, (other.target, other.coefficient))
+            elif one.clean >= floor:
+                part = (one.clean - floor) / (one.clean - other.clean)
+                coefficient = one.coefficient + part * (other.coefficient - one.coefficient)
+                best = max(best, (one.target + part * (other.target - one.target), coefficient))
+        return best
 
     def _first_rung(self):
         """Trains the control, at a lower learning rate if it harms the model, and as many recipes as the rung has time for."""
