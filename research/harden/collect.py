@@ -139,7 +139,7 @@ def to_markdown(content: Mapping) -> str:
         "Starts are trained by plain Keras without code of this package, then hardened by `tf-robust harden`. All models are evaluated on "
         "the same test images, which neither training nor search used. Alternatives fine-tune the same start by plain Keras on the same "
         "training images for the time of the budget, half of it with each of two learning rates; the better one on validation images "
-        "is kept.",
+        "is kept. Rows, seeds and alternatives that are missing here have not been run yet.",
         *("", f"Commit {commits}; {machines}.", "", "```sh"),
         "python -m research.harden --row=ROW --seed=SEED --data_dir=DIR --workdir=runs/harden",
         *(content["command"], "```", ""),
