@@ -142,6 +142,10 @@ def harden(model: Model, folder: str = "", validation_data=None, test_data=None,
         **arguments: flags by name: data as in `evaluate` (one set without splits is divided 70/15/15), target="corruptions",
             max_clean_loss=0.01, budget="30m", seeds=0; evaluations of the proof; and the interface of the model.
 
+    Returns:
+        `Hardened`: `.model`, `.notes` on the choice, `.sentences` on what got worse and better, `.values` {measure: (before, after)},
+        `.save(path)` and `.report(path)`.
+
     Raises:
         ValueError: a flag that does not exist, or an invalid value; the model cannot be trained or is near chance.
     """
@@ -291,6 +295,8 @@ def _run(arguments):
         similar = [name for given in sorted(names) for name in difflib.get_close_matches(given, flag_names(), n=2)]
         hint = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
         raise ValueError(f"Expected names of flags, as `tf-robust --helpfull` lists them. Received: {', '.join(sorted(names))}.{hint}")
+    if isinstance(arguments.get("input_range"), (tuple, list)):  # as of methods
+        arguments = {**arguments, "input_range": ",".join(f"{value:g}" for value in arguments["input_range"])}
     values = with_values(parse_arguments([]), arguments)
     if len(values.seeds) > 1:
         raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: one call per seed")

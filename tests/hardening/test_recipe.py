@@ -33,7 +33,7 @@ def _run(lines, tmp_path, monkeypatch):
 def test_the_lines_of_every_recipe_run(start, tmp_path, monkeypatch, name):
     point = Point(OUTCOME, 0.75, ((RECIPES[name], 2),))
     lines = lines_of(point, start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0), "from_logits": False})
-    assert all(len(line) < 200 for line in lines.splitlines())
+    assert all(len(line) <= 140 for line in lines.splitlines())
     names, model = _run(lines, tmp_path, monkeypatch)
     for weight, first, end in zip(model.get_weights(), names["start"], names["ends"][0]):
         np.testing.assert_allclose(weight, first + 0.75 * (end - first), rtol=1e-4, atol=1e-6)

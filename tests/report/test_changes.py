@@ -32,9 +32,9 @@ def test_what_got_worse_comes_first():
 
 
 def test_sentences():
-    worse, better, unknown = change_sentences(_table({"clean": 0.75, "corruptions/mean15": 0.6, "un": 0.401, "calibration/rms": 0.1}))
+    worse, better, unknown = change_sentences(_table({"clean": 0.75, "corruptions/mean15": 0.6, "un": 0.401, "calibration/rms": 0.15}))
     assert worse.startswith("Worse: Clean accuracy 0.800 to 0.750 [-0.0") and better.startswith(
         "Better: Mean over 15 corruptions 0.500 to 0.600 [+0.0"
     )
-    assert "Uniform noise" not in better and unknown == "Without an interval: RMS calibration error 0.100 to 0.100."
+    assert "Uniform noise" not in better and unknown == "Without an interval: RMS calibration error 0.100 to 0.150 (worse)."
     assert change_sentences(_table(dict(MEASURES)))[0] == "Worse: nothing, outside its interval."

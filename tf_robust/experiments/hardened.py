@@ -165,13 +165,14 @@ class Hardened:
         if not self.evaluations:
             raise ValueError("Expected a finished search. Received: one that was interrupted. Try: run it again; it resumes")
         table, name = self._table(), os.path.basename(self.trainable.classifier.path)
-        search, details = self.search, further_changes(table)
+        search = self.search
+        grids = [search.diagnosis.grid(), figures.trials_table(search.start, search.trials, search.choice), further_changes(table)]
         additions = report.Additions(
             sentences=[*self.sentences, *self.notes],
             first=changes(table),
             charts=[self.frontier()],
             images=self._images,
-            tables=[grid for grid in (search.diagnosis.grid(), figures.trials_table(search.start, search.trials), details) if grid],
+            tables=[grid for grid in grids if grid],
             code=self.recipe,
         )
         with tempfile.TemporaryDirectory() as folder:

@@ -87,8 +87,9 @@ class Proof:
         log(f"Evaluating the {row} model on {self.images:,} test images.")
         os.makedirs(own, exist_ok=True)
         done = model_evaluation.evaluate(classifier, self.data, own, row=row, saved_model=classifier.path)
-        write_json(os.path.join(own, "evaluation.json"), done.content)
-        return done
+        content = {**done.content, "method": "", "model": os.path.basename(classifier.path)}
+        write_json(os.path.join(own, "evaluation.json"), content)
+        return dataclasses.replace(done, content=content)
 
     def _changed_images(self, weights, done):
         """Figures of images that only the hardened model classifies correctly, and of those that only the start does."""

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 
@@ -49,15 +50,18 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
     interface = loading.ModelInterface(**values_of(values, loading.ModelInterface))
     check_format(values.saved_model)
     classifier = loading.load_classifier(values.saved_model, interface)
-    folder = values.workdir or os.path.join("runs", "hardened", f"{folder_name(values.data)}-{row_name(values.saved_model)}")
+    folder = values.workdir or os.path.join(
+        "runs", "hardened", f"{folder_name(values.data)}-{row_name(values.saved_model)}-{folder_name(values.target)}"
+    )
     hardened = harden(classifier, run.data(), HardenConfig(**values_of(values, HardenConfig)), folder)
     if hardened.evaluations:
-        print("\n".join(["", *hardened.sentences, f"Report: {hardened.report(os.path.join(folder, 'harden.html'), argv)}"]))
+        print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), argv)}")
     hardened.frontier().save(os.path.join(folder, "figures"))
     if hardened.changed:
         print(f"Model:  {os.path.join(folder, HARDENED)}{delivery.suffix_of(hardened.trainable)}")
     if hardened.search.interrupted:
         print("The test images were not used. The same command resumes the search.")
+        sys.exit(130)
 
 
 def harden(
@@ -97,6 +101,8 @@ def harden(
     predict = tf.function(lambda batch: model.classifier(batch), reduce_retracing=True)
     store = TrialStore(os.path.join(folder, "trials"), _arguments(config, given, parts, model))
     clock.add(store.seconds)
+    if finished := store.finished():
+        log(f"Resumed: {len(finished)} finished trials are read from {store.folder}.")
     search = _search(model, images, predict, parts, config, given.seed, store, clock, log)
     diagnosis = diagnose(predict, images, parts.train.class_names, config.attack_norm, config.attack_radius)
     proof = Proof(model, proof_data(parts, given), config, folder)
@@ -107,7 +113,8 @@ def harden(
     record = SearchRecord(
         search.start, diagnosis, search.trials, frontier.points, choice, clock.seconds, given.seed, search.trainers.batch_size, interrupted
     )
-    notes = [summary(choice, config), *([parts.note] if parts.note else []), f"The search took {duration(clock.seconds)}."]
+    notes = [summary(choice, config), *_control_note(search), *([parts.note] if parts.note else [])]
+    notes.append(f"The search took {duration(clock.seconds)}.")
     for note in notes:
         log(note)
     weights = frontier.weights(choice.point) if choice and choice.helps else search.trainers.start
@@ -119,6 +126,8 @@ def harden(
         evaluations, figures = proof.run(search.trainers.start, weights if hardened.changed else None, log)
         hardened = Hardened(model, record, evaluations, config, notes, figures, temporary)
         write_json(os.path.join(folder, "harden.json"), hardened.card())
+        for sentence in hardened.sentences:
+            log(sentence)
         if hardened.changed:
             _update_card(hardened, folder, evaluations[-1])
     return hardened
@@ -147,6 +156,17 @@ def _search(model, images, predict, parts, config, seed, store, clock, log):
     )
     _check_start(search.start, model.classifier.path, parts)
     return search
+
+
+def _control_note(search):
+    """A sentence on plain fine-tuning for as long as the finalists; none if it was not reached."""
+    controls = [trial for trial in search.trials if trial.candidate.control and trial.rung == 2]
+    points = [max(trial.points, key=search.value) for trial in controls]
+    return [
+        f"Plain fine-tuning for as long, by {trial.steps:,} steps: target {point.target - search.start.target:+.3f}, clean accuracy "
+        f"{point.clean - search.start.clean:+.3f}."
+        for trial, point in zip(controls, points)
+    ]
 
 
 def _start_lines(start, config, proof_seconds):

@@ -66,15 +66,19 @@ def frontier(start: Point, points: Sequence[Point], choice: Choice | None, targe
     return Chart("frontier", {"data": {"values": values}, "width": "container", "height": 380, "layer": layer}, caption)
 
 
-def trials_table(start: Point, trials: Sequence[Trial]) -> Grid:
+def trials_table(start: Point, trials: Sequence[Trial], choice: Choice | None) -> Grid:
     """Returns the table of trials: steps, and clean and target accuracy of each trial's better interpolation.
 
     Args:
         start: the model as it was given.
         trials: in their order.
+        choice: the chosen point, shown below the start; None: there is none.
     """
     columns = [Label("rung"), Label("steps"), Label("seconds"), Label("clean"), Label("target"), Label("coefficient")]
     rows: dict[Label, list[Cell | None]] = {Label("start"): [None, None, None, _number(start.clean), _number(start.target), None]}
+    if choice and choice.helps:
+        point = choice.point
+        rows[Label(f"chosen: {point.name}")] = [None, None, None, *map(_number, (point.clean, point.target, point.coefficient))]
     for trial in trials:
         best = max(trial.points, key=lambda point: point.target)
         numbers = [None, None, None] if trial.diverged else [*map(_number, (best.clean, best.target, best.coefficient))]

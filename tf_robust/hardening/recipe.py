@@ -31,7 +31,9 @@ extra_corruptions = tfr.layers.RandomCorruption({EXTRA!r}).augment
 _MEMBER = """
 # {name}
 model.set_weights(start)
-method = tfr.methods.{method}({arguments})
+method = tfr.methods.{method}(
+    {arguments},
+)
 rate = keras.optimizers.schedules.CosineDecay({rate:g}, {steps})
 with trained_layers(model, {layers!r}):
     method.compile(optimizer=keras.optimizers.SGD(rate, momentum={momentum}))
@@ -82,7 +84,7 @@ def _member(candidate: Candidate, steps: int, options: Mapping[str, typing.Any])
     return _MEMBER.format(
         name=f"{candidate.name}, {steps:,} steps",
         method=methods.METHODS[candidate.method].__name__,
-        arguments=_arguments({**candidate.settings, **views}, options),
+        arguments=_arguments({**candidate.settings, **views}, options, ",\n    "),
         rate=candidate.learning_rate,
         steps=steps,
         layers=candidate.layers,
@@ -99,5 +101,5 @@ class _Views(tuple):
         return f"({names},)"
 
 
-def _arguments(settings, options):
-    return ", ".join(["model", *(f"{name}={value!r}" for name, value in {**settings, **options}.items())])
+def _arguments(settings, options, separator=", "):
+    return separator.join(["model", *(f"{name}={value!r}" for name, value in {**settings, **options}.items())])

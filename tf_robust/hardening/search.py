@@ -74,6 +74,7 @@ class Search:
         self.start = Point(evaluate(trainers.start))
         self.seconds_of_evaluation = clock.seconds - begin
         self.trials: list[Trial] = []
+        self.control = self.candidates[0]  # with the learning rate that all recipes have
 
     def run(self) -> None:
         """Runs the search, or what is left of it.
@@ -81,9 +82,12 @@ class Search:
         Raises:
             ValueError: the budget is too small for three candidates in the first rung.
         """
+        self.log("Rung 1 of 3: all recipes, for a short time.")
         recipes = self._first_rung()
+        self.log("Rung 2 of 3: variations of the best two recipes.")
         settings = self._rung(1, self._settings(self.ranked(recipes)[:2], recipes))
-        self._rung(2, [t.candidate for t in self.ranked(settings)[:FINALISTS]] + [self.trials[0].candidate])
+        self.log("Rung 3 of 3: the best two, for long, and plain fine-tuning as the control.")
+        self._rung(2, [*(trial.candidate for trial in self.ranked(settings)[:FINALISTS]), self.control])
 
     def ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         """Returns trials without controls, the best first."""
@@ -133,7 +137,7 @@ class Search:
             rate = trials[-1].candidate.learning_rate / 4
             control = dataclasses.replace(control, learning_rate=rate, variation=f"learning rate {rate:g}")
             trials.append(self._trial(control, 0, share(0)))
-        self.trials[0] = trials[-1]  # whose rate all recipes have
+        self.control = control
         for number, recipe in enumerate(recipes, start=1):
             candidate = dataclasses.replace(recipe, learning_rate=control.learning_rate)
             if number >= MINIMUM_CANDIDATES and self._is_over(0) and not self.store.read(candidate, 0):
@@ -172,9 +176,11 @@ class Search:
             return
         needed = MINIMUM_CANDIDATES * trial.seconds / RUNGS[0]
         if needed > 1.5 * self.budget.amount:
+            self.store.discard()
             raise ValueError(
-                f"Expected a budget in which {MINIMUM_CANDIDATES} candidates can be tried. Received: {duration(self.budget.amount)}; "
-                f"one takes {duration(trial.seconds)} here. Try: a budget of at least {duration(needed)}"
+                f"Expected a budget in which {MINIMUM_CANDIDATES} candidates can be tried, in the {RUNGS[0]:.0%} of it that they have. "
+                f"Received: {duration(self.budget.amount)}; the first candidate took {trial.seconds:.1f} s. "
+                f"Try: a budget of at least {int(np.ceil(needed))}s"
             )
 
     def _shares(self, rung, count):
@@ -210,7 +216,8 @@ class Search:
         points = tuple(Point(self.evaluate(interpolate(self.trainers.start, weights, c)), c, members) for c in QUICK_COEFFICIENTS)
         trial = Trial(candidate, rung, steps, self.clock.seconds - begin, points, diverged)
         self.store.write(trial, weights, self.clock.seconds)
-        self.log(f"{duration(self.clock.seconds):>7}  rung {rung + 1}  {candidate.name}: {self._outcome(trial)}")
+        minutes, seconds = divmod(int(self.clock.seconds), 60)
+        self.log(f"{minutes:>4}:{seconds:02}  {candidate.name}: {self._outcome(trial)}")
         return trial
 
     def _steps(self, candidate, share):
@@ -226,9 +233,10 @@ class Search:
         if trial.diverged:
             return "training diverged"
         best = max(trial.points, key=self.value)
-        leader = max(self.ranked(self.trials), key=self.score, default=None)
-        so_far = "; the best so far" if not trial.candidate.control and (leader is None or self.score(trial) > self.score(leader)) else ""
+        leading = max((self.score(one) for one in self.ranked(self.trials)), default=self.start.target)
+        so_far = "; the best so far" if not trial.candidate.control and self.score(trial) > max(leading, self.start.target) else ""
+        half = ", half of the way from the start" if best.coefficient < 1 else ""
         return (
-            f"{trial.steps} steps, clean {best.clean:.3f} ({best.clean - self.start.clean:+.3f}), "
+            f"{trial.steps} steps{half}, clean {best.clean:.3f} ({best.clean - self.start.clean:+.3f}), "
             f"target {best.target:.3f} ({best.target - self.start.target:+.3f}){so_far}"
         )

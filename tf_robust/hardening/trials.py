@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -56,7 +57,7 @@ class TrialStore:
             different = [name for name in arguments if recorded.get(name) != arguments[name]]
             raise ValueError(
                 f"Expected the arguments of the search in {folder}: {_text(recorded, different)}. Received: {_text(arguments, different)}. "
-                "Try: another --workdir; or delete that folder"
+                "Try: another --workdir; or delete that folder, which does not hold the hardened model"
             )
         if recorded is None:
             write_json(path, dict(arguments))
@@ -64,8 +65,7 @@ class TrialStore:
     @property
     def seconds(self) -> float:
         """Seconds of the search up to the latest stored trial."""
-        names = [name for name in os.listdir(self.folder) if name.endswith(".json") and name not in (_ARGUMENTS, _FRONTIER)]
-        return max((read_json(os.path.join(self.folder, name))["search_seconds"] for name in names), default=0.0)
+        return max((read_json(os.path.join(self.folder, name))["search_seconds"] for name in self.finished()), default=0.0)
 
     @property
     def frontier_evaluations(self) -> int | None:
@@ -76,6 +76,14 @@ class TrialStore:
     def finish(self, frontier_evaluations: int) -> None:
         """Records that the frontier is finished, after a number of evaluations."""
         write_json(os.path.join(self.folder, _FRONTIER), {"evaluations": frontier_evaluations})
+
+    def discard(self) -> None:
+        """Deletes the folder."""
+        shutil.rmtree(self.folder)
+
+    def finished(self) -> list[str]:
+        """Returns the names of the files of finished trials."""
+        return sorted(name for name in os.listdir(self.folder) if name.endswith(".json") and name not in (_ARGUMENTS, _FRONTIER))
 
     def read(self, candidate: Candidate, rung: int) -> Trial | None:
         """Returns the stored trial of a candidate in a rung, or None."""

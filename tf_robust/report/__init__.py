@@ -123,7 +123,7 @@ def _details(evaluations: Sequence[Evaluation], command: str, commit: str, versi
         "data": _distinct(e.get("data") for e in evaluations),
         "model": _distinct(e.get("model") for e in evaluations),
         "seeds": ", ".join(map(str, sorted({e["seed"] for e in evaluations}))),
-        "training": f"{len(evaluations)} runs, {seconds / 60:.1f} minutes in all",
+        **({"training": f"{len(evaluations)} runs, {seconds / 60:.1f} minutes in all"} if seconds else {}),
         "date": _distinct(e.get("date") for e in evaluations),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report import formatting
-from tf_robust.report.grids import Cell, Grid, Label
+from tf_robust.report.grids import ABSENT, Cell, Grid, Label
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import difference_of, gain
 from tf_robust.report.verdict import is_separated
 
-_WORSE, _BETTER, _UNSEPARATED, _NO_INTERVAL = range(4)
-_VERDICTS = ("worse", "better", "not separated", "no interval")
+_WORSE, _PERHAPS_WORSE, _BETTER, _PERHAPS_BETTER, _UNSEPARATED = range(5)
+_VERDICTS = ("worse", "worse, no interval", "better", "better, no interval", "not separated")
 _LISTED = 6  # in a sentence
 
 
@@ -30,11 +30,15 @@ def further_changes(table: Table) -> Grid | None:
 
 
 def change_sentences(table: Table) -> list[str]:
-    """Returns sentences that list the headline measures that got worse, those without an interval, and those that got better."""
-    entries = sorted(_compared(table, table["headlines"]), key=lambda entry: table["headlines"].index(entry["measure"]))
-    by_rank = {rank: [entry for entry in entries if _rank(table, entry) == rank] for rank in (_WORSE, _BETTER, _NO_INTERVAL)}
-    sentences = [f"Worse: {_listed(table, by_rank[_WORSE])}.", f"Better: {_listed(table, by_rank[_BETTER])}."]
-    return [*sentences, *([f"Without an interval: {_listed(table, by_rank[_NO_INTERVAL])}."] if by_rank[_NO_INTERVAL] else [])]
+    """Returns sentences: all measures that got worse, the headline measures that got better, and those without an interval."""
+    entries = sorted(_compared(table, table["measures"]), key=lambda entry: table["measures"].index(entry["measure"]))
+    details = _compared(table, table["details"])
+    headlines = [entry for entry in entries if entry["measure"] in table["headlines"]]
+    worse = [entry for entry in (*entries, *details) if _rank(table, entry) == _WORSE]
+    better = [entry for entry in headlines if _rank(table, entry) == _BETTER]
+    unsure = [entry for entry in headlines if _rank(table, entry) in (_PERHAPS_WORSE, _PERHAPS_BETTER)]
+    sentences = [f"Worse: {_listed(table, list({e['measure']: e for e in worse}.values()))}.", f"Better: {_listed(table, better)}."]
+    return [*sentences, *([f"Without an interval: {_listed(table, unsure)}."] if unsure else [])]
 
 
 def _compared(table: Table, measures: Iterable[str]) -> list[Entry]:
@@ -45,7 +49,7 @@ def _compared(table: Table, measures: Iterable[str]) -> list[Entry]:
 
 def _rank(table: Table, entry: Entry) -> int:
     if formatting.paired_interval(difference_of(entry))[0] is None:
-        return _NO_INTERVAL
+        return _UNSEPARATED if not gain(entry) else _PERHAPS_BETTER if gain(entry) > 0 else _PERHAPS_WORSE
     return _UNSEPARATED if not is_separated(table, entry) else _BETTER if gain(entry) > 0 else _WORSE
 
 
@@ -54,7 +58,10 @@ def _grid(table: Table, heading: str, entries: Sequence[Entry]) -> Grid | None:
         return None
     columns = [Label(table["baseline"]), Label(entries[0]["row"]), Label("difference"), Label("95% interval"), Label("verdict")]
     rows = {Label(formatting.heading(table, entry["measure"]), entry["measure"]): _cells(table, entry) for entry in entries}
-    caption = "Paired over the test images. What got worse comes first; not separated: the interval of the difference includes 0."
+    caption = (
+        "Paired over the test images, with 95% intervals. What got worse comes first; not separated: the interval of the difference "
+        "includes 0."
+    )
     return Grid(heading, "measure", columns, rows, caption)
 
 
@@ -62,7 +69,7 @@ def _cells(table: Table, entry: Entry) -> list[Cell | None]:
     mean = difference_of(entry)["mean"]
     interval, verdict = formatting.interval(*formatting.paired_interval(difference_of(entry)), "+"), _VERDICTS[_rank(table, entry)]
     numbers = [(f"{value:.3f}", value) for value in (entry["mean"] - mean, entry["mean"])]
-    texts = [*numbers, (f"{mean:+z.3f}", mean), (interval, mean), (verdict, _rank(table, entry))]
+    texts = [*numbers, (f"{mean:+z.3f}", mean), (interval or ABSENT, mean), (verdict, _rank(table, entry))]
     return [Cell(text, "", text, value) for text, value in texts]
 
 
@@ -74,4 +81,5 @@ def _listed(table: Table, entries: Sequence[Entry]) -> str:
 def _text(table: Table, entry: Entry) -> str:
     before = entry["mean"] - difference_of(entry)["mean"]
     interval = formatting.interval(*formatting.paired_interval(difference_of(entry)), "+")
-    return f"{formatting.heading(table, entry['measure'])} {before:.3f} to {entry['mean']:.3f} {interval}".rstrip()
+    direction = f"({_VERDICTS[_rank(table, entry)].partition(',')[0]})"  # for some measures lower is better
+    return f"{formatting.heading(table, entry['measure'])} {before:.3f} to {entry['mean']:.3f} {interval or direction}"

@@ -24,7 +24,7 @@ class Additions:
 
     Attributes:
         sentences: in place of the verdict; none: the verdict.
-        first: a table in place of those of the values and differences; None: these.
+        first: a table in place of those of values and differences; None: these. `tables` then has those of further measures.
         charts: before all others.
         images: (path of a PNG file, caption) of images whose predictions changed.
         tables: after the charts.
@@ -71,9 +71,9 @@ def to_html(
         _grid(shifts.falls(table)),
         *map(_grid, additions.tables),
         _code(additions.code),
-        *map(_grid, grids.further(table)),
+        *map(_grid, [] if additions.first else grids.further(table)),
         _grid(grids.by_slice(table)),
-        _grid(grids.by_corruption(table)),
+        _grid(None if additions.first else grids.by_corruption(table)),
         _legend(table),
         _figures("Images", (_image(*image) for image in images)),
         _notes(notes),
