@@ -40,3 +40,14 @@ def test_utility_by_class(tmp_path):
     assert is_image(figures.utility_by_class(path, RANDOM.rand(10, 8, 8, 1), np.zeros((10, 8, 8, 1)), ["class"] * 10))
     with pytest.raises(ValueError, match="one shape"):
         figures.utility_by_class(path, GRAY, COLOR, ["class"] * 3)
+
+
+def test_texts_under_images_do_not_overlap(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure) or path)
+    texts = ["elastic transform 5\nautomobile, not airplane", "jpeg compression 3\ncat, not dog", "fog 1\ncat, not dog"] * 2
+    figures.captioned_images(str(tmp_path / "x.png"), [("start", np.zeros((6, 32, 32, 3)), texts)])
+    drawn[0].draw_without_rendering()
+    boxes = [text.get_window_extent() for text in drawn[0].axes[0].texts]
+    assert len(boxes) == 6
+    assert all(left.x1 <= right.x0 for left, right in zip(boxes, boxes[1:]))

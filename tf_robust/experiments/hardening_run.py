@@ -48,12 +48,13 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
     """
     run = runs_of(values, row_name(values.saved_model))[0]
     interface = loading.ModelInterface(**values_of(values, loading.ModelInterface))
+    config = HardenConfig(**values_of(values, HardenConfig))
     check_format(values.saved_model)
     classifier = loading.load_classifier(values.saved_model, interface)
     folder = values.workdir or os.path.join(
         "runs", "hardened", f"{folder_name(values.data)}-{row_name(values.saved_model)}-{folder_name(values.target)}"
     )
-    hardened = harden(classifier, run.data(), HardenConfig(**values_of(values, HardenConfig)), folder)
+    hardened = harden(classifier, run.data(), config, folder)
     if hardened.evaluations:
         print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), argv)}")
     hardened.frontier().save(os.path.join(folder, "figures"))

@@ -3,6 +3,7 @@
 Images are [N, H, W, C], uint8 or float in [0, 1] (clipped for display), C = 1 or 3.
 """
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 import matplotlib
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 from tf_robust.utils.plotting import save
 
 _HEAT = "magma"
+_LETTERS = 16  # of a text under an image
 
 
 def image_groups(path: str, groups: Mapping[str, np.ndarray], title: str) -> str:
@@ -41,15 +43,21 @@ def captioned_images(path: str, lines: Sequence[tuple[str, np.ndarray, Sequence[
         lines: (title, images [N, H, W, C], [N] texts or None) of each line.
     """
     longest = max(len(images) for _, images, _ in lines)
+    lines = [(title, images, [_wrapped(text) for text in texts or ()]) for title, images, texts in lines]
     text_lines = max(text.count("\n") for _, _, texts in lines for text in texts or ("",))
     figure = Figure(figsize=(max(5.0, 0.95 * longest), (1.35 + 0.2 * text_lines) * len(lines)), layout="constrained")
     for axes, (title, images, texts) in zip(_column(figure, len(lines)), lines):
         height, width = images.shape[1:3]
         _show(axes, _strip(images), title)
         axes.set_xlim(-0.5, longest * (width + 1 + width // 16) - 0.5)
-        for position, text in enumerate(texts or ()):
+        for position, text in enumerate(texts):
             axes.text(position * (width + 1 + width // 16) + width / 2, height + 1, text, ha="center", va="top", fontsize=7)
     return save(figure, path)
+
+
+def _wrapped(text: str) -> str:
+    """A text as wide as one image."""
+    return "\n".join(part for line in text.split("\n") for part in textwrap.wrap(line, _LETTERS) or [""])
 
 
 def noise_samples(path: str, clean: np.ndarray, noised: Mapping[str, np.ndarray], probabilities: Mapping[str, np.ndarray]) -> str:
