@@ -43,14 +43,14 @@ def captioned_images(path: str, lines: Sequence[tuple[str, np.ndarray, Sequence[
         lines: (title, images [N, H, W, C], [N] texts or None) of each line.
     """
     longest = max(len(images) for _, images, _ in lines)
-    lines = [(title, images, [_wrapped(text) for text in texts or ()]) for title, images, texts in lines]
-    text_lines = max(text.count("\n") for _, _, texts in lines for text in texts or ("",))
+    texts = [[_wrapped(text) for text in given or ()] for _, _, given in lines]
+    text_lines = max(text.count("\n") for of_line in texts for text in of_line or ("",))
     figure = Figure(figsize=(max(5.0, 0.95 * longest), (1.35 + 0.2 * text_lines) * len(lines)), layout="constrained")
-    for axes, (title, images, texts) in zip(_column(figure, len(lines)), lines):
+    for axes, (title, images, _), of_line in zip(_column(figure, len(lines)), lines, texts):
         height, width = images.shape[1:3]
         _show(axes, _strip(images), title)
         axes.set_xlim(-0.5, longest * (width + 1 + width // 16) - 0.5)
-        for position, text in enumerate(texts):
+        for position, text in enumerate(of_line):
             axes.text(position * (width + 1 + width // 16) + width / 2, height + 1, text, ha="center", va="top", fontsize=7)
     return save(figure, path)
 
