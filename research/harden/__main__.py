@@ -22,7 +22,7 @@ def main(_) -> None:
     if FLAGS.collect == bool(FLAGS.row):
         raise app.UsageError("Expected either --row or --collect. Received: " + ("both" if FLAGS.row else "neither"))
     if FLAGS.collect:
-        content = collect.collected(collect.read_results(FLAGS.workdir), "python -m research.harden --collect --workdir=runs/harden")
+        content = collect.collected(collect.read_results(FLAGS.workdir), f"python -m research.harden --collect --workdir={collect.WORKDIR}")
         write_json(os.path.join(FLAGS.output, "harden", "harden.json"), content)
         with atomic_file(os.path.join(FLAGS.output, "harden.md")) as file:
             file.write(collect.to_markdown(content))
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     flags.DEFINE_bool("collect", False, "write the table of all finished rows and seeds.")
     flags.DEFINE_integer("seed", 0, "seed of training and search.")
     flags.DEFINE_string("data_dir", "", "folder of the TFDS data sets.")
-    flags.DEFINE_string("workdir", "runs/harden", "folder of models and evaluations.")
+    flags.DEFINE_string("workdir", collect.WORKDIR, "folder of models and evaluations.")
     flags.DEFINE_string("output", "results", "folder of the collected results.")
     flags.DEFINE_string("budget", "", "budget of hardening and of each alternative, such as 20m; empty: that of the row.")
     flags.DEFINE_integer("subset", 2000, "number of test images; 0: all.")

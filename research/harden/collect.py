@@ -28,6 +28,7 @@ MEASURES = {
     "un": "uniform noise",
     "nun": "nonuniform noise",
 }
+WORKDIR = "runs/harden"
 SHOWN = ("clean", "bal", "corruptions/mean15", "corruptions_bar/mean", "un", "nun")
 
 
@@ -43,7 +44,7 @@ def result_of(steps: Steps) -> dict:
     changed = HARDENED in evaluations
     if START in evaluations and not changed:
         evaluations[HARDENED] = evaluations[START]
-    lines = [line for line in steps.output("harden").splitlines() if line[:1].strip() and steps.workdir not in line]
+    lines = [line.replace(steps.workdir, WORKDIR) for line in steps.output("harden").splitlines() if line[:1].strip()]
     return {
         "row": steps.name,
         "seed": steps.seed,
@@ -141,7 +142,7 @@ def to_markdown(content: Mapping) -> str:
         "training images for the time of the budget, half of it with each of two learning rates; the better one on validation images "
         "is kept. Rows, seeds and alternatives that are missing here have not been run yet.",
         *("", f"Commit {commits}; {machines}.", "", "```sh"),
-        "python -m research.harden --row=ROW --seed=SEED --data_dir=DIR --workdir=runs/harden",
+        f"python -m research.harden --row=ROW --seed=SEED --data_dir=DIR --workdir={WORKDIR}",
         *(content["command"], "```", ""),
     ]
     for name in dict.fromkeys(run["row"] for run in content["runs"]):

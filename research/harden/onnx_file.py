@@ -8,7 +8,9 @@ from absl import app, flags
 
 
 def main(_) -> None:
-    keras.models.load_model(flags.FLAGS.start).export(flags.FLAGS.output, format="onnx")
+    model = keras.models.load_model(flags.FLAGS.start)
+    model(keras.ops.zeros((1, *model.input_shape[1:])))  # Keras exports a model that was called
+    model.export(flags.FLAGS.output, format="onnx")
 
 
 if __name__ == "__main__":

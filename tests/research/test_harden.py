@@ -106,6 +106,14 @@ def test_finished_steps_are_skipped_and_failed_ones_are_not(tmp_path):
     assert "missing" in steps.output("fails")
 
 
+def test_a_result_keeps_the_message_of_a_model_that_cannot_be_trained(tmp_path):
+    steps = Steps(str(tmp_path), "onnx", 0, "")
+    steps.run("harden", ["json.tool", str(tmp_path / "start.onnx")], fails=True)
+    result = collect.result_of(steps)
+    assert not result["changed"] and not result["values"]
+    assert any("'runs/harden/start.onnx'" in line for line in result["output"])
+
+
 def test_folder_has_the_resized_images_of_a_source(tmp_path):
     pixels = np.random.RandomState(0).randint(0, 256, [4, 32, 32, 3]).astype(np.uint8)
     source = ArraySource.of("random", "train", pixels, [1, 0, 1, 0], ["a", "b"])
