@@ -145,9 +145,34 @@ def to_markdown(content: Mapping) -> str:
         f"python -m research.harden --row=ROW --seed=SEED --data_dir=DIR --workdir={WORKDIR}",
         *(content["command"], "```", ""),
     ]
-    for name in dict.fromkeys(run["row"] for run in content["runs"]):
+    names = list(dict.fromkeys(run["row"] for run in content["runs"]))
+    lines += [_line("model", "budget", "seeds", "target: start to hardened", "difference", "clean: difference"), _rule(6)]
+    lines += [line for name in names for line in _summary_lines(name, content)]
+    lines += ["", "Differences: mean over the seeds, [lowest, highest] end of the seeds' paired 95 % intervals over the images.", ""]
+    for name in names:
         lines += _section(name, content)
     return "\n".join(lines)
+
+
+def _summary_lines(name, content):
+    """The lines of a row in the first table: its target and clean accuracy, of the hardened model and of the alternatives."""
+    runs, lines = [run for run in content["runs"] if run["row"] == name], []
+    values = {(row["row"], row["measure"]): row for row in content["rows"]}
+    found = {(one["row"], one["baseline"], one["measure"]): one for one in content["differences"]}
+    for model in (HARDENED, *ALTERNATIVES):
+        ends = [found.get((f"{name}/{model}", f"{name}/{START}", measure)) for measure in ROWS[name].measures]
+        if not all(ends):
+            continue
+        title = ROWS[name].title if model == HARDENED else f"the same by {model}"
+        target = f"{MEASURES[ROWS[name].measures[0]]} {values[f'{name}/{START}', ROWS[name].measures[0]]['mean']:.3f} to "
+        target += f"{values[f'{name}/{model}', ROWS[name].measures[0]]['mean']:.3f}"
+        lines.append(_line(title, runs[0]["budget"], str(len(ends[0]["seeds"])), target, *map(_widest, ends)))
+    return lines or [_line(ROWS[name].title, "", "", "refused, with a message", "", "")]
+
+
+def _widest(one):
+    """A mean over the seeds, with the lowest and the highest end of their intervals."""
+    return _interval(one["mean"], [min(low for low, _ in one["intervals"]), max(high for _, high in one["intervals"])])
 
 
 def _section(name, content):
@@ -175,8 +200,9 @@ def _section(name, content):
         lines += [_line("measure", *(f"seed {run['seed']}" for run in runs), "mean over seeds"), _rule(len(runs) + 2)]
         for measure in (name for name in MEASURES if name in measures):
             one = differences_of[model, baseline, measure]
+            of_seed = {seed: _interval(*ends) for seed, *ends in zip(one["seeds"], one["values"], one["intervals"])}
             mean = _interval(one["mean"], [one["low"], one["high"]])
-            lines.append(_line(MEASURES[measure], *map(_interval, one["values"], one["intervals"]), mean))
+            lines.append(_line(MEASURES[measure], *(of_seed.get(run["seed"], "-") for run in runs), mean))
     return [*lines, ""]
 
 

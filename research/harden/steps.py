@@ -31,6 +31,7 @@ class Row:
         alternatives: whether Keras' own augmentations are compared at equal budget.
         onnx: whether the start is an ONNX file, which cannot be trained.
         interface: flags of the model's input and output.
+        measures: the target and the clean accuracy in the evaluation.
     """
 
     title: str
@@ -42,6 +43,7 @@ class Row:
     alternatives: bool = False
     onnx: bool = False
     interface: tuple[str, ...] = ("--input_range=0,255", "--outputs=probabilities")
+    measures: tuple[str, str] = ("corruptions/mean15", "clean")
 
 
 _LOGITS = ("--input_range=0,255", "--outputs=logits")
@@ -56,6 +58,7 @@ ROWS = {
         "5m",
         ("--target=noise", "--max_clean_loss=0.005"),
         interface=("--input_range=0,1", "--outputs=probabilities"),
+        measures=("un", "bal"),
     ),
     "folder": Row("MobileNetV2 of keras.applications, a folder of images of 64 pixels", "mobilenet", "folder", "30m"),
     "robust": Row(

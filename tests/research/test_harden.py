@@ -73,6 +73,26 @@ def test_page_has_the_values_the_intervals_and_the_seeds_without_improvement():
     assert "Nothing helped with seed 1" in page and "collect it" in page
 
 
+def test_page_begins_with_the_target_of_each_row_and_leaves_out_missing_seeds():
+    def of_seed(seed, models):
+        one = result(seed, 0.6)
+        target = {"measure": "corruptions/mean15", "mean": 0.1 + 0.1 * seed, "low": 0.0, "high": 0.2 + 0.1 * seed, "p": 0.5, "count": 4}
+        one["values"] = {name: {"clean": 0.5, "corruptions/mean15": 0.4 + 0.1 * seed} for name in ("start", *models)}
+        one["differences"] = [
+            {**difference, "model": name, "baseline": "start"}
+            for name in models
+            for difference in (one["differences"][0], {**target, "test": "paired t"})
+        ]
+        return one
+
+    content = collect.collected([of_seed(0, ["hardened"]), of_seed(1, ["hardened", "Keras AugMix"])], "collect")
+    lines = collect.to_markdown(content).splitlines()
+    ends = "+0.150 [+0.000, +0.300] | +0.100 [-0.100, +0.200] |"
+    assert f"| ResNet-8 of plain Keras, CIFAR-10 | 20m | 2 | 15 corruptions 0.450 to 0.450 | {ends}" in lines
+    assert any(line.startswith("| the same by Keras AugMix | 20m | 1 |") for line in lines)
+    assert "| 15 corruptions | - | +0.200 [+0.000, +0.300] | +0.200 |" in lines  # of Keras AugMix, whose seed 0 is missing
+
+
 def test_row_without_models_shows_the_message():
     message = {**result(0, 0.5), "row": "onnx", "values": {}, "differences": [], "output": ["Error: Expected a Keras model."]}
     assert "```\nError: Expected a Keras model.\n```" in collect.to_markdown(collect.collected([message], "collect"))
