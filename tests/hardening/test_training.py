@@ -5,9 +5,9 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.data.pipeline import training_batches
-from tf_robust.hardening.batch_statistics import batch_norms, reestimated
+from tf_robust.hardening.batch_statistics import reestimated
 from tf_robust.hardening.candidates import Candidate
-from tf_robust.hardening.training import CHUNK, MOMENTUM, Trainers, trained_layers
+from tf_robust.hardening.training import CHUNK, MAX_BATCH_NORM_MOMENTUM, MOMENTUM, Trainers, batch_norms, fine_tuning
 
 BATCH = 16
 
@@ -18,10 +18,10 @@ def source():
     return data.from_arrays(random.random((64, 8, 8, 3), np.float32), random.integers(0, 3, 64))
 
 
-def _model():
+def _model(momentum=0.9):
     keras.utils.set_random_seed(1)
     inner = keras.Sequential(
-        [keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3, name="first"), keras.layers.BatchNormalization(name="norm")]
+        [keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3, name="first"), keras.layers.BatchNormalization(name="norm", momentum=momentum)]
     )
     inputs = keras.Input((8, 8, 3))
     x = keras.layers.Conv2D(4, 3, activation="relu", name="second")(inner(inputs))
@@ -81,8 +81,20 @@ def test_layers_that_are_not_trained_stay_as_they_are(source, layers, frozen):
             same = all(np.array_equal(a, b) for a, b in zip(one.get_weights(), other.get_weights()))
             assert same == (one.name in frozen), one.name
     assert all(layer.trainable for layer in _flat(model))
-    with trained_layers(model, layers):
+    with fine_tuning(model, layers):
         assert {layer.name for layer in _flat(model) if layer.weights and not layer.trainable} == frozen
+
+
+@pytest.mark.parametrize("momentum", (0.8, 0.999))
+def test_moving_averages_follow_with_a_momentum_of_at_most_095(source, momentum):
+    model, used = _model(momentum), min(momentum, MAX_BATCH_NORM_MOMENTUM)
+    norm, first = model.layers[1].get_layer("norm"), model.layers[1].get_layer("first")
+    expected = norm.moving_mean.numpy()
+    for batch in training_batches(source, BATCH, seed=3).take(12):
+        expected = used * expected + (1 - used) * first(batch.views[0]).numpy().mean(axis=(0, 1, 2))
+    model.set_weights(_trainers(source, model).train(Candidate("one", "cross_entropy", learning_rate=0.0), 12))
+    np.testing.assert_allclose(norm.moving_mean, expected, rtol=1e-4, atol=1e-6)
+    assert norm.momentum == momentum
 
 
 def _flat(model):

@@ -6,14 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_robust.hardening.training import leaves
+from tf_robust.hardening.training import batch_norms
 
 BATCHES = 30
-
-
-def batch_norms(model: keras.Model) -> list[keras.layers.BatchNormalization]:
-    """Returns the batch normalization layers of a model that compute statistics in training."""
-    return [layer for layer in leaves(model) if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable]
 
 
 def reestimated(model: keras.Model, network: keras.Model, weights: list[np.ndarray], batches: Iterable[tf.Tensor]) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 import tf_robust as tfr
 from tf_robust.hardening.interpolation import average, interpolate
-from tf_robust.hardening.training import trained_layers
+from tf_robust.hardening.training import fine_tuning
 
 # images and labels: your training images, with the pixel values and the size that the model takes
 model = keras.saving.load_model({path!r}, compile=False)
@@ -35,7 +35,7 @@ method = tfr.methods.{method}(
     {arguments},
 )
 rate = keras.optimizers.schedules.CosineDecay({rate:g}, {steps})
-with trained_layers(model, {layers!r}):
+with fine_tuning(model, {layers!r}):
     method.compile(optimizer=keras.optimizers.SGD(rate, momentum={momentum}))
     method.fit({dataset}, steps_per_epoch={steps})
 ends.append(model.get_weights())

@@ -19,6 +19,7 @@ from tf_robust.training import loop
 
 CHUNK = 10  # steps between changes of the learning rate
 MOMENTUM = 0.9
+MAX_BATCH_NORM_MOMENTUM = 0.95  # with the 0.999 of keras.applications, averages would hardly follow some hundred steps
 _VIEWS = {**VIEWS, "extra_corruptions": RandomCorruption(EXTRA).augment}
 
 Weights = Sequence[np.ndarray]
@@ -105,7 +106,7 @@ class _Trainer:
     def __init__(self, method, model, batches, layers):
         self.method, self.model, self.batches, self.layers = method, model, batches, layers
         self.seconds_per_step = 0.0  # of the latest training, without the first chunk
-        with trained_layers(model, layers):
+        with fine_tuning(model, layers):
             method.compile(optimizer=keras.optimizers.SGD(0.0, momentum=MOMENTUM))
             method.optimizer.build(method.trainable_variables)
         self._run_steps = loop.steps_function(method)
@@ -116,7 +117,7 @@ class _Trainer:
         for variable in optimizer.variables:
             variable.assign(tf.zeros_like(variable))
         iterator, done, timed = iter(self.batches), 0, None
-        with trained_layers(self.model, self.layers):  # the graph is built with these in the first chunk
+        with fine_tuning(self.model, self.layers):  # the graph is built with these in the first chunk
             while done < steps:
                 count = min(CHUNK, steps - done)
                 optimizer.learning_rate.assign(learning_rate * 0.5 * (1.0 + np.cos(np.pi * done / steps)))
@@ -129,8 +130,8 @@ class _Trainer:
 
 
 @contextlib.contextmanager
-def trained_layers(model: keras.Model, layers: str) -> Iterator[None]:
-    """Context in which some layers of a model are frozen, in inference mode.
+def fine_tuning(model: keras.Model, layers: str) -> Iterator[None]:
+    """Context in which some layers of a model are frozen, in inference mode, and batch norm's momentum is at most 0.95.
 
     Args:
         model: the classifier.
@@ -142,13 +143,23 @@ def trained_layers(model: keras.Model, layers: str) -> Iterator[None]:
         "first half": with_weights[(len(with_weights) + 1) // 2 :],
         "all but batch norm": [layer for layer in with_weights if isinstance(layer, keras.layers.BatchNormalization)],
     }[layers]
+    momenta = {layer: layer.momentum for layer in batch_norms(model)}
     try:
         for layer in frozen:
             layer.trainable = False
+        for layer, momentum in momenta.items():
+            layer.momentum = min(momentum, MAX_BATCH_NORM_MOMENTUM)
         yield
     finally:
         for layer in frozen:
             layer.trainable = True
+        for layer, momentum in momenta.items():
+            layer.momentum = momentum
+
+
+def batch_norms(model: keras.Model) -> list[keras.layers.BatchNormalization]:
+    """Returns the batch normalization layers of a model that compute statistics in training."""
+    return [layer for layer in leaves(model) if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable]
 
 
 def leaves(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
