@@ -84,7 +84,7 @@ class Training:
 TRAININGS = {
     "resnet8": Training(resnet8, 15, 0.1, 128, from_logits=True),
     "lenet": Training(lenet, 12, 0.05, 64, crop_flip=False, high=1.0),
-    "mobilenet": Training(mobilenet, 40, 0.05, 64),
+    "mobilenet": Training(mobilenet, 50, 0.05, 64),
 }
 
 
