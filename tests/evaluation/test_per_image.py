@@ -23,7 +23,7 @@ def model(threshold):
 def measured(source, tmp_path, monkeypatch):
     """Returns a function that evaluates a model and writes its records below tmp_path/row."""
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("contrast", "pixelate")})
-    eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions", "perturbations"), sequences="cifar_p")
+    eval_config = evaluation.EvalConfig(evaluations=("clean", "calibration", "corruptions", "perturbations"), sequences="cifar_p")
 
     def measure(row, threshold, count=60):
         test, digest, interface = source(count, split="test"), f"digest {threshold}", {"input_range": "0,1"}
@@ -68,6 +68,9 @@ def test_means_of_per_image_values_equal_the_measures(measured, tmp_path):
         kinds[row["measure"]] = result and result[1].dtype.name
         if result:
             assert len(result[1]) == 60 and result[1].mean() == pytest.approx(row["value"]), row["measure"]
+    assert all(kinds.pop(measure) == "float64" for measure in ("calibration/rms", "calibration/ece", "aurra"))
+    assert kinds.pop("calibration/brier") == kinds.pop("calibration/nll") == "float64"
+    assert kinds.pop("corruptions/calibration_rms", None) is None
     assert kinds.pop("clean") == "bool" and kinds.pop("flips/gaussian_noise") == "float64"
     assert kinds == {
         f"corruptions/{name}{end}": "bool" if end else "float64"

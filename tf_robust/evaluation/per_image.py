@@ -10,8 +10,16 @@ from tf_robust.evaluation import card
 from tf_robust.evaluation.config import ALL_SEVERITIES
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
 from tf_robust.evaluation.recording import read_records, record_key
-from tf_robust.evaluation.scoring import correctness
+from tf_robust.evaluation.scoring import confidences, correctness
 from tf_robust.utils.arrays import decoded
+
+_OF_CLEAN: dict[str, Callable[[dict], np.ndarray]] = {
+    "calibration/rms": lambda record: metrics.rms_calibration_values(confidences(record), correctness(record)),
+    "calibration/ece": lambda record: metrics.expected_calibration_values(confidences(record), correctness(record)),
+    "calibration/brier": lambda record: decoded(record["brier_scores"], np.float32).astype(np.float64),
+    "calibration/nll": lambda record: decoded(record["negative_log_likelihoods"], np.float32).astype(np.float64),
+    "aurra": lambda record: metrics.aurra_values(confidences(record), correctness(record)),
+}  # {measure: values of its record}
 
 
 class PerImage:
@@ -45,6 +53,8 @@ class PerImage:
         if not weights or not evaluation.get("card") or "model_digest" not in evaluation:
             return None
         own = self._records(evaluation)
+        if str(name) in _OF_CLEAN:
+            return self._of_clean(evaluation, own, str(name))
         values = [_values(own[name]) for name in weights if name in own]
         per_set = [value for value in values if value is not None]
         if len(per_set) < len(weights):
@@ -53,6 +63,13 @@ class PerImage:
         if len(per_set) == 1 and per_set[0].dtype == bool:
             return record_key(images), per_set[0]
         return record_key(images), sum(weight * value for weight, value in zip(weights.values(), per_set))
+
+    def _of_clean(self, evaluation, own, measure):
+        """The values of a measure of the clean images; None for records of older versions, which have no scores of each image."""
+        record = next((record for name, record in own.items() if parse_measure(name).is_clean), None)
+        if record is None or "brier_scores" not in record:
+            return None
+        return record_key(card.dependencies(None, None, evaluation["card"], measure)), _OF_CLEAN[measure](record)
 
     def _records(self, evaluation):
         """Returns {set: record} for the records of this evaluation."""

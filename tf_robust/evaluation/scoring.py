@@ -42,21 +42,24 @@ def score(logits: np.ndarray, labels: np.ndarray, keep: bool = False) -> dict:
     Args:
         logits: [N, C].
         labels: int [N].
-        keep: include all confidences and, where classes have different sizes, the mean of the accuracies per class.
+        keep: include the confidence and the proper scores of each image and, where classes have different sizes, the mean of the
+            accuracies per class.
     """
     correct = logits.argmax(axis=1) == labels
     probabilities = tf.nn.softmax(logits.astype(np.float64)).numpy()
-    confidences = probabilities.max(axis=1)
+    confidences, brier = probabilities.max(axis=1), metrics.brier_scores(probabilities, labels)
+    likelihoods = metrics.negative_log_likelihoods(np.maximum(logits, -1e30), labels)
+    kept = {"confidences": confidences, "brier_scores": brier, "negative_log_likelihoods": likelihoods}
     return {
         "kind": "accuracy",
         "count": len(labels),
         "correct": int(correct.sum()),
         "rms_calibration_error": metrics.rms_calibration_error(confidences, correct),
         "expected_calibration_error": metrics.expected_calibration_error(confidences, correct),
-        "brier_score": metrics.brier_score(probabilities, labels),
-        "negative_log_likelihood": metrics.negative_log_likelihood(np.maximum(logits, -1e30), labels),
+        "brier_score": float(brier.mean()),
+        "negative_log_likelihood": float(likelihoods.mean()),
         "aurra": metrics.aurra(confidences, correct),
-        **({**_per_class(correct, labels), "confidences": encoded(confidences.astype(np.float32))} if keep else {}),
+        **({**_per_class(correct, labels), **{name: encoded(of.astype(np.float32)) for name, of in kept.items()}} if keep else {}),
         "which": encoded(np.packbits(correct)),
     }
 

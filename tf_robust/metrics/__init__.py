@@ -6,8 +6,10 @@ Accuracies, errors, probabilities and confidences are fractions in [0, 1]. Only 
 
 from tf_robust.metrics.calibration import (
     brier_score,
+    brier_scores,
     expected_calibration_error,
     negative_log_likelihood,
+    negative_log_likelihoods,
     reliability_bins,
     rms_calibration_error,
 )
@@ -22,6 +24,7 @@ from tf_robust.metrics.corruption_error import (
     relative_mean_corruption_error,
 )
 from tf_robust.metrics.flips import CIFAR_PERTURBATIONS, PERTURBATIONS, flip_probability, flip_rate, mean_flip_probability, mean_flip_rate
+from tf_robust.metrics.linearized import aurra_values, expected_calibration_values, rms_calibration_values
 from tf_robust.metrics.paired import mcnemar, newcombe_interval, paired_difference
 from tf_robust.metrics.references import reference_table
 from tf_robust.metrics.representation import alignment, nearest_neighbour_accuracy, uniformity

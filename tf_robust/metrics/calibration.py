@@ -74,20 +74,32 @@ def expected_calibration_error(confidences: ArrayLike, correct: ArrayLike, bins:
         float in [0, 1], lower is better.
     """
     confidences, correct = checks.outcomes(confidences, correct)
-    edges = np.arange(1, checks.positive_integer(bins, "bins")) / bins
-    gaps = np.bincount(np.searchsorted(edges, confidences, side="left"), weights=confidences - correct)
+    gaps = np.bincount(equal_width_bins(confidences, bins), weights=confidences - correct)
     return float(np.abs(gaps).sum() / len(confidences))
+
+
+def equal_width_bins(confidences: np.ndarray, bins: int) -> np.ndarray:
+    """Returns the bin of each confidence, int [N]; bins as in `expected_calibration_error`."""
+    return np.searchsorted(np.arange(1, checks.positive_integer(bins, "bins")) / bins, confidences, side="left")
 
 
 def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
     """Returns the mean over examples of the sum over classes of (probability - one-hot label)^2 (Brier, 1950).
+
+    Arguments as in `brier_scores`. In [0, 2], lower is better.
+    """
+    return float(brier_scores(probabilities, labels).mean())
+
+
+def brier_scores(probabilities: ArrayLike, labels: ArrayLike) -> np.ndarray:
+    """Returns the Brier score of each example.
 
     Args:
         probabilities: [N, C] in [0, 1], rows sum to 1 (within 0.001).
         labels: int [N].
 
     Returns:
-        float in [0, 2], lower is better.
+        float64 [N] in [0, 2], lower is better.
     """
     probabilities, labels = checks.labelled(probabilities, labels, "probabilities")
     probabilities = checks.fractions(probabilities, "probabilities")
@@ -95,19 +107,24 @@ def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
     if np.abs(sums - 1).max() > 1e-3:
         raise ValueError(f"Expected probabilities that sum to 1 for every example. Received: sums in [{sums.min():g}, {sums.max():g}]")
     probabilities[np.arange(len(labels)), labels] -= 1.0
-    return float((probabilities**2).sum(axis=1).mean())
+    return (probabilities**2).sum(axis=1)
 
 
 def negative_log_likelihood(logits: ArrayLike, labels: ArrayLike) -> float:
-    """Returns the mean over examples of -log softmax(logits)[label], in nats; large logits do not overflow.
+    """Returns the mean of `negative_log_likelihoods` over examples, >= 0; lower is better."""
+    return float(negative_log_likelihoods(logits, labels).mean())
+
+
+def negative_log_likelihoods(logits: ArrayLike, labels: ArrayLike) -> np.ndarray:
+    """Returns -log softmax(logits)[label] of each example, in nats; large logits do not overflow.
 
     Args:
         logits: [N, C], finite.
         labels: int [N].
 
     Returns:
-        float >= 0, lower is better.
+        float64 [N], >= 0, lower is better.
     """
     logits, labels = checks.labelled(logits, labels, "logits")
     logits = logits - logits.max(axis=1, keepdims=True)
-    return float((np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]).mean())
+    return np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]

@@ -206,7 +206,7 @@ def _falls(evaluations: Sequence[Evaluation], measures: Sequence[str], per_image
     clean = next((measure for measure in measures if parse_measure(measure).is_clean), None)
     if per_image is None or clean is None:
         return {}
-    same_images = [measure for measure in measures if parse_measure(measure).family != "shift"]
+    same_images = [measure for measure in measures if parse_measure(measure).family not in ("shift", "calibration", "aurra")]
     results = {measure: result[1] for measure in same_images if (result := per_image(evaluations[0], measure))}
     expected = results.pop(clean, None)
     if expected is None:
