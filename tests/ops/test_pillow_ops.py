@@ -93,9 +93,9 @@ def cases(name, shape):
 
 
 def apply(name, images, amounts):
-    result = OPERATIONS[name](tf.constant(images), tf.constant(amounts, tf.float32))
-    assert result.dtype == tf.float32 and result.shape == images.shape
-    return result.numpy()
+    result = OPERATIONS[name](tf.constant(images, tf.uint8), tf.constant(amounts, tf.float32))
+    assert result.dtype == tf.uint8 and result.shape == images.shape
+    return result.numpy().astype(np.float32)
 
 
 def test_every_operation_has_an_oracle():
@@ -107,7 +107,6 @@ def test_every_operation_has_an_oracle():
 def test_equals_pillow(name, shape):
     images, amounts = cases(name, shape)
     result, expected = apply(name, images, amounts), all_by_pillow(name, images, amounts)
-    assert (result == np.round(result)).all() and result.min() >= 0 and result.max() <= 255
     if name in TABLES:
         np.testing.assert_array_equal(result, expected)
         return
@@ -206,14 +205,15 @@ def test_an_image_does_not_depend_on_its_batch(name):
 @pytest.mark.parametrize("shape", [(32, 32, 3), (17, 23, 1)], ids=str)
 def test_graph_equals_eager_for_any_number_of_images(name, shape):
     images, amounts = shuffled(name, shape)
-    traced = tf.function(OPERATIONS[name], input_signature=[tf.TensorSpec([None, *shape]), tf.TensorSpec([None])])
+    traced = tf.function(OPERATIONS[name], input_signature=[tf.TensorSpec([None, *shape], tf.uint8), tf.TensorSpec([None])])
     for count in (0, 1, len(images)):
-        inputs = images[:count], amounts[:count]
+        inputs = images[:count].astype(np.uint8), amounts[:count]
         np.testing.assert_array_equal(traced(*inputs), apply(name, *inputs))
 
 
 def test_numpy_arrays_are_accepted_and_not_changed():
     images, amounts = shuffled("rotate", (17, 23, 3))
+    images = images.astype(np.uint8)
     before = images.copy()
     for operation in OPERATIONS.values():
         operation(images, np.ones_like(amounts))

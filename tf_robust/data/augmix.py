@@ -54,7 +54,7 @@ def augmix(
     mixed = tf.add_n(
         [
             _per_image(1.0 - lam[:, 0]) * images,
-            *(_per_image(weight) * chain for weight, chain in zip(weights, _chains(images, drawn, all_ops))),
+            *(_per_image(weight) * tf.cast(chain, tf.float32) for weight, chain in zip(weights, _chains(images, drawn, all_ops))),
         ]
     )
     return tf.minimum(mixed, 1.0)  # the sum of the weights may exceed 1 in its last bit
@@ -72,7 +72,7 @@ def augmix_chain(images: tf.Tensor, seed: tf.Tensor, *, severity: float = 3.0, d
     """
     images = _checked(images)
     drawn = draw(seed, _indices(images, None), images.shape[1:], severity, 1, depth, 1.0, all_ops)
-    return _chains(images, drawn, all_ops)[0] * (1.0 / 255.0)
+    return tf.cast(_chains(images, drawn, all_ops)[0], tf.float32) * (1.0 / 255.0)
 
 
 def draw(
@@ -139,9 +139,9 @@ def _amounts(operation, level, sign, shape):
 
 
 def _chains(images, drawn, all_ops):
-    """Returns the chains before mixing: a list of [N, H, W, C] in 0..255."""
+    """Returns the chains before mixing: a list of uint8 [N, H, W, C]."""
     width = drawn["operation"].shape[1]
-    levels = tf.tile(tf.round(images * 255.0), [width, 1, 1, 1])
+    levels = tf.tile(tf.cast(tf.round(images * 255.0), tf.uint8), [width, 1, 1, 1])
     operation, amount = (tf.reshape(tf.transpose(drawn[name], [2, 1, 0]), [LONGEST, -1]) for name in ("operation", "amount"))
     depth = tf.reshape(tf.transpose(drawn["depth"]), [-1])
     for step in range(LONGEST):

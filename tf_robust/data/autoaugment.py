@@ -93,10 +93,10 @@ def autoaugment(
             the authors' CIFAR code, tenths of the ranges, translations of up to 10 pixels of 32, 4 bits at most.
     """
     chosen, amounts = draw(seed, tf.shape(images)[0], policy, images.shape[1:3], magnitudes)
-    levels = tf.round(images * 255.0)
+    levels = tf.cast(tf.round(images * 255.0), tf.uint8)
     for step in range(2):
         levels = pillow_ops.apply_chosen(levels, chosen[:, step], amounts[:, step], operations(policy))
-    return levels * (1.0 / 255.0)
+    return tf.cast(levels, tf.float32) * (1.0 / 255.0)
 
 
 def draw(

@@ -1,8 +1,8 @@
 """Pillow's operations on batches, with its rounding, its integer truncations, its pixel centers and its black fill.
 
-Images are float32 [N, H, W, C] with integral values 0..255, C = 1 or 3, H, W and C known; amounts are float32 [N], the
-argument of Pillow's function for each image. The result has the same form. Gathering pixels dominates the running time, so
-each operation gathers as little as it can; arithmetic on all values costs next to nothing.
+Images are uint8 [N, H, W, C], C = 1 or 3, H, W and C known; amounts are float32 [N], the argument of Pillow's function for each image.
+The result has the same form. Arithmetic that broadcasts along channels is several times slower than along rows, and reading scattered
+pixels is bound by memory: hence rows of W * C values, and bytes.
 """
 
 import math
@@ -19,104 +19,92 @@ def rotate(images: tf.Tensor, degrees: tf.Tensor) -> tf.Tensor:
     height, width = images.shape[1:3]
     angles = degrees[:, None] * (math.pi / 180.0)
     cosine, sine = tf.cos(angles), tf.sin(angles)
-
-    def coordinates(repeats):
-        y, x = (
-            tf.constant(np.repeat(axis.ravel() + 0.5, repeats)[None], tf.float32)
-            for axis in np.indices([height, width]) - np.reshape([height / 2, width / 2], [2, 1, 1])
-        )
-        return (cosine * y + sine * x) + (height / 2 - 0.5), (cosine * x - sine * y) + (width / 2 - 0.5)
-
-    return _sample(images, coordinates)
+    centers = np.indices([height, width]) - np.reshape([height / 2 - 0.5, width / 2 - 0.5], [2, 1, 1])
+    y, x = (tf.constant(axis.reshape(1, -1), tf.float32) for axis in centers)
+    return _sample(images, (cosine * y + sine * x) + (height / 2 - 0.5), (cosine * x - sine * y) + (width / 2 - 0.5))
 
 
 def shear_x(images: tf.Tensor, slopes: tf.Tensor) -> tf.Tensor:
     """`Image.transform(size, AFFINE, (1, slope, 0, 0, 1, 0), BILINEAR)`: a row moves by the slope times its position."""
-    return _move(images, 2, slopes, tf.zeros_like(slopes))
+    return _move_rows(images, slopes[:, None] * (tf.range(images.shape[1], dtype=tf.float32) + 0.5))
 
 
 def shear_y(images: tf.Tensor, slopes: tf.Tensor) -> tf.Tensor:
     """`Image.transform(size, AFFINE, (1, 0, 0, slope, 1, 0), BILINEAR)`: a column moves by the slope times its position."""
-    return _move(images, 1, slopes, tf.zeros_like(slopes))
+    return _move_columns(images, slopes[:, None] * (tf.range(images.shape[2], dtype=tf.float32) + 0.5))
 
 
 def translate_x(images: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
     """`Image.transform(size, AFFINE, (1, 0, pixels, 0, 1, 0), BILINEAR)`: to the left for positive `pixels`."""
-    return _move(images, 2, tf.zeros_like(pixels), pixels)
+    return _move_rows(images, tf.convert_to_tensor(pixels)[:, None])
 
 
 def translate_y(images: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
     """`Image.transform(size, AFFINE, (1, 0, 0, 0, 1, pixels), BILINEAR)`: upwards for positive `pixels`."""
-    return _move(images, 1, tf.zeros_like(pixels), pixels)
+    return _move_columns(images, tf.convert_to_tensor(pixels)[:, None])
 
 
 def posterize(images: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
     """`ImageOps.posterize`: keeps the first `bits` of 8."""
-    kept = tf.cast(bits, tf.int32)[:, None]
-    fewer, more = (
-        tf.gather(tf.constant([2.0**power for power in powers]), kept)  # tf.pow is not exact in graphs
-        for powers in (range(-8, 1), range(8, -1, -1))
-    )
-    return _by_value(images, lambda values: tf.floor(values * fewer) * more)
+    masks = tf.gather(tf.constant([256 - 2 ** (8 - kept) for kept in range(9)], tf.uint8), tf.cast(bits, tf.int32))
+    return tf.bitwise.bitwise_and(images, _per_image(masks))
 
 
 def solarize(images: tf.Tensor, thresholds: tf.Tensor) -> tf.Tensor:
     """`ImageOps.solarize`: inverts values at or above the threshold."""
 
-    def solarized(values):
-        bright = tf.cast(values >= thresholds[:, None], tf.float32)
-        return values + bright * (255.0 - 2.0 * values)
-
-    return _by_value(images, solarized)
+    bright = tf.cast(tf.cast(images, tf.float32) >= _per_image(thresholds), tf.uint8)
+    return tf.bitwise.bitwise_xor(images, 255 * bright)  # 255 - value, or the value
 
 
 def invert(images: tf.Tensor, amounts: tf.Tensor) -> tf.Tensor:
     """`ImageOps.invert`; `amounts` is ignored."""
     del amounts
-    return 255.0 - images
+    return 255 - images
 
 
 def autocontrast(images: tf.Tensor, amounts: tf.Tensor) -> tf.Tensor:
     """`ImageOps.autocontrast`: stretches each channel to 0..255; a constant one stays. `amounts` is ignored."""
     del amounts
-    values = tf.cast(images, tf.uint8)  # integers are reduced in half the time
-    low, high = (tf.cast(reduce(values, axis=[1, 2], keepdims=True), tf.float64) for reduce in (tf.reduce_min, tf.reduce_max))
+    low, high = (tf.cast(reduce(images, axis=[1, 2]), tf.float64) for reduce in (tf.reduce_min, tf.reduce_max))
     flat = tf.cast(high == low, tf.float64)
     scale = (1.0 - flat) * tf.math.divide_no_nan(tf.constant(255.0, tf.float64), high - low) + flat
-    stretched = tf.cast(images, tf.float64) * scale + (1.0 - flat) * (-low * scale)  # as Python computes the table
-    return tf.cast(tf.clip_by_value(tf.floor(stretched), 0.0, 255.0), tf.float32)
+    scale, offset = (_along_rows(numbers, images) for numbers in (scale, (1.0 - flat) * (-low * scale)))
+    stretched = tf.cast(_rows(images), tf.float64) * scale + offset  # as Python computes the table
+    return _to_levels(stretched, images)
 
 
 def equalize(images: tf.Tensor, amounts: tf.Tensor) -> tf.Tensor:
     """`ImageOps.equalize`: equalizes the histogram of each channel. `amounts` is ignored."""
     del amounts
     height, width, channels = images.shape[1:]
-    lines = tf.shape(images)[0] * channels
-    values = tf.cast(images, tf.int32)
-    first = tf.reshape(tf.range(lines) * 256, [-1, 1, channels])  # start of each channel's table
-    cells = tf.reshape(tf.reshape(values, [-1, height * width, channels]) + first, [-1])
-    counts = tf.reshape(tf.math.bincount(cells, minlength=lines * 256, maxlength=lines * 256), [lines, 256])
-    brightest = tf.reshape(tf.reduce_max(values, axis=[1, 2]), [-1, 1])
+    tables = tf.shape(images)[0] * channels
+    starts = _along_rows(tf.reshape(tf.range(tables) * 256, [-1, channels]), images)  # of each channel's table
+    cells = tf.reshape(tf.cast(_rows(images), tf.int32) + starts, [-1])
+    counts = tf.reshape(tf.math.bincount(cells, minlength=tables * 256, maxlength=tables * 256), [-1, 256])
+    brightest = tf.reduce_max(tf.range(256) * tf.cast(counts > 0, tf.int32), axis=1, keepdims=True)
     step = (height * width - tf.gather(counts, brightest, batch_dims=1)) // 255
     below = tf.cumsum(counts, axis=1, exclusive=True) + step // 2
     table = tf.where(step > 0, tf.minimum(below // tf.maximum(step, 1), 255), tf.range(256)[None])
-    return tf.reshape(tf.cast(tf.gather(tf.reshape(table, [-1]), cells), tf.float32), tf.shape(images))
+    return tf.reshape(tf.gather_nd(tf.reshape(tf.cast(table, tf.uint8), [-1]), cells[:, None]), tf.shape(images))
 
 
 def color(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     """`ImageEnhance.Color`: interpolates between gray (0) and the image (1), or extrapolates."""
-    return _blend(_gray(images), images, factors)
+    values = tf.cast(images, tf.float32)
+    return _blend(_gray(values), values, factors)
 
 
 def contrast(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     """`ImageEnhance.Contrast`: interpolates between the mean gray and the image."""
-    mean = tf.reduce_mean(_gray(images)[..., :1], axis=[1, 2, 3])
-    return _blend(tf.zeros_like(images) + tf.reshape(tf.floor(mean + 0.5), [-1, 1, 1, 1]), images, factors)
+    values = tf.cast(images, tf.float32)
+    mean = tf.reduce_mean(_gray(values)[..., :1], axis=[1, 2, 3])
+    return _blend(_per_image(tf.floor(mean + 0.5)), values, factors)
 
 
 def brightness(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     """`ImageEnhance.Brightness`: interpolates between black and the image."""
-    return _blend(tf.zeros_like(images), images, factors)
+    return _blend(0.0, tf.cast(images, tf.float32), factors)
 
 
 def sharpness(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
@@ -124,13 +112,14 @@ def sharpness(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     height, width = images.shape[1:3]
     if min(height, width) < 3:
         return images  # border only
-    lines = images[:, :-2] + images[:, 1:-1] + images[:, 2:]
-    weighted = lines[:, :, :-2] + lines[:, :, 1:-1] + lines[:, :, 2:] + 4.0 * images[:, 1:-1, 1:-1]
+    values = tf.cast(images, tf.float32)
+    lines = values[:, :-2] + values[:, 1:-1] + values[:, 2:]
+    weighted = lines[:, :, :-2] + lines[:, :, 1:-1] + lines[:, :, 2:] + 4.0 * values[:, 1:-1, 1:-1]
     smooth = tf.floor(weighted * (1.0 / 13.0) + 0.5)
     inner = np.zeros([1, height, width, 1], np.float32)
     inner[:, 1:-1, 1:-1] = 1.0
-    smooth = tf.pad(smooth, [[0, 0], [1, 1], [1, 1], [0, 0]]) + images * (1.0 - inner)
-    return _blend(smooth, images, factors)
+    smooth = tf.pad(smooth, [[0, 0], [1, 1], [1, 1], [0, 0]]) + values * (1.0 - inner)
+    return _blend(smooth, values, factors)
 
 
 OPERATIONS = {
@@ -158,67 +147,102 @@ def apply_chosen(images: tf.Tensor, chosen: tf.Tensor, amounts: tf.Tensor, names
     """Applies to each image only the operation that is chosen for it.
 
     Args:
-        images: float32 [N, H, W, C] with integral values 0..255.
+        images: uint8 [N, H, W, C].
         chosen: int32 [N], positions in `names`; -1: none.
         amounts: float32 [N].
         names: of OPERATIONS.
 
     Returns:
-        float32 [N, H, W, C]
+        uint8 [N, H, W, C]
     """
     return image_ops.apply_chosen(images, chosen, amounts, [OPERATIONS[name] for name in names])
 
 
-def _by_value(images, function):
-    """Applies a function to values [N, H * W * C]; it may broadcast an image's own numbers [N, 1]."""
-    return tf.reshape(function(tf.reshape(images, [-1, math.prod(images.shape[1:])])), tf.shape(images))
+def _per_image(numbers):
+    return tf.reshape(numbers, [-1, 1, 1, 1])
 
 
-def _move(images, axis, slopes, pixels):
-    """Moves each line along an axis (1: columns, 2: rows) by pixels + slope * its position; integral shifts are exact."""
+def _to_levels(values, images):
+    """Truncates values in [0, 256) to integers, in the form of the images."""
+    return tf.reshape(tf.cast(values, tf.uint8), tf.shape(images))
+
+
+def _rows(images):
+    """Flattens rows, since arithmetic that broadcasts along channels is several times slower: [N, H, W, C] -> [N, H, W * C]."""
+    _, height, width, channels = images.shape
+    return tf.reshape(images, [-1, height, width * channels])
+
+
+def _along_rows(numbers, images):
+    """Repeats an image's numbers of its channels for each pixel of a row: [N, C] -> [N, 1, W * C]."""
+    return tf.tile(numbers[:, None], [1, 1, images.shape[2]])
+
+
+def _move_rows(images, shifts):
+    """Moves each row to the left by its shift in pixels, [N, H], or all rows by one, [N, 1]."""
     height, width, channels = images.shape[1:]
-    along, across = np.indices([height, width])[:: 1 if axis == 1 else -1]
-    side, stride = (height, width) if axis == 1 else (width, 1)
-
-    def coordinates(repeats):
-        start, line = (tf.constant(np.repeat(x.ravel(), repeats)[None], tf.float32) for x in (along, across + 0.5))
-        return start + (slopes[:, None] * line + pixels[:, None])
-
-    at = coordinates(1)
-    before = tf.cast(tf.floor(at), tf.int32)
-    rest = np.indices([height, width])[2 - axis].ravel() * (1 if axis == 1 else width)
-    line = tf.range(tf.shape(images)[0])[:, None] * (height * width) + tf.constant(rest[None], tf.int32)
-    first, second = (_pixels(images, line + stride * tf.clip_by_value(before + ahead, 0, side - 1)) for ahead in (0, 1))
-    at = coordinates(channels)
-    fraction = at - tf.floor(at)
-    inside = tf.cast((at >= -0.5) & (at < side - 0.5), tf.float32)
-    return tf.reshape(tf.floor(first + fraction * (second - first)) * inside, tf.shape(images))
+    whole = tf.floor(shifts)
+    columns = tf.clip_by_value(tf.range(width + 1) + tf.cast(whole, tf.int32)[..., None], 0, width - 1)
+    starts = tf.reshape(tf.range(tf.shape(images)[0] * height) * width, [-1, height, 1])
+    pixels = tf.reshape(_pixels(images, starts + columns), [-1, height, (width + 1) * channels])
+    position = tf.constant(np.repeat(np.arange(width), channels), tf.float32)
+    moved = _between(pixels[..., :-channels], pixels[..., channels:], (shifts - whole)[..., None])
+    return _to_levels(moved * _inside(position, shifts[..., None], width), images)
 
 
-def _sample(images, coordinates):
-    """Returns bilinear samples. coordinates: repeats -> rows and columns [N, H * W * repeats] of each pixel, `repeats` times in a row."""
+def _move_columns(images, shifts):
+    """Moves each column up by its shift in pixels, [N, W], or all columns by one, [N, 1]."""
     height, width, channels = images.shape[1:]
-    top, left = (tf.cast(tf.floor(at), tf.int32) for at in coordinates(1))
-    origin = tf.range(tf.shape(images)[0])[:, None] * (height * width)
-    rows = [origin + width * tf.clip_by_value(top + ahead, 0, height - 1) for ahead in (0, 1)]
-    columns = [tf.clip_by_value(left + ahead, 0, width - 1) for ahead in (0, 1)]
-    row, column = coordinates(channels)
-    down, right = row - tf.floor(row), column - tf.floor(column)
+    whole = tf.floor(shifts)
+    rows = tf.clip_by_value(tf.range(height + 1)[:, None] + tf.cast(whole, tf.int32)[:, None], 0, height - 1)
+    if shifts.shape[1] == 1:
+        pixels = tf.cast(tf.gather(_rows(images), rows[..., 0], batch_dims=1), tf.float32)
+    else:
+        starts = tf.reshape(tf.range(tf.shape(images)[0]) * (height * width), [-1, 1, 1])
+        pixels = tf.reshape(_pixels(images, starts + tf.range(width) + width * rows), [-1, height + 1, width * channels])
+        shifts, whole = tf.repeat(shifts, channels, axis=1), tf.repeat(whole, channels, axis=1)
+    position = tf.range(height, dtype=tf.float32)[:, None]
+    moved = _between(pixels[:, :-1], pixels[:, 1:], (shifts - whole)[:, None])
+    return _to_levels(moved * _inside(position, shifts[:, None], height), images)
 
-    def between(row):
-        first, second = (_pixels(images, row + column) for column in columns)
-        return first + right * (second - first)
 
-    upper, lower = map(between, rows)
-    inside = tf.cast((row >= -0.5) & (row < height - 0.5) & (column >= -0.5) & (column < width - 0.5), tf.float32)
-    return tf.reshape(tf.floor(upper + down * (lower - upper)) * inside, tf.shape(images))
+def _sample(images, rows, columns):
+    """Returns bilinear samples at coordinates in pixels, [N, H * W] each."""
+    height, width, channels = images.shape[1:]
+    top, left = tf.floor(rows), tf.floor(columns)
+    starts = tf.range(tf.shape(images)[0])[:, None] * (height * width)
+    first_row = tf.cast(top, tf.int32)
+    above, below = (starts + width * tf.clip_by_value(first_row + ahead, 0, height - 1) for ahead in (0, 1))
+    first_column = tf.cast(left, tf.int32)
+    before, after = (tf.clip_by_value(first_column + ahead, 0, width - 1) for ahead in (0, 1))
+    down, right = _repeat(rows - top, channels), _repeat(columns - left, channels)
+    upper, lower = (_between(_pixels(images, row + before), _pixels(images, row + after), right) for row in (above, below))
+    inside = _repeat(_inside(rows, 0.0, height) * _inside(columns, 0.0, width), channels)
+    return _to_levels(_between(upper, lower, down) * inside, images)
+
+
+def _between(first, second, fraction):
+    return first + fraction * (second - first)
+
+
+def _inside(position, shift, side):
+    """Returns 1 where position + shift lies within the pixels of a line, which have a width of 1, else 0."""
+    return tf.cast((position >= -0.5 - shift) & (position < side - 0.5 - shift), tf.float32)
+
+
+def _repeat(numbers, channels):
+    """Repeats the number of each pixel for its channels: [N, M] -> [N, M * C]."""
+    if channels == 1:
+        return numbers
+    repeated = tf.matmul(tf.reshape(numbers, [-1, 1]), tf.ones([1, channels]))  # twice as fast as tf.repeat
+    return tf.reshape(repeated, [-1, numbers.shape[1] * channels])
 
 
 def _pixels(images, cells):
-    """Returns the values [N, M * C] of pixels, by their indices [N, M] in the flattened batch."""
+    """Returns the values, float32 [N, M * C], of pixels, by their indices [N, ...] in the flattened batch."""
     channels = images.shape[-1]
     values = tf.gather_nd(tf.reshape(images, [-1, channels]), cells[..., None])
-    return tf.reshape(values, [-1, cells.shape[1] * channels])
+    return tf.cast(tf.reshape(values, [-1, math.prod(cells.shape[1:]) * channels]), tf.float32)
 
 
 def _gray(images):
@@ -229,6 +253,7 @@ def _gray(images):
     return tf.zeros_like(images) + tf.floor((luma + 32768.0) * 2.0**-16)
 
 
-def _blend(degenerate, images, factors):
+def _blend(degenerate, values, factors):
     """`Image.blend`, clipped to 0 and 255."""
-    return tf.floor(tf.clip_by_value(degenerate + factors[:, None, None, None] * (images - degenerate), 0.0, 255.0))
+    blended = degenerate + _per_image(factors) * (values - degenerate)
+    return tf.cast(tf.clip_by_value(blended, 0.0, 255.0), tf.uint8)
