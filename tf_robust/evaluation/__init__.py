@@ -16,11 +16,12 @@ from tf_robust.evaluation.config import DEFAULT_EVALUATIONS, EVALUATIONS, EvalCo
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.evaluation.measures import measures_of, read_evaluation
+from tf_robust.evaluation.nonuniform_noise import noise_probabilities
 from tf_robust.evaluation.per_image import PerImage
 from tf_robust.evaluation.recording import read_records, record_key, records
 from tf_robust.evaluation.required_bounds import check_requirements, parse_requirements, shortfalls
 from tf_robust.evaluation.scoring import confidences, correctness, masked
-from tf_robust.evaluation.sets import NOISE_SEED, check, clean_name, evaluation_sets, first_images, noise_probabilities
+from tf_robust.evaluation.sets import NOISE_SEED, check, clean_name, evaluation_sets, first_images
 from tf_robust.utils.deprecation import moved_names
 
 __getattr__ = moved_names(

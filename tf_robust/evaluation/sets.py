@@ -20,12 +20,11 @@ from tf_robust.evaluation import adversarial, boundary, scoring, set_cache, slic
 from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.nonuniform_noise import probabilities, training_std
 
 NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)
 NOISE_SEED = 15  # fixed: all models and training seeds get the same noise and corruptions
-STD_IMAGES = 50_000
 BATCH = 500
-_stds: dict[str, np.ndarray] = {}  # cache by the fingerprint of the training set; the card and the figures use it too
 
 
 def check(source: Source, eval_config: EvalConfig) -> None:
@@ -94,7 +93,7 @@ def _sets(source, training_source, eval_config, data_dir, surrogate):
         sets.append(
             EvaluationSet("un", lambda: _indexed(source, clean(), lambda x, i: corruptions.uniform_noise(x, seed=NOISE_SEED, indices=i)))
         )
-        sets.append(EvaluationSet("nun", lambda: _nonuniform(source, clean(), _probabilities(std(), eval_config))))
+        sets.append(EvaluationSet("nun", lambda: _nonuniform(source, clean(), probabilities(std(), eval_config))))
     if "noise_floor" in chosen:
         sets += _floors(source, std, clean)
     for family, members in (
@@ -148,35 +147,6 @@ def clean_name(source: Source) -> str:
 def batch_size_of(image_shape: Sequence[int]) -> int:
     """Returns the number of images per batch: 500 of 32 pixels, fewer of larger ones."""
     return max(1, min(BATCH, BATCH * 48 * 48 * 3 // int(np.prod(image_shape))))
-
-
-def noise_probabilities(training_source: Source, eval_config: EvalConfig) -> np.ndarray:
-    """Returns NUN's probability of each location [H, W], from (at most 50,000) training images.
-
-    Args:
-        training_source: training images.
-        eval_config: has NUN's floor.
-    """
-    return _probabilities(training_std(training_source), eval_config)
-
-
-def _probabilities(std, eval_config):
-    return corruptions.nonuniform_probabilities(std, floor=eval_config.floor(std))
-
-
-def training_std(training_source: Source) -> np.ndarray:
-    """Returns the standard deviation of each location [H, W] over (at most 50,000) training images; cached."""
-    key = training_source.fingerprint()
-    if key not in _stds:
-        _stds[key] = _compute_std(training_source)
-    return _stds[key]
-
-
-def _compute_std(training_source):
-    if training_source.sorted_by_class and len(training_source) > STD_IMAGES:
-        training_source = training_source.subset(stratified_order(training_source.labels)[:STD_IMAGES])
-    batches = data.evaluation_batches(training_source, BATCH).take(STD_IMAGES // BATCH)
-    return corruptions.location_std(images for images, _ in batches)
 
 
 def _nonuniform(source, batches, probabilities):
