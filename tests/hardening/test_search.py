@@ -33,9 +33,11 @@ class Trainers:
 
     def __init__(self, clock, slow=1.0):
         self.clock, self.slow, self.known, self.calls = clock, slow, set(), []
-        self.diverges, self.interrupted_at, self.harmful_rate = "", None, 1.0
+        self.diverges, self.unsuitable, self.interrupted_at, self.harmful_rate = "", (), None, 1.0
 
     def seconds_per_step(self, candidate):
+        if candidate.recipe in self.unsuitable:
+            raise ValueError("Expected a model with layers")
         if candidate.recipe not in self.known:
             self.known.add(candidate.recipe)
             self.clock.seconds += 10.0 * self.slow
@@ -102,6 +104,20 @@ def test_a_budget_in_steps_holds_and_is_reproducible(tmp_path):
     assert first.trainers.calls == second.trainers.calls
     assert sum(steps for _, steps in first.trainers.calls) <= 3000 * sum(RUNGS) * 1.01
     assert _finish(first)[1].point.name == _finish(second)[1].point.name
+
+
+def test_a_recipe_that_the_model_does_not_suit_is_left_out(tmp_path):
+    trainers, lines = Trainers(Clock()), []
+    trainers.unsuitable = ("AugMix + JSD", "FCL")
+    search = _search(tmp_path, "20m", trainers, log=lines.append)
+    search.run()
+    assert [line for line in lines if "left out" in line] == [
+        f"{name} is left out: Expected a model with layers" for name in trainers.unsuitable
+    ]
+    assert search.ranked(search.trials)[0].candidate.recipe == "NoisyMix" and not set(trainers.unsuitable) & trainers.known
+    trainers.unsuitable = tuple(candidate.recipe for candidate in candidates("corruptions") if not candidate.control)
+    with pytest.raises(ValueError, match="one that suits none"):
+        _search(tmp_path / "none", "20m", trainers).run()
 
 
 def test_rungs_keep_the_better_candidates(tmp_path):

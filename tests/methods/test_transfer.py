@@ -157,14 +157,14 @@ def test_similarity_starts_at_0_with_a_finite_gradient(form):
 
 def test_the_frozen_encoder_does_not_change_and_is_in_checkpoints(tmp_path):
     method = build("similarity", trained().classifier)
-    frozen = [v.numpy() for v in method.frozen_encoder.variables]
+    frozen = [v.numpy() for v in method.starts]
     for batch in batches(tiny_source(), 3):
         method.train_step(batch)
-    assert all((a == v.numpy()).all() for a, v in zip(frozen, method.frozen_encoder.variables))
+    assert all((a == v.numpy()).all() for a, v in zip(frozen, method.starts))
     checkpoints.save(method, str(tmp_path), 3)
     other = build("similarity", tiny_network(seed=4))
     checkpoints.restore(other, str(tmp_path))
-    assert all((a == v.numpy()).all() for a, v in zip(frozen, other.frozen_encoder.variables))
+    assert all((a == v.numpy()).all() for a, v in zip(frozen, other.starts))
 
 
 @pytest.mark.parametrize("name", ["similarity", "l2_sp"])
@@ -212,12 +212,27 @@ def test_a_backbone_of_keras_cv_is_a_start_that_similarity_keeps():
     images = np.random.RandomState(0).rand(2, *SHAPE).astype(np.float32)
     method = build("similarity", models.from_backbone(backbone, 3, mean=0.4, std=0.2))
     expected = backbone((images - 0.4) / 0.2, training=False).numpy().mean(axis=(1, 2))
-    for encoder in (lambda x: method.classifier(x)["embedding"], method.frozen_encoder):
+    for encoder in (lambda x: method.classifier(x)["embedding"], method.start_embedding):
         np.testing.assert_allclose(encoder(images), expected, atol=1e-5)
     for batch in batches(tiny_source(), 2):
         method.train_step(batch)
-    np.testing.assert_allclose(method.frozen_encoder(images), expected, atol=1e-5)
+    np.testing.assert_allclose(method.start_embedding(images), expected, atol=1e-5)
     assert np.abs(method.classifier(images)["embedding"] - expected).max() > 1e-3
+
+
+def test_similarity_takes_a_model_inside_another_whose_layers_cannot_be_copied():
+    layers = [keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization(), keras.layers.Conv2D(5, 3), keras.layers.Flatten()]
+    inner, inputs = keras.Sequential([keras.Input((8, 8, 3)), *layers, keras.layers.Dense(3)]), keras.Input((8, 8, 3))
+    method = build("similarity", keras.Model(inputs, inner(keras.layers.Rescaling(2.0, -1.0)(inputs))))
+    with pytest.raises(ValueError, match="copies its layers"):
+        keras.models.clone_model(method.encoder)
+    images, labels = np.random.RandomState(0).rand(4, 8, 8, 3).astype(np.float32), np.array([0, 1, 2, 0])
+    start = method.start_embedding(images)
+    np.testing.assert_allclose(method.encode(images, False)["embedding"], start, atol=1e-5)
+    layers[0].trainable = False  # after the method was made
+    method.fit(images, labels, epochs=1, batch_size=4, verbose=0)
+    np.testing.assert_allclose(method.start_embedding(images), start, atol=1e-5)
+    assert np.abs(method.encode(images, False)["embedding"] - start).max() > 1e-4
 
 
 def test_invalid_arguments_raise():

@@ -142,7 +142,12 @@ class Search:
             candidate = dataclasses.replace(recipe, learning_rate=control.learning_rate)
             if number >= MINIMUM_CANDIDATES and self._is_over(0) and not self.store.read(candidate, 0):
                 break
-            trials.append(self._trial(candidate, 0, share(number)))
+            try:
+                trials.append(self._trial(candidate, 0, share(number)))
+            except ValueError as error:  # the model does not suit the method
+                self.log(f"{candidate.name} is left out: {error}")
+        if trials[-1].candidate.control:
+            raise ValueError("Expected a model that one of the recipes can train. Received: one that suits none, as stated above")
         return trials
 
     def _rung(self, rung, candidates):

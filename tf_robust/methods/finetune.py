@@ -115,11 +115,19 @@ class Similarity(FineTune):
         if not weight >= 0 or form not in ("frobenius", "mean_squared"):
             raise ValueError(f"Expected weight >= 0 and form 'frobenius' or 'mean_squared'. Received: {weight}, {form!r}")
         self.weight, self.form = weight, form
-        encoder = keras.Model(self.network.input, self.network.output["embedding"], name="encoder")
-        self.frozen_encoder = keras.models.clone_model(encoder)
-        self.frozen_encoder.set_weights(encoder.get_weights())
-        self.frozen_encoder.trainable = False
+        self.encoder = keras.Model(self.network.input, self.network.output["embedding"], name="encoder")
+        self.starts = [
+            self.add_weight(shape=v.shape, dtype=v.dtype, trainable=False, name=f"start_{i}", initializer="zeros")
+            for i, v in enumerate(self.encoder.variables)
+        ]
+        for start, variable in zip(self.starts, self.encoder.variables):
+            start.assign(variable.value)
+
+    def start_embedding(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns the embeddings of the initial encoder, in inference mode. Its layers are not copied, so any model will do."""
+        with keras.StatelessScope([(v, start.value) for v, start in zip(self.encoder.variables, self.starts)]):
+            return self.encoder(images, training=False)
 
     def regularization(self, images: tf.Tensor, outputs: Terms) -> Terms:
-        features, frozen = self.all_gather(outputs["embedding"]), self.all_gather(self.frozen_encoder(images, training=False))
+        features, frozen = self.all_gather(outputs["embedding"]), self.all_gather(self.start_embedding(images))
         return {"similarity": self.weight * losses.similarity(features, frozen, self.form == "mean_squared")}
