@@ -129,7 +129,8 @@ def equalize(levels: tf.Tensor, count: int) -> tf.Tensor:
     others = height * width - first
     table = tf.round((below - first) * (255.0 / others))
     table = tf.where(others > 0, tf.maximum(table, 0.0), tf.range(count, dtype=tf.float32))
-    return tf.gather(table, levels, batch_dims=1)
+    cells = flat + tf.range(tf.shape(levels)[0])[:, None] * count
+    return tf.reshape(tf.gather_nd(tf.reshape(table, [-1]), cells[..., None]), tf.shape(levels))
 
 
 def _emboss(planes):
