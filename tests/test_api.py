@@ -11,6 +11,7 @@ import scipy.special
 
 from tf_robust import api, cli, metrics
 from tf_robust.experiments import measuring
+from tf_robust.experiments.keyword_arguments import in_python
 from tf_robust.saved_models import loading
 
 
@@ -87,7 +88,7 @@ def test_the_interface_applies_to_all_kinds_of_models(scaled, kind, tmp_path):
     as_logits = api.evaluate(model, **DIGITS, input_range="0,255", outputs="logits").values
     assert found["calibration/ece"] != pytest.approx(as_logits["calibration/ece"], abs=0.05)
     large = keras.Sequential([keras.Input([14, 14, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
-    with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]. Try: --image_size=14"):
+    with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]. Try: image_size=14"):
         api.evaluate(large, **DIGITS)
     with pytest.raises(ValueError, match=r"\[14, 14, 1\] for the model .*Received: \[28, 28, 1\]"):
         api.attack(large, images, labels)
@@ -197,3 +198,9 @@ def test_a_significant_loss_against_a_baseline_is_named(scaled, tmp_path):
     (tmp_path / "evaluation.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match="with the records per image, .* Not found: .*measured.jsonl"):
         measuring.read_baseline(str(tmp_path / "evaluation.json"))
+
+
+def test_errors_name_keyword_arguments():
+    assert in_python("Received: --input_range=0,1. Try: --subset=200, or --workdir=DIR (--budget=9s)") == (
+        'Received: input_range="0,1". Try: subset=200, or workdir="DIR" (budget="9s")'
+    )

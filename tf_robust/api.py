@@ -9,11 +9,9 @@
 """
 
 import dataclasses
-import difflib
 import os
 import tempfile
 import typing
-import warnings
 from collections.abc import Callable, Mapping
 
 import keras
@@ -24,14 +22,13 @@ import tensorflow as tf
 from tf_robust import attacks, data, evaluation, report
 from tf_robust.experiments import hardening_run, model_evaluation
 from tf_robust.experiments.commands import HARDENING_EVALUATIONS
-from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.config import DATA, PATH_FLAGS
-from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, values_of, with_values
+from tf_robust.experiments.flags import values_of
 from tf_robust.experiments.hardened import Hardened
+from tf_robust.experiments.keyword_arguments import check_used, renamed, run_of, with_python_errors
 from tf_robust.experiments.locations import row_name
 from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, print_note
 from tf_robust.experiments.results import Comparison, Result, compare
-from tf_robust.experiments.runs import runs_of
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.trainable import check_format
 from tf_robust.report import charts as report_charts
@@ -61,6 +58,7 @@ __getattr__ = moved_names(__name__, {"pictures": "api.images"})
 Model: typing.TypeAlias = str | os.PathLike | keras.Model | Callable  # path, model or callable: images [N, H, W, C] -> scores [N, classes]
 
 
+@with_python_errors
 def train(folder: str, **arguments) -> Result:
     """Trains, exports and evaluates one run, unless the folder already has its results.
 
@@ -71,9 +69,9 @@ def train(folder: str, **arguments) -> Result:
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value; the workdir has a run with other flags.
     """
-    arguments = _renamed(arguments)
-    run = _run(arguments)
-    _check_used(arguments, {*run.flags, *PATH_FLAGS}, f"training with the method {run.config.method!r}")
+    arguments = renamed(arguments)
+    run, _ = run_of(arguments)
+    check_used(arguments, {*run.flags, *PATH_FLAGS}, f"training with the method {run.config.method!r}")
     run.row = run.shown_as = os.path.basename(os.path.abspath(folder))
     content = run.complete(folder)
     if content is None:
@@ -81,6 +79,7 @@ def train(folder: str, **arguments) -> Result:
     return Result(folder, content)
 
 
+@with_python_errors
 def evaluate(model: Model, **arguments) -> Result:
     """Evaluates a model on data.
 
@@ -98,20 +97,20 @@ def evaluate(model: Model, **arguments) -> Result:
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value; the model does not suit the images.
     """
-    arguments, given = _named_data(_renamed(arguments))
+    arguments, given = _named_data(renamed(arguments))
     surrogate, shifts = arguments.get("surrogate", ""), arguments.get("shifts", ())
     if not isinstance(surrogate, (str, os.PathLike)):
         arguments["surrogate"] = "the model in memory"
     arguments["shifts"] = tuple(shifts) if isinstance(shifts, Mapping) else shifts
-    run = _run(arguments)
+    run, values = run_of(arguments)
     eval_config = run.eval_config
     used = {*DATA, *eval_config.used, *hyperparameters.parameters(loading.ModelInterface)}
-    _check_used(
+    check_used(
         arguments,
         {*used, "train_examples", "label_fraction", "seeds"} if eval_config.needs_training_set else used,
         f"the evaluations {', '.join(eval_config.evaluations)}",
     )
-    predict, evaluation_data = _model_and_data(model, given, run)
+    predict, evaluation_data = _model_and_data(model, given, run, values)
     if not isinstance(surrogate, (str, os.PathLike)):
         evaluation_data = dataclasses.replace(evaluation_data, surrogate=surrogate)
     if isinstance(shifts, Mapping):
@@ -131,6 +130,7 @@ def evaluate(model: Model, **arguments) -> Result:
     return Result(folder.name, content, done.classifier, folder)
 
 
+@with_python_errors
 def harden(model: Model, folder: str = "", validation_data=None, test_data=None, **arguments) -> Hardened:
     """Makes a model more robust by a search among short fine-tunings, and proves it on test images never used before.
 
@@ -149,15 +149,15 @@ def harden(model: Model, folder: str = "", validation_data=None, test_data=None,
     Raises:
         ValueError: a flag that does not exist, or an invalid value; the model cannot be trained or is near chance.
     """
-    arguments, given = _named_data(_renamed(arguments))
-    run = _run({"evaluations": HARDENING_EVALUATIONS, **arguments})
+    arguments, given = _named_data(renamed(arguments))
+    run, values = run_of({"evaluations": HARDENING_EVALUATIONS, **arguments})
     used = {*DATA, *run.eval_config.used, *hyperparameters.parameters(loading.ModelInterface), *hyperparameters.parameters(HardenConfig)}
-    _check_used(arguments, {*used, "train_examples", "seeds", "validation_fraction"}, "hardening")
+    check_used(arguments, {*used, "train_examples", "seeds", "validation_fraction"}, "hardening")
     if isinstance(model, (str, os.PathLike)):
         check_format(model)
     copied = _copy(model) if isinstance(model, keras.Model) else model
-    classifier, evaluation_data = _model_and_data(copied, given, run)
-    config = HardenConfig(**values_of(run.values, HardenConfig))
+    classifier, evaluation_data = _model_and_data(copied, given, run, values)
+    config = HardenConfig(**values_of(values, HardenConfig))
     held_out = [None if one is None else _in_memory(one, classifier, run) for one in (validation_data, test_data)]
     temporary = None if folder else tempfile.TemporaryDirectory()
     used_folder = temporary.name if temporary else folder
@@ -165,6 +165,7 @@ def harden(model: Model, folder: str = "", validation_data=None, test_data=None,
     return hardening_run.harden(classifier, evaluation_data, config, used_folder, validation=validation, test=test, temporary=temporary)
 
 
+@with_python_errors
 def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
     """Returns the first images of a data set, of all classes, and their labels: float32 [N, H, W, C] in [0, 1] and int64 [N].
 
@@ -175,12 +176,13 @@ def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value.
     """
-    arguments = _renamed(arguments)
-    run = _run(arguments)
-    _check_used(arguments, {*DATA, "evaluation_split", "subset"}, "reading images")
+    arguments = renamed(arguments)
+    run, _ = run_of(arguments)
+    check_used(arguments, {*DATA, "evaluation_split", "subset"}, "reading images")
     return evaluation.first_images(run.data().evaluation_source(), count)
 
 
+@with_python_errors
 def attack(model: Model, images: np.ndarray, labels: np.ndarray, name: str = "pgd", **settings) -> tf.Tensor:
     """Returns attacked images: float32 [N, H, W, C] in [0, 1].
 
@@ -256,9 +258,9 @@ def _named_data(arguments):
     return {**arguments, "data": "dataset" if isinstance(given, tf.data.Dataset) else "arrays"}, given
 
 
-def _model_and_data(model, given, run):
+def _model_and_data(model, given, run, values):
     """(the classifier, the evaluation's data) of a model and data by name or in memory."""
-    classifier = _classifier(model, loading.ModelInterface(**values_of(run.values, loading.ModelInterface)))
+    classifier = _classifier(model, loading.ModelInterface(**values_of(values, loading.ModelInterface)))
     evaluation_data = run.data()
     if not isinstance(given, str):
         evaluation_data = dataclasses.replace(evaluation_data, images=_in_memory(given, classifier, run))
@@ -285,36 +287,3 @@ def _name_of(model, predict):
     if os.path.exists(predict.path):
         return row_name(predict.path)
     return str(getattr(model, "name", None) or getattr(model, "__name__", None) or type(model).__name__)
-
-
-def _run(arguments):
-    """The run of keyword arguments with the names of flags."""
-    if not isinstance(arguments.get("data", ""), str):
-        raise ValueError(f"Expected the name of a data set. Received: {type(arguments['data']).__name__}. Try: npz:FILE or folder:DIR")
-    if names := arguments.keys() - set(flag_names()):
-        similar = [name for given in sorted(names) for name in difflib.get_close_matches(given, flag_names(), n=2)]
-        hint = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
-        raise ValueError(f"Expected names of flags, as `tf-robust --helpfull` lists them. Received: {', '.join(sorted(names))}.{hint}")
-    if isinstance(arguments.get("input_range"), (tuple, list)):  # as of methods
-        arguments = {**arguments, "input_range": ",".join(f"{value:g}" for value in arguments["input_range"])}
-    values = with_values(parse_arguments([]), arguments)
-    if len(values.seeds) > 1:
-        raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: one call per seed")
-    run = runs_of(values, values.method)[0]
-    run.values = values
-    return run
-
-
-def _renamed(arguments):
-    """Arguments with the names of flags of the previous version replaced."""
-    for old in arguments.keys() & RENAMED_FLAGS.keys():
-        warnings.warn(
-            f"{old} is now {RENAMED_FLAGS[old]}. The old name will be removed in the next release.", DeprecationWarning, stacklevel=3
-        )
-    return {RENAMED_FLAGS.get(name, name): value for name, value in arguments.items()}
-
-
-def _check_used(arguments, used, purpose):
-    """Raises ValueError if an argument has no effect."""
-    if unused := sorted(arguments.keys() - used):
-        raise ValueError(f"Expected arguments that have an effect on {purpose}. Received: {', '.join(unused)}. Try: leave them out")

@@ -114,7 +114,7 @@ def harden(
     record = SearchRecord(
         search.start, diagnosis, search.trials, frontier.points, choice, clock.seconds, given.seed, search.trainers.batch_size, interrupted
     )
-    notes = [summary(choice, config), *_control_note(search), *([parts.note] if parts.note else [])]
+    notes = [summary(choice, config), *_control_note(search, choice), *([parts.note] if parts.note else [])]
     notes.append(f"The search took {duration(clock.seconds)}.")
     for note in notes:
         log(note)
@@ -159,12 +159,14 @@ def _search(model, images, predict, parts, config, seed, store, clock, log):
     return search
 
 
-def _control_note(search):
-    """A sentence on plain fine-tuning for as long as the finalists; none if it was not reached."""
+def _control_note(search, choice):
+    """A sentence on plain fine-tuning for as long as the finalists; none if it was not reached, or is the choice."""
+    if choice and any(candidate.control for candidate, _ in choice.point.members):
+        return []
     controls = [trial for trial in search.trials if trial.candidate.control and trial.rung == 2]
     points = [max(trial.points, key=search.value) for trial in controls]
     return [
-        f"Plain fine-tuning for as long, by {trial.steps:,} steps: target {point.target - search.start.target:+.3f}, clean accuracy "
+        f"Plain fine-tuning in the same time, by {trial.steps:,} steps: target {point.target - search.start.target:+.3f}, clean accuracy "
         f"{point.clean - search.start.clean:+.3f}."
         for trial, point in zip(controls, points)
     ]
@@ -255,7 +257,10 @@ def _reestimator(model, trainers):
 
 
 def _deliver(hardened, folder):
-    """Writes the model; if that fails, the weights are still in the folder of the trials."""
+    """Writes the model and removes the proof of an earlier one; if that fails, the weights are still in the folder of the trials."""
+    for proof in ("harden.json", "harden.html"):
+        if os.path.exists(os.path.join(folder, proof)):
+            os.remove(os.path.join(folder, proof))
     try:
         hardened.save(os.path.join(folder, HARDENED))
     except OSError as error:

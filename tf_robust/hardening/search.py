@@ -69,6 +69,7 @@ class Search:
         self.trainers, self.evaluate, self.candidates, self.budget = trainers, evaluate, list(candidates), budget
         self.max_clean_loss, self.store, self.clock, self.log = max_clean_loss, store, clock, log
         self._variation_options = {"has_batch_norm": has_batch_norm, "has_layers": has_layers}
+        self._most_candidates()  # raises if the budget is too small, before anything is measured
         evaluate(trainers.start)  # builds its graph
         begin = clock.seconds
         self.start = Point(evaluate(trainers.start))
@@ -170,8 +171,8 @@ class Search:
         most = int(RUNGS[0] * self.budget.amount / MINIMUM_STEPS) if self.budget.in_steps else len(self.candidates)
         if most < MINIMUM_CANDIDATES:
             raise ValueError(
-                f"Expected a budget in which {MINIMUM_CANDIDATES} candidates can be tried, of at least "
-                f"{int(np.ceil(MINIMUM_CANDIDATES * MINIMUM_STEPS / RUNGS[0]))}steps. Received: {self.budget.amount:g}steps"
+                f"Expected a budget in which {MINIMUM_CANDIDATES} candidates can be tried. Received: {self.budget.amount:g}steps. "
+                f"Try: at least {int(np.ceil(MINIMUM_CANDIDATES * MINIMUM_STEPS / RUNGS[0]))}steps"
             )
         return most
 

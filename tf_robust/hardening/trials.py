@@ -57,7 +57,7 @@ class TrialStore:
             different = [name for name in arguments if recorded.get(name) != arguments[name]]
             raise ValueError(
                 f"Expected the arguments of the search in {folder}: {_text(recorded, different)}. Received: {_text(arguments, different)}. "
-                "Try: another --workdir; or delete that folder, which does not hold the hardened model"
+                "Try: another --workdir, so that this search and its model are kept"
             )
         if recorded is None:
             write_json(path, dict(arguments))

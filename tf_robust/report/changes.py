@@ -60,7 +60,7 @@ def _grid(table: Table, heading: str, entries: Sequence[Entry]) -> Grid | None:
     rows = {Label(formatting.heading(table, entry["measure"]), entry["measure"]): _cells(table, entry) for entry in entries}
     caption = (
         "Paired over the test images, with 95% intervals. What got worse comes first; not separated: the interval of the difference "
-        "includes 0."
+        "includes 0, or p of the paired test is not below 0.05."
     )
     return Grid(heading, "measure", columns, rows, caption)
 

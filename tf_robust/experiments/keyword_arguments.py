@@ -1,0 +1,82 @@
+"""Keyword arguments of the functions of `tf_robust.api`, which have the names of flags."""
+
+import difflib
+import functools
+import re
+import typing
+import warnings
+from collections.abc import Callable, Mapping, Set
+
+from absl import flags
+
+from tf_robust.experiments.compatibility import RENAMED_FLAGS
+from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, with_values
+from tf_robust.experiments.runs import Run, runs_of
+
+_FLAG = re.compile(r"--([a-z_]+)=(\S*[^\s.,;:)])")
+Function = typing.TypeVar("Function", bound=Callable)
+
+
+def with_python_errors(function: Function) -> Function:
+    """Returns a function whose errors name flags as keyword arguments: `--input_range=0,255` as `input_range="0,255"`."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except ValueError as error:
+            if type(error) is not ValueError or not _FLAG.search(str(error)):
+                raise
+            raise ValueError(in_python(str(error))) from error
+
+    return typing.cast(Function, call)
+
+
+def in_python(message: str) -> str:
+    """Returns a message with keyword arguments instead of flags."""
+    return _FLAG.sub(lambda match: f"{match[1]}={_literal(match[2])}", message)
+
+
+def _literal(text):
+    return text if re.fullmatch(r"-?[0-9.]+", text) else f'"{text}"'
+
+
+def run_of(arguments: Mapping[str, typing.Any]) -> tuple[Run, flags.FlagValues]:
+    """Returns the run of keyword arguments with the names of flags, and the values of all flags.
+
+    Raises:
+        ValueError: data in memory, unknown names, or several seeds.
+    """
+    if not isinstance(arguments.get("data", ""), str):
+        raise ValueError(f"Expected the name of a data set. Received: {type(arguments['data']).__name__}. Try: npz:FILE or folder:DIR")
+    if names := arguments.keys() - set(flag_names()):
+        similar = [name for given in sorted(names) for name in difflib.get_close_matches(given, flag_names(), n=2)]
+        hint = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
+        raise ValueError(f"Expected names of flags, as `tf-robust --helpfull` lists them. Received: {', '.join(sorted(names))}.{hint}")
+    if isinstance(arguments.get("input_range"), (tuple, list)):  # as of methods
+        arguments = {**arguments, "input_range": ",".join(f"{value:g}" for value in arguments["input_range"])}
+    values = with_values(parse_arguments([]), arguments)
+    if len(values.seeds) > 1:
+        raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: one call per seed")
+    return runs_of(values, values.method)[0], values
+
+
+def renamed(arguments: Mapping[str, typing.Any]) -> dict[str, typing.Any]:
+    """Returns arguments with the names of flags of the previous version replaced."""
+    for old in arguments.keys() & RENAMED_FLAGS.keys():
+        warnings.warn(
+            f"{old} is now {RENAMED_FLAGS[old]}. The old name will be removed in the next release.", DeprecationWarning, stacklevel=3
+        )
+    return {RENAMED_FLAGS.get(name, name): value for name, value in arguments.items()}
+
+
+def check_used(arguments: Mapping[str, typing.Any], used: Set[str], purpose: str) -> None:
+    """Raises ValueError if an argument has no effect.
+
+    Args:
+        arguments: by name.
+        used: names that have an effect.
+        purpose: of the call, for the message.
+    """
+    if unused := sorted(arguments.keys() - used):
+        raise ValueError(f"Expected arguments that have an effect on {purpose}. Received: {', '.join(unused)}. Try: leave them out")
