@@ -54,7 +54,8 @@ def test_maps_have_utility_and_sensitivity(source, drawn):
     assert figures.draw_maps("folder", lambda images: tf.stop_gradient(linear(images)), source(60, split="test")) is None
 
 
-def test_gains_are_images_that_only_the_other_model_classifies_correctly(source, drawn):
+def test_gains_are_images_that_only_the_other_model_classifies_correctly(source, drawn, monkeypatch):
+    monkeypatch.setattr(evaluation.sets, "BATCH", 25)
     test = source(60, split="test")
     eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), severities=(4, 5), corruption_constants="cifar")
     sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if one.name.split("/")[1:2] != ["frost"]]
@@ -69,7 +70,7 @@ def test_gains_are_images_that_only_the_other_model_classifies_correctly(source,
     assert path == "folder/gains.png" and "plain" in caption
     ((row, images, captions),) = drawn[0]
     assert row == "robust" and len(images) == len(captions) == len({text.split("\n")[0].rpartition(" ")[0] for text in captions})
-    opened = {one.name: [part.numpy() for part in next(iter(one.open()))] for one in sets}
+    opened = {one.name: [np.concatenate(parts) for parts in zip(*one.open().as_numpy_iterator())] for one in sets}
     net = {
         name: np.mean(np.argmax(robust(x), 1) == y) - np.mean(np.argmax(brightest_third(x), 1) == y)
         for name, (x, y) in opened.items()
@@ -77,13 +78,16 @@ def test_gains_are_images_that_only_the_other_model_classifies_correctly(source,
     }
     best = max(net, key=net.get)  # the first of the largest, in the order of the sets
     assert captions[0].split("\n")[0] == best.removeprefix("corruptions/").replace("_", " ").replace("/", " ")
+    positions = []
     for image, text in zip(images, captions):
         title, _, classes = text.partition("\n")
         name, _, severity = title.rpartition(" ")
         batch, labels = opened[f"corruptions/{name.replace(' ', '_')}/{severity}"]
         (position,) = np.flatnonzero((batch == image).all(axis=(1, 2, 3)))[:1]
+        positions.append(position)
         truth, plain = test.class_names[labels[position]], test.class_names[np.argmax(brightest_third(image[None]), 1)[0]]
         assert classes == f"{truth}, not {plain}" and truth != plain
         assert np.argmax(robust(image[None]), 1)[0] == labels[position]
+    assert len(set(positions)) == len(positions) and max(positions) >= 25 > min(positions)  # of several batches
     assert gains.draw_gains("folder", test, sets, {"plain": records["plain"]}, "plain", lambda: brightest_third) is None
     assert gains.draw_gains("folder", test, sets, {**records, "robust": records["plain"]}, "plain", lambda: brightest_third) is None

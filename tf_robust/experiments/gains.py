@@ -1,5 +1,6 @@
 """The figure of a comparison: images that the baseline misclassifies and the other models classify correctly."""
 
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,6 +12,7 @@ from tf_robust.data.source import Source
 from tf_robust.experiments.figures import class_name
 
 SHOWN = 8  # images per model
+SEARCHED = 8  # batches of a set
 _FAMILIES = ("un", "nun", *evaluation.CORRUPTION_FAMILIES)
 
 
@@ -24,7 +26,8 @@ def draw_gains(
 ) -> tuple[str, str] | None:
     """Draws, for each model, corrupted and noisy images that it classifies correctly and the baseline does not.
 
-    The images are of the sets on which the model gains most over the baseline, one of each corruption, in the set's first batch.
+    The images are of the sets on which the model gains most over the baseline, one of each corruption, spread over the first batches:
+    the images of a folder are sorted by class.
 
     Args:
         folder: of the figure.
@@ -38,18 +41,20 @@ def draw_gains(
         Path and caption; None if there are no such images.
     """
     correct = {row: _correctness(of_row) for row, of_row in records.items()}
-    first_batch = evaluation.sets.batch_size_of(source.image_shape)
-    chosen = {row: _choose(sets, correct[row], correct[baseline], first_batch) for row in records if row != baseline}
+    batch_size = evaluation.sets.batch_size_of(source.image_shape)
+    limit = min(SEARCHED * batch_size, len(source))
+    chosen = {row: _choose(sets, correct[row], correct[baseline], limit) for row in records if row != baseline}
     if not any(chosen.values()):
         return None
     predict, lines = load_baseline(), []
     for row, members in chosen.items():
         images, captions = [], []
         for one, position in members:
-            batch, labels = (part.numpy() for part in next(iter(one.open())))
-            wrong = int(np.argmax(predict(batch[position : position + 1]), axis=1)[0])
-            images.append(batch[position])
-            true, predicted = (class_name(source, label) for label in (labels[position], wrong))
+            number, place = divmod(position, batch_size)
+            batch, labels = (part.numpy() for part in next(itertools.islice(one.open(), number, None)))
+            wrong = int(np.argmax(predict(batch[place : place + 1]), axis=1)[0])
+            images.append(batch[place])
+            true, predicted = (class_name(source, label) for label in (labels[place], wrong))
             captions.append(f"{_title(one.name)}\n{true}, not {predicted}")
         if images:
             lines.append((row, np.stack(images), captions))
@@ -63,19 +68,20 @@ def _correctness(records):
     return {one["set"]: evaluation.correctness(one) for one in measured if evaluation.parse_measure(one["set"]).family in _FAMILIES}
 
 
-def _choose(sets, correct, baseline, first_batch):
-    """[(set, position)] of images that a model classifies correctly and the baseline does not, the largest gains first."""
+def _choose(sets, correct, baseline, limit):
+    """[(set, position < limit)] of images that a model classifies correctly and the baseline does not, the largest gains first."""
     common = [one for one in sets if one.name in correct and one.name in baseline]
     common.sort(key=lambda one: -(correct[one.name].mean() - baseline[one.name].mean()))
     chosen: dict[str, tuple] = {}
     used: set[int] = set()
     for one in common:
-        gained = np.flatnonzero((correct[one.name] & ~baseline[one.name])[:first_batch])
-        new = [position for position in gained if position not in used]
+        gained = np.flatnonzero((correct[one.name] & ~baseline[one.name])[:limit])
+        new = [int(position) for position in gained if position not in used]
         kind = evaluation.parse_measure(one.name).name or one.name
         if new and kind not in chosen and len(chosen) < SHOWN:
-            chosen[kind] = one, new[0]
-            used.add(new[0])
+            place = (3 * len(chosen) % SHOWN + 0.5) * limit / SHOWN  # in another part of the images each time
+            chosen[kind] = one, min(new, key=lambda position: abs(position - place))
+            used.add(chosen[kind][1])
     return list(chosen.values())
 
 
