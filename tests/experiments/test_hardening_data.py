@@ -14,6 +14,7 @@ from tf_robust.experiments import model_evaluation
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.hardening_data import MOST_VALIDATION_IMAGES, parts_of, proof_data, validation_set
+from tf_robust.experiments.hardening_proof import Proof
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.saved_models import loading
 
@@ -49,6 +50,19 @@ def write_folder(path, counts, value=0, size=4):
 
 def splits(parts):
     return {name: getattr(parts, name) for name in ("train", "validation", "test")}
+
+
+@pytest.mark.parametrize("asked, images, subset", ((0, 20, 0), (5, 5, 5), (100, 20, 0)))
+def test_the_size_of_the_test_images_does_not_limit_a_shift(asked, images, subset):
+    data_given = given(coded(20))
+    proof = Proof(
+        None,
+        dataclasses.replace(data_given, eval_config=dataclasses.replace(data_given.eval_config, evaluation_split="all", subset=asked)),
+        HardenConfig(),
+        "",
+    )
+    assert (proof.images, proof.data.eval_config.subset) == (images, subset)
+    assert len(proof.data.evaluation_source()) == images
 
 
 def test_one_set_is_divided_70_15_15():

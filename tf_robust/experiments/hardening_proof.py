@@ -42,7 +42,9 @@ class Proof:
 
     def __init__(self, model: TrainableModel, data: EvaluationData, config: HardenConfig, folder: str):
         eval_config = data.eval_config
-        self.images = eval_config.subset or min(PROOF_IMAGES, len(data.images))  # type: ignore[arg-type]
+        available = len(data.images)  # type: ignore[arg-type]
+        self.images = min(eval_config.subset or PROOF_IMAGES, available)
+        subset = self.images if self.images < available else 0  # a shift may have more images
         if config.target == "adversarial" and "adversarial" not in eval_config.evaluations:
             eval_config = dataclasses.replace(
                 eval_config,
@@ -51,7 +53,7 @@ class Proof:
                 attack_subset=eval_config.attack_subset or ATTACKED_IMAGES,
             )
         self.model, self.folder = model, folder
-        self.data = dataclasses.replace(data, eval_config=dataclasses.replace(eval_config, subset=self.images))
+        self.data = dataclasses.replace(data, eval_config=dataclasses.replace(eval_config, subset=subset))
 
     def seconds(self, predict: Predict) -> float:
         """Returns the estimated time of both evaluations, from that of a corrupted batch; without attacks."""
