@@ -124,7 +124,11 @@ def harden(
     if hardened.changed:
         _deliver(hardened, folder)
     if not interrupted:
-        evaluations, figures = proof.run(search.trainers.start, weights if hardened.changed else None, log)
+        try:
+            evaluations, figures = proof.run(search.trainers.start, weights if hardened.changed else None, log)
+        except KeyboardInterrupt:
+            log(f"Interrupted before the proof was complete. {'The hardened model is written. ' if hardened.changed else ''}No report.")
+            raise
         hardened = Hardened(model, record, evaluations, config, notes, figures, temporary)
         write_json(os.path.join(folder, "harden.json"), hardened.card())
         for sentence in hardened.sentences:

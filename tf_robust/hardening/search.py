@@ -240,7 +240,9 @@ class Search:
             return "training diverged"
         best = max(trial.points, key=self.value)
         leading = max((self.score(one) for one in self.ranked(self.trials)), default=self.start.target)
-        so_far = "; the best so far" if not trial.candidate.control and self.score(trial) > max(leading, self.start.target) else ""
+        so_far, (score, coefficient) = "", self.attainable(trial.points)
+        if not trial.candidate.control and score > max(leading, self.start.target):
+            so_far = f"; the best so far, at {coefficient:.0%} of the way"
         half = ", half of the way from the start" if best.coefficient < 1 else ""
         return (
             f"{trial.steps} steps{half}, clean {best.clean:.3f} ({best.clean - self.start.clean:+.3f}), "
