@@ -182,6 +182,7 @@ def test_lines():
         "uniform noise -0.120 [-0.160, -0.080].",
         "Small changes that matter too: translation -0.050 [-0.070, -0.030].",
         "Small changes that make no difference outside the interval: crop.",
+        "Least accurate class of the unchanged images: dog, 0.71 (50 images).",
         "Under noise corruptions class dog, 0.71 -> 0.22 (50 images), falls most; cat, 0.80 -> 0.50.",
     ]
 
@@ -190,7 +191,13 @@ def test_small_changes_are_compared_with_all_others():
     small = [dataclasses.replace(row, difference=-0.9, low=-0.95, high=-0.85) if row.name == "crop" else row for row in EXAMPLE.rows]
     lines = dataclasses.replace(EXAMPLE, rows=tuple(small), worst="crop").lines()
     assert lines[1].startswith("Breaks it most: crop -0.900 [-0.950, -0.850], noise corruptions -0.310")
-    assert lines[3].startswith("Under crop class dog")
+    assert lines[4].startswith("Under crop class dog")
+
+
+def test_the_target_of_a_shift_has_a_line_even_if_it_is_not_among_the_worst():
+    row = Row("new conditions", "new conditions", 0.65, 200, -0.06, -0.14, 0.02)
+    lines = dataclasses.replace(EXAMPLE, rows=(*EXAMPLE.rows, row)).lines()
+    assert "The target, new conditions: accuracy 0.650 on 200 images, -0.060 [-0.140, +0.020]." in lines
 
 
 def test_lines_if_nothing_breaks_the_model():

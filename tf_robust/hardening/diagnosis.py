@@ -111,14 +111,21 @@ class Diagnosis:
             lines.append(f"Small changes that matter too: {_differences(more)}.")
         if small and shown:
             lines.append(f"Small changes that make no difference outside the interval: {', '.join(small)}.")
+        target = [row for row in self.rows if row.kind == _SHIFT]
+        lines += [f"The target, {row.name}: accuracy {row.accuracy:.3f} on {row.count} images, {row.interval}." for row in target]
         return [*lines, *self._class_lines()]
 
     def _class_lines(self):
+        lines = []
+        if len(self.classes) > 1:
+            least = min(self.classes, key=lambda row: row.clean)
+            lines.append(f"Least accurate class of the unchanged images: {least.name}, {least.clean:.2f} ({least.count} images).")
         falling = [row for row in self.classes if row.accuracy < row.clean][:SHOWN]
         if not falling:
-            return []
-        texts = [f"{row.name}, {row.clean:.2f} -> {row.accuracy:.2f}" for row in falling]
-        return [f"Under {self.worst} class {texts[0]} ({falling[0].count} images), falls most{''.join('; ' + t for t in texts[1:])}."]
+            return lines
+        first, *others = [f"{row.name}, {row.clean:.2f} -> {row.accuracy:.2f}" for row in falling]
+        others = "".join(f"; {text}" for text in others)
+        return [*lines, f"Under {self.worst} class {first} ({falling[0].count} images), falls most{others}."]
 
     def grid(self) -> Grid:
         """Returns the table for a report."""
