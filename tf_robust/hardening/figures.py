@@ -38,7 +38,7 @@ def frontier(start: Point, points: Sequence[Point], choice: Choice | None, targe
         "field": "model",
         "type": "nominal",
         "sort": [*names, reestimated],
-        "legend": {"columns": 1, "orient": "bottom", "labelLimit": 600, "title": None},
+        "legend": {"columns": 1, "orient": "bottom", "title": None},
     }
     shared = {"x": x, "y": y, "tooltip": tips}
     layer = [

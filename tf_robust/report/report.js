@@ -1,9 +1,10 @@
 /* Draws the charts, with as many panels side by side as the page has room for, and sorts a table by the column whose heading is pressed. */
 const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-const LEGEND_ENTRY = 150;  // pixels
+const LEGEND_ENTRY = 150, LEGEND_SYMBOL = 40;  // pixels
 for (const place of document.querySelectorAll(".chart")) {
   const description = JSON.parse(place.nextElementSibling.textContent);
   description.config.legend.columns = Math.max(1, Math.min(6, Math.floor(place.clientWidth / LEGEND_ENTRY)));
+  description.config.legend.labelLimit = place.clientWidth - LEGEND_SYMBOL;
   draw(place, description).catch((error) => { console.error(error); place.textContent = String(error); });
 }
 async function draw(place, description) {
