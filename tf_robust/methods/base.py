@@ -12,6 +12,7 @@ from tf_robust import losses
 from tf_robust.data.pipeline import Batch
 from tf_robust.data.source import Source
 from tf_robust.methods.keras_fit import KerasFit
+from tf_robust.models.fused_batch_norms import fuse_batch_norms
 from tf_robust.ops import philox
 
 Terms = dict[str, tf.Tensor]  # loss terms by name: per example [N], or scalar
@@ -103,6 +104,7 @@ class Method(KerasFit):
         super().compile(
             optimizer=optimizer, jit_compile=False, **kwargs
         )  # with True, Keras would compile the complete step, including its checks
+        fuse_batch_norms(self)
         self.compiled_gradients = tf.function(self.gradients, autograph=False, jit_compile=True) if jit_compile else None
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:

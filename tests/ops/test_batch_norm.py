@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust.ops import batch_norm
+
+EPSILON = 1e-3
+
+
+def inputs(shape=(6, 5, 4, 3)):
+    random = np.random.RandomState(0)
+    x, upstream = random.normal(1.0, 2.0, shape), random.normal(size=shape)
+    return [values.astype(np.float32) for values in (x, random.rand(shape[-1]) + 0.5, random.normal(size=shape[-1]), upstream)]
+
+
+def in_float64(x, gamma, beta):
+    x = x.astype(np.float64)
+    mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
+    return (x - mean) / np.sqrt(variance + EPSILON) * gamma + beta, mean, variance
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 4, 3), (1, 1, 1, 3), (2, 1, 1, 1)])
+def test_forward(shape):
+    x, gamma, beta, _ = inputs(shape)
+    for found, expected in zip(batch_norm.batch_norm(x, gamma, beta, EPSILON), in_float64(x, gamma, beta)):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+def test_low_precision(dtype):
+    x, gamma, beta, _ = inputs()
+    rounded = tf.cast(x, dtype)
+    found, mean, variance = batch_norm.batch_norm(rounded, gamma, beta, EPSILON)
+    expected = in_float64(tf.cast(rounded, tf.float32).numpy(), gamma, beta)
+    assert found.dtype == dtype and mean.dtype == variance.dtype == tf.float32
+    np.testing.assert_allclose(tf.cast(found, tf.float32), expected[0], atol=0.04)
+    np.testing.assert_allclose(mean, expected[1], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(variance, expected[2], rtol=1e-3)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_gradients_are_finite_differences(jit_compile):
+    *values, upstream = inputs((3, 2, 2, 2))
+
+    @tf.function(jit_compile=jit_compile)
+    def gradients(*tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            loss = tf.reduce_sum(batch_norm.batch_norm(*tensors, EPSILON)[0] * upstream)
+        return tape.gradient(loss, tensors)
+
+    def loss(*numbers):
+        return (in_float64(*numbers)[0] * upstream).sum()
+
+    found = gradients(*map(tf.constant, values))
+    for which, gradient in enumerate(found):
+        numbers = [one.astype(np.float64) for one in values]
+        for place in np.ndindex(numbers[which].shape):
+            ends = []
+            for change in (1e-4, -1e-4):
+                moved = [one.copy() for one in numbers]
+                moved[which][place] += change
+                ends.append(loss(*moved))
+            np.testing.assert_allclose(gradient.numpy()[place], (ends[0] - ends[1]) / 2e-4, rtol=2e-3, atol=2e-4)
+
+
+def test_second_gradients_are_those_of_single_operations():
+    """An input-gradient penalty, differentiated with respect to all inputs and twice."""
+
+    def of_operations(x, gamma, beta, epsilon):
+        mean, variance = tf.nn.moments(x, [0, 1, 2])
+        return tf.nn.batch_normalization(x, mean, variance, beta, gamma, epsilon)
+
+    def penalty_gradients(norm):
+        x, gamma, beta, upstream = map(tf.constant, inputs())
+        with tf.GradientTape() as outer:
+            outer.watch([x, gamma, beta])
+            with tf.GradientTape() as inner:
+                inner.watch([x, gamma])
+                loss = tf.reduce_sum(tf.sin(norm(x, gamma, beta, EPSILON)) * upstream)
+            of_x, of_gamma = inner.gradient(loss, [x, gamma])
+            penalty = tf.reduce_sum(of_x**2) + tf.reduce_sum(of_gamma**2)
+        return outer.gradient(penalty, [x, gamma, beta])
+
+    found = penalty_gradients(lambda *arguments: batch_norm.batch_norm(*arguments)[0])
+    for one, expected in zip(found, penalty_gradients(of_operations)):
+        np.testing.assert_allclose(one, expected, rtol=2e-3, atol=2e-4)
+
+
+def test_no_gradient_of_statistics():
+    x, gamma, beta, _ = map(tf.constant, inputs())
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        _, mean, variance = batch_norm.batch_norm(x, gamma, beta, EPSILON)
+        total = tf.reduce_sum(mean) + tf.reduce_sum(variance)
+    assert tape.gradient(total, x) is None
