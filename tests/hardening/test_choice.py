@@ -3,7 +3,7 @@ import pytest
 import scipy.stats
 
 from tf_robust.hardening.candidates import Candidate
-from tf_robust.hardening.choice import Point, choose
+from tf_robust.hardening.choice import Member, Point, choose
 from tf_robust.hardening.target import Outcome
 
 NAMES = {name: Candidate(name, "cross_entropy") for name in "abc"}
@@ -13,7 +13,7 @@ def _point(clean, target, name="", images=400, seed=0):
     """A point with these accuracies on the same random order of images."""
     order = np.random.default_rng(seed).permutation(images)
     values = [order < clean * images, (order < target * images).astype(np.float64)]
-    return Point(Outcome(*values), 0.5 if name else 0.0, ((NAMES[name], 10),) if name else ())
+    return Point(Outcome(*values), 0.5 if name else 0.0, (Member(NAMES[name], 10, 0),) if name else ())
 
 
 def test_the_best_target_within_the_allowed_loss_is_chosen():
@@ -32,7 +32,7 @@ def test_a_small_gain_is_not_outside_the_interval_and_needs_more_images():
     after[:12], before[:12] = 1.0, 0.0
     after[12:20], before[12:20] = 0.0, 1.0
     clean = np.ones(200, bool)
-    choice = choose(Point(Outcome(clean, before)), [Point(Outcome(clean, after), 1.0, ((NAMES["a"], 1),))], 0.0)
+    choice = choose(Point(Outcome(clean, before)), [Point(Outcome(clean, after), 1.0, (Member(NAMES["a"], 1, 0),))], 0.0)
     differences = after - before
     half = scipy.stats.t.ppf(0.975, 199) * differences.std(ddof=1) / np.sqrt(200)
     assert choice.target["low"] == pytest.approx(differences.mean() - half)
@@ -48,8 +48,8 @@ def test_a_clear_gain_helps():
 
 
 def test_names():
-    members = ((NAMES["a"], 1200), (NAMES["b"], 30))
+    members = (Member(NAMES["a"], 1200, 2), Member(NAMES["b"], 30, 0))
     outcome = Outcome(np.ones(1, bool), np.ones(1))
     assert Point(outcome).name == "start"
-    assert Point(outcome, 0.75, members[:1]).name == "a (1,200 steps), 75% of the way from the start"
-    assert Point(outcome, 1.0, members, True).name == "mean of a (1,200 steps) and b (30 steps), batch norm re-estimated"
+    assert Point(outcome, 0.75, members[:1]).name == "a (rung 3, 1,200 steps), 75% of the way from the start"
+    assert Point(outcome, 1.0, members, True).name == "mean of a (rung 3, 1,200 steps) and b (rung 1, 30 steps), batch norm re-estimated"

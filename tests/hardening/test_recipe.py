@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from tf_robust.hardening.candidates import Candidate, candidates, variations
-from tf_robust.hardening.choice import Point
+from tf_robust.hardening.choice import Member, Point
 from tf_robust.hardening.recipe import lines_of
 from tf_robust.hardening.target import Outcome
 
@@ -31,7 +31,7 @@ def _run(lines, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_lines_of_every_recipe_run(start, tmp_path, monkeypatch, name):
-    point = Point(OUTCOME, 0.75, ((RECIPES[name], 2),))
+    point = Point(OUTCOME, 0.75, (Member(RECIPES[name], 2, 0),))
     lines = lines_of(point, start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0), "from_logits": False})
     assert all(len(line) <= 140 for line in lines.splitlines())
     names, model = _run(lines, tmp_path, monkeypatch)
@@ -44,7 +44,7 @@ def test_soups_frozen_layers_augmentations_and_reestimation(start, tmp_path, mon
     plain = Candidate("plain", "cross_entropy")
     members = [one for one in variations(plain, has_batch_norm=True, has_layers=True) if one.layers != "all" or one.augmentations]
     assert len(members) == 3
-    point = Point(OUTCOME, 1.0, tuple((member, 2) for member in members), reestimated=True)
+    point = Point(OUTCOME, 1.0, tuple(Member(member, 2, 1) for member in members), reestimated=True)
     lines = lines_of(point, start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0), "from_logits": False})
     names, model = _run(lines, tmp_path, monkeypatch)
     kernel = np.mean([end[0] for end in names["ends"]], axis=0)

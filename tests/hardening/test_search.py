@@ -89,8 +89,24 @@ def test_a_budget_in_time_holds_within_a_tenth_and_the_best_recipe_wins(tmp_path
     frontier, choice = _finish(search)
     assert 0.9 * 60 * minutes < search.clock.seconds < 1.1 * 60 * minutes or len(frontier.points) == _all_points(frontier)
     assert search.clock.seconds < 1.1 * 60 * minutes
-    assert {candidate.recipe for candidate, _ in choice.point.members} <= {"AugMix + JSD", "NoisyMix"}
+    assert {candidate.recipe for candidate, *_ in choice.point.members} <= {"AugMix + JSD", "NoisyMix"}
     assert choice.helps and choice.clean["mean"] >= -0.01
+
+
+def test_trials_of_one_candidate_keep_their_own_weights(tmp_path, monkeypatch):
+    """With a small budget a candidate has as many steps in a later rung; training in parallel may still end at other weights."""
+    trainers = Trainers(Clock())
+    train = trainers.train
+    trainers.train = lambda candidate, steps: [train(candidate, steps)[0] + 1e-3 * len(trainers.calls)]
+    monkeypatch.setattr(Search, "_steps", lambda search, candidate, share: 20)
+    search = _search(tmp_path, "1000steps", trainers)
+    search.run()
+    frontier, _ = _finish(search)
+    ends = {point.line: frontier.weights(point)[0] for point in frontier.points if point.coefficient == 1.0 and len(point.members) == 1}
+    trials = search.finalists()
+    assert len({trial.candidate.name for trial in trials}) < len(trials) == len(ends)
+    for trial in trials:
+        np.testing.assert_allclose(ends[trial.points[-1].line], search.store.weights(trial)[0])
 
 
 def _all_points(frontier):
@@ -196,7 +212,7 @@ def test_a_candidate_that_diverges_does_not_stop_the_search(tmp_path):
 @pytest.mark.parametrize("budget", ("20s", "100steps"))
 def test_a_budget_that_is_too_small(tmp_path, budget):
     trainers = Trainers(Clock(), slow=3.0)
-    with pytest.raises(ValueError, match=r"Expected a budget in which 3 candidates can be tried"):
+    with pytest.raises(ValueError, match=r"Expected a budget (in which|for at least) 3 candidates"):
         _search(tmp_path, budget, trainers).run()
 
 

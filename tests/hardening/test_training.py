@@ -33,6 +33,15 @@ def _trainers(source, model=None):
     return Trainers(model or _model(), source, batch_size=BATCH, seed=3, options=options)
 
 
+def test_dropout_of_a_training_is_that_of_the_first(source):
+    model = _model()
+    model = keras.Model(model.inputs, keras.layers.Dropout(0.5, seed=1)(model.outputs[0]))
+    trainers, candidate = _trainers(source, model), Candidate("plain", "cross_entropy", learning_rate=0.05)
+    first, second = (trainers.train(candidate, 12) for _ in range(2))
+    for one, other in zip(first, second):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
 def test_plain_fine_tuning_is_sgd_with_a_cosine_in_chunks(source):
     trained = _trainers(source).train(Candidate("plain", "cross_entropy", learning_rate=0.05), 25)
     model = _model()

@@ -37,4 +37,4 @@ def test_sentences():
         "Better: Mean over 15 corruptions 0.500 to 0.600 [+0.0"
     )
     assert "Uniform noise" not in better and unknown == "Without an interval: RMS calibration error 0.100 to 0.150 (worse)."
-    assert change_sentences(_table(dict(MEASURES)))[0] == "Worse: nothing, outside its interval."
+    assert change_sentences(_table(dict(MEASURES)))[0] == "Worse: no measure, as far as these images can tell."

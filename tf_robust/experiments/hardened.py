@@ -139,7 +139,8 @@ class Hardened:
             "chosen": point.name if point else None,
             "coefficient": point.coefficient if point else None,
             "recipe": [
-                {**dataclasses.asdict(candidate), "strengths": {}, "steps": steps} for candidate, steps in (point.members if point else ())
+                {**dataclasses.asdict(candidate), "strengths": {}, "steps": steps}
+                for candidate, steps, _ in (point.members if point else ())
             ],
             "validation": _validation_record(self.search.choice),
             "diagnosis": dataclasses.asdict(self.search.diagnosis),

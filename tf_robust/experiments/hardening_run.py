@@ -165,7 +165,7 @@ def _search(model, images, predict, parts, config, seed, store, clock, log):
 
 def _control_note(search, choice):
     """A sentence on plain fine-tuning for as long as the finalists; none if it was not reached, or is the choice."""
-    if choice and any(candidate.control for candidate, _ in choice.point.members):
+    if choice and any(member.candidate.control for member in choice.point.members):
         return []
     controls = [trial for trial in search.trials if trial.candidate.control and trial.rung == 2]
     points = [max(trial.points, key=search.value) for trial in controls]
@@ -213,7 +213,9 @@ def summary(choice, config: HardenConfig) -> str:
     point, target, clean = choice.point, choice.target, choice.clean
     gain = f"{target['mean']:+.3f} [{target['low']:+.3f}, {target['high']:+.3f}]"
     if not choice.helps:
-        more = f" About {choice.images_needed:,} validation images would decide." if choice.images_needed else ""
+        more = (
+            f" About {float(f'{choice.images_needed:.1g}'):,.0f} validation images would be needed to tell." if choice.images_needed else ""
+        )
         return f"Nothing improves the target ({config.target}) outside the interval: the best gains {gain}.{more} The model is unchanged."
     little = " There is little to be gained: the model is robust already." if target["mean"] < LITTLE else ""
     unsure = ""

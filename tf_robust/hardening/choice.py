@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import typing
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,14 @@ from tf_robust.metrics.paired import PairedDifference, paired_difference
 ROUNDING = 1e-9
 
 
+class Member(typing.NamedTuple):
+    """A fine-tuned model: a candidate after a number of steps, in a rung from 0, in which no other trial has the same candidate."""
+
+    candidate: Candidate
+    steps: int
+    rung: int
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Point:
     """A model on the frontier: the start, moved towards a fine-tuned model or towards the mean of several.
@@ -20,13 +29,13 @@ class Point:
     Attributes:
         outcome: on the validation images.
         coefficient: of the weight interpolation; 0: the start, 1: the fine-tuned model.
-        members: (candidate, steps) of the fine-tuned models; empty for the start.
+        members: the fine-tuned models; empty for the start.
         reestimated: whether batch norm's moving averages were estimated anew on AugMix images.
     """
 
     outcome: Outcome
     coefficient: float = 0.0
-    members: tuple[tuple[Candidate, int], ...] = ()
+    members: tuple[Member, ...] = ()
     reestimated: bool = False
 
     @property
@@ -50,9 +59,9 @@ class Point:
         return f"{self.line}{weights}{statistics}"
 
 
-def line_of(members: Sequence[tuple[Candidate, int]]) -> str:
-    """Returns the name of the mean of fine-tuned models, (candidate, steps) each; of none, the start."""
-    names = [f"{candidate.name} ({steps:,} steps)" for candidate, steps in members]
+def line_of(members: Sequence[Member]) -> str:
+    """Returns the name of the mean of fine-tuned models, which no other mean has; of none, the start."""
+    names = [f"{candidate.name} (rung {rung + 1}, {steps:,} steps)" for candidate, steps, rung in members]
     return f"mean of {' and '.join(names)}" if len(names) > 1 else names[0] if names else "start"
 
 

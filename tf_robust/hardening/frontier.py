@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.choice import Point, line_of
 from tf_robust.hardening.interpolation import greedy_soup, interpolate
 from tf_robust.hardening.search import Search
@@ -14,7 +13,6 @@ COEFFICIENTS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 SOUP = 3  # maximum number of members
 
 Weights = list[np.ndarray]
-Members = tuple[tuple[Candidate, int], ...]
 
 
 class Allowance:

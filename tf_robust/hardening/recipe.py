@@ -71,9 +71,9 @@ def lines_of(point: Point, path: str, *, batch_size: int, seed: int, options: Ma
     return "".join(
         [
             _HEAD.format(path=path, batch_size=batch_size, seed=seed),
-            _FLIP if any(candidate.augmentations for candidate, _ in point.members) else "",
-            _EXTRA if any("extra_corruptions" in candidate.views for candidate, _ in point.members) else "",
-            *(_member(candidate, steps, {"seed": seed, **options}) for candidate, steps in point.members),
+            _FLIP if any(member.candidate.augmentations for member in point.members) else "",
+            _EXTRA if any("extra_corruptions" in member.candidate.views for member in point.members) else "",
+            *(_member(candidate, steps, {"seed": seed, **options}) for candidate, steps, _ in point.members),
             _TAIL.format(coefficient=point.coefficient, reestimation=reestimation),
         ]
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from tf_robust.hardening.budget import Budget, Clock
 from tf_robust.hardening.candidates import Candidate, variations
-from tf_robust.hardening.choice import ROUNDING, Point
+from tf_robust.hardening.choice import ROUNDING, Member, Point
 from tf_robust.hardening.interpolation import interpolate
 from tf_robust.hardening.target import Outcome
 from tf_robust.hardening.training import Trainers
@@ -184,8 +184,8 @@ class Search:
         if needed > 1.5 * self.budget.amount:
             self.store.discard()
             raise ValueError(
-                f"Expected a budget in which {MINIMUM_CANDIDATES} candidates can be tried, in the {RUNGS[0]:.0%} of it that they have. "
-                f"Received: {duration(self.budget.amount)}; the first candidate took {trial.seconds:.1f} s. "
+                f"Expected a budget for at least {MINIMUM_CANDIDATES} candidates in the first rung, which has {RUNGS[0]:.0%} of it. "
+                f"Received: {duration(self.budget.amount)}; one candidate takes {trial.seconds:.1f} s. "
                 f"Try: a budget of at least {int(np.ceil(needed))}s"
             )
 
@@ -218,7 +218,7 @@ class Search:
             weights = self.trainers.train(candidate, steps)
         except TrainingDiverged:
             weights, diverged = list(self.trainers.start), True
-        members = ((candidate, steps),)
+        members = (Member(candidate, steps, rung),)
         points = tuple(Point(self.evaluate(interpolate(self.trainers.start, weights, c)), c, members) for c in QUICK_COEFFICIENTS)
         trial = Trial(candidate, rung, steps, self.clock.seconds - begin, points, diverged)
         self.store.write(trial, weights, self.clock.seconds)

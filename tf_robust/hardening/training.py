@@ -53,6 +53,8 @@ class Trainers:
         self.model, self.source, self.batch_size, self.seed = model, source, batch_size, seed
         self.options, self.stages = dict(options), tuple(stages)
         self.start: Weights = model.get_weights()
+        weights = {id(variable) for variable in model.weights}
+        self._random_states = [(variable, variable.numpy()) for variable in model.variables if id(variable) not in weights]  # of dropout
         self._batches: dict[tuple, tf.data.Dataset] = {}
         self._trainers: dict[str, _Trainer] = {}
 
@@ -66,7 +68,10 @@ class Trainers:
         Raises:
             TrainingDiverged: a loss term or the gradient is not finite.
         """
-        return self._trainer(candidate).train(self.start, candidate.learning_rate, steps)
+        trainer = self._trainer(candidate)
+        for variable, state in self._random_states:
+            variable.assign(state)
+        return trainer.train(self.start, candidate.learning_rate, steps)
 
     def seconds_per_step(self, candidate: Candidate) -> float:
         """Returns the seconds that a step of a candidate takes, of its latest training, or of two chunks that are trained now."""

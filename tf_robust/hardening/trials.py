@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tf_robust.hardening.candidates import Candidate
-from tf_robust.hardening.choice import Point
+from tf_robust.hardening.choice import Member, Point
 from tf_robust.hardening.target import Outcome
 from tf_robust.utils.files import atomic_file, read_json, write_json
 
@@ -94,7 +94,7 @@ class TrialStore:
         steps = content["steps"]
         with np.load(path + ".npz") as file:
             points = tuple(
-                Point(Outcome(file[f"clean_{i}"], file[f"target_{i}"]), coefficient, ((candidate, steps),))
+                Point(Outcome(file[f"clean_{i}"], file[f"target_{i}"]), coefficient, (Member(candidate, steps, rung),))
                 for i, coefficient in enumerate(content["coefficients"])
             )
         return Trial(candidate, rung, steps, content["seconds"], points, content["diverged"])

@@ -75,7 +75,7 @@ def _cells(table: Table, entry: Entry) -> list[Cell | None]:
 
 def _listed(table: Table, entries: Sequence[Entry]) -> str:
     more = f"; and {len(entries) - _LISTED} more" if len(entries) > _LISTED else ""
-    return f"{'; '.join(_text(table, entry) for entry in entries[:_LISTED]) or 'nothing, outside its interval'}{more}"
+    return f"{'; '.join(_text(table, entry) for entry in entries[:_LISTED]) or 'no measure, as far as these images can tell'}{more}"
 
 
 def _text(table: Table, entry: Entry) -> str:
