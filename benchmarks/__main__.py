@@ -1,14 +1,15 @@
 """Runs all benchmarks and writes one table of their ratios.
 
-    python -m benchmarks                                  # updates results/benchmarks, including all.md
+    python -m benchmarks                                  # measures everything on this CPU model, and writes results/benchmarks/all.md
+    python -m benchmarks --table                          # prints and writes all.md from the recorded results of all CPU models
     python -m benchmarks --quick                          # a minute: fails if a ratio is 25 % worse than recorded on this CPU model
     python -m benchmarks --quick --record                 # records this CPU model's ratios, medians of three runs, in quick.json
 
 Except for the start-up time, all results are medians of ratios of interleaved measurements, so that the speed of the machine and other
 programs affect both sides alike. Ratios differ between CPU models. The quick ones are therefore compared with those recorded on the same
 model, or only printed if there is no record. A quick ratio that is worse is measured again, at most twice, and the best counts. Benchmarks
-whose peer is not installed are logged and skipped; their rows in the table are from their last run. Below the table are the
-commits, machines and versions of its rows.
+whose peer is not installed are logged and skipped; their rows in the table are from their last run. Results stand in one folder for
+each CPU model. Below the table are the commits, machines and versions of its rows.
 """
 
 import os
@@ -17,6 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import json
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -24,9 +26,12 @@ import tempfile
 
 from absl import app, flags
 
+from benchmarks import goals
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "benchmarks"
 WORSE = 1.25
+_NUMBERS = r" \(\d+ MiB\)|, [\d,]+ images, \d+ sets; quartiles of sets"  # of one measurement
 COMMANDS = (
     ("train_step.py", "--repeats=5", "--steps=4"),
     ("augmix.py",),
@@ -50,14 +55,19 @@ READERS = {
     "train_step": lambda row, found: (
         f"step of {row['row']} over cross_entropy's, {row['model']}",
         row["ratio"],
-        found["limits"].get(row["model"], {}).get(row["row"]),
+        goals.TRAIN_STEP.get(row["model"], {}).get(row["row"]),
         "lower",
     ),
-    "augmix": lambda row, found: (f"AugMix over Pillow's speed, {row['size']} px", row["ratio"], row["goal"], "higher"),
+    "augmix": lambda row, found: (
+        f"AugMix over Pillow's speed, {row['size']} px",
+        row["ratio"],
+        goals.AUGMIX.get(str(row["size"])),
+        "higher",
+    ),
     "corruptions": lambda row, found: (
         f"{row['corruption']} over imagecorruptions' speed, {row['size']} px",
         row["ratio"],
-        found["goals"]["smallest"],
+        goals.CORRUPTIONS["smallest"].get(str(row["size"])),
         "higher",
     ),
     "attack_speed": lambda row, found: (
@@ -66,19 +76,20 @@ READERS = {
         else (
             f"PGD ({row['row']}) over foolbox's speed, {row['norm']}",
             row["ratio"],
-            found["goals"]["speed"] if row["row"] == "ours" else None,
+            goals.ATTACK_SPEED[row["norm"]] if row["row"] == "ours" else None,
             "higher",
         )
     ),
     "end_to_end": lambda row, found: (
-        row["what"] + f", {row['row'].split('/')[-1].split(',')[0]}",
+        re.sub(_NUMBERS, "", row["what"]) + f", {row['row'].split('/')[-1].split(',')[0]}",
         row["value"],
-        row["goal"],
+        goals.END_TO_END.get(row["row"]),
         "higher" if row["row"].startswith("training/") else "lower",
     ),
 }
 flags.DEFINE_bool("quick", False, "measure a few ratios and compare them with the recorded ones.")
 flags.DEFINE_bool("record", False, "with --quick: record the ratios.")
+flags.DEFINE_bool("table", False, "only write the table of the recorded results.")
 FLAGS = flags.FLAGS
 
 
@@ -184,34 +195,65 @@ def quick():
         sys.exit(f"More than {WORSE - 1:.0%} worse than recorded: {', '.join(worse(best, known))}")
 
 
-def table(rows):
-    """Returns the lines of a table of all rows and their provenance."""
+def table(by_cpu):
+    """Returns the lines of a table with a column for each CPU model, {model: rows as `rows_in` returns them}, and its provenance."""
     lines = [
         "# All benchmarks",
         "",
-        "`python -m benchmarks`. Rows that could not be run again are from their last run. The number in the last column refers to "
-        "the provenance below the table. Brackets: quartiles over the repeats.",
+        "`python -m benchmarks`, on each CPU model. Rows that could not be run again are from their last run. The number in parentheses "
+        "refers to the provenance below the table. Brackets: quartiles over the repeats. **Bold**: the goal is not met.",
         "",
-        "| what | median [quartiles] | goal | | measured |",
-        "| --- | --- | --- | --- | --- |",
+        f"| what | goal | {' | '.join(by_cpu)} |",
+        f"| --- | --- |{' --- |' * len(by_cpu)}",
     ]
-    places = list(dict.fromkeys(row[-1] for row in rows.values()))
-    for name, (ratio, (low, high), goal, better, place) in rows.items():
-        met = "" if goal is None else "met" if (ratio <= goal if better == "lower" else ratio >= goal) else "NOT MET"
+    every = {name: row for rows in by_cpu.values() for name, row in rows.items()}
+    places = list(dict.fromkeys(row[-1] for rows in by_cpu.values() for row in rows.values()))
+    for name, (_, _, goal, better, _) in every.items():
+        cells = [_cell(rows[name], places) if name in rows else "" for rows in by_cpu.values()]
         goal = "" if goal is None else f"{'≤' if better == 'lower' else '≥'} {goal:g}"
-        lines.append(f"| {name} | {ratio:.2f} [{low:.2f}, {high:.2f}] | {goal} | {met} | {places.index(place) + 1} |")
+        lines.append(f"| {name} | {goal} | {' | '.join(cells)} |")
     return [*lines, "", *(f"{number}. {place}" for number, place in enumerate(places, 1))]
+
+
+def _cell(row, places):
+    ratio, (low, high), goal, better, place = row
+    missed = goal is not None and (ratio > goal if better == "lower" else ratio < goal)
+    mark = "**" if missed else ""
+    return f"{mark}{ratio:.2f}{mark} [{low:.2f}, {high:.2f}] ({places.index(place) + 1})"
+
+
+def folder_of(model):
+    """Returns the folder of a CPU model's results."""
+    return RESULTS / re.sub("[^a-z0-9]+", "_", model.lower()).strip("_")
+
+
+def recorded():
+    """Returns {CPU model: rows} of all folders."""
+    found = {}
+    for folder in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
+        rows = rows_in(folder)
+        machine = next(iter(rows.values()))[-1].split("; ")[1]
+        found[re.sub(r", \d+ of \d+ cores.*", "", machine)] = rows
+    return found
 
 
 def everything():
     """Runs all benchmarks and writes the table."""
-    from tf_robust.utils.files import atomic_file
+    from benchmarks.timing import cpu_model
 
+    folder = folder_of(cpu_model())
     for command in COMMANDS:
-        wrong = run(command, RESULTS.relative_to(ROOT))
+        wrong = run(command, folder.relative_to(ROOT))
         if wrong:
             print(f"{command[0]} did not run: {wrong}")
-    lines = table(rows_in(RESULTS))
+    write_table()
+
+
+def write_table():
+    """Prints the table of all recorded results, and writes it."""
+    from tf_robust.utils.files import atomic_file
+
+    lines = table(recorded())
     with atomic_file(str(RESULTS / "all.md")) as file:
         file.write("\n".join(lines) + "\n")
     print("\n".join(lines))
@@ -220,7 +262,7 @@ def everything():
 def main(_):
     if FLAGS.record and not FLAGS.quick:
         raise app.UsageError("Expected --record only with --quick. Received: --record without --quick. Try: --quick --record")
-    quick() if FLAGS.quick else everything()
+    write_table() if FLAGS.table else quick() if FLAGS.quick else everything()
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ except ImportError as error:
         f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_attacks.txt"
     )
 
+from benchmarks.goals import ATTACK_SPEED, ATTACKS
 from benchmarks.timing import provenance
 from tf_robust import attacks, data, methods, models
 from tf_robust.attacks.norms import NORMS
@@ -44,7 +45,6 @@ from tf_robust.utils.files import atomic_file, write_json
 
 RADII = {"l2": 0.5, "linf": 8 / 255}
 STEPS = 10
-GOALS = {"speed": 2.2, "accuracy": 0.005, "l2": 1.05, "linf": 1.05, "l1": 1.10, "l0": 1.10}
 flags.DEFINE_string("model", "resnet20", "network for the speed comparison; distances use resnet8.")
 flags.DEFINE_integer("batch_size", 256, "images per batch.")
 flags.DEFINE_integer("repeats", 7, "interleaved repeats; medians are reported.")
@@ -184,8 +184,8 @@ def speed_table():
     for norm in RADII:
         peer, ours = (next(r for r in found if (r["norm"], r["row"]) == (norm, name)) for name in ("foolbox", "ours"))
         print(
-            f"{norm}: {ours['ratio']:.2f} times foolbox's speed, goal {GOALS['speed']}; accuracy under attack "
-            f"{ours['accuracy']:.3f}, foolbox {peer['accuracy']:.3f}, goal at most {GOALS['accuracy']} above"
+            f"{norm}: {ours['ratio']:.2f} times foolbox's speed, goal {ATTACK_SPEED[norm]}; accuracy under attack "
+            f"{ours['accuracy']:.3f}, foolbox {peer['accuracy']:.3f}, goal at most {ATTACKS['accuracy']} above"
         )
     return found, lines
 
@@ -203,7 +203,7 @@ def distance_table():
             row["median"] = row["of_best"] = None
     for norm in FLAGS.norms:
         ours = [row["of_best"] for row in found if (row["norm"], row["row"]) == (norm, "ours")]
-        print(f"{norm}: {', '.join(f'{ratio:.3f}' for ratio in ours)} times foolbox's best median, goal at most {GOALS[norm]}")
+        print(f"{norm}: {', '.join(f'{ratio:.3f}' for ratio in ours)} times foolbox's best median, goal at most {ATTACKS[norm]}")
     return found, lines
 
 
@@ -219,7 +219,7 @@ def main(_):
         if FLAGS.output:
             head = provenance("foolbox", "torch")
             path = os.path.join(FLAGS.output, f"attack_{part}")
-            write_json(f"{path}.json", {**head, "goals": GOALS, "rows": rows})
+            write_json(f"{path}.json", {**head, "goals": ATTACKS, "rows": rows})
             with atomic_file(f"{path}.md") as file:
                 file.write(
                     f"# Attacks compared with foolbox {foolbox.__version__}: {part}\n\n`{head['command']}`, commit {head['commit']}; "

@@ -30,13 +30,13 @@ from PIL import ImageEnhance, ImageOps
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from benchmarks.goals import AUGMIX
 from benchmarks.timing import calls_needed, provenance, seconds
 from tests.corruptions import oracles
 from tf_robust.data.augmix import augmix
 from tf_robust.utils.files import atomic_file, write_json
 
 PACKAGES = ("pillow", "scipy")
-GOALS = {"32": 3.5, "224": 1.5}
 flags.DEFINE_list("sizes", ["32", "224"], "sides of the images.")
 flags.DEFINE_integer("batch_size", 128, "images per call on our side.", lower_bound=1)
 flags.DEFINE_integer("repeats", 11, "interleaved repeats; medians are reported.", lower_bound=1)
@@ -139,7 +139,7 @@ def timed(size):
         "peer": peer,
         "ours_wall": ours_wall,
         "peer_wall": peer_wall,
-        "goal": GOALS.get(str(size)),
+        "goal": AUGMIX.get(str(size)),
     }
 
 
@@ -181,7 +181,7 @@ def main(_):
 
 
 def write(lines, rows):
-    head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": GOALS}
+    head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": AUGMIX}
     write_json(os.path.join(FLAGS.output, "augmix.json"), {**head, "rows": rows})
     paragraphs = [
         f"# Throughput of AugMix on one core (images/s), severity {FLAGS.severity:g}, {FLAGS.width} chains",

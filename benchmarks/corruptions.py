@@ -42,6 +42,7 @@ except ImportError as error:
         f"    VENV/bin/pip install --no-deps -r {ROOT}/benchmarks/requirements_corruptions.txt"
     )
 
+from benchmarks.goals import CORRUPTIONS
 from benchmarks.timing import calls_needed, provenance, seconds
 from tests.corruptions import oracles
 from tf_robust import corruptions
@@ -52,7 +53,6 @@ from tf_robust.utils.files import atomic_file, write_json
 SEVERITY = 3
 RELEASED = "glass_blur_released"  # the peer's released loop in Python; an additional row, with a separate mean
 PACKAGES = ("imagecorruptions", "opencv-python-headless", "scikit-image", "scipy", "pillow", "numba")
-GOALS = {"mean": 3.0, "smallest": 0.8}
 flags.DEFINE_list("sizes", ["32", "224"], "image sizes; the peer requires at least 32.")
 flags.DEFINE_integer("repeats", 5, "interleaved repeats; medians are reported.", lower_bound=1)
 flags.DEFINE_float("seconds", 0.3, "minimum CPU time of a repeat.", lower_bound=0.001)
@@ -185,9 +185,14 @@ def mean(ratios):
 def sentence(found):
     size, ratio, slowest, smallest, released = (math.nan if value is None else value for value in found.values())
     return (
-        f"{size} px: geometric mean without frost {ratio:.2f} (goal {GOALS['mean']:g}); with the peer's "
-        f"glass blur as released {released:.2f}. Smallest {smallest:.2f}, {slowest} (goal {GOALS['smallest']:g})."
+        f"{size} px: geometric mean without frost {ratio:.2f} (goal {_goal('mean', size)}); with the peer's "
+        f"glass blur as released {released:.2f}. Smallest {smallest:.2f}, {slowest} (goal {_goal('smallest', size)})."
     )
+
+
+def _goal(kind, size):
+    goal = CORRUPTIONS[kind].get(str(size))
+    return "none" if goal is None else f"{goal:g}"
 
 
 def check_flags():
@@ -241,7 +246,7 @@ def main(_):
 
 
 def write(lines, notes, results):
-    head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": GOALS}
+    head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": CORRUPTIONS}
     write_json(os.path.join(FLAGS.output, "corruptions.json"), {**head, **results})
     paragraphs = [
         f"# Throughput of each corruption on one core (images/s), severity {SEVERITY}",

@@ -31,7 +31,8 @@ from absl import app, flags
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-GOALS = {"training/resnet20": 1.0, "training/preact_resnet18": 0.95, "evaluation/resnet20": 1.25}
+from benchmarks.goals import END_TO_END
+
 LAYOUTS = {"first": "", "last": ", channels last"}  # memory formats of PyTorch: the default, and one that is faster on some machines
 flags.DEFINE_list("parts", ["training", "evaluation", "start"], "parts to run.")
 flags.DEFINE_list("models", ["resnet20", "preact_resnet18"], "networks for training.")
@@ -281,7 +282,7 @@ def watch_memory():
 def row(name, what, values, value=None):
     low, median, high = np.percentile(values, [25, 50, 75]).tolist()
     value = median if value is None else float(value)
-    found = {"row": name, "what": what, "value": value, "quartiles": [low, high], "goal": GOALS.get(name)}
+    found = {"row": name, "what": what, "value": value, "quartiles": [low, high], "goal": END_TO_END.get(name)}
     print(line(found), flush=True)
     return found
 
@@ -293,23 +294,15 @@ def line(found):
 
 def write(rows):
     """Writes rows to end_to_end.json and end_to_end.md; keeps rows of other commands with their own commits."""
-    from benchmarks.timing import provenance
-    from tf_robust.utils.files import atomic_file, read_json, write_json
+    from benchmarks.timing import provenance, sources, with_earlier_rows
+    from tf_robust.utils.files import atomic_file, write_json
 
     path = os.path.join(FLAGS.output, "end_to_end.json")
-    there = {found["row"]: found for found in read_json(path)["rows"]} if os.path.exists(path) else {}
-    source = provenance("torch")
-    there.update({found["row"]: {**found, **source} for found in rows})
-    write_json(path, {"rows": list(there.values())})
+    rows = with_earlier_rows(path, rows, provenance("torch"), ("row",))
+    write_json(path, {"rows": rows})
     with atomic_file(os.path.join(FLAGS.output, "end_to_end.md")) as file:
-        file.write(
-            "# End-to-end benchmarks\n\n| row | quantity | median [quartiles] | goal |\n| --- | --- | --- | --- |\n"
-            + "\n".join(map(line, there.values()))
-            + "\n\n"
-        )
-        for command, commit in dict.fromkeys((found["command"], found["commit"]) for found in there.values()):
-            of = ", ".join(name for name, found in there.items() if (found["command"], found["commit"]) == (command, commit))
-            file.write(f"- {of}: `{command}`, commit {commit}\n")
+        head = "# End-to-end benchmarks\n\n| row | quantity | median [quartiles] | goal |\n| --- | --- | --- | --- |\n"
+        file.write(head + "\n".join(map(line, rows)) + "\n\n" + sources(rows, ("row",)))
 
 
 def main(_):

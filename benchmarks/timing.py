@@ -11,6 +11,7 @@ import time
 import numpy as np
 
 from tf_robust.utils import environment
+from tf_robust.utils.files import read_json
 
 
 def provenance(*packages):
@@ -25,6 +26,21 @@ def provenance(*packages):
         "machine": machine(),
         "versions": versions,
     }
+
+
+def with_earlier_rows(path, rows, source, key):
+    """Returns the rows of a file that are not measured again, then new ones with their provenance; `key`: the fields that name a row."""
+    earlier = read_json(path)["rows"] if os.path.exists(path) else []
+    new = {tuple(row[field] for field in key): {**row, **source} for row in rows}
+    return [row for row in earlier if tuple(row[field] for field in key) not in new] + list(new.values())
+
+
+def sources(rows, key):
+    """Returns lines with the command, commit and machine of rows."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["command"], row["commit"], row["machine"]), []).append(", ".join(row[field] for field in key))
+    return "".join(f"- {'; '.join(names)}: `{command}`, commit {commit}, {where}\n" for (command, commit, where), names in found.items())
 
 
 def cpu_model():

@@ -26,29 +26,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
-from timing import provenance
+from goals import TRAIN_STEP
+from timing import provenance, sources, with_earlier_rows
 
 from tf_robust import data, methods, models
 from tf_robust.data import augment
 from tf_robust.utils.files import atomic_file, write_json
 
 CASES = {"lenet": (28, 28, 1), "resnet20": (32, 32, 3)}
-LIMITS = {
-    "lenet": {"fcl": 4.0},
-    "resnet20": {
-        "fcl": 3.6,
-        "augmix": 3.15,
-        "noisymix": 3.5,
-        "mixup": 1.08,
-        "cutmix": 1.08,
-        "manifold_mixup": 1.08,
-        "nfm": 1.2,
-        "input_gradient": 2.5,
-        "input_gradient, finite difference": 2.6,
-        "simclr": 2.2,
-        "moco": 1.45,
-    },
-}
+HEAD = (
+    "| model | step | time relative to cross-entropy: median [quartiles] | ms | peak memory, MiB |",
+    "| --- | --- | --- | --- | --- |",
+)
 ALONE = {"noise": "none", "jsd_weight": 0.0}  # NoisyMix without noise and without views
 PIPELINE = "views of noisymix"
 ROWS = {
@@ -171,42 +160,36 @@ def own_memory(field):
         return int(next(line for line in file if line.startswith(field)).split()[1]) / 1024
 
 
+def line(found):
+    low, high = found["quartiles"]
+    ms, memory = ("-" if found.get(name) is None else f"{found[name]:.{digits}f}" for name, digits in (("ms", 1), ("mebibytes", 0)))
+    return f"| {found['model']} | {found['row']} | {found['ratio']:.2f} [{low:.2f}, {high:.2f}] | {ms} | {memory} |"
+
+
 def main(_):
     tf.get_logger().setLevel("ERROR")  # every stepper creates a new tf.function, on purpose
     if FLAGS.memory_of:
         return print_own_memory()
     if FLAGS.rows and ("cross_entropy" not in FLAGS.rows or not set(FLAGS.rows) <= set(ROWS)):
         raise app.UsageError(f"Expected rows among {', '.join(ROWS)}, including cross_entropy. Received: {', '.join(FLAGS.rows)}")
-    lines, rows = (
-        [
-            "| model | step | time relative to cross-entropy: median [quartiles] | ms | peak memory, MiB |",
-            "| --- | --- | --- | --- | --- |",
-        ],
-        [],
-    )
+    rows = []
     for model in FLAGS.models:
         found, base = ratios(model)
         for row, (low, median, high) in found.items():
             memory = peak_memory(model, row) if FLAGS.memory else None
-            rows.append({"model": model, "row": row, "ratio": median, "quartiles": [low, high], "mebibytes": memory})
-            lines.append(
-                f"| {model} | {row} | {median:.2f} [{low:.2f}, {high:.2f}] | {base * median:.1f} | "
-                f"{'-' if memory is None else f'{memory:.0f}'} |"
-            )
-            print(lines[-1], flush=True)
-        for row, limit in ((row, limit) for row, limit in LIMITS.get(model, {}).items() if row in found):
+            rows.append({"model": model, "row": row, "ratio": median, "quartiles": [low, high], "ms": base * median, "mebibytes": memory})
+            print(line(rows[-1]), flush=True)
+        for row, limit in ((row, limit) for row, limit in TRAIN_STEP.get(model, {}).items() if row in found):
             verdict = "within" if found[row][1] <= limit else "ABOVE"
             print(f"{row} on {model}: {found[row][1]:.2f}, {verdict} the limit of {limit}")
         if {PIPELINE, "noisymix"} <= found.keys():
             print(f"Making the views takes {found[PIPELINE][1] / found['noisymix'][1]:.1%} of NoisyMix's step on {model}")
     if FLAGS.output:
-        head = provenance()
-        write_json(os.path.join(FLAGS.output, "train_step.json"), {**head, "limits": LIMITS, "rows": rows})
+        path = os.path.join(FLAGS.output, "train_step.json")
+        rows = with_earlier_rows(path, rows, provenance(), ("model", "row"))
+        write_json(path, {"rows": rows})
         with atomic_file(os.path.join(FLAGS.output, "train_step.md")) as file:
-            file.write(
-                f"# Time of a training step\n\n`{head['command']}`, commit {head['commit']}, batch {FLAGS.batch_size}, "
-                f"{FLAGS.repeats} interleaved repeats of {FLAGS.steps} steps\n\n" + "\n".join(lines) + "\n"
-            )
+            file.write("# Time of a training step\n\n" + "\n".join([*HEAD, *map(line, rows)]) + "\n\n" + sources(rows, ("model", "row")))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import scale, timing
+from benchmarks import goals, scale, timing
 from benchmarks.hardware import Hardware
 from benchmarks.timing import provenance
 from tests.test_hardware import NEED
@@ -24,15 +24,36 @@ def test_the_better_of_two_measurements_counts():
     assert benchmarks.better_of(found, again, RECORDED) == {"step": (2.2, "lower"), "speed": (1.8, "higher")}
 
 
-def test_the_table_has_quartiles_machine_and_versions(tmp_path):
+def test_the_table_has_quartiles_machine_and_versions(tmp_path, monkeypatch):
     row = {"what": "seconds", "row": "start", "value": 8.03, "quartiles": [7.15, 8.37], "goal": None}
-    old = {**row, "row": "memory", "what": "MiB", "goal": 9.0, "commit": "abc", "versions": {"numpy": "2.0"}}
+    old = {**row, "row": "memory", "what": "MiB", "commit": "abc", "versions": {"numpy": "2.0"}}
     made = {name: value for name, value in provenance("scipy", "not-installed").items() if name != "command"}
     (tmp_path / "end_to_end.json").write_text(json.dumps({"rows": [{**row, **made}, old]}))
-    lines = benchmarks.table(benchmarks.rows_in(tmp_path))
-    assert lines[-5:-3] == ["| seconds, start | 8.03 [7.15, 8.37] |  |  | 1 |", "| MiB, memory | 8.03 [7.15, 8.37] | ≤ 9 | met | 2 |"]
+    monkeypatch.setattr(goals, "END_TO_END", {"memory": 8.0, "start": 9.0})
+    rows = benchmarks.rows_in(tmp_path)
+    lines = benchmarks.table({"one": rows, "other": {"seconds, start": rows["seconds, start"]}})
+    assert lines[4] == "| what | goal | one | other |"
+    assert lines[-5:-3] == [
+        "| seconds, start | ≤ 9 | 8.03 [7.15, 8.37] (1) | 8.03 [7.15, 8.37] (1) |",
+        "| MiB, memory | ≤ 8 | **8.03** [7.15, 8.37] (2) |  |",
+    ]
     assert lines[-1] == "2. commit abc; machine not recorded; numpy 2.0"
     assert all(word in lines[-2] for word in (" cores, ", " GiB, ", "python 3.", "tensorflow 2.", "keras 3.", "numpy 2.", "scipy 1."))
+
+
+def test_rows_that_are_not_measured_again_are_kept(tmp_path):
+    path = str(tmp_path / "rows.json")
+    old, new = ({"command": command, "commit": commit, "machine": "x"} for command, commit in (("a", "1"), ("b", "2")))
+    rows = timing.with_earlier_rows(path, [{"row": "one", "value": 1}, {"row": "two", "value": 2}], old, ("row",))
+    (tmp_path / "rows.json").write_text(json.dumps({"rows": rows}))
+    rows = timing.with_earlier_rows(path, [{"row": "one", "value": 3}], new, ("row",))
+    assert rows == [{"row": "two", "value": 2, **old}, {"row": "one", "value": 3, **new}]
+    assert timing.sources(rows, ("row",)) == "- two: `a`, commit 1, x\n- one: `b`, commit 2, x\n"
+
+
+def test_every_cpu_model_has_its_folder_and_column():
+    assert benchmarks.folder_of("AMD EPYC (family 26, model 2)").name == "amd_epyc_family_26_model_2"
+    assert all("AMD" in name or "Intel" in name for name in benchmarks.recorded())
 
 
 def test_a_line_of_scale_has_memory_and_network_for_each_number_of_devices():
