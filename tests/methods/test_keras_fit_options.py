@@ -16,7 +16,7 @@ SOFT = np.random.RandomState(0).dirichlet([1.0, 1.0, 1.0], 48).astype(np.float32
 WEIGHTS = np.linspace(0, 2, 48).astype(np.float32)
 
 
-def both(build=functional, *, optimizer=None, compile_options=(), x=X, y=Y, **options):
+def both(build=functional, *, optimizer=None, compile_options=(), x=X, y=Y, atol=1e-5, **options):
     """Trains a model by Keras and an equal one by CrossEntropy; compares weights and histories and returns the two models."""
     soft = np.ndim(y) == 2
     optimizer = optimizer or (lambda: optimizers.SGD(0.1))
@@ -29,7 +29,7 @@ def both(build=functional, *, optimizer=None, compile_options=(), x=X, y=Y, **op
         calls = {"callbacks": [callback() for callback in options.get("callbacks", ())]}
         fit = {"batch_size": 16, "epochs": 3, "shuffle": False, "verbose": 0}
         histories.append(model.fit(x, y, **{**fit, **options, **calls}).history)
-    assert_equal(method.classifier, plain, atol=1e-5)
+    assert_equal(method.classifier, plain, atol=atol)
     assert histories[0].keys() == histories[1].keys()
     for name, values in histories[0].items():
         np.testing.assert_allclose(histories[1][name], values, rtol=1e-3, err_msg=name)
@@ -119,7 +119,9 @@ def float16_model():
 
 @pytest.mark.parametrize("scale, skipped", [(2.0**15, 0), (1e30, 9)])
 def test_mixed_float16_scales_the_loss_and_skips_steps_that_overflow(scale, skipped):
-    plain, method = both(float16_model, optimizer=lambda: optimizers.LossScaleOptimizer(optimizers.SGD(0.1), initial_scale=scale))
+    # gradients are rounded to float16 after batch normalization, whose kernel adds up in another order than Keras
+    scaled = lambda: optimizers.LossScaleOptimizer(optimizers.SGD(0.1), initial_scale=scale)
+    plain, method = both(float16_model, optimizer=scaled, atol=2e-4)
     for model in (plain, method):
         assert int(model.optimizer.iterations) == 9 - skipped
         assert float(model.optimizer.dynamic_scale) == pytest.approx(scale / 2**skipped)
