@@ -12,6 +12,8 @@ TRAIN_STEP = {
         "manifold_mixup": 1.08,
         "nfm": 1.2,
         "puzzlemix": 1.5,
+        "input_gradient": 2.5,
+        "input_gradient, finite difference": 2.6,
         "simclr": 2.1,
         "moco": 1.3,
         "cross_entropy, mixed precision": 0.6,  # where the CPU multiplies matrices of bfloat16

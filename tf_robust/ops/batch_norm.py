@@ -9,8 +9,8 @@ _AXES = (0, 1, 2)
 def batch_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Normalizes each channel by its mean and variance over the batch (Ioffe and Szegedy, 2015, algorithm 1).
 
-    Keras composes this of single operations, each of which reads and writes the whole batch; the fused kernels take about a third of the
-    time. TensorFlow has no gradient of their gradient; here it is that of the formula.
+    Keras composes this of single operations, each of which reads and writes the whole batch.
+    TensorFlow has no gradient of the kernels' gradient; here it is that of the formula.
 
     Args:
         x: [N, H, W, C], float32, float16 or bfloat16.
