@@ -10,6 +10,7 @@ from PIL import Image
 
 from tf_robust import data, evaluation
 from tf_robust.data.source import collect
+from tf_robust.data.subsets import three_ways
 from tf_robust.experiments import model_evaluation
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
@@ -76,6 +77,7 @@ def test_one_set_is_divided_70_15_15():
         assert np.abs(fractions - [0.5, 0.35, 0.15]).max() < 0.02
     assert numbers == {name: numbers_of(part) for name, part in splits(parts_of(given(source))).items()}
     assert numbers["test"] != list(range(680, 800))
+    assert set(numbers_of(three_ways(source, "test", 0.1))) < set(numbers["test"])  # of `evaluate`: none that was trained on
 
 
 def test_the_numbers_of_images_are_told():

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 import tf_robust as tfr
 from tests.test_cli import main
 from tf_robust.experiments import hardening_run
+from tf_robust.experiments.model_checks import print_note
 from tf_robust.hardening.choice import choose
 from tf_robust.hardening.search import Search
 
@@ -200,7 +202,22 @@ def test_the_command_line(start, tmp_path, capsys):
     for text in ("training, 180 validation and 180 test images", "Breaks it most", "Budget of the search: 400steps", "Rung 3", "Report: "):
         assert text in printed, text
     assert {"harden.html", "harden.json", "figures", "start", "trials"} <= set(os.listdir(tmp_path / "work"))
+    assert ("against this one: " in printed) <= ("Model:  " in printed)
     assert ("Model:  " in printed) == os.path.exists(tmp_path / "work" / "hardened.keras") == ("Worse: " in printed)
+
+
+@pytest.mark.parametrize(("model", "said"), (("hardened.keras", "on the test part"), ("other.keras", "on all of its images")))
+def test_a_hardened_model_is_not_evaluated_on_the_images_that_it_was_trained_on(start, tmp_path, model, said, capsys):
+    images, labels = _images(200, 2)
+    np.savez(tmp_path / "stripes.npz", images=images, labels=labels)
+    shutil.copyfile(start, tmp_path / model)
+    (tmp_path / "harden.json").write_text(json.dumps({"model": "hardened.keras", "data": f"npz:{tmp_path / 'stripes.npz'}"}))
+    print_note.cache_clear()
+    flags = ["--input_range=0,255", "--evaluations=clean", f"--workdir={tmp_path}/work"]
+    main("evaluate", str(tmp_path / model), f"--data=npz:{tmp_path / 'stripes.npz'}", *flags)
+    assert f"has no splits: evaluated {said}" in capsys.readouterr().out
+    with open(tmp_path / "work" / "evaluation.json", encoding="utf-8") as file:
+        assert json.load(file)["rows"][0]["count"] == (20 if model == "hardened.keras" else 200)
 
 
 def test_formats_that_cannot_be_trained(tmp_path):

@@ -213,7 +213,24 @@ def test_a_candidate_that_diverges_does_not_stop_the_search(tmp_path):
 def test_a_budget_that_is_too_small(tmp_path, budget):
     trainers = Trainers(Clock(), slow=3.0)
     with pytest.raises(ValueError, match=r"Expected a budget (in which|for at least) 3 candidates"):
-        _search(tmp_path, budget, trainers).run()
+        _search(tmp_path, budget, trainers).check_budget()
+    assert not trainers.calls  # before the search, and nothing is left of it
+    assert not (tmp_path / "trials").exists() or budget == "100steps"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    (
+        (0.01, "50 steps, clean 0.797 (-0.003), target 0.540 (+0.040)"),
+        (0.001, "target 0.520 (+0.020; about +0.025 at the allowed clean loss)"),
+    ),
+)
+def test_the_progress_line_tells_what_the_allowed_loss_leaves(tmp_path, allowed, expected):
+    """50 steps reach half of NoisyMix's gain, for a clean loss of 0.0025, and half of the way to that a quarter of this loss."""
+    lines: list[str] = []
+    search = _search(tmp_path, "100000steps", log=lines.append, max_clean_loss=allowed)
+    search._trial(next(one for one in candidates("corruptions") if one.recipe == "NoisyMix"), 0, 50)
+    assert expected in lines[0] and lines[0].endswith("; the best so far")
 
 
 @pytest.mark.parametrize("target", (*TARGETS, "shift=folder:night"))

@@ -147,8 +147,8 @@ _COMMANDS = (
         "WORKDIR ...",
         "runs",
         several=True,
-        flags=("suite", "workdir"),
-        examples=("report runs/a runs/b --workdir=runs/compared", "report 'runs/**/seed_*' --suite=flags/fcl/table1"),
+        flags=("baseline", "suite", "workdir"),
+        examples=("report runs/a runs/b --baseline=a --workdir=runs/compared", "report 'runs/**/seed_*' --suite=flags/fcl/table1"),
     ),
     Command(
         "list",

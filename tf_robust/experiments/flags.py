@@ -31,6 +31,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_alias("seed", "seeds", values)
     flags.DEFINE_string("suite", "", "folder of flagfiles (suite); order of rows and numbers of the paper (report).", values)
     _define_flag(values, "runs", Parameter("runs", tuple[str, ...], (), "workdirs or glob patterns to compare (report)."))
+    flags.DEFINE_string("baseline", "", "row that the others are compared with (report); empty: plain training, else the first.", values)
     flags.DEFINE_string(
         "sweep",
         "",

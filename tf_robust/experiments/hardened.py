@@ -29,6 +29,7 @@ class SearchRecord:
     """Everything that a search found.
 
     Attributes:
+        data: name of the data set; empty: data in memory.
         start: the model as it was given.
         diagnosis: of the start.
         trials: in their order.
@@ -40,6 +41,7 @@ class SearchRecord:
         interrupted: whether the search was stopped before its budget was used up.
     """
 
+    data: str
     start: Point
     diagnosis: Diagnosis
     trials: Sequence[Trial]
@@ -132,6 +134,8 @@ class Hardened:
         point = self.search.choice.point if self.search.choice and self.changed else None
         return {
             "start": self.trainable.classifier.path,
+            "model": f"{HARDENED}{delivery.suffix_of(self.trainable)}" if self.changed else None,
+            "data": self.search.data,
             "config": dataclasses.asdict(self.config),
             "seed": self.search.seed,
             "batch_size": self.search.batch_size,

@@ -30,6 +30,8 @@ from tf_robust.hardening.search import Search
 from tf_robust.hardening.trainable import check_format, trainable
 from tf_robust.hardening.training import Trainers
 from tf_robust.hardening.trials import TrialStore
+from tf_robust.metrics.paired import paired_difference
+from tf_robust.report.formatting import interval
 from tf_robust.saved_models import export, loading
 from tf_robust.utils.files import write_json
 from tf_robust.utils.progress import duration
@@ -112,7 +114,16 @@ def harden(
     frontier, interrupted = _run(search, model, log)
     choice = choose(search.start, frontier.points, config.max_clean_loss)
     record = SearchRecord(
-        search.start, diagnosis, search.trials, frontier.points, choice, clock.seconds, given.seed, search.trainers.batch_size, interrupted
+        "" if given.images is not None else given.config.data,
+        search.start,
+        diagnosis,
+        search.trials,
+        frontier.points,
+        choice,
+        clock.seconds,
+        given.seed,
+        search.trainers.batch_size,
+        interrupted,
     )
     notes = [summary(choice, config), *_control_note(search, choice), *([parts.note] if parts.note else [])]
     notes.append(f"The search took {duration(clock.seconds)}.")
@@ -160,6 +171,8 @@ def _search(model, images, predict, parts, config, seed, store, clock, log):
         log=log,
     )
     _check_start(search.start, model.classifier.path, parts)
+    search.check_budget()
+    model.network.set_weights(search.trainers.start)
     return search
 
 
@@ -168,12 +181,24 @@ def _control_note(search, choice):
     if choice and any(member.candidate.control for member in choice.point.members):
         return []
     controls = [trial for trial in search.trials if trial.candidate.control and trial.rung == 2]
-    points = [max(trial.points, key=search.value) for trial in controls]
-    return [
-        f"Plain fine-tuning in the same time, by {trial.steps:,} steps: target {point.target - search.start.target:+.3f}, clean accuracy "
-        f"{point.clean - search.start.clean:+.3f}."
-        for trial, point in zip(controls, points)
-    ]
+    if not controls:
+        return []
+    control, start = controls[-1], search.start.outcome
+    point = max(control.points, key=search.value)
+    clean = paired_difference(point.outcome.clean, start.clean)
+    target = paired_difference(point.outcome.target, start.target)
+    changes = f"target {_difference(target)}, clean accuracy {_difference(clean)}"
+    note = f"Plain fine-tuning in the same time, by {control.steps:,} steps: {changes}."
+    if not choice or not choice.helps:
+        return [note]
+    more = paired_difference(choice.point.outcome.target, point.outcome.target)
+    separated = more["low"] is not None and more["low"] > 0
+    return [f"{note} Target of the chosen model against this one: {_difference(more)}{', not separated' * (not separated)}."]
+
+
+def _difference(paired):
+    """A difference and its interval, for a sentence."""
+    return f"{paired['mean']:+z.3f} {interval(paired['low'], paired['high'], '+')}".rstrip()
 
 
 def _start_lines(start, config, proof_seconds):
@@ -211,7 +236,7 @@ def summary(choice, config: HardenConfig) -> str:
     if not choice:
         return f"No candidate keeps the accuracy on unchanged validation images within {config.max_clean_loss:g}: the model is unchanged."
     point, target, clean = choice.point, choice.target, choice.clean
-    gain = f"{target['mean']:+.3f} [{target['low']:+.3f}, {target['high']:+.3f}]"
+    gain = _difference(target)
     if not choice.helps:
         more = (
             f" About {float(f'{choice.images_needed:.1g}'):,.0f} validation images would be needed to tell." if choice.images_needed else ""
@@ -223,7 +248,7 @@ def summary(choice, config: HardenConfig) -> str:
         unsure = f" These images do not exclude a larger loss of clean accuracy than {config.max_clean_loss:g}."
     return (
         f"Chosen on {target['count']:,} validation images: {point.name}. Target ({config.target}) {gain}, clean accuracy "
-        f"{clean['mean']:+.3f} [{clean['low']:+.3f}, {clean['high']:+.3f}].{unsure}{little}"
+        f"{_difference(clean)}.{unsure}{little}"
     )
 
 

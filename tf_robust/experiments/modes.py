@@ -19,7 +19,7 @@ from tf_robust.experiments.reporting import complete_and_report, report, report_
 from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
 from tf_robust.experiments.suggestions import DATA_FLAGS, LOCATION_FLAGS, flags_of, print_commands
 from tf_robust.training import distribution, loop
-from tf_robust.utils.errors import message_of
+from tf_robust.utils.errors import message_of, unknown
 from tf_robust.utils.locks import WorkdirLocked
 
 
@@ -134,9 +134,16 @@ def compare(values: flags.FlagValues, argv: Sequence[str]) -> None:
     evaluations = evaluations if values.suite else with_distinct_rows(evaluations)
     if "suites" in table:
         return comparison.write_means(workdir, suite_means.SuiteMeans(folder, table, FLAGS_HOME), evaluations, command(*argv))
+    if values.baseline:
+        found = list(dict.fromkeys(one["row"] for one in evaluations))
+        if values.baseline not in found:
+            raise unknown("--baseline", values.baseline, found)
+        table = {**table, "baseline": values.baseline}
     order = [table.get("shown_as", {}).get(row, row) for row in rows]
     evaluations.sort(key=lambda one: (order.index(one["row"]) if one["row"] in order else len(order), one["seed"]))
     hint = {} if values.suite else {"add the numbers of a paper": "add --suite=FOLDER, a folder of flagfiles"}
+    if not values.baseline and len({one["row"] for one in evaluations}) > 1:
+        hint["compare with another row"] = "add --baseline=ROW"
     report_by_data(workdir, evaluations, table, hint, argv)
 
 

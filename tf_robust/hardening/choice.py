@@ -55,7 +55,7 @@ class Point:
     def name(self) -> str:
         """A name for tables and messages."""
         statistics = ", batch norm re-estimated" * self.reestimated
-        weights = f", {self.coefficient:.0%} of the way from the start" if 0 < self.coefficient < 1 else ""
+        weights = f", interpolation coefficient {self.coefficient:g}" if 0 < self.coefficient < 1 else ""
         return f"{self.line}{weights}{statistics}"
 
 

@@ -77,17 +77,39 @@ class Search:
         self.trials: list[Trial] = []
         self.control = self.candidates[0]  # with the learning rate that all recipes have
 
+    def check_budget(self) -> None:
+        """Trains for some steps, to see how long a candidate takes at least. The weights of the model change.
+
+        Raises:
+            ValueError: there is no time for three candidates. The store is discarded.
+        """
+        if self.budget.in_steps or self.store.finished():
+            return
+        begin = self.clock.seconds
+        per_step = self.trainers.seconds_per_step(self.control)
+        seconds = self.clock.seconds - begin + MINIMUM_STEPS * per_step + len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
+        needed = MINIMUM_CANDIDATES * seconds / RUNGS[0]
+        if needed > 1.5 * self.budget.amount:
+            self.store.discard()
+            raise ValueError(
+                f"Expected a budget for at least {MINIMUM_CANDIDATES} candidates in the first rung, which has {RUNGS[0]:.0%} of it. "
+                f"Received: {duration(self.budget.amount)}; one candidate takes {seconds:.1f} s. "
+                f"Try: a budget of at least {int(np.ceil(needed))}s"
+            )
+
     def run(self) -> None:
         """Runs the search, or what is left of it.
 
         Raises:
-            ValueError: the budget is too small for three candidates in the first rung.
+            ValueError: the model suits none of the recipes.
         """
-        self.log("Rung 1 of 3: all recipes, for a short time.")
+        most = self._most_candidates() - 1
+        count = f"{most} recipes" if self.budget.in_steps else f"as many of {most} recipes as there is time for"
+        self.log(f"Rung 1 of 3 (successive halving): {count}, each for a short time.")
         recipes = self._first_rung()
-        self.log("Rung 2 of 3: variations of the best two recipes.")
+        self.log("Rung 2 of 3: the best two recipes and variations of them.")
         settings = self._rung(1, self._settings(self.ranked(recipes)[:2], recipes))
-        self.log("Rung 3 of 3: the best two, for long, and plain fine-tuning as the control.")
+        self.log("Rung 3 of 3: the best two of these for longer, and plain fine-tuning as the control.")
         self._rung(2, [*(trial.candidate for trial in self.ranked(settings)[:FINALISTS]), self.control])
 
     def ranked(self, trials: Sequence[Trial]) -> list[Trial]:
@@ -131,7 +153,6 @@ class Search:
         control, *recipes = self.candidates[: self._most_candidates()]
         share = self._shares(0, len(recipes) + 1)
         trials = [self._trial(control, 0, share(0))]
-        self._check_budget(trials[0])
         for _ in range(LOWER_RATES):
             if not self._harms(trials[-1]):
                 break
@@ -175,19 +196,6 @@ class Search:
                 f"Try: at least {int(np.ceil(MINIMUM_CANDIDATES * MINIMUM_STEPS / RUNGS[0]))}steps"
             )
         return most
-
-    def _check_budget(self, trial):
-        """Raises ValueError if there is no time for three candidates like the first."""
-        if self.budget.in_steps:
-            return
-        needed = MINIMUM_CANDIDATES * trial.seconds / RUNGS[0]
-        if needed > 1.5 * self.budget.amount:
-            self.store.discard()
-            raise ValueError(
-                f"Expected a budget for at least {MINIMUM_CANDIDATES} candidates in the first rung, which has {RUNGS[0]:.0%} of it. "
-                f"Received: {duration(self.budget.amount)}; one candidate takes {trial.seconds:.1f} s. "
-                f"Try: a budget of at least {int(np.ceil(needed))}s"
-            )
 
     def _shares(self, rung, count):
         """A function from a trial's number to the seconds or steps it may take, so that the rung ends in time."""
@@ -238,13 +246,12 @@ class Search:
     def _outcome(self, trial):
         if trial.diverged:
             return "training diverged"
-        best = max(trial.points, key=self.value)
+        best, (score, _) = max(trial.points, key=self.value), self.attainable(trial.points)
         leading = max((self.score(one) for one in self.ranked(self.trials)), default=self.start.target)
-        so_far, (score, coefficient) = "", self.attainable(trial.points)
-        if not trial.candidate.control and score > max(leading, self.start.target):
-            so_far = f"; the best so far, at {coefficient:.0%} of the way"
-        half = ", half of the way from the start" if best.coefficient < 1 else ""
+        leads = not trial.candidate.control and score > max(leading, self.start.target)
+        weights = f", interpolation coefficient {best.coefficient:g}" if best.coefficient < 1 else ""
+        allowed = f"; about {score - self.start.target:+.3f} at the allowed clean loss" if abs(score - best.target) > 5e-4 else ""
         return (
-            f"{trial.steps} steps{half}, clean {best.clean:.3f} ({best.clean - self.start.clean:+.3f}), "
-            f"target {best.target:.3f} ({best.target - self.start.target:+.3f}){so_far}"
+            f"{trial.steps} steps{weights}, clean {best.clean:.3f} ({best.clean - self.start.clean:+.3f}), "
+            f"target {best.target:.3f} ({best.target - self.start.target:+.3f}{allowed}){'; the best so far' * leads}"
         )

@@ -206,5 +206,16 @@ def _card(path: str) -> dict:
     if path.startswith("zoo:"):
         return zoo.card(path.removeprefix("zoo:"))
     file = os.path.join(path, "card.json")
-    card = read_json(file, True) if os.path.exists(file) else {}
+    if not os.path.exists(file):
+        return _data_of_hardened(path)
+    card = read_json(file, True)
     return card if isinstance(card, dict) else {}  # written by other software
+
+
+def _data_of_hardened(path):
+    """{"data": NAME}, the data on which `harden` trained a model, from the record beside it; {} for other models."""
+    folder, name = os.path.split(os.path.abspath(path))
+    file = os.path.join(folder, "harden.json")
+    record = read_json(file, True) if os.path.exists(file) else {}
+    known = isinstance(record, dict) and record.get("model") == name and record.get("data")
+    return {"data": record["data"]} if known else {}
