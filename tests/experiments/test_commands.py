@@ -184,7 +184,7 @@ def test_foreign_models_have_the_names_of_their_files(sample_images, trained, tm
     main("report", "runs/evaluation/*", "--baseline=b", f"--workdir={tmp_path}/compared")
     compared = read(tmp_path / "compared" / "results.json")["rows"]
     assert {row["row"]: row["difference"]["baseline"] for row in compared if row["difference"]} == {"a": "b"}
-    with pytest.raises(SystemExit, match="Unknown --baseline: 'c'. Known: a, b"):
+    with pytest.raises(ValueError, match="Unknown --baseline: 'c'. Known: a, b"):
         main("report", "runs/evaluation/*", "--baseline=c")
 
 

@@ -1,10 +1,13 @@
 """Sheets of images that are made of a model."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tf_robust import evaluation, report
+from tf_robust.data.shifts import Shift
 from tf_robust.experiments import figures, gains
 
 
@@ -69,7 +72,9 @@ def test_gains_are_images_that_only_the_other_model_classifies_correctly(source,
     path, caption = gains.draw_gains("folder", test, sets, records, "plain", lambda: brightest_third)
     assert path == "folder/gains.png" and "plain" in caption
     ((row, images, captions),) = drawn[0]
-    assert row == "robust" and len(images) == len(captions) == len({text.split("\n")[0].rpartition(" ")[0] for text in captions})
+    assert row == "robust correct, plain wrong" and len(images) == len(captions) == len(
+        {text.split("\n")[0].rpartition(" ")[0] for text in captions}
+    )
     opened = {one.name: [np.concatenate(parts) for parts in zip(*one.open().as_numpy_iterator())] for one in sets}
     net = {
         name: np.mean(np.argmax(robust(x), 1) == y) - np.mean(np.argmax(brightest_third(x), 1) == y)
@@ -91,3 +96,28 @@ def test_gains_are_images_that_only_the_other_model_classifies_correctly(source,
     assert len(set(positions)) == len(positions) and max(positions) >= 25 > min(positions)  # of several batches
     assert gains.draw_gains("folder", test, sets, {"plain": records["plain"]}, "plain", lambda: brightest_third) is None
     assert gains.draw_gains("folder", test, sets, {**records, "robust": records["plain"]}, "plain", lambda: brightest_third) is None
+
+
+def test_gains_show_up_to_four_images_of_a_shift_first(source, drawn, monkeypatch):
+    """Those of the shift have their own positions, and all are classified correctly by the other model alone."""
+    test = source(60, split="test")
+    eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), severities=(5,), corruption_constants="cifar")
+    dull = source(40, split="test")
+    dull = dataclasses.replace(dull, images=100 + dull.images // 8)  # contrast too low for class 0
+    shift = Shift("night", dull, tuple(range(3)), None)
+    sets = [one for one in evaluation.evaluation_sets(test, None, eval_config, shifts=[shift]) if "frost" not in one.name]
+
+    def robust(images):
+        return brightest_third(images) + tf.constant([0.2, 0.0, 0.0])
+
+    records = {row: evaluation.records(p, sets, log=lambda _: None) for row, p in (("plain", brightest_third), ("robust", robust))}
+    gains.draw_gains("folder", test, sets, records, "plain", lambda: brightest_third)
+    ((_, images, captions),) = drawn[0]
+    titles = [text.split("\n")[0] for text in captions]
+    (one,) = [one for one in sets if one.name == "shift/night"]
+    batch, labels = (np.concatenate(parts) for parts in zip(*one.open().as_numpy_iterator()))
+    gained = (np.argmax(robust(batch), 1) == labels) & (np.argmax(brightest_third(batch), 1) != labels)
+    count = min(4, gained.sum())
+    assert titles.count("night") == count > 0 and set(titles[:count]) == {"night"}
+    shown = [np.flatnonzero((batch == image).all(axis=(1, 2, 3))) for image in images[:count]]
+    assert all(gained[positions].all() for positions in shown)

@@ -74,7 +74,9 @@ def test_noise_sets(found, images):
     for name, options in (("uniform_noise", {}), ("nonuniform_noise", {"probabilities": probabilities})):
         noisy = [corruptions.corrupt(image, name, 1, target.SEED, i, **options).numpy() for i, image in enumerate(images[0])]
         correct = [classify(image) == label for image, label in zip(noisy, images[1])]
-        assert accuracy_of(found, name.replace("_", " ")).accuracy == pytest.approx(np.mean(correct), abs=1.01 / 120)
+        assert accuracy_of(found, name.replace("_", " ").replace("nonuniform", "non-uniform")).accuracy == pytest.approx(
+            np.mean(correct), abs=1.01 / 120
+        )
 
 
 def test_differences_are_paired(found, images):

@@ -115,7 +115,7 @@ def _columns(source: Source, original: Source, mask: tuple[int, ...] | None) -> 
         nearest = difflib.get_close_matches(missing[0], known, n=1, cutoff=0.7)
         raise ValueError(
             f"Expected in {source.name} classes of {original.name}: {', '.join(known[:5])}{', ...' if len(known) > 5 else ''} "
-            f"({len(known)}). Received: {len(missing)} others, {', '.join(map(repr, missing[:3]))}{', ...' if len(missing) > 3 else ''}."
+            f"({len(known)}). Received: {len(missing)} unknown: {', '.join(map(repr, missing[:3]))}{', ...' if len(missing) > 3 else ''}."
             f"{f' Did you mean {nearest[0]!r}?' if nearest else ' Try: class folders of the same names'}"
         )
     return tuple(column_of[name] for name in names)

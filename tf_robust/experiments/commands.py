@@ -103,8 +103,8 @@ _COMMANDS = (
         "MODEL",
         "saved_model",
         flags=(
-            *("data", "target", "budget", "max_clean_loss", "adapt", "attack_norm", "attack_radius", "workdir", "seeds"),
-            *("data_dir", "image_size", "image_fit", "data_range", "label_map", "validation_fraction", "train_examples"),
+            *("data", "target", "budget", "max_clean_loss", "adapt", "attack_norm", "attack_radius", "workdir"),
+            *("data_dir", "image_size", "image_fit", "data_range", "label_map", "validation_fraction"),
             *("evaluations", "subset", *_INTERFACE),
         ),
         examples=(

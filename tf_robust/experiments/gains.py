@@ -1,4 +1,4 @@
-"""The figure of a comparison: images that the baseline misclassifies and the other models classify correctly."""
+"""The figure of a comparison: changed and shifted images that the baseline misclassifies and the other models classify correctly."""
 
 import itertools
 import os
@@ -13,7 +13,8 @@ from tf_robust.experiments.figures import class_name
 
 SHOWN = 8  # images per model
 SEARCHED = 8  # batches of a set
-_FAMILIES = ("un", "nun", *evaluation.CORRUPTION_FAMILIES)
+SHOWN_OF_SHIFT = 4  # of these, for each shift: it is one set, not five severities
+_FAMILIES = ("un", "nun", "shift", *evaluation.CORRUPTION_FAMILIES)
 
 
 def draw_gains(
@@ -24,10 +25,10 @@ def draw_gains(
     baseline: str,
     load_baseline: Callable[[], Predict],
 ) -> tuple[str, str] | None:
-    """Draws, for each model, corrupted and noisy images that it classifies correctly and the baseline does not.
+    """Draws, for each model, shifted, corrupted and noisy images that it classifies correctly and the baseline does not.
 
-    The images are of the sets on which the model gains most over the baseline, one of each corruption, spread over the first batches:
-    the images of a folder are sorted by class.
+    The images are up to four of each shift, then of the sets on which the model gains most over the baseline, one of each corruption,
+    spread over the first batches: the images of a folder are sorted by class.
 
     Args:
         folder: of the figure.
@@ -57,13 +58,13 @@ def draw_gains(
             true, predicted = (class_name(source, label) for label in (labels[place], wrong))
             captions.append(f"{_title(one.name)}\n{true}, not {predicted}")
         if images:
-            lines.append((row, np.stack(images), captions))
+            lines.append((f"{row} correct, {baseline} wrong", np.stack(images), captions))
     path = report.captioned_images(os.path.join(folder, "gains.png"), lines)
     return path, f"Images that the row classifies correctly and {baseline} does not, with the true class and that of {baseline}."
 
 
 def _correctness(records):
-    """{set: bool [N]} of noise and corruptions."""
+    """{set: bool [N]} of shifts, noise and corruptions."""
     measured = (record for record in records if record["kind"] == "accuracy")
     return {one["set"]: evaluation.correctness(one) for one in measured if evaluation.parse_measure(one["set"]).family in _FAMILIES}
 
@@ -71,20 +72,30 @@ def _correctness(records):
 def _choose(sets, correct, baseline, limit):
     """[(set, position < limit)] of images that a model classifies correctly and the baseline does not, the largest gains first."""
     common = [one for one in sets if one.name in correct and one.name in baseline]
-    common.sort(key=lambda one: -(correct[one.name].mean() - baseline[one.name].mean()))
-    chosen: dict[str, tuple] = {}
-    used: set[int] = set()
+    common.sort(key=lambda one: (not _is_shift(one), -(correct[one.name].mean() - baseline[one.name].mean())))
+    chosen: list[tuple] = []
+    used: dict[str, set[int]] = {}  # {kind of images: positions}
+    known: set[str] = set()
     for one in common:
-        gained = np.flatnonzero((correct[one.name] & ~baseline[one.name])[:limit])
-        new = [int(position) for position in gained if position not in used]
-        kind = evaluation.parse_measure(one.name).name or one.name
-        if new and kind not in chosen and len(chosen) < SHOWN:
-            place = (3 * len(chosen) % SHOWN + 0.5) * limit / SHOWN  # in another part of the images each time
-            chosen[kind] = one, min(new, key=lambda position: abs(position - place))
-            used.add(chosen[kind][1])
-    return list(chosen.values())
+        measure, gained = evaluation.parse_measure(one.name), np.flatnonzero((correct[one.name] & ~baseline[one.name])[:limit])
+        positions = used.setdefault(one.name if _is_shift(one) else "", set())
+        kind, most = measure.name or one.name, SHOWN_OF_SHIFT if _is_shift(one) else 1
+        for _ in range(most * (kind not in known)):
+            new = [int(position) for position in gained if position not in positions]
+            if new and len(chosen) < SHOWN:
+                place = (3 * len(chosen) % SHOWN + 0.5) * limit / SHOWN  # in another part of the images each time
+                chosen.append((one, min(new, key=lambda position: abs(position - place))))
+                positions.add(chosen[-1][1])
+                known.add(kind)
+    return chosen
+
+
+def _is_shift(one):
+    return evaluation.parse_measure(one.name).family == "shift"
 
 
 def _title(name):
     measure = evaluation.parse_measure(name)
+    if measure.family == "shift":
+        return measure.name
     return f"{measure.name.replace('_', ' ')} {measure.severity}" if measure.severity else name.upper()

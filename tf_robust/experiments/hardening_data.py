@@ -116,7 +116,7 @@ def validation_set(parts: Parts, config: HardenConfig, given: EvaluationData) ->
     Args:
         parts: as `parts_of` returns them.
         config: names the target.
-        given: has the floor of nonuniform noise.
+        given: has the floor of non-uniform noise.
     """
     probabilities = evaluation.noise_probabilities(parts.train, given.eval_config) if config.target == "noise" else None
     attack = attacks.ProjectedGradientDescent(norm=config.attack_norm, radius=config.attack_radius, steps=ATTACK_STEPS)

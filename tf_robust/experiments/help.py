@@ -147,7 +147,7 @@ def _default(flag, other=None):
     if isinstance(default, bool):
         return ""
     values = default if isinstance(default, (tuple, list)) else [default]
-    return "=" + ",".join("" if value is None else str(value) for value in values)
+    return "=" + ",".join("" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value) for value in values)
 
 
 def _tables(home):

@@ -13,14 +13,14 @@ class HardenConfig:
 
     Args:
         target: what to improve: corruptions (mean accuracy over 15 corruptions and 5 severities), one group of them
-            (noise_corruptions, blur_corruptions, weather_corruptions, digital_corruptions), noise (uniform and nonuniform),
+            (noise_corruptions, blur_corruptions, weather_corruptions, digital_corruptions), noise (uniform and non-uniform),
             adversarial (PGD), or shift=DATA, accuracy on images of the same classes under new conditions: a folder (shift=night or
             shift=folder:night) or any other name of data. Half of them are for validation, half for the proof.
         adapt: also train on the images of target=shift=DATA: a third for training, for validation and for the proof each.
         max_clean_loss: maximum loss of accuracy on unchanged validation images, as a fraction.
         budget: time for the search (90s, 30m, 2h) or training steps (2000steps); the final proof on test images comes on top.
         attack_norm: norm of the perturbations for the target adversarial, `linf` or `l2`.
-        attack_radius: radius of the perturbations for the target adversarial, on the [0, 1] pixel scale.
+        attack_radius: radius of the perturbations for the target adversarial, on the [0, 1] pixel scale; the default is 4/255.
     """
 
     target: str = "corruptions"

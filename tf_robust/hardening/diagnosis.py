@@ -184,7 +184,7 @@ def _changes(images):
         yield f"{group} corruptions", "corruptions", versions(images, pairs_of(f"{group}_corruptions"), 1)[0]
     probabilities = corruptions.nonuniform_probabilities(corruptions.location_std([images]))
     for name in NOISE_SETS:
-        yield name.replace("_", " "), "noise", versions(images, [(name, 1)], 1, probabilities)[0]
+        yield name.replace("_", " ").replace("nonuniform", "non-uniform"), "noise", versions(images, [(name, 1)], 1, probabilities)[0]
     for name in small_changes.SMALL_CHANGES:
         yield "JPEG" if name == "jpeg" else name, _SMALL, small_changes.changed(images, name)
 

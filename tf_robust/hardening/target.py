@@ -63,7 +63,7 @@ class ValidationSet:
         labels: int64 [N].
         target: one of `TARGETS`, or the name of a shift.
         clean: images for the accuracy on unchanged images, more than `images`; None: `images`.
-        probabilities: [H, W], of nonuniform noise; for the target noise.
+        probabilities: [H, W], of non-uniform noise; for the target noise.
         attack: for the target adversarial.
         class_mask: the columns of the model's output that count; None: all.
         shift: images under new conditions, which are the target; None: the images themselves are, changed.
@@ -121,7 +121,7 @@ def versions(
         images: float32 [N, H, W, C] in [0, 1].
         pairs: of corruptions, or noise sets, and severities.
         per_image: number of arrays; at most as many as pairs.
-        probabilities: [H, W], of nonuniform noise.
+        probabilities: [H, W], of non-uniform noise.
     """
     per_image, order = min(per_image, len(pairs)), np.random.default_rng(SEED).permutation(len(pairs))
     arrays = []

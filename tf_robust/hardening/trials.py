@@ -1,5 +1,6 @@
 """Trials of a search, and their files, from which an interrupted search resumes."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -78,8 +79,10 @@ class TrialStore:
         write_json(os.path.join(self.folder, _FRONTIER), {"evaluations": frontier_evaluations})
 
     def discard(self) -> None:
-        """Deletes the folder."""
+        """Deletes the folder, and the one above if nothing is left in it."""
         shutil.rmtree(self.folder)
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(os.path.abspath(self.folder)))
 
     def finished(self) -> list[str]:
         """Returns the names of the files of finished trials."""

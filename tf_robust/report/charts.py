@@ -10,7 +10,7 @@ import numpy as np
 from tf_robust import metrics
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report.comparison_charts import comparison, pareto
-from tf_robust.report.formatting import spread
+from tf_robust.report.formatting import spread, spread_caption
 from tf_robust.report.heat_maps import corruption_heat_map, difference_heat_map, flips
 from tf_robust.report.shifts import shift_chart
 from tf_robust.report.table_types import Table
@@ -45,7 +45,7 @@ def corruption_groups(table: Table) -> Chart | None:
                 {"mark": {"type": "rule", "opacity": 0.7}, "encoding": {"y": {"field": "low", **y}, "y2": {"field": "high"}}},
             ],
         },
-        "Mean accuracy by group of corruptions; lines: std over seeds, or the 95% interval with one seed.",
+        f"Mean accuracy by group of corruptions; lines: {spread_caption(table)}.",
     )
 
 
@@ -92,10 +92,12 @@ def severities(table: Table) -> Chart | None:
 
 
 def cost(table: Table) -> Chart | None:
-    """Draws minutes of training, the median over seeds, of at least two rows."""
-    values: list[dict] = [{"row": row, "minutes": seconds / 60} for row, seconds in table["training_seconds"].items()]
-    if len(values) < 2:
+    """Draws the time of training, the median over seeds, of at least two rows."""
+    of_rows = table["training_seconds"]
+    if len(of_rows) < 2:
         return None
+    unit, length = ("minutes", 60) if max(of_rows.values()) >= 120 else ("seconds", 1)
+    values: list[dict] = [{"row": row, unit: seconds / length} for row, seconds in of_rows.items()]
     return Chart(
         "cost",
         {
@@ -105,12 +107,12 @@ def cost(table: Table) -> Chart | None:
             "mark": "bar",
             "encoding": {
                 "y": {"field": "row", **NOMINAL},
-                "x": {"field": "minutes", "type": "quantitative", "axis": {"tickCount": 5}},
+                "x": {"field": unit, "type": "quantitative", "axis": {"tickCount": 5}},
                 "color": {**by_row([value["row"] for value in values]), "legend": None},
-                "tooltip": [{"field": "row", "title": "model"}, number("minutes")],
+                "tooltip": [{"field": "row", "title": "model"}, number(unit)],
             },
         },
-        "Minutes of training per run; other processes may have run on the same machine.",
+        f"{unit.capitalize()} of training per run; other processes may have run on the same machine.",
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
-from tf_robust.report.formatting import spread
+from tf_robust.report.formatting import spread, spread_caption
 from tf_robust.report.label_placement import SIDES, name_sides
 from tf_robust.report.table_types import Table
 from tf_robust.report.tables import cells, kinds_of_robustness
@@ -44,8 +44,7 @@ def comparison(table: Table) -> Chart:
     }
     printed = any(value["paper"] is not None for value in values)
     panel = {"width": 170, "height": {"step": 18}, "layer": [axis, interval, *[paper] * printed, mean]}
-    alone = [entry["std"] is None for entry in table["rows"]]
-    lines = "95% interval" if all(alone) else "sample std over seeds, or 95% interval" if any(alone) else "sample std over seeds"
+    lines = spread_caption(table)
     caption = f"Measures of the first table; lines: {lines}{'; diamonds: the paper' * printed}. The axes of fractions span at least 0.1."
     return Chart("comparison", panels(values, "measure", _titles(table), panel, 4, ("x",)), caption)
 

@@ -46,6 +46,12 @@ def spread(entry: Entry) -> tuple[float | None, float | None]:
     return (entry["low"], entry["high"]) if std is None else (entry["mean"] - std, entry["mean"] + std)
 
 
+def spread_caption(table: Table) -> str:
+    """Returns the meaning of the ends of `spread`, for captions of charts."""
+    alone = [entry["std"] is None for entry in table["rows"]]
+    return "95% interval" if all(alone) else "sample std over seeds, or 95% interval" if any(alone) else "sample std over seeds"
+
+
 def paired_interval(difference: Difference) -> tuple[float | None, float | None]:
     """Returns the 95 % interval of a difference: over seeds, with one pair over the images, or (None, None)."""
     over = (difference["images"] if difference["pairs"] == 1 else None) or difference

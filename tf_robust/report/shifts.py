@@ -2,7 +2,7 @@
 
 from tf_robust import metrics
 from tf_robust.evaluation.measure import parse_measure
-from tf_robust.report.formatting import interval, spread
+from tf_robust.report.formatting import interval, spread, spread_caption
 from tf_robust.report.grids import Cell, Grid, Label
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells, t_interval
@@ -77,7 +77,7 @@ def shift_chart(table: Table) -> Chart | None:
     ]
     caption = (
         "Accuracy on shifted data over accuracy on the original images, one point per model and data set; on the dashed line both are "
-        "equal. Lines: std over seeds, or the 95% interval with one seed."
+        f"equal. Lines: {spread_caption(table)}."
     )
     return Chart("shifts", {"data": {"values": values}, "width": "container", "height": 340, "layer": layer}, caption)
 
