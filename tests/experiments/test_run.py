@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf_robust import evaluation, models
 from tf_robust.experiments import workdir
 from tf_robust.experiments.config import TrainConfig
-from tf_robust.experiments.model_checks import check_model_suits
+from tf_robust.experiments.model_checks import check_model_suits, print_note
 from tf_robust.experiments.run import Run
 from tf_robust.saved_models import export, loading
 from tf_robust.training import loop
@@ -113,6 +113,15 @@ def test_class_names_of_a_model_card_are_compared_with_the_data(classes, said, c
     check_model_suits(predict, source)
     out = capsys.readouterr().out
     assert said in out and bool(said) == bool(out)
+
+
+@pytest.mark.parametrize(("has_bfloat16", "noted"), ((False, True), (True, False), (None, False)))
+def test_mixed_precision_on_a_cpu_without_bfloat16_is_noted(has_bfloat16, noted, monkeypatch, capsys):
+    monkeypatch.setattr(environment, "has_bfloat16", lambda: has_bfloat16)
+    print_note.cache_clear()
+    run = run_of("cross_entropy", mixed_precision=True)
+    run.method(run.source("train"))
+    assert ("no instructions for bfloat16" in capsys.readouterr().out) == noted
 
 
 def test_mixed_precision_exports_float32_weights_and_logits(tmp_path):

@@ -30,3 +30,12 @@ def test_commit_marks_changes_outside_of_results(tmp_path, monkeypatch):
     assert environment.commit() == head
     (tmp_path / "environment.py").write_text("2")
     assert environment.commit() == f"{head}+changes"
+
+
+def test_bfloat16_is_among_the_flags_of_the_cpu(tmp_path):
+    path = tmp_path / "cpuinfo"
+    assert environment.has_bfloat16(str(path)) is None
+    path.write_text("model name : a bf16x CPU\nflags : fpu avx512f avx512_vnni\n")
+    assert environment.has_bfloat16(str(path)) is False
+    path.write_text("flags : fpu avx512f avx512_bf16 avx512_vnni\n")
+    assert environment.has_bfloat16(str(path)) is True

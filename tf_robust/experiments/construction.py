@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 import keras
+import tensorflow as tf
 
 from tf_robust import data, methods, models
 from tf_robust.data import shifts
@@ -14,6 +15,7 @@ from tf_robust.experiments.model_checks import print_note
 from tf_robust.methods.base import Method
 from tf_robust.saved_models import zoo
 from tf_robust.training import distribution, optimizers
+from tf_robust.utils import environment
 
 
 def open_split(
@@ -110,6 +112,8 @@ def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, 
         raise ValueError(f"Expected init_head or {config.method}_head_width, whose logits start at random. Received: both")
     if config.synchronize_batch_norm and config.jit_compile:
         raise ValueError("Expected jit_compile=false with synchronize_batch_norm, which gathers statistics across devices. Received: true")
+    if config.mixed_precision and not tf.config.list_physical_devices("GPU") and environment.has_bfloat16() is False:
+        print_note("this CPU has no instructions for bfloat16: with --mixed_precision a step may take twice as long as without.")
     weights = models.PRETRAINED if init_path == models.PRETRAINED else None
     with _precision(config.mixed_precision), distribution.strategy(config.strategy).scope():
         classifier = models.build(config.model, source.image_shape, source.num_classes, seed=seed, resize=config.resize, weights=weights)

@@ -1,4 +1,4 @@
-"""The software behind a result: versions, threads and commit."""
+"""What a result depends on besides its flags: versions, threads and commit; and what the CPU is capable of."""
 
 import importlib.metadata
 import os
@@ -18,6 +18,18 @@ def describe() -> dict[str, str | int | None]:
         or int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0"))
         or os.cpu_count(),
     }
+
+
+def has_bfloat16(path: str = "/proc/cpuinfo") -> bool | None:
+    """Returns whether the CPU has instructions for bfloat16; None: unknown, on other systems than Linux.
+
+    Args:
+        path: of the file in which Linux describes the CPU.
+    """
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(file.read().split()))
 
 
 def version(package: str) -> str:
