@@ -164,7 +164,7 @@ def test_a_run_without_evaluations_is_evaluated_later_on_its_data(sample_images,
     assert read(tmp_path / "elsewhere" / "evaluation.json")["rows"] == found["rows"]
 
 
-def test_foreign_models_have_the_names_of_their_files(sample_images, trained, tmp_path, monkeypatch):  # noqa: F811
+def test_foreign_models_have_the_names_of_their_files(sample_images, trained, tmp_path, monkeypatch, capsys):  # noqa: F811
     monkeypatch.chdir(tmp_path)
     for path in ("theirs/a.keras", "theirs/b.keras", "others/a.keras"):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -186,6 +186,12 @@ def test_foreign_models_have_the_names_of_their_files(sample_images, trained, tm
     assert {row["row"]: row["difference"]["baseline"] for row in compared if row["difference"]} == {"a": "b"}
     with pytest.raises(ValueError, match="Unknown --baseline: 'c'. Known: a, b"):
         main("report", "runs/evaluation/*", "--baseline=c")
+    capsys.readouterr()
+    held_out = ("--evaluation_split=validation", "--validation_fraction=0.3")
+    main("evaluate", "theirs/b.keras", sample_images, *held_out, "--evaluations=clean", "--workdir=runs/evaluation/b")
+    main("report", "runs/evaluation/*", f"--workdir={tmp_path}/both")
+    said = capsys.readouterr().out
+    assert ", test: a, b" in said and ", validation: b" in said and "each model with --evaluation_split=test" in said
 
 
 @pytest.mark.parametrize(

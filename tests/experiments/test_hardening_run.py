@@ -202,7 +202,7 @@ def test_the_command_line(start, tmp_path, capsys):
     for text in ("training, 180 validation and 180 test images", "Breaks it most", "Budget of the search: 400steps", "Rung 3", "Report: "):
         assert text in printed, text
     assert {"harden.html", "harden.json", "figures", "start", "trials"} <= set(os.listdir(tmp_path / "work"))
-    assert ("against this one: " in printed) <= ("Model:  " in printed)
+    assert ("minus that of the control: " in printed) <= ("Model:  " in printed)
     assert ("Model:  " in printed) == os.path.exists(tmp_path / "work" / "hardened.keras") == ("Worse: " in printed)
 
 

@@ -3,7 +3,7 @@ import pytest
 import scipy.stats
 
 from tf_robust.hardening.candidates import Candidate
-from tf_robust.hardening.choice import Member, Point, choose
+from tf_robust.hardening.choice import Member, Point, best_point, choose, merit
 from tf_robust.hardening.target import Outcome
 
 NAMES = {name: Candidate(name, "cross_entropy") for name in "abc"}
@@ -53,3 +53,16 @@ def test_names():
     assert Point(outcome).name == "start"
     assert Point(outcome, 0.75, members[:1]).name == "a (rung 3, 1,200 steps), interpolation coefficient 0.75"
     assert Point(outcome, 1.0, members, True).name == "mean of a (rung 3, 1,200 steps) and b (rung 1, 30 steps), batch norm re-estimated"
+
+
+def test_points_that_attain_nothing_are_ordered_by_what_they_lose_too_much():
+    """Clean 0.8, target 0.5: of two that lose too much at once, the one with the smaller excess for its target is the better."""
+    order = (np.arange(1000) + 0.5) / 1000
+
+    def point(clean, target, coefficient):
+        return Point(Outcome(order < clean, (order < target).astype(float)), coefficient)
+
+    start, costly, costlier = point(0.8, 0.5, 0.0), point(0.7, 0.49, 0.5), point(0.6, 0.48, 1.0)
+    assert merit(start, costly, 0.01) == pytest.approx((0.5, 0.49 - 0.09))
+    assert best_point(start, [costlier, costly], 0.01) is costly
+    assert best_point(start, [point(0.8, 0.6, 0.5), costly], 0.01).target == pytest.approx(0.6)

@@ -143,7 +143,8 @@ def test_rungs_keep_the_better_candidates(tmp_path):
     assert len(rungs[0]) == len(candidates("corruptions"))
     assert [trial.candidate.recipe for trial in rungs[1][:2]] == ["AugMix + JSD", "NoisyMix"]
     assert {trial.candidate.recipe for trial in rungs[1]} == {"AugMix + JSD", "NoisyMix"} and len(rungs[1]) > 2
-    assert rungs[2][0].candidate.variation == "crop and flip" and rungs[2][-1].candidate.control and len(rungs[2]) == 3
+    assert rungs[2][0].candidate.control and rungs[2][1].candidate.variation == "crop and flip" and len(rungs[2]) == 3
+    assert rungs[2][0].seconds > 0.9 * rungs[2][1].seconds  # the control trains for as long
     assert min(trial.steps for trial in rungs[2]) > max(trial.steps for trial in rungs[1]) > min(trial.steps for trial in rungs[0])
 
 

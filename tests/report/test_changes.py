@@ -2,6 +2,7 @@ import numpy as np
 
 from tf_robust import report
 from tf_robust.report.changes import change_sentences, changes
+from tf_robust.report.formatting import interval
 
 MEASURES = {"clean": 0.8, "corruptions/mean15": 0.5, "un": 0.4, "calibration/rms": 0.1}
 
@@ -32,9 +33,17 @@ def test_what_got_worse_comes_first():
 
 
 def test_sentences():
-    worse, better, unknown = change_sentences(_table({"clean": 0.75, "corruptions/mean15": 0.6, "un": 0.401, "calibration/rms": 0.15}))
-    assert worse.startswith("Worse: Clean accuracy 0.800 to 0.750 [-0.0") and better.startswith(
-        "Better: Mean over 15 corruptions 0.500 to 0.600 [+0.0"
+    worse, better, unseparated, unknown = change_sentences(
+        _table({"clean": 0.75, "corruptions/mean15": 0.6, "un": 0.401, "calibration/rms": 0.15})
     )
-    assert "Uniform noise" not in better and unknown == "Without an interval: RMS calibration error 0.100 to 0.150 (worse)."
+    assert worse.startswith("Worse: Clean accuracy 0.800 to 0.750, -0.050 [-0.0") and better.startswith(
+        "Better: Mean over 15 corruptions 0.500 to 0.600, +0.100 [+0.0"
+    )
+    assert "Uniform noise" not in better and unknown == "Without an interval: RMS calibration error 0.100 to 0.150, +0.050 (worse)."
+    assert unseparated.startswith("No separated difference: Uniform noise (UN) 0.400 to 0.401, +0.001 [-0.0")
     assert change_sentences(_table(dict(MEASURES)))[0] == "Worse: no measure, as far as these images can tell."
+
+
+def test_an_end_near_zero_shows_its_sign():
+    assert interval(-0.033, -0.0004, "+") == "[-0.0330, -0.0004]" and interval(-0.00002, 0.5) == "[-0.00002, 0.50000]"
+    assert interval(0.0, 0.25) == "[0.000, 0.250]" and interval(None, None) == ""

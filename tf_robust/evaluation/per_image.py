@@ -13,6 +13,7 @@ from tf_robust.evaluation.recording import read_records, record_key
 from tf_robust.evaluation.scoring import confidences, correctness
 from tf_robust.utils.arrays import decoded
 
+FEWEST_FOR_RMS = 500  # images, five bins of the RMS calibration error: with fewer it has no interval
 _OF_CLEAN: dict[str, Callable[[dict], np.ndarray]] = {
     "calibration/rms": lambda record: metrics.rms_calibration_values(confidences(record), correctness(record)),
     "calibration/ece": lambda record: metrics.expected_calibration_values(confidences(record), correctness(record)),
@@ -68,6 +69,8 @@ class PerImage:
         """The values of a measure of the clean images; None for records of older versions, which have no scores of each image."""
         record = next((record for name, record in own.items() if parse_measure(name).is_clean), None)
         if record is None or "brier_scores" not in record:
+            return None
+        if measure == "calibration/rms" and len(correctness(record)) < FEWEST_FOR_RMS:
             return None
         return record_key(card.dependencies(None, None, evaluation["card"], measure)), _OF_CLEAN[measure](record)
 

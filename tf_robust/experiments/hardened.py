@@ -13,7 +13,7 @@ from tf_robust import evaluation, report
 from tf_robust.experiments import comparison
 from tf_robust.experiments.commands import command
 from tf_robust.hardening import delivery, figures, recipe
-from tf_robust.hardening.choice import Choice, Point
+from tf_robust.hardening.choice import Choice, Point, best_point
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.diagnosis import Diagnosis
 from tf_robust.hardening.trainable import TrainableModel
@@ -29,7 +29,7 @@ class SearchRecord:
     """Everything that a search found.
 
     Attributes:
-        data: name of the data set; empty: data in memory.
+        data: name of the data set of which a part is the proof's; empty: the images of the proof are others, or data in memory.
         start: the model as it was given.
         diagnosis: of the start.
         trials: in their order.
@@ -148,14 +148,14 @@ class Hardened:
             ],
             "validation": _validation_record(self.search.choice),
             "diagnosis": dataclasses.asdict(self.search.diagnosis),
-            "trials": [_trial_record(trial) for trial in self.search.trials],
+            "trials": [_trial_record(self.search.start, trial, self.config.max_clean_loss) for trial in self.search.trials],
             "notes": [*self.notes, *self.sentences],
             "test": {name: list(values) for name, values in self.values.items()},
         }
 
     def frontier(self) -> report.Chart:
         """Returns the chart of clean accuracy against the target on the validation images, of the start and all interpolations."""
-        return figures.frontier(self.search.start, self.search.frontier, self.search.choice, self.config.target)
+        return figures.frontier(self.search.start, self.search.frontier, self.search.choice, self.config.target, self.config.max_clean_loss)
 
     def report(self, path: str = "harden.html", arguments: Sequence[str] = ()) -> str:
         """Writes the report, one self-contained HTML file, and returns its path.
@@ -171,7 +171,8 @@ class Hardened:
             raise ValueError("Expected a finished search. Received: one that was interrupted. Try: run it again; it resumes")
         table, name = self._table(), os.path.basename(self.trainable.classifier.path)
         search = self.search
-        grids = [search.diagnosis.grid(), figures.trials_table(search.start, search.trials, search.choice), further_changes(table)]
+        trials = figures.trials_table(search.start, search.trials, search.choice, self.config.max_clean_loss)
+        grids = [search.diagnosis.grid(), trials, further_changes(table)]
         additions = report.Additions(
             sentences=[*self.sentences, *self.notes],
             first=changes(table),
@@ -204,7 +205,7 @@ def _validation_record(choice):
     return {"clean": dict(choice.clean), "target": dict(choice.target), "helps": choice.helps} if choice else None
 
 
-def _trial_record(trial):
-    best = max(trial.points, key=lambda point: point.target)
+def _trial_record(start, trial, max_clean_loss):
+    best = best_point(start, trial.points, max_clean_loss)
     values = {"clean": best.clean, "target": best.target, "coefficient": best.coefficient}
     return {"name": trial.candidate.name, "rung": trial.rung + 1, "steps": trial.steps, "seconds": round(trial.seconds, 1), **values}

@@ -114,7 +114,7 @@ def harden(
     frontier, interrupted = _run(search, model, log)
     choice = choose(search.start, frontier.points, config.max_clean_loss)
     record = SearchRecord(
-        "" if given.images is not None else given.config.data,
+        "" if given.images is not None or test is not None else given.config.data,
         search.start,
         diagnosis,
         search.trials,
@@ -188,12 +188,12 @@ def _control_note(search, choice):
     clean = paired_difference(point.outcome.clean, start.clean)
     target = paired_difference(point.outcome.target, start.target)
     changes = f"target {_difference(target)}, clean accuracy {_difference(clean)}"
-    note = f"Plain fine-tuning in the same time, by {control.steps:,} steps: {changes}."
+    note = f"On validation images, the control, plain fine-tuning for {duration(control.seconds)} ({control.steps:,} steps): {changes}."
     if not choice or not choice.helps:
         return [note]
     more = paired_difference(choice.point.outcome.target, point.outcome.target)
     separated = more["low"] is not None and more["low"] > 0
-    return [f"{note} Target of the chosen model against this one: {_difference(more)}{', not separated' * (not separated)}."]
+    return [f"{note} Target of the chosen model minus that of the control: {_difference(more)}{', not separated' * (not separated)}."]
 
 
 def _difference(paired):

@@ -62,7 +62,10 @@ def evaluates_all_images(predict: Classifier, name: str, split: str) -> bool:
     if _last_part(str(predict.card.get("data", ""))) != _last_part(name):
         print_note(f"{name} has no splits: evaluated on all of its images.")
         return True
-    print_note(f"{name} has no splits: evaluated on the {split} part, which the model was not trained on.")
+    print_note(
+        f"{name} has no splits: evaluated on the {split} part, which the model was not trained on. "
+        f"To compare another model with it: --evaluation_split={split}."
+    )
     return False
 
 

@@ -27,7 +27,7 @@ from tf_robust.experiments.surrogates import load_surrogate
 from tf_robust.saved_models import loading
 from tf_robust.utils import environment, progress
 
-SECONDS_BETWEEN_LINES = 2.0  # of the sets of an evaluation
+SECONDS_BETWEEN_LINES = 5.0  # of the sets of an evaluation
 
 
 @dataclasses.dataclass(frozen=True)

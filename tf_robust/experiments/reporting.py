@@ -90,5 +90,14 @@ def report_by_data(
     if len(by_data) == 1:
         return report(workdir, evaluations, None, table, next_commands, argv)
     for (name, split), members in by_data.items():
+        rows = ", ".join(dict.fromkeys(one["row"] for one in members))
+        print(f"{name}, {split}: {rows}")
+    splits = [split for name, split in by_data]
+    if len({name for name, _ in by_data}) < len(splits):
+        print(
+            "Models on different images are not compared, so each line has a report of its own. Try: evaluate each model with "
+            f"--evaluation_split={min(splits, key=('test', 'validation', 'all').index)}."
+        )
+    for (name, split), members in by_data.items():
         folder = os.path.join(workdir, folder_name(f"{name}-{split}"))
         report(folder, members, None, {**table, "title": f"{table['title']}: {name}, {split}"}, next_commands, argv)

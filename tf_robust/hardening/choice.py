@@ -1,6 +1,7 @@
 """Points of the frontier of clean accuracy against the target, and the choice among them on validation images."""
 
 import dataclasses
+import itertools
 import math
 import typing
 from collections.abc import Sequence
@@ -100,6 +101,41 @@ def choose(start: Point, points: Sequence[Point], max_clean_loss: float) -> Choi
     target = paired_difference(best.outcome.target, start.outcome.target)
     helps = target["low"] is not None and target["low"] > 0
     return Choice(best, clean, target, helps, 0 if helps else _images_needed(target))
+
+
+def attainable(start: Point, points: Sequence[Point], max_clean_loss: float) -> tuple[float, float]:
+    """Returns the best (target, coefficient) on the line from the start through interpolations, where the clean accuracy is allowed.
+
+    Args:
+        start: the model as it was given.
+        points: interpolations of one fine-tuned model, between which clean accuracy and target are taken as linear.
+        max_clean_loss: as in `choose`.
+    """
+    floor, best = start.clean - max_clean_loss - ROUNDING, (start.target, 0.0)
+    for one, other in itertools.pairwise([start, *sorted(points, key=lambda point: point.coefficient)]):
+        if other.clean >= floor:
+            best = max(best, (other.target, other.coefficient))
+        elif one.clean >= floor:
+            part = (one.clean - floor) / (one.clean - other.clean)
+            coefficient = one.coefficient + part * (other.coefficient - one.coefficient)
+            best = max(best, (one.target + part * (other.target - one.target), coefficient))
+    return best
+
+
+def merit(start: Point, point: Point, max_clean_loss: float) -> tuple[float, float]:
+    """Returns the attainable target of an interpolation; where two are equal, its own target minus what it loses beyond the allowed.
+
+    Args:
+        start: the model as it was given.
+        point: an interpolation.
+        max_clean_loss: as in `choose`.
+    """
+    return attainable(start, [point], max_clean_loss)[0], point.target - max(0.0, start.clean - max_clean_loss - point.clean)
+
+
+def best_point(start: Point, points: Sequence[Point], max_clean_loss: float) -> Point:
+    """Returns the interpolation of a trial that is shown for it, that of the highest `merit`; arguments as there."""
+    return max(points, key=lambda point: merit(start, point, max_clean_loss))
 
 
 def _images_needed(difference):

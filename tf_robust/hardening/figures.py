@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tf_robust.hardening.choice import Choice, Point
+from tf_robust.hardening.choice import Choice, Point, best_point
 from tf_robust.hardening.trials import Trial
 from tf_robust.report.grids import Cell, Grid, Label
 from tf_robust.report.vega import Chart, domain, number
 
+LEAST_CLEAN_RANGE = 0.05  # of the frontier
 
-def frontier(start: Point, points: Sequence[Point], choice: Choice | None, target: str) -> Chart:
+
+def frontier(start: Point, points: Sequence[Point], choice: Choice | None, target: str, max_clean_loss: float) -> Chart:
     """Draws every point by clean and target accuracy on the validation images, one line per fine-tuned model from the start.
 
     Args:
@@ -18,8 +20,12 @@ def frontier(start: Point, points: Sequence[Point], choice: Choice | None, targe
         points: the others.
         choice: the chosen one is marked; None: none is.
         target: its name, for the axis.
+        max_clean_loss: of the search. Points that lose much more are left out, so that the others can be told apart.
     """
-    chosen = choice.point if choice and choice.helps else None
+    limit = start.clean - max(LEAST_CLEAN_RANGE, 3 * max_clean_loss)
+    shown = [point for point in points if point.clean >= limit]
+    left_out = f" {len(points) - len(shown)} with a clean accuracy below {limit:.2f} are not shown." if len(shown) < len(points) else ""
+    points, chosen = shown, choice.point if choice and choice.helps else None
     names = list(dict.fromkeys(point.line for point in points if not point.reestimated))
     values = []
     for name in names:
@@ -62,17 +68,19 @@ def frontier(start: Point, points: Sequence[Point], choice: Choice | None, targe
     caption = (
         "Validation images. A line goes from the start (square) to a fine-tuned model, by interpolation of their weights"
         f"{'; the ring is the chosen model' if chosen else ''}."
+        f"{' Re-estimated: moving averages of batch normalization from AugMix images.' * any(p.reestimated for p in points)}{left_out}"
     )
     return Chart("frontier", {"data": {"values": values}, "width": "container", "height": 380, "layer": layer}, caption)
 
 
-def trials_table(start: Point, trials: Sequence[Trial], choice: Choice | None) -> Grid:
+def trials_table(start: Point, trials: Sequence[Trial], choice: Choice | None, max_clean_loss: float) -> Grid:
     """Returns the table of trials: steps, and clean and target accuracy of each trial's better interpolation.
 
     Args:
         start: the model as it was given.
         trials: in their order.
         choice: the chosen point, shown below the start; None: there is none.
+        max_clean_loss: of the search.
     """
     columns = [Label("rung"), Label("steps"), Label("seconds"), Label("clean"), Label("target"), Label("coefficient")]
     rows: dict[Label, list[Cell | None]] = {Label("start"): [None, None, None, _number(start.clean), _number(start.target), None]}
@@ -80,12 +88,13 @@ def trials_table(start: Point, trials: Sequence[Trial], choice: Choice | None) -
         point = choice.point
         rows[Label(f"chosen: {point.name}")] = [None, None, None, *map(_number, (point.clean, point.target, point.coefficient))]
     for trial in trials:
-        best = max(trial.points, key=lambda point: point.target)
+        best = best_point(start, trial.points, max_clean_loss)
         numbers = [None, None, None] if trial.diverged else [*map(_number, (best.clean, best.target, best.coefficient))]
         note = ", diverged" if trial.diverged else ""
         rows[Label(f"{trial.candidate.name}{note} (rung {trial.rung + 1})")] = [*_effort(trial), *numbers]
     caption = (
-        "Accuracies on validation images, of the interpolation with the higher target. Every trial starts from the model's own weights."
+        "Accuracies on validation images, of the interpolation that attains more within the allowed clean loss. Every trial starts from "
+        "the model's own weights."
     )
     return Grid("Candidates", "candidate", columns, rows, caption)
 

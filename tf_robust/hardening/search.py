@@ -5,14 +5,13 @@ short time, then variations of the best two, then the best two settings for long
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tf_robust.hardening.budget import Budget, Clock
 from tf_robust.hardening.candidates import Candidate, variations
-from tf_robust.hardening.choice import ROUNDING, Member, Point
+from tf_robust.hardening.choice import Member, Point, attainable, best_point, merit
 from tf_robust.hardening.interpolation import interpolate
 from tf_robust.hardening.target import Outcome
 from tf_robust.hardening.training import Trainers
@@ -86,7 +85,10 @@ class Search:
         if self.budget.in_steps or self.store.finished():
             return
         begin = self.clock.seconds
-        per_step = self.trainers.seconds_per_step(self.control)
+        try:
+            per_step = self.trainers.seconds_per_step(self.candidates[1])
+        except ValueError:  # the model does not suit the method
+            per_step = self.trainers.seconds_per_step(self.control)
         seconds = self.clock.seconds - begin + MINIMUM_STEPS * per_step + len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
         needed = MINIMUM_CANDIDATES * seconds / RUNGS[0]
         if needed > 1.5 * self.budget.amount:
@@ -105,16 +107,17 @@ class Search:
         """
         most = self._most_candidates() - 1
         count = f"{most} recipes" if self.budget.in_steps else f"as many of {most} recipes as there is time for"
-        self.log(f"Rung 1 of 3 (successive halving): {count}, each for a short time.")
+        self.log(f"Rung 1 of 3 (successive halving): plain fine-tuning and {count}, each for a short time.")
         recipes = self._first_rung()
         self.log("Rung 2 of 3: the best two recipes and variations of them.")
         settings = self._rung(1, self._settings(self.ranked(recipes)[:2], recipes))
-        self.log("Rung 3 of 3: the best two of these for longer, and plain fine-tuning as the control.")
-        self._rung(2, [*(trial.candidate for trial in self.ranked(settings)[:FINALISTS]), self.control])
+        self.log("Rung 3 of 3: plain fine-tuning as the control, and the best two of these, for longer.")
+        control = max((trial for trial in recipes if trial.candidate.control), key=self._rank).candidate  # at its own best rate
+        self._rung(2, [control, *(trial.candidate for trial in self.ranked(settings)[:FINALISTS])])
 
     def ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         """Returns trials without controls, the best first."""
-        return sorted((trial for trial in trials if not trial.candidate.control), key=self.score, reverse=True)
+        return sorted((trial for trial in trials if not trial.candidate.control), key=self._rank, reverse=True)
 
     def finalists(self) -> list[Trial]:
         """Returns the best trials of the latest rung and of the one before, and the latest control; weights of others are deleted."""
@@ -127,26 +130,20 @@ class Search:
         """Returns the target that a trial attains without losing more clean accuracy than allowed."""
         return self.attainable(trial.points)[0]
 
+    def _rank(self, trial):
+        return self.score(trial), max(map(self.merit, trial.points))
+
     def value(self, point: Point) -> float:
         """Returns the target that is attained on the straight line from the start to a point."""
         return self.attainable([point])[0]
 
     def attainable(self, points: Sequence[Point]) -> tuple[float, float]:
-        """Returns the best (target, coefficient) on the line from the start through interpolations, where the clean accuracy is allowed.
+        """Returns the best (target, coefficient) within the allowed clean loss; see `choice.attainable`."""
+        return attainable(self.start, points, self.max_clean_loss)
 
-        Args:
-            points: interpolations of one fine-tuned model, between which clean accuracy and target are taken as linear.
-        """
-        floor, best = self.start.clean - self.max_clean_loss - ROUNDING, (self.start.target, 0.0)
-        path = [self.start, *sorted(points, key=lambda point: point.coefficient)]
-        for one, other in itertools.pairwise(path):
-            if other.clean >= floor:
-                best = max(best, (other.target, other.coefficient))
-            elif one.clean >= floor:
-                part = (one.clean - floor) / (one.clean - other.clean)
-                coefficient = one.coefficient + part * (other.coefficient - one.coefficient)
-                best = max(best, (one.target + part * (other.target - one.target), coefficient))
-        return best
+    def merit(self, point: Point) -> tuple[float, float]:
+        """Returns the order of interpolations and trials; see `choice.merit`."""
+        return merit(self.start, point, self.max_clean_loss)
 
     def _first_rung(self):
         """Trains the control, at a lower learning rate if it harms the model, and as many recipes as the rung has time for."""
@@ -157,6 +154,7 @@ class Search:
             if not self._harms(trials[-1]):
                 break
             rate = trials[-1].candidate.learning_rate / 4
+            self.log(f"Plain fine-tuning at learning rate {trials[-1].candidate.learning_rate:g} harms the model: recipes have {rate:g}.")
             control = dataclasses.replace(control, learning_rate=rate, variation=f"learning rate {rate:g}")
             trials.append(self._trial(control, 0, share(0)))
         self.control = control
@@ -246,9 +244,8 @@ class Search:
     def _outcome(self, trial):
         if trial.diverged:
             return "training diverged"
-        best, (score, _) = max(trial.points, key=self.value), self.attainable(trial.points)
-        leading = max((self.score(one) for one in self.ranked(self.trials)), default=self.start.target)
-        leads = not trial.candidate.control and score > max(leading, self.start.target)
+        best, score = best_point(self.start, trial.points, self.max_clean_loss), self.score(trial)
+        leads = score > max((self.score(one) for one in self.trials), default=self.start.target) and score > self.start.target
         weights = f", interpolation coefficient {best.coefficient:g}" if best.coefficient < 1 else ""
         allowed = f"; about {score - self.start.target:+.3f} at the allowed clean loss" if abs(score - best.target) > 5e-4 else ""
         return (

@@ -15,22 +15,28 @@ _LISTED = 6  # in a sentence
 
 
 def changes(table: Table) -> Grid | None:
-    """Returns the difference of every headline measure to the baseline: what got worse first, then what got better.
+    """Returns the difference of every headline measure to the baseline: what got worse first, with all other measures that did.
 
     Args:
         table: of two models; None is returned if nothing can be compared.
     """
-    return _grid(table, "What changed", _compared(table, table["headlines"]))
+    return _grid(table, "What changed", _compared(table, _first(table)))
 
 
 def further_changes(table: Table) -> Grid | None:
     """Returns the differences of all other measures, such as single corruptions, in the order of `changes`, or None."""
     others = set(table["measures"]) | set(table["details"])
-    return _grid(table, "What changed, further measures", _compared(table, others - set(table["headlines"])))
+    return _grid(table, "What changed, further measures", _compared(table, others - _first(table)))
+
+
+def _first(table: Table) -> set[str]:
+    """The measures that are shown first."""
+    others = _compared(table, set(table["measures"]) | set(table["details"]))
+    return {*table["headlines"], *(entry["measure"] for entry in others if _rank(table, entry) == _WORSE)}
 
 
 def change_sentences(table: Table) -> list[str]:
-    """Returns sentences: all measures that got worse, the headline measures that got better, and those without an interval."""
+    """Returns sentences: all measures that got worse, and the headline measures that got better, did neither, or have no interval."""
     entries = sorted(_compared(table, table["measures"]), key=lambda entry: table["measures"].index(entry["measure"]))
     details = _compared(table, table["details"])
     headlines = [entry for entry in entries if entry["measure"] in table["headlines"]]
@@ -38,6 +44,9 @@ def change_sentences(table: Table) -> list[str]:
     better = [entry for entry in headlines if _rank(table, entry) == _BETTER]
     unsure = [entry for entry in headlines if _rank(table, entry) in (_PERHAPS_WORSE, _PERHAPS_BETTER)]
     sentences = [f"Worse: {_listed(table, list({e['measure']: e for e in worse}.values()))}.", f"Better: {_listed(table, better)}."]
+    open_ = [entry for entry in headlines if _rank(table, entry) == _UNSEPARATED]
+    if open_:
+        sentences.append(f"No separated difference: {_listed(table, open_)}.")
     return [*sentences, *([f"Without an interval: {_listed(table, unsure)}."] if unsure else [])]
 
 
@@ -79,7 +88,8 @@ def _listed(table: Table, entries: Sequence[Entry]) -> str:
 
 
 def _text(table: Table, entry: Entry) -> str:
-    before = entry["mean"] - difference_of(entry)["mean"]
+    change = difference_of(entry)["mean"]
     interval = formatting.interval(*formatting.paired_interval(difference_of(entry)), "+")
     direction = f"({_VERDICTS[_rank(table, entry)].partition(',')[0]})"  # for some measures lower is better
-    return f"{formatting.heading(table, entry['measure'])} {before:.3f} to {entry['mean']:.3f} {interval or direction}"
+    values = f"{entry['mean'] - change:.3f} to {entry['mean']:.3f}, {change:+z.3f}"
+    return f"{formatting.heading(table, entry['measure'])} {values} {interval or direction}"

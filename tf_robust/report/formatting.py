@@ -32,7 +32,10 @@ def interval(low: float | None, high: float | None, sign: str = "") -> str:
         high: upper end, or None.
         sign: the sign option of the format: "+" writes it always.
     """
-    return "" if low is None else f"[{low:{sign}z.3f}, {high:{sign}z.3f}]"
+    if low is None or high is None:
+        return ""
+    digits = next((n for n in (3, 4) if all(round(end, n) or not end for end in (low, high))), 5)  # an end that is not 0 shows its sign
+    return f"[{low:{sign}z.{digits}f}, {high:{sign}z.{digits}f}]"
 
 
 def value_uncertainty(entry: Entry) -> str:
