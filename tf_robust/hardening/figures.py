@@ -24,7 +24,8 @@ def frontier(start: Point, points: Sequence[Point], choice: Choice | None, targe
     """
     limit = start.clean - max(LEAST_CLEAN_RANGE, 3 * max_clean_loss)
     shown = [point for point in points if point.clean >= limit]
-    left_out = f" {len(points) - len(shown)} with a clean accuracy below {limit:.2f} are not shown." if len(shown) < len(points) else ""
+    hidden = len(points) - len(shown)
+    left_out = f" {hidden} points with a clean accuracy below {limit:.2f} are not shown." if hidden else ""
     points, chosen = shown, choice.point if choice and choice.helps else None
     names = list(dict.fromkeys(point.line for point in points if not point.reestimated))
     values = []
