@@ -219,7 +219,7 @@ def main(_):
         if FLAGS.output:
             head = provenance("foolbox", "torch")
             path = os.path.join(FLAGS.output, f"attack_{part}")
-            write_json(f"{path}.json", {**head, "goals": ATTACKS, "rows": rows})
+            write_json(f"{path}.json", {**head, "rows": rows})
             with atomic_file(f"{path}.md") as file:
                 file.write(
                     f"# Attacks compared with foolbox {foolbox.__version__}: {part}\n\n`{head['command']}`, commit {head['commit']}; "

@@ -181,7 +181,7 @@ def main(_):
 
 
 def write(lines, rows):
-    head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": AUGMIX}
+    head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat()}
     write_json(os.path.join(FLAGS.output, "augmix.json"), {**head, "rows": rows})
     paragraphs = [
         f"# Throughput of AugMix on one core (images/s), severity {FLAGS.severity:g}, {FLAGS.width} chains",

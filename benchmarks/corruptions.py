@@ -246,7 +246,7 @@ def main(_):
 
 
 def write(lines, notes, results):
-    head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat(), "goals": CORRUPTIONS}
+    head = {**provenance(*PACKAGES), "date": datetime.date.today().isoformat()}
     write_json(os.path.join(FLAGS.output, "corruptions.json"), {**head, **results})
     paragraphs = [
         f"# Throughput of each corruption on one core (images/s), severity {SEVERITY}",
