@@ -52,9 +52,13 @@ def cpu_model():
 
 def machine():
     """Returns the CPU model, the cores that this process may use, memory and system as text."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores, system = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores", f"{platform.system()} {platform.release()}"
-    return f"{cpu_model()}, {cores}, {memory:.0f} GiB, {system}"
+    return f"{cpu_model()}, {cores}, {total_memory() / 1024:.0f} GiB, {system}"
+
+
+def total_memory():
+    """Returns the memory of the machine in MiB."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
 
 
 def _field(path, name):
