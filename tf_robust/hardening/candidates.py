@@ -61,7 +61,7 @@ def candidates(target: str, norm: str = "linf", radius: float = 4 / 255, values:
     """
     recipes = _adversarial(norm, radius) if target == "adversarial" else _natural(values)
     if target == "noise":
-        first = ("NoisyMix", "Gaussian", "Patch Gaussian", "extra corruptions", "FCL", "AugMix + extra corruptions + JSD")
+        first = ("FCL", "NoisyMix", "Gaussian", "Patch Gaussian", "extra corruptions", "AugMix + extra corruptions + JSD")
         recipes = [recipe for name in first for recipe in recipes if recipe.recipe == name]
         stronger = {**_GAUSSIAN, "sigma": 0.3}
         recipes = [dataclasses.replace(recipe, settings=stronger) if recipe.recipe == "Gaussian" else recipe for recipe in recipes]
