@@ -4,7 +4,7 @@
     python -m research.harden --collect --workdir=runs/harden
 
 Rows: cifar10, mnist, folder, robust, onnx (needs `pip install onnx tf2onnx onnxruntime`). Run again, a row resumes: finished steps are
-skipped. The second command writes results/harden/harden.json and results/harden.md.
+skipped. The second command writes results/harden/harden.json and results/harden.md; rows of which the workdir has no seed are kept there.
 """
 
 import os
@@ -13,7 +13,7 @@ from absl import app, flags
 
 from research.harden import collect
 from research.harden.steps import ROWS, Steps
-from tf_robust.utils.files import atomic_file, write_json
+from tf_robust.utils.files import atomic_file, read_json, write_json
 
 FLAGS = flags.FLAGS
 
@@ -23,7 +23,10 @@ def main(_) -> None:
         raise app.UsageError("Expected either --row or --collect. Received: " + ("both" if FLAGS.row else "neither"))
     if FLAGS.collect:
         content = collect.collected(collect.read_results(FLAGS.workdir), f"python -m research.harden --collect --workdir={collect.WORKDIR}")
-        write_json(os.path.join(FLAGS.output, "harden", "harden.json"), content)
+        path = os.path.join(FLAGS.output, "harden", "harden.json")
+        if os.path.exists(path):
+            content = collect.merged(read_json(path), content)
+        write_json(path, content)
         with atomic_file(os.path.join(FLAGS.output, "harden.md")) as file:
             file.write(collect.to_markdown(content))
         return

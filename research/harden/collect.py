@@ -26,7 +26,7 @@ MEASURES = {
     "corruptions/digital": "digital",
     "corruptions_bar/mean": "C-bar",
     "un": "uniform noise",
-    "nun": "nonuniform noise",
+    "nun": "non-uniform noise",
 }
 WORKDIR = "runs/harden"
 SHOWN = ("clean", "bal", "corruptions/mean15", "corruptions_bar/mean", "un", "nun")
@@ -129,6 +129,19 @@ def collected(results: Sequence[Mapping], command: str) -> dict:
         {key: result[key] for key in ("row", "seed", "budget", "changed", "output", "seconds", "commit", "machine")} for result in results
     ]
     return {"command": command, **_provenance(), "rows": rows, "differences": compared, "runs": runs}
+
+
+def merged(recorded: Mapping, new: Mapping) -> dict:
+    """Returns new results with the recorded ones of all other rows, in the order of `ROWS`.
+
+    Args:
+        recorded: as `collected` returned it earlier.
+        new: as `collected` returns it; its rows replace those of the same name with all their seeds.
+    """
+    found = {run["row"] for run in new["runs"]}
+    kept = {key: [one for one in recorded[key] if one["row"].partition("/")[0] not in found] for key in ("rows", "differences", "runs")}
+    order = list(ROWS)
+    return {**new, **{key: sorted([*kept[key], *new[key]], key=lambda one: order.index(one["row"].partition("/")[0])) for key in kept}}
 
 
 def to_markdown(content: Mapping) -> str:

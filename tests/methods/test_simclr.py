@@ -188,14 +188,14 @@ def test_weight_decay_excludes_biases_batch_norm_and_the_monitor():
 
 def test_it_learns_to_discriminate_images():
     method = build("simclr", tiny_network(), temperature=0.2)
-    method.optimizer.learning_rate = 0.03
+    method.optimizer.learning_rate = 0.01  # at 0.03 the result depends on the rounding of the CPU
     step, noise = tf.function(method.train_step), np.random.RandomState(0)
-    for number, batch in enumerate(batches(tiny_source(), 60, name="simclr")):
-        if number == 40:
+    for number, batch in enumerate(batches(tiny_source(), 120, name="simclr")):
+        if number == 100:
             method.reset_metrics()
         views = tuple(view + noise.normal(0, 0.02, view.shape).astype(np.float32) for view in batch.views)
         logs = step(batch._replace(views=views))
-    assert float(logs["accuracy"]) > 0.8 and float(logs["contrastive"]) < 0.85 * np.log(23), logs
+    assert float(logs["accuracy"]) > 0.8 and float(logs["contrastive"]) < 0.4 * np.log(23), logs
 
 
 def test_invalid_arguments_raise():
