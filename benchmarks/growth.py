@@ -17,7 +17,7 @@ from absl import app, flags
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.timing import machine, provenance, total_memory
+from benchmarks.timing import provenance, total_memory
 from tf_robust.utils.files import atomic_file, write_json
 
 LINE = re.compile(r"^\| resnet20 \| cross_entropy \|.*\| ([\d.]+) \| (\d+) \|$", re.MULTILINE)
@@ -68,7 +68,7 @@ def main(_):
         write_json(f"{FLAGS.output}/growth.json", {**source, **tables})
         text = [
             "# Growth of a training step of ResNet-20 with the images and the batch",
-            f"`{source['command']}`, commit {source['commit']}, {machine()}. "
+            f"`{source['command']}`, commit {source['commit']}, {source['machine']}. "
             "The last column is extrapolated from the row's memory per image.",
             "\n".join([*HEAD, *map(line, [*tables["side"], *tables["batch"]])]),
             *sentences,

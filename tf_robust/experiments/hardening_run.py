@@ -184,7 +184,7 @@ def _control_note(search, choice):
     if not controls:
         return []
     control, start = controls[-1], search.start.outcome
-    point = max(control.points, key=search.value)
+    point = max(control.points, key=search.merit)
     clean = paired_difference(point.outcome.clean, start.clean)
     target = paired_difference(point.outcome.target, start.target)
     changes = f"target {_difference(target)}, clean accuracy {_difference(clean)}"

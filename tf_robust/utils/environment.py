@@ -1,4 +1,4 @@
-"""What a result depends on besides its flags: versions, threads and commit; and what the CPU is capable of."""
+"""Versions, threads and commit, on which a result depends besides its flags; and the instructions of the CPU."""
 
 import importlib.metadata
 import os
