@@ -55,3 +55,10 @@ def test_an_image_that_no_window_fits_is_not_cropped():
     mirrored = [np.array_equal(crop, uncropped[:, ::-1]) for crop in crops]
     assert all(flipped or np.array_equal(crop, uncropped) for crop, flipped in zip(crops, mirrored))
     assert 0 < sum(mirrored) < 20
+
+
+def test_levels_are_rounded():
+    random = np.random.default_rng(0).random([2, 100, 100, 3], np.float32)
+    every = np.tile((np.arange(256) / 255).astype(np.float32), 3)
+    for images in (random, every):
+        np.testing.assert_array_equal(image_ops.to_levels(tf.constant(images)), np.round(np.float32(255) * images))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tf_robust.corruptions import severities
+from tf_robust.ops import tiles
 from tf_robust.ops.draws import Draws
 from tf_robust.utils.errors import unknown
 
@@ -21,19 +22,29 @@ class Corruption:
         apply: (images, *constants, **drawn) -> images: float32 [N, H, W, C] in [0, 1] -> the same, not yet clipped.
             Deterministic.
         draw: (draws, (H, W, C), *constants) -> {name: tensor [N, ...]}, from `Draws`; None if nothing is random.
+        clip: clip results to [0, 1]; false where they always lie there.
+        in_tiles: process a few images at a time, which pays where there are many intermediate results.
     """
 
     name: str
     apply: Callable[..., tf.Tensor]
     draw: Callable[..., dict[str, tf.Tensor]] | None = None
+    clip: bool = True
+    in_tiles: bool = False
 
     def __call__(
         self, images: tf.Tensor, severity: int, *, seed: int = 0, indices: tf.Tensor | None = None, constants: str = "auto"
     ) -> tf.Tensor:
         """Returns float32 [N, H, W, C] in [0, 1], corrupted; arguments as in `corruptions.corrupt`."""
-        shape = static_shape(images)
-        numbers = self.constants(severity, shape, constants)
-        return tf.clip_by_value(self.apply(images, *numbers, **self.drawn(images, severity, seed, indices, numbers)), 0.0, 1.0)
+        numbers = self.constants(severity, static_shape(images), constants)
+        indices = tf.range(tf.shape(images)[0]) if indices is None else indices
+
+        def corrupt(images, indices):
+            drawn = self.drawn(images, severity, seed, indices, numbers)
+            corrupted = self.apply(images, *numbers, **drawn)
+            return tf.clip_by_value(corrupted, 0.0, 1.0) if self.clip else corrupted
+
+        return tiles.in_tiles(corrupt, images, indices) if self.in_tiles else corrupt(images, indices)
 
     def constants(self, severity: int, shape: Sequence[int], constants: str = "auto") -> tuple[float, ...]:
         """Returns the constants of one severity.

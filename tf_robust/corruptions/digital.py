@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.corruptions.corruption import Corruption
-from tf_robust.ops import color, warps
+from tf_robust.ops import color, image_ops, warps
 from tf_robust.ops.filters import gaussian_blur
 
 _SWAPPED = [0, 2, 1, 3]  # rows and columns
@@ -129,7 +129,7 @@ def _enlarged(count, side):
 
 
 def _jpeg(images, quality):
-    levels = jpeg_round_trip(tf.cast(tf.round(255.0 * images), tf.uint8), quality)
+    levels = jpeg_round_trip(image_ops.to_levels(images), quality)
     return tf.cast(levels, tf.float32) * _LEVEL
 
 
@@ -145,7 +145,7 @@ def jpeg_round_trip(levels: tf.Tensor, quality: int) -> tf.Tensor:
 
 
 contrast = Corruption("contrast", _contrast)
-elastic_transform = Corruption("elastic_transform", _elastic, _draw_elastic)
-pixelate = Corruption("pixelate", _pixelate)
-jpeg_compression = Corruption("jpeg_compression", _jpeg)
+elastic_transform = Corruption("elastic_transform", _elastic, _draw_elastic, in_tiles=True)
+pixelate = Corruption("pixelate", _pixelate, clip=False)
+jpeg_compression = Corruption("jpeg_compression", _jpeg, clip=False)
 saturate = Corruption("saturate", color.saturate)

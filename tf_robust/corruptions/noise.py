@@ -7,6 +7,7 @@ import scipy.stats
 import tensorflow as tf
 
 from tf_robust.corruptions.corruption import Corruption
+from tf_robust.ops.lookup import lookup
 
 _LEVELS, _QUANTILES = 256, 2**14
 
@@ -40,7 +41,7 @@ def poisson(images: tf.Tensor, photons: float, uniform: tf.Tensor) -> tf.Tensor:
     table = tf.constant(poisson_quantiles(photons).ravel())
     levels = tf.cast(images * (_LEVELS - 1) + 0.5, tf.int32)
     cells = tf.cast(uniform * _QUANTILES, tf.int32)
-    return tf.cast(tf.gather(table, levels * _QUANTILES + cells), tf.float32) * (1.0 / photons)
+    return tf.cast(lookup(table, levels * _QUANTILES + cells), tf.float32) * (1.0 / photons)
 
 
 @functools.lru_cache(maxsize=32)
@@ -64,6 +65,6 @@ def _speckle(images, std, *, normal):
 
 
 gaussian_noise = Corruption("gaussian_noise", _add_gaussian, _draw_normal)
-shot_noise = Corruption("shot_noise", _shot, _draw_uniform)
+shot_noise = Corruption("shot_noise", _shot, _draw_uniform, in_tiles=True)
 impulse_noise = Corruption("impulse_noise", _impulse, _draw_uniform)
 speckle_noise = Corruption("speckle_noise", _speckle, _draw_normal)

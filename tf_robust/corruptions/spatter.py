@@ -9,6 +9,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from tf_robust.ops.lookup import lookup
+
 _LOW, _HIGH = 50.0, 150.0  # of the Canny edge detector
 REACH = 20  # largest distance, in pixels
 _DIAGONAL, _KNIGHT = 91750 / 65536, 143976 / 65536  # 1.4 and 2.1969 in 16 bits: multiples of 2**-16 add up exactly
@@ -130,7 +132,7 @@ def equalize(levels: tf.Tensor, count: int) -> tf.Tensor:
     table = tf.round((below - first) * (255.0 / others))
     table = tf.where(others > 0, tf.maximum(table, 0.0), tf.range(count, dtype=tf.float32))
     cells = flat + tf.range(tf.shape(levels)[0])[:, None] * count
-    return tf.reshape(tf.gather_nd(tf.reshape(table, [-1]), cells[..., None]), tf.shape(levels))
+    return tf.reshape(lookup(tf.reshape(table, [-1]), cells), tf.shape(levels))
 
 
 def _emboss(planes):

@@ -172,8 +172,8 @@ def _brighten(images, amount):
     return (images + (divisor - value)) * (tf.clip_by_value(value + amount, 0.0, 1.0) / divisor)
 
 
-snow = Corruption("snow", _snow, _draw_snow)
+snow = Corruption("snow", _snow, _draw_snow, in_tiles=True)
 frost = frost_from(None)
 fog = Corruption("fog", _fog, _draw_fog)
-spatter = Corruption("spatter", _spatter, _draw_spatter)
+spatter = Corruption("spatter", _spatter, _draw_spatter, in_tiles=True)
 brightness = Corruption("brightness", _brighten)

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from tf_robust.ops import pillow_ops
 from tf_robust.ops.draws import Draws
+from tf_robust.ops.image_ops import to_levels
+from tf_robust.ops.tiles import in_tiles
 
 LONGEST = 3  # operations in a chain
 NINE = ("autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x", "translate_y")
@@ -48,7 +50,16 @@ def augmix(
         ValueError: an argument is out of range, or the images' size is not known.
     """
     images = _checked(images)
-    drawn = draw(seed, _indices(images, indices), images.shape[1:], severity, width, depth, alpha, all_ops)
+    indices = tf.range(tf.shape(images)[0]) if indices is None else indices
+
+    def mix(images, indices):
+        return _mixed(images, draw(seed, indices, images.shape[1:], severity, width, depth, alpha, all_ops), all_ops)
+
+    return in_tiles(mix, images, indices)
+
+
+def _mixed(images, drawn, all_ops):
+    """Mixes images with their chains."""
     lam = drawn["lam"][:, None]
     weights = tf.unstack(drawn["weights"] * (lam * (1.0 / 255.0)), axis=1)
     mixed = tf.add_n(
@@ -71,7 +82,7 @@ def augmix_chain(images: tf.Tensor, seed: tf.Tensor, *, severity: float = 3.0, d
         all_ops: also change color, contrast, brightness and sharpness.
     """
     images = _checked(images)
-    drawn = draw(seed, _indices(images, None), images.shape[1:], severity, 1, depth, 1.0, all_ops)
+    drawn = draw(seed, tf.shape(images)[0], images.shape[1:], severity, 1, depth, 1.0, all_ops)
     return tf.cast(_chains(images, drawn, all_ops)[0], tf.float32) * (1.0 / 255.0)
 
 
@@ -141,7 +152,7 @@ def _amounts(operation, level, sign, shape):
 def _chains(images, drawn, all_ops):
     """Returns the chains before mixing: a list of uint8 [N, H, W, C]."""
     width = drawn["operation"].shape[1]
-    levels = tf.tile(tf.cast(tf.round(images * 255.0), tf.uint8), [width, 1, 1, 1])
+    levels = tf.tile(to_levels(images), [width, 1, 1, 1])
     operation, amount = (tf.reshape(tf.transpose(drawn[name], [2, 1, 0]), [LONGEST, -1]) for name in ("operation", "amount"))
     depth = tf.reshape(tf.transpose(drawn["depth"]), [-1])
     for step in range(LONGEST):
@@ -156,10 +167,6 @@ def _checked(images):
     if images.shape.rank != 4 or None in shape or shape[-1] not in (1, 3):
         raise ValueError(f"Expected images [N, H, W, C] with known H and W and C = 1 or 3. Received shape: {images.shape}")
     return images
-
-
-def _indices(images, indices):
-    return tf.shape(images)[0] if indices is None else indices
 
 
 def _per_image(numbers):

@@ -13,6 +13,7 @@ import scipy.special
 import tensorflow as tf
 
 from tf_robust.ops import philox
+from tf_robust.ops.lookup import lookup
 
 _BLOCK = 4  # 32-bit numbers for each step of the generator's counter
 _LEVELS = 2**16
@@ -51,15 +52,15 @@ class Draws:
             shape: of each row.
             zero_fraction: fraction of the numbers that are 0 instead.
         """
-        return tf.gather(tf.constant(_normal_quantiles(zero_fraction)), tf.cast(self._bits(shape), tf.int32))
+        return lookup(tf.constant(_normal_quantiles(zero_fraction)), tf.cast(self._bits(shape), tf.int32))
 
     def gamma(self, alpha: float, shape: Sequence[int] = ()) -> tf.Tensor:
         """Returns float32 [N, *shape], Gamma(alpha, 1): the quantiles at the midpoints of 65,536 equal intervals."""
-        return tf.gather(tf.constant(_gamma_quantiles(alpha)), tf.cast(self._bits(shape), tf.int32))
+        return lookup(tf.constant(_gamma_quantiles(alpha)), tf.cast(self._bits(shape), tf.int32))
 
     def beta(self, alpha: float, beta: float, shape: Sequence[int] = ()) -> tf.Tensor:
         """Returns float32 [N, *shape], Beta(alpha, beta): the quantiles at the midpoints of 65,536 equal intervals."""
-        return tf.gather(tf.constant(_beta_quantiles(alpha, beta)), tf.cast(self._bits(shape), tf.int32))
+        return lookup(tf.constant(_beta_quantiles(alpha, beta)), tf.cast(self._bits(shape), tf.int32))
 
     def integers(self, shape: Sequence[int], low: int, high: int) -> tf.Tensor:
         """Returns int32 [N, *shape] in low..high - 1, at most 32,767 different values."""

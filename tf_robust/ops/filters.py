@@ -132,18 +132,20 @@ def correlate(images: tf.Tensor, kernel: np.ndarray) -> tf.Tensor:
     """
     images = tf.convert_to_tensor(images, tf.float32)
     height, width, channels = images.shape[1:]
-    sides = [size + taps - 1 for size, taps in zip((height, width), kernel.shape)]
-    direct = max(kernel.shape) <= _DIRECT
-    if not direct:
-        sides = [scipy.fft.next_fast_len(side, real=True) for side in sides]
-    for axis, (side, taps) in enumerate(zip(sides, kernel.shape), start=1):
-        images = tf.gather(images, _mirrored(images.shape[axis], taps // 2, side), axis=axis)
-    if direct:
+    reaches = [taps // 2 for taps in kernel.shape]
+    if max(kernel.shape) <= _DIRECT:
+        for axis, reach in enumerate(reaches, start=1):
+            images = tf.gather(images, _mirrored(images.shape[axis], reach, images.shape[axis] + 2 * reach), axis=axis)
         taps = np.repeat(kernel[:, :, None, None], channels, axis=2)
         filtered = tf.nn.depthwise_conv2d(images, tf.constant(taps, tf.float32), [1, 1, 1, 1], "VALID")
         return tf.reshape(filtered, [-1, height, width, channels])  # TensorFlow does not remove the border of an empty batch
+    sides = [scipy.fft.next_fast_len(size + taps - 1, real=True) for size, taps in zip((height, width), kernel.shape)]
+    rows, columns = (_mirrored(size, reach, side) for size, reach, side in zip((height, width), reaches, sides))
+    # whole lines are gathered, which is much faster than along a later axis
+    planes = tf.gather(tf.transpose(images, [0, 2, 1, 3]), columns, axis=1)
+    planes = tf.gather(tf.transpose(planes, [0, 3, 2, 1]), rows, axis=2)
     spectrum = tf.constant(np.conj(np.fft.rfft2(kernel, sides)), tf.complex64)
-    return _filtered(tf.transpose(images, [0, 3, 1, 2]), spectrum, height, width)
+    return _filtered(planes, spectrum, height, width)
 
 
 def _mirrored(size, reach, length):

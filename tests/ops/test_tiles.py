@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust import corruptions
+from tf_robust.data.augmix import augmix
+from tf_robust.ops import tiles
+
+TILED = [corruption.name for corruption in corruptions.CORRUPTIONS.values() if corruption.in_tiles]
+
+
+@pytest.fixture
+def tiles_of_three(monkeypatch):
+    monkeypatch.setattr(tiles, "BYTES", 3 * 4 * 16 * 16 * 3 + 5)
+
+
+def images_of(count):
+    return np.random.default_rng(count).random([count, 16, 16, 3], np.float32)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 7, 9])
+@pytest.mark.parametrize("known", [True, False])
+def test_every_image_is_processed_once_and_in_order(tiles_of_three, count, known):
+    sizes = []
+
+    def scale(images, indices):
+        tf.py_function(lambda size: sizes.append(int(size)), [tf.shape(images)[0]], [])
+        return images * tf.cast(indices, tf.float32)[:, None, None, None]
+
+    images, factors = images_of(count), np.arange(10, 10 + count)
+    spec = tf.TensorSpec([count if known else None, 16, 16, 3])
+    scaled = tf.function(lambda images: tiles.in_tiles(scale, images, tf.constant(factors))).get_concrete_function(spec)
+    np.testing.assert_array_equal(scaled(images), images * factors[:, None, None, None].astype(np.float32))
+    assert scaled.structured_outputs.shape.as_list() == spec.shape.as_list()
+    assert sum(sizes) == count and max(sizes, default=0) <= 3
+
+
+@pytest.mark.parametrize("name", TILED)
+def test_corruptions_in_tiles_are_those_of_the_whole_batch(monkeypatch, name):
+    images, indices = images_of(7), [4, 5, 6, 7, 8, 9, 2]
+    whole = corruptions.corrupt(images, name, 3, seed=1, indices=indices)
+    monkeypatch.setattr(tiles, "BYTES", 1)
+    np.testing.assert_array_equal(corruptions.corrupt(images, name, 3, seed=1, indices=indices), whole)
+
+
+def test_augmix_in_tiles_is_that_of_the_whole_batch(monkeypatch, tiles_of_three):
+    images = images_of(7)
+    in_tiles = augmix(images, seed=3)
+    monkeypatch.setattr(tiles, "BYTES", 2**30)
+    np.testing.assert_array_equal(augmix(images, seed=3), in_tiles)
