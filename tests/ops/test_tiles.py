@@ -3,15 +3,12 @@ import pytest
 import tensorflow as tf
 
 from tf_robust import corruptions
-from tf_robust.data.augmix import augmix
-from tf_robust.ops import tiles
+from tf_robust.corruptions import corruption
+from tf_robust.data import augmix
+from tf_robust.ops.tiles import in_tiles
 
-TILED = [corruption.name for corruption in corruptions.CORRUPTIONS.values() if corruption.in_tiles]
-
-
-@pytest.fixture
-def tiles_of_three(monkeypatch):
-    monkeypatch.setattr(tiles, "BYTES", 3 * 4 * 16 * 16 * 3 + 5)
+IMAGE_BYTES = 4 * 16 * 16 * 3
+TILED = [one.name for one in corruptions.CORRUPTIONS.values() if one.in_tiles]
 
 
 def images_of(count):
@@ -20,7 +17,7 @@ def images_of(count):
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 7, 9])
 @pytest.mark.parametrize("known", [True, False])
-def test_every_image_is_processed_once_and_in_order(tiles_of_three, count, known):
+def test_every_image_is_processed_once_and_in_order(count, known):
     sizes = []
 
     def scale(images, indices):
@@ -29,7 +26,7 @@ def test_every_image_is_processed_once_and_in_order(tiles_of_three, count, known
 
     images, factors = images_of(count), np.arange(10, 10 + count)
     spec = tf.TensorSpec([count if known else None, 16, 16, 3])
-    scaled = tf.function(lambda images: tiles.in_tiles(scale, images, tf.constant(factors))).get_concrete_function(spec)
+    scaled = tf.function(lambda images: in_tiles(scale, images, tf.constant(factors), 3 * IMAGE_BYTES + 5)).get_concrete_function(spec)
     np.testing.assert_array_equal(scaled(images), images * factors[:, None, None, None].astype(np.float32))
     assert scaled.structured_outputs.shape.as_list() == spec.shape.as_list()
     assert sum(sizes) == count and max(sizes, default=0) <= 3
@@ -39,12 +36,12 @@ def test_every_image_is_processed_once_and_in_order(tiles_of_three, count, known
 def test_corruptions_in_tiles_are_those_of_the_whole_batch(monkeypatch, name):
     images, indices = images_of(7), [4, 5, 6, 7, 8, 9, 2]
     whole = corruptions.corrupt(images, name, 3, seed=1, indices=indices)
-    monkeypatch.setattr(tiles, "BYTES", 1)
+    monkeypatch.setattr(corruption, "TILE_BYTES", 2 * IMAGE_BYTES)
     np.testing.assert_array_equal(corruptions.corrupt(images, name, 3, seed=1, indices=indices), whole)
 
 
-def test_augmix_in_tiles_is_that_of_the_whole_batch(monkeypatch, tiles_of_three):
+def test_augmix_in_tiles_is_that_of_the_whole_batch(monkeypatch):
     images = images_of(7)
-    in_tiles = augmix(images, seed=3)
-    monkeypatch.setattr(tiles, "BYTES", 2**30)
-    np.testing.assert_array_equal(augmix(images, seed=3), in_tiles)
+    whole = augmix.augmix(images, seed=3)
+    monkeypatch.setattr(augmix, "TILE_BYTES", 3 * IMAGE_BYTES)
+    np.testing.assert_array_equal(augmix.augmix(images, seed=3), whole)

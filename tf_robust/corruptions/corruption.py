@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tf_robust.corruptions import severities
-from tf_robust.ops import tiles
 from tf_robust.ops.draws import Draws
+from tf_robust.ops.tiles import in_tiles
 from tf_robust.utils.errors import unknown
+
+TILE_BYTES = 2**19  # of the images of a tile: with their intermediate results they fit a core's cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Corruption:
             corrupted = self.apply(images, *numbers, **drawn)
             return tf.clip_by_value(corrupted, 0.0, 1.0) if self.clip else corrupted
 
-        return tiles.in_tiles(corrupt, images, indices) if self.in_tiles else corrupt(images, indices)
+        return in_tiles(corrupt, images, indices, TILE_BYTES) if self.in_tiles else corrupt(images, indices)
 
     def constants(self, severity: int, shape: Sequence[int], constants: str = "auto") -> tuple[float, ...]:
         """Returns the constants of one severity.

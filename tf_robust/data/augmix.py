@@ -16,6 +16,7 @@ from tf_robust.ops.image_ops import to_levels
 from tf_robust.ops.tiles import in_tiles
 
 LONGEST = 3  # operations in a chain
+TILE_BYTES = 2**21  # of the images of a tile, each operation of which takes a fixed time besides
 NINE = ("autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x", "translate_y")
 NAMES = (*NINE, "color", "contrast", "brightness", "sharpness")  # the last four are also corruptions of the benchmark
 
@@ -55,7 +56,7 @@ def augmix(
     def mix(images, indices):
         return _mixed(images, draw(seed, indices, images.shape[1:], severity, width, depth, alpha, all_ops), all_ops)
 
-    return in_tiles(mix, images, indices)
+    return in_tiles(mix, images, indices, TILE_BYTES)
 
 
 def _mixed(images, drawn, all_ops):

@@ -5,23 +5,22 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-BYTES = 2**21  # of the images in a tile
 
-
-def in_tiles(function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], images: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+def in_tiles(function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], images: tf.Tensor, indices: tf.Tensor, tile_bytes: int) -> tf.Tensor:
     """Returns `function(images, indices)`, computed for a few images after the other.
 
     Args:
         function: (images [M, H, W, C], indices [M]) -> [M, H, W, C] of the same type; an image's result does not depend on the others.
         images: [N, H, W, C] with known H, W and C.
         indices: [N].
+        tile_bytes: of the images that are processed at a time, >= 1; at least one image is.
 
     Returns:
         [N, H, W, C]
     """
     images, indices = tf.convert_to_tensor(images), tf.convert_to_tensor(indices)
     shape = images.shape[1:]
-    size = max(1, BYTES // (images.dtype.size * math.prod(shape)))
+    size = max(1, tile_bytes // (images.dtype.size * math.prod(shape)))
     if images.shape[0] is not None and images.shape[0] <= size:
         return function(images, indices)
     count = tf.shape(images)[0]
