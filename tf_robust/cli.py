@@ -3,6 +3,7 @@
 TensorFlow is imported only to run a command: `--help`, `--version`, `list` and errors in arguments do without.
 """
 
+import gc
 import logging as std_logging
 import os
 import sys
@@ -62,10 +63,13 @@ def run(command: str, argv: Sequence[str]) -> None:
     if command == "list":
         _print(listing(flags.FLAGS.section))
         return
+    gc.disable()  # imports leave little garbage
     with quiet.importing(argv):
         import tensorflow as tf
 
         from tf_robust.experiments import modes
+    gc.freeze()  # later collections skip the half a million objects of the imports
+    gc.enable()
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("ERROR")  # hides warnings about retracing, which are normal for many runs in one process

@@ -83,7 +83,7 @@ def _shifted(shift):
 
 def _sets(source, training_source, eval_config, data_dir, surrogate):
     """The sets of the evaluated images."""
-    clean = functools.partial(_clean, source)
+    clean = functools.cache(functools.partial(_clean, source))
     std = functools.partial(training_std, training_source)  # computed when the first noise set is opened
     sets = []
     chosen = eval_config.evaluations
@@ -167,13 +167,15 @@ def _corrupted(source, family, name, severity, eval_config, clean):
         "frost_dir": eval_config.frost_dir or None,
     }
 
-    def compute():
-        return _indexed(source, clean(), lambda x, i: corruptions.corrupt(x, name, severity, NOISE_SEED, i, **options))
+    def change(images, indices):
+        return corruptions.corrupt(images, name, severity, NOISE_SEED, indices, **options)
 
     def open_corrupted():
-        key = source.fingerprint(), source.positions.tobytes(), name, severity, *options.values()
-        size = 4 * len(source) * int(np.prod(source.image_shape))
-        return set_cache.cached(key, size, batch_size_of(source.image_shape), compute)
+        key = source.fingerprint(), source.positions.tobytes(), name, severity, *options.values(), batch_size_of(source.image_shape)
+        num_bytes = 4 * len(source) * int(np.prod(source.image_shape))
+        if num_bytes > set_cache.SET_BYTES:
+            return _indexed(source, clean(), change)
+        return set_cache.cached(key, num_bytes, lambda: _changed(source, clean(), change))
 
     return EvaluationSet(f"{family}/{name}/{severity}", open_corrupted)
 
@@ -271,6 +273,15 @@ def _transferred(source, threats, surrogate):
         )
         for text, (norm, radius) in threats.items()
     ]
+
+
+def _changed(source, batches, change):
+    """A small set that is changed in memory: building a graph takes longer. Arguments as in `_indexed`."""
+    positions, size = tf.constant(source.positions), batch_size_of(source.image_shape)
+    with tf.device("CPU"):  # as in a Dataset
+        changed = [(change(images, positions[number * size :][: len(images)]), labels) for number, (images, labels) in enumerate(batches)]
+        images, labels = (tf.concat(parts, axis=0) for parts in zip(*changed))
+        return tf.data.Dataset.from_tensor_slices((images, labels)).batch(size)
 
 
 def _indexed(source, batches, change, size=None):
