@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust.data import Batch, evaluation_batches, steps_per_epoch, training_batches
-from tf_robust.data.augment import clean, crop_flip, patch_gaussian
+from tf_robust.data import Batch, evaluation_batches, first_batch, steps_per_epoch, training_batches
+from tf_robust.data.augment import augmix, clean, crop_flip, patch_gaussian
 from tf_robust.data.sources import ArraySource
 
 SIZE, BATCH = 14, 4  # three full batches per epoch
@@ -53,6 +53,15 @@ def test_skipping_resumes_within_an_epoch(source, skip):
     expected = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS)
     resumed = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS, skip=skip)
     assert_equal_batches(resumed, expected[skip:])
+
+
+@pytest.mark.parametrize("step", [0, 4])
+def test_the_first_batch_alone_is_that_of_the_pipeline(source, step):
+    pipeline = {"seed": 5, "step": step, "augmentations": [crop_flip], "views": [clean, augmix, patch_gaussian]}
+    for found, expected in zip(
+        tf.nest.flatten(first_batch(source, 6, **pipeline)), tf.nest.flatten(next(iter(training_batches(source, 6, **pipeline))))
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_an_epoch_does_not_depend_on_the_global_seed(source):

@@ -55,6 +55,18 @@ def test_every_chart_becomes_an_image_and_valid_json(table, three_seeds, tmp_pat
         assert "<" not in chart.embedded() and json.loads(chart.embedded())["config"]
 
 
+def test_another_process_makes_the_same_library(monkeypatch):
+    monkeypatch.setattr(vega, "_started", [])
+    assert vega._prepared() == ""
+    vega.prepare()
+    vega.prepare()
+    assert len(vega._started) == 2 and vega._prepared() == vega._prepared() == vega._bundle()
+    monkeypatch.setattr(vega, "_started", [])
+    monkeypatch.setattr(vega, "_BUNDLE", "print('incomplete'); raise SystemExit(1)")
+    vega.prepare()
+    assert vega._prepared() == ""
+
+
 def test_charts_without_measures_are_left_out(three_seeds):
     assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds[:1]))] == ["comparison"]
     assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds))] == ["comparison", "pareto", "cost"]

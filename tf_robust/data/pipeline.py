@@ -61,6 +61,35 @@ def training_batches(
     Raises:
         ValueError: the batch is empty or larger than the data.
     """
+    examples, to_batch = _steps(source, batch_size, seed, step, augmentations, views)
+
+    def to_batches(examples):
+        return examples.map(to_batch, num_parallel_calls=PARALLEL_CALLS, deterministic=True).prefetch(4)
+
+    if not servers:
+        return to_batches(examples)
+    return service.round_robin(
+        [service.from_server(server, to_batches(examples.shard(len(servers), number))) for number, server in enumerate(servers)]
+    ).with_options(_training_options())
+
+
+def first_batch(
+    source: Source,
+    batch_size: int,
+    *,
+    seed: int,
+    step: int = 0,
+    augmentations: Sequence[Augmentation] = (),
+    views: Sequence[Augmentation] = (clean,),
+) -> Batch:
+    """Returns the first of `training_batches` without building their graph; values may differ in the last digit. Arguments as there."""
+    examples, to_batch = _steps(source, batch_size, seed, step, augmentations, views)
+    with tf.device("CPU"):  # as in a Dataset
+        return to_batch(*next(iter(examples)))
+
+
+def _steps(source, batch_size, seed, step, augmentations, views):
+    """The examples of each step, a Dataset of (step, examples), and the function that makes a `Batch` of them."""
     first, skipped = divmod(step, steps_per_epoch(source, batch_size))
     windows = min_crop_areas(views) if source.cuts_windows else ()
     if windows:  # cropped from the full image in its original resolution
@@ -83,18 +112,8 @@ def training_batches(
         outputs = tuple(apply(view, inputs[position if windows else 0], FIRST_VIEW + position) for position, view in enumerate(views))
         return Batch(outputs, labels, tf.fill([batch_size], step), positions)
 
-    options = _untuned()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    examples = tf.data.Dataset.range(first, tf.int64.max).flat_map(read_epoch).enumerate(start=step).with_options(options)
-
-    def to_batches(examples):
-        return examples.map(to_batch, num_parallel_calls=PARALLEL_CALLS, deterministic=True).prefetch(4)
-
-    if not servers:
-        return to_batches(examples)
-    return service.round_robin(
-        [service.from_server(server, to_batches(examples.shard(len(servers), number))) for number, server in enumerate(servers)]
-    ).with_options(options)
+    examples = tf.data.Dataset.range(first, tf.int64.max).flat_map(read_epoch).enumerate(start=step).with_options(_training_options())
+    return examples, to_batch
 
 
 def steps_per_epoch(source: Source, batch_size: int) -> int:
@@ -122,4 +141,10 @@ def _untuned():
     """Disables tf.data's autotuning: parallelism is fixed, and the tuner can restrict a network to half of the cores."""
     options = tf.data.Options()
     options.autotune.enabled = False
+    return options
+
+
+def _training_options():
+    options = _untuned()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return options

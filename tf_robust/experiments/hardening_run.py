@@ -31,6 +31,7 @@ from tf_robust.hardening.trainable import check_format, trainable
 from tf_robust.hardening.training import Trainers
 from tf_robust.hardening.trials import TrialStore
 from tf_robust.metrics.paired import paired_difference
+from tf_robust.report import vega
 from tf_robust.report.formatting import interval
 from tf_robust.saved_models import export, loading
 from tf_robust.utils.files import write_json
@@ -56,6 +57,7 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
     folder = values.workdir or os.path.join(
         "runs", "hardened", f"{folder_name(values.data)}-{row_name(values.saved_model)}-{folder_name(values.target)}"
     )
+    vega.prepare()
     hardened = harden(classifier, run.data(), config, folder)
     if hardened.evaluations:
         print(f"\nReport: {hardened.report(os.path.join(folder, 'harden.html'), argv)}")

@@ -13,6 +13,7 @@ from tf_robust.experiments.locations import folder_name, row_name
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.runs import runs_of
+from tf_robust.report import vega
 from tf_robust.report.formatting import difference_text
 from tf_robust.report.tables import aggregate, gain
 from tf_robust.report.verdict import is_separated
@@ -38,6 +39,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     check_requirements(parse_requirements(values.require), run.eval_config.evaluations)
     before = os.path.join(folder, "evaluation.json")
     earlier = read_json(before) if os.path.exists(before) else {}
+    vega.prepare()
     evaluation, data = model.evaluate(run, folder)
     if earlier and earlier.get("measuring") != evaluation["measuring"]:
         print_note(f"this replaces the results in {folder}, of other flags. To keep both: --workdir=DIR.")

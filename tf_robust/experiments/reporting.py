@@ -10,6 +10,7 @@ from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.locations import folder_name
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.suggestions import LOCATION_FLAGS, flags_of, print_commands
+from tf_robust.report import vega
 
 
 def complete_and_report(workdir: str, runs: Sequence[Run], folder_of: Callable[[Run], str], table: Mapping, argv: Sequence[str]) -> None:
@@ -25,6 +26,7 @@ def complete_and_report(workdir: str, runs: Sequence[Run], folder_of: Callable[[
     Raises:
         ValueError: a run failed; the message names all failures. The others are reported first.
     """
+    vega.prepare()
     evaluations, failures = suites.run_all(runs, folder_of)
     if not runs[0].chief:
         print("Done. The chief worker writes checkpoints and runs the evaluation.")

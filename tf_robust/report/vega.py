@@ -7,6 +7,9 @@ import dataclasses
 import functools
 import json
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 
 from tf_robust.utils.files import atomic_file
@@ -84,12 +87,39 @@ def _standalone(part):
     return _PNG.get(part, part) if isinstance(part, str) else part
 
 
+_BUNDLE = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle().encode())"
+_started: list = []  # the process that makes the library, and the file to which it writes
+
+
+def prepare() -> None:
+    """Starts to make `library()` in another process: it takes a second and 75 MB, and no thread of this process would run meanwhile."""
+    if not _started:
+        file = tempfile.TemporaryFile()
+        command = [sys.executable, "-c", _BUNDLE]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.DEVNULL)
+        _started.extend([process, file])
+
+
 @functools.cache
 def library() -> str:
     """Returns Vega, Vega-Lite and Vega-Embed as one script, 0.9 MB."""
+    return (_prepared() or _bundle()).replace("</script", "<\\/script")
+
+
+def _prepared() -> str:
+    """Returns the result of the process that `prepare` started; empty if there is none or it failed."""
+    if not _started:
+        return ""
+    process, file = _started
+    failed = process.wait()
+    file.seek(0)
+    return "" if failed else file.read().decode()
+
+
+def _bundle() -> str:
     import vl_convert
 
-    return vl_convert.javascript_bundle().replace("</script", "<\\/script")
+    return vl_convert.javascript_bundle()
 
 
 def lines_by_row(order: Iterable[str]) -> dict[str, dict]:

@@ -137,7 +137,7 @@ def fit(
         saver = _Saver(method, checkpoint_folder, step, start, state)
         batches = data.training_batches(source, batch_size, seed=method.seed, step=step, servers=servers, **pipeline)
         if on_first_batch and not servers:
-            on_first_batch(next(iter(batches)))
+            on_first_batch(data.first_batch(source, batch_size, seed=method.seed, step=step, **pipeline))
         iterator = iter(distribution.distribute(strategy, batches, batch_size))
         while step < steps * epochs and not (selection and selection.stops):
             epoch, steps_done = divmod(step, steps)
