@@ -1,4 +1,4 @@
-"""End-to-end benchmarks: training compared with PyTorch, evaluation compared with its forward passes, start-up time and memory.
+"""End-to-end benchmarks: training compared with PyTorch, evaluation with its forward passes, start-up time and memory, the quick start.
 
     python benchmarks/end_to_end.py                       # ten minutes or more; training needs benchmarks/requirements_torch.txt
 
@@ -12,6 +12,8 @@ The two alternate for each set, once. Rows that are not measured again are kept 
 
 Start: seconds from the command to the first step of the first row of the quick start, and the growth of memory in training
 from the second epoch to the last.
+
+Quick start: seconds and peak resident memory of the command `tf-robust` without arguments, in a process of its own.
 """
 
 import os
@@ -34,7 +36,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.goals import END_TO_END
 
 LAYOUTS = {"first": "", "last": ", channels last"}  # memory formats of PyTorch: the default, and one that is faster on some machines
-flags.DEFINE_list("parts", ["training", "evaluation", "start"], "parts to run.")
+flags.DEFINE_list("parts", ["training", "evaluation", "start", "quick_start"], "parts to run.")
 flags.DEFINE_list("models", ["resnet20", "preact_resnet18"], "networks for training.")
 flags.DEFINE_integer("batch_size", 128, "images per step.")
 flags.DEFINE_integer("repeats", 7, "interleaved repeats; medians are reported.")
@@ -237,6 +239,25 @@ def started():
     ]
 
 
+def quick_started():
+    """Returns rows with the seconds and the peak memory of the whole quick start, the median of up to three runs."""
+    seconds, memory = [], []
+    for _ in range(min(3, FLAGS.repeats)):
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            command = [sys.executable, str(ROOT / "run_experiment.py"), f"--workdir={folder}"]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            if status:
+                sys.exit("The quick start failed. See its messages above.")
+            seconds.append(time.perf_counter() - began)
+            memory.append(usage.ru_maxrss / 2**20)  # from KiB
+    return [
+        row("quick_start", "seconds of the whole quick start", np.array(seconds)),
+        row("quick_start_memory", "peak resident memory of the quick start in GiB", np.array(memory)),
+    ]
+
+
 def take_first_step():
     """Runs the quick start until its first step and prints the time at which it was completed."""
     from tf_robust.experiments import modes
@@ -324,6 +345,8 @@ def main(_):
         rows.append(evaluated())
     if "start" in FLAGS.parts:
         rows += started()
+    if "quick_start" in FLAGS.parts:
+        rows += quick_started()
     if FLAGS.output:
         write(rows)
 
