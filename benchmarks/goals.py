@@ -30,5 +30,5 @@ END_TO_END = {
     "training/preact_resnet18": 1.2,
     "evaluation/resnet20": 1.05,  # time relative to the forward passes, at most
     "quick_start": 45.0,  # seconds, at most
-    "quick_start_memory": 1.3,  # GiB, at most
+    "quick_start_memory": 1.3,  # million KiB, at most
 }
