@@ -67,6 +67,16 @@ def test_another_process_makes_the_same_library(monkeypatch):
     assert vega._prepared() == ""
 
 
+@pytest.mark.parametrize("program", [vega._DRAW, "raise SystemExit(1)"])
+def test_another_process_draws_the_same_images(table, tmp_path, monkeypatch, program):
+    every_chart = charts.of_table(table)[:3]
+    monkeypatch.setattr(vega, "_started", ["a process", "its file"])
+    monkeypatch.setattr(vega, "_DRAW", program)
+    assert (len(vega._drawn(every_chart)) == 3) == (program != "raise SystemExit(1)")
+    vega.save_all(every_chart, str(tmp_path))
+    assert [(tmp_path / f"{chart.name}.png").read_bytes() for chart in every_chart] == [chart.png() for chart in every_chart]
+
+
 def test_charts_without_measures_are_left_out(three_seeds):
     assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds[:1]))] == ["comparison"]
     assert [chart.name for chart in charts.of_table(tables.aggregate(three_seeds))] == ["comparison", "pareto", "cost"]

@@ -19,7 +19,7 @@ from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
 from tf_robust.report.table_types import Evaluation, Paper, PerImage, Table
 from tf_robust.report.tables import aggregate, results, to_frame
-from tf_robust.report.vega import Chart
+from tf_robust.report.vega import Chart, save_all
 from tf_robust.report.verdict import verdict, verdict_sentences
 from tf_robust.utils.files import atomic_file, write_json
 
@@ -90,8 +90,7 @@ def write(
     table = aggregate(evaluations, paper, baseline, per_image)
     all_charts = [*charts.of_table(table), *(figure for figure in figures if isinstance(figure, Chart))]
     images = [figure for figure in figures if not isinstance(figure, Chart)]
-    for chart in (*additions.charts, *all_charts):
-        chart.save(os.path.join(folder, "figures"))
+    save_all([*additions.charts, *all_charts], os.path.join(folder, "figures"))
     notes = [*notes, *_mismatches(evaluations), *size_notes(evaluations), *transfer_notes(evaluations)]
     versions = {
         name: _distinct(e.get("versions", {}).get(name) for e in evaluations)
