@@ -12,7 +12,13 @@ SHAPES = pytest.mark.parametrize("shape", [(), (3,), (4, 5, 3), (32, 32, 3)])
 
 def all_kinds(seed, indices, shape, *purpose):
     draws = Draws(seed, indices, *purpose)
-    return [draws.uniform(shape), draws.normal(shape), draws.integers(shape, -2, 3), draws.uniform(shape, -45.0, 45.0)]
+    return [
+        draws.uniform(shape),
+        draws.normal(shape),
+        draws.integers(shape, -2, 3),
+        draws.uniform(shape, -45.0, 45.0),
+        draws.exact_normal(shape),
+    ]
 
 
 @SHAPES
@@ -37,13 +43,14 @@ def test_streams_differ_by_seed_purpose_call_and_index():
 
 
 def test_distributions():
-    uniform, normal, integers, angles = (kind.numpy().ravel() for kind in all_kinds(3, np.arange(50), (2000,)))
+    uniform, normal, integers, angles, exact = (kind.numpy().ravel() for kind in all_kinds(3, np.arange(50), (2000,)))
     assert scipy.stats.kstest(uniform, "uniform").pvalue > 1e-3 and scipy.stats.kstest(normal, "norm").pvalue > 1e-3
     assert 0 < uniform.min() and uniform.max() < 1 and np.abs(angles).max() < 45
+    assert scipy.stats.kstest(exact, "norm").pvalue > 1e-3 and len(np.unique(exact)) > 0.99 * len(exact)
     counts = np.bincount(integers + 2)
     assert len(counts) == 5 and scipy.stats.chisquare(counts).pvalue > 1e-3
     np.testing.assert_allclose([normal.mean(), normal.var(), scipy.stats.kurtosis(normal)], [0, 1, 0], atol=0.03)
-    for values in (uniform, normal):  # neighbors, also the two halves of one 32-bit draw
+    for values in (uniform, normal, exact):  # neighbors, also the two halves of one 32-bit draw
         assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 0.015
         assert abs(np.corrcoef(values[::2], values[1::2])[0, 1]) < 0.02
 
@@ -82,3 +89,12 @@ def test_a_count_stands_for_indices_from_zero():
     for shape in ((), (3,), (5, 7)):
         np.testing.assert_array_equal(Draws(2, tf.constant(6), "x").uniform(shape), Draws(2, np.arange(6), "x").uniform(shape))
     assert Draws(2, 0).normal((4,)).shape == (0, 4)
+
+
+def test_exact_normal_numbers_have_the_tails_of_the_normal_distribution():
+    values = Draws(5, 1000, "tails").exact_normal([10_000]).numpy().ravel()
+    for limit in (3.0, 4.0, 4.3):
+        expected = len(values) * scipy.stats.norm.sf(limit)
+        for count in (np.sum(values > limit), np.sum(values < -limit)):
+            assert abs(count - expected) < 4 * np.sqrt(expected)
+    np.testing.assert_array_equal(Draws(5, [998, 999], "tails").exact_normal([10_000]).numpy().ravel(), values[-20_000:])

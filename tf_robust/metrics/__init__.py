@@ -13,6 +13,7 @@ from tf_robust.metrics.calibration import (
     reliability_bins,
     rms_calibration_error,
 )
+from tf_robust.metrics.certification import certified_radii, largest_radius, lower_bound, samples_needed
 from tf_robust.metrics.corruption_error import (
     BAR,
     BENCHMARK,

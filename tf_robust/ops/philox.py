@@ -56,6 +56,11 @@ def full_range(shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tenso
     return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, key=key, counter=counter, alg=1, dtype=tf.uint32)
 
 
+def normal_from(shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
+    """Returns standard normal float32 of a shape from a counter on, four for each step of the counter, by TensorFlow's own kernel."""
+    return tf.raw_ops.StatelessRandomNormalV2(shape=shape, key=key, counter=counter, alg=1, dtype=tf.float32)
+
+
 def _fractions(shape, seed):
     """Returns float32 in [0, 1): the mantissa's 23 bits are the last of 32."""
     bits = tf.random.stateless_uniform(shape, seed, None, None, tf.uint32, alg="philox")
