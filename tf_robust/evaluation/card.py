@@ -8,7 +8,7 @@ from tf_robust.corrupted_datasets import reader
 from tf_robust.data import toy
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
-from tf_robust.evaluation import adversarial, boundary
+from tf_robust.evaluation import adversarial, boundary, smoothing
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
 from tf_robust.evaluation.nonuniform_noise import training_std
@@ -116,7 +116,18 @@ def card_of(
             card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED}
     if "attack_curves" in chosen:
         card["distance"] = {"seed": adversarial.SEED, **attacked}
+    if "certified" in chosen:
+        card.update(_smoothing_parts(eval_config, attacked))
     return card
+
+
+def _smoothing_parts(eval_config, attacked):
+    """The parts of certified accuracies and of the smoothed classifier."""
+    noise = {"sigma": eval_config.smoothing_sigma, "seed": smoothing.SEED, **attacked}
+    votes = {"votes": min(eval_config.smoothing_samples, smoothing.MOST_VOTES)}
+    samples = {"selection": eval_config.smoothing_selection, "samples": eval_config.smoothing_samples, "alpha": smoothing.ALPHA}
+    attack = {"attack": "pgd", "steps": smoothing.PGD_STEPS, "gradient_samples": smoothing.PGD_SAMPLES}
+    return {"certified": {**noise, **samples}, "smoothed_clean": {**noise, **votes}, "smoothed": {**noise, **votes, **attack}}
 
 
 def _corruption_fields(eval_config, description):

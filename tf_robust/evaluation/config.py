@@ -9,7 +9,7 @@ import numpy as np
 from tf_robust import corruptions
 from tf_robust.corruptions import severities as constants_of
 from tf_robust.data.shifts import check_shifts
-from tf_robust.evaluation import adversarial
+from tf_robust.evaluation import adversarial, smoothing
 from tf_robust.utils.errors import unknown
 
 EVALUATIONS = (
@@ -24,6 +24,7 @@ EVALUATIONS = (
     "utility",
     "adversarial",
     "attack_curves",
+    "certified",
     "slices",
 )
 DEFAULT_EVALUATIONS = ("clean", "noise")
@@ -35,6 +36,10 @@ _OPTIONS = {
     "perturbations": ("corruption_constants", "sequences"),
     "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks", "surrogate"),
     "attack_curves": ("curve_attacks", "attack_subset"),
+    "certified": (
+        *("smoothing_sigma", "smoothing_selection", "smoothing_samples", "smoothing_attack"),
+        *("certified_radii", "attack_subset"),
+    ),
     "slices": ("groups",),
 }  # fields that only these evaluations depend on
 
@@ -48,8 +53,9 @@ class EvalConfig:
             severity); corruptions_bar (the ten of CIFAR-10-C-bar at each severity, or of ImageNet-C-bar with ImageNet's constants);
             perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
             steepness); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
-            (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations); slices (accuracy per
-            class and per group, of the worst, and the gap between best and worst, on clean images).
+            (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations); certified
+            (certified accuracy by randomized smoothing, for models trained with Gaussian noise, and the smoothed model under PGD); slices
+            (accuracy per class and per group, of the worst, and the gap between best and worst, on clean images).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
             scale; auto: 0.1 if a location is constant over the training images, else 0.
         evaluation_split: split to measure on; choose settings on validation, never on test. all: the images of a data set without
@@ -68,12 +74,18 @@ class EvalConfig:
         attack: attacks of robust accuracy, one measure each: ensemble (APGD on two losses, then Square: robust/NORM_RADIUS),
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS), square (alone, for models without gradients; then there are neither
             FGSM nor checks of the attacks: robust/square/NORM_RADIUS).
-        attack_subset: number of images to attack, a fixed stratified subset; 0: all.
+        attack_subset: number of images to attack or certify, a fixed stratified subset; 0: all.
         surrogate: another model, differentiable, on which PGD is computed too; accuracy on these images is that under a transferred
             attack (robust/transfer/NORM_RADIUS), never white-box. Its pixel scale, size and outputs are found; empty: none.
         attack_queries: queries of the model by Square, per image.
         attack_checks: also check the attacks for signs of masked gradients, with eight further attacks.
         curve_attacks: attacks of the curves, ATTACK_NORM: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
+        smoothing_sigma: standard deviation of the noise of randomized smoothing, on the [0, 1] pixel scale; that of the training.
+        smoothing_selection: noisy copies of each image by which the smoothed model's class is selected.
+        smoothing_samples: further noisy copies of each image, by which the probability of that class is bounded with confidence 0.999.
+            100000 in publications; the more, the larger the radii that can be certified.
+        smoothing_attack: also attack the smoothed model by PGD (smoothed/pgd/l2_RADIUS), for models with gradients.
+        certified_radii: l2 radii of certified accuracy, on the [0, 1] pixel scale.
         shifts: further data sets to evaluate on, of images of the same classes under other conditions, one measure each (shift/NAME):
             TFDS names (cifar10_1, cifar10_corrupted/fog_5, imagenet_v2, imagenet_a, imagenet_r, imagenet_sketch), folder:DIR,
             csv:FILE, npz:FILE, hf:NAME_OR_DIR; their test images, or all where there are no splits. Classes correspond by name.
@@ -97,6 +109,11 @@ class EvalConfig:
     attack_queries: int = 5000
     attack_checks: bool = True
     curve_attacks: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
+    smoothing_sigma: float = 0.25
+    smoothing_selection: int = 100
+    smoothing_samples: int = 1000
+    smoothing_attack: bool = True
+    certified_radii: tuple[float, ...] = (0.0, 0.25, 0.5)
     shifts: tuple[str, ...] = ()
     groups: str = ""
 
@@ -126,6 +143,7 @@ class EvalConfig:
             raise ValueError(f"Expected attack, of: {', '.join(adversarial.ATTACKS)}. Received: none")
         if self.attack_queries < 1:
             raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
+        smoothing.check(self.smoothing_sigma, self.smoothing_selection, self.smoothing_samples, self.certified_radii)
         check_shifts(self.shifts)
         for text in self.attack_radii:
             adversarial.parse_threat(text)

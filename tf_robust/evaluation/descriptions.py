@@ -44,6 +44,7 @@ MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by su
         *("robust/l2_0.5", "robust/linf_8/255", "robust/pgd/l2_0.5", "robust/transfer/linf_8/255", "fgsm/linf_8/255"),
         *("distance/pgd_l2", "distance/plb_linf", "checks/failed"),
     ),
+    "Randomized smoothing": ("certified/l2_0.5", "certified/mean_radius", "certified/abstained", "smoothed/clean", "smoothed/pgd/l2_0.5"),
     "Calibration": ("calibration/rms", "calibration/ece", "calibration/brier", "calibration/nll", "aurra"),
     "Corner digits and two-dimensional data": (
         *("utility/corner_informative", "utility/corner_uninformative", "boundary/length", "boundary/gradient"),
@@ -124,6 +125,17 @@ _OTHERS = {  # measure: its long name, meaning and unit
         "Number of signs that the attacks are too weak for the model; above 0, robust accuracies may be too high",
         "Count",
     ),
+    "certified/mean_radius": (
+        "Mean certified radius",
+        "Radius within which no change of the image can change the smoothed model's correct decision, mean over images; 0 for an image "
+        "that is misclassified or without a decision",
+        "L2 norm of the change of pixels in [0, 1]",
+    ),
+    "certified/abstained": (
+        "Images without a certified decision",
+        "Fraction of images for which no class has a probability above 1/2 under noise with confidence 0.999: the smoothed model abstains",
+        _FRACTION,
+    ),
     "boundary/length": (
         "Length of the decision boundary",
         "Length of the line between the two classes in the plane",
@@ -185,7 +197,7 @@ def describe(measure: str) -> Description:
 
 def _accuracy(measure: Measure) -> tuple[str, str, str, str] | None:
     """Returns name, definition, unit and images of an accuracy, else None."""
-    found = _ACCURACIES.get(str(measure)) or _corrupted(measure) or _attacked(measure)
+    found = _ACCURACIES.get(str(measure)) or _corrupted(measure) or _attacked(measure) or _smoothed(measure)
     if measure.family == "nun" and measure.name.startswith("floor_"):
         floor = measure.name.removeprefix("floor_")
         found = (f"Non-uniform noise, floor {floor}", _ACCURACIES["nun"][1], f", with {floor} added to the std of each location")
@@ -241,6 +253,21 @@ def _attacked(measure: Measure) -> tuple[str, str, str] | None:
     name, detail = _ATTACKS[attack]
     within = f", {_NORMS[norm]} radius {radius}" if threat else ""
     return f"{_capitalized(name)} attack{within}", f"images changed by the {name} attack{within}", detail
+
+
+def _smoothed(measure: Measure) -> tuple[str, str, str] | None:
+    """Returns name, images and detail of a certified accuracy or an accuracy of the smoothed model."""
+    if str(measure) == "smoothed/clean":
+        return "Smoothed model", "clean images by the smoothed model", ": the most frequent class for images with Gaussian noise"
+    threat = measure.name.removeprefix("pgd/")
+    if measure.family not in ("certified", "smoothed") or not threat.startswith("l2_"):
+        return None
+    within = f"L2 radius {threat.removeprefix('l2_')}"
+    if measure.family == "certified":
+        detail = ": correct, and proven with confidence 0.999 for each image; images without a decision count as errors"
+        return f"Certified accuracy, {within}", f"all images within {within} by the smoothed model", detail
+    detail = " with gradients averaged over noise; an upper bound where certified accuracy is a lower one"
+    return f"Smoothed model, PGD attack, {within}", f"images changed by the PGD attack on the smoothed model, {within}", detail
 
 
 def _other(measure: Measure) -> tuple[str, str, str, str] | None:

@@ -24,6 +24,7 @@ _LOWER_IS_BETTER = (
     "utility/corner_uninformative",
     "classes/gap",
     "groups/gap",
+    "certified/abstained",
 )
 
 
@@ -115,6 +116,8 @@ class Measure:
         """The part of the evaluation card that it depends on besides `data`."""
         if self.is_flip_rate:
             return "flip_rates"
+        if str(self.plain) == "smoothed/clean":
+            return "smoothed_clean"
         if self.family == "robust" and self.name.startswith(("pgd/", "square/", "transfer/")):
             return f"robust_{self.name.partition('/')[0]}"
         return {"un": "noise", "nun": "noise", "aurra": "calibration", "group": "groups"}.get(self.family, self.family)

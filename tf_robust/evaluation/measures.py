@@ -7,7 +7,7 @@ import numpy as np
 import scipy.stats
 
 from tf_robust import metrics
-from tf_robust.evaluation import adversarial, utility
+from tf_robust.evaluation import adversarial, smoothing, utility
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.evaluation.scoring import correctness
@@ -62,6 +62,8 @@ def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = F
         for _, record in by_kind.get("utility", [])
         for name, value in utility.ratios(record).items()
     ]
+    for _, record in by_kind.get("certified", []):
+        measures += _certified_measures(record, eval_config.certified_radii)
     return measures + _distance_measures(by_kind.get("distances", [])) + _check_measures(by_kind.get("checks", []))
 
 
@@ -161,6 +163,18 @@ def _distance_measures(distances):
         if np.isfinite(median):
             measures.append(name.with_value(median, count, low, high if np.isfinite(high) else None))
     return measures
+
+
+def _certified_measures(record, radii):
+    """Certified accuracies at some radii, the mean certified radius, and the fraction of images without a decision."""
+    return [
+        *(
+            Measure("certified", f"l2_{radius:g}").with_accuracy(int(smoothing.certified_correct(record, radius).sum()), record["count"])
+            for radius in radii
+        ),
+        Measure("certified", "mean_radius", value=float(smoothing.radii_of(record).mean()), count=record["count"]),
+        Measure("certified", "abstained").with_accuracy(record["abstained"], record["count"]),
+    ]
 
 
 def _check_measures(checks):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tf_robust import metrics
-from tf_robust.evaluation import card
+from tf_robust.evaluation import card, smoothing
 from tf_robust.evaluation.config import ALL_SEVERITIES
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
 from tf_robust.evaluation.recording import read_records, record_key
@@ -56,6 +56,8 @@ class PerImage:
         own = self._records(evaluation)
         if str(name) in _OF_CLEAN:
             return self._of_clean(evaluation, own, str(name))
+        if name.family == "certified":
+            return self._certified(evaluation, own, name)
         values = [_values(own[name]) for name in weights if name in own]
         per_set = [value for value in values if value is not None]
         if len(per_set) < len(weights):
@@ -73,6 +75,18 @@ class PerImage:
         if measure == "calibration/rms" and len(correctness(record)) < FEWEST_FOR_RMS:
             return None
         return record_key(card.dependencies(None, None, evaluation["card"], measure)), _OF_CLEAN[measure](record)
+
+    def _certified(self, evaluation, own, name):
+        """The values of a measure of the certified radii."""
+        if "certified" not in own:
+            return None
+        record, (norm, _, radius) = own["certified"], name.name.partition("_")
+        certified = smoothing.radii_of(record) if name.name == "mean_radius" else None
+        if norm == "l2":
+            certified = smoothing.certified_correct(record, float(radius))
+        if certified is None:
+            return None
+        return record_key(card.dependencies(None, None, evaluation["card"], str(name))), certified
 
     def _records(self, evaluation):
         """Returns {set: record} for the records of this evaluation."""

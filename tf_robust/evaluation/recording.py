@@ -14,7 +14,7 @@ import numpy as np
 
 from tf_robust.attacks.attack import Predict
 from tf_robust.data.source import digest
-from tf_robust.evaluation import set_locks, utility
+from tf_robust.evaluation import set_locks, smoothing, utility
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.scoring import masked, score_set
 from tf_robust.utils.arrays import decoded
@@ -92,6 +92,8 @@ def _summary(record):
         text = "; ".join(record["failed"]) or "no sign of masked gradients"
     elif kind == "distances":
         text = f"median {np.median(decoded(record['distances'], np.float32)):.4f}{count}"
+    elif kind == "certified":
+        text = f"{record['correct'] / record['count']:.4f}{count}, {smoothing.abstention(record)}"
     elif kind == "boundary":
         text = f"length {record['length']:.3f}"
     elif kind == "utility":

@@ -15,6 +15,7 @@ _SOURCES = {  # family of measures: the evaluations that give them
     "flips": ("perturbations",),
     **dict.fromkeys(("robust", "fgsm", "checks"), ("adversarial",)),
     "distance": ("attack_curves",),
+    **dict.fromkeys(("certified", "smoothed"), ("certified",)),
     **dict.fromkeys(("calibration", "aurra"), ("calibration",)),
     **dict.fromkeys(("class", "classes", "group", "groups"), ("slices",)),
     "boundary": ("boundary",),

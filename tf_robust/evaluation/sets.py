@@ -16,7 +16,7 @@ from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order, stratified_subset
-from tf_robust.evaluation import adversarial, boundary, scoring, set_cache, slices, utility
+from tf_robust.evaluation import adversarial, boundary, scoring, set_cache, slices, smoothing, utility
 from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import parse_measure
@@ -117,6 +117,8 @@ def _sets(source, training_source, eval_config, data_dir, surrogate):
         sets += _attacks(_attacked(source, eval_config), eval_config, surrogate)
     if "attack_curves" in chosen:
         sets += _curves(_attacked(source, eval_config), eval_config)
+    if "certified" in chosen:
+        sets += _smoothed(_attacked(source, eval_config), eval_config)
     return sets
 
 
@@ -224,6 +226,22 @@ def _curves(source, eval_config):
             adversarial.distances(adversarial.minimal_attack(*adversarial.parse_curve(text)), source.positions),
         )
         for text in eval_config.curve_attacks
+    ]
+
+
+def _smoothed(source, eval_config):
+    """Sets for certified radii, and for the accuracy of the smoothed classifier without and with attacks."""
+    clean, positions, sigma = functools.partial(_clean, source), source.positions, eval_config.smoothing_sigma
+    samples, batch = eval_config.smoothing_samples, batch_size_of(source.image_shape)
+    radii = {f"smoothed/pgd/l2_{radius:g}": radius for radius in eval_config.certified_radii if radius and eval_config.smoothing_attack}
+    for radius in radii.values():
+        norms.check_radius(radius, norms.norm("l2"), source.image_shape)
+    return [
+        EvaluationSet("certified", clean, smoothing.certified(positions, sigma, eval_config.smoothing_selection, samples, batch)),
+        *(
+            EvaluationSet(name, clean, smoothing.attacked(positions, sigma, samples, batch, radius))
+            for name, radius in {"smoothed/clean": 0.0, **radii}.items()
+        ),
     ]
 
 

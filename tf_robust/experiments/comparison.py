@@ -86,6 +86,8 @@ def write_report(
         drawn += figures.of_boundaries(images, record_folders, sources)
     if any(row["measure"].startswith(("robust/", "distance/")) for one in evaluations for row in one["rows"]):
         drawn += figures.of_attacks(record_folders, suite.get("panels"))
+    if any(row["measure"].startswith("certified/") for one in evaluations for row in one["rows"]):
+        drawn += figures.of_certified(record_folders)
     commits = ", ".join(dict.fromkeys(one["commit"] for one in evaluations))
     table = report.write(
         folder,

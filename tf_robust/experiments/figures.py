@@ -130,6 +130,22 @@ def of_calibration(workdirs: Mapping[str, str]) -> list[Figure]:
     return [report.reliability_diagram(outcomes), report.response_rate_curves(outcomes)] if outcomes else []
 
 
+def of_certified(workdirs: Mapping[str, str]) -> list[Figure]:
+    """Returns the curves of the last measured certified radii.
+
+    Args:
+        workdirs: {row: folder of its records}.
+    """
+    radii, attacked = {}, {}
+    for row, workdir in workdirs.items():
+        records = {record["set"]: record for record in evaluation.read_records(os.path.join(workdir, "measured.jsonl"))}
+        if "certified" in records:
+            radii[row] = evaluation.smoothing.radii_of(records["certified"])
+            own = {name: one["correct"] / one["count"] for name, one in records.items() if name.startswith("smoothed/")}
+            attacked[row] = {0.0 if name == "smoothed/clean" else float(name.rpartition("_")[2]): value for name, value in own.items()}
+    return [report.certified_curves(radii, attacked)] if radii else []
+
+
 def of_boundaries(folder: str, workdirs: Mapping[str, str], sources: Iterable[Source]) -> list[Figure]:
     """Returns the figure of the last measured decision boundaries.
 

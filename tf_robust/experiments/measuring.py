@@ -99,7 +99,9 @@ def _folder(model):
     if model.run and (not values.workdir or not values.saved_model):
         return os.path.join(model.run, "measured")
     others = {*values.evaluations} - {"clean"}
-    kind = "attack" if others and others <= {"adversarial", "attack_curves"} else "evaluation"  # neither replaces the other's report
+    kind = (
+        "attack" if others and others <= {"adversarial", "attack_curves", "certified"} else "evaluation"
+    )  # neither replaces the other's report
     folder = values.workdir or os.path.join("runs", kind, f"{folder_name(values.data)}-{row_name(model.path)}")
     if os.path.exists(os.path.join(folder, "flags.txt")):
         raise ValueError(

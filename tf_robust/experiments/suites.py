@@ -98,7 +98,7 @@ def check_images_match(runs: Sequence[Run]) -> None:
     for run in runs:
         for evaluation in run.eval_config.evaluations:
             images = {"data": run.config.data, "evaluation_split": run.eval_config.evaluation_split, "subset": run.eval_config.subset}
-            if evaluation in ("adversarial", "attack_curves"):
+            if evaluation in ("adversarial", "attack_curves", "certified"):
                 images["attack_subset"] = run.eval_config.attack_subset
             other, before = first.setdefault(evaluation, (run, images))
             differing = [f"{name} ({before[name]} and {images[name]})" for name in images if before[name] != images[name]]

@@ -11,6 +11,7 @@ from tf_robust.report import charts
 from tf_robust.report.attacks import attack_curves, attacked_images
 from tf_robust.report.boundaries import decision_boundaries
 from tf_robust.report.calibration import reliability_diagram, response_rate_curves
+from tf_robust.report.certification import certified_curves
 from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.figures import captioned_images, image_groups, noise_samples, utility_by_class
 from tf_robust.report.formatting import size_notes, transfer_notes
@@ -30,6 +31,7 @@ __all__ = [
     "attack_curves",
     "attacked_images",
     "captioned_images",
+    "certified_curves",
     "class_histogram",
     "decision_boundaries",
     "noise_samples",

@@ -29,6 +29,7 @@ _KINDS = {
     "nun": "noise",
     "robust": "attacks",
     "fgsm": "attacks",
+    "smoothed": "attacks",
     "shift": "shifts",
 }  # of families of measures
 LEVEL = 0.05  # of p values

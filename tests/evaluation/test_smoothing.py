@@ -1,0 +1,192 @@
+"""Randomized smoothing on a linear classifier, whose smoothed classifier and certified radii are known in closed form."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.attacks.oracles import SHAPE, Linear, sample_images
+from tf_robust import data, evaluation
+from tf_robust.evaluation import smoothing
+from tf_robust.utils.arrays import decoded
+
+SIGMA = 0.2
+SETTINGS = {
+    "evaluations": ("certified",),
+    "smoothing_sigma": SIGMA,
+    "smoothing_selection": 50,
+    "smoothing_samples": 2000,
+    "certified_radii": (0.0, 0.05, 0.1),
+}
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return Linear(classes=2)
+
+
+@pytest.fixture(scope="module")
+def source(linear):
+    """40 images; every tenth has the other label than the prediction."""
+    images, _ = sample_images(linear, count=40)
+    levels = np.round(images * 255).astype(np.uint8)
+    labels = np.argmax(linear(levels / np.float32(255)), axis=1)
+    labels[::10] = 1 - labels[::10]
+    return data.ArraySource.of("tiny", "test", levels, labels, map(str, range(2)))
+
+
+@pytest.fixture(scope="module")
+def distances(linear, source):
+    """Distance of each image to the hyperplane, which is the exact radius of the smoothed classifier of a linear one."""
+    images = source.images / np.float32(255)
+    return linear.distances(images, np.argmax(linear(images), axis=1), 2)
+
+
+def evaluated(predict, source, **settings):
+    eval_config = evaluation.EvalConfig(**{**SETTINGS, **settings})
+    return evaluation.evaluate_records(predict, source, source, eval_config, log=lambda line: None)
+
+
+def test_certified_radii_lie_below_the_distance_to_the_hyperplane_and_converge_to_it(linear, source, distances):
+    images = source.images[:6] / np.float32(255)
+    errors = []
+    for samples in (200, 2000, 20_000):
+        measure = smoothing.certified(source.positions[:6], SIGMA, 50, samples, 5000)
+        batches = tf.data.Dataset.from_tensors((images, source.labels[:6].astype(np.int64)))
+        record = measure(linear, evaluation.EvaluationSet("certified", lambda: batches))
+        radii = np.nan_to_num(decoded(record["radii"], np.float32))
+        assert (radii < distances[:6]).all()
+        errors.append(np.mean(distances[:6] - radii))
+    assert errors[0] > errors[1] > errors[2] and errors[2] < 0.04 * SIGMA
+
+
+def test_measures_are_counts_of_correct_images_with_a_radius(linear, source, distances):
+    result = evaluated(linear, source)
+    values = {row.measure: row.value for row in result.measures}
+    right = np.argmax(linear(source.images / np.float32(255)), axis=1) == source.labels
+    record = result.records[0]
+    radii = smoothing.radii_of(record)
+    assert values["certified/abstained"] == record["abstained"] / 40 < 1
+    assert values["certified/mean_radius"] == pytest.approx(radii.mean())
+    for radius in SETTINGS["certified_radii"]:
+        certified = values[f"certified/l2_{radius:g}"]
+        assert certified == np.mean((radii >= np.float32(radius)) & (radii > 0)) <= np.mean(right & (distances >= radius))
+        if radius:  # the exact accuracy of the smoothed classifier under attack lies between
+            exact = np.mean(right & (distances > radius))
+            assert certified <= exact <= values[f"smoothed/pgd/l2_{radius:g}"] <= exact + 2 / 40
+    assert values["smoothed/clean"] == pytest.approx(right.mean(), abs=2 / 40)
+
+
+def test_noise_depends_on_the_seed_the_image_and_the_sample_alone(linear, source):
+    image = source.images[3] / np.float32(255)
+    alone = smoothing._noisy(image, 7 * smoothing._LARGEST, 100, SIGMA, "estimation").numpy()
+    np.testing.assert_array_equal(smoothing._noisy(image, 7 * smoothing._LARGEST + 30, 5, SIGMA, "estimation").numpy(), alone[30:35])
+    noise = (alone - image) / SIGMA
+    assert abs(noise.mean()) < 0.1 and abs(noise.std() - 1) < 0.1 and len(np.unique(noise[:, 0, 0, 0])) == 100
+    for other in (smoothing._noisy(image, 8 * smoothing._LARGEST, 100, SIGMA, "estimation"), smoothing._noisy(image, 0, 100, SIGMA, "x")):
+        assert abs(np.corrcoef(other.numpy().ravel(), alone.ravel())[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("batch", [7, 100, 500])
+def test_counts_do_not_depend_on_the_batch_size(linear, source, batch):
+    image = source.images[3] / np.float32(255)
+    counts = [smoothing.class_counts(linear, image, 3, SIGMA, 300, "estimation", size) for size in (batch, 300)]
+    np.testing.assert_array_equal(*counts)
+    assert counts[0].sum() == 300
+
+
+def test_records_do_not_depend_on_the_batches_of_images(linear, source):
+    first, second = (smoothing.certified(source.positions, SIGMA, 20, 200, 64), smoothing.certified(source.positions, SIGMA, 20, 200, 200))
+    images, labels = source.images / np.float32(255), source.labels.astype(np.int64)
+
+    def in_batches(size):
+        return evaluation.EvaluationSet("certified", lambda: tf.data.Dataset.from_tensor_slices((images, labels)).batch(size))
+
+    assert first(linear, in_batches(40)) == second(linear, in_batches(9))
+
+
+def test_smoothed_logits_and_gradients_are_those_of_the_mean_probability(linear):
+    images = tf.constant(sample_images(linear, count=3)[0])
+    predict = smoothing.smoothed(linear, SHAPE, SIGMA, samples=5)
+    copies = smoothing.Draws(smoothing.SEED, 5, "smoothing", "gradient").exact_normal(SHAPE).numpy() * SIGMA
+    means = np.mean([tf.nn.softmax(linear(images + copy)).numpy() for copy in copies], axis=0)
+    np.testing.assert_allclose(predict(images), np.log(means), rtol=1e-4, atol=1e-5)
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        total = tf.reduce_sum(predict(images)[:, 0])
+    gradient, step = tape.gradient(total, images).numpy(), 1e-2
+    for place in ((0, 0, 0), (3, 2, 0)):
+        moved = np.zeros((1, *SHAPE), np.float32)
+        moved[(0, *place)] = step
+        difference = (predict(images + moved)[:, 0] - predict(images - moved)[:, 0]).numpy() / (2 * step)
+        np.testing.assert_allclose(gradient[(slice(None), *place)], difference, rtol=0.02, atol=0.02)
+
+
+def test_gradients_are_finite_where_classes_are_masked_out():
+    model = Linear(classes=3)
+    predict = smoothing.smoothed(evaluation.masked(model, (0, 2)), SHAPE, SIGMA, samples=4)
+    images = tf.constant(sample_images(model, count=3)[0])
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits([0, 2, 0], predict(images)))
+    assert np.isfinite(tape.gradient(loss, images)).all() and 1 not in np.argmax(predict(images), axis=1)
+
+
+def test_any_callable_can_be_certified_and_radii_reuse_the_record(linear, source, tmp_path):
+    calls = []
+
+    def black_box(images):
+        calls.append(len(images))
+        return np.asarray(linear(images))  # NumPy: no gradients
+
+    def measured(radii):
+        config = evaluation.EvalConfig(**{**SETTINGS, "smoothing_attack": False, "certified_radii": radii, "smoothing_samples": 100})
+        path = str(tmp_path / "measured.jsonl")
+        return evaluation.evaluate_records(black_box, source, None, config, path=path, log=lambda line: None)
+
+    first, count = measured((0.05,)), len(calls)
+    assert count and len(measured((0.0, 0.1)).measures) == len(first.measures) + 1 and len(calls) == count
+
+
+def test_an_attack_without_gradients_is_refused_with_advice(linear, source):
+    with pytest.raises(ValueError, match="smoothing_attack=false"):
+        evaluated(lambda images: tf.stop_gradient(linear(images)), source, smoothing_samples=20, certified_radii=(0.05,))
+
+
+def test_abstention_everywhere_is_explained(source):
+    lines = []
+
+    def fickle(images):  # each class for half of the noisy copies
+        return tf.one_hot(tf.cast(tf.math.floormod(tf.reduce_sum(tf.abs(images), axis=[1, 2, 3]) * 1e3, 2.0), tf.int32), 2)
+
+    config = evaluation.EvalConfig(**{**SETTINGS, "smoothing_attack": False, "smoothing_samples": 100})
+    measures = evaluation.evaluate(fickle, source, None, config, log=lines.append)
+    values = {row.measure: row.value for row in measures}
+    assert values["certified/abstained"] == 1 and values["certified/l2_0"] == 0
+    assert any("abstains on all 40 images" in line and "method=gaussian" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"smoothing_sigma": 0.0}, "smoothing_sigma > 0"),
+        ({"smoothing_sigma": float("nan")}, "smoothing_sigma > 0"),
+        ({"smoothing_samples": 0}, "smoothing_samples from 1"),
+        ({"certified_radii": ()}, "certified_radii >= 0"),
+        ({"certified_radii": (-1.0,)}, "certified_radii >= 0"),
+        ({"smoothing_samples": 9}, "nothing can be certified. Try: smoothing_samples=10"),
+        ({"smoothing_samples": 100, "certified_radii": (0.5,)}, "the largest radius that can be certified is 0.3002"),
+        ({"certified_radii": (5.0,)}, "larger smoothing_sigma"),
+    ],
+)
+def test_bad_configurations_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        evaluation.EvalConfig(**{**SETTINGS, **settings})
+
+
+def test_the_card_names_what_certificates_depend_on(source):
+    config = evaluation.EvalConfig(**SETTINGS)
+    other = evaluation.EvalConfig(**{**SETTINGS, "smoothing_samples": 5000, "certified_radii": (0.1,)})
+    cards = [evaluation.card_of(source, one, None) for one in (config, other)]
+    assert evaluation.difference("certified/l2_0.1", *cards) == [("certified.samples", 2000, 5000)]
+    assert not evaluation.difference("certified/l2_0.1", cards[0], cards[0])
+    assert evaluation.difference("smoothed/pgd/l2_0.1", *cards) == []  # 1,000 votes in both

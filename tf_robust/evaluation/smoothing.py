@@ -1,0 +1,226 @@
+"""Randomized smoothing (Cohen et al., 2019): certified radii of a smoothed classifier, and its accuracy under PGD.
+
+The smoothed classifier returns the class that the model returns most often for images with Gaussian noise, which are not clipped. Any
+model can be certified; only the attack needs gradients. `certified`, `voted` and `attacked` return functions (predict, evaluation
+set) -> record, for `EvaluationSet.measure`.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust import attacks, metrics
+from tf_robust.attacks.attack import Predict
+from tf_robust.evaluation.evaluation_set import SetMeasure
+from tf_robust.models.outputs import checked_logits
+from tf_robust.ops import image_ops
+from tf_robust.ops.draws import Draws
+from tf_robust.utils import progress
+from tf_robust.utils.arrays import decoded, encoded
+
+SEED = 15  # fixed: all models get the same noise
+ALPHA = 0.001  # probability that the certificate of an image is wrong
+PGD_STEPS, PGD_SAMPLES = 20, 16  # steps of the attack, and noisy copies over which its gradient is averaged
+MOST_VOTES = 1000  # noisy copies by which an attacked image is classified
+_LARGEST = 2**20  # samples per image and purpose: its rows of the stream
+_ATTACKED_IMAGES = 16  # per batch of the attack, each with PGD_SAMPLES copies
+_SMALLEST_LOG = -1e4  # of a probability; finite, so that gradients are
+
+
+def check(sigma: float, selection: int, samples: int, radii: tuple[float, ...]) -> None:
+    """Checks the configuration of a certification.
+
+    Args:
+        sigma: standard deviation of the noise.
+        selection: noisy copies by which the class is selected.
+        samples: noisy copies by which its probability is bounded.
+        radii: l2, at which accuracies are computed.
+
+    Raises:
+        ValueError: a number is out of range, or there are too few samples for the smallest radius.
+    """
+    if not 0 < sigma < np.inf:
+        raise ValueError(f"Expected smoothing_sigma > 0, on the [0, 1] pixel scale. Received: {sigma}. Try: smoothing_sigma=0.25")
+    if not 1 <= selection < _LARGEST or not 1 <= samples < _LARGEST:
+        raise ValueError(
+            f"Expected smoothing_selection and smoothing_samples from 1 to {_LARGEST - 1}. Received: {selection} and {samples}"
+        )
+    if not radii or min(radii) < 0:
+        raise ValueError(f"Expected certified_radii >= 0. Received: {', '.join(map(str, radii)) or 'none'}")
+    largest, needed = metrics.largest_radius(samples, sigma, ALPHA), metrics.samples_needed(min(radii), sigma, ALPHA)
+    if not largest >= min(radii):
+        limit = "nothing can be certified" if np.isnan(largest) else f"the largest radius that can be certified is {largest:.4g}"
+        advice = f"smoothing_samples={needed}" if needed < _LARGEST else "smaller certified_radii or a larger smoothing_sigma"
+        raise ValueError(
+            f"Expected enough smoothing_samples to certify the radius {min(radii):g} with confidence {1 - ALPHA:g}. "
+            f"Received: smoothing_samples={samples} with smoothing_sigma={sigma:g}, with which {limit}. Try: {advice}"
+        )
+
+
+def class_counts(predict: Predict, image: np.ndarray, index: int, sigma: float, samples: int, purpose: str, batch: int) -> np.ndarray:
+    """Returns how often each class is predicted for noisy copies of an image, int64 [C].
+
+    Sample j of an image depends on (seed, purpose, index, j) alone.
+
+    Args:
+        predict: images -> logits [N, C].
+        image: float32 [H, W, C] in [0, 1].
+        index: of the image in its data set.
+        sigma: standard deviation of the noise.
+        samples: number of noisy copies.
+        purpose: separates copies for different uses.
+        batch: copies per call of the model.
+    """
+    counts: np.ndarray | int = 0
+    for start in range(0, samples, batch):
+        size = min(batch, samples - start)
+        logits = checked_logits(predict(_noisy(image, index * _LARGEST + start, size, sigma, purpose)), np.zeros(size, int), "noisy images")
+        counts = counts + np.bincount(logits.argmax(axis=1), minlength=logits.shape[1])
+    return np.asarray(counts)
+
+
+def _noisy(image, first, size, sigma, purpose):
+    """Returns `size` copies of an image with the noise of rows `first`, `first + 1`, ... of a stream."""
+    draws = Draws(SEED, tf.range(size, dtype=tf.int64) + first, "smoothing", purpose)
+    return tf.constant(image) + sigma * draws.exact_normal(image.shape)
+
+
+def certified(positions: np.ndarray, sigma: float, selection: int, samples: int, batch: int) -> SetMeasure:
+    """Returns a function that records the certified l2 radius of each image, and whether the selected class is right.
+
+    Args:
+        positions: int [N], of the images in the data set.
+        sigma: standard deviation of the noise.
+        selection: noisy copies by which the class is selected.
+        samples: further noisy copies, by which its probability is bounded.
+        batch: copies per call of the model.
+    """
+
+    def measure(predict, evaluation_set):
+        hits, right = [], []
+        for image, label, index in _images(evaluation_set, positions):
+            selected = class_counts(predict, image, index, sigma, selection, "selection", batch).argmax()
+            hits.append(class_counts(predict, image, index, sigma, samples, "estimation", batch)[selected])
+            right.append(selected == label)
+        radii = metrics.certified_radii(hits, samples, sigma, ALPHA).astype(np.float32)
+        return {
+            "kind": "certified",
+            "count": len(radii),
+            "correct": int(np.sum(right & ~np.isnan(radii))),
+            "abstained": int(np.isnan(radii).sum()),
+            "radii": encoded(radii),
+            "which": encoded(np.packbits(right)),
+        }
+
+    return measure
+
+
+def certified_correct(record: dict, radius: float) -> np.ndarray:
+    """Returns bool [N]: which images of a record of `certified` are classified correctly and certified at a radius."""
+    right = np.unpackbits(decoded(record["which"], np.uint8), count=record["count"]).astype(bool)
+    return right & (decoded(record["radii"], np.float32) >= np.float32(radius))  # False for NaN: abstained
+
+
+def radii_of(record: dict) -> np.ndarray:
+    """Returns float64 [N]: the certified radius of each image of a record, 0 where the class is wrong or the classifier abstains."""
+    return np.where(certified_correct(record, 0.0), decoded(record["radii"], np.float32), 0.0).astype(np.float64)
+
+
+def abstention(record: dict) -> str:
+    """Returns on how many images of a record of `certified` the classifier abstained, with advice if it is all of them."""
+    if record["abstained"] < record["count"]:
+        return f"abstained on {record['abstained']}"
+    return (
+        f"the smoothed model abstains on all {record['count']} images: no class has a probability above 1/2 under the noise. Try: a model "
+        "trained with the same noise (method=gaussian), a smaller smoothing_sigma, or more smoothing_samples"
+    )
+
+
+def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radius: float) -> SetMeasure:
+    """Returns a function that counts the images that the smoothed classifier classifies correctly after an attack on it.
+
+    The attack is PGD in l2 on the mean of the probabilities over noisy copies (SmoothAdv, Salman et al., 2019), the same copies in each
+    step. Images that this mean already misclassifies are not changed. The attacked image is classified by a vote of further copies, without
+    abstention.
+
+    Args:
+        positions: int [N], of the images in the data set.
+        sigma: standard deviation of the noise.
+        samples: noisy copies that vote, at most `MOST_VOTES`.
+        batch: copies per call of the model.
+        radius: of the attack, l2; 0: no attack.
+    """
+
+    def measure(predict, evaluation_set):
+        right = []
+        for images, labels, indices in _batches(evaluation_set, positions):
+            changed = attack_smoothed(predict, images, labels, indices, sigma, radius)
+            for image, label, index in zip(changed, labels, indices):
+                counts = class_counts(predict, image, int(index), sigma, min(samples, MOST_VOTES), "votes", batch)
+                right.append(counts.argmax() == label)
+        return {"kind": "accuracy", "count": len(right), "correct": int(np.sum(right)), "which": encoded(np.packbits(right))}
+
+    return measure
+
+
+def attack_smoothed(
+    predict: Predict, images: np.ndarray, labels: np.ndarray, indices: np.ndarray, sigma: float, radius: float
+) -> np.ndarray:
+    """Returns attacked images float32 [N, H, W, C] in [0, 1] of the smoothed classifier, within an l2 radius. See `attacked`."""
+    if not radius:
+        return images
+    _check_gradients(predict, images[:1])
+    attack = attacks.ProjectedGradientDescent(
+        norm="l2", radius=radius, steps=PGD_STEPS, early_stop=False, seed=SEED, batch_size=_ATTACKED_IMAGES
+    )
+    return attack(smoothed(predict, images.shape[1:], sigma), images, labels, indices=indices).numpy()
+
+
+def _check_gradients(predict, images):
+    images = tf.constant(images)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(images)
+        total = tf.reduce_sum(predict(images))
+    if tape.gradient(total, images) is None:
+        raise ValueError(
+            "Expected a model with gradients, to attack its smoothed model. Received: one without. Try: smoothing_attack=false, which "
+            "only certifies it"
+        )
+
+
+def smoothed(predict: Predict, image_shape: tuple[int, ...], sigma: float, samples: int = PGD_SAMPLES) -> Predict:
+    """Returns images -> logarithms of the mean probabilities [N, C] over noisy copies, differentiable if the model is.
+
+    All images get the same noise, so that the result for an image does not depend on its batch.
+
+    Args:
+        predict: images -> logits [N, C].
+        image_shape: (H, W, C).
+        sigma: standard deviation of the noise.
+        samples: number of copies.
+    """
+    noise = sigma * Draws(SEED, samples, "smoothing", "gradient").exact_normal(image_shape)
+
+    def predict_smoothed(images):
+        copies = images[:, None] + noise[None]  # [N, samples, H, W, C]
+        logits = tf.convert_to_tensor(predict(tf.reshape(copies, [-1, *image_shape])))
+        log_probabilities = tf.maximum(tf.nn.log_softmax(logits), _SMALLEST_LOG)
+        by_image = tf.reshape(log_probabilities, [-1, samples, logits.shape[1]])
+        return tf.reduce_logsumexp(by_image, axis=1) - np.log(samples).astype(np.float32)
+
+    return predict_smoothed
+
+
+def _batches(evaluation_set, positions):
+    """Yields (images, labels, indices) of each batch of a set."""
+    start = 0
+    for images, labels in progress.batches(evaluation_set.open(), evaluation_set.name):
+        images = image_ops.check_images(images)
+        yield images, labels.numpy(), positions[start : start + len(images)]
+        start += len(images)
+    if not start:
+        raise ValueError(f"Expected images to evaluate {evaluation_set.name!r} on. Received: none")
+
+
+def _images(evaluation_set, positions):
+    for images, labels, indices in _batches(evaluation_set, positions):
+        yield from zip(images, labels, map(int, indices))
