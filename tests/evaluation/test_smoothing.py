@@ -70,10 +70,11 @@ def test_measures_are_counts_of_correct_images_with_a_radius(linear, source, dis
     for radius in SETTINGS["certified_radii"]:
         certified = values[f"certified/l2_{radius:g}"]
         assert certified == np.mean((radii >= np.float32(radius)) & (radii > 0)) <= np.mean(right & (distances >= radius))
-        if radius:  # the exact accuracy of the smoothed classifier under attack lies between
-            exact = np.mean(right & (distances > radius))
-            assert certified <= exact <= values[f"smoothed/pgd/l2_{radius:g}"] <= exact + 2 / 40
-    assert values["smoothed/clean"] == pytest.approx(right.mean(), abs=2 / 40)
+        name = f"smoothed/pgd/l2_{radius:g}" if radius else "smoothed/clean"
+        assert certified <= values[name]
+        uncertain = np.abs(distances - radius) < 0.015  # the vote of 1,000 copies has an error there
+        survives = right & (distances > radius)
+        assert np.mean(survives & ~uncertain) <= values[name] <= np.mean(survives | uncertain)
 
 
 def test_noise_depends_on_the_seed_the_image_and_the_sample_alone(linear, source):
@@ -174,7 +175,7 @@ def test_abstention_everywhere_is_explained(source):
         ({"certified_radii": ()}, "certified_radii >= 0"),
         ({"certified_radii": (-1.0,)}, "certified_radii >= 0"),
         ({"smoothing_samples": 9}, "nothing can be certified. Try: smoothing_samples=10"),
-        ({"smoothing_samples": 100, "certified_radii": (0.5,)}, "the largest radius that can be certified is 0.3002"),
+        ({"smoothing_samples": 100, "certified_radii": (0.5,)}, "the largest radius that can be certified is 0.3001"),
         ({"certified_radii": (5.0,)}, "larger smoothing_sigma"),
     ],
 )

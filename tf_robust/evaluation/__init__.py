@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from tf_robust.attacks.attack import Predict
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
-from tf_robust.evaluation import adversarial, boundary, slices, smoothing, utility
+from tf_robust.evaluation import adaptation, adversarial, boundary, slices, smoothing, utility
 from tf_robust.evaluation.card import card_of, dependencies, difference, image_sizes
 from tf_robust.evaluation.config import DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet

@@ -8,7 +8,7 @@ from tf_robust.corrupted_datasets import reader
 from tf_robust.data import toy
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
-from tf_robust.evaluation import adversarial, boundary, smoothing
+from tf_robust.evaluation import adaptation, adversarial, boundary, smoothing
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
 from tf_robust.evaluation.nonuniform_noise import training_std
@@ -53,6 +53,9 @@ def card_of(
         }
     }
     chosen, shape = set(eval_config.evaluations), source.image_shape
+    if eval_config.adaptation != "none":
+        batches = eval_config.adaptation_batch_size, eval_config.adaptation_order
+        card["adaptation"] = adaptation.card_part(source, eval_config.adaptation, *batches)
     if chosen & {"noise", "noise_floor"}:
         if training_source is None:
             raise ValueError("Expected a training source for the evaluations noise and noise_floor. Received: None")
@@ -167,7 +170,8 @@ def dependencies(model: str | None, interface: Mapping | None, card: Card, name:
         card: as `card_of` returns it.
         name: of the set.
     """
-    return {"model": model, "interface": interface, "data": card["data"], "family": part_of(card, name)}
+    adapted = {"adaptation": card["adaptation"]} if "adaptation" in card else {}
+    return {"model": model, "interface": interface, "data": card["data"], "family": part_of(card, name), **adapted}
 
 
 def part_of(card: Card, measure: str) -> Mapping | None:
@@ -200,8 +204,8 @@ def difference(measure: str, first: Card | None, second: Card | None) -> list[tu
     if not first or not second:
         return []
     differing: list[tuple[str, object, object]] = []
-    for part in ("data", parse_measure(measure).card_family):
-        one, other = ((card.get("data") if part == "data" else part_of(card, measure)) or {} for card in (first, second))
+    for part in ("data", "adaptation", parse_measure(measure).card_family):
+        one, other = ((card.get(part) if part in ("data", "adaptation") else part_of(card, measure)) or {} for card in (first, second))
         differing += [
             (f"{part}.{field}", one.get(field), other.get(field)) for field in sorted({*one, *other}) if one.get(field) != other.get(field)
         ]

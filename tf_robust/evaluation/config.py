@@ -9,7 +9,7 @@ import numpy as np
 from tf_robust import corruptions
 from tf_robust.corruptions import severities as constants_of
 from tf_robust.data.shifts import check_shifts
-from tf_robust.evaluation import adversarial, smoothing
+from tf_robust.evaluation import adaptation, adversarial, smoothing
 from tf_robust.utils.errors import unknown
 
 EVALUATIONS = (
@@ -86,6 +86,10 @@ class EvalConfig:
             100000 in publications; the more, the larger the radii that can be certified.
         smoothing_attack: also attack the smoothed model by PGD (smoothed/pgd/l2_RADIUS), for models with gradients.
         certified_radii: l2 radii of certified accuracy, on the [0, 1] pixel scale.
+        adaptation: batch_norm: the model's batch normalization uses the statistics of the test batch (Keras models; measures are named
+            adapted/...). none: the model as it is.
+        adaptation_batch_size: images per batch of adaptation.
+        adaptation_order: shuffled (batches of mixed classes) or by_class (batches of as few classes as possible, the worst case).
         shifts: further data sets to evaluate on, of images of the same classes under other conditions, one measure each (shift/NAME):
             TFDS names (cifar10_1, cifar10_corrupted/fog_5, imagenet_v2, imagenet_a, imagenet_r, imagenet_sketch), folder:DIR,
             csv:FILE, npz:FILE, hf:NAME_OR_DIR; their test images, or all where there are no splits. Classes correspond by name.
@@ -114,6 +118,9 @@ class EvalConfig:
     smoothing_samples: int = 1000
     smoothing_attack: bool = True
     certified_radii: tuple[float, ...] = (0.0, 0.25, 0.5)
+    adaptation: typing.Literal["none", "batch_norm"] = "none"
+    adaptation_batch_size: int = 200
+    adaptation_order: typing.Literal["shuffled", "by_class"] = "shuffled"
     shifts: tuple[str, ...] = ()
     groups: str = ""
 
@@ -144,6 +151,7 @@ class EvalConfig:
         if self.attack_queries < 1:
             raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
         smoothing.check(self.smoothing_sigma, self.smoothing_selection, self.smoothing_samples, self.certified_radii)
+        adaptation.check(self.adaptation, self.adaptation_batch_size, self.evaluations)
         check_shifts(self.shifts)
         for text in self.attack_radii:
             adversarial.parse_threat(text)
@@ -171,6 +179,8 @@ class EvalConfig:
             names -= {"attack_queries"}
         if not self.attacks_by_gradient:
             names -= {"attack_checks"}
+        if self.adaptation == "none":
+            others -= {"adaptation_batch_size", "adaptation_order"}
         return names | others
 
     @property

@@ -45,6 +45,7 @@ MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by su
         *("distance/pgd_l2", "distance/plb_linf", "checks/failed"),
     ),
     "Randomized smoothing": ("certified/l2_0.5", "certified/mean_radius", "certified/abstained", "smoothed/clean", "smoothed/pgd/l2_0.5"),
+    "Test-time adaptation": ("adapted/clean", "adapted/corruptions/mean15"),
     "Calibration": ("calibration/rms", "calibration/ece", "calibration/brier", "calibration/nll", "aurra"),
     "Corner digits and two-dimensional data": (
         *("utility/corner_informative", "utility/corner_uninformative", "boundary/length", "boundary/gradient"),
@@ -191,6 +192,9 @@ def describe(measure: str) -> Description:
         labels = f"{100 * float(parsed.label_fraction):.3g}% of the labels"
         name, text = f"{name} with {labels}", f"{text}, of a model that was trained with {labels}"
         images = f"{images} after training with {labels}" if images else ""
+    if parsed.adapted:
+        name, text = f"{name}, adapted", f"{text}, of a model whose batch normalization is adapted to each batch of test images"
+        images = f"{images} with adaptation to each batch" if images else ""
     meaning = f"{text}. {unit}; {'lower' if parsed.lower_is_better else 'higher'} is better."
     return Description(name, meaning, images, unit == _FRACTION)
 

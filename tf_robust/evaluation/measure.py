@@ -10,6 +10,7 @@ import scipy.stats
 from tf_robust import metrics
 
 LABEL_FRACTION = "label_fraction_"
+ADAPTED = "adapted"
 CLEAN = ("clean", "bal")
 CORRUPTION_FAMILIES = ("corruptions", "corruptions_bar")
 _FLIP_RATES = ("mfr", "mfr_without_noise", "rate")
@@ -42,6 +43,7 @@ class Measure:
             same images), or None.
         high: upper end.
         label_fraction: fraction of the labels that the model was trained with, as text; empty for all of them.
+        adapted: whether the model was adapted to the test batches.
     """
 
     family: str
@@ -52,14 +54,21 @@ class Measure:
     low: float | None = None
     high: float | None = None
     label_fraction: str = ""
+    adapted: bool = False
 
     def __str__(self) -> str:
         parts = (
-            LABEL_FRACTION + self.label_fraction if self.label_fraction else "",
+            self.prefix,
             self.family,
             self.name,
             "" if self.severity is None else str(self.severity),
         )
+        return "/".join(part for part in parts if part)
+
+    @property
+    def prefix(self) -> str:
+        """The part of the name before the family, which tells how the model was trained and adapted."""
+        parts = LABEL_FRACTION + self.label_fraction if self.label_fraction else "", ADAPTED if self.adapted else ""
         return "/".join(part for part in parts if part)
 
     @property
@@ -82,8 +91,8 @@ class Measure:
 
     @property
     def plain(self) -> Measure:
-        """The same name for a model that was trained with all labels."""
-        return dataclasses.replace(self, label_fraction="")
+        """The same name for a model that was trained with all labels and is not adapted."""
+        return dataclasses.replace(self, label_fraction="", adapted=False)
 
     @property
     def is_clean(self) -> bool:
@@ -130,12 +139,14 @@ def parse_measure(text: str) -> Measure:
     if text.startswith(LABEL_FRACTION):
         first, _, text = text.partition("/")
         fraction = first.removeprefix(LABEL_FRACTION)
+    adapted = text.startswith(f"{ADAPTED}/")
+    text = text.removeprefix(f"{ADAPTED}/")
     family, _, name = text.partition("/")
     severity = None
     if family in CORRUPTION_FAMILIES and name.rpartition("/")[2].isdecimal():
         name, _, last = name.rpartition("/")
         severity = int(last)
-    return Measure(family, name, severity, label_fraction=fraction)
+    return Measure(family, name, severity, label_fraction=fraction, adapted=adapted)
 
 
 @functools.cache

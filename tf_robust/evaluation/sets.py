@@ -16,7 +16,7 @@ from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order, stratified_subset
-from tf_robust.evaluation import adversarial, boundary, scoring, set_cache, slices, smoothing, utility
+from tf_robust.evaluation import adaptation, adversarial, boundary, scoring, set_cache, slices, smoothing, utility
 from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import parse_measure
@@ -68,7 +68,12 @@ def evaluation_sets(
     own = _sets(source, training_source, eval_config, data_dir, surrogate)
     own = [dataclasses.replace(one, class_mask=source.class_mask) for one in own]
     first = 1 if own and parse_measure(own[0].name).is_clean else 0
-    return [*own[:first], *map(_shifted, shifts), *own[first:]]
+    shifted = [_shifted(shift) for shift in shifts]
+    if eval_config.adaptation != "none":
+        size = eval_config.adaptation_batch_size
+        own = [adaptation.in_batches(one, len(source), size) for one in own]
+        shifted = [adaptation.in_batches(one, len(shift.source), size) for one, shift in zip(shifted, shifts)]
+    return [*own[:first], *shifted, *own[first:]]
 
 
 def _shifted(shift):

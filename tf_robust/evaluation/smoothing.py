@@ -139,8 +139,7 @@ def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radi
     """Returns a function that counts the images that the smoothed classifier classifies correctly after an attack on it.
 
     The attack is PGD in l2 on the mean of the probabilities over noisy copies (SmoothAdv, Salman et al., 2019), the same copies in each
-    step. Images that this mean already misclassifies are not changed. The attacked image is classified by a vote of further copies, without
-    abstention.
+    step. The attacked image is classified by a vote of further copies, without abstention.
 
     Args:
         positions: int [N], of the images in the data set.
@@ -170,7 +169,13 @@ def attack_smoothed(
         return images
     _check_gradients(predict, images[:1])
     attack = attacks.ProjectedGradientDescent(
-        norm="l2", radius=radius, steps=PGD_STEPS, early_stop=False, seed=SEED, batch_size=_ATTACKED_IMAGES
+        norm="l2",
+        radius=radius,
+        steps=PGD_STEPS,
+        early_stop=False,  # of few copies the mean probability is too uncertain to stop at
+        skip_misclassified=False,
+        seed=SEED,
+        batch_size=_ATTACKED_IMAGES,
     )
     return attack(smoothed(predict, images.shape[1:], sigma), images, labels, indices=indices).numpy()
 

@@ -108,8 +108,13 @@ def write_report(
 
 def print_table(table: Table, evaluations: Sequence[dict]) -> None:
     """Prints the table of a report, and notes on the sizes of its images."""
-    notes = (*report.size_notes(evaluations), *report.transfer_notes(evaluations), *_worst_slices(evaluations))
-    print("\n".join(["", report.to_text(table), *notes, ""]))
+    notes = (
+        *report.size_notes(evaluations),
+        *report.transfer_notes(evaluations),
+        *report.adaptation_notes(evaluations),
+        *_worst_slices(evaluations),
+    )
+    print("\n".join(["", report.to_text(table), *notes, *_worst_slices(evaluations), ""]))
 
 
 def _worst_slices(evaluations):

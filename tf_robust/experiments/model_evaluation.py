@@ -25,6 +25,7 @@ from tf_robust.experiments.model_checks import (
 )
 from tf_robust.experiments.surrogates import load_surrogate
 from tf_robust.saved_models import loading
+from tf_robust.saved_models.adaptation import with_batch_statistics
 from tf_robust.utils import environment, progress
 
 SECONDS_BETWEEN_LINES = 5.0  # of the sets of an evaluation
@@ -81,11 +82,14 @@ def evaluate(
     classifier = with_checked_inputs(with_known_outputs(classifier, source), source)
     data = dataclasses.replace(data, eval_config=with_possible_attacks(data.eval_config, classifier, source))
     training_source, shifts = data.noise_source(), data.shifts(source)
+    predict = with_output_check(classifier)
+    if data.eval_config.adaptation != "none":
+        predict = with_output_check(with_batch_statistics(classifier))
+        source, shifts = _in_order(source, shifts, data.eval_config.adaptation_order)
     surrogate = _surrogate(data, classifier, source)
     imagenet = evaluation.is_imagenet(source, data.eval_config)
     card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts, surrogate)
     card["sizes"] = evaluation.image_sizes(source, classifier)
-    predict = with_output_check(classifier)
     digest, interface_fields = classifier.digest(), classifier.interface.conventions()
     with contextlib.ExitStack() as reading:
         for one in (source, *(shift.source for shift in shifts)):
@@ -111,7 +115,7 @@ def evaluate(
         "split": data.eval_config.evaluation_split,
         "measuring": recorded(data.eval_config),
         "card": card,
-        "rows": [measure.to_json() for measure in _with_label_fraction(result.measures, data.config.label_fraction)],
+        "rows": [measure.to_json() for measure in _named(result.measures, data)],
         "versions": environment.describe(),
         "commit": environment.commit(),
         "date": datetime.date.today().isoformat(),
@@ -177,15 +181,24 @@ def _surrogate(data, classifier, source):
     return load_surrogate(model, source, classifier.interface.trust) if data.eval_config.surrogate else None
 
 
-def _with_label_fraction(measures, fraction):
-    if fraction == 1:
-        return measures
-    return [dataclasses.replace(measure, label_fraction=f"{fraction:g}") for measure in measures]
+def _in_order(source, shifts, order):
+    """The images in the order of an adaptation."""
+    shifts = [dataclasses.replace(shift, source=evaluation.adaptation.ordered(shift.source, order)) for shift in shifts]
+    return evaluation.adaptation.ordered(source, order), shifts
+
+
+def _named(measures, data):
+    """The measures, named after the fraction of labels that the model was trained with and its adaptation."""
+    fraction, adapted = data.config.label_fraction, data.eval_config.adaptation != "none"
+    label_fraction = "" if fraction == 1 else f"{fraction:g}"
+    return [dataclasses.replace(measure, label_fraction=label_fraction, adapted=adapted) for measure in measures]
 
 
 def _draw(done, folder):
     """Draws the figures of a model."""
     eval_config, source = done.data.eval_config, done.source
+    if eval_config.adaptation != "none":
+        return  # predictions of the few images of a figure would be those of another batch
     masked = evaluation.masked(done.predict, source.class_mask)
     if "clean" in eval_config.evaluations and "boundary" not in eval_config.evaluations:
         figures.draw_maps(folder, masked, source)

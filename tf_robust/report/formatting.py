@@ -168,6 +168,22 @@ def transfer_notes(evaluations: Iterable[Evaluation]) -> list[str]:
     ]
 
 
+def adaptation_notes(evaluations: Iterable[Evaluation]) -> list[str]:
+    """Returns a sentence for each kind of test-time adaptation: the batches that its measures depend on."""
+    rows: dict[str, list[str]] = {}
+    for evaluation in evaluations:
+        if part := (evaluation.get("card") or {}).get("adaptation"):
+            sizes = number_range(part["batch_sizes"])
+            text = (
+                f"the model was adapted to the test images: its batch normalization used the statistics of batches of {sizes} images "
+                f"({part['order']}, {part['classes_per_batch']:.1f} classes per batch on average, the most frequent with "
+                f"{part['largest_class_fraction']:.2f} of the images). "
+                "The measures adapted/... hold for such batches alone, not for single images"
+            )
+            rows.setdefault(text, []).append(evaluation["row"])
+    return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
+
+
 def best_cells(table: Table) -> set[tuple[str, str]]:
     """Returns the (row, measure) of each measure's best mean as printed, ties included; none where only one row was measured."""
     best: set[tuple[str, str]] = set()

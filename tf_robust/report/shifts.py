@@ -83,10 +83,10 @@ def shift_chart(table: Table) -> Chart | None:
 
 
 def _pairs(table: Table) -> list[tuple[str, str]]:
-    """The accuracies on clean images and on a shifted set of models that were trained with as many labels."""
-    clean = {parse_measure(m).label_fraction: m for m in table["measures"] if parse_measure(m).is_clean}
+    """The accuracies on clean images and on a shifted set of models that were trained and adapted alike."""
+    clean = {parse_measure(m).prefix: m for m in table["measures"] if parse_measure(m).is_clean}
     shifted = [m for m in table["measures"] if parse_measure(m).family == "shift"]
-    return [(clean[fraction], m) for m in shifted if (fraction := parse_measure(m).label_fraction) in clean]
+    return [(clean[prefix], m) for m in shifted if (prefix := parse_measure(m).prefix) in clean]
 
 
 def _fall(table: Table, row: str, clean: str, shift: str) -> Cell | None:

@@ -111,11 +111,11 @@ def _headlines(measures: Sequence[str], printed: set[str]) -> list[str]:
     """Returns the measures to show first; of a family whose headlines were not measured, all."""
     names = {measure: parse_measure(measure) for measure in measures}
     headlines = {measure for measure, name in names.items() if name.name in _HEADLINES.get(name.family, ())}
-    summarized = {(names[measure].family, names[measure].label_fraction) for measure in headlines}
+    summarized = {(names[measure].family, names[measure].prefix) for measure in headlines}
     return [
         measure
         for measure, name in names.items()
-        if measure in printed or measure in headlines or (name.family, name.label_fraction) not in summarized
+        if measure in printed or measure in headlines or (name.family, name.prefix) not in summarized
     ]
 
 

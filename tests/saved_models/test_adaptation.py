@@ -1,0 +1,66 @@
+"""Batch normalization by the statistics of the test batch, against normalization in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust.saved_models import adaptation, loading
+
+
+def images_of(count, seed=0):
+    return np.random.RandomState(seed).rand(count, 4, 4, 3).astype(np.float32)
+
+
+def network(trainable=True, dropout=0.0):
+    """A model without a layer before the batch normalization, whose moving averages are not those of any batch."""
+    inputs = keras.Input([4, 4, 3])
+    norm = keras.layers.BatchNormalization(trainable=trainable, epsilon=1e-3)
+    features = keras.layers.Flatten()(keras.layers.Dropout(dropout)(norm(inputs)))
+    model = keras.Model(inputs, keras.layers.Dense(5)(features))
+    random = np.random.RandomState(1)
+    norm.set_weights([random.rand(3) + 0.5, random.randn(3), random.randn(3), random.rand(3) + 2.0])
+    return model, norm
+
+
+def by_numpy(model, norm, images, mean, variance):
+    gamma, beta = norm.gamma.numpy(), norm.beta.numpy()
+    values = gamma * (images - mean) / np.sqrt(variance + norm.epsilon) + beta
+    kernel, bias = model.layers[-1].get_weights()
+    return values.reshape(len(images), -1) @ kernel + bias
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_outputs_are_those_of_the_batch_statistics(trainable):
+    model, norm = network(trainable, dropout=0.5)
+    images, before = images_of(7), [weight.copy() for weight in model.get_weights()]
+    adapted = adaptation.with_batch_statistics(loading.classifier_of(model))
+    for batch in (images, images[:3]):
+        expected = by_numpy(model, norm, batch, batch.mean(axis=(0, 1, 2)), batch.var(axis=(0, 1, 2)))
+        np.testing.assert_allclose(adapted(batch), expected, rtol=1e-4, atol=1e-4)
+    moving = by_numpy(model, norm, images, norm.moving_mean.numpy(), norm.moving_variance.numpy())
+    np.testing.assert_allclose(model(images, training=False), moving, rtol=1e-4, atol=1e-4)  # the model itself is unchanged
+    np.testing.assert_allclose(loading.classifier_of(model)(images), moving, rtol=1e-4, atol=1e-4)
+    assert "call" not in vars(norm) and all(np.array_equal(*pair) for pair in zip(before, model.get_weights()))
+
+
+def test_nested_models_and_files_are_adapted(tmp_path):
+    inner, _ = network()
+    outer = keras.Sequential([keras.Input([4, 4, 3]), keras.layers.Rescaling(2.0), inner])
+    path = str(tmp_path / "model.keras")
+    outer.save(path)
+    images = images_of(6)
+    expected = adaptation.with_batch_statistics(loading.classifier_of(inner))(2 * images)
+    for model in (loading.classifier_of(outer), loading.load_classifier(path)):
+        np.testing.assert_allclose(adaptation.with_batch_statistics(model)(images), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_models_without_batch_norm_and_other_formats_are_refused(tmp_path):
+    plain = keras.Sequential([keras.Input([4, 4, 3]), keras.layers.Flatten(), keras.layers.Dense(5)])
+    with pytest.raises(ValueError, match="which has none. Try: adaptation=none"):
+        adaptation.with_batch_statistics(loading.classifier_of(plain))
+    model, _ = network()
+    model.export(str(tmp_path / "saved"), verbose=False)
+    for other in (loading.load_classifier(str(tmp_path / "saved")), loading.classifier_of(lambda images: tf.zeros([len(images), 3]))):
+        with pytest.raises(ValueError, match="can be reached.*Try: the Keras file"):
+            adaptation.with_batch_statistics(other)
