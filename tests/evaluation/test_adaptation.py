@@ -61,7 +61,7 @@ def test_accuracy_is_that_of_the_adapted_batches(labelled, model, order):
     right = [np.argmax(adapted(images[part] / np.float32(255)), axis=1) == labels[part] for part in batches]
     assert result.values["adapted/clean"] == pytest.approx(np.concatenate(right).mean()) and "clean" not in result.values
     assert result.evaluation["card"]["adaptation"]["order"] == order
-    (note,) = report.adaptation_notes([result.evaluation])
+    (note,) = report.evaluation_notes([result.evaluation])
     assert "batches of 20 to 21 images" in note and order in note
 
 

@@ -21,6 +21,10 @@ SEED = 15  # fixed: all models get the same noise
 ALPHA = 0.001  # probability that the certificate of an image is wrong
 PGD_STEPS, PGD_SAMPLES = 20, 16  # steps of the attack, and noisy copies over which its gradient is averaged
 MOST_VOTES = 1000  # noisy copies by which an attacked image is classified
+ABSTAINS = (
+    "the smoothed model abstains on all images: no class has a probability above 1/2 under the noise. Try: a model trained with the same "
+    "noise (method=gaussian), a smaller smoothing_sigma, or more smoothing_samples"
+)
 _LARGEST = 2**20  # samples per image and purpose: its rows of the stream
 _ATTACKED_IMAGES = 16  # per batch of the attack, each with PGD_SAMPLES copies
 _SMALLEST_LOG = -1e4  # of a probability; finite, so that gradients are
@@ -129,10 +133,7 @@ def abstention(record: dict) -> str:
     """Returns on how many images of a record of `certified` the classifier abstained, with advice if it is all of them."""
     if record["abstained"] < record["count"]:
         return f"abstained on {record['abstained']}"
-    return (
-        f"the smoothed model abstains on all {record['count']} images: no class has a probability above 1/2 under the noise. Try: a model "
-        "trained with the same noise (method=gaussian), a smaller smoothing_sigma, or more smoothing_samples"
-    )
+    return ABSTAINS
 
 
 def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radius: float) -> SetMeasure:

@@ -14,7 +14,7 @@ from tf_robust.report.calibration import reliability_diagram, response_rate_curv
 from tf_robust.report.certification import certified_curves
 from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.figures import captioned_images, image_groups, noise_samples, utility_by_class
-from tf_robust.report.formatting import adaptation_notes, size_notes, transfer_notes
+from tf_robust.report.formatting import evaluation_notes, size_notes
 from tf_robust.report.html import Additions, Image, to_html
 from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
@@ -27,7 +27,6 @@ from tf_robust.utils.files import atomic_file, write_json
 __all__ = [
     "Additions",
     "Chart",
-    "adaptation_notes",
     "aggregate",
     "attack_curves",
     "attacked_images",
@@ -35,6 +34,7 @@ __all__ = [
     "certified_curves",
     "class_histogram",
     "decision_boundaries",
+    "evaluation_notes",
     "noise_samples",
     "image_groups",
     "reliability_diagram",
@@ -47,7 +47,6 @@ __all__ = [
     "to_markdown",
     "to_text",
     "training_curves",
-    "transfer_notes",
     "utility_by_class",
     "verdict",
     "verdict_sentences",
@@ -94,7 +93,7 @@ def write(
     all_charts = [*charts.of_table(table), *(figure for figure in figures if isinstance(figure, Chart))]
     images = [figure for figure in figures if not isinstance(figure, Chart)]
     save_all([*additions.charts, *all_charts], os.path.join(folder, "figures"))
-    notes = [*notes, *_mismatches(evaluations), *size_notes(evaluations), *transfer_notes(evaluations), *adaptation_notes(evaluations)]
+    notes = [*notes, *_mismatches(evaluations), *evaluation_notes(evaluations)]
     versions = {
         name: _distinct(e.get("versions", {}).get(name) for e in evaluations)
         for name in dict.fromkeys(name for e in evaluations for name in e.get("versions", {}))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.smoothing import ABSTAINS
 from tf_robust.report.table_types import Difference, Entry, Evaluation, Table
 from tf_robust.report.tables import difference_of, gain, is_clear
 
@@ -16,6 +17,8 @@ _CHANGES = {
     "robust": "attacks",
     "fgsm": "attacks",
     "distance": "attacks",
+    "certified": "noise",
+    "smoothed": "attacks",
 }  # family of measures: what was applied to its images
 
 
@@ -182,6 +185,22 @@ def adaptation_notes(evaluations: Iterable[Evaluation]) -> list[str]:
             )
             rows.setdefault(text, []).append(evaluation["row"])
     return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
+
+
+def abstention_notes(evaluations: Iterable[Evaluation]) -> list[str]:
+    """Returns a sentence for each model whose smoothed model abstains on all images."""
+    rows = [
+        evaluation["row"]
+        for evaluation in evaluations
+        if any(row["measure"] == "certified/abstained" and row["value"] == 1 for row in evaluation["rows"])
+    ]
+    return [f"{row}: {ABSTAINS}." for row in dict.fromkeys(rows)]
+
+
+def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Returns sentences on what the measures of evaluations depend on."""
+    kinds = size_notes, transfer_notes, adaptation_notes, abstention_notes
+    return [note for notes_of in kinds for note in notes_of(evaluations)]
 
 
 def best_cells(table: Table) -> set[tuple[str, str]]:
