@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_robust as tfr
 from tests.attacks.oracles import SHAPE, Linear, sample_images
 from tf_robust import data, evaluation, report
 from tf_robust.evaluation import smoothing
+from tf_robust.experiments import figures
 from tf_robust.utils.arrays import decoded
 
 SIGMA = 0.2
@@ -177,8 +179,8 @@ def test_abstention_everywhere_is_explained(source):
         ({"smoothing_samples": 0}, "smoothing_samples from 1"),
         ({"certified_radii": ()}, "certified_radii >= 0"),
         ({"certified_radii": (-1.0,)}, "certified_radii >= 0"),
-        ({"smoothing_samples": 9}, "nothing can be certified. Try: smoothing_samples=10"),
-        ({"smoothing_samples": 100, "certified_radii": (0.5,)}, "the largest radius that can be certified is 0.3001"),
+        ({"smoothing_samples": 9, "certified_radii": (0.0,)}, "nothing can be certified. Try: smoothing_samples=10"),
+        ({"smoothing_samples": 100, "certified_radii": (0.0, 0.5, 0.6)}, "the largest radius that can be certified is 0.3001"),
         ({"certified_radii": (5.0,)}, "larger smoothing_sigma"),
     ],
 )
@@ -194,3 +196,22 @@ def test_the_card_names_what_certificates_depend_on(source):
     assert evaluation.difference("certified/l2_0.1", *cards) == [("certified.samples", 2000, 5000)]
     assert not evaluation.difference("certified/l2_0.1", cards[0], cards[0])
     assert evaluation.difference("smoothed/pgd/l2_0.1", *cards) == []  # 1,000 votes in both
+
+
+def test_models_without_gradients_are_certified_but_not_attacked_and_compared_per_image(linear, source, capsys):
+    settings = {**SETTINGS, "smoothing_samples": 100, "certified_radii": (0.0, 0.05), "check_inputs": False}
+    images = source.images / np.float32(255)
+    rounded, plain = (
+        tfr.evaluate(model, data=(images, source.labels), **settings) for model in (lambda x: tf.stop_gradient(linear(x)), linear)
+    )
+    assert "it is certified, but not attacked" in capsys.readouterr().out
+    assert set(plain.values) - set(rounded.values) == {"smoothed/pgd/l2_0.05"}
+    assert {name: plain.values[name] for name in rounded.values} == rounded.values  # the same noise for all models
+    per_image = evaluation.PerImage(lambda one: plain.folder)
+    for name in ("certified/l2_0", "certified/l2_0.05", "certified/mean_radius", "smoothed/pgd/l2_0.05"):
+        _, values = per_image(plain.evaluation, name)
+        assert values.mean() == pytest.approx(plain.values[name]) and len(values) == 40
+    assert per_image(plain.evaluation, "certified/abstained") is None
+    (chart,) = figures.of_certified({"plain": plain.folder})
+    dots = {value["radius"]: value["accuracy"] for value in chart.spec["data"]["values"] if value["kind"] == "PGD"}
+    assert dots == {0.0: plain.values["smoothed/clean"], 0.05: plain.values["smoothed/pgd/l2_0.05"]}

@@ -40,7 +40,7 @@ def check(sigma: float, selection: int, samples: int, radii: tuple[float, ...]) 
         radii: l2, at which accuracies are computed.
 
     Raises:
-        ValueError: a number is out of range, or there are too few samples for the smallest radius.
+        ValueError: a number is out of range, or there are too few samples for the smallest radius above 0.
     """
     if not 0 < sigma < np.inf:
         raise ValueError(f"Expected smoothing_sigma > 0, on the [0, 1] pixel scale. Received: {sigma}. Try: smoothing_sigma=0.25")
@@ -50,12 +50,13 @@ def check(sigma: float, selection: int, samples: int, radii: tuple[float, ...]) 
         )
     if not radii or min(radii) < 0:
         raise ValueError(f"Expected certified_radii >= 0. Received: {', '.join(map(str, radii)) or 'none'}")
-    largest, needed = metrics.largest_radius(samples, sigma, ALPHA), metrics.samples_needed(min(radii), sigma, ALPHA)
-    if not largest >= min(radii):
+    smallest = min((radius for radius in radii if radius), default=0.0)
+    largest, needed = metrics.largest_radius(samples, sigma, ALPHA), metrics.samples_needed(smallest, sigma, ALPHA)
+    if not largest >= smallest:
         limit = "nothing can be certified" if np.isnan(largest) else f"the largest radius that can be certified is {largest:.4g}"
         advice = f"smoothing_samples={needed}" if needed < _LARGEST else "smaller certified_radii or a larger smoothing_sigma"
         raise ValueError(
-            f"Expected enough smoothing_samples to certify the radius {min(radii):g} with confidence {1 - ALPHA:g}. "
+            f"Expected enough smoothing_samples to certify the radius {smallest:g} with confidence {1 - ALPHA:g}. "
             f"Received: smoothing_samples={samples} with smoothing_sigma={sigma:g}, with which {limit}. Try: {advice}"
         )
 

@@ -29,7 +29,6 @@ _KINDS = {
     "nun": "noise",
     "robust": "attacks",
     "fgsm": "attacks",
-    "smoothed": "attacks",
     "shift": "shifts",
 }  # of families of measures
 LEVEL = 0.05  # of p values
