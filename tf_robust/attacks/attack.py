@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.attacks.criterion import Criterion
+from tf_robust.models.folded_batch_norms import folded_batch_norms
 from tf_robust.models.outputs import Model, checked_logits, output
 from tf_robust.ops import image_ops
 
@@ -89,7 +90,8 @@ class Attack:
         attacked = images.copy()
         for start in range(0, len(images), self.batch_size):
             batch = np.arange(start, min(start + self.batch_size, len(images)))
-            logits = checked_logits(output(model, tf.constant(images[batch]), "logits"), labels[batch], "the images to attack")
+            predict, _ = self._graphs(model, targeted)
+            logits = checked_logits(predict(tf.constant(images[batch])), labels[batch], "the images to attack")
             data.check_labels(classes[batch], logits.shape[1], "the targets of an attack")
             reached = Criterion(tf.constant(classes[batch]), targeted).reached(tf.constant(logits)).numpy()
             active = batch[~reached] if self.skip_misclassified else batch
@@ -102,7 +104,8 @@ class Attack:
     def _attempt(self, model, images, classes, targeted, attempt, indices):
         """Runs one attempt; returns the attacked images and bool [N], whether an image needs no further attempt."""
         try:
-            return self._graph(model, targeted)(images, classes, [self.seed, attempt], indices)
+            _, graph = self._graphs(model, targeted)
+            return graph(images, classes, [self.seed, attempt], indices)
         except tf.errors.InvalidArgumentError as error:
             if _NOT_FINITE not in error.message:
                 raise
@@ -111,12 +114,20 @@ class Attack:
                 f"or infinity, in a batch of {len(images)} images from index {indices[0]} on"
             ) from error
 
-    def _graph(self, model, targeted):
-        """Returns (images, classes, seed, indices) -> (attacked images, reached), compiled for `model`; keeps the last one."""
+    def _graphs(self, model, targeted):
+        """Returns images -> logits and (images, classes, seed, indices) -> (attacked images, reached), compiled for `model`.
+
+        Keeps the last. The second one calls the first, so that the model is traced only once.
+        """
         if self._compiled[0] != (model, targeted):
 
+            @tf.function(autograph=False)
+            def logits(images):
+                with folded_batch_norms():
+                    return output(model, images, "logits")
+
             def predict(images):
-                return output(model, images, "logits")
+                return logits.get_concrete_function(tf.TensorSpec([None, *images.shape[1:]], tf.float32))(images)
 
             @tf.function(autograph=False)  # nothing to convert, and the conversion takes longer than tracing
             def graph(images, classes, seed, indices):
@@ -135,7 +146,7 @@ class Attack:
                 integers = (tf.constant(values, tf.int64) for values in (classes, seed, indices))
                 return [result.numpy() for result in compiled(tf.constant(images), *integers)]
 
-            self._compiled = ((model, targeted), call)
+            self._compiled = ((model, targeted), (predict, call))
         return self._compiled[1]
 
 
