@@ -79,7 +79,8 @@ def test_second_gradients_are_those_of_single_operations(jit_compile):
             with tf.GradientTape() as inner:
                 inner.watch([x, gamma, beta])
                 loss = tf.reduce_sum(tf.sin(norm(x, gamma, beta, EPSILON)) * upstream)
-            penalty = tf.add_n([tf.reduce_sum(gradient**2) for gradient in inner.gradient(loss, [x, gamma, beta])])
+            gradients = zip(inner.gradient(loss, [x, gamma, beta]), (x, gamma, beta))
+            penalty = tf.add_n([tf.reduce_sum(gradient**2 * values) for gradient, values in gradients])
         return outer.gradient(penalty, [x, gamma, beta])
 
     compiled = tf.function(penalty_gradients, jit_compile=jit_compile)
@@ -118,7 +119,7 @@ def test_second_gradients_in_low_precision():
             with tf.GradientTape() as inner:
                 inner.watch(x)
                 loss = tf.reduce_sum(tf.cast(batch_norm.batch_norm(x, gamma, beta, EPSILON)[0], tf.float32) ** 2 * upstream)
-            penalty = tf.reduce_sum(tf.cast(inner.gradient(loss, x), tf.float32) ** 2)
+            penalty = tf.reduce_sum(tf.cast(inner.gradient(loss, x), tf.float32) ** 2 * upstream)
         return outer.gradient(penalty, [x, gamma, beta])
 
     x, *others = map(tf.constant, inputs())
