@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tf_robust import models
 from tf_robust.data.fitting import Fit
+from tf_robust.models.folded_batch_norms import folded_batch_norms
 from tf_robust.ops import image_ops
 from tf_robust.utils.files import atomic_folder, read_json, write_json
 
@@ -38,7 +39,8 @@ class Servable(tf.Module):
         self.serve_bytes = tf.function(self._serve_bytes, input_signature=[tf.TensorSpec([None], tf.string, "encoded")])
 
     def _serve(self, images):
-        outputs = self.classifier(images, training=False)
+        with folded_batch_norms():
+            outputs = self.classifier(images, training=False)
         return {"logits": outputs["logits"], "probabilities": tf.nn.softmax(outputs["logits"]), "embedding": outputs["embedding"]}
 
     def _serve_bytes(self, encoded):
