@@ -89,8 +89,8 @@ def card_of(
         card["boundary"] = {"square": [-toy.LIMIT, toy.LIMIT], "grid": boundary.GRID, "gradient": "of class 1's probability"}
     attacked = {"images": eval_config.attack_subset} if eval_config.attack_subset else {}
     if "adversarial" in chosen:
-        if "ensemble" in eval_config.attack:
-            card["robust"] = {"attack": "ensemble", "seed": adversarial.SEED, "queries": eval_config.attack_queries, **attacked}
+        if "autoattack" in eval_config.attack:
+            card["robust"] = {**adversarial.AUTOATTACK_CARD, "queries": eval_config.attack_queries, **attacked}
         if "pgd" in eval_config.attack:
             card["robust_pgd"] = {
                 "attack": "pgd",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import typing
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -65,13 +66,13 @@ class EvalConfig:
         sequences: the perturbation sequences: ten as imagenet_p (with snow) or cifar_p (with spatter), or all fourteen.
         attack_radii: norms and radii of robust accuracy, NORM_RADIUS with l2 or linf, on the [0, 1] pixel scale; linf also
             by FGSM.
-        attack: attacks of robust accuracy, one measure each: ensemble (APGD on two losses, then Square: robust/NORM_RADIUS),
+        attack: attacks of robust accuracy, one measure each: autoattack (APGD, APGD-T, FAB-T, Square: robust/NORM_RADIUS),
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS), square (alone, for models without gradients; then there are neither
             FGSM nor checks of the attacks: robust/square/NORM_RADIUS).
         attack_subset: number of images to attack, a fixed stratified subset; 0: all.
         surrogate: another model, differentiable, on which PGD is computed too; accuracy on these images is that under a transferred
             attack (robust/transfer/NORM_RADIUS), never white-box. Its pixel scale, size and outputs are found; empty: none.
-        attack_queries: queries of the model by Square, per image.
+        attack_queries: queries of the model by Square, per image; 5,000 in the standard version of AutoAttack.
         attack_checks: also check the attacks for signs of masked gradients, with eight further attacks.
         curve_attacks: attacks of the curves, ATTACK_NORM: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
         shifts: further data sets to evaluate on, of images of the same classes under other conditions, one measure each (shift/NAME):
@@ -91,7 +92,7 @@ class EvalConfig:
     frost_dir: str = ""
     sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
     attack_radii: tuple[str, ...] = ("l2_0.0625", "l2_0.5", "linf_4/255", "linf_8/255")
-    attack: tuple[str, ...] = ("ensemble",)
+    attack: tuple[str, ...] = ("autoattack",)
     attack_subset: int = 0
     surrogate: str = ""
     attack_queries: int = 5000
@@ -119,6 +120,10 @@ class EvalConfig:
         for name in ("subset", "attack_subset"):
             if getattr(self, name) < 0:
                 raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
+        if "ensemble" in self.attack:
+            warnings.warn("attack=ensemble is now autoattack, which has APGD-T and FAB-T too.", FutureWarning, stacklevel=3)
+            current = dict.fromkeys("autoattack" if name == "ensemble" else name for name in self.attack)
+            object.__setattr__(self, "attack", tuple(current))  # the class is frozen
         for name in self.attack:
             if name not in adversarial.ATTACKS:
                 raise unknown("attack", name, adversarial.ATTACKS)
@@ -149,7 +154,7 @@ class EvalConfig:
         if self.corrupted_dir:
             names -= {"corruption_protocol", "frost_dir"}
             names -= set() if "perturbations" in self.evaluations else {"corruption_constants"}
-        if not {"ensemble", "square"} & set(self.attack):
+        if not {"autoattack", "square"} & set(self.attack):
             names -= {"attack_queries"}
         if not self.attacks_by_gradient:
             names -= {"attack_checks"}

@@ -11,7 +11,11 @@ from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_mea
 
 _FRACTION, _RATIO = "Fraction, 0 to 1", "Ratio, 1 is AlexNet's"
 _NOISE = f"{RATE:.0%} of their locations replaced by random gray values"
-_ENSEMBLE = ("ensemble", " (APGD with two losses, then Square)")
+_ENSEMBLE = (
+    "ensemble",
+    " (AutoAttack: APGD, targeted APGD, FAB and Square; results of earlier versions, whose card names the attack ensemble, are without "
+    "targeted APGD and FAB)",
+)
 _ATTACKS = {
     "robust": _ENSEMBLE,
     "ensemble": _ENSEMBLE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 
 import tensorflow as tf
 
@@ -22,12 +22,15 @@ class EvaluationSet:
             images are needed: a set that was measured before costs nothing.
         measure: computes the record of a model on this set, a dictionary for JSON; None: `scoring.score_set`.
         class_mask: the columns of the model's output that count; None: all.
+        parts: results of parts of a long measure, text by name, which are written as soon as they are set: an interrupted measure finds
+            there what it set before.
     """
 
     name: str
     open: Callable[[], tf.data.Dataset]
     measure: SetMeasure | None = None
     class_mask: Sequence[int] | None = None
+    parts: MutableMapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
 
 SetMeasure = Callable[[Predict, EvaluationSet], dict]

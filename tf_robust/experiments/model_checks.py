@@ -138,8 +138,8 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
 
 
 def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifier, source: Source) -> evaluation.EvalConfig:
-    """Returns an evaluation whose attacks the model permits: Square alone in place of the ensemble if the model has no gradients."""
-    if "adversarial" not in eval_config.evaluations or eval_config.attack != ("ensemble",) or predict.has_gradients(source.image_shape):
+    """Returns an evaluation whose attacks the model permits: Square alone in place of AutoAttack if the model has no gradients."""
+    if "adversarial" not in eval_config.evaluations or eval_config.attack != ("autoattack",) or predict.has_gradients(source.image_shape):
         return eval_config
     transferred = f", and by attacks transferred from {eval_config.surrogate}" if eval_config.surrogate else ""
     print(f"  Note: {predict.path} has no gradients: it is attacked by Square alone (--attack=square){transferred}.", flush=True)

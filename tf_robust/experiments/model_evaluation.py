@@ -111,6 +111,7 @@ def evaluate(
         "split": data.eval_config.evaluation_split,
         "measuring": recorded(data.eval_config),
         "card": card,
+        "attacks": _attacks(result.records),
         "rows": [measure.to_json() for measure in _with_label_fraction(result.measures, data.config.label_fraction)],
         "versions": environment.describe(),
         "commit": environment.commit(),
@@ -175,6 +176,18 @@ def _surrogate(data, classifier, source):
     """The model from which attacks are transferred, or None."""
     model = data.eval_config.surrogate if data.surrogate is None else data.surrogate
     return load_surrogate(model, source, classifier.interface.trust) if data.eval_config.surrogate else None
+
+
+def _attacks(records):
+    """What AutoAttack left after each member, and its warnings: {set: {"accuracy_after": {member: fraction}, "warnings": [...]}}."""
+    return {
+        record["set"]: {
+            "accuracy_after": {name: count / record["count"] for name, count in record["correct_after"].items()},
+            "warnings": record["warnings"],
+        }
+        for record in records
+        if "correct_after" in record
+    }
 
 
 def _with_label_fraction(measures, fraction):
