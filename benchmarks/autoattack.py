@@ -22,7 +22,7 @@ from absl import app, flags
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.timing import provenance
+from benchmarks.timing import provenance, sources, with_earlier_rows
 from tf_robust import attacks, data, models
 from tf_robust.data.subsets import stratified_subset
 from tf_robust.evaluation.adversarial import parse_threat
@@ -33,6 +33,14 @@ ENSEMBLE = "ensemble"
 MEMBERS = {"apgd_ce": "apgd-ce", "apgd_t": "apgd-t", "fab_t": "fab-t", "square": "square"}
 SIDES = ("ours", "reference")
 CLASSES = 10
+COLUMNS = {  # of the table, and their formats
+    "ours": "{:.3f}",
+    "reference": "{:.3f}",
+    "only ours robust": "{}",
+    "only reference robust": "{}",
+    "our seconds": "{:.0f}",
+    "time ratio": "{:.2f}",
+}
 flags.DEFINE_string("reference", None, "folder of the authors' code.", required=True)
 flags.DEFINE_string("data_dir", None, "folder of TFDS' CIFAR-10.")
 flags.DEFINE_list("models", ["plain=zoo:cifar10/resnet8_cross_entropy", "pgd=zoo:cifar10/resnet8_adversarial"], "NAME=PATH of each model.")
@@ -110,7 +118,8 @@ def measured(side, name, threat, model_name, path, images, labels):
         predict = (lambda x: model(x, training=False)["logits"].numpy()) if side == "ours" else of_images
         attack = our_attack(name, norm, radius, model) if side == "ours" else reference_attack(name, norm, radius, logits)
         difference = np.abs(of_images(images[:50]) - np.asarray(model(images[:50], training=False)["logits"])).max()
-        print(f"{model_name} {threat} {name} {side}: largest difference of the logits {difference:.1g}", flush=True)
+        if difference > 1e-3:
+            sys.exit(f"Expected the same logits on both sides. Received: a difference of {difference} for {path}")
         attack(images[:2], labels[:2])
     for number, file in enumerate(files):
         if os.path.exists(file):
@@ -138,6 +147,7 @@ def row(model_name, path, threat, name, images, labels):
         "model": model_name,
         "threat": threat,
         "attack": name,
+        "images": len(images),
         "ours": float(one.mean()),
         "reference": float(other.mean()),
         "only ours robust": int((one & ~other).sum()),
@@ -149,14 +159,13 @@ def row(model_name, path, threat, name, images, labels):
 
 def table(rows):
     """Returns the lines of the table."""
-    columns = list(rows[0])
+    columns = ("model", "threat", "attack", "images", *COLUMNS)
     lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
-    formats = {"ours": "{:.3f}", "reference": "{:.3f}", "our seconds": "{:.0f}", "time ratio": "{:.2f}"}
-    return lines + [f"| {' | '.join(formats.get(name, '{}').format(row[name]) for name in columns)} |" for row in rows]
+    return lines + [f"| {' | '.join(COLUMNS.get(name, '{}').format(row[name]) for name in columns)} |" for row in rows]
 
 
 def main(_):
-    sys.path.append(FLAGS.reference)
+    sys.path.insert(0, FLAGS.reference)  # before the folder of this file, which has the same name as their package
     source = stratified_subset(data.open_source("cifar10", "test", data_dir=FLAGS.data_dir), FLAGS.images)
     batches = list(data.evaluation_batches(source, FLAGS.images).as_numpy_iterator())
     images, labels = batches[0][0], batches[0][1].astype(np.int64)
@@ -166,13 +175,15 @@ def main(_):
         rows += [row(model_name, path, threat, name, images, labels) for threat in FLAGS.threats for name in FLAGS.attacks]
     print("\n".join(table(rows)))
     if FLAGS.output:
-        head = provenance("torch")
-        write_json(os.path.join(FLAGS.output, "autoattack.json"), {**head, "images": FLAGS.images, "rows": rows})
-        with atomic_file(os.path.join(FLAGS.output, "autoattack.md")) as file:
+        path, key = os.path.join(FLAGS.output, "autoattack"), ("model", "threat", "attack")
+        rows = with_earlier_rows(f"{path}.json", rows, provenance("torch"), key)
+        write_json(f"{path}.json", {"rows": rows})
+        with atomic_file(f"{path}.md") as file:
             file.write(
-                f"# AutoAttack compared with the authors' code\n\n`{head['command']}`, commit {head['commit']}; {head['machine']}\n\n"
-                f"{FLAGS.images} test images of CIFAR-10; accuracy under attack, images that only one side left classified correctly, and "
-                "CPU time (ours divided by the reference's)\n\n" + "\n".join(table(rows)) + "\n"
+                "# AutoAttack compared with the authors' code\n\nAccuracy under attack on test images of CIFAR-10, images that only one side "
+                "left classified correctly, and CPU time of all threads (ours, and divided by the reference's)\n\n"
+                + "\n".join(table(rows))
+                + f"\n\n{sources(rows, key)}"
             )
 
 
