@@ -180,8 +180,8 @@ def main(_):
         write_json(f"{path}.json", {"rows": rows})
         with atomic_file(f"{path}.md") as file:
             file.write(
-                "# AutoAttack compared with the authors' code\n\nAccuracy under attack on test images of CIFAR-10, images that only one side "
-                "left classified correctly, and CPU time of all threads (ours, and divided by the reference's)\n\n"
+                "# AutoAttack compared with the authors' code\n\nAccuracy under attack on CIFAR-10's test images, images that only one "
+                "side left classified correctly, and CPU time of all threads (ours, and divided by the reference's)\n\n"
                 + "\n".join(table(rows))
                 + f"\n\n{sources(rows, key)}"
             )

@@ -6,6 +6,7 @@ import scipy.optimize
 import tensorflow as tf
 
 from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
+from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.fast_adaptive_boundary import FastAdaptiveBoundary, nearest_on_hyperplane
 from tf_robust.attacks.norms import NORMS
 
@@ -63,9 +64,39 @@ def test_projection_of_large_images_reaches_the_hyperplane(norm):
     np.testing.assert_array_equal(nothing, np.zeros_like(points))
 
 
+def moved_by_formula(x, x0, slopes, offset, norm):
+    """Returns the point after one step, for a boundary slopes @ x + offset = 0 and no face of the cube nearby."""
+    step, step0 = (
+        -(slopes @ start + offset) * (np.sign(slopes) / np.abs(slopes).sum() if norm == "linf" else slopes / (slopes @ slopes))
+        for start in (x, x0)
+    )
+    size, size0 = (max(np.linalg.norm(d, ORDERS[norm]), 1e-8) for d in (step, step0))
+    bias = min(size / (size + size0), 0.1)
+    return (1 - bias) * (x + 1.05 * step) + bias * (x0 + 1.05 * step0)
+
+
+def boundary(model, images, labels, i):
+    """Returns the slopes and offset of the boundary between the label of an image and the class of its next highest logit."""
+    rival = next(j for j in np.argsort(-model(images).numpy()[i]) if j != labels[i])
+    slopes = model.weights[:, rival].astype(float) - model.weights[:, labels[i]]
+    return slopes, float(model.offset[rival] - model.offset[labels[i]])
+
+
 @pytest.mark.parametrize("norm", ORDERS)
-def test_each_step_equals_the_formula(norm):
-    """On a linear classifier all quantities are known; no value comes near a face of the cube, so that projections are closed forms."""
+def test_a_step_from_any_point_equals_the_formula(norm):
+    model = Linear(classes=3)
+    images, labels = sample_images(model, count=6)
+    points = images + 0.02 * np.random.RandomState(0).randn(*images.shape).astype(np.float32)
+    goal = Criterion(tf.constant(labels)).against(model(images), 0)
+    moved = FastAdaptiveBoundary(norm=norm)._move(model, tf.constant(points), tf.constant(images), goal).numpy()
+    for i in range(6):
+        x, x0 = points[i].reshape(-1).astype(float), images[i].reshape(-1).astype(float)
+        expected = moved_by_formula(x, x0, *boundary(model, images, labels, i), norm)
+        np.testing.assert_allclose(moved[i].reshape(-1), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+def test_each_point_of_a_search_equals_the_formula(norm):
     model = Linear(classes=3)
     images, labels = sample_images(model, count=6)
     queries = []
@@ -78,19 +109,10 @@ def test_each_step_equals_the_formula(norm):
     attack(recorded, images, labels)
     points = [queries[-2 * step].reshape(6, -1).astype(float) for step in (3, 2, 1)]  # of the gradients
     for i in range(6):
-        logits = model(images).numpy()[i]
-        rival = next(j for j in np.argsort(-logits) if j != labels[i])
-        slopes = model.weights[:, rival].astype(float) - model.weights[:, labels[i]]
-        offset, x0 = float(model.offset[rival] - model.offset[labels[i]]), images[i].reshape(-1).astype(float)
-        x = x0
+        slopes, offset = boundary(model, images, labels, i)
+        x = x0 = images[i].reshape(-1).astype(float)
         for following in points:
-            step, step0 = (
-                -(slopes @ start + offset) * (np.sign(slopes) / np.abs(slopes).sum() if norm == "linf" else slopes / (slopes @ slopes))
-                for start in (x, x0)
-            )
-            size, size0 = (max(np.linalg.norm(d, ORDERS[norm]), 1e-8) for d in (step, step0))
-            bias = min(size / (size + size0), 0.1)
-            x = (1 - bias) * (x + 1.05 * step) + bias * (x0 + 1.05 * step0)
+            x = moved_by_formula(x, x0, slopes, offset, norm)
             if slopes @ x + offset > 0:
                 x = x0 + 0.9 * (x - x0)
             np.testing.assert_allclose(following[i], x, atol=1e-5)
