@@ -4,6 +4,7 @@ A model is a differentiable callable from float32 [N, H, W, C] in [0, 1] to logi
 a Keras model, a reloaded SavedModel, a function. Sizes of perturbations are in that pixel scale.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -121,8 +122,8 @@ class Attack:
     def _graphs(self, model, targeted):
         """Returns images -> logits, and the attack: (images, classes, seed, indices) -> (attacked images, reached), compiled for `model`.
 
-        The attack is given by a function of whether there are several attempts: only then is it computed what is reached. It calls the graph
-        of the logits, so that the model is traced only once. Keeps the last.
+        The attack is given by a function of whether there are several attempts: only then is it computed what is reached. It calls the
+        graph of the logits, so that the model is traced only once. Keeps the last.
         """
         if self._compiled[0] != (model, targeted):
 
