@@ -49,6 +49,7 @@ MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by su
         *("distance/pgd_l2", "distance/plb_linf", "checks/failed"),
     ),
     "Calibration": ("calibration/rms", "calibration/ece", "calibration/brier", "calibration/nll", "aurra"),
+    "Deployed files": ("deployed/bytes", "deployed/milliseconds"),
     "Corner digits and two-dimensional data": (
         *("utility/corner_informative", "utility/corner_uninformative", "boundary/length", "boundary/gradient"),
     ),
@@ -128,6 +129,8 @@ _OTHERS = {  # measure: its long name, meaning and unit
         "Number of signs that the attacks are too weak for the model; above 0, robust accuracies may be too high",
         "Count",
     ),
+    "deployed/bytes": ("Size of the model", "Bytes of the file, or of the graph and the variables of a SavedModel", "Bytes"),
+    "deployed/milliseconds": ("Latency", "Time for one image with one thread, median over calls", "Milliseconds"),
     "boundary/length": (
         "Length of the decision boundary",
         "Length of the line between the two classes in the plane",

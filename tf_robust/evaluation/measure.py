@@ -24,6 +24,7 @@ _LOWER_IS_BETTER = (
     "utility/corner_uninformative",
     "classes/gap",
     "groups/gap",
+    "deployed/",
 )
 
 

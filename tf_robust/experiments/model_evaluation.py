@@ -75,10 +75,7 @@ def evaluate(
     Raises:
         ValueError: the model takes other images or has another number of classes.
     """
-    data = _for_model(data, classifier, split_chosen)
-    source = with_label_set_of_card(classifier, data.evaluation_source())
-    check_model_suits(classifier, source)
-    classifier = with_checked_inputs(with_known_outputs(classifier, source), source)
+    classifier, data, source = suited(classifier, data, split_chosen)
     data = dataclasses.replace(data, eval_config=with_possible_attacks(data.eval_config, classifier, source))
     training_source, shifts = data.noise_source(), data.shifts(source)
     surrogate = _surrogate(data, classifier, source)
@@ -121,6 +118,23 @@ def evaluate(
         "interface": interface_fields,
     }
     return ModelEvaluation(content, classifier, predict, data, source, result)
+
+
+def suited(classifier: loading.Classifier, data: EvaluationData, split_chosen: bool) -> tuple[loading.Classifier, EvaluationData, Source]:
+    """Returns a model with the input range and the kind of output that fit the data, the data that suit the model, and the images.
+
+    Args:
+        classifier: the model.
+        data: to evaluate it on.
+        split_chosen: as in `evaluate`.
+
+    Raises:
+        ValueError: as in `evaluate`.
+    """
+    data = _for_model(data, classifier, split_chosen)
+    source = with_label_set_of_card(classifier, data.evaluation_source())
+    check_model_suits(classifier, source)
+    return with_checked_inputs(with_known_outputs(classifier, source), source), data, source
 
 
 def evaluate_file(

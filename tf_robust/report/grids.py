@@ -159,7 +159,7 @@ def _mean_cell(entry: Entry) -> Cell:
     mean = formatting.mean_and_std(entry["mean"], entry["std"])
     std = "" if entry["std"] is None else formatting.value_uncertainty(entry)
     paper = formatting.mean_and_std(*entry["paper"]) if entry["paper"] else ""
-    return Cell(f"{entry['mean']:.3f}", std, mean, entry["mean"], paper)
+    return Cell(formatting.value(entry["mean"]), std, mean, entry["mean"], paper)
 
 
 def _models_by_measures(

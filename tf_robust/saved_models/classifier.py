@@ -205,8 +205,8 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
 def _card(path: str) -> dict:
     if path.startswith("zoo:"):
         return zoo.card(path.removeprefix("zoo:"))
-    file = os.path.join(path, "card.json")
-    if not os.path.exists(file):
+    file = next(filter(os.path.exists, (os.path.join(path, "card.json"), f"{path}.json")), None)
+    if not file:
         return _data_of_hardened(path)
     card = read_json(file, True)
     return card if isinstance(card, dict) else {}  # written by other software
