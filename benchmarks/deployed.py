@@ -24,7 +24,7 @@ FLAGS = flags.FLAGS
 
 IMAGES, ATTACKED, QUERIES = 1000, 200, 500
 RADII = {"cifar10": "linf_2/255", "mnist": "linf_0.1", "digits": "linf_0.1"}
-COMPARED = ("savedmodel", "tflite_float16", "tflite_int8")
+COMPARED = ("savedmodel", "tflite_int8")  # float16 loses nothing: the weights are stored in it
 NETWORKS = ("cifar10/resnet20_cross_entropy", "cifar10/resnet8_cross_entropy", "digits/lenet_cross_entropy")  # for latencies
 MEASURES = {"clean": "clean", "corruptions/mean15": "15 corruptions", "calibration/rms": "RMS calibration error"}
 ATTACKS = {"robust/square": "Square", "robust/transfer": "transferred PGD"}

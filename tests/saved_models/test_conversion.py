@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 
 from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
@@ -110,6 +111,17 @@ def test_the_input_range_and_the_logarithm_of_probabilities_are_part_of_every_fi
         path = str(tmp_path / FILES[name])
         conversion.write(name, deployable, path, {})
         np.testing.assert_allclose(loading.load_classifier(path)(sample_images()), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["tflite", "onnx"])
+def test_gelu(name, tmp_path):
+    """ONNX has no erfc, of which TensorFlow makes it."""
+    network = keras.Sequential([keras.Input(SHAPE), layers.Rescaling(6, -3), layers.Activation("gelu"), layers.Flatten()])
+    path = str(tmp_path / FILES[name])
+    conversion.write(name, Deployable(loading.classifier_of(network), SHAPE), path, {})
+    values = (6 * sample_images() - 3).astype(np.float64)
+    expected = 0.5 * values * (1 + scipy.special.erf(values / np.sqrt(2)))
+    np.testing.assert_allclose(loading.load_classifier(path)(sample_images()), expected.reshape(5, -1), atol=1e-5)
 
 
 class Fourier(layers.Layer):

@@ -75,6 +75,8 @@ def _tflite(model, name, calibration):
 def _onnx(model):
     converter = import_extra("tf2onnx", "onnx")
     onnx = import_extra("onnx", "onnx")
+    from tf_robust.saved_models import onnx_operations  # noqa: F401
+
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # unsupported operations are raised below
     convert = converter.convert.from_function
     proto, _ = _converted("onnx", model, lambda: convert(model.serve, input_signature=model.serve.input_signature))
