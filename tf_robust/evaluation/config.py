@@ -79,6 +79,14 @@ class EvalConfig:
             TFDS names (cifar10_1, cifar10_corrupted/fog_5, imagenet_v2, imagenet_a, imagenet_r, imagenet_sketch), folder:DIR,
             csv:FILE, npz:FILE, hf:NAME_OR_DIR; their test images, or all where there are no splits. Classes correspond by name.
         groups: column of data=csv:FILE that names the group of an image, for the evaluation slices; empty: slices are classes alone.
+        calibrate: scaling of the logits fitted on validation images, measured on the evaluated ones (calibrated/ece, ...): temperature
+            (one number) or vector (a scale and a bias per class).
+        abstain_accuracy: wanted accuracy among the images that the model answers: a threshold of confidence that meets it on clean images
+            with 95 % confidence is found on validation images (abstention/coverage, abstention/accuracy); 0: none.
+        conformal: wanted coverage of conformal prediction sets (APS), fitted on validation images (conformal/coverage, conformal/size);
+            0: none.
+        ood: data sets of other classes, named as in shifts: how well scores of the model separate them from its own (ood/NAME/auroc,
+            ood/NAME/fpr95; by the largest logit, energy and nearest neighbors too).
     """
 
     evaluations: tuple[str, ...] = DEFAULT_EVALUATIONS
@@ -100,6 +108,10 @@ class EvalConfig:
     curve_attacks: tuple[str, ...] = ("pgd_l2", "pgd_linf", "plb_l2", "plb_linf")
     shifts: tuple[str, ...] = ()
     groups: str = ""
+    calibrate: typing.Literal["none", "temperature", "vector"] = "none"
+    abstain_accuracy: float = 0.0
+    conformal: float = 0.0
+    ood: tuple[str, ...] = ()
 
     def __post_init__(self):
         for name in self.evaluations:
@@ -132,6 +144,15 @@ class EvalConfig:
         if self.attack_queries < 1:
             raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
         check_shifts(self.shifts)
+        check_shifts(self.ood, "ood")
+        for name in ("abstain_accuracy", "conformal"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"Expected {name} in (0, 1), or 0 for none. Received: {getattr(self, name)}")
+        if self.needs_validation_set and self.evaluation_split == "validation":
+            raise ValueError(
+                "Expected evaluation_split=test with calibrate, abstain_accuracy and conformal, which are fitted on the validation images. "
+                "Received: validation"
+            )
         for text in self.attack_radii:
             adversarial.parse_threat(text)
         for text in self.curve_attacks:
@@ -141,6 +162,11 @@ class EvalConfig:
     def needs_training_set(self) -> bool:
         """Whether training images are needed: NUN's noise is most frequent where they vary little."""
         return bool({"noise", "noise_floor"} & set(self.evaluations))
+
+    @property
+    def needs_validation_set(self) -> bool:
+        """Whether confidences are fitted on validation images."""
+        return self.calibrate != "none" or bool(self.abstain_accuracy or self.conformal)
 
     def floor(self, std: np.ndarray) -> float:
         """Returns NUN's floor for the standard deviations of the locations [H, W]."""

@@ -17,7 +17,7 @@ class EvaluationSet:
     Attributes:
         name: `clean`, `bal`, `shift/NAME`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME`, `boundary`,
             `bal/rare`, `utility`, `robust/NORM_RADIUS`, `robust/pgd/NORM_RADIUS`, `robust/transfer/NORM_RADIUS`, `fgsm/NORM_RADIUS`,
-            `checks/NORM` or `distance/ATTACK_NORM`.
+            `checks/NORM`, `distance/ATTACK_NORM`, `confidence`, `ood` or `ood/NAME`.
         open: returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. Called only when the
             images are needed: a set that was measured before costs nothing.
         measure: computes the record of a model on this set, a dictionary for JSON; None: `scoring.score_set`.

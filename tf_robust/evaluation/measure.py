@@ -12,11 +12,15 @@ from tf_robust import metrics
 LABEL_FRACTION = "label_fraction_"
 CLEAN = ("clean", "bal")
 CORRUPTION_FAMILIES = ("corruptions", "corruptions_bar")
+CONFIDENCE_FAMILIES = ("calibrated", "abstention", "conformal")  # fitted on validation images
+OOD_SCORES = ("max_logit", "energy", "knn")  # besides the largest probability
 _FLIP_RATES = ("mfr", "mfr_without_noise", "rate")
+_CONFIDENCE_CARD = dict.fromkeys(CONFIDENCE_FAMILIES, "confidence")
 # parts of the names of measures that are better when smaller
 _LOWER_IS_BETTER = (
     "flips/",
     "calibration",
+    "calibrated/",
     "corruptions/mce",
     "corruptions/relative_mce",
     "checks/failed",
@@ -100,6 +104,10 @@ class Measure:
         """Whether it is of one corruption, perturbation, class, group or check of the attacks, and not a mean or count."""
         if self.family in ("class", "group"):
             return True
+        if self.family in CONFIDENCE_FAMILIES:
+            return "/" in self.name or self.name.endswith("_before")
+        if self.family == "ood":
+            return self.name.rpartition("/")[0].rpartition("/")[2] in OOD_SCORES
         if self.family == "checks":
             return self.name != "failed"
         if self.family == "flips" and self.name.startswith("rate/"):
@@ -109,6 +117,8 @@ class Measure:
     @property
     def lower_is_better(self) -> bool:
         """Whether a smaller value is the better one."""
+        if self.family in ("conformal", "ood"):
+            return self.name.endswith(("/size", "/fpr95")) or self.name == "size"
         return any(part in str(self) for part in _LOWER_IS_BETTER)
 
     @property
@@ -118,7 +128,7 @@ class Measure:
             return "flip_rates"
         if self.family == "robust" and self.name.startswith(("pgd/", "square/", "transfer/")):
             return f"robust_{self.name.partition('/')[0]}"
-        return {"un": "noise", "nun": "noise", "aurra": "calibration", "group": "groups"}.get(self.family, self.family)
+        return {"un": "noise", "nun": "noise", "aurra": "calibration", "group": "groups", **_CONFIDENCE_CARD}.get(self.family, self.family)
 
 
 @functools.cache

@@ -113,6 +113,13 @@ def _summary(record):
         text = "; ".join(record["failed"]) or "no sign of masked gradients"
     elif kind == "distances":
         text = f"median {np.median(decoded(record['distances'], np.float32)):.4f}{count}"
+    elif kind == "confidence":
+        fields = {"threshold": record["threshold"], "quantile": record["quantile"]}
+        scaling = f"temperature {1 / record['scale']:.3f}" if isinstance(record["scale"], float) else "vector scaling"
+        scaling = "no scaling" if record["scale"] == 1.0 else scaling
+        text = ", ".join([scaling, *(f"{name} {value:.4f}" for name, value in fields.items() if value is not None)]) + count
+    elif kind == "ood":
+        text = f"{', '.join(record['scores'])}{count}"
     elif kind == "boundary":
         text = f"length {record['length']:.3f}"
     elif kind == "utility":

@@ -74,7 +74,7 @@ def check_names(values: FlagValues) -> None:
         for name in (value,) if isinstance(value, str) else value:
             if name not in known and not _is_special(flag, name):
                 raise _unknown_name(flag, name, known)
-    shifts = [("shifts", name) for name in values.shifts]
+    shifts = [("shifts", name) for name in values.shifts] + [("ood", name) for name in values.ood]
     if values.target.startswith(_SHIFT):
         shifts.append((f"target={_SHIFT[:-1]}", shift_data(values.target.removeprefix(_SHIFT))))
     for flag, name in (("data", values.data), *shifts):

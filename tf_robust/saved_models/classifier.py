@@ -64,6 +64,11 @@ class Classifier:
     def __call__(self, images: tf.Tensor | ArrayLike) -> tf.Tensor:
         return self.outputs(images)["logits"]
 
+    @property
+    def has_embedding(self) -> bool:
+        """Whether the signature has an output `embedding` [N, E]."""
+        return "embedding" in self._signature.outputs and self._signature.outputs["embedding"].shape.rank == 2
+
     def outputs(self, images: tf.Tensor | ArrayLike) -> dict[str, tf.Tensor]:
         """Returns all outputs of the signature by name, and "logits" as the call returns them.
 
