@@ -7,7 +7,8 @@ import functools
 
 from tf_robust import metrics
 from tf_robust.corruptions import RATE
-from tf_robust.evaluation.measure import CONFIDENCE_FAMILIES, CORRUPTION_FAMILIES, Measure, parse_measure
+from tf_robust.evaluation.confidence_descriptions import fitted, open_set
+from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 
 _FRACTION, _RATIO = "Fraction, 0 to 1", "Ratio, 1 is AlexNet's"
 _NOISE = f"{RATE:.0%} of their locations replaced by random gray values"
@@ -60,27 +61,6 @@ MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by su
         *("utility/corner_informative", "utility/corner_uninformative", "boundary/length", "boundary/gradient"),
     ),
 }
-_CONFIDENCE = {  # family/measure: its long name, definition and unit
-    "calibrated/temperature": ("Temperature", "Number that logits are divided by, fitted on validation images", "Above 0"),
-    "calibrated/rms": ("RMS calibration error after scaling", "RMS calibration error of the scaled logits", _FRACTION),
-    "calibrated/ece": ("ECE after scaling", "Expected calibration error of the scaled logits", _FRACTION),
-    "calibrated/brier": ("Brier score after scaling", "Brier score of the scaled logits", "0 to 2"),
-    "calibrated/nll": ("NLL after scaling", "Negative log-likelihood of the scaled logits", "Nats, 0 upwards"),
-    "abstention/threshold": (
-        "Threshold of abstention",
-        "Confidence below which the model abstains, such that its accuracy on clean images is the wanted one with 95% confidence",
-        _FRACTION,
-    ),
-    "abstention/coverage": ("Coverage with abstention", "Fraction of images that the model answers with the threshold", _FRACTION),
-    "abstention/accuracy": ("Accuracy with abstention", "Accuracy among the images that the model answers with the threshold", _FRACTION),
-    "conformal/coverage": ("Coverage of conformal sets", "Fraction of images whose label is in the prediction set (APS)", _FRACTION),
-    "conformal/size": ("Size of conformal sets", "Number of classes in the prediction set (APS), mean over images", "Classes, 0 upwards"),
-}
-_OOD = {
-    "auroc": ("AUROC", "Area under the ROC curve", _FRACTION),
-    "fpr95": ("FPR at 95% TPR", "Fraction accepted at the threshold that accepts 95% of the clean images", _FRACTION),
-}
-_OOD_SCORES = {"max_logit": "largest logit", "energy": "energy", "knn": "nearest neighbors of the embedding"}
 _BAR = {name for names in metrics.BAR.values() for name in names}
 _CHECKS = {
     "noise": "with random noise of the attack's size",
@@ -213,7 +193,8 @@ def describe(measure: str) -> Description:
         labels = f"{100 * float(parsed.label_fraction):.3g}% of the labels"
         name, text = f"{name} with {labels}", f"{text}, of a model that was trained with {labels}"
         images = f"{images} after training with {labels}" if images else ""
-    meaning = f"{text}. {unit}; {'lower' if parsed.lower_is_better else 'higher'} is better."
+    direction = "" if parsed.is_fitted else f"; {'lower' if parsed.lower_is_better else 'higher'} is better"
+    meaning = f"{text}. {unit}{direction}."
     return Description(name, meaning, images, unit == _FRACTION)
 
 
@@ -279,7 +260,7 @@ def _attacked(measure: Measure) -> tuple[str, str, str] | None:
 
 def _other(measure: Measure) -> tuple[str, str, str, str] | None:
     """Returns name, definition, unit and no images of a measure that is not an accuracy, else None."""
-    found = _OTHERS.get(str(measure)) or _flips(measure) or _fitted(measure) or _open_set(measure)
+    found = _OTHERS.get(str(measure)) or _flips(measure) or fitted(measure) or open_set(measure)
     if measure.family == "distance":
         attack, _, norm = measure.name.partition("_")
         if attack in _ATTACKS and norm in _NORMS:
@@ -287,37 +268,6 @@ def _other(measure: Measure) -> tuple[str, str, str, str] | None:
             text = f"Size of the smallest change by the {name} attack that makes the prediction wrong, median over images"
             found = (f"Median {name} distance, {_NORMS[norm]}", text, f"{_NORMS[norm]} norm of the change of pixels in [0, 1]")
     return (*found, "") if found else None
-
-
-def _fitted(measure: Measure) -> tuple[str, str, str] | None:
-    """Returns name, definition and unit of a measure of fitted confidences, such as conformal/severity_3/size."""
-    group, _, name = measure.name.rpartition("/")
-    name, before = name.removesuffix("_before"), name.endswith("_before")
-    found = _CONFIDENCE.get(f"{measure.family}/{name}")
-    if not found or measure.family not in CONFIDENCE_FAMILIES:
-        return None
-    if group.startswith("severity_"):
-        images = f"corrupted images, severity {group.removeprefix('severity_')}"
-    else:
-        images = group.removeprefix("shift/") or "clean images"
-    title, text, unit = found
-    if before:
-        title, text = title.replace("after", "before"), text.replace(" scaled logits", " logits without scaling")
-    if name in ("temperature", "threshold"):
-        return title, text, unit
-    return f"{title}, {images}", f"{text}, on {images}", unit
-
-
-def _open_set(measure: Measure) -> tuple[str, str, str] | None:
-    """Returns name, definition and unit of a measure of an open set, such as ood/svhn/energy/auroc."""
-    rest, _, name = measure.name.rpartition("/")
-    if measure.family != "ood" or name not in _OOD or not rest:
-        return None
-    data, _, score = rest.rpartition("/")
-    data, score = (data, score) if score in _OOD_SCORES and data else (rest, "")
-    by = _OOD_SCORES.get(score, "largest probability")
-    title, text, unit = _OOD[name]
-    return f"{title}, {data} by {by}", f"{text}, of clean images against {data}, other classes, by the {by}", unit
 
 
 def _flips(measure: Measure) -> tuple[str, str, str] | None:

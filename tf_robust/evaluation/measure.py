@@ -105,7 +105,7 @@ class Measure:
         if self.family in ("class", "group"):
             return True
         if self.family in CONFIDENCE_FAMILIES:
-            return "/" in self.name or self.name.endswith("_before")
+            return "/" in self.name or self.name.endswith("_before") or self.is_fitted
         if self.family == "ood":
             return self.name.rpartition("/")[0].rpartition("/")[2] in OOD_SCORES
         if self.family == "checks":
@@ -113,6 +113,11 @@ class Measure:
         if self.family == "flips" and self.name.startswith("rate/"):
             return True
         return self.family in (*CORRUPTION_FAMILIES, "flips") and self.name in _members()
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it is a number that was fitted on validation images, of which neither more nor less is better."""
+        return str(self) in ("calibrated/temperature", "abstention/threshold")
 
     @property
     def lower_is_better(self) -> bool:

@@ -92,26 +92,28 @@ class EvaluationData:
         return self.source("validation")
 
     def open_sets(self, original: Source, embed: Callable | None) -> evaluation.OpenSets:
-        """Returns the data sets of other classes, with the image size of the images to evaluate on.
+        """Returns the data sets of other classes, and what nearest neighbors need.
 
         Args:
             original: images to evaluate on.
             embed: images -> embeddings; None: there are none.
+        """
+        sources = self.other_sources(original)
+        return evaluation.OpenSets(sources, embed, self._known(embed)) if sources else evaluation.OpenSets()
+
+    def other_sources(self, original: Source) -> dict[str, Source]:
+        """Returns {name in measures: images of other classes}, with the image size of the images to evaluate on.
 
         Raises:
             ValueError: another number of channels.
         """
-        names = self.eval_config.ood
-        if not names:
-            return evaluation.OpenSets()
         subset = self.eval_config.subset
-        sources = {
+        return {
             data.shifts.shift_name(name): construction.open_other(
                 self.config, name, original, subset=subset, images=self.ood_images.get(name)
             )
-            for name in names
+            for name in self.eval_config.ood
         }
-        return evaluation.OpenSets(sources, embed, self._known(embed))
 
     def _known(self, embed):
         """Training images for nearest neighbors, or None."""

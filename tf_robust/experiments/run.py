@@ -182,6 +182,8 @@ class Run:
             source = self.data().evaluation_source()
             evaluation.check(source, self.eval_config)  # fails before training
             self.data().shifts(source)
+            self.data().validation_source()
+            self.data().other_sources(source)
             trained = before.get("training") or self.train(folder).record()
             if not self.chief:
                 return None

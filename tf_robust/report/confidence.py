@@ -11,9 +11,11 @@ from tf_robust.report.tables import cells
 from tf_robust.report.vega import COLORS, Chart, number, panels
 
 _LINES = {
+    "calibrated/temperature": "temperature",
     "calibrated/ece_before": "ECE before scaling",
     "calibrated/ece": "ECE after scaling",
-    "abstention/coverage": "answered",
+    "abstention/threshold": "threshold of confidence",
+    "abstention/coverage": "fraction answered",
     "abstention/accuracy": "accuracy among the answered",
     "conformal/coverage": "conformal coverage",
     "conformal/size": "conformal set size",
