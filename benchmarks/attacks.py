@@ -72,7 +72,9 @@ def trained(name, seed=0):
     method.compile(optimizer=keras.optimizers.SGD(0.05, momentum=0.9))
     loop.fit(method, source, epochs=FLAGS.epochs, batch_size=128)
     inputs = method.classifier.inputs
-    model = keras.Model(inputs, method.classifier(inputs, training=False)["logits"])
+    trained_model = keras.Model(inputs, method.classifier(inputs, training=False)["logits"])
+    model = keras.models.clone_model(trained_model)  # as loaded from a file: the layers of a trained one are slower in foolbox
+    model.set_weights(trained_model.get_weights())
     return model, (test.images[order] / np.float32(255)).astype(np.float32), test.labels[order]
 
 

@@ -11,6 +11,7 @@ import time
 import numpy as np
 
 from tf_robust.utils import environment
+from tf_robust.utils.environment import cpu_model
 from tf_robust.utils.files import read_json
 
 
@@ -43,13 +44,6 @@ def sources(rows, key):
     return "".join(f"- {'; '.join(names)}: `{command}`, commit {commit}, {where}\n" for (command, commit, where), names in found.items())
 
 
-def cpu_model():
-    """Returns the CPU's model name and, where a name covers several generations, its family and model numbers."""
-    name = _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
-    family, number = (_field("/proc/cpuinfo", field) for field in ("cpu family", "model\t"))
-    return f"{name} (family {family}, model {number})" if family else name
-
-
 def machine():
     """Returns the CPU model, the cores that this process may use, memory and system as text."""
     cores, system = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores", f"{platform.system()} {platform.release()}"
@@ -59,15 +53,6 @@ def machine():
 def total_memory():
     """Returns the memory of the machine in MiB."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
-
-
-def _field(path, name):
-    """Returns the first value of a name in a file of lines `name: value`; empty if there is none."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return next((line.split(":", 1)[1].strip() for line in file if line.startswith(name)), "")
-    except OSError:
-        return ""
 
 
 def seconds(call, count):

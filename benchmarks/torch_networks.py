@@ -1,4 +1,6 @@
-"""ResNet-20 and PreActResNet-18 for 32 pixels in PyTorch, with the same layers as ours: the peers of benchmarks/end_to_end.py."""
+"""CIFAR ResNets and PreActResNet-18 for 32 pixels in PyTorch, with the same layers as ours: the peers of our networks in benchmarks."""
+
+import functools
 
 import torch
 from torch import nn
@@ -46,10 +48,10 @@ def ending(channels, classes):
     return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)
 
 
-def resnet20(classes):
+def cifar_resnet(classes, blocks):
     layers, channels = [convolution(3, 16, 3), norm(16), nn.ReLU()], 16
     for filters, stride in ((16, 1), (32, 2), (64, 2)):
-        for block in range(3):
+        for block in range(blocks):
             layers.append(Block(channels, filters, stride if block == 0 else 1))
             channels = filters
     return nn.Sequential(*layers, *ending(64, classes))
@@ -64,4 +66,31 @@ def preact_resnet18(classes):
     return nn.Sequential(*layers, *ending(512, classes))
 
 
-NETWORKS = {"resnet20": resnet20, "preact_resnet18": preact_resnet18}
+def carry_over(network, convolutions, norms, dense):
+    """Loads weights of Keras layers, in the order in which the network makes its own, and pads strided convolutions as Keras does.
+
+    Args:
+        network: a network of this module.
+        convolutions: kernels [height, width, input channels, filters].
+        norms: (gamma, beta, moving mean, moving variance) of each.
+        dense: (kernel [inputs, classes], bias).
+    """
+    layers = list(network.modules())
+    with torch.no_grad():
+        for layer, kernel in zip([layer for layer in layers if isinstance(layer, nn.Conv2d)], convolutions, strict=True):
+            layer.weight.copy_(torch.from_numpy(kernel.transpose(3, 2, 0, 1)))
+            if layer.stride[0] == 2 and layer.kernel_size[0] == 3:  # Keras pads even sides at their ends alone
+                layer.padding = (0, 0)
+                layer.register_forward_pre_hook(lambda _, inputs: nn.functional.pad(inputs[0], (0, 1, 0, 1)))
+        for layer, values in zip([layer for layer in layers if isinstance(layer, nn.BatchNorm2d)], norms, strict=True):
+            for parameter, value in zip((layer.weight, layer.bias, layer.running_mean, layer.running_var), values, strict=True):
+                parameter.copy_(torch.from_numpy(value))
+        layers[-1].weight.copy_(torch.from_numpy(dense[0].T))
+        layers[-1].bias.copy_(torch.from_numpy(dense[1]))
+
+
+NETWORKS = {
+    "resnet8": functools.partial(cifar_resnet, blocks=1),
+    "resnet20": functools.partial(cifar_resnet, blocks=3),
+    "preact_resnet18": preact_resnet18,
+}

@@ -80,28 +80,30 @@ def train(folder: str, **arguments) -> Result:
 
 
 @with_python_errors
-def evaluate(model: Model, **arguments) -> Result:
+def evaluate(model: Model, validation_data=None, **arguments) -> Result:
     """Evaluates a model on data.
 
     Args:
         model: the path or name of a model of any format that `saved_models.loading.load_classifier` reads, a keras.Model, or a
             callable from images [N, H, W, C] to scores [N, classes]. By default it takes float32 in [0, 1]; whether it returns logits
             or probabilities is determined by their sums.
+        validation_data: images that calibrate, abstain_accuracy and conformal are fitted on, as `data` in memory; None: the validation
+            split of the data.
         **arguments: flags by name: data and evaluations, such as data="cifar10", evaluations="clean,corruptions", subset=1000. data
             is a name as on the command line, arrays (images, labels), or a tf.data.Dataset of (image, label); an endless one
             needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
             "mean=M,M,M std=S,S,S" says otherwise; labels are class indices, one-hot or class names. And the interface of the model
             if it differs from the default: input_range="0,255", outputs="probabilities", input_size=224, signature="serving" (of a
-            SavedModel). shifts may be {name: arrays or Dataset}, and surrogate a keras.Model or a callable.
+            SavedModel). shifts and ood may be {name: arrays or Dataset}, and surrogate a keras.Model or a callable.
 
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value; the model does not suit the images.
     """
     arguments, given = _named_data(renamed(arguments))
-    surrogate, shifts = arguments.get("surrogate", ""), arguments.get("shifts", ())
+    surrogate, further = arguments.get("surrogate", ""), {name: arguments.get(name, ()) for name in ("shifts", "ood")}
     if not isinstance(surrogate, (str, os.PathLike)):
         arguments["surrogate"] = "the model in memory"
-    arguments["shifts"] = tuple(shifts) if isinstance(shifts, Mapping) else shifts
+    arguments |= {name: tuple(sets) if isinstance(sets, Mapping) else sets for name, sets in further.items()}
     run, values = run_of(arguments)
     eval_config = run.eval_config
     used = {*DATA, *eval_config.used, *hyperparameters.parameters(loading.ModelInterface)}
@@ -113,9 +115,18 @@ def evaluate(model: Model, **arguments) -> Result:
     predict, evaluation_data = _model_and_data(model, given, run, values)
     if not isinstance(surrogate, (str, os.PathLike)):
         evaluation_data = dataclasses.replace(evaluation_data, surrogate=surrogate)
-    if isinstance(shifts, Mapping):
-        shift_images = {name: dataclasses.replace(_in_memory(one, predict, run), name=name) for name, one in shifts.items()}
-        evaluation_data = dataclasses.replace(evaluation_data, shift_images=shift_images)
+    in_memory = {
+        name: {one: dataclasses.replace(_in_memory(images, predict, run), name=one) for one, images in sets.items()}
+        for name, sets in further.items()
+        if isinstance(sets, Mapping)
+    }
+    validation = None if validation_data is None else _in_memory(validation_data, predict, run)
+    evaluation_data = dataclasses.replace(
+        evaluation_data,
+        shift_images=in_memory.get("shifts", {}),
+        ood_images=in_memory.get("ood", {}),
+        validation_images=validation,
+    )
     row, folder = _name_of(model, predict), tempfile.TemporaryDirectory()
     done = model_evaluation.evaluate(
         predict,

@@ -14,9 +14,12 @@ SHORT = {
     "pgd_distance": {"rounds": 2, "steps": 3},
     "auto_pgd": {"steps": 4},
     "square": {"steps": 25},
-    "ensemble": {"queries": 10},
+    "auto_pgd_targeted": {"steps": 4, "target_classes": 2, "loss": "margin"},  # the ratio needs four classes
+    "fab": {"steps": 4, "target_classes": 2},
+    "autoattack": {"queries": 10, "steps": 4, "target_classes": 2},
     "plb": {"outer_steps": 2, "inner_steps": 5, "starts": 2},
 }
+LONGER = {"square": {"steps": 300}, "pgd_distance": {"rounds": 4, "steps": 10}, "fab": {"steps": 20}}  # so that targets are reached
 MINIMAL = ("pgd_distance", "plb")  # minimize the perturbation; the others have a radius
 RADII = {"linf": 0.05, "l2": 0.25}
 CASES = [(name, norm) for name in ATTACKS for norm in (NORMS if name == "plb" else ORDERS)]
@@ -38,7 +41,7 @@ def test_points_stay_in_ball_and_cube_and_depend_only_on_seed_and_index(name, no
     if name not in MINIMAL:
         assert 0.9 * attack.radius < sizes(attacked - images, norm).max() <= attack.radius * (1 + 1e-5)
     np.testing.assert_allclose(attack(model, images[order], labels[order], indices=order), attacked[order], atol=1e-4)
-    if norm == "l2" and name != "fast_gradient":  # has no random draws
+    if norm == "l2" and name not in ("fast_gradient", "fab"):  # have no random draws
         attack = build(name, norm, seed=1)
         assert np.abs(attack(model, images, labels).numpy() - attacked).max() > 1e-4
 
@@ -48,7 +51,7 @@ def test_targets_are_reached_and_misclassified_images_unchanged(name):
     model = Linear(classes=2 if name == "fast_gradient" else 4)
     images, labels = sample_images(model, count=8)
     targets = (labels + 1) % model.weights.shape[1]
-    attack = build(name, radius=1.0, **{"square": {"steps": 300}, "pgd_distance": {"rounds": 4, "steps": 10}}.get(name, {}))
+    attack = build(name, radius=1.0, **LONGER.get(name, {}))
     attacked = attack(model, images, labels, targets=targets).numpy()
     np.testing.assert_array_equal(np.argmax(model(attacked), axis=1), targets)
     partly_wrong = np.where(np.arange(8) < 4, labels, targets)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
 from tf_robust.attacks import auto_pgd
-from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, checkpoints
+from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, TargetedAutoPGD, checkpoints
 from tf_robust.attacks.criterion import LOSSES, Criterion
 from tf_robust.attacks.gradient import ProjectedGradientDescent
 
@@ -250,3 +250,45 @@ def test_invalid_arguments_raise():
     for config, message in (({"steps": 0}, "steps >= 1 .*Received: 0"), ({"loss": "hinge"}, "Unknown loss")):
         with pytest.raises(ValueError, match=message):
             AutoProjectedGradientDescent(**config)
+
+
+def test_targeted_losses_equal_brute_force():
+    random = np.random.RandomState(0)
+    logits, labels = random.randn(30, 6).astype(np.float32), random.randint(0, 6, 30)
+    for rank in range(7):
+        goal = Criterion(tf.constant(labels)).against(tf.constant(logits), rank)
+        others = random.randn(30, 6).astype(np.float32)  # the logits of other points, which do not change the rivals
+        for i, label in enumerate(labels):
+            rivals = sorted((j for j in range(6) if j != label), key=lambda j: -logits[i, j])
+            rival, z = rivals[min(rank, 4)], others[i].astype(float)
+            ordered = np.sort(z)[::-1]
+            expected = {
+                "margin": z[rival] - z[label],
+                "difference_of_logits_ratio": -(z[label] - z[rival]) / (ordered[0] - (ordered[2] + ordered[3]) / 2),
+                "cross_entropy": z[rival] - np.log(np.exp(z).sum()),
+            }
+            for loss, value in expected.items():
+                assert getattr(goal.at([i]), loss)(others[i : i + 1]).numpy()[0] == pytest.approx(value, rel=1e-4, abs=1e-5), loss
+        np.testing.assert_array_equal(goal.reached(others), np.argmax(others, axis=1) != labels)  # any class but the label
+    target = Criterion(tf.constant(labels), targeted=True)
+    assert target.against(tf.constant(logits), 0) is target
+    with pytest.raises(ValueError, match="at least 4 classes"):
+        Criterion(tf.zeros([1], tf.int64)).against(tf.zeros([1, 3]), 0).difference_of_logits_ratio(tf.zeros([1, 3]))
+
+
+@pytest.mark.parametrize("norm", ORDERS)
+def test_targeted_apgd_succeeds_exactly_where_possible_on_a_linear_classifier(norm):
+    """Logits of different scales, so that the class with the second highest logit is often not the nearest."""
+    model = Linear(classes=4)
+    scales = np.array([0.3, 1.0, 2.0, 4.0], np.float32)
+    model.weights, model.offset = model.weights * scales, model.offset * scales
+    images, labels = sample_images(model, count=64)
+    distances = model.distances(images, labels, ORDERS[norm])
+    radius = float(np.median(distances))
+    attack = TargetedAutoPGD(norm=norm, radius=radius, steps=30, loss="margin")
+    attacked = attack(model, images, labels).numpy()
+    assert sizes(attacked - images, norm).max() <= radius * (1 + 1e-5)
+    certain = np.abs(distances / radius - 1) > 0.01
+    np.testing.assert_array_equal(wrong(model, attacked, labels)[certain], (distances < radius)[certain])
+    first = TargetedAutoPGD(norm=norm, radius=radius, steps=30, loss="margin", target_classes=1)(model, images, labels)
+    assert wrong(model, first, labels).sum() < wrong(model, attacked, labels).sum()

@@ -176,3 +176,14 @@ def test_nan_logits_during_the_attack_raise_with_its_name():
 
     with pytest.raises(ValueError, match="during ProjectedGradientDescent"):
         attacks.ProjectedGradientDescent(radius=0.1, early_stop=False)(breaks, images, labels)
+
+
+def test_models_are_traced_once_with_folded_batch_normalization(network):
+    model, own, traced = network(), keras.layers.BatchNormalization.call, []
+
+    def predict(images):
+        traced.append(keras.layers.BatchNormalization.call is not own)
+        return model(images)
+
+    attacks.ProjectedGradientDescent(norm="l2", radius=1.0, restarts=2)(predict, tiny_images(3), [0, 1, 2])
+    assert traced == [True] and keras.layers.BatchNormalization.call is own

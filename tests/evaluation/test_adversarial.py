@@ -47,7 +47,7 @@ def known_distances(linear, source, order):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attack,radii", [("ensemble", RADII[:1]), ("pgd", RADII[1:])])
+@pytest.mark.parametrize("attack,radii", [("autoattack", RADII[:1]), ("pgd", RADII[1:])])
 def test_robust_accuracy_is_the_fraction_of_images_with_a_distance_above_the_radius(linear, source, attack, radii):
     rows = evaluated(linear, source, evaluations=("clean", "adversarial"), attack=(attack,), attack_radii=radii)
     own, other = ("robust/pgd/", "robust/") if attack == "pgd" else ("robust/", "robust/pgd/")
@@ -57,7 +57,7 @@ def test_robust_accuracy_is_the_fraction_of_images_with_a_distance_above_the_rad
         norm, radius = adversarial.parse_threat(text)
         distances = known_distances(linear, source, {"l2": 2, "linf": np.inf}[norm])
         low, high = (np.mean(distances > factor * radius) for factor in (1.0, 0.97))
-        missed = {"ensemble": 1, "pgd": 6}[attack]  # images: between three classes the cross-entropy points to none of them
+        missed = {"autoattack": 1, "pgd": 6}[attack]  # images: between three classes the cross-entropy points to none of them
         assert low - 1e-6 <= rows[f"{own}{text}"].value <= high + missed / 60 + 1e-6, text
         assert rows[f"checks/{norm}/noise"].value > rows[f"checks/{norm}/ten_steps"].value
     assert rows["checks/failed"].value == 0
@@ -80,8 +80,8 @@ def test_square_alone_needs_no_gradients(linear, source):
 @pytest.mark.slow
 def test_each_attack_has_its_own_measure(linear, source):
     settings = {"evaluations": ("adversarial",), "attack_radii": RADII[:1]}
-    both = evaluated(linear, source, attack=("ensemble", "pgd"), **settings)
-    for name, measure in (("ensemble", "robust/l2_0.05"), ("pgd", "robust/pgd/l2_0.05")):
+    both = evaluated(linear, source, attack=("autoattack", "pgd"), **settings)
+    for name, measure in (("autoattack", "robust/l2_0.05"), ("pgd", "robust/pgd/l2_0.05")):
         attack = adversarial.accuracy_attack(name, "l2", 0.05, 50)
         images = source.images / np.float32(255)
         attacked = attack(linear, images, source.labels, indices=source.positions)
@@ -89,7 +89,7 @@ def test_each_attack_has_its_own_measure(linear, source):
     assert set(both) - {"checks/failed"} == {"robust/l2_0.05", "robust/pgd/l2_0.05", *(m for m in both if m.startswith("checks/l2/"))}
     cards = [
         evaluation.card_of(source, evaluation.EvalConfig(**settings, attack=attack, attack_queries=queries), None)
-        for attack, queries in ((("ensemble", "pgd"), 5), (("pgd",), 7), (("ensemble",), 7))
+        for attack, queries in ((("autoattack", "pgd"), 5), (("pgd",), 7), (("autoattack",), 7))
     ]
     assert not evaluation.difference("robust/pgd/l2_0.05", cards[0], cards[1])  # PGD does not use attack_queries
     assert evaluation.difference("robust/l2_0.05", cards[0], cards[2]) == [("robust.queries", 5, 7)]

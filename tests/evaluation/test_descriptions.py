@@ -51,6 +51,12 @@ def test_every_recorded_measure_has_a_name_and_a_meaning():
         ("fgsm/linf_4/255", "FGSM attack, L∞ radius 4/255", "changed by the FGSM attack", "higher"),
         ("distance/plb_l1", "Median PLB distance, L1", "L1 norm", "higher"),
         ("checks/l2/one_step", "Check of the L2 attacks: one step", "one gradient step", "higher"),
+        ("calibrated/ece", "ECE after scaling, clean images", "scaled logits, on clean images", "lower"),
+        ("calibrated/severity_3/nll_before", "NLL before scaling, corrupted images, severity 3", "without scaling", "lower"),
+        ("abstention/shift/night/accuracy", "Accuracy with abstention, night", "answers with the threshold, on night", "higher"),
+        ("conformal/severity_5/size", "Size of conformal sets, corrupted images, severity 5", "Number of classes", "lower"),
+        ("ood/svhn/auroc", "AUROC, svhn by largest probability", "clean images against svhn", "higher"),
+        ("ood/a/b/energy/fpr95", "FPR at 95% TPR, a/b by energy", "by the energy", "lower"),
         ("bal/rare", "Clean accuracy, rare classes", "corner digit", "higher"),
         ("label_fraction_0.1/corruptions/noise", "Noise corruptions with 10% of the labels", "trained with 10% of the labels", "higher"),
     ],
@@ -75,7 +81,18 @@ def test_all_means_and_corruptions_are_described():
 
 
 @pytest.mark.parametrize(
-    "name", ["mine", "corruptions/mine", "robust/mine/l2_1", "robust/l9_1", "flips/mine", "distance/mine", "checks/x/y"]
+    "name",
+    [
+        "mine",
+        "corruptions/mine",
+        "robust/mine/l2_1",
+        "robust/l9_1",
+        "flips/mine",
+        "distance/mine",
+        "checks/x/y",
+        "ood/x/mine",
+        "conformal/mine",
+    ],
 )
 def test_unknown_measures_keep_their_names(name):
     assert describe(name).name == name and not describe(name).meaning

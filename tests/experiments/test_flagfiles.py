@@ -81,6 +81,9 @@ def test_printed_robust_accuracies_are_measured_by_pgd():
         for row in rows:
             eval_config = modes.runs_of(modes.parse_arguments([f"--flagfile={folder}/{row}.flags"]), row)[0].eval_config
             printed = {measure for measure in table["paper"][row] if measure.startswith("robust")}
-            assert printed == {f"robust/pgd/{radius}" for radius in eval_config.attack_radii} and eval_config.attack == ("ensemble", "pgd")
+            assert printed == {f"robust/pgd/{radius}" for radius in eval_config.attack_radii} and eval_config.attack == (
+                "autoattack",
+                "pgd",
+            )
             checked += 1
     assert checked == 12 * 7

@@ -64,7 +64,8 @@ def test_gradients_are_finite_differences(jit_compile):
             np.testing.assert_allclose(gradient.numpy()[place], (ends[0] - ends[1]) / 2e-4, rtol=2e-3, atol=2e-4)
 
 
-def test_second_gradients_are_those_of_single_operations():
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_second_gradients_are_those_of_single_operations(jit_compile):
     """An input-gradient penalty, differentiated with respect to all inputs and twice."""
 
     def of_operations(x, gamma, beta, epsilon):
@@ -76,13 +77,14 @@ def test_second_gradients_are_those_of_single_operations():
         with tf.GradientTape() as outer:
             outer.watch([x, gamma, beta])
             with tf.GradientTape() as inner:
-                inner.watch([x, gamma])
+                inner.watch([x, gamma, beta])
                 loss = tf.reduce_sum(tf.sin(norm(x, gamma, beta, EPSILON)) * upstream)
-            of_x, of_gamma = inner.gradient(loss, [x, gamma])
-            penalty = tf.reduce_sum(of_x**2) + tf.reduce_sum(of_gamma**2)
+            gradients = zip(inner.gradient(loss, [x, gamma, beta]), (x, gamma, beta))
+            penalty = tf.add_n([tf.reduce_sum(gradient**2 * values) for gradient, values in gradients])
         return outer.gradient(penalty, [x, gamma, beta])
 
-    found = penalty_gradients(lambda *arguments: batch_norm.batch_norm(*arguments)[0])
+    compiled = tf.function(penalty_gradients, jit_compile=jit_compile)
+    found = compiled(lambda *arguments: batch_norm.batch_norm(*arguments)[0])
     for one, expected in zip(found, penalty_gradients(of_operations)):
         np.testing.assert_allclose(one, expected, rtol=2e-3, atol=2e-4)
 
@@ -94,3 +96,36 @@ def test_no_gradient_of_statistics():
         _, mean, variance = batch_norm.batch_norm(x, gamma, beta, EPSILON)
         total = tf.reduce_sum(mean) + tf.reduce_sum(variance)
     assert tape.gradient(total, x) is None
+
+
+def test_third_gradients_raise():
+    x, gamma, beta, _ = map(tf.constant, inputs())
+    with tf.GradientTape() as third, tf.GradientTape() as second, tf.GradientTape() as first:
+        for tape in (first, second, third):
+            tape.watch(x)
+        loss = tf.reduce_sum(tf.sin(batch_norm.batch_norm(x, gamma, beta, EPSILON)[0]))
+        of_x = first.gradient(loss, x)
+        of_penalty = second.gradient(tf.reduce_sum(of_x**2), x)
+    with pytest.raises(LookupError, match="differentiable twice"):
+        third.gradient(of_penalty, x)
+
+
+def test_second_gradients_in_low_precision():
+    """They are those of float32, up to rounding."""
+
+    def of_penalty(x, gamma, beta, upstream):
+        with tf.GradientTape() as outer:
+            outer.watch([x, gamma, beta])
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                loss = tf.reduce_sum(tf.cast(batch_norm.batch_norm(x, gamma, beta, EPSILON)[0], tf.float32) ** 2 * upstream)
+            penalty = tf.reduce_sum(tf.cast(inner.gradient(loss, x), tf.float32) ** 2 * upstream)
+        return outer.gradient(penalty, [x, gamma, beta])
+
+    x, *others = map(tf.constant, inputs())
+    rounded = tf.cast(x, tf.bfloat16)
+    found, expected = of_penalty(rounded, *others), of_penalty(tf.cast(rounded, tf.float32), *others)
+    assert found[0].dtype == tf.bfloat16
+    for one, other in zip(found, expected):
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(tf.cast(one, tf.float32) / scale, other / scale, atol=0.03)

@@ -4,6 +4,7 @@ A model is a differentiable callable from float32 [N, H, W, C] in [0, 1] to logi
 a Keras model, a reloaded SavedModel, a function. Sizes of perturbations are in that pixel scale.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.attacks.criterion import Criterion
+from tf_robust.models.folded_batch_norms import folded_batch_norms
 from tf_robust.models.outputs import Model, checked_logits, output
 from tf_robust.ops import image_ops
 
@@ -33,6 +35,10 @@ class Attack:
             raise ValueError(f"Expected batch_size >= 1 and restarts >= 1. Received: {batch_size}, {restarts}")
         self.seed, self.restarts, self.batch_size, self.skip_misclassified = seed, restarts, batch_size, skip_misclassified
         self._compiled: tuple = (None, None)
+
+    def attempts(self, classes: int, targeted: bool) -> int:
+        """Returns the maximum number of attempts for a model of `classes` classes; `targeted`: target classes are given."""
+        return self.restarts
 
     def check(self, shape: Sequence[int]) -> None:
         """Raises ValueError if the attack cannot run on images of `shape` (H, W, C)."""
@@ -89,20 +95,22 @@ class Attack:
         attacked = images.copy()
         for start in range(0, len(images), self.batch_size):
             batch = np.arange(start, min(start + self.batch_size, len(images)))
-            logits = checked_logits(output(model, tf.constant(images[batch]), "logits"), labels[batch], "the images to attack")
+            predict, attack = self._graphs(model, targeted)
+            logits = checked_logits(predict(tf.constant(images[batch])), labels[batch], "the images to attack")
             data.check_labels(classes[batch], logits.shape[1], "the targets of an attack")
             reached = Criterion(tf.constant(classes[batch]), targeted).reached(tf.constant(logits)).numpy()
             active = batch[~reached] if self.skip_misclassified else batch
-            for attempt in range(self.restarts):
+            count = self.attempts(logits.shape[1], targeted)
+            for attempt in range(count):
                 if len(active):
-                    attacked[active], reached = self._attempt(model, images[active], classes[active], targeted, attempt, indices[active])
+                    attacked[active], reached = self._attempt(attack(count > 1), images[active], classes[active], attempt, indices[active])
                     active = active[~reached]
         return tf.constant(attacked)
 
-    def _attempt(self, model, images, classes, targeted, attempt, indices):
+    def _attempt(self, graph, images, classes, attempt, indices):
         """Runs one attempt; returns the attacked images and bool [N], whether an image needs no further attempt."""
         try:
-            return self._graph(model, targeted)(images, classes, [self.seed, attempt], indices)
+            return graph(images, classes, [self.seed, attempt], indices)
         except tf.errors.InvalidArgumentError as error:
             if _NOT_FINITE not in error.message:
                 raise
@@ -111,31 +119,44 @@ class Attack:
                 f"or infinity, in a batch of {len(images)} images from index {indices[0]} on"
             ) from error
 
-    def _graph(self, model, targeted):
-        """Returns (images, classes, seed, indices) -> (attacked images, reached), compiled for `model`; keeps the last one."""
+    def _graphs(self, model, targeted):
+        """Returns images -> logits, and the attack: (images, classes, seed, indices) -> (attacked images, reached), compiled for `model`.
+
+        The attack is given by a function of whether there are several attempts: only then is it computed what is reached. It calls the
+        graph of the logits, so that the model is traced only once. Keeps the last.
+        """
         if self._compiled[0] != (model, targeted):
 
+            @tf.function(autograph=False)
+            def logits(images):
+                with folded_batch_norms():
+                    return output(model, images, "logits")
+
             def predict(images):
-                return output(model, images, "logits")
+                return logits.get_concrete_function(tf.TensorSpec([None, *images.shape[1:]], tf.float32))(images)
 
-            @tf.function(autograph=False)  # nothing to convert, and the conversion takes longer than tracing
-            def graph(images, classes, seed, indices):
-                criterion = Criterion(classes, targeted)
-                attacked = self.perturb(predict, images, criterion, seed, indices)
-                reached = criterion.reached(predict(attacked)) if self.restarts > 1 else tf.zeros_like(classes, tf.bool)
-                return attacked, reached
+            @functools.cache
+            def attack(several):
+                @tf.function(autograph=False)  # nothing to convert, and the conversion takes longer than tracing
+                def graph(images, classes, seed, indices):
+                    criterion = Criterion(classes, targeted)
+                    attacked = self.perturb(predict, images, criterion, seed, indices)
+                    reached = criterion.reached(predict(attacked)) if several else tf.zeros_like(classes, tf.bool)
+                    return attacked, reached
 
-            def call(images, classes, seed, indices):
-                compiled = graph.get_concrete_function(
-                    tf.TensorSpec([None, *images.shape[1:]], tf.float32),
-                    tf.TensorSpec([None], tf.int64),
-                    tf.TensorSpec([2], tf.int64),
-                    tf.TensorSpec([None], tf.int64),
-                )
-                integers = (tf.constant(values, tf.int64) for values in (classes, seed, indices))
-                return [result.numpy() for result in compiled(tf.constant(images), *integers)]
+                def call(images, classes, seed, indices):
+                    compiled = graph.get_concrete_function(
+                        tf.TensorSpec([None, *images.shape[1:]], tf.float32),
+                        tf.TensorSpec([None], tf.int64),
+                        tf.TensorSpec([2], tf.int64),
+                        tf.TensorSpec([None], tf.int64),
+                    )
+                    integers = (tf.constant(values, tf.int64) for values in (classes, seed, indices))
+                    return [result.numpy() for result in compiled(tf.constant(images), *integers)]
 
-            self._compiled = ((model, targeted), call)
+                return call
+
+            self._compiled = ((model, targeted), (predict, attack))
         return self._compiled[1]
 
 

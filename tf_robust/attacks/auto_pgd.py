@@ -17,6 +17,7 @@ from tf_robust.attacks.attack import Predict
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.gradient import BallAttack
 from tf_robust.attacks.norms import per_image
+from tf_robust.attacks.target_classes import TargetClassesAttack
 
 _FIRST_STEP = 2.0  # in radii
 _NEW_STEP_WEIGHT = 0.75  # a: of the new step, the rest is momentum
@@ -122,6 +123,16 @@ class AutoProjectedGradientDescent(BallAttack):
         target = self.project(state.points + per_image(state.step_size) * self.norm.steepest(gradient), centers, self.radius)
         moved = state.points + weight * (target - state.points) + (1.0 - weight) * (state.points - state.previous)
         return state._replace(points=self.project(moved, centers, self.radius), previous=state.points)
+
+
+class TargetedAutoPGD(TargetClassesAttack, AutoProjectedGradientDescent):
+    """APGD-T: APGD on the targeted difference-of-logits ratio, against each of the strongest other classes (section 4 and eq. 7)."""
+
+    def __init__(self, *, loss: str = "difference_of_logits_ratio", **kwargs):
+        super().__init__(loss=loss, **kwargs)
+
+    def perturb(self, predict: Predict, images: tf.Tensor, criterion: Criterion, seed: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+        return super().perturb(predict, images, self.goal(predict, images, criterion, seed), seed, indices)
 
 
 def _with_best(state, loss, gradient):

@@ -54,8 +54,12 @@ def shift_name(data: str) -> str:
     return re.sub(r"[^\w./-]+", "_", data)
 
 
-def check_shifts(names: Collection[str]) -> None:
+def check_shifts(names: Collection[str], kind: str = "shifts") -> None:
     """Checks that shifted data sets have different names in measures.
+
+    Args:
+        names: of the data sets.
+        kind: argument that has the names, for messages.
 
     Raises:
         ValueError: two have the same.
@@ -65,7 +69,7 @@ def check_shifts(names: Collection[str]) -> None:
         name = shift_name(data)
         if not name or name in first:
             other = f" and {first[name]}, both {name!r}" if name else ""
-            raise ValueError(f"Expected shifts with different names. Received: {data!r}{other}. Try: rename one of the folders or files")
+            raise ValueError(f"Expected {kind} with different names. Received: {data!r}{other}. Try: rename one of the folders or files")
         first[name] = data
 
 
@@ -85,12 +89,7 @@ def matched(source: Source, original: Source, *, name: str, subset: int = 0, ima
     Raises:
         ValueError: a class that the original does not have, or another number of channels.
     """
-    if source.image_shape[2] != original.image_shape[2]:
-        raise ValueError(
-            f"Expected images with {original.image_shape[2]} channels, as {original.name} has them. Received: {source.name} with "
-            f"{source.image_shape[2]}. Channels are neither repeated nor averaged automatically"
-        )
-    source = source.resized(original.image_shape[:2], image_fit)
+    source = with_size_of(source, original, image_fit)
     mask = class_mask(source.name, source.class_names) if original.num_classes == IMAGENET_CLASSES else None
     columns = _columns(source, original, mask)
     if 0 < subset < len(source):
@@ -98,6 +97,20 @@ def matched(source: Source, original: Source, *, name: str, subset: int = 0, ima
     if mask is None and original.class_mask and {*columns} <= {*original.class_mask}:
         mask = original.class_mask
     return Shift(name, source, columns, mask)
+
+
+def with_size_of(source: Source, original: Source, image_fit: str = "crop") -> Source:
+    """Returns a source with the image size of another one. Arguments as in `matched`.
+
+    Raises:
+        ValueError: another number of channels.
+    """
+    if source.image_shape[2] != original.image_shape[2]:
+        raise ValueError(
+            f"Expected images with {original.image_shape[2]} channels, as {original.name} has them. Received: {source.name} with "
+            f"{source.image_shape[2]}. Channels are neither repeated nor averaged automatically"
+        )
+    return source.resized(original.image_shape[:2], image_fit)
 
 
 def _columns(source: Source, original: Source, mask: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -10,18 +10,29 @@ from collections.abc import Callable, Sequence
 from tf_robust.attacks.attack import Predict
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
-from tf_robust.evaluation import adaptation, adversarial, boundary, slices, smoothing, utility
+from tf_robust.evaluation import (
+    adaptation,
+    adversarial,
+    boundary,
+    confidence,
+    confidence_measures,
+    open_set,
+    slices,
+    smoothing,
+    utility,
+)
 from tf_robust.evaluation.card import card_of, dependencies, difference, image_sizes
 from tf_robust.evaluation.config import DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.evaluation.measures import measures_of, read_evaluation
 from tf_robust.evaluation.nonuniform_noise import noise_probabilities
+from tf_robust.evaluation.open_set import OpenSets, known_images
 from tf_robust.evaluation.per_image import PerImage
 from tf_robust.evaluation.recording import read_records, record_key, records
 from tf_robust.evaluation.required_bounds import check_requirements, parse_requirements, shortfalls
 from tf_robust.evaluation.scoring import confidences, correctness, masked
-from tf_robust.evaluation.sets import NOISE_SEED, check, clean_name, evaluation_sets, first_images
+from tf_robust.evaluation.sets import NOISE_SEED, batch_size_of, check, clean_name, evaluation_sets, first_images
 from tf_robust.utils.deprecation import moved_names
 
 __getattr__ = moved_names(
@@ -44,11 +55,13 @@ class Evaluation:
         sets: the evaluation sets.
         records: one for each set.
         measures: computed from the records.
+        fitted: the record of the validation images that confidences are fitted on; None: there are none.
     """
 
     sets: list[EvaluationSet]
     records: list[dict]
     measures: list[Measure]
+    fitted: dict | None = None
 
 
 def evaluate(
@@ -87,6 +100,8 @@ def evaluate_records(
     depends: Callable[[str], object] | None = None,
     shifts: Sequence[Shift] = (),
     surrogate: Predict | None = None,
+    validation: Source | None = None,
+    open_sets: OpenSets = OpenSets(),
 ) -> Evaluation:
     """Evaluates a model as `evaluate` does, and returns the records too.
 
@@ -101,14 +116,24 @@ def evaluate_records(
         depends: name of a set -> what its record depends on, for JSON.
         shifts: shifted data sets to evaluate on too.
         surrogate: differentiable model from which attacks are transferred; None: there are none.
+        validation: images that confidences are fitted on; None: `eval_config` fits none.
+        open_sets: data sets of other classes.
     """
-    sets = evaluation_sets(source, training_source, eval_config, data_dir, shifts, surrogate)
+    sets, size = evaluation_sets(source, training_source, eval_config, data_dir, shifts, surrogate), batch_size_of(source.image_shape)
+    fitted: list[dict] = []
+    if validation is not None:
+        fitting = confidence.fit_set(validation, eval_config, size)
+        fitted = records(predict, [fitting], path=path, depends=depends, log=log)
+        positions = {f"shift/{shift.name}": shift.source.positions for shift in shifts}
+        sets = [confidence.with_confidence(one, fitted[0], eval_config, positions.get(one.name, source.positions)) for one in sets]
+    sets += open_set.sets(open_sets, source, size)
     set_records = records(predict, sets, path=path, depends=depends, log=log)
     measures = measures_of(set_records, eval_config, imagenet=is_imagenet(source, eval_config))
     if "slices" in eval_config.evaluations:
         clean = next(record for one, record in zip(sets, set_records) if parse_measure(one.name).is_clean)
         measures += slices.measures(source, correctness(clean), eval_config.groups)
-    return Evaluation(sets, set_records, measures)
+    measures += [*confidence_measures.measures([*fitted, *set_records]), *open_set.measures(set_records)]
+    return Evaluation(sets, set_records, measures, fitted[0] if fitted else None)
 
 
 def is_imagenet(source: Source, eval_config: EvalConfig) -> bool:

@@ -24,11 +24,19 @@ from tf_robust.utils.errors import unknown
 
 SEED = 15  # of all attacks: every model gets the same random starts
 ATTACKS = {
-    "ensemble": "robust/",
+    "autoattack": "robust/",
     "pgd": "robust/pgd/",
     "square": "robust/square/",
 }  # attacks of robust accuracy, and the prefixes of their measures
 PGD_STEPS, PGD_STARTS = 40, 2
+AUTOATTACK_CARD = {
+    "attack": "autoattack",
+    "members": ["apgd_ce", "apgd_t", "fab_t", "square"],
+    "steps": 100,
+    "restarts": 1,
+    "target_classes": 9,
+    "seed": SEED,
+}  # its budget besides the queries of Square; results with the attack "ensemble" lack APGD-T and FAB-T
 CURVES = {"pgd": attacks.MinimalPGD, "plb": attacks.ProximalLogBarrier}
 CHECKED = 200  # images on which the attacks are checked
 _CHECK_QUERIES = 1000
@@ -82,7 +90,7 @@ def accuracy_attack(name: str, norm: str, radius: float, queries: int) -> attack
         return attacks.ProjectedGradientDescent(norm=norm, radius=radius, steps=PGD_STEPS, restarts=PGD_STARTS, seed=SEED)
     if name == "square":
         return attacks.Square(norm=norm, radius=radius, steps=queries, seed=SEED)
-    return attacks.Ensemble(norm=norm, radius=radius, queries=queries, seed=SEED)
+    return attacks.AutoAttack(norm=norm, radius=radius, queries=queries, seed=SEED)
 
 
 def minimal_attack(name: str, norm: str) -> attacks.Attack:

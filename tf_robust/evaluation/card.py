@@ -9,9 +9,11 @@ from tf_robust.data import toy
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.evaluation import adaptation, adversarial, boundary, smoothing
+from tf_robust.evaluation.confidence import applies_to
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
 from tf_robust.evaluation.nonuniform_noise import training_std
+from tf_robust.evaluation.open_set import OpenSets
 from tf_robust.evaluation.sets import NOISE_SEED
 from tf_robust.saved_models.loading import Classifier
 
@@ -27,6 +29,8 @@ def card_of(
     imagenet: bool = False,
     shifts: Sequence[Shift] = (),
     surrogate: Classifier | None = None,
+    validation: Source | None = None,
+    open_sets: OpenSets = OpenSets(),
 ) -> dict[str, dict]:
     """Returns the card of an evaluation, for JSON.
 
@@ -37,6 +41,8 @@ def card_of(
         imagenet: AlexNet's flip probabilities normalize flip rates.
         shifts: shifted data sets.
         surrogate: the model from which attacks are transferred; None: there are none.
+        validation: images that confidences are fitted on; None: there are none.
+        open_sets: data sets of other classes.
 
     Returns:
         {family: {field: value}}; `data` applies to all measures, the others (`noise`, `corruptions`, `flips`, ...) to their families.
@@ -86,14 +92,23 @@ def card_of(
         card["calibration"] = {"bins": _BINS}
     if shifts:
         card["shift"] = {shift.name: shift.card() for shift in shifts}
+    if validation is not None:
+        card["confidence"] = {
+            **{name: getattr(eval_config, name) for name in ("calibrate", "abstain_accuracy", "conformal")},
+            "confidence": metrics.abstention.CONFIDENCE,
+            "pictures": len(validation),
+            "fingerprint": validation.fingerprint(),
+        }
+    if open_sets.sources:
+        card["ood"] = open_sets.card()
     if eval_config.groups:
         card["groups"] = {"column": eval_config.groups}
     if "boundary" in chosen:
         card["boundary"] = {"square": [-toy.LIMIT, toy.LIMIT], "grid": boundary.GRID, "gradient": "of class 1's probability"}
     attacked = {"images": eval_config.attack_subset} if eval_config.attack_subset else {}
     if "adversarial" in chosen:
-        if "ensemble" in eval_config.attack:
-            card["robust"] = {"attack": "ensemble", "seed": adversarial.SEED, "queries": eval_config.attack_queries, **attacked}
+        if "autoattack" in eval_config.attack:
+            card["robust"] = {**adversarial.AUTOATTACK_CARD, "queries": eval_config.attack_queries, **attacked}
         if "pgd" in eval_config.attack:
             card["robust_pgd"] = {
                 "attack": "pgd",
@@ -171,7 +186,8 @@ def dependencies(model: str | None, interface: Mapping | None, card: Card, name:
         name: of the set.
     """
     adapted = {"adaptation": card["adaptation"]} if "adaptation" in card else {}
-    return {"model": model, "interface": interface, "data": card["data"], "family": part_of(card, name), **adapted}
+    fitted = {"confidence": card["confidence"]} if model and "confidence" in card and applies_to(name) else {}
+    return {"model": model, "interface": interface, "data": card["data"], "family": part_of(card, name), **adapted, **fitted}
 
 
 def part_of(card: Card, measure: str) -> Mapping | None:
@@ -183,11 +199,19 @@ def part_of(card: Card, measure: str) -> Mapping | None:
     fields = card.get(name.card_family)
     if fields and name.family == "shift":
         return fields.get(name.name)
+    if fields and name.family == "ood":
+        sets = {one: entry for one, entry in fields["sets"].items() if one in (name.name, name.name.rpartition("/")[0], _set_of(name.name))}
+        return {**fields, "sets": sets}
     if fields and str(name) == "nun":
         return {**fields, **card.get("nun", {})}
     if fields and name.family in CORRUPTION_FAMILIES and name.severity is None:
         return {**fields, "means_over_severities": [*ALL_SEVERITIES], **card.get("corruption_means", {})}
     return fields
+
+
+def _set_of(name):
+    """The data set of a measure NAME/SCORE/auroc."""
+    return "/".join(name.split("/")[:-2])
 
 
 def difference(measure: str, first: Card | None, second: Card | None) -> list[tuple[str, object, object]]:

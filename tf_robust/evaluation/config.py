@@ -2,6 +2,7 @@
 
 import dataclasses
 import typing
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -71,13 +72,13 @@ class EvalConfig:
         sequences: the perturbation sequences: ten as imagenet_p (with snow) or cifar_p (with spatter), or all fourteen.
         attack_radii: norms and radii of robust accuracy, NORM_RADIUS with l2 or linf, on the [0, 1] pixel scale; linf also
             by FGSM.
-        attack: attacks of robust accuracy, one measure each: ensemble (APGD on two losses, then Square: robust/NORM_RADIUS),
+        attack: attacks of robust accuracy, one measure each: autoattack (APGD, APGD-T, FAB-T, Square: robust/NORM_RADIUS),
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS), square (alone, for models without gradients; then there are neither
             FGSM nor checks of the attacks: robust/square/NORM_RADIUS).
         attack_subset: number of images to attack or certify, a fixed stratified subset; 0: all.
         surrogate: another model, differentiable, on which PGD is computed too; accuracy on these images is that under a transferred
             attack (robust/transfer/NORM_RADIUS), never white-box. Its pixel scale, size and outputs are found; empty: none.
-        attack_queries: queries of the model by Square, per image.
+        attack_queries: queries of the model by Square, per image; 5,000 in the standard version of AutoAttack.
         attack_checks: also check the attacks for signs of masked gradients, with eight further attacks.
         curve_attacks: attacks of the curves, ATTACK_NORM: pgd (bisected) in l2 and linf, plb (proximal log-barrier) in l0, l1, l2 and linf.
         smoothing_sigma: standard deviation of the noise of randomized smoothing, on the [0, 1] pixel scale; that of the training.
@@ -94,6 +95,14 @@ class EvalConfig:
             TFDS names (cifar10_1, cifar10_corrupted/fog_5, imagenet_v2, imagenet_a, imagenet_r, imagenet_sketch), folder:DIR,
             csv:FILE, npz:FILE, hf:NAME_OR_DIR; their test images, or all where there are no splits. Classes correspond by name.
         groups: column of data=csv:FILE that names the group of an image, for the evaluation slices; empty: slices are classes alone.
+        calibrate: scaling of the logits fitted on validation images, measured on the evaluated ones (calibrated/ece, ...): temperature
+            (one number) or vector (a scale and a bias per class).
+        abstain_accuracy: wanted accuracy among the images that the model answers: a threshold of confidence that meets it on clean images
+            with 95 % confidence is found on validation images (abstention/coverage, abstention/accuracy); 0: none.
+        conformal: wanted coverage of conformal prediction sets (APS), fitted on validation images (conformal/coverage, conformal/size);
+            0: none.
+        ood: data sets of other classes, named as in shifts: how well scores of the model separate them from its own (ood/NAME/auroc,
+            ood/NAME/fpr95; by the largest logit, energy and nearest neighbors too).
     """
 
     evaluations: tuple[str, ...] = DEFAULT_EVALUATIONS
@@ -107,7 +116,7 @@ class EvalConfig:
     frost_dir: str = ""
     sequences: typing.Literal["imagenet_p", "cifar_p", "all"] = "imagenet_p"
     attack_radii: tuple[str, ...] = ("l2_0.0625", "l2_0.5", "linf_4/255", "linf_8/255")
-    attack: tuple[str, ...] = ("ensemble",)
+    attack: tuple[str, ...] = ("autoattack",)
     attack_subset: int = 0
     surrogate: str = ""
     attack_queries: int = 5000
@@ -123,6 +132,10 @@ class EvalConfig:
     adaptation_order: typing.Literal["shuffled", "by_class"] = "shuffled"
     shifts: tuple[str, ...] = ()
     groups: str = ""
+    calibrate: typing.Literal["none", "temperature", "vector"] = "none"
+    abstain_accuracy: float = 0.0
+    conformal: float = 0.0
+    ood: tuple[str, ...] = ()
 
     def __post_init__(self):
         for name in self.evaluations:
@@ -143,6 +156,10 @@ class EvalConfig:
         for name in ("subset", "attack_subset"):
             if getattr(self, name) < 0:
                 raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
+        if "ensemble" in self.attack:
+            warnings.warn("attack=ensemble is now autoattack, which has APGD-T and FAB-T too.", FutureWarning, stacklevel=3)
+            current = dict.fromkeys("autoattack" if name == "ensemble" else name for name in self.attack)
+            object.__setattr__(self, "attack", tuple(current))  # the class is frozen
         for name in self.attack:
             if name not in adversarial.ATTACKS:
                 raise unknown("attack", name, adversarial.ATTACKS)
@@ -153,6 +170,20 @@ class EvalConfig:
         smoothing.check(self.smoothing_sigma, self.smoothing_selection, self.smoothing_samples, self.certified_radii)
         adaptation.check(self.adaptation, self.adaptation_batch_size, self.evaluations)
         check_shifts(self.shifts)
+        check_shifts(self.ood, "ood")
+        for name in ("abstain_accuracy", "conformal"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"Expected {name} in (0, 1), or 0 for none. Received: {getattr(self, name)}")
+        if self.needs_validation_set and self.evaluation_split == "validation":
+            raise ValueError(
+                "Expected evaluation_split=test with calibrate, abstain_accuracy and conformal, which are fitted on the validation images. "
+                "Received: validation"
+            )
+        if self.adaptation != "none" and (self.needs_validation_set or self.ood):
+            raise ValueError(
+                "Expected adaptation=none with calibrate, abstain_accuracy, conformal and ood, which need a prediction that is independent "
+                f"of other images. Received: adaptation={self.adaptation}"
+            )
         for text in self.attack_radii:
             adversarial.parse_threat(text)
         for text in self.curve_attacks:
@@ -162,6 +193,11 @@ class EvalConfig:
     def needs_training_set(self) -> bool:
         """Whether training images are needed: NUN's noise is most frequent where they vary little."""
         return bool({"noise", "noise_floor"} & set(self.evaluations))
+
+    @property
+    def needs_validation_set(self) -> bool:
+        """Whether confidences are fitted on validation images."""
+        return self.calibrate != "none" or bool(self.abstain_accuracy or self.conformal)
 
     def floor(self, std: np.ndarray) -> float:
         """Returns NUN's floor for the standard deviations of the locations [H, W]."""
@@ -175,7 +211,7 @@ class EvalConfig:
         if self.corrupted_dir:
             names -= {"corruption_protocol", "frost_dir"}
             names -= set() if "perturbations" in self.evaluations else {"corruption_constants"}
-        if not {"ensemble", "square"} & set(self.attack):
+        if not {"autoattack", "square"} & set(self.attack):
             names -= {"attack_queries"}
         if not self.attacks_by_gradient:
             names -= {"attack_checks"}

@@ -7,11 +7,16 @@ import functools
 
 from tf_robust import metrics
 from tf_robust.corruptions import RATE
+from tf_robust.evaluation.confidence_descriptions import fitted, open_set
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 
 _FRACTION, _RATIO = "Fraction, 0 to 1", "Ratio, 1 is AlexNet's"
 _NOISE = f"{RATE:.0%} of their locations replaced by random gray values"
-_ENSEMBLE = ("ensemble", " (APGD with two losses, then Square)")
+_ENSEMBLE = (
+    "ensemble",
+    " (AutoAttack: APGD, targeted APGD, FAB and Square; results of earlier versions, whose card names the attack ensemble, are without "
+    "targeted APGD and FAB)",
+)
 _ATTACKS = {
     "robust": _ENSEMBLE,
     "ensemble": _ENSEMBLE,
@@ -47,6 +52,13 @@ MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by su
     "Randomized smoothing": ("certified/l2_0.5", "certified/mean_radius", "certified/abstained", "smoothed/clean", "smoothed/pgd/l2_0.5"),
     "Test-time adaptation": ("adapted/clean", "adapted/corruptions/mean15"),
     "Calibration": ("calibration/rms", "calibration/ece", "calibration/brier", "calibration/nll", "aurra"),
+    "Deployed files": ("deployed/bytes", "deployed/milliseconds"),
+    "Confidence fitted on validation images": (
+        *("calibrated/temperature", "calibrated/rms", "calibrated/ece", "calibrated/brier", "calibrated/nll", "calibrated/ece_before"),
+        *("abstention/threshold", "abstention/coverage", "abstention/accuracy", "abstention/severity_3/accuracy"),
+        *("conformal/coverage", "conformal/size", "conformal/severity_3/coverage"),
+    ),
+    "Other classes": ("ood/NAME/auroc", "ood/NAME/fpr95", "ood/NAME/energy/auroc"),
     "Corner digits and two-dimensional data": (
         *("utility/corner_informative", "utility/corner_uninformative", "boundary/length", "boundary/gradient"),
     ),
@@ -137,6 +149,8 @@ _OTHERS = {  # measure: its long name, meaning and unit
         "Fraction of images for which no class has a probability above 1/2 under noise with confidence 0.999: the smoothed model abstains",
         _FRACTION,
     ),
+    "deployed/bytes": ("Size of the model", "Bytes of the file, or of the graph and the variables of a SavedModel", "Bytes"),
+    "deployed/milliseconds": ("Latency", "Time for one image with one thread, median over calls", "Milliseconds"),
     "boundary/length": (
         "Length of the decision boundary",
         "Length of the line between the two classes in the plane",
@@ -196,6 +210,8 @@ def describe(measure: str) -> Description:
         name, text = f"{name}, adapted", f"{text}, of a model whose batch normalization is adapted to each batch of test images"
         images = f"{images} with adaptation to each batch" if images else ""
     meaning = f"{text}. {unit}; {'lower' if parsed.lower_is_better else 'higher'} is better."
+    direction = "" if parsed.is_fitted else f"; {'lower' if parsed.lower_is_better else 'higher'} is better"
+    meaning = f"{text}. {unit}{direction}."
     return Description(name, meaning, images, unit == _FRACTION)
 
 
@@ -276,7 +292,7 @@ def _smoothed(measure: Measure) -> tuple[str, str, str] | None:
 
 def _other(measure: Measure) -> tuple[str, str, str, str] | None:
     """Returns name, definition, unit and no images of a measure that is not an accuracy, else None."""
-    found = _OTHERS.get(str(measure)) or _flips(measure)
+    found = _OTHERS.get(str(measure)) or _flips(measure) or fitted(measure) or open_set(measure)
     if measure.family == "distance":
         attack, _, norm = measure.name.partition("_")
         if attack in _ATTACKS and norm in _NORMS:

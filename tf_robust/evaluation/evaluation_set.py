@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 
 import tensorflow as tf
 
@@ -17,17 +17,21 @@ class EvaluationSet:
     Attributes:
         name: `clean`, `bal`, `shift/NAME`, `un`, `nun`, `nun/floor_0.1`, `corruptions/NAME/SEVERITY`, `flips/NAME`, `boundary`,
             `bal/rare`, `utility`, `robust/NORM_RADIUS`, `robust/pgd/NORM_RADIUS`, `robust/transfer/NORM_RADIUS`, `fgsm/NORM_RADIUS`,
-            `checks/NORM`, `distance/ATTACK_NORM`, `certified`, `smoothed/clean` or `smoothed/pgd/l2_RADIUS`.
+            `checks/NORM`, `distance/ATTACK_NORM`, `certified`, `smoothed/clean`, `smoothed/pgd/l2_RADIUS`, `confidence`, `ood` or
+            `ood/NAME`.
         open: returns a Dataset of (float32 [B, H, W, C] in [0, 1], int64 [B]); for flips [B, frames, H, W, C]. Called only when the
             images are needed: a set that was measured before costs nothing.
         measure: computes the record of a model on this set, a dictionary for JSON; None: `scoring.score_set`.
         class_mask: the columns of the model's output that count; None: all.
+        parts: results of parts of a long measure, text by name, which are written as soon as they are set: an interrupted measure finds
+            there what it set before.
     """
 
     name: str
     open: Callable[[], tf.data.Dataset]
     measure: SetMeasure | None = None
     class_mask: Sequence[int] | None = None
+    parts: MutableMapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
 
 SetMeasure = Callable[[Predict, EvaluationSet], dict]

@@ -13,11 +13,15 @@ LABEL_FRACTION = "label_fraction_"
 ADAPTED = "adapted"
 CLEAN = ("clean", "bal")
 CORRUPTION_FAMILIES = ("corruptions", "corruptions_bar")
+CONFIDENCE_FAMILIES = ("calibrated", "abstention", "conformal")  # fitted on validation images
+OOD_SCORES = ("max_logit", "energy", "knn")  # besides the largest probability
 _FLIP_RATES = ("mfr", "mfr_without_noise", "rate")
+_CONFIDENCE_CARD = dict.fromkeys(CONFIDENCE_FAMILIES, "confidence")
 # parts of the names of measures that are better when smaller
 _LOWER_IS_BETTER = (
     "flips/",
     "calibration",
+    "calibrated/",
     "corruptions/mce",
     "corruptions/relative_mce",
     "checks/failed",
@@ -26,6 +30,7 @@ _LOWER_IS_BETTER = (
     "classes/gap",
     "groups/gap",
     "certified/abstained",
+    "deployed/",
 )
 
 
@@ -109,6 +114,10 @@ class Measure:
         """Whether it is of one corruption, perturbation, class, group or check of the attacks, and not a mean or count."""
         if self.family in ("class", "group"):
             return True
+        if self.family in CONFIDENCE_FAMILIES:
+            return "/" in self.name or self.name.endswith("_before") or self.is_fitted
+        if self.family == "ood":
+            return self.name.rpartition("/")[0].rpartition("/")[2] in OOD_SCORES
         if self.family == "checks":
             return self.name != "failed"
         if self.family == "flips" and self.name.startswith("rate/"):
@@ -116,8 +125,15 @@ class Measure:
         return self.family in (*CORRUPTION_FAMILIES, "flips") and self.name in _members()
 
     @property
+    def is_fitted(self) -> bool:
+        """Whether it is a number that was fitted on validation images, of which neither more nor less is better."""
+        return str(self) in ("calibrated/temperature", "abstention/threshold")
+
+    @property
     def lower_is_better(self) -> bool:
         """Whether a smaller value is the better one."""
+        if self.family in ("conformal", "ood"):
+            return self.name.endswith(("/size", "/fpr95")) or self.name == "size"
         return any(part in str(self) for part in _LOWER_IS_BETTER)
 
     @property
@@ -129,7 +145,7 @@ class Measure:
             return "smoothed_clean"
         if self.family == "robust" and self.name.startswith(("pgd/", "square/", "transfer/")):
             return f"robust_{self.name.partition('/')[0]}"
-        return {"un": "noise", "nun": "noise", "aurra": "calibration", "group": "groups"}.get(self.family, self.family)
+        return {"un": "noise", "nun": "noise", "aurra": "calibration", "group": "groups", **_CONFIDENCE_CARD}.get(self.family, self.family)
 
 
 @functools.cache

@@ -1,9 +1,11 @@
 """Records of evaluation sets: dictionaries for JSON from which all measures are computed, one line each in a file.
 
-Every record is written as soon as it is computed, so an interrupted evaluation resumes where it stopped.
+Every record is written as soon as it is computed, so an interrupted evaluation resumes where it stopped. Parts of long records, such
+as those of attacks, are written in the same way to another file, which is removed at the end.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import time
@@ -59,6 +61,8 @@ def records(
                 read_again()
                 if not locked or one.name in complete:  # another process computes it, or has done so
                     continue
+                if path and locks:
+                    one = dataclasses.replace(one, parts=_Parts(f"{path}.parts", locks, one.name, keys[one.name]))
                 record = (one.measure or score_set)(masked(predict, one.class_mask), one)
                 complete[one.name] = {"set": one.name, "depends": keys[one.name], **record}
                 if path and locks:
@@ -67,15 +71,32 @@ def records(
             remaining = (time.monotonic() - began) / computed * (len(sets) - len(complete)) / 60
             left = f", {remaining:.0f} min left" if remaining > 0.5 else ""
             log(f"  {_summary(complete[one.name])}  {len(complete)}/{len(sets)}{left}")
+            for message in complete[one.name].get("warnings", ()):
+                log(f"  Warning: {one.name}: {message}")
         if len(complete) < len(sets):
             if not waited:
                 log(f"  Waiting for another process, which measures {len(sets) - len(complete)} of {len(sets)} sets.")
             waited = True
             time.sleep(_POLL_SECONDS)
             read_again()
-    if locks:
+    if path and locks:
         locks.clear()
+        with contextlib.suppress(OSError):
+            os.remove(f"{path}.parts")
     return [complete[one.name] for one in sets]
+
+
+class _Parts(dict):
+    """The parts of a record, {name: text}, appended to a file as soon as they are set."""
+
+    def __init__(self, path, locks, name, depends):
+        self._path, self._locks, self._record = path, locks, {"set": name, "depends": depends, "kind": "part"}
+        stored = (record for record in read_records(path) if {**record, **self._record} == record)
+        super().__init__({record["part"]: record["value"] for record in stored})
+
+    def __setitem__(self, part, value):
+        _append(self._path, self._locks, {**self._record, "part": part, "value": value})
+        super().__setitem__(part, value)
 
 
 def record_key(dependencies: object) -> str:
@@ -94,6 +115,13 @@ def _summary(record):
         text = f"median {np.median(decoded(record['distances'], np.float32)):.4f}{count}"
     elif kind == "certified":
         text = f"{record['correct'] / record['count']:.4f}{count}, {smoothing.abstention(record)}"
+    elif kind == "confidence":
+        fields = {"threshold": record["threshold"], "quantile": record["quantile"]}
+        scaling = f"temperature {1 / record['scale']:.3f}" if isinstance(record["scale"], float) else "vector scaling"
+        scaling = "no scaling" if record["scale"] == 1.0 else scaling
+        text = ", ".join([scaling, *(f"{name} {value:.4f}" for name, value in fields.items() if value is not None)]) + count
+    elif kind == "ood":
+        text = f"{', '.join(record['scores'])}{count}"
     elif kind == "boundary":
         text = f"length {record['length']:.3f}"
     elif kind == "utility":

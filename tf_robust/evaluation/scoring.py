@@ -1,6 +1,6 @@
 """Records of a model's predictions on one evaluation set: accuracy, flips of sequences, decision boundary."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -16,16 +16,24 @@ from tf_robust.utils import progress
 from tf_robust.utils.arrays import decoded, encoded
 
 
-def score_set(predict: Predict, evaluation_set: EvaluationSet) -> dict:
+def score_set(predict: Predict, evaluation_set: EvaluationSet, further: Callable[[np.ndarray, np.ndarray], dict] | None = None) -> dict:
     """Returns the record of a labeled set.
 
     Args:
         predict: float32 [N, H, W, C] in [0, 1] -> logits [N, C].
         evaluation_set: labeled images.
+        further: (logits, labels) -> further entries; None: there are none.
 
     Raises:
         ValueError: as in `recording.records`.
     """
+    logits, labels = collect(predict, evaluation_set)
+    entries = further(logits, labels) if further else {}
+    return {**score(logits, labels, keep=parse_measure(evaluation_set.name).is_clean), **entries}
+
+
+def collect(predict: Predict, evaluation_set: EvaluationSet) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (logits [N, C], labels [N]) of a labeled set. Arguments as in `score_set`."""
     name = evaluation_set.name
     logits, labels = [], []
     for images, batch_labels in progress.batches(evaluation_set.open(), name):
@@ -33,7 +41,7 @@ def score_set(predict: Predict, evaluation_set: EvaluationSet) -> dict:
         labels.append(batch_labels.numpy())
     if not labels:
         raise ValueError(f"Expected images to evaluate {name!r} on. Received: none")
-    return score(np.concatenate(logits), np.concatenate(labels), keep=parse_measure(name).is_clean)
+    return np.concatenate(logits), np.concatenate(labels)
 
 
 def score(logits: np.ndarray, labels: np.ndarray, keep: bool = False) -> dict:

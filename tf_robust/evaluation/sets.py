@@ -16,7 +16,7 @@ from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order, stratified_subset
-from tf_robust.evaluation import adaptation, adversarial, boundary, scoring, set_cache, slices, smoothing, utility
+from tf_robust.evaluation import adaptation, adversarial, auto_attack, boundary, scoring, set_cache, slices, smoothing, utility
 from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import parse_measure
@@ -254,13 +254,14 @@ def _attacks(source, eval_config, surrogate):
     """Sets for robust accuracies, FGSM in linf, and the checks of the attacks at each norm's largest radius."""
     clean = functools.partial(_clean, source)
     threats = {text: adversarial.parse_threat(text) for text in eval_config.attack_radii}
+    accuracy_of, attack = {"autoattack": auto_attack.accuracy}, adversarial.accuracy_attack
     for norm, radius in threats.values():
         norms.check_radius(radius, norms.norm(norm), source.image_shape)
     sets = [
         EvaluationSet(
             f"{adversarial.ATTACKS[name]}{text}",
             clean,
-            adversarial.accuracy(adversarial.accuracy_attack(name, norm, radius, eval_config.attack_queries), source.positions),
+            accuracy_of.get(name, adversarial.accuracy)(attack(name, norm, radius, eval_config.attack_queries), source.positions),
         )
         for name in eval_config.attack
         for text, (norm, radius) in threats.items()

@@ -14,6 +14,7 @@ from absl.flags import FlagValues
 from tf_robust.experiments import flag_index
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.flags import FLAGS_HOME, flag_names
+from tf_robust.saved_models import deployed_files
 from tf_robust.utils.errors import unknown
 
 _PACKAGES = (("engine", "beam", "apache_beam", "'tf_robust[beam]'"), ("model", "resnet50_v2", "keras_cv", "keras-cv"))
@@ -73,7 +74,7 @@ def check_names(values: FlagValues) -> None:
         for name in (value,) if isinstance(value, str) else value:
             if name not in known and not _is_special(flag, name):
                 raise _unknown_name(flag, name, known)
-    shifts = [("shifts", name) for name in values.shifts]
+    shifts = [("shifts", name) for name in values.shifts] + [("ood", name) for name in values.ood]
     if values.target.startswith(_SHIFT):
         shifts.append((f"target={_SHIFT[:-1]}", shift_data(values.target.removeprefix(_SHIFT))))
     for flag, name in (("data", values.data), *shifts):
@@ -138,6 +139,30 @@ def check_installed(values: FlagValues) -> None:
     for flag, value, module, requirement in _PACKAGES:
         if values[flag].value == value and importlib.util.find_spec(module) is None:
             raise ValueError(f"Expected the package {module} for --{flag}={value}. Not installed. Try: pip install {requirement}")
+
+
+def check_formats(name: str, values: FlagValues) -> None:
+    """Checks the formats of `export` and of an evaluation, and that their packages are installed.
+
+    Raises:
+        ValueError: an unknown format, a missing package, or a command without formats.
+    """
+    formats = values.formats
+    if formats and name not in ("export", "evaluate", "attack"):
+        raise ValueError(f"--formats has no effect on {name}. Try: tf-robust export MODEL --formats={','.join(formats)}")
+    if name == "export" and not formats:
+        raise ValueError(f"Expected --formats, of: {', '.join(deployed_files.FILES)}. Received: none")
+    for one in formats:
+        if one not in deployed_files.FILES:
+            raise _unknown_name("formats", one, deployed_files.FILES)
+        extra, modules = deployed_files.packages(one)
+        if missing := [module for module in modules if importlib.util.find_spec(module) is None]:
+            raise ValueError(
+                f"Expected the packages {', '.join(modules)} for --formats={one}. Not installed: {', '.join(missing)}. "
+                f"Try: pip install 'tf_robust[{extra}]', or --formats without {one}"
+            )
+    if formats:
+        deployed_files.check_convertible(values.saved_model)
 
 
 def check_model(name: str, values: FlagValues) -> None:

@@ -11,6 +11,7 @@ from absl.flags import Error, FlagValues
 
 from tf_robust.experiments import command_checks
 from tf_robust.experiments.flags import SECTIONS, define_flags, given_values, read_arguments
+from tf_robust.saved_models.deployed_files import FILES
 from tf_robust.utils.errors import unknown
 
 _INTERFACE = ("input_range", "outputs", "signature", "input_size", "trust", "check_inputs")
@@ -68,12 +69,14 @@ _COMMANDS = (
             "evaluations",
             "shifts",
             "groups",
+            *("calibrate", "abstain_accuracy", "conformal", "ood"),
             "severities",
             "corrupted_dir",
             "attack_radii",
             *_INTERFACE,
             "require",
             "require_not_worse_than",
+            "formats",
             "workdir",
         ),
         examples=(
@@ -82,7 +85,9 @@ _COMMANDS = (
             "evaluate model.tflite --data=folder:photos --input_range=auto",
             "evaluate model.keras --data=csv:labels.csv --evaluations=clean,slices --groups=site",
             "evaluate model.keras --data=folder:photos --evaluations=clean --shifts=folder:night,folder:rain",
+            "evaluate runs/cifar10-resnet20-fcl --evaluations=clean,corruptions --calibrate=temperature --abstain_accuracy=0.95",
             "evaluate runs/cifar10-resnet20-fcl --evaluations=corruptions --require='corruptions/mean15>=0.7'",
+            "evaluate runs/cifar10-resnet20-fcl --formats=savedmodel,tflite_int8 --evaluations=clean,corruptions",
         ),
     ),
     Command(
@@ -113,6 +118,18 @@ _COMMANDS = (
             "harden model.keras --data=folder:photos --target=shift=folder:night",
         ),
         defaults={"evaluations": HARDENING_EVALUATIONS},
+    ),
+    Command(
+        "export",
+        "Writes a model or the model of a run in other formats, each checked against the model on 100 images.",
+        "MODEL",
+        "saved_model",
+        flags=("formats", *_DATA, *_INTERFACE, "workdir"),
+        examples=(
+            "export runs/cifar10-resnet20-fcl --formats=keras,tflite_int8,onnx",
+            "export model.keras --data=folder:photos --input_range=0,255 --formats=tflite_int8",
+        ),
+        defaults={"formats": ",".join(FILES)},
     ),
     Command(
         "corrupt",
@@ -167,7 +184,7 @@ _COMMANDS = (
 COMMANDS = {command.name: command for command in _COMMANDS}
 QUICK_START = "flags/quickstart"
 QUICK_START_FLAGS = {"workdir", "seeds"}  # with these alone it is still the quick start
-_OF_MODELS = ("evaluate", "attack", "harden")
+_OF_MODELS = ("evaluate", "attack", "harden", "export")
 _TRAIN_ONLY = ("none",)
 _MISPLACED = {"saved_model": "evaluate", "suite": "suite", "runs": "report"}  # flags that another command needs
 
@@ -281,6 +298,7 @@ def _check(values, name):
     if name != "list":
         command_checks.check_names(values)
         command_checks.check_installed(values)
+        command_checks.check_formats(name, values)
     if name in _OF_MODELS and values.saved_model:
         command_checks.check_model(name, values)
     if name in _OF_MODELS and not values.saved_model and not values.workdir:

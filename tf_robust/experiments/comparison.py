@@ -81,6 +81,8 @@ def write_report(
     drawn += [*figures.of_training(histories), *figures.of_models({row: (record_folders[row], folders[row]) for row in folders})]
     if any(row["measure"] == "aurra" for one in evaluations for row in one["rows"]):
         drawn += figures.of_calibration(record_folders)
+    if any(row["measure"].startswith(("calibrated/", "abstention/", "conformal/")) for one in evaluations for row in one["rows"]):
+        drawn += figures.of_confidence(record_folders)
     if any(row["measure"].startswith("boundary/") for one in evaluations for row in one["rows"]):
         sources = [data.source("train"), data.evaluation_source()] if data else []
         drawn += figures.of_boundaries(images, record_folders, sources)

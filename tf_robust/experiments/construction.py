@@ -75,7 +75,27 @@ def open_shift(config: TrainConfig, name: str, original: Source, *, subset: int 
     Raises:
         ValueError: unknown name, a class that the original does not have, or another number of channels.
     """
-    source = data.open_source(
+    source = _open_further(config, name, original, images)
+    shift = shifts.matched(source, original, name=shifts.shift_name(name), subset=subset, image_fit=config.image_fit)
+    if shift.source.fit:
+        print_note(f"images of {name} are {shift.source.fit}.")
+    return shift
+
+
+def open_other(config: TrainConfig, name: str, original: Source, *, subset: int = 0, images: Source | None = None) -> Source:
+    """Returns a data set of other classes: its test images, or all of them if it has no splits. Arguments as in `open_shift`.
+
+    Raises:
+        ValueError: unknown name, or another number of channels.
+    """
+    source = shifts.with_size_of(_open_further(config, name, original, images), original, config.image_fit)
+    if source.fit:
+        print_note(f"images of {name} are {source.fit}.")
+    return data.subsets.stratified_subset(source, subset) if 0 < subset < len(source) else source
+
+
+def _open_further(config, name, original, images):
+    return data.open_source(
         name if images is None else images,
         "all" if images is not None or data.is_unsplit(name) else "test",
         config.data_dir or None,
@@ -85,10 +105,6 @@ def open_shift(config: TrainConfig, name: str, original: Source, *, subset: int 
         data_range=config.data_range if images is None and name.startswith("npz:") else "",
         num_classes=original.num_classes,
     )
-    shift = shifts.matched(source, original, name=shifts.shift_name(name), subset=subset, image_fit=config.image_fit)
-    if shift.source.fit:
-        print_note(f"images of {name} are {shift.source.fit}.")
-    return shift
 
 
 def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, *, seed: int, init_path: str) -> Method:

@@ -26,6 +26,8 @@ class EvaluationData:
         images: to evaluate on, in memory; None: those that `config.data` names.
         surrogate: model in memory from which attacks are transferred; None: the one that `eval_config` names, if any.
         training_images: from which NUN computes its standard deviations, in memory; None: the training split, if there is one.
+        validation_images: that confidences are fitted on, in memory; None: the validation split.
+        ood_images: {one of `eval_config.ood`: its images}, of data sets of other classes in memory.
         shift_images: {one of `eval_config.shifts`: its images}, of shifted data sets in memory.
     """
 
@@ -37,6 +39,8 @@ class EvaluationData:
     images: Source | None = None
     surrogate: keras.Model | Callable | None = None
     training_images: Source | None = None
+    validation_images: Source | None = None
+    ood_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
     shift_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)
 
     def source(self, split: str, examples: int = 0) -> Source:
@@ -66,6 +70,62 @@ class EvaluationData:
             construction.open_shift(self.config, name, original, subset=self.eval_config.subset, images=self.shift_images.get(name))
             for name in self.eval_config.shifts
         ]
+
+    def validation_source(self) -> Source | None:
+        """Returns the images that confidences are fitted on; None if none are.
+
+        Raises:
+            ValueError: the data have no validation part besides the evaluated images.
+        """
+        if not self.eval_config.needs_validation_set:
+            return None
+        if self.validation_images is not None:
+            return self.validation_images
+        c = self.config
+        if self.eval_config.evaluation_split == "all" or not data.has_validation(c.data, c.data_dir or None, c.validation_fraction):
+            advice = "evaluation_split=test, which keeps a validation part" if data.is_unsplit(c.data) else "validation_fraction=0.1"
+            advice = advice if self.images is None else "validation_data=(images, labels)"
+            raise ValueError(
+                "Expected a validation part, which calibrate, abstain_accuracy and conformal are fitted on. "
+                f"Received: {c.data} without one, evaluation_split={self.eval_config.evaluation_split}. Try: {advice}"
+            )
+        return self.source("validation")
+
+    def open_sets(self, original: Source, embed: Callable | None) -> evaluation.OpenSets:
+        """Returns the data sets of other classes, and what nearest neighbors need.
+
+        Args:
+            original: images to evaluate on.
+            embed: images -> embeddings; None: there are none.
+        """
+        sources = self.other_sources(original)
+        return evaluation.OpenSets(sources, embed, self._known(embed)) if sources else evaluation.OpenSets()
+
+    def other_sources(self, original: Source) -> dict[str, Source]:
+        """Returns {name in measures: images of other classes}, with the image size of the images to evaluate on.
+
+        Raises:
+            ValueError: another number of channels.
+        """
+        subset = self.eval_config.subset
+        return {
+            data.shifts.shift_name(name): construction.open_other(
+                self.config, name, original, subset=subset, images=self.ood_images.get(name)
+            )
+            for name in self.eval_config.ood
+        }
+
+    def _known(self, embed):
+        """Training images for nearest neighbors, or None."""
+        if embed is None:
+            print_note("ood without nearest neighbors: the model has no output 'embedding', and is no Keras model with a dense last layer.")
+            return None
+        if self.training_images is not None:
+            return evaluation.known_images(self.training_images)
+        if self.images is None and self.eval_config.evaluation_split != "all" and data.has_training(self.config.data):
+            return evaluation.known_images(self.source("train"))
+        print_note(f"ood without nearest neighbors: {self.config.data} has no training images besides the evaluated ones.")
+        return None
 
     def noise_source(self) -> Source | None:
         """Returns the images from which NUN computes its standard deviations: the evaluated ones if there are none to train on."""

@@ -3,6 +3,7 @@
 Functions named `draw_...` write a PNG file and return its path. Functions named `of_...` return (path, caption) pairs and `report.Chart`s.
 """
 
+import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -144,6 +145,31 @@ def of_certified(workdirs: Mapping[str, str]) -> list[Figure]:
             own = {name: one["correct"] / one["count"] for name, one in records.items() if name.startswith("smoothed/")}
             attacked[row] = {0.0 if name == "smoothed/clean" else float(name.rpartition("_")[2]): value for name, value in own.items()}
     return [report.certified_curves(radii, attacked)] if radii else []
+
+
+def of_confidence(workdirs: Mapping[str, str]) -> list[Figure]:
+    """Returns the reliability and the risk over coverage of the last fitted confidences, on clean, shifted and corrupted images.
+
+    Args:
+        workdirs: {row: folder of its records}.
+    """
+    outcomes, binned = {}, {}
+    for row, workdir in workdirs.items():
+        latest = {one["set"]: one for one in evaluation.read_records(os.path.join(workdir, "measured.jsonl")) if "confidence" in one}
+        groups = evaluation.confidence_measures.groups(list(latest.values()))
+        if "" in groups and "ece" in groups[""][-1]["confidence"]:
+            clean = groups[""][-1]
+            outcomes[f"{row}, before scaling"] = evaluation.confidences(clean), evaluation.correctness(clean)
+            outcomes[f"{row}, after scaling"] = evaluation.confidence.outcomes(clean)
+        if groups:
+            binned[row] = {
+                group.replace("_", " ").removeprefix("shift/") or "clean": np.sum(
+                    [evaluation.confidence.bins(one) for one in members], axis=0
+                )
+                for group, members in groups.items()
+            }
+    diagram = [dataclasses.replace(report.reliability_diagram(outcomes), name="reliability_scaled")] if outcomes else []
+    return [*diagram, report.reliability_by_severity(binned), report.risk_coverage(binned)] if binned else []
 
 
 def of_boundaries(folder: str, workdirs: Mapping[str, str], sources: Iterable[Source]) -> list[Figure]:

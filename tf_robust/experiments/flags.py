@@ -12,6 +12,7 @@ from absl import flags
 
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.flag_index import flag_parameters
+from tf_robust.saved_models.deployed_files import FILES
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.hyperparameters import Parameter, parameters
 
@@ -50,6 +51,8 @@ def define_flags(values: flags.FlagValues) -> None:
         "evaluation.json of another model on the same images: the exit code is 1 if a main measure is significantly worse (paired).",
         values,
     )
+    help_of_formats = f"formats to write (export), or to write and evaluate side by side (evaluate), of {', '.join(FILES)}."
+    _define_flag(values, "formats", Parameter("formats", tuple[str, ...], (), help_of_formats))
     flags.DEFINE_bool("list", False, "previous form of tf-robust list.", values)
     flags.DEFINE_enum("section", None, SECTIONS, "names to list (list); empty: all.", values)
     for name, parameter in flag_parameters().items():

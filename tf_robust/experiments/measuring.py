@@ -8,7 +8,7 @@ from absl.flags import FlagValues
 from tf_robust.evaluation import PerImage, check_requirements, parse_requirements, read_evaluation
 from tf_robust.experiments import comparison
 from tf_robust.experiments.commands import command
-from tf_robust.experiments.evaluated_model import evaluated_model
+from tf_robust.experiments.evaluated_model import EvaluatedModel, evaluated_model
 from tf_robust.experiments.locations import folder_name, row_name
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.experiments.reporting import report
@@ -34,7 +34,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
         ValueError: there is no model, --workdir holds a run, or --require names a measure that the evaluation does not give.
     """
     model = evaluated_model(values, values.saved_model)
-    folder = _folder(model)
+    folder = folder_of(model)
     run = runs_of(model.values, row_name(model.path))[0]
     check_requirements(parse_requirements(values.require), run.eval_config.evaluations)
     before = os.path.join(folder, "evaluation.json")
@@ -93,8 +93,12 @@ def losses(measured: Mapping, baseline: Mapping) -> list[str]:
     ]
 
 
-def _folder(model):
-    """The folder of an evaluation."""
+def folder_of(model: EvaluatedModel) -> str:
+    """Returns the folder of the evaluation of a model.
+
+    Raises:
+        ValueError: --workdir holds a run.
+    """
     values = model.values
     if model.run and (not values.workdir or not values.saved_model):
         return os.path.join(model.run, "measured")

@@ -138,12 +138,12 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
 
 
 def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifier, source: Source) -> evaluation.EvalConfig:
-    """Returns an evaluation whose attacks the model permits: if it has no gradients, Square alone in place of the ensemble, and none of the
+    """Returns an evaluation whose attacks the model permits: if it has no gradients, Square alone in place of AutoAttack, and none of the
     smoothed model."""
     if "certified" in eval_config.evaluations and eval_config.smoothing_attack and not predict.has_gradients(source.image_shape):
         print(f"  Note: {predict.path} has no gradients: it is certified, but not attacked (--smoothing_attack=false).", flush=True)
         eval_config = dataclasses.replace(eval_config, smoothing_attack=False)
-    if "adversarial" not in eval_config.evaluations or eval_config.attack != ("ensemble",) or predict.has_gradients(source.image_shape):
+    if "adversarial" not in eval_config.evaluations or eval_config.attack != ("autoattack",) or predict.has_gradients(source.image_shape):
         return eval_config
     transferred = f", and by attacks transferred from {eval_config.surrogate}" if eval_config.surrogate else ""
     print(f"  Note: {predict.path} has no gradients: it is attacked by Square alone (--attack=square){transferred}.", flush=True)

@@ -17,6 +17,7 @@ from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.model_checks import (
     check_model_suits,
     evaluates_all_images,
+    print_note,
     with_checked_inputs,
     with_known_outputs,
     with_label_set_of_card,
@@ -26,8 +27,11 @@ from tf_robust.experiments.model_checks import (
 from tf_robust.experiments.surrogates import load_surrogate
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.adaptation import with_batch_statistics
+from tf_robust.saved_models.calibrated import export_calibrated
+from tf_robust.saved_models.embeddings import embeddings_of
 from tf_robust.utils import environment, progress
 
+_NO_GRAPH = (NotImplementedError, TypeError, ValueError, tf.errors.OpError)  # raised for a model that runs outside of TensorFlow
 SECONDS_BETWEEN_LINES = 5.0  # of the sets of an evaluation
 
 
@@ -76,10 +80,7 @@ def evaluate(
     Raises:
         ValueError: the model takes other images or has another number of classes.
     """
-    data = _for_model(data, classifier, split_chosen)
-    source = with_label_set_of_card(classifier, data.evaluation_source())
-    check_model_suits(classifier, source)
-    classifier = with_checked_inputs(with_known_outputs(classifier, source), source)
+    classifier, data, source = suited(classifier, data, split_chosen)
     data = dataclasses.replace(data, eval_config=with_possible_attacks(data.eval_config, classifier, source))
     training_source, shifts = data.noise_source(), data.shifts(source)
     predict = with_output_check(classifier)
@@ -87,12 +88,13 @@ def evaluate(
         predict = with_output_check(with_batch_statistics(classifier))
         source, shifts = _in_order(source, shifts, data.eval_config.adaptation_order)
     surrogate = _surrogate(data, classifier, source)
+    validation, open_sets = data.validation_source(), data.open_sets(source, embeddings_of(classifier) if data.eval_config.ood else None)
     imagenet = evaluation.is_imagenet(source, data.eval_config)
-    card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts, surrogate)
+    card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts, surrogate, validation, open_sets)
     card["sizes"] = evaluation.image_sizes(source, classifier)
     digest, interface_fields = classifier.digest(), classifier.interface.conventions()
     with contextlib.ExitStack() as reading:
-        for one in (source, *(shift.source for shift in shifts)):
+        for one in (source, *(shift.source for shift in shifts), *filter(None, [validation]), *open_sets.sources.values()):
             reading.enter_context(one.reading())
         result = evaluation.evaluate_records(
             predict,
@@ -103,6 +105,8 @@ def evaluate(
             path=os.path.join(folder, "measured.jsonl"),
             shifts=shifts,
             surrogate=surrogate,
+            validation=validation,
+            open_sets=open_sets,
             depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
             log=log or progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES),
         )
@@ -115,6 +119,7 @@ def evaluate(
         "split": data.eval_config.evaluation_split,
         "measuring": recorded(data.eval_config),
         "card": card,
+        "attacks": _attacks(result.records),
         "rows": [measure.to_json() for measure in _named(result.measures, data)],
         "versions": environment.describe(),
         "commit": environment.commit(),
@@ -122,8 +127,26 @@ def evaluate(
         "saved_model": saved_model,
         "model_digest": digest,
         "interface": interface_fields,
+        **({"confidence": result.fitted} if result.fitted else {}),
     }
     return ModelEvaluation(content, classifier, predict, data, source, result)
+
+
+def suited(classifier: loading.Classifier, data: EvaluationData, split_chosen: bool) -> tuple[loading.Classifier, EvaluationData, Source]:
+    """Returns a model with the input range and the kind of output that fit the data, the data that suit the model, and the images.
+
+    Args:
+        classifier: the model.
+        data: to evaluate it on.
+        split_chosen: as in `evaluate`.
+
+    Raises:
+        ValueError: as in `evaluate`.
+    """
+    data = _for_model(data, classifier, split_chosen)
+    source = with_label_set_of_card(classifier, data.evaluation_source())
+    check_model_suits(classifier, source)
+    return with_checked_inputs(with_known_outputs(classifier, source), source), data, source
 
 
 def evaluate_file(
@@ -140,7 +163,8 @@ def evaluate_file(
     Args:
         saved_model: path of the model, exported by a run or from elsewhere, or its name.
         data: to evaluate it on.
-        folder: as in `evaluate`; gets a subfolder `figures`.
+        folder: as in `evaluate`; gets a subfolder `figures` and, with `calibrate`, `calibrated`: the model as a SavedModel with scaled
+            logits.
         row: its name in tables.
         interface: of the model.
         split_chosen: as in `evaluate`.
@@ -151,6 +175,8 @@ def evaluate_file(
     classifier = loading.load_classifier(saved_model, interface)
     done = evaluate(classifier, data, folder, row=row, saved_model=saved_model, split_chosen=split_chosen)
     _draw(done, os.path.join(folder, "figures"))
+    if done.data.eval_config.calibrate != "none":
+        _export(done, os.path.join(folder, "calibrated"))
     return done
 
 
@@ -192,6 +218,29 @@ def _named(measures, data):
     fraction, adapted = data.config.label_fraction, data.eval_config.adaptation != "none"
     label_fraction = "" if fraction == 1 else f"{fraction:g}"
     return [dataclasses.replace(measure, label_fraction=label_fraction, adapted=adapted) for measure in measures]
+
+
+def _attacks(records):
+    """What AutoAttack left after each member, and its warnings: {set: {"accuracy_after": {member: fraction}, "warnings": [...]}}."""
+    return {
+        record["set"]: {
+            "accuracy_after": {name: count / record["count"] for name, count in record["correct_after"].items()},
+            "warnings": record["warnings"],
+        }
+        for record in records
+        if "correct_after" in record
+    }
+
+
+def _export(done, path):
+    """Writes the model with scaled logits, unless it has no TensorFlow graph."""
+    fitted = {name: done.result.fitted[name] for name in ("scale", "bias", "threshold", "quantile")}
+    card = {name: value for name, value in done.classifier.card.items() if name not in ("rows", "evaluation_card")}
+    card |= {"calibration": {**fitted, **done.content["card"]["confidence"]}}
+    try:
+        export_calibrated(done.classifier, done.source, path, scale=fitted["scale"], bias=fitted["bias"], card=card)
+    except _NO_GRAPH as error:
+        print_note(f"no calibrated SavedModel: {done.classifier.path} has no TensorFlow graph ({type(error).__name__}).")
 
 
 def _draw(done, folder):

@@ -11,7 +11,7 @@ from absl import flags, logging
 
 from tf_robust import corrupted_datasets, evaluation
 from tf_robust.data import service
-from tf_robust.experiments import comparison, costs, hardening_run, measuring, suite_means, suites, sweeps
+from tf_robust.experiments import comparison, costs, deployed, exporting, hardening_run, measuring, suite_means, suites, sweeps
 from tf_robust.experiments.commands import command, trains_only
 from tf_robust.experiments.flags import FLAGS_HOME, given_values, parse_arguments, text_of, values_of, with_values
 from tf_robust.experiments.locations import folder_name, resolve_workdir, seed_folder, with_distinct_rows
@@ -86,10 +86,11 @@ def evaluate(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Evaluates a model on the data of the flags, or the model of a run on its data. Exits with 1 if requirements are not met."""
     requirements = evaluation.parse_requirements(values.require)
     baseline = measuring.read_baseline(values.require_not_worse_than) if values.require_not_worse_than else None
-    measured = measuring.measure_and_report(values, argv)
-    shortfalls = evaluation.shortfalls(measured["rows"], requirements)
-    if baseline:
-        shortfalls += measuring.losses(measured, baseline)
+    measured = deployed.measure_and_report(values, argv) if values.formats else [measuring.measure_and_report(values, argv)]
+    shortfalls = []
+    for one in measured:
+        missed = evaluation.shortfalls(one["rows"], requirements) + (measuring.losses(one, baseline) if baseline else [])
+        shortfalls += [f"{one['row']}:", *missed] if missed and values.formats else missed
     if shortfalls:
         sys.exit("\n".join(["Requirements not met:", *shortfalls]))
 
@@ -157,6 +158,7 @@ COMMANDS: dict[str, Callable[[flags.FlagValues, Sequence[str]], None]] = {
     "attack": evaluate,
     "corrupt": corrupt,
     "harden": hardening_run.harden_and_report,
+    "export": exporting.export_and_report,
     "suite": suite,
     "sweep": sweep,
     "report": compare,

@@ -14,7 +14,6 @@ import numpy as np
 from tf_robust import data, evaluation
 from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
-from tf_robust.data.fitting import Fit
 from tf_robust.data.source import Source
 from tf_robust.experiments import construction, figures, model_evaluation, selecting, workdir
 from tf_robust.experiments.config import PATH_FLAGS, TrainConfig
@@ -162,14 +161,7 @@ class Run:
             "label_set": source.label_set,
             "seed": self.seed,
             "flags": self.flags,
-            "input": {
-                "shape": [None, *source.image_shape],
-                "type": "float32",
-                "range": [0.0, 1.0],
-                "layout": "NHWC",
-                "normalization": "inside the model",
-                "encoded": str(source.fit or Fit(source.image_shape[0], source.image_shape[1], "stretch")),
-            },
+            "input": export.input_card(source),
             "versions": environment.describe(),
             "commit": environment.commit(),
         }
@@ -190,6 +182,8 @@ class Run:
             source = self.data().evaluation_source()
             evaluation.check(source, self.eval_config)  # fails before training
             self.data().shifts(source)
+            self.data().validation_source()
+            self.data().other_sources(source)
             trained = before.get("training") or self.train(folder).record()
             if not self.chief:
                 return None

@@ -1,5 +1,6 @@
-"""Augmentations and corruptions as Keras layers, for `dataset.map` and inside a model."""
+"""Augmentations, corruptions and calibration as Keras layers, for `dataset.map` and inside a model."""
 
 from tf_robust.layers.augmentations import AugMix, PatchGaussian, RandomCorruption, StatelessAugmentation
+from tf_robust.layers.scale_logits import ScaleLogits
 
-__all__ = ["AugMix", "PatchGaussian", "RandomCorruption", "StatelessAugmentation"]
+__all__ = ["AugMix", "PatchGaussian", "RandomCorruption", "ScaleLogits", "StatelessAugmentation"]

@@ -1,9 +1,10 @@
-"""Measures of predictions, in NumPy: calibration, corruption errors, flips of predictions; and of embeddings.
+"""Measures of predictions, in NumPy: calibration, abstention, prediction sets, open sets, corruption errors, flips; and of embeddings.
 
 Accuracies, errors, probabilities and confidences are fractions in [0, 1]. Only ratios to a reference network
 (`mean_corruption_error`, `flip_rate`, ...) are in percent, as in the literature.
 """
 
+from tf_robust.metrics.abstention import Threshold, accuracy_threshold, answered, clopper_pearson_lower, examples_needed
 from tf_robust.metrics.calibration import (
     brier_score,
     brier_scores,
@@ -14,6 +15,7 @@ from tf_robust.metrics.calibration import (
     rms_calibration_error,
 )
 from tf_robust.metrics.certification import certified_radii, largest_radius, lower_bound, samples_needed
+from tf_robust.metrics.conformal import aps_scores, conformal_quantile
 from tf_robust.metrics.corruption_error import (
     BAR,
     BENCHMARK,
@@ -26,7 +28,9 @@ from tf_robust.metrics.corruption_error import (
 )
 from tf_robust.metrics.flips import CIFAR_PERTURBATIONS, PERTURBATIONS, flip_probability, flip_rate, mean_flip_probability, mean_flip_rate
 from tf_robust.metrics.linearized import aurra_values, expected_calibration_values, rms_calibration_values
+from tf_robust.metrics.open_set import auroc, false_positive_rate, logit_scores, neighbor_scores
 from tf_robust.metrics.paired import mcnemar, newcombe_interval, paired_difference
 from tf_robust.metrics.references import reference_table
 from tf_robust.metrics.representation import alignment, nearest_neighbour_accuracy, uniformity
 from tf_robust.metrics.response_rate import aurra, response_rate_curve
+from tf_robust.metrics.scaling import fit_temperature, fit_vector_scaling

@@ -22,8 +22,8 @@ def to_float(images: tf.Tensor) -> tf.Tensor:
 
 def to_levels(images: tf.Tensor) -> tf.Tensor:
     """Rounds float32 in [0, 1] to the nearest of 256 gray levels: uint8 of the same shape, in one pass over the memory."""
-    levels = tf.quantization.quantize(images, 0.0, 1.0, tf.quint8, mode="MIN_FIRST", round_mode="HALF_AWAY_FROM_ZERO")
-    return tf.bitcast(levels.output, tf.uint8)
+    levels = tf.raw_ops.QuantizeV2(input=images, min_range=0.0, max_range=1.0, T=tf.quint8, mode="MIN_FIRST").output
+    return tf.bitcast(levels, tf.uint8)
 
 
 def check_images(images: np.ndarray | tf.Tensor) -> np.ndarray:

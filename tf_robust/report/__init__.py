@@ -13,6 +13,7 @@ from tf_robust.report.boundaries import decision_boundaries
 from tf_robust.report.calibration import reliability_diagram, response_rate_curves
 from tf_robust.report.certification import certified_curves
 from tf_robust.report.charts import class_histogram, training_curves
+from tf_robust.report.confidence import reliability_by_severity, risk_coverage
 from tf_robust.report.figures import captioned_images, image_groups, noise_samples, utility_by_class
 from tf_robust.report.formatting import evaluation_notes, size_notes
 from tf_robust.report.html import Additions, Image, to_html
@@ -37,9 +38,11 @@ __all__ = [
     "evaluation_notes",
     "noise_samples",
     "image_groups",
+    "reliability_by_severity",
     "reliability_diagram",
     "response_rate_curves",
     "results",
+    "risk_coverage",
     "size_notes",
     "to_frame",
     "to_html",

@@ -77,8 +77,8 @@ def _grid(table: Table, heading: str, entries: Sequence[Entry]) -> Grid | None:
 def _cells(table: Table, entry: Entry) -> list[Cell | None]:
     mean = difference_of(entry)["mean"]
     interval, verdict = formatting.interval(*formatting.paired_interval(difference_of(entry)), "+"), _VERDICTS[_rank(table, entry)]
-    numbers = [(f"{value:.3f}", value) for value in (entry["mean"] - mean, entry["mean"])]
-    texts = [*numbers, (f"{mean:+z.3f}", mean), (interval or ABSENT, mean), (verdict, _rank(table, entry))]
+    numbers = [(formatting.value(value), value) for value in (entry["mean"] - mean, entry["mean"])]
+    texts = [*numbers, (formatting.value(mean, "+"), mean), (interval or ABSENT, mean), (verdict, _rank(table, entry))]
     return [Cell(text, "", text, value) for text, value in texts]
 
 
@@ -91,5 +91,5 @@ def _text(table: Table, entry: Entry) -> str:
     change = difference_of(entry)["mean"]
     interval = formatting.interval(*formatting.paired_interval(difference_of(entry)), "+")
     direction = f"({_VERDICTS[_rank(table, entry)].partition(',')[0]})"  # for some measures lower is better
-    values = f"{entry['mean'] - change:.3f} to {entry['mean']:.3f}, {change:+z.3f}"
+    values = " to ".join(map(formatting.value, (entry["mean"] - change, entry["mean"]))) + f", {formatting.value(change, '+')}"
     return f"{formatting.heading(table, entry['measure'])} {values} {interval or direction}"

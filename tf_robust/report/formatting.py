@@ -22,9 +22,19 @@ _CHANGES = {
 }  # family of measures: what was applied to its images
 
 
+def value(number: float, sign: str = "") -> str:
+    """Returns a number with three decimals; a large one, such as a size in bytes, without.
+
+    Args:
+        number: the value.
+        sign: the sign option of the format.
+    """
+    return f"{number:{sign}z.3f}" if abs(number) < 10000 else f"{number:{sign},.0f}"
+
+
 def mean_and_std(mean: float, std: float | None) -> str:
     """Returns `mean ± std`, or `mean` where there is no std."""
-    return f"{mean:.3f}" if std is None else f"{mean:.3f} ± {std:.3f}"
+    return value(mean) if std is None else f"{value(mean)} ± {std:.3f}"
 
 
 def interval(low: float | None, high: float | None, sign: str = "") -> str:
@@ -73,7 +83,7 @@ def difference_uncertainty(difference: Difference) -> str:
 
 def difference_text(difference: Difference) -> str:
     """Returns the mean difference and its uncertainty."""
-    return f"{difference['mean']:+z.3f} {difference_uncertainty(difference)}".rstrip()
+    return f"{value(difference['mean'], '+')} {difference_uncertainty(difference)}".rstrip()
 
 
 def _p_text(p: float) -> str:
@@ -83,7 +93,7 @@ def _p_text(p: float) -> str:
 def marked_difference(table: Table, entry: Entry) -> str:
     """Returns the mean difference to the baseline; if significant, with a mark in front that shows whether it is better or worse."""
     mark = ("▲ " if gain(entry) > 0 else "▼ ") if is_clear(table, entry) else ""
-    return f"{mark}{difference_of(entry)['mean']:+z.3f}"
+    return f"{mark}{value(difference_of(entry)['mean'], '+')}"
 
 
 def heading(table: Table, measure: str) -> str:

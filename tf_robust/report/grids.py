@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from tf_robust.evaluation.descriptions import describe
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.measure import CONFIDENCE_FAMILIES, parse_measure
 from tf_robust.report import formatting
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells, members
@@ -14,6 +14,7 @@ ABSENT = "–"  # in place of a cell that was not measured
 
 LEGEND = "What the measures mean"
 SLICES = ("class", "group")  # families of measures
+_OWN_TABLES = (*SLICES, *CONFIDENCE_FAMILIES, "ood")
 _COLUMNS = 6  # measures side by side
 
 
@@ -128,7 +129,7 @@ def further(table: Table) -> list[Grid]:
 def by_corruption(table: Table) -> Grid | None:
     """Returns the means of single corruptions and perturbations, one per line, or None if none was measured."""
     texts = {key: _mean_cell(entry) for key, entry in cells(table).items()}
-    rows = _rows(table, texts, [measure for measure in members(table) if parse_measure(measure).family not in SLICES])
+    rows = _rows(table, texts, [measure for measure in members(table) if parse_measure(measure).family not in _OWN_TABLES])
     caption = "Accuracy, mean over severities; for flips the flip probability (lower is better)."
     return Grid("By corruption and perturbation", "measure", list(map(Label, table["order"])), rows, caption) if rows else None
 
@@ -159,7 +160,7 @@ def _mean_cell(entry: Entry) -> Cell:
     mean = formatting.mean_and_std(entry["mean"], entry["std"])
     std = "" if entry["std"] is None else formatting.value_uncertainty(entry)
     paper = formatting.mean_and_std(*entry["paper"]) if entry["paper"] else ""
-    return Cell(f"{entry['mean']:.3f}", std, mean, entry["mean"], paper)
+    return Cell(formatting.value(entry["mean"]), std, mean, entry["mean"], paper)
 
 
 def _models_by_measures(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from tf_robust.evaluation.descriptions import describe
-from tf_robust.report import formatting, grids, shifts
+from tf_robust.report import confidence, formatting, grids, shifts
 from tf_robust.report.grids import ABSENT, Cell, Grid
 from tf_robust.report.table_types import Table
 from tf_robust.report.verdict import verdict
@@ -25,7 +25,13 @@ def to_markdown(table: Table, title: str, command: str | None = None, notes: Seq
         parts.append(f"```\n{command}\n```")
     values = grids.values(table)
     parts += [_grid(values), values.caption]
-    details = (*grids.further(table), grids.by_slice(table), grids.by_corruption(table))
+    details = (
+        confidence.by_severity(table),
+        confidence.open_sets(table),
+        *grids.further(table),
+        grids.by_slice(table),
+        grids.by_corruption(table),
+    )
     for grid in filter(None, (grids.differences(table), shifts.falls(table), *details)):
         parts += [f"## {grid.heading}", _grid(grid), grid.caption]
     if legend := [f"- {label.text} (`{label.measure}`): {describe(label.measure).meaning}" for label in grids.measure_labels(table)]:

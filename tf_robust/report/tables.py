@@ -38,6 +38,9 @@ _HEADLINES = {
     "corruptions_bar": ("mean",),
     "flips": ("mean", "mfr"),
     "calibration": ("rms",),
+    "calibrated": ("ece",),
+    "abstention": ("coverage", "accuracy"),
+    "conformal": ("coverage", "size"),
 }
 
 

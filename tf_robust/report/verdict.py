@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from tf_robust import metrics
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
-from tf_robust.report.formatting import interval, number_range, paired_interval
+from tf_robust.report.formatting import interval, number_range, paired_interval, value
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells, difference_of, gain, is_clear, kinds_of_robustness, t_interval
 
@@ -110,7 +110,7 @@ def _overlap(one: Entry, other: Entry) -> bool:
 
 
 def _value(entry: Entry) -> str:
-    return f"{entry['mean']:.1%}" if describe(entry["measure"]).images else f"{entry['mean']:.3f}"
+    return f"{entry['mean']:.1%}" if describe(entry["measure"]).images else value(entry["mean"])
 
 
 def _amount(entry: Entry) -> str:

@@ -64,6 +64,11 @@ class Classifier:
     def __call__(self, images: tf.Tensor | ArrayLike) -> tf.Tensor:
         return self.outputs(images)["logits"]
 
+    @property
+    def has_embedding(self) -> bool:
+        """Whether the signature has an output `embedding` [N, E]."""
+        return "embedding" in self._signature.outputs and self._signature.outputs["embedding"].shape.rank == 2
+
     def outputs(self, images: tf.Tensor | ArrayLike) -> dict[str, tf.Tensor]:
         """Returns all outputs of the signature by name, and "logits" as the call returns them.
 
@@ -205,8 +210,8 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
 def _card(path: str) -> dict:
     if path.startswith("zoo:"):
         return zoo.card(path.removeprefix("zoo:"))
-    file = os.path.join(path, "card.json")
-    if not os.path.exists(file):
+    file = next(filter(os.path.exists, (os.path.join(path, "card.json"), f"{path}.json")), None)
+    if not file:
         return _data_of_hardened(path)
     card = read_json(file, True)
     return card if isinstance(card, dict) else {}  # written by other software

@@ -1,7 +1,8 @@
-"""Versions, threads and commit, on which a result depends besides its flags; and the instructions of the CPU."""
+"""Versions, threads and commit, on which a result depends besides its flags; the model and the instructions of the CPU."""
 
 import importlib.metadata
 import os
+import platform
 import subprocess
 
 import tensorflow as tf
@@ -30,6 +31,26 @@ def has_bfloat16(path: str = "/proc/cpuinfo") -> bool | None:
         return None
     with open(path, encoding="utf-8") as file:
         return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(file.read().split()))
+
+
+def cpu_model(path: str = "/proc/cpuinfo") -> str:
+    """Returns the CPU's model name and, where a name covers several generations, its family and model numbers.
+
+    Args:
+        path: of the file in which Linux describes the CPU.
+    """
+    name = _field(path, "model name") or platform.processor() or platform.machine()
+    family, number = (_field(path, field) for field in ("cpu family", "model\t"))
+    return f"{name} (family {family}, model {number})" if family else name
+
+
+def _field(path, name):
+    """Returns the first value of a name in a file of lines `name: value`; empty if there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return next((line.split(":", 1)[1].strip() for line in file if line.startswith(name)), "")
+    except OSError:
+        return ""
 
 
 def version(package: str) -> str:

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import tempfile
+import typing
 from collections.abc import Iterator, Sequence
 
 _LINE = re.compile(rb"WARNING: All log messages before absl::InitializeLog\(\)|[IWE]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ \S+\.(?:cc|h|cpp):\d+\]")
@@ -32,17 +33,27 @@ def importing(arguments: Sequence[str]) -> Iterator[None]:
     if "tensorflow" in sys.modules:
         yield
         return
-    sys.stderr.flush()
     with tempfile.TemporaryFile() as captured:
-        stderr = os.dup(2)
-        os.dup2(captured.fileno(), 2)
+        try:
+            with native_output(captured):
+                yield
+        finally:
+            captured.seek(0)
+            for line in captured:
+                if not _LINE.match(line):
+                    os.write(2, line)
+
+
+@contextlib.contextmanager
+def native_output(file: typing.IO | None = None) -> Iterator[None]:
+    """Opens a context in which what Python and libraries write to standard error goes to a file; None: it is discarded."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with open(os.devnull, "wb") as discarded:
+        os.dup2((file or discarded).fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
-            captured.seek(0)
-            for line in captured:
-                if not _LINE.match(line):
-                    os.write(2, line)

@@ -8,6 +8,7 @@ import h5py
 import keras
 import tensorflow as tf
 
+from tf_robust.models.folded_batch_norms import folded_batch_norms
 from tf_robust.saved_models.formats.reading import readable
 from tf_robust.saved_models.signatures import Signature
 
@@ -59,7 +60,8 @@ def keras_signature(model: keras.Model) -> Signature:
     specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in model.inputs}
 
     def serve(*tensors):
-        result = model(keras.tree.pack_sequence_as(structure, tensors), training=False)
+        with folded_batch_norms():
+            result = model(keras.tree.pack_sequence_as(structure, tensors), training=False)
         return result if isinstance(result, dict) else {f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(result))}
 
     function = tf.function(serve, input_signature=list(specs.values()))

@@ -37,13 +37,24 @@ def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
             interpreter.invoke()
             return [_dequantized(interpreter.get_tensor(output["index"]), output) for output in outputs]
 
-    signature = numpy_signature(run, _specs(inputs), _specs(outputs))
+    signature = numpy_signature(run, *(_specs(details, names) for details, names in zip((inputs, outputs), _names(interpreter))))
     return {"serving_default": signature}, interpreter
 
 
-def _specs(details):
+def _names(interpreter):
+    """({index: name} of the inputs, that of the outputs) by the only signature; empty ones if the file has none or several."""
+    signatures = list(interpreter.get_signature_list())
+    if len(signatures) != 1:
+        return {}, {}
+    runner = interpreter.get_signature_runner(signatures[0])
+    tensors = runner.get_input_details(), runner.get_output_details()
+    return tuple({detail["index"]: name for name, detail in details.items()} for details in tensors)
+
+
+def _specs(details, names):
+    """{name: TensorSpec}. names: {index: name} of the signature; tensors without one have their own."""
     return {
-        detail["name"]: tf.TensorSpec(
+        names.get(detail["index"], detail["name"]): tf.TensorSpec(
             [None if size == -1 else int(size) for size in detail["shape_signature"]],
             tf.float32 if detail["quantization"][0] else tf.as_dtype(detail["dtype"]),
         )

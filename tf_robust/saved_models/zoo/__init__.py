@@ -64,7 +64,7 @@ def load(name: str) -> "keras.Model":
     Raises:
         ValueError: unknown name, or weights that are not those of the card.
     """
-    from tf_robust import models
+    from tf_robust.saved_models.deployable import rebuild
 
     description, folder = card(name), folder_of(name)
     if digest(folder) != description["weights"]["sha256"]:
@@ -72,9 +72,7 @@ def load(name: str) -> "keras.Model":
             f"Expected the weights of {name} that its card describes. Received: {folder} with "
             "another SHA-256. Try: install the package again"
         )
-    model = models.build(description["model"], description["input"]["shape"][1:], len(description["classes"]))
-    models.load_encoder(model, folder, head=True)
-    return model
+    return rebuild(description, folder)
 
 
 def digest(folder: str) -> str:

@@ -1,13 +1,15 @@
-"""The ensemble against its members one after the other, closed forms on linear classifiers, and masked gradients."""
+"""AutoAttack against its members one after the other, closed forms on linear classifiers, and masked gradients."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.attacks.oracles import ORDERS, SHAPE, Linear, sample_images, sizes, wrong
-from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent
+from tf_robust import attacks
+from tf_robust.attacks.auto_attack import AutoAttack
+from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, TargetedAutoPGD
 from tf_robust.attacks.criterion import Criterion
-from tf_robust.attacks.ensemble import Ensemble
+from tf_robust.attacks.fast_adaptive_boundary import FastAdaptiveBoundary
 from tf_robust.attacks.square import Square
 
 
@@ -30,7 +32,12 @@ def test_result_is_the_worst_of_members_run_in_turn(norm, classes, second):
     labels, indices = np.argmax(model(images), axis=1), np.arange(100, 180)
     labels[:3] = (labels[:3] + 1) % classes  # misclassified already
     ball = {"norm": norm, "radius": radius, "seed": 3}
-    members = [AutoProjectedGradientDescent(**ball), AutoProjectedGradientDescent(loss=second, **ball), Square(steps=40, **ball)]
+    members = [
+        AutoProjectedGradientDescent(steps=10, **ball),
+        TargetedAutoPGD(steps=10, loss=second, **ball),
+        FastAdaptiveBoundary(steps=10, **ball),
+        Square(steps=40, **ball),
+    ]
     counts, active = [], np.arange(80)
     expected, best = images.copy(), np.full(80, -np.inf)
     for member in members:
@@ -40,8 +47,8 @@ def test_result_is_the_worst_of_members_run_in_turn(norm, classes, second):
         expected[active[better]], best[active] = attacked[better], np.maximum(margins, best[active])
         counts.append(len(active))
         active = active[~wrong(model, attacked, labels[active])]
-    assert 80 == counts[0] > counts[1] >= counts[2] > 0
-    attacked = Ensemble(queries=40, **ball)(model, images, labels, indices=indices).numpy()
+    assert 80 == counts[0] > counts[1] >= counts[2] >= counts[3] > 0
+    attacked = AutoAttack(queries=40, steps=10, **ball)(model, images, labels, indices=indices).numpy()
     np.testing.assert_allclose(attacked, expected, atol=1e-6)
     np.testing.assert_array_equal(attacked[:3], images[:3])
 
@@ -53,7 +60,7 @@ def test_on_a_linear_classifier_it_succeeds_exactly_where_possible(norm, classes
     images, labels = sample_images(model, count=48)
     distances = model.distances(images, labels, ORDERS[norm])
     radius = float(np.median(distances))
-    attacked = Ensemble(norm=norm, radius=radius, queries=200)(model, images, labels).numpy()
+    attacked = AutoAttack(norm=norm, radius=radius, queries=200)(model, images, labels).numpy()
     assert sizes(attacked - images, norm).max() <= radius * (1 + 1e-5)
     broken = wrong(model, attacked, labels)
     assert not broken[distances > radius].any()
@@ -65,7 +72,7 @@ def test_targets_are_reached():
         model = Linear(classes=classes)
         images, labels = sample_images(model, count=8)
         targets = (labels + 1) % classes
-        attacked = Ensemble(norm="l2", radius=1.5, queries=20)(model, images, labels, targets=targets)
+        attacked = AutoAttack(norm="l2", radius=1.5, queries=20)(model, images, labels, targets=targets)
         np.testing.assert_array_equal(np.argmax(model(attacked), axis=1), targets)
 
 
@@ -79,12 +86,23 @@ def test_square_breaks_a_model_whose_gradient_points_the_wrong_way():
 
     misled = AutoProjectedGradientDescent(radius=radius, steps=20)(masked, images, labels).numpy()
     assert wrong(model, misled, labels).mean() < 0.9
-    assert wrong(model, Ensemble(radius=radius, queries=100)(masked, images, labels).numpy(), labels).all()
+    assert wrong(model, AutoAttack(radius=radius, queries=100, steps=20)(masked, images, labels).numpy(), labels).all()
 
 
 def test_arguments_reach_every_member():
-    attack = Ensemble(batch_size=3, seed=5)
-    for member in (attack.cross_entropy, attack.ratio, attack.margin, attack.square):
-        assert (member.batch_size, member.seed, member.restarts) == (3, 5, 1)
+    attack = AutoAttack(batch_size=3, seed=5, norm="l2", radius=0.25)
+    for classes in (2, 3, 4, 1000):
+        members = attack.members(classes)
+        assert list(members) == ["apgd_ce", "apgd_t", "fab_t", "square"]
+        for member in members.values():
+            assert (member.batch_size, member.seed, member.restarts, member.radius) == (3, 5, 1, 0.25)
+        assert [members[name].attempts(classes, False) for name in members] == [1, min(9, classes - 1), min(9, classes - 1), 1]
+        assert members["apgd_t"].loss == ("margin" if classes < 4 else "difference_of_logits_ratio")
+        assert [member.steps for member in members.values()] == [100, 100, 100, 5000]
     with pytest.raises(ValueError, match="steps"):
-        Ensemble(queries=0)
+        AutoAttack(queries=0)
+
+
+def test_the_former_name_warns():
+    with pytest.warns(DeprecationWarning, match="AutoAttack"):
+        assert attacks.Ensemble is AutoAttack

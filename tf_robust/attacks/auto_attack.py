@@ -1,6 +1,6 @@
-"""The worst case of several attacks without tuning parameters, each run on the images that the previous ones failed on.
+"""AutoAttack, standard version: four attacks without tuning parameters, each on the images that the previous ones failed on.
 
-After AutoAttack (Croce and Hein, 2020, section 6), of whose members the targeted APGD and FAB are not included.
+Croce and Hein, 2020, section 6: APGD on cross-entropy, APGD-T on the targeted difference-of-logits ratio, FAB-T, Square.
 """
 
 from collections.abc import Sequence
@@ -11,34 +11,60 @@ import tensorflow as tf
 
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Attack
-from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent
+from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, TargetedAutoPGD
 from tf_robust.attacks.criterion import Criterion
+from tf_robust.attacks.fast_adaptive_boundary import FastAdaptiveBoundary
 from tf_robust.attacks.square import Square
 from tf_robust.models.outputs import Model, output
 
+RATIO_CLASSES = 4  # that the targeted difference-of-logits ratio needs
 
-class Ensemble(Attack):
-    """APGD on cross-entropy, APGD on the difference-of-logits ratio, then Square.
 
-    Where the model has too few classes for the ratio (fewer than 3, with targets 4), the margin takes its place.
+class AutoAttack(Attack):
+    """APGD-CE, APGD-T, FAB-T, then Square.
+
+    Where the model has too few classes for the targeted difference-of-logits ratio (fewer than 4), the margin takes its place.
 
     An image on which no member succeeded is returned as the point with the highest margin among the members'.
 
     Args:
         norm: `linf` or `l2`.
         radius: maximum size of a perturbation, >= 0.
-        queries: of the model by Square, per image, after the first one, >= 1.
-        **kwargs: of `Attack`, for every member.
+        steps: of APGD and FAB, >= 1; the standard version has 100.
+        target_classes: of APGD-T and FAB-T, >= 1; the standard version has 9.
+        queries: of the model by Square, per image, after the first one, >= 1; the standard version has 5,000.
+        **kwargs: of `Attack`, for every member; the standard version has one restart.
     """
 
-    def __init__(self, *, norm: str = "linf", radius: float = 8 / 255, queries: int = 5000, **kwargs):
+    def __init__(
+        self,
+        *,
+        norm: str = "linf",
+        radius: float = 8 / 255,
+        steps: int = 100,
+        target_classes: int = 9,
+        queries: int = 5000,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         ball = {"norm": norm, "radius": radius, **kwargs}
         self.norm, self.radius = norms.norm(norm), radius
-        self.cross_entropy, self.ratio, self.margin = (
-            AutoProjectedGradientDescent(loss=loss, **ball) for loss in ("cross_entropy", "difference_of_logits_ratio", "margin")
+        self._cross_entropy = AutoProjectedGradientDescent(steps=steps, **ball)
+        self._targeted, self._targeted_margin = (
+            TargetedAutoPGD(steps=steps, target_classes=target_classes, loss=loss, **ball)
+            for loss in ("difference_of_logits_ratio", "margin")
         )
-        self.square = Square(steps=queries, **ball)
+        self._boundary = FastAdaptiveBoundary(steps=steps, target_classes=target_classes, **ball)
+        self._square = Square(steps=queries, **ball)
+
+    def members(self, classes: int) -> dict[str, Attack]:
+        """Returns {name: attack} in the order in which they run.
+
+        Args:
+            classes: number of the model's classes.
+        """
+        targeted = self._targeted if classes >= RATIO_CLASSES else self._targeted_margin
+        return {"apgd_ce": self._cross_entropy, "apgd_t": targeted, "fab_t": self._boundary, "square": self._square}
 
     def check(self, shape: Sequence[int]) -> None:
         norms.check_radius(self.radius, self.norm, shape)
@@ -52,12 +78,12 @@ class Ensemble(Attack):
         targets: npt.ArrayLike | None = None,
         indices: npt.ArrayLike | None = None,
     ) -> tf.Tensor:
-        attacked = self.cross_entropy(model, images, labels, targets=targets, indices=indices).numpy()
+        attacked = self._cross_entropy(model, images, labels, targets=targets, indices=indices).numpy()
         images, labels = np.asarray(images), np.asarray(labels)
         targeted, goals = targets is not None, labels if targets is None else np.asarray(targets)
         indices = np.arange(len(images)) if indices is None else np.asarray(indices)
         margins, robust, classes = self._evaluate(model, attacked, goals, targeted)
-        for member in (self.ratio if classes >= (4 if targeted else 3) else self.margin, self.square):
+        for member in list(self.members(classes).values())[1:]:
             active = np.flatnonzero(robust)
             if not len(active):
                 break

@@ -1,0 +1,157 @@
+"""Robust accuracy under AutoAttack: the same as the attack's own result, resumed after any part, and its warnings."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.attacks.oracles import SHAPE, Linear, sample_images
+from tf_robust import attacks, data, evaluation
+from tf_robust.evaluation import adversarial, auto_attack
+from tf_robust.evaluation.evaluation_set import EvaluationSet
+from tf_robust.evaluation.recording import read_records, records
+from tf_robust.evaluation.scoring import correctness
+
+RADIUS = 0.02
+POSITIONS = np.arange(100, 130)
+
+
+class Curved(Linear):
+    """A linear model on a curved scale, so that the members leave different images."""
+
+    def __call__(self, images):
+        return tf.sin(4.0 * super().__call__(images)) + 0.1 * super().__call__(images)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def short_attack():
+    return attacks.AutoAttack(norm="l2", radius=RADIUS, steps=5, queries=20, batch_size=12)
+
+
+def curved_set():
+    model = Curved(classes=5)
+    images, labels = sample_images(model, count=30, std=0.1)
+    labels[::10] = (labels[::10] + 1) % 5
+
+    def batches():
+        return tf.data.Dataset.from_tensor_slices((images, labels)).batch(20)
+
+    return model, images, labels, EvaluationSet("robust/l2_0.1", batches, auto_attack.accuracy(short_attack(), POSITIONS))
+
+
+def test_it_counts_what_the_attack_leaves_and_what_each_member_leaves():
+    model, images, labels, curved = curved_set()
+    record = curved.measure(model, curved)
+    attacked = short_attack()(model, images, labels, indices=POSITIONS)
+    np.testing.assert_array_equal(correctness(record), np.argmax(model(attacked), axis=1) == labels)
+    counts = [record["correct_after"][name] for name in ("clean", "apgd_ce", "apgd_t", "fab_t", "square")]
+    assert counts == sorted(counts, reverse=True) and counts[0] == 27 and counts[0] > counts[1] > counts[2] > 0
+    first = short_attack().members(5)["apgd_ce"](model, images, labels, indices=POSITIONS)
+    assert counts[1] == np.sum(np.argmax(model(first), axis=1) == labels) and record["correct"] == counts[-1]
+
+
+def test_an_interrupted_measure_resumes_at_the_batch_of_a_member(tmp_path):
+    model, _, _, curved = curved_set()
+    complete = records(model, [curved], log=lambda line: None)[0]
+    path, ran, call = str(tmp_path / "measured.jsonl"), [], attacks.Attack.__call__
+
+    def run_until(stop, monkeypatch):
+        def limited(self, *args, **kwargs):
+            if len(ran) == stop:
+                raise Interrupted
+            ran.append(type(self).__name__)
+            return call(self, *args, **kwargs)
+
+        monkeypatch.setattr(attacks.Attack, "__call__", limited)
+        return records(model, [curved], path, log=lambda line: None)[0]
+
+    for stop in range(12):  # three batches of four members; each run adds one
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+            run_until(stop, patch)
+            raise Interrupted  # the last members may have had nothing left to attack
+        assert len(ran) <= stop
+    with pytest.MonkeyPatch.context() as patch:
+        resumed = run_until(100, patch)
+    assert {**resumed, "depends": None} == {**complete, "depends": None}
+    expected = ["AutoProjectedGradientDescent", "TargetedAutoPGD", "FastAdaptiveBoundary", "Square"] * 3
+    assert [name for name in ran if ran.count(name) > 3] == [] and set(ran) == set(expected)  # none ran twice
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["measured.jsonl"]
+
+
+def test_parts_of_other_dependencies_are_not_used(tmp_path):
+    model, _, _, curved = curved_set()
+    path = str(tmp_path / "measured.jsonl")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(attacks.Square, "perturb", lambda *args: (_ for _ in ()).throw(Interrupted()))
+        records(model, [curved], path, depends=lambda name: "one", log=lambda line: None)
+    parts = read_records(f"{path}.parts")
+    assert {part["part"].partition("/")[0] for part in parts} == {"apgd_ce", "apgd_t", "fab_t"} and not read_records(path)
+    other = Curved(classes=5, seed=3)
+    alone = records(other, [curved], log=lambda line: None)[0]
+    shared = records(other, [curved], path, depends=lambda name: "two", log=lambda line: None)[0]
+    assert shared["which"] == alone["which"]
+
+
+def messages_of(model, scale=1.0):
+    images, labels = sample_images(Linear(classes=4, scale=scale), count=8)
+    return auto_attack.model_warnings(model, images, labels)
+
+
+def test_each_property_of_a_model_has_its_warning():
+    model = Linear(classes=4)
+    assert messages_of(model) == []
+    calls = iter(range(100))
+    assert [m for m in messages_of(lambda x: model(x) + 0.01 * next(calls)) if "differ between calls" in m]
+    assert messages_of(lambda x: tf.concat([model(x), tf.fill([len(x), 1], -np.inf)], axis=1)) == []  # a class that is masked out
+    (message,) = messages_of(lambda x: tf.nn.softmax(model(x)))
+    assert "--outputs=probabilities" in message
+    confident = Linear(classes=4, scale=1e4)
+    assert any("The gradient is zero for" in message for message in messages_of(lambda x: tf.nn.softmax(confident(x)), scale=1e4))
+    (message,) = messages_of(lambda x: tf.stop_gradient(model(x)) + 0.0 * model(x))
+    assert "zero for 8 of 8 images" in message
+    with pytest.raises(ValueError, match="--attack=square"):
+        messages_of(lambda x: tf.stop_gradient(model(x)))
+
+
+def test_square_is_named_when_it_takes_more_than_its_tolerance():
+    assert auto_attack.square_warnings({"fab_t": 500, "square": 499}, 1000) == []
+    (message,) = auto_attack.square_warnings({"fab_t": 500, "square": 490}, 1000)
+    assert "another 0.010 of accuracy" in message
+
+
+def test_the_card_names_the_budget_of_the_attack_that_runs():
+    source = data.ArraySource.of("tiny", "test", np.zeros([4, *SHAPE], np.uint8), np.arange(4) % 2, ["a", "b"])
+    card = evaluation.card_of(source, evaluation.EvalConfig(evaluations=("adversarial",)), None)["robust"]
+    attack = adversarial.accuracy_attack("autoattack", "l2", 0.5, card["queries"])
+    members = attack.members(10)
+    assert card["members"] == list(members) and card["attack"] == "autoattack" and card["seed"] == attack.seed
+    assert [member.steps for member in members.values()] == [*[card["steps"]] * 3, card["queries"]]
+    assert {member.restarts for member in members.values()} == {card["restarts"]}
+    assert {members[name].target_classes for name in ("apgd_t", "fab_t")} == {card["target_classes"]}
+
+
+def test_the_former_name_of_the_attack_warns_and_old_results_are_told_apart():
+    with pytest.warns(FutureWarning, match="autoattack"):
+        assert evaluation.EvalConfig(attack=("ensemble", "pgd")).attack == ("autoattack", "pgd")
+    source = data.ArraySource.of("tiny", "test", np.zeros([4, *SHAPE], np.uint8), np.arange(4) % 2, ["a", "b"])
+    new = evaluation.card_of(source, evaluation.EvalConfig(evaluations=("adversarial",)), None)
+    old = {**new, "robust": {"attack": "ensemble", "seed": adversarial.SEED, "queries": 5000}}
+    assert ("robust.attack", "ensemble", "autoattack") in evaluation.difference("robust/l2_0.5", old, new)
+
+
+def test_warnings_are_logged_and_parts_are_lines_of_json(tmp_path):
+    model, lines = Linear(classes=3), []
+    images, labels = sample_images(model, count=6)
+    one = EvaluationSet(
+        "robust/l2_0.1",
+        lambda: tf.data.Dataset.from_tensors((images, labels)),
+        auto_attack.accuracy(short_attack(), POSITIONS),
+    )
+    path = tmp_path / "measured.jsonl"
+    records(lambda x: tf.nn.softmax(model(x)), [one], str(path), log=lines.append)
+    assert any("Warning: robust/l2_0.1: The outputs look like probabilities" in line for line in lines)
+    assert json.loads(path.read_text())["warnings"]

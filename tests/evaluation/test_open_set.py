@@ -1,0 +1,46 @@
+"""Open sets: records, measures and the embeddings of models."""
+
+import keras
+import numpy as np
+import pytest
+
+from tf_robust import data, evaluation, metrics
+from tf_robust.saved_models.embeddings import embeddings_of
+from tf_robust.saved_models.loading import ModelInterface, classifier_of
+
+
+def _others(count=40):
+    images = np.random.default_rng(7).integers(0, 256, size=(count, 16, 16, 1)).astype(np.uint8)
+    return data.ArraySource.of("others", "test", images, np.zeros(count, int), ["none"])
+
+
+def test_measures_are_those_of_the_scores(network, source):
+    model, tested, known, others = classifier_of(network()), source(60, split="test"), source(48), _others()
+    sets = evaluation.OpenSets({"others": others}, embeddings_of(model), known)
+    done = evaluation.evaluate_records(model, tested, None, evaluation.EvalConfig(("clean",)), log=lambda _: None, open_sets=sets)
+    values = {str(one): one.value for one in done.measures}
+    inside, outside, trained = (network()(one.images / np.float32(255)) for one in (tested, others, known))
+    for name, score in metrics.logit_scores(inside["logits"]).items():
+        other = metrics.logit_scores(outside["logits"])[name]
+        prefix = "ood/others" if name == "max_softmax" else f"ood/others/{name}"
+        assert values[f"{prefix}/auroc"] == pytest.approx(metrics.auroc(score, other), abs=1e-3)
+        assert values[f"{prefix}/fpr95"] == pytest.approx(metrics.false_positive_rate(score, other), abs=0.03)
+    neighbors = [metrics.neighbor_scores(trained["embedding"], one["embedding"], 1) for one in (inside, outside)]
+    assert values["ood/others/knn/auroc"] == pytest.approx(metrics.auroc(*neighbors), abs=1e-3)
+    assert sets.neighbors == 1
+
+
+def test_embedding_of_a_keras_model_is_the_input_of_its_last_dense_layer():
+    model = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten(), keras.layers.Dense(5), keras.layers.Dense(3)])
+    images = np.random.default_rng(0).random((6, 4, 4, 1), np.float32)
+    embed = embeddings_of(classifier_of(model, ModelInterface(input_range="0,255")))
+    np.testing.assert_allclose(embed(images), model.layers[1](images.reshape(6, 16) * 255), rtol=1e-5)
+    assert embeddings_of(classifier_of(lambda images: images)) is None
+
+
+def test_other_channels_are_refused_and_sizes_are_fitted(source):
+    color = data.ArraySource.of("color", "test", np.zeros((4, 16, 16, 3), np.uint8), np.zeros(4, int), ["none"])
+    with pytest.raises(ValueError, match="Expected images with 1 channels"):
+        data.shifts.with_size_of(color, source())
+    small = data.ArraySource.of("small", "test", np.zeros((4, 8, 8, 1), np.uint8), np.zeros(4, int), ["none"])
+    assert data.shifts.with_size_of(small, source()).image_shape == (16, 16, 1)

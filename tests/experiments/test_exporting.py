@@ -1,0 +1,173 @@
+"""`tf-robust export` and `tf-robust evaluate --formats`: from a run on digits to files of every format, evaluated side by side."""
+
+import importlib.util
+import os
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.test_cli import little_drawn, main, read  # noqa: F401
+from tf_robust import data, evaluation
+from tf_robust.experiments import deployed, exporting
+from tf_robust.experiments.commands import parse_command
+from tf_robust.saved_models import conversion, latency
+from tf_robust.saved_models.deployed_files import FILES
+from tf_robust.saved_models.loading import load_classifier
+
+pytest.importorskip("ai_edge_litert")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("tf2onnx")
+
+RUN = ["--data=digits", "--model=lenet", "--epochs=3", "--batch_size=50", "--train_examples=500", "--evaluations=none"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The workdir of a run on digits."""
+    folder = str(tmp_path_factory.mktemp("trained") / "run")
+    main("train", *RUN, f"--workdir={folder}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(trained):
+    """The same with all formats exported."""
+    main("export", trained)
+    return trained
+
+
+def test_every_file_has_a_card_and_the_logits_of_the_run(exported):
+    images, labels = evaluation.first_images(data.open_source("digits", "test"), 60)
+    expected = load_classifier(exported)(images).numpy()
+    for name, file in FILES.items():
+        path = os.path.join(exported, "exported", file)
+        card, classifier = read(exporting.card_of(path)), load_classifier(path)
+        assert card["format"] == name and card["classes"] == list("0123456789") and card["data"] == "digits" and card["output"] == "logits"
+        difference = np.abs(classifier(images).numpy() - expected).max()
+        largest = card["check"]["largest_logit"]
+        assert card["check"]["images"] == exporting.CHECKED and difference <= 2 * card["check"]["largest_difference"] + 1e-6 * largest
+        limit = {"tflite_float16": 0.01, "tflite_int8": 0.1}.get(name, 1e-5)
+        assert card["check"]["largest_difference"] <= limit * largest and card["check"]["same_class"] >= 0.97
+        assert classifier.card == card and (card["calibration"] is not None) == (name == "tflite_int8")
+        assert card["bytes"] >= os.path.getsize(path) if os.path.isfile(path) else card["bytes"] > 0
+    assert (expected.argmax(axis=1) == labels).mean() > 0.5
+    assert not [name for name in os.listdir(os.path.join(exported, "exported")) if "writing" in name]
+
+
+def test_the_exported_saved_model_is_that_of_the_run_with_its_byte_signature(exported):
+    path = os.path.join(exported, "exported", "saved_model")
+    assert {"serving_default", "serving_bytes"} <= set(load_classifier(path).loaded.signatures)
+    card, own = read(os.path.join(path, "card.json")), read(os.path.join(exported, "saved_model", "card.json"))
+    assert card["training"] == own["training"] and card["check"]["largest_difference"] == 0
+    assert np.load(os.path.join(path, "weights.npz")).files
+
+
+def test_formats_are_evaluated_side_by_side(exported, tmp_path, capsys):
+    chosen = "--evaluations=clean,calibration,adversarial", "--attack_radii=linf_0.1", "--attack_queries=20", "--subset=40"
+    command = ["evaluate", exported, "--formats=savedmodel,tflite_int8,onnx", *chosen, f"--workdir={tmp_path}/out"]
+    main(*command)
+    printed = capsys.readouterr().out
+    results = read(tmp_path / "out" / "formats" / "results.json")
+    values = {(row["row"], row["measure"]): row["mean"] for row in results["rows"]}
+    rows, measures = zip(*values)
+    assert list(dict.fromkeys(rows)) == ["savedmodel", "tflite_int8", "onnx"]
+    assert {
+        "clean",
+        "calibration/rms",
+        "robust/square/linf_0.1",
+        "robust/transfer/linf_0.1",
+        "deployed/bytes",
+        "deployed/milliseconds",
+    } <= {*measures}
+    images, labels = evaluation.first_images(data.open_source("digits", "test", examples=40), 40)
+    for name in ("savedmodel", "tflite_int8", "onnx"):
+        path = tmp_path / "out" / "formats" / "exported" / FILES[name]
+        assert values[name, "clean"] == pytest.approx((np.argmax(load_classifier(path)(images), axis=1) == labels).mean())
+        assert 0 < values[name, "deployed/milliseconds"] < 1000
+    int8 = tmp_path / "out" / "formats" / "exported" / "model_int8.tflite"
+    assert values["tflite_int8", "deployed/bytes"] == os.path.getsize(int8)
+    assert values["savedmodel", "clean"] == values["onnx", "clean"]
+    assert "Latency: one image, one thread" in printed and f"{os.path.getsize(int8):,}" in printed
+    before = os.path.getmtime(int8)
+    main(*command)
+    assert os.path.getmtime(int8) == before  # a file of the same model is kept
+
+
+def test_required_bounds_hold_for_every_format(exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(latency, "milliseconds", lambda *_: (1.0, 5))
+    monkeypatch.setattr(deployed, "report", lambda *_: None)
+    arguments = ["evaluate", exported, "--formats=tflite", "--evaluations=clean", "--subset=30", f"--workdir={tmp_path}/out"]
+    with pytest.raises(SystemExit, match="(?s)Requirements not met:\ntflite:\n  deployed/bytes is .*, required <= 1000"):
+        main(*arguments, "--require=deployed/bytes<=1000")
+
+
+def test_a_keras_file_of_another_pixel_scale_is_exported_for_images_in_0_1(exported, tmp_path):
+    network = keras.saving.load_model(os.path.join(exported, "exported", "model.keras"))
+    images = keras.Input((28, 28, 1))
+    path = str(tmp_path / "theirs.keras")
+    keras.Model(images, keras.layers.Softmax()(network(keras.layers.Rescaling(1 / 255)(images))["logits"])).save(path)
+    folder = tmp_path / "out"
+    main("export", path, "--data=digits", "--input_range=auto", "--formats=keras,tflite,onnx,savedmodel", f"--workdir={folder}")
+    sample, _ = evaluation.first_images(data.open_source("digits", "test"), 20)
+    probabilities = keras.saving.load_model(path).predict(255 * sample, verbose=0)
+    for name in ("keras", "tflite", "onnx", "savedmodel"):
+        logits = load_classifier(folder / FILES[name])(sample).numpy()
+        np.testing.assert_allclose(np.exp(logits), np.maximum(probabilities, 1e-12), atol=1e-4)
+        assert read(exporting.card_of(str(folder / FILES[name])))["interface"]["input_range"] == "0,255"
+
+
+def test_a_converter_that_computes_something_else_is_noticed_and_leaves_nothing(exported, tmp_path, monkeypatch):
+    def with_other_weights(name, model, path, *args, **kwargs):
+        shutil.copy(os.path.join(exported, "exported", "model_int8.tflite"), path)
+
+    monkeypatch.setattr(conversion, "write", with_other_weights)
+    with pytest.raises(ValueError, match="Expected tflite to give the logits of .*zoo:digits.*Received: a difference of"):
+        main("export", "zoo:digits/lenet_augmix", "--formats=tflite", f"--workdir={tmp_path}/out")
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_no_images_to_calibrate_on(tmp_path):
+    for label in range(10):
+        os.makedirs(tmp_path / "photos" / "test" / str(label))
+        for i in range(3):
+            Image.fromarray(np.full((32, 32, 3), 20 * label + i, np.uint8)).save(tmp_path / "photos" / "test" / str(label) / f"{i}.png")
+    arguments = ["export", "zoo:cifar10/resnet8_cross_entropy", f"--data=folder:{tmp_path}/photos", f"--workdir={tmp_path}/out"]
+    with pytest.raises(
+        ValueError, match="Expected training images to calibrate tflite_int8 on. Received: folder:.*Try: a folder with train/"
+    ):
+        main(*arguments, "--formats=tflite,tflite_int8")
+    assert not os.path.exists(tmp_path / "out")
+    main(*arguments, "--formats=tflite")
+    assert sorted(os.listdir(tmp_path / "out")) == ["model.tflite", "model.tflite.json"]
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("export zoo:digits/lenet_augmix --formats=tflite_int", "Unknown value of --formats: 'tflite_int'. Did you mean 'tflite_int8'"),
+        ("evaluate zoo:digits/lenet_augmix --formats=oxxn", "Unknown value of --formats: 'oxxn'.*onnx"),
+        ("export zoo:digits/lenet_augmix --formats=", "Expected --formats, of: savedmodel, keras"),
+        ("train --data=digits --formats=onnx", "--formats has no effect on train. Try: tf-robust export MODEL --formats=onnx"),
+        ("export", "Expected a model. Received: none. Try: tf-robust export MODEL"),
+    ],
+)
+def test_bad_command_lines(line, message):
+    with pytest.raises(ValueError, match=message):
+        parse_command(line.split())
+
+
+def test_files_that_were_converted_already_are_refused_at_once(exported):
+    path = os.path.join(exported, "exported", "model.tflite")
+    with pytest.raises(ValueError, match="Expected a model that can be converted.*model.tflite. Try: the float model"):
+        parse_command(["export", path, "--data=digits", "--formats=onnx"])
+
+
+@pytest.mark.parametrize("name, package, extra", [("onnx", "tf2onnx", "onnx"), ("tflite_int8", "ai_edge_litert", "tflite")])
+def test_a_missing_package_is_named_with_its_extra(name, package, extra, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == package else find(module))
+    with pytest.raises(ValueError, match=rf"--formats={name}. Not installed: {package}. Try: pip install 'tf_robust\[{extra}\]'"):
+        parse_command(["export", "zoo:digits/lenet_augmix", f"--formats={name}"])

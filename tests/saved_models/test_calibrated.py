@@ -1,0 +1,34 @@
+"""SavedModels with calibrated logits."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_robust.saved_models.calibrated import export_calibrated
+from tf_robust.saved_models.loading import ModelInterface, classifier_of, load_classifier
+
+IMAGES = np.random.default_rng(0).random((5, 16, 16, 1), np.float32)
+
+
+@pytest.mark.parametrize("scale, bias", [(0.5, 0.0), ([1.0, 2.0, 3.0], [0.5, 0.0, -1.0])])
+def test_logits_are_scaled_and_embeddings_kept(tmp_path, network, source, scale, bias):
+    model = network()
+    export_calibrated(classifier_of(model), source(), str(tmp_path / "own"), scale=scale, bias=bias, card={"data": "tiny"})
+    loaded = load_classifier(tmp_path / "own")
+    expected = model(IMAGES)["logits"] * np.array(scale, np.float32) + np.array(bias, np.float32)
+    np.testing.assert_allclose(loaded(IMAGES), expected, atol=1e-5)
+    np.testing.assert_allclose(loaded.outputs(IMAGES)["probabilities"], tf.nn.softmax(expected), atol=1e-5)
+    np.testing.assert_allclose(loaded.outputs(IMAGES)["embedding"], model(IMAGES)["embedding"], atol=1e-5)
+    assert loaded.card == {"data": "tiny"}
+    encoded = tf.constant([tf.io.encode_png(tf.cast(np.round(255 * IMAGES[0]), tf.uint8)).numpy()])
+    served = tf.saved_model.load(str(tmp_path / "own")).signatures["serving_bytes"](encoded=encoded)
+    np.testing.assert_allclose(served["logits"], expected[:1], atol=0.05)  # 256 levels
+
+
+def test_a_model_of_another_scale_without_embedding_is_calibrated_again(tmp_path, source):
+    model = keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    first = classifier_of(model, ModelInterface(input_range="0,255", outputs="logits"))
+    export_calibrated(first, source(), str(tmp_path / "first"), scale=0.5, bias=0.0, card={})
+    export_calibrated(load_classifier(tmp_path / "first"), source(), str(tmp_path / "second"), scale=0.5, bias=1.0, card={})
+    np.testing.assert_allclose(load_classifier(tmp_path / "second")(IMAGES), model(255 * IMAGES) * 0.25 + 1, rtol=1e-4, atol=1e-4)

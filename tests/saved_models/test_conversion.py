@@ -1,0 +1,170 @@
+"""Each format of deployment, run by its own runtime, gives the logits of the Keras model that it was made of."""
+
+import os
+import sys
+
+import keras
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+
+from tests.saved_models.loading_models import CLASSES, SHAPE, sample_images
+from tf_robust.saved_models import conversion, latency, loading
+from tf_robust.saved_models.deployable import Deployable
+from tf_robust.saved_models.deployed_files import FILES, check_convertible, size
+
+litert = pytest.importorskip("ai_edge_litert.interpreter")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("tf2onnx")
+layers = keras.layers
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A network of images in [0, 1] whose batch norm is not the identity."""
+    keras.utils.set_random_seed(0)
+    convolution = [layers.Conv2D(16, 3, padding="same"), layers.BatchNormalization(), layers.ReLU(), layers.Conv2D(32, 3, strides=2)]
+    network = keras.Sequential([keras.Input(SHAPE), *convolution, layers.GlobalAveragePooling2D(), layers.Dense(CLASSES)])
+    network.layers[1].set_weights([np.linspace(low, high, 16) for low, high in ((0.5, 2), (-1, 1), (-0.2, 0.2), (0.1, 0.3))])
+    return network
+
+
+@pytest.fixture(scope="module")
+def paths(model, tmp_path_factory):
+    """{format: path of the file}."""
+    folder, deployable = str(tmp_path_factory.mktemp("formats")), Deployable(loading.classifier_of(model), SHAPE)
+    written = {name: os.path.join(folder, file) for name, file in FILES.items()}
+    for name, path in written.items():
+        conversion.write(name, deployable, path, {"format": name}, calibration=sample_images(count=50, seed=1))
+    return written
+
+
+def by_litert(path):
+    """({name: details} of the inputs, that of the outputs, logits of the sample images) of LiteRT itself."""
+    runner = litert.Interpreter(model_path=path).get_signature_runner()
+    return runner.get_input_details(), runner.get_output_details(), runner(images=sample_images())["logits"]
+
+
+@pytest.mark.parametrize("name, tolerance", [("tflite", 1e-6), ("tflite_float16", 2e-3)])
+def test_litert_gives_the_logits_of_the_model(model, paths, name, tolerance):
+    inputs, outputs, logits = by_litert(paths[name])
+    assert (list(inputs), list(outputs)) == (["images"], ["logits"])
+    assert inputs["images"]["shape_signature"].tolist() == [-1, *SHAPE] and inputs["images"]["dtype"] == np.float32
+    expected = model(sample_images()).numpy()
+    np.testing.assert_allclose(logits, expected, atol=tolerance * np.abs(expected).max())
+
+
+def test_onnx_runtime_gives_the_logits_of_the_model(model, paths):
+    session = onnxruntime.InferenceSession(paths["onnx"], providers=["CPUExecutionProvider"])
+    (given,), (returned,) = session.get_inputs(), session.get_outputs()
+    assert (given.name, given.shape[1:], returned.name) == ("images", list(SHAPE), "logits")
+    expected = model(sample_images()).numpy()
+    np.testing.assert_allclose(session.run(None, {"images": sample_images()})[0], expected, atol=1e-6 * np.abs(expected).max())
+
+
+def test_int8_logits_are_multiples_of_the_scale_of_the_output_and_near_the_float_ones(model, paths):
+    interpreter = litert.Interpreter(model_path=paths["tflite_int8"], experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF)
+    inputs, outputs, logits = by_litert(paths["tflite_int8"])
+    assert inputs["images"]["dtype"] == outputs["logits"]["dtype"] == np.float32
+    integers = [tensor for tensor in interpreter.get_tensor_details() if tensor["dtype"] == np.int8]
+    scores = [tensor for tensor in integers if list(tensor["shape"]) == [1, CLASSES] and tensor["quantization"][0]]
+    scale = scores[-1]["quantization"][0]
+    np.testing.assert_allclose(logits / scale, np.round(logits / scale), atol=1e-3)
+    expected = model(sample_images()).numpy()
+    assert scale < 0.05 * np.abs(expected).max() and np.abs(logits - expected).max() <= 3 * scale
+    assert len(integers) > 5  # convolutions are computed with integers, too
+
+
+def test_the_saved_model_takes_files_and_the_keras_file_takes_images(model, paths):
+    expected = model(sample_images()).numpy()
+    np.testing.assert_allclose(keras.saving.load_model(paths["keras"])(sample_images())["logits"], expected, rtol=1e-5)
+    signatures = tf.saved_model.load(paths["savedmodel"]).signatures
+    outputs = signatures["serving_default"](images=tf.constant(sample_images()))
+    np.testing.assert_allclose(outputs["logits"], expected, rtol=1e-5)
+    np.testing.assert_allclose(outputs["probabilities"], tf.nn.softmax(expected), atol=1e-6)
+    exact = np.round(255 * sample_images()).astype(np.uint8)
+    encoded = [tf.io.encode_png(image).numpy() for image in exact]
+    np.testing.assert_allclose(signatures["serving_bytes"](encoded=tf.constant(encoded))["logits"], model(exact / 255), atol=1e-4)
+
+
+def test_quantized_files_are_smaller(paths):
+    sizes = {name: size(path) for name, path in paths.items()}
+    parameters = 3 * 9 * 16 + 16 + 16 * 9 * 32 + 32 + 32 * CLASSES + CLASSES  # batch norm is folded
+    assert 4 * parameters < sizes["tflite"] < 4 * parameters + 6000
+    assert sizes["tflite"] - sizes["tflite_float16"] == pytest.approx(2 * parameters, rel=0.2)
+    assert sizes["tflite_int8"] < sizes["tflite_float16"] and sizes["onnx"] == os.path.getsize(paths["onnx"])
+
+
+@pytest.mark.parametrize("input_range", ["-1,1", "0,255 bgr", "imagenet"])
+def test_the_input_range_and_the_logarithm_of_probabilities_are_part_of_every_file(model, input_range, tmp_path):
+    soft = keras.Sequential([keras.Input(SHAPE), *model.layers, layers.Softmax()])
+    interface = loading.ModelInterface(input_range=input_range, outputs="probabilities")
+    deployable = Deployable(loading.classifier_of(soft, interface), SHAPE)
+    values = {
+        "-1,1": 2 * sample_images() - 1,
+        "0,255 bgr": 255 * sample_images()[..., ::-1],
+        "imagenet": (sample_images() - np.float32([0.485, 0.456, 0.406])) / np.float32([0.229, 0.224, 0.225]),
+    }[input_range]
+    expected = np.log(np.maximum(soft(values), 1e-12))
+    for name in ("savedmodel", "keras", "tflite", "onnx"):
+        path = str(tmp_path / FILES[name])
+        conversion.write(name, deployable, path, {})
+        np.testing.assert_allclose(loading.load_classifier(path)(sample_images()), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["tflite", "onnx"])
+def test_gelu(name, tmp_path):
+    """ONNX has no erfc, of which TensorFlow makes it."""
+    network = keras.Sequential([keras.Input(SHAPE), layers.Rescaling(6, -3), layers.Activation("gelu"), layers.Flatten()])
+    path = str(tmp_path / FILES[name])
+    conversion.write(name, Deployable(loading.classifier_of(network), SHAPE), path, {})
+    values = (6 * sample_images() - 3).astype(np.float64)
+    expected = 0.5 * values * (1 + scipy.special.erf(values / np.sqrt(2)))
+    np.testing.assert_allclose(loading.load_classifier(path)(sample_images()), expected.reshape(5, -1), atol=1e-5)
+
+
+class Fourier(layers.Layer):
+    def call(self, images):
+        return tf.math.real(tf.signal.fft2d(tf.cast(tf.transpose(images, [0, 3, 1, 2]), tf.complex64)))
+
+
+class Bessel(layers.Layer):
+    def call(self, images):
+        return tf.math.bessel_i1e(images)
+
+
+@pytest.mark.parametrize("name", ["tflite", "tflite_int8", "onnx"])
+@pytest.mark.parametrize("layer, operation", [(Fourier, "FFT2D"), (Bessel, "BesselI1e")])
+def test_unsupported_operations_are_named_and_nothing_is_written(layer, operation, name, tmp_path, capfd):
+    classifier = loading.classifier_of(keras.Sequential([keras.Input(SHAPE), layer(), layers.Flatten(), layers.Dense(CLASSES)]))
+    path = str(tmp_path / FILES[name])
+    with pytest.raises(ValueError, match=f"that the format {name} has. Received: .*unsupported operations: .*{operation}.*Try: replace"):
+        conversion.write(name, Deployable(classifier, SHAPE), path, {}, calibration=sample_images())
+    assert not os.listdir(tmp_path) and operation not in capfd.readouterr().err
+
+
+def test_models_that_cannot_be_converted_are_refused(paths, tmp_path):
+    with pytest.raises(ValueError, match="can be converted.*model_int8.tflite. Try: the float model"):
+        Deployable(loading.load_classifier(paths["tflite_int8"]), SHAPE)
+    with pytest.raises(ValueError, match="Received: model.pt. Try: the float model"):
+        check_convertible("model.pt")
+    function = Deployable(loading.classifier_of(lambda images: tf.reduce_mean(images, [1, 2])), SHAPE)
+    with pytest.raises(ValueError, match="Expected a Keras model .* whose layers are unknown. Try: --formats without keras"):
+        conversion.write("keras", function, str(tmp_path / "model.keras"), {})
+
+
+def test_a_missing_package_is_named_with_its_extra(model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    with pytest.raises(ImportError, match=r"Expected the package tf2onnx.*pip install 'tf_robust\[onnx\]'"):
+        conversion.write("onnx", Deployable(loading.classifier_of(model), SHAPE), str(tmp_path / "m.onnx"), {})
+
+
+@pytest.mark.parametrize("name", ["tflite_int8", "onnx"])
+def test_latency_is_the_median_of_the_runtime(paths, name, monkeypatch):
+    seconds = latency.measure(paths[name], SHAPE, trust=False)
+    assert latency.FEWEST <= len(seconds) <= latency.MOST and min(seconds) > 0
+    milliseconds, calls = latency.milliseconds(paths[name], SHAPE)
+    assert calls >= latency.FEWEST and 0 < milliseconds < 1000
+    with pytest.raises(RuntimeError, match="Expected the latency of nowhere.onnx"):
+        latency.milliseconds("nowhere.onnx", SHAPE)

@@ -1,0 +1,203 @@
+"""Writes a model in formats of deployment (`tf-robust export`), each with a card and checked against the model."""
+
+import datetime
+import os
+import tempfile
+import typing
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from absl.flags import FlagValues
+
+from tf_robust import data, evaluation
+from tf_robust.data.source import Source
+from tf_robust.experiments.commands import command
+from tf_robust.experiments.evaluated_model import EvaluatedModel, evaluated_model
+from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.experiments.flags import values_of
+from tf_robust.experiments.locations import row_name
+from tf_robust.experiments.model_evaluation import suited
+from tf_robust.experiments.runs import runs_of
+from tf_robust.experiments.suggestions import print_commands
+from tf_robust.saved_models import conversion, export, loading
+from tf_robust.saved_models.deployable import Deployable
+from tf_robust.saved_models.deployed_files import FILES, FLOAT32, QUANTIZED, check_convertible, packages, size
+from tf_robust.saved_models.input_check import logits_of
+from tf_robust.utils import environment
+from tf_robust.utils.errors import unknown
+from tf_robust.utils.files import read_json, write_json
+
+CHECKED, CALIBRATION = 100, 300  # images to compare the logits on, and to find the ranges of integers on
+TOLERANCE = 1e-3  # of float32 formats, relative to the largest logit
+_CARD = ("title", "method", "model", "data", "classes", "label_set", "seed", "flags", "note")  # fields of the model's own card
+
+
+def export_and_report(values: FlagValues, argv: Sequence[str]) -> None:
+    """Exports the model of `tf-robust export MODEL` and prints the difference of each format to the model.
+
+    Args:
+        values: parsed flags.
+        argv: the arguments from which they were parsed.
+    """
+    model = evaluated_model(values, values.saved_model)
+    own = os.path.join(model.run, "exported") if model.run else os.path.join("runs", "exported", row_name(model.path))
+    export_model(model, values.formats, values.workdir or own)
+    formats = f"--formats={','.join(values.formats)}"
+    given = [word for word in argv if not word.startswith("--formats") and word != "export"]
+    print_commands({"measure what is deployed": command("evaluate", *given, formats)})
+
+
+def export_model(model: EvaluatedModel, formats: Sequence[str], folder: str, *, reuse: bool = False) -> dict[str, str]:
+    """Writes a model in formats, each checked against the model and with a card, and prints a line for each.
+
+    Args:
+        model: to export, and the flags of its data.
+        formats: names of `FILES`.
+        folder: of the files; complete ones are replaced.
+        reuse: keep a file that an earlier export of the same model wrote.
+
+    Returns:
+        {format: path}.
+
+    Raises:
+        ValueError: an unknown format, a model that cannot be converted, no images to calibrate on, or a file whose logits are wrong.
+    """
+    for name in formats:
+        if name not in FILES:
+            raise unknown("format", name, FILES)
+    check_convertible(model.path)
+    run = runs_of(model.values, row_name(model.path))[0]
+    interface = loading.ModelInterface(**values_of(model.values, loading.ModelInterface))
+    chosen = model.values["evaluation_split"].present
+    classifier, given, source = suited(loading.load_classifier(model.path, interface), run.data(), chosen)
+    exporter = Exporter(classifier, given, source, calibration_images(given) if {*QUANTIZED} & {*formats} else None)
+    return {name: exporter.export(name, folder, reuse) for name in dict.fromkeys(formats)}
+
+
+def calibration_images(given: EvaluationData) -> np.ndarray:
+    """Returns training images [N, H, W, C] in [0, 1] for the ranges of integers.
+
+    Raises:
+        ValueError: the data have no training images.
+    """
+    name = given.config.data
+    if not data.has_training(name):
+        raise ValueError(
+            f"Expected training images to calibrate {', '.join(QUANTIZED)} on. Received: {name}, which has none. "
+            f"Try: a folder with train/, or --formats without {', '.join(QUANTIZED)}"
+        )
+    return evaluation.first_images(given.source("train"), CALIBRATION)[0]
+
+
+class Exporter:
+    """Exports one model.
+
+    Args:
+        classifier: the model.
+        given: its data.
+        source: images to compare logits on.
+        calibration: training images; None: no format needs them.
+    """
+
+    def __init__(self, classifier: loading.Classifier, given: EvaluationData, source: Source, calibration: np.ndarray | None):
+        self.classifier, self.given, self.source, self.calibration = classifier, given, source, calibration
+        self.model = Deployable(classifier, tuple(source.image_shape))
+        self.images = evaluation.first_images(source, CHECKED)[0]
+        self.logits = logits_of(classifier, self.images)
+        self.origin = {
+            "exported_from": classifier.path,
+            "model_digest": classifier.digest(),
+            "interface": classifier.interface.conventions(),
+        }
+
+    def export(self, name: str, folder: str, reuse: bool) -> str:
+        """Writes one format into a folder, prints its difference to the model, and returns its path."""
+        path = os.path.join(folder, FILES[name])
+        card = self._card(name)
+        if not (reuse and _is_of(path, {**self.origin, "calibration": card["calibration"]})):
+            os.makedirs(folder, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=f"{FILES[name]}.writing-") as temporary:
+                complete = os.path.join(temporary, FILES[name])
+                conversion.write(name, self.model, complete, card, calibration=self.calibration, fit=self.source.fit)
+                entries = {"check": self._check(name, complete), "bytes": size(complete)}
+                _write_card(complete, {**card, **entries})
+                _replace(complete, path)
+        print(_line(name, path, read_json(card_of(path))), flush=True)
+        return path
+
+    def _card(self, name: str) -> dict[str, typing.Any]:
+        known = {"classes": list(self.source.class_names), "label_set": self.source.label_set}
+        extra, modules = packages(name)
+        return {
+            **known,
+            **{field: self.classifier.card[field] for field in _CARD if field in self.classifier.card},
+            "format": name,
+            **self.origin,
+            "input": export.input_card(self.source),
+            "output": "logits",
+            "calibration": self._calibration_card() if name in QUANTIZED else None,
+            "versions": {**environment.describe(), **{one: environment.version(one.replace("_", "-")) for one in modules}},
+            "commit": environment.commit(),
+            "date": datetime.date.today().isoformat(),
+        }
+
+    def _calibration_card(self):
+        assert self.calibration is not None
+        return {"images": len(self.calibration), "data": self.given.config.data, "split": "train"}
+
+    def _check(self, name: str, path: str) -> dict[str, float | int]:
+        """Compares the logits of a file with those of the model.
+
+        Raises:
+            ValueError: they are not finite, or differ by more than rounding in a format that keeps all digits.
+        """
+        interface = loading.ModelInterface(trust=self.classifier.interface.trust, outputs="logits")
+        logits = logits_of(loading.load_classifier(path, interface), self.images)
+        largest = float(np.abs(self.logits).max())
+        difference = float(np.abs(logits - self.logits).max())
+        if not difference <= (TOLERANCE * largest if name in FLOAT32 else np.inf):  # also if it is NaN
+            raise ValueError(
+                f"Expected {name} to give the logits of {self.classifier.path}. Received: a difference of {difference:.3g}, logits up to "
+                f"{largest:.3g}. Try: another format; the converter does not compute this model correctly"
+            )
+        same = float((logits.argmax(axis=1) == self.logits.argmax(axis=1)).mean())
+        return {"images": len(self.images), "largest_difference": difference, "largest_logit": largest, "same_class": same}
+
+
+def card_of(path: str) -> str:
+    """Returns the path of the card of an exported file or folder."""
+    return os.path.join(path, "card.json") if os.path.isdir(path) else f"{path}.json"
+
+
+def _write_card(path: str, card: Mapping) -> None:
+    if os.path.isdir(path):
+        export.update_card(path, **card)
+    else:
+        write_json(card_of(path), dict(card))
+
+
+def _replace(complete: str, path: str) -> None:
+    """Moves an exported file or folder and its card to their place."""
+    if os.path.isdir(complete):
+        with export.atomic_folder(path) as temporary:
+            os.rename(complete, temporary)
+    else:
+        os.replace(card_of(complete), f"{path}.json")
+        os.replace(complete, path)
+
+
+def _is_of(path: str, origin: Mapping) -> bool:
+    """Returns whether a file was exported from a model before."""
+    if not os.path.exists(path) or not os.path.exists(card_of(path)):
+        return False
+    card = read_json(card_of(path))
+    return all(card.get(field) == value for field, value in origin.items())
+
+
+def _line(name, path, card):
+    check = card["check"]
+    same = f", same class on {check['same_class']:.0%}" if name in QUANTIZED else ""
+    return (
+        f"{name:<15} {path}  {card['bytes']:,} bytes, largest difference of the logits {check['largest_difference']:.2g} "
+        f"(logits up to {check['largest_logit']:.3g}){same}"
+    )

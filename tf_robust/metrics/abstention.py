@@ -1,0 +1,124 @@
+"""A threshold of confidence below which a model abstains, such that the accuracy on what it answers is at least a wanted one.
+
+The threshold is chosen by split fixed-sequence testing (Angelopoulos et al., "Learn then Test", 2021; fixed sequences: Bauer, 1991).
+One part of the validation data proposes thresholds and the first one to test. The other part tests them in decreasing order, each by an
+exact binomial test at the full level, until one fails: the probability that the chosen threshold has a lower accuracy than wanted is then
+at most 1 - confidence, over draws of the validation data, however many thresholds are tested and whatever the model. It holds for data from
+the same distribution, so for clean images alone.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import scipy.stats
+from numpy.typing import ArrayLike
+
+from tf_robust.metrics import checks
+
+CONFIDENCE = 0.95
+_PROPOSED = 200  # thresholds
+
+
+@dataclasses.dataclass(frozen=True)
+class Threshold:
+    """A threshold with a guaranteed accuracy.
+
+    Attributes:
+        value: predictions with confidences >= it are answered.
+        answered: number of examples of the testing part that are answered.
+        correct: number of these that are correct.
+        low: lower Clopper-Pearson bound of the accuracy among the answered, at least the wanted accuracy.
+    """
+
+    value: float
+    answered: int
+    correct: int
+    low: float
+
+
+def accuracy_threshold(
+    proposing: tuple[ArrayLike, ArrayLike], testing: tuple[ArrayLike, ArrayLike], accuracy: float, confidence: float = CONFIDENCE
+) -> Threshold:
+    """Returns the lowest threshold that is certified to have a wanted accuracy among the answered examples.
+
+    Args:
+        proposing: (confidences [M] in [0, 1], correct [M]), which choose the sequence of thresholds.
+        testing: (confidences [N], correct [N]), independent of the former and from the same distribution.
+        accuracy: wanted, in (0, 1).
+        confidence: with which it is met, in (0, 1).
+
+    Raises:
+        ValueError: fewer examples than are needed if all are correct (the message has the number), or no threshold reaches the
+            accuracy (the message has the highest that is met).
+    """
+    first, second = checks.outcomes(*proposing), checks.outcomes(*testing)
+    needed, available = examples_needed(accuracy, confidence), min(len(first[0]), len(second[0]))
+    if available < needed:
+        raise ValueError(
+            f"Expected at least {2 * needed} validation images to show an accuracy of {accuracy:g} with {confidence:.0%} confidence: one "
+            "half proposes thresholds, the other tests them. "
+            f"Received: {len(first[0]) + len(second[0])}. Try: a lower accuracy, or more images"
+        )
+    candidates = np.unique(np.quantile(first[0], np.linspace(0, 1, _PROPOSED, endpoint=False), method="higher"))[::-1]
+    proposed, (counts, hits) = _answered(first, candidates), _answered(second, candidates)
+    low = clopper_pearson_lower(hits, counts, confidence)
+    last = _last_certified(proposed, low, accuracy)
+    if last is None:
+        lower = np.arange(math.ceil(1000 * accuracy) - 1, 0, -1) / 1000
+        highest = next((one for one in lower if _last_certified(proposed, low, one) is not None), None)
+        reached = f"the highest that is met is {highest:.3f}" if highest else "none is met"
+        raise ValueError(
+            f"Expected an accuracy that some threshold of confidence meets with {confidence:.0%} confidence. Received: {accuracy:g}; on "
+            f"{len(second[0])} validation images {reached}. Try: a lower accuracy, or more validation images"
+        )
+    return Threshold(float(candidates[last]), int(counts[last]), int(hits[last]), float(low[last]))
+
+
+def examples_needed(accuracy: float, confidence: float = CONFIDENCE) -> int:
+    """Returns the smallest number of answered examples that, if all are correct, show an accuracy: accuracy^N <= 1 - confidence.
+
+    Args:
+        accuracy: in (0, 1).
+        confidence: in (0, 1).
+    """
+    for name, value in (("accuracy", accuracy), ("confidence", confidence)):
+        if not 0 < value < 1:
+            raise ValueError(f"Expected {name} in (0, 1). Received: {value}")
+    return math.ceil(math.log(1 - confidence) / math.log(accuracy) - 1e-9)
+
+
+def clopper_pearson_lower(correct: ArrayLike, count: ArrayLike, confidence: float = CONFIDENCE) -> np.ndarray:
+    """Returns the one-sided lower bound of a probability (Clopper and Pearson, 1934); 0 without successes.
+
+    Args:
+        correct: successes [...], integers.
+        count: trials [...], integers.
+        confidence: of the bound, in (0, 1).
+    """
+    correct, count = np.asarray(correct), np.asarray(count)
+    bound = scipy.stats.beta.ppf(1 - confidence, np.maximum(correct, 1), count - correct + 1)
+    return np.where(correct > 0, bound, 0.0)
+
+
+def answered(confidences: ArrayLike, correct: ArrayLike, threshold: float) -> tuple[int, int]:
+    """Returns (number of examples with confidences >= threshold, number of these that are correct)."""
+    confidences, correct = checks.outcomes(confidences, correct)
+    above = confidences >= threshold
+    return int(above.sum()), int(correct[above].sum())
+
+
+def _last_certified(proposed, low, accuracy):
+    """The last threshold of the sequence before a test fails; None if the first one fails."""
+    counts, correct = proposed
+    first = int(np.argmin(scipy.stats.binom.sf(correct - 1, counts, accuracy)))  # the lowest p value of the exact binomial test
+    met = low[first:] >= accuracy  # the binomial test rejects a lower accuracy
+    count = len(met) if met.all() else int(np.argmin(met))
+    return first + count - 1 if count else None
+
+
+def _answered(outcomes, thresholds):
+    """(number of examples with confidences >= each threshold, number of these that are correct)."""
+    order = np.argsort(-outcomes[0], kind="stable")
+    counts = np.searchsorted(-outcomes[0][order], -thresholds, side="right")
+    return counts, np.concatenate([[0], np.cumsum(outcomes[1][order])])[counts].astype(int)

@@ -1,0 +1,106 @@
+"""Writes a classifier in the formats of deployment. Every file takes images in [0, 1] and returns logits.
+
+| format | file | by |
+|---|---|---|
+| savedmodel | saved_model/ | TensorFlow; also takes encoded images |
+| keras | model.keras | Keras |
+| tflite, tflite_float16, tflite_int8 | model.tflite, ... | TensorFlow's converter, which `keras.Model.export(format="litert")` calls |
+| onnx | model.onnx | tf2onnx, which `keras.Model.export(format="onnx")` calls |
+
+TensorFlow Lite and ONNX files have one input, `images`, and one output, `logits`, both float32, also with integers inside.
+"""
+
+import logging
+import re
+import shutil
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from tf_robust.data.fitting import Fit
+from tf_robust.saved_models.deployable import Deployable
+from tf_robust.saved_models.deployed_files import FILES
+from tf_robust.saved_models.export import export, update_card
+from tf_robust.utils import quiet
+from tf_robust.utils.reading import import_extra
+
+_OPERATIONS = r"(?:Custom|TF Select) ops: ([\w, ]+)|'tf\.(\w+)' op is neither"  # in messages of TensorFlow's converter
+
+
+def write(name: str, model: Deployable, path: str, card: Mapping, *, calibration: np.ndarray | None = None, fit: Fit | None = None) -> None:
+    """Writes a model in one format.
+
+    Args:
+        name: of the format.
+        model: to write.
+        path: of the file or folder, with the suffix of `FILES`.
+        card: of a SavedModel, which contains it.
+        calibration: images [N, H, W, C] in [0, 1] whose activations give the ranges of integers; None: not needed.
+        fit: of encoded images, as in `export.export`.
+
+    Raises:
+        ValueError: the format cannot express the model; the message names unsupported operations.
+        ImportError: a package is not installed.
+    """
+    if name == "savedmodel":
+        return _write_saved_model(model, path, card, fit)
+    if name == "keras":
+        return model.keras_model().save(path)
+    content = _onnx(model) if name == "onnx" else _tflite(model, name, calibration)
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def _write_saved_model(model, path, card, fit):
+    if model.is_own_saved_model():
+        shutil.copytree(model.classifier.path, path)
+        return update_card(path, **card)
+    network = model.network()
+    return export(model if network is None else network, path, card, fit)
+
+
+def _tflite(model, name, calibration):
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([model.serve.get_concrete_function()], model)
+    if name != "tflite":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if name == "tflite_float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if name == "tflite_int8":
+        converter.representative_dataset = lambda: ([image[None]] for image in calibration)
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    return _converted(name, model, converter.convert)
+
+
+def _onnx(model):
+    converter = import_extra("tf2onnx", "onnx")
+    onnx = import_extra("onnx", "onnx")
+    from tf_robust.saved_models import onnx_operations  # noqa: F401
+
+    logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # unsupported operations are raised below
+    convert = converter.convert.from_function
+    proto, _ = _converted("onnx", model, lambda: convert(model.serve, input_signature=model.serve.input_signature))
+    unsupported = {node.op_type for node in proto.graph.node if not onnx.defs.has(node.op_type, node.domain)}
+    if unsupported:
+        raise _not_convertible("onnx", model, unsupported)
+    return proto.SerializeToString()
+
+
+def _converted(name: str, model: Deployable, convert: Callable):
+    """Calls a converter, whose errors become a ValueError that names the operations."""
+    try:
+        with quiet.native_output():
+            return convert()
+    except Exception as error:  # of the kinds that converters raise: ConverterError, RuntimeError, ValueError, ...
+        found = [operation for pair in re.findall(_OPERATIONS, str(error)) for text in pair for operation in text.split(",")]
+        names = {operation.strip() for operation in found if operation.strip()}
+        raise _not_convertible(name, model, names, " ".join(str(error).split())[:300]) from error
+
+
+def _not_convertible(name: str, model: Deployable, operations: set[str], reason: str = "") -> ValueError:
+    received = f"unsupported operations: {', '.join(sorted(operations))}" if operations else reason
+    others = [other for other in FILES if other.partition("_")[0] != name.partition("_")[0]]
+    return ValueError(
+        f"Expected a model of operations that the format {name} has. Received: {model.classifier.path}: {received}. "
+        f"Try: replace the layers with these operations, or --formats={others[0]}"
+    )

@@ -1,0 +1,116 @@
+"""A loaded classifier as converters take it: one function of images in [0, 1], which holds the variables that it uses."""
+
+import os
+import typing
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_robust import models
+from tf_robust.models import weights
+from tf_robust.saved_models.classifier import SMALLEST_PROBABILITY, Classifier
+from tf_robust.saved_models.deployed_files import check_convertible
+
+
+class Deployable(tf.Module):
+    """A classifier of any format with a TensorFlow graph, as a function: images [N, H, W, C] in [0, 1] -> {"logits"}.
+
+    Args:
+        classifier: the model.
+        shape: (H, W, C) of the images.
+
+    Attributes:
+        classifier: the model.
+        input_shape: (None, H, W, C).
+        serve: tf.function: images -> {"logits": [N, classes]}.
+
+    Raises:
+        ValueError: the model is a file that was converted already.
+    """
+
+    def __init__(self, classifier: Classifier, shape: tuple[int, ...]):
+        super().__init__()
+        check_convertible(classifier.path)
+        self.classifier, self.input_shape = classifier, (None, *shape)
+        spec = tf.TensorSpec(self.input_shape, tf.float32, "images")
+        self.serve = tf.function(lambda images: {"logits": classifier(images)}, input_signature=[spec])
+        self.held = list(self.serve.get_concrete_function().variables)  # found and frozen by the converters
+
+    def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
+        outputs = self.classifier.outputs(images)
+        kept = {name: value for name, value in outputs.items() if name == "embedding" and value.shape.rank == 2}
+        return {"logits": outputs["logits"], **kept}
+
+    def is_own_saved_model(self) -> bool:
+        """Returns whether the model is a SavedModel that this package exported."""
+        folder = self.classifier.path
+        return "input" in self.classifier.card and all(
+            os.path.isfile(os.path.join(folder, name)) for name in ("saved_model.pb", weights.FILE)
+        )
+
+    def network(self) -> keras.Model | None:
+        """Returns the model as a network of this package, images in [0, 1] -> {"logits", "embedding"}; None if it is another one."""
+        if self.is_own_saved_model():
+            return rebuild(self.classifier.card, self.classifier.path)
+        loaded = self.classifier.loaded
+        return loaded if isinstance(loaded, keras.Model) and models.is_network(loaded) and self._takes_these_images() else None
+
+    def keras_model(self) -> keras.Model:
+        """Returns the model as a keras.Model of images in [0, 1] with the output `logits`.
+
+        Raises:
+            ValueError: its layers are not known.
+        """
+        if (network := self.network()) is not None:
+            return network
+        if reason := self._why_not_keras():
+            raise ValueError(
+                f"Expected a Keras model of floats for the format keras. Received: {self.classifier.path}, {reason}. "
+                "Try: --formats without keras"
+            )
+        return self._behind_its_input_range(self.classifier.loaded)
+
+    def _behind_its_input_range(self, model: typing.Any) -> keras.Model:
+        interface = self.classifier.interface
+        scale, offset = (list(values) for values in interface.affine())
+        images = keras.Input(self.input_shape[1:], name="images")
+        x = keras.layers.Rescaling(scale, offset, name="input_range")(images)
+        x = keras.ops.flip(x, axis=-1) if interface.blue_first else x
+        scores = model(x)
+        scores = scores[self.classifier.output_name] if isinstance(scores, dict) else scores
+        if interface.outputs == "probabilities":
+            scores = keras.ops.log(keras.ops.maximum(scores, SMALLEST_PROBABILITY))
+        return keras.Model(images, {"logits": scores}, name=model.name)
+
+    def _why_not_keras(self):
+        """Why the model cannot be a keras.Model of images in [0, 1]; empty if it can."""
+        if not isinstance(self.classifier.loaded, keras.Model):
+            return "whose layers are unknown"
+        if self.classifier.loaded.inputs[0].dtype == "uint8":
+            return "which takes uint8"
+        return "with --input_size" if self.classifier.interface.input_size else ""
+
+    def _takes_these_images(self):
+        interface = self.classifier.interface
+        scale, offset = (np.array(values) for values in interface.affine())
+        return (scale == 1).all() and (offset == 0).all() and not interface.blue_first and not interface.input_size
+
+
+def rebuild(card: dict, folder: str) -> keras.Model:
+    """Returns the network of an exported model, with its layers.
+
+    Args:
+        card: of the model.
+        folder: with its weights.
+
+    Raises:
+        ValueError: the weights are not those of the network that the card names.
+    """
+    flags = card.get("flags", {})
+    shape, classes = card["input"]["shape"][1:], len(card["classes"])
+    network = models.build(card["model"], shape, classes, resize=int(flags.get("resize", 0)))
+    if width := int(flags.get(f"{card.get('method')}_head_width", 0)):
+        network = models.with_hidden_layer(network, width)
+    models.load_encoder(network, folder, head=True)
+    return network

@@ -1,0 +1,99 @@
+"""Measures the time that a model takes for one image with one thread, by the runtime of its format, in a process of its own.
+
+`python -m tf_robust.saved_models.latency PATH HEIGHT WIDTH CHANNELS TRUST` prints it as JSON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+_ONE_THREAD = {
+    **dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), "1"),
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "CUDA_VISIBLE_DEVICES": "-1",
+}
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+WARM_UP, FEWEST, MOST, SECONDS = 10, 5, 500, 3.0  # calls, and the time after which no further one starts
+
+
+def milliseconds(path: str, shape: tuple[int, ...], trust: bool = False) -> tuple[float, int]:
+    """Returns the median time of a call with one image, and the number of calls.
+
+    Args:
+        path: of a SavedModel folder, or a Keras, TensorFlow Lite or ONNX file.
+        shape: (H, W, C) of the image.
+        trust: run the Python code in a Keras file.
+
+    Raises:
+        RuntimeError: the process failed.
+    """
+    command = [sys.executable, "-m", __name__, path, *map(str, shape), str(int(trust))]
+    paths = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(command, env={**os.environ, **_ONE_THREAD, "PYTHONPATH": paths}, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"Expected the latency of {path}. Received: {done.stderr[-500:]}")
+    seconds = json.loads(done.stdout.splitlines()[-1])
+    return 1000 * float(np.median(seconds)), len(seconds)
+
+
+def measure(path: str, shape: tuple[int, ...], trust: bool) -> list[float]:
+    """Returns the seconds of each call, after some that warm up."""
+    call = _runner(path, np.full([1, *shape], 0.5, np.float32), trust)
+    for _ in range(WARM_UP):
+        call()
+    seconds: list[float] = []
+    while len(seconds) < FEWEST or (len(seconds) < MOST and sum(seconds) < SECONDS):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def _runner(path: str, image: np.ndarray, trust: bool) -> Callable[[], object]:
+    """Returns a function that computes the logits of an image in the runtime of the format."""
+    if path.endswith(".tflite"):
+        return _litert(path, image)
+    if path.endswith(".onnx"):
+        return _onnx(path, image)
+    import tensorflow as tf
+
+    from tf_robust.saved_models.loading import ModelInterface, load_classifier
+
+    classifier, tensor = load_classifier(path, ModelInterface(trust=trust, outputs="logits")), tf.constant(image)
+    function = tf.function(lambda images: classifier(images))
+    return lambda: function(tensor).numpy()
+
+
+def _litert(path, image):
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=path, num_threads=1)
+    (given,), (returned,) = interpreter.get_input_details(), interpreter.get_output_details()
+    interpreter.resize_tensor_input(given["index"], image.shape)
+    interpreter.allocate_tensors()
+
+    def call():
+        interpreter.set_tensor(given["index"], image)
+        interpreter.invoke()
+        return interpreter.get_tensor(returned["index"])
+
+    return call
+
+
+def _onnx(path, image):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda: session.run(None, {name: image})
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1], tuple(map(int, sys.argv[2:5])), bool(int(sys.argv[5])))))
