@@ -55,7 +55,7 @@ class EvalConfig:
             perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
             steepness); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
             (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations); certified
-            (certified accuracy by randomized smoothing, for models trained with Gaussian noise, and the smoothed model under PGD); slices
+            (certified accuracy by randomized smoothing); slices
             (accuracy per class and per group, of the worst, and the gap between best and worst, on clean images).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
             scale; auto: 0.1 if a location is constant over the training images, else 0.
@@ -95,14 +95,11 @@ class EvalConfig:
             TFDS names (cifar10_1, cifar10_corrupted/fog_5, imagenet_v2, imagenet_a, imagenet_r, imagenet_sketch), folder:DIR,
             csv:FILE, npz:FILE, hf:NAME_OR_DIR; their test images, or all where there are no splits. Classes correspond by name.
         groups: column of data=csv:FILE that names the group of an image, for the evaluation slices; empty: slices are classes alone.
-        calibrate: scaling of the logits fitted on validation images, measured on the evaluated ones (calibrated/ece, ...): temperature
-            (one number) or vector (a scale and a bias per class).
-        abstain_accuracy: wanted accuracy among the images that the model answers: a threshold of confidence that meets it on clean images
-            with 95 % confidence is found on validation images (abstention/coverage, abstention/accuracy); 0: none.
-        conformal: wanted coverage of conformal prediction sets (APS), fitted on validation images (conformal/coverage, conformal/size);
+        calibrate: scaling of the logits fitted on validation images: temperature (one number) or vector (a scale and a bias per class).
+        abstain_accuracy: wanted accuracy among the answered images: a threshold of confidence that meets it is found on validation images;
             0: none.
-        ood: data sets of other classes, named as in shifts: how well scores of the model separate them from its own (ood/NAME/auroc,
-            ood/NAME/fpr95; by the largest logit, energy and nearest neighbors too).
+        conformal: wanted coverage of conformal prediction sets (APS), fitted on validation images; 0: none.
+        ood: data sets of other classes, named as in shifts, to be told from the model's own by their scores.
     """
 
     evaluations: tuple[str, ...] = DEFAULT_EVALUATIONS

@@ -1,7 +1,7 @@
 """Per-image results of evaluations, for paired tests: read from the records next to `evaluation.json`."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -91,17 +91,31 @@ class PerImage:
     def _records(self, evaluation):
         """Returns {set: record} for the records of this evaluation."""
         path = os.path.join(self._folder_of(evaluation), "measured.jsonl")
-        origin = evaluation["model_digest"], evaluation["interface"], evaluation["card"]
-        key = path, record_key(origin)
+        key = path, record_key(_origin(evaluation))
         if key not in self._own:
             if path not in self._files:
                 self._files[path] = read_records(path)
-            self._own[key] = {
-                record["set"]: record
-                for record in self._files[path]
-                if record["depends"] == record_key(card.dependencies(*origin, record["set"]))
-            }
+            self._own[key] = own_records(evaluation, self._files[path])
         return self._own[key]
+
+
+def own_records(evaluation: Mapping, records: Iterable[dict]) -> dict[str, dict]:
+    """Returns {set: record} of the records that have the model, interface, data and settings of an evaluation.
+
+    Args:
+        evaluation: content of an `evaluation.json`.
+        records: as `read_records` returns them.
+    """
+    model, interface, settings = _origin(evaluation)
+    return {
+        record["set"]: record
+        for record in records
+        if record["depends"] == record_key(card.dependencies(model, interface, settings, record["set"]))
+    }
+
+
+def _origin(evaluation):
+    return evaluation["model_digest"], evaluation["interface"], evaluation["card"]
 
 
 def _values(record):

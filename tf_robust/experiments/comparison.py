@@ -82,14 +82,14 @@ def write_report(
     if any(row["measure"] == "aurra" for one in evaluations for row in one["rows"]):
         drawn += figures.of_calibration(record_folders)
     if any(row["measure"].startswith(("calibrated/", "abstention/", "conformal/")) for one in evaluations for row in one["rows"]):
-        drawn += figures.of_confidence(record_folders)
+        drawn += figures.of_confidence(_own_records(evaluations))
     if any(row["measure"].startswith("boundary/") for one in evaluations for row in one["rows"]):
         sources = [data.source("train"), data.evaluation_source()] if data else []
         drawn += figures.of_boundaries(images, record_folders, sources)
     if any(row["measure"].startswith(("robust/", "distance/")) for one in evaluations for row in one["rows"]):
         drawn += figures.of_attacks(record_folders, suite.get("panels"))
     if any(row["measure"].startswith("certified/") for one in evaluations for row in one["rows"]):
-        drawn += figures.of_certified(record_folders)
+        drawn += figures.of_certified(_own_records(evaluations))
     commits = ", ".join(dict.fromkeys(one["commit"] for one in evaluations))
     table = report.write(
         folder,
@@ -165,6 +165,13 @@ def print_verdict(table: Table) -> None:
 def records_in(evaluation):
     """The folder of the records of an evaluation."""
     return evaluation.get("measured_in", os.path.dirname(evaluation["saved_model"]))
+
+
+def _own_records(evaluations):
+    """{row: {set: record}} of the first seed of each row."""
+    first = {one["row"]: one for one in reversed(evaluations)}
+    read = {row: evaluation.read_records(os.path.join(records_in(one), "measured.jsonl")) for row, one in first.items()}
+    return {row: evaluation.own_records(one, read[row]) for row, one in first.items()}
 
 
 def _examples(folder, data, baseline, baseline_folder, record_folders):

@@ -131,15 +131,14 @@ def of_calibration(workdirs: Mapping[str, str]) -> list[Figure]:
     return [report.reliability_diagram(outcomes), report.response_rate_curves(outcomes)] if outcomes else []
 
 
-def of_certified(workdirs: Mapping[str, str]) -> list[Figure]:
-    """Returns the curves of the last measured certified radii.
+def of_certified(records_by_row: Mapping[str, Mapping[str, dict]]) -> list[Figure]:
+    """Returns the curves of certified radii.
 
     Args:
-        workdirs: {row: folder of its records}.
+        records_by_row: {row: {set: record}}.
     """
     radii, attacked = {}, {}
-    for row, workdir in workdirs.items():
-        records = {record["set"]: record for record in evaluation.read_records(os.path.join(workdir, "measured.jsonl"))}
+    for row, records in records_by_row.items():
         if "certified" in records:
             radii[row] = evaluation.smoothing.radii_of(records["certified"])
             own = {name: one["correct"] / one["count"] for name, one in records.items() if name.startswith("smoothed/")}
@@ -147,16 +146,15 @@ def of_certified(workdirs: Mapping[str, str]) -> list[Figure]:
     return [report.certified_curves(radii, attacked)] if radii else []
 
 
-def of_confidence(workdirs: Mapping[str, str]) -> list[Figure]:
-    """Returns the reliability and the risk over coverage of the last fitted confidences, on clean, shifted and corrupted images.
+def of_confidence(records_by_row: Mapping[str, Mapping[str, dict]]) -> list[Figure]:
+    """Returns the reliability and the risk over coverage of fitted confidences, on clean, shifted and corrupted images.
 
     Args:
-        workdirs: {row: folder of its records}.
+        records_by_row: {row: {set: record}}.
     """
     outcomes, binned = {}, {}
-    for row, workdir in workdirs.items():
-        latest = {one["set"]: one for one in evaluation.read_records(os.path.join(workdir, "measured.jsonl")) if "confidence" in one}
-        groups = evaluation.confidence_measures.groups(list(latest.values()))
+    for row, records in records_by_row.items():
+        groups = evaluation.confidence_measures.groups([one for one in records.values() if "confidence" in one])
         if "" in groups and "ece" in groups[""][-1]["confidence"]:
             clean = groups[""][-1]
             outcomes[f"{row}, before scaling"] = evaluation.confidences(clean), evaluation.correctness(clean)
