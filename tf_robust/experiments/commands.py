@@ -85,7 +85,7 @@ _COMMANDS = (
             "evaluate model.tflite --data=folder:photos --input_range=auto",
             "evaluate model.keras --data=csv:labels.csv --evaluations=clean,slices --groups=site",
             "evaluate model.keras --data=folder:photos --evaluations=clean --shifts=folder:night,folder:rain",
-            "evaluate runs/cifar10-resnet20-fcl --evaluations=clean,corruptions --calibrate=temperature --abstain_accuracy=0.95",
+            "evaluate runs/cifar10-resnet20-fcl --calibrate=temperature --abstain_accuracy=0.95",
             "evaluate runs/cifar10-resnet20-fcl --evaluations=corruptions --require='corruptions/mean15>=0.7'",
             "evaluate runs/cifar10-resnet20-fcl --formats=savedmodel,tflite_int8 --evaluations=clean,corruptions",
         ),
