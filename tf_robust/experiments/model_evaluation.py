@@ -221,7 +221,7 @@ def _named(measures, data):
 
 
 def _attacks(records):
-    """What AutoAttack left after each member, and its warnings: {set: {"accuracy_after": {member: fraction}, "warnings": [...]}}."""
+    """Accuracies after each member of AutoAttack, and its warnings: {set: {"accuracy_after": {member: fraction}, "warnings": [...]}}."""
     return {
         record["set"]: {
             "accuracy_after": {name: count / record["count"] for name, count in record["correct_after"].items()},
