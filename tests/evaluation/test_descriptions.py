@@ -45,7 +45,7 @@ def test_every_recorded_measure_has_a_name_and_a_meaning():
         ("corruptions/calibration_rms", "RMS calibration error on corrupted images", "15 corruptions", "lower"),
         ("flips/mean_without_noise", "Mean flip probability (mFP), without noise", "8 kinds", "lower"),
         ("flips/rate/tilt", "Flip rate, tilt", "divided by AlexNet's", "lower"),
-        ("robust/l2_0.5", "Ensemble attack, L2 radius 0.5", "APGD", "higher"),
+        ("robust/l2_0.5", "AutoAttack, L2 radius 0.5", "APGD", "higher"),
         ("robust/pgd/linf_8/255", "PGD attack, L∞ radius 8/255", "changed by the PGD attack", "higher"),
         ("robust/pgd", "PGD attack", "changed by the PGD attack", "higher"),
         ("fgsm/linf_4/255", "FGSM attack, L∞ radius 4/255", "changed by the FGSM attack", "higher"),
@@ -70,7 +70,7 @@ def test_names_and_meanings(measure, name, part, direction):
 def test_the_images_of_accuracies_can_stand_in_a_sentence():
     assert describe("bal").images == "clean images"
     assert describe("corruptions/mean19").images == "corrupted images"
-    assert describe("robust/l2_0.5").images == "images changed by the ensemble attack, L2 radius 0.5"
+    assert describe("robust/l2_0.5").images == "images changed by AutoAttack, L2 radius 0.5"
     assert describe("calibration/rms").images == describe("flips/mean").images == ""
 
 

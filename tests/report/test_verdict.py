@@ -91,7 +91,7 @@ def test_every_kind_of_images_has_its_best_model(one_seed):
         "Under corruptions and noise, augmix ranks first of 3 models: it classifies 80.0% of corrupted images correctly, 30.0 points "
         f"more than xe {interval_of(160, 100)} and 70.0% of images with uniform noise (+20.0 {interval_of(140, 100)})."
     )
-    assert second.startswith("Under attacks, trades ranks first of 3 models: it classifies 45.0% of images changed by the ensemble attack,")
+    assert second.startswith("Under attacks, trades ranks first of 3 models: it classifies 45.0% of images changed by AutoAttack,")
     assert costs == [
         f"The cost of augmix: no measurable loss on clean images (+0.0 points {interval_of(190, 190)}) and the same training time.",
         f"The cost of trades: 20.0 points on clean images {interval_of(190, 150)} and the same training time.",
@@ -151,8 +151,8 @@ def test_one_model_falls_most_where_it_is_worst(evaluate):
     }
     sentence, certainty = verdict_sentences(tables.aggregate([evaluate("mine", 0, measures)]))
     assert sentence == (
-        "mine classifies 95.0% [94.0, 96.0] of clean images correctly. The accuracy falls to 10.0% [9.0, 11.0] on images changed by the "
-        "ensemble attack, L2 radius 0.5 (85.0 points less), to 50.0% [49.0, 51.0] on images corrupted by fog (45.0 points less), to 60.0% "
+        "mine classifies 95.0% [94.0, 96.0] of clean images correctly. The accuracy falls to 10.0% [9.0, 11.0] on images changed by "
+        "AutoAttack, L2 radius 0.5 (85.0 points less), to 50.0% [49.0, 51.0] on images corrupted by fog (45.0 points less), to 60.0% "
         "[59.0, 61.0] on images with noise corruptions (35.0 points less), and to 70.0% [69.0, 71.0] on images with uniform noise "
         "(25.0 points less)."
     )

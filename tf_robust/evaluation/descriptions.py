@@ -12,14 +12,14 @@ from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_mea
 
 _FRACTION, _RATIO = "Fraction, 0 to 1", "Ratio, 1 is AlexNet's"
 _NOISE = f"{RATE:.0%} of their locations replaced by random gray values"
-_ENSEMBLE = (
-    "ensemble",
-    " (AutoAttack: APGD, targeted APGD, FAB and Square; results of earlier versions, whose card names the attack ensemble, are without "
-    "targeted APGD and FAB)",
+_AUTOATTACK = (
+    "AutoAttack",
+    " (APGD, targeted APGD, FAB and Square; results of earlier versions, whose card names the attack ensemble, are without targeted APGD "
+    "and FAB)",
 )
 _ATTACKS = {
-    "robust": _ENSEMBLE,
-    "ensemble": _ENSEMBLE,
+    "robust": _AUTOATTACK,
+    "ensemble": _AUTOATTACK,
     "pgd": ("PGD", ""),
     "square": ("Square", ""),
     "transfer": ("transferred PGD", ", computed with the gradients of another model, the surrogate: not a white-box attack"),
@@ -272,7 +272,12 @@ def _attacked(measure: Measure) -> tuple[str, str, str] | None:
         return None
     name, detail = _ATTACKS[attack]
     within = f", {_NORMS[norm]} radius {radius}" if threat else ""
-    return f"{_capitalized(name)} attack{within}", f"images changed by the {name} attack{within}", detail
+    return f"{_capitalized(_attack(name).removeprefix('the '))}{within}", f"images changed by {_attack(name)}{within}", detail
+
+
+def _attack(name: str) -> str:
+    """Returns AutoAttack, or another name with its article, such as "the PGD attack"."""
+    return name if name == _AUTOATTACK[0] else f"the {name} attack"
 
 
 def _smoothed(measure: Measure) -> tuple[str, str, str] | None:
@@ -297,7 +302,7 @@ def _other(measure: Measure) -> tuple[str, str, str, str] | None:
         attack, _, norm = measure.name.partition("_")
         if attack in _ATTACKS and norm in _NORMS:
             name = _ATTACKS[attack][0]
-            text = f"Size of the smallest change by the {name} attack that makes the prediction wrong, median over images"
+            text = f"Size of the smallest change by {_attack(name)} that makes the prediction wrong, median over images"
             found = (f"Median {name} distance, {_NORMS[norm]}", text, f"{_NORMS[norm]} norm of the change of pixels in [0, 1]")
     return (*found, "") if found else None
 
