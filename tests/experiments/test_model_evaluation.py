@@ -13,6 +13,7 @@ from tf_robust.experiments import model_evaluation
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.saved_models import loading
+from tf_robust.utils.files import write_json
 
 CONFIG = evaluation.EvalConfig(evaluations=("clean", "corruptions"), severities=(3,), subset=20)
 
@@ -37,6 +38,27 @@ def test_advice_about_the_outputs_is_printed_once(softmax, tmp_path, capsys):
     )
     assert capsys.readouterr().out.count("look like probabilities") == 1
     assert (tmp_path / "figures").is_dir() and len(done.source) == 20
+
+
+def test_the_members_of_autoattack_and_its_warnings_are_recorded(softmax, tmp_path):
+    """The model returns probabilities and is declared to return logits, so that there is a warning."""
+    config = evaluation.EvalConfig(
+        evaluations=("clean", "adversarial"), subset=20, attack_radii=("linf_0.02",), attack_queries=10, attack_checks=False
+    )
+    classifier = loading.load_classifier(softmax, loading.ModelInterface(outputs="logits", check_inputs=False))
+    data = EvaluationData(TrainConfig(data="digits"), config)
+    done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax)
+    write_json(str(tmp_path / "evaluation.json"), done.content)
+    read = evaluation.read_evaluation(str(tmp_path / "evaluation.json"))  # by its schema
+    (measure, attacked), *others = read["attacks"].items()
+    after, values = attacked["accuracy_after"], {row["measure"]: row["value"] for row in read["rows"]}
+    assert measure == "robust/linf_0.02" and not others and list(after) == ["clean", "apgd_ce", "apgd_t", "fab_t", "square"]
+    images, labels = evaluation.first_images(done.source, 20)
+    assert after["clean"] == pytest.approx(np.mean(classifier(images).numpy().argmax(axis=1) == labels)) and after["clean"] > 0
+    assert after["square"] == values[measure] < after["clean"] and list(after.values()) == sorted(after.values(), reverse=True)
+    assert any("look like probabilities" in warning for warning in attacked["warnings"])
+    records = {record["set"]: record for record in evaluation.read_records(str(tmp_path / "measured.jsonl"))}
+    assert {name: count / 20 for name, count in records[measure]["correct_after"].items()} == after
 
 
 def test_data_in_memory_are_evaluated_as_a_whole_unless_a_split_is_chosen(softmax, tmp_path):

@@ -1,19 +1,45 @@
-"""Figures of attacks: curves over the size of perturbations, and attacked images as a PNG file."""
+"""Attacks in the report: a table of the members of AutoAttack, curves over the size of perturbations, attacked images as a PNG file."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tf_robust.evaluation.descriptions import describe
 from tf_robust.report.figures import captioned_images
+from tf_robust.report.formatting import value
+from tf_robust.report.grids import Cell, Grid, Label
+from tf_robust.report.table_types import Table
 from tf_robust.report.vega import Chart, lines_by_row
 
 _COLUMNS = 2
 _POINTS = 300  # per curve
 _UNITS = {"l0": "values changed", "l1": "sum of changes", "l2": "length", "linf": "largest change"}
-
+_MEMBERS = {"clean": "clean", "apgd_ce": "APGD", "apgd_t": "APGD-T", "fab_t": "FAB-T", "square": "Square"}
 
 Distances = Mapping[str, Mapping[str, ArrayLike]]  # {model: {"ATTACK_NORM": [N]}}
+
+
+def by_member(table: Table) -> Grid | None:
+    """Returns accuracy after each member of AutoAttack and under Square alone, with budgets and warnings, or None if none was measured."""
+    rows: dict[Label, list[Cell | None]] = {}
+    budgets: dict[str, None] = {}
+    warnings: dict[str, list[str]] = {}
+    for (row, measure), result in table["attacks"].items():
+        name = describe(measure).name
+        after = [result["accuracy_after"].get(member) for member in _MEMBERS]
+        rows[Label(name if len(table["order"]) == 1 else f"{row}: {name}", measure)] = [
+            None if one is None else Cell(value(one), "", "", one) for one in after
+        ]
+        budgets.setdefault(f"{name.partition(',')[0]}: {result['budget']}")
+        for warning in result["warnings"]:
+            warnings.setdefault(warning, []).append(f"{row}, {name}")
+    if not rows:
+        return None
+    members = "Accuracy after each member of the attack and those before it; the last one is the result. First seed of each row."
+    found = [f"Warning ({'; '.join(where)}): {warning}" for warning, where in warnings.items()]
+    caption = " ".join([members, f"Budget per image: {'; '.join(budgets)}.", *found])
+    return Grid("Attacks, member by member", "attack", list(map(Label, _MEMBERS.values())), rows, caption)
 
 
 def attack_curves(models: Distances, panels: Mapping[str, Sequence[str]] | None = None) -> Chart:

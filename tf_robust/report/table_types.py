@@ -61,6 +61,20 @@ class Entry(typing.TypedDict):
     difference: Difference | None
 
 
+class AttackResult(typing.TypedDict):
+    """The result of an attack by members in turn, or of Square alone.
+
+    Attributes:
+        accuracy_after: {"clean" or member: accuracy after it and those before it}.
+        warnings: sentences.
+        budget: per image, and the number of images, in words.
+    """
+
+    accuracy_after: Mapping[str, float]
+    warnings: Sequence[str]
+    budget: str
+
+
 class Table(typing.TypedDict):
     """Rows x measures.
 
@@ -74,6 +88,7 @@ class Table(typing.TypedDict):
         unverified: {measure: source of the reference table that it is divided by, if that was not compared with its source}.
         images: {measure: number of images}.
         falls: {measure: paired difference to the clean accuracy over the images}, of a single model that was measured once.
+        attacks: {(row, measure): result under AutoAttack or Square}, of the first evaluation of each row.
         training_seconds: {row: median time of its trainings}, without rows whose time was not recorded.
         training_ratios: {row: training time relative to the baseline's}, of rows trained from scratch for as many steps.
     """
@@ -87,5 +102,6 @@ class Table(typing.TypedDict):
     unverified: dict[str, str]
     images: dict[str, int]
     falls: dict[str, PairedDifference]
+    attacks: dict[tuple[str, str], AttackResult]
     training_seconds: dict[str, float]
     training_ratios: dict[str, float]

@@ -17,7 +17,7 @@ from tf_robust.evaluation import card
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.metrics.paired import PairedDifference
-from tf_robust.report import training_times
+from tf_robust.report import attack_results, training_times
 from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, PerImage, Table
 from tf_robust.utils.errors import unknown
 
@@ -89,6 +89,7 @@ def aggregate(
         "unverified": _unverified(evaluations),
         "images": {measured["measure"]: measured["count"] for evaluation in evaluations for measured in evaluation["rows"]},
         "falls": _falls(evaluations, available, per_image) if len(evaluations) == 1 else {},
+        "attacks": attack_results.of_evaluations(evaluations),
         "training_seconds": training_times.seconds(evaluations),
         "training_ratios": training_times.ratios(evaluations, baseline),
     }
