@@ -200,8 +200,7 @@ def part_of(card: Card, measure: str) -> Mapping | None:
     if fields and name.family == "shift":
         return fields.get(name.name)
     if fields and name.family == "ood":
-        sets = {one: entry for one, entry in fields["sets"].items() if one in (name.name, name.name.rpartition("/")[0], _set_of(name.name))}
-        return {**fields, "sets": sets}
+        return _of_open_set(fields, name.name)
     if fields and str(name) == "nun":
         return {**fields, **card.get("nun", {})}
     if fields and name.family in CORRUPTION_FAMILIES and name.severity is None:
@@ -209,9 +208,13 @@ def part_of(card: Card, measure: str) -> Mapping | None:
     return fields
 
 
-def _set_of(name):
-    """The data set of a measure NAME/SCORE/auroc."""
-    return "/".join(name.split("/")[:-2])
+def _of_open_set(fields, name):
+    """The fields of a set NAME, or of a measure NAME/auroc or NAME/SCORE/auroc, of which nearest neighbors matter to knn alone."""
+    *path, kind = name.split("/")
+    is_measure = kind in ("auroc", "fpr95")
+    neighbors = {} if is_measure and path[-1:] != ["knn"] else {field: fields[field] for field in fields if field != "sets"}
+    sets = {one: entry for one, entry in fields["sets"].items() if one in (name, "/".join(path), "/".join(path[:-1]))}
+    return {**neighbors, "sets": sets}
 
 
 def difference(measure: str, first: Card | None, second: Card | None) -> list[tuple[str, object, object]]:

@@ -149,8 +149,8 @@ _OTHERS = {  # measure: its long name, meaning and unit
         "Fraction of images for which no class has a probability above 1/2 under noise with confidence 0.999: the smoothed model abstains",
         _FRACTION,
     ),
-    "deployed/bytes": ("Size of the model", "Bytes of the file, or of the graph and the variables of a SavedModel", "Bytes"),
-    "deployed/milliseconds": ("Latency", "Time for one image with one thread, median over calls", "Milliseconds"),
+    "deployed/bytes": ("Size of the model, bytes", "Bytes of the file, or of the graph and the variables of a SavedModel", "Bytes"),
+    "deployed/milliseconds": ("Latency, ms", "Time for one image with one thread, median over calls", "Milliseconds"),
     "boundary/length": (
         "Length of the decision boundary",
         "Length of the line between the two classes in the plane",

@@ -169,7 +169,9 @@ def records_in(evaluation):
 
 def _own_records(evaluations):
     """{row: {set: record}} of the first seed of each row."""
-    first = {one["row"]: one for one in reversed(evaluations)}
+    first: dict[str, dict] = {}
+    for one in evaluations:
+        first.setdefault(one["row"], one)
     read = {row: evaluation.read_records(os.path.join(records_in(one), "measured.jsonl")) for row, one in first.items()}
     return {row: evaluation.own_records(one, read[row]) for row, one in first.items()}
 

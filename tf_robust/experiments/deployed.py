@@ -6,24 +6,29 @@ from collections.abc import Sequence
 
 from absl.flags import FlagValues
 
-from tf_robust.evaluation import Measure, check_requirements, parse_requirements
+from tf_robust.evaluation import EvalConfig, Measure, check_requirements, parse_requirements
 from tf_robust.experiments import measuring, model_evaluation
+from tf_robust.experiments.commands import command
 from tf_robust.experiments.evaluated_model import EvaluatedModel, evaluated_model
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.exporting import export_model
 from tf_robust.experiments.locations import row_name
+from tf_robust.experiments.model_checks import print_note
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.runs import runs_of
 from tf_robust.saved_models import latency, loading
-from tf_robust.saved_models.deployed_files import size
+from tf_robust.saved_models.deployed_files import WITH_GRADIENTS, size
 from tf_robust.utils import environment
 from tf_robust.utils.files import write_json
+
+_BY_GRADIENT = ("attack_curves", "boundary", "utility")  # evaluations
 
 
 def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
     """Exports a model, evaluates each file by its own runtime on the same images, and writes and prints one report.
 
-    Attacks are the same for all formats: Square, and PGD transferred from the model itself, as most formats have no gradients.
+    By default attacks are the same for all formats: Square, and PGD transferred from the model itself, as most formats have no gradients.
+    What needs gradients is left out for a format without them, with a note.
 
     Args:
         values: parsed flags.
@@ -33,25 +38,39 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
         The evaluations, one for each format, as in `evaluation.json`, with the folder of their records as "measured_in".
 
     Raises:
-        ValueError: as in `exporting.export_model` and `measuring.measure_and_report`.
+        ValueError: with adaptation, and as in `exporting.export_model` and `measuring.measure_and_report`.
     """
+    _check_adaptation(values)
     model = evaluated_model(values, values.saved_model)
     folder = os.path.join(measuring.folder_of(model), "formats")
     run = runs_of(model.values, row_name(model.path))[0]
     check_requirements(parse_requirements(values.require), run.eval_config.evaluations)
     given = _with_attacks(run.data(), model)
+    configs = {name: _of_format(name, given.eval_config) for name in values.formats}
     paths = export_model(model, values.formats, os.path.join(folder, "exported"), reuse=True)
     evaluations = []
     for name, path in paths.items():
         print(f"{name}:", flush=True)
-        content = _evaluate(name, path, given, os.path.join(folder, name), model)
+        config, note = configs[name]
+        if note:
+            print_note(f"{name} is {note}.")
+        content = _evaluate(name, path, dataclasses.replace(given, eval_config=config), os.path.join(folder, name), model)
+        content["notes"] = [note] if note else []
         write_json(os.path.join(folder, name, "evaluation.json"), content)
         evaluations.append({**content, "measured_in": os.path.join(folder, name)})
-    notes = [f"Latency: one image, one thread, median over calls, {environment.cpu_model()}."]
-    table = {"title": f"{model.path} on {run.config.data}, by format", "baseline": next(iter(paths)), "notes": notes}
-    report(folder, evaluations, None, table, {}, argv)
-    print("\n".join(notes))
+    table = {"title": f"{model.path} on {run.config.data}, by format", "baseline": next(iter(paths))}
+    beside = command("report", *(one["measured_in"] for one in evaluations), "DIR", f"--baseline={table['baseline']}")
+    report(folder, evaluations, None, table, {"put another evaluation of the model, in DIR, on the same page": beside}, argv)
     return evaluations
+
+
+def _check_adaptation(values: FlagValues) -> None:
+    if values.adaptation != "none":
+        raise ValueError(
+            f"Expected --adaptation=none with --formats: batch normalization is part of the files. Received: {values.adaptation}. "
+            f"Try: tf-robust evaluate {values.saved_model or 'MODEL'} --adaptation={values.adaptation} --workdir=DIR, without --formats, "
+            "and tf-robust report with the folders of both, for one page"
+        )
 
 
 def _with_attacks(given: EvaluationData, model: EvaluatedModel) -> EvaluationData:
@@ -61,6 +80,32 @@ def _with_attacks(given: EvaluationData, model: EvaluatedModel) -> EvaluationDat
         return given
     attack = config.attack if model.values["attack"].present else ("square",)
     return dataclasses.replace(given, eval_config=dataclasses.replace(config, attack=attack, surrogate=config.surrogate or model.path))
+
+
+def _of_format(name, config):
+    return (config, "") if name in WITH_GRADIENTS else without_gradients(config)
+
+
+def without_gradients(config: EvalConfig) -> tuple[EvalConfig, str]:
+    """Returns an evaluation without what needs gradients, and a note on what was left out; an empty one if nothing was.
+
+    Raises:
+        ValueError: no evaluation is left.
+    """
+    evaluations = tuple(one for one in config.evaluations if one not in _BY_GRADIENT)
+    if not evaluations:
+        raise ValueError(
+            f"Expected an evaluation that needs no gradients, for formats without them. Received: {','.join(config.evaluations)}. "
+            f"Try: --evaluations=clean,{','.join(config.evaluations)}, or --formats={','.join(WITH_GRADIENTS)}"
+        )
+    attack = tuple(one for one in config.attack if one == "square") or ("square",)
+    missing = [f"the evaluation {one}" for one in config.evaluations if one not in evaluations]
+    if "adversarial" in evaluations:
+        missing += [f"--attack={one} (Square in its place)" for one in config.attack if one != "square"]
+    if "certified" in evaluations and config.smoothing_attack:
+        missing.append("the attack on the smoothed model")
+    note = f"without gradients, so left out: {', '.join(missing)}" if missing else ""
+    return dataclasses.replace(config, evaluations=evaluations, attack=attack, smoothing_attack=False), note
 
 
 def _evaluate(name: str, path: str, given: EvaluationData, folder: str, model: EvaluatedModel) -> dict:
@@ -73,4 +118,5 @@ def _evaluate(name: str, path: str, given: EvaluationData, folder: str, model: E
         Measure("deployed", "bytes").with_value(size(path), 1),
         Measure("deployed", "milliseconds").with_value(milliseconds, calls),
     ]
-    return {**done.content, "rows": [*done.content["rows"], *(measure.to_json() for measure in measures)], "cpu": environment.cpu_model()}
+    names, rows = model.names(classifier.card), [*done.content["rows"], *(measure.to_json() for measure in measures)]
+    return {**done.content, **names, "rows": rows, "cpu": environment.cpu_model()}

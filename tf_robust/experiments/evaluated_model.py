@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 
 from absl.flags import FlagValues
 
@@ -43,7 +44,16 @@ class EvaluatedModel:
             interface=loading.ModelInterface(**flags.values_of(self.values, loading.ModelInterface)),
             split_chosen=self.values["evaluation_split"].present,
         )
-        return (done.content if self.run else {**done.content, **_names(done.classifier)}), done.data
+        return {**done.content, **self.names(done.classifier.card)}, done.data
+
+    def names(self, card: Mapping) -> dict[str, str]:
+        """Returns the method and model of a model that is of no run: as a card says, else no method and the name of its file.
+
+        Args:
+            card: of the model, or of a file that it was exported to.
+        """
+        names = {} if self.run else {"method": "", "model": os.path.basename(os.path.abspath(self.path))}
+        return {key: str(card.get(key, name)) for key, name in names.items()}
 
 
 def evaluated_model(values: FlagValues, path: str) -> EvaluatedModel:
@@ -65,9 +75,3 @@ def evaluated_model(values: FlagValues, path: str) -> EvaluatedModel:
         return EvaluatedModel(own if os.path.isdir(own) else path, values, "")
     before = flags.parse_arguments(workdir.recorded_arguments(recorded))
     return EvaluatedModel(os.path.join(folder, "saved_model"), flags.with_values(before, flags.given_values(values)), folder)
-
-
-def _names(classifier):
-    """The method and model of a model that is of no run: as its card says, else no method and the name of its file."""
-    names = {"method": "", "model": os.path.basename(os.path.abspath(classifier.path))}
-    return {key: str(classifier.card.get(key, name)) for key, name in names.items()}

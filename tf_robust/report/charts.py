@@ -50,7 +50,7 @@ def corruption_groups(table: Table) -> Chart | None:
 
 
 def severities(table: Table) -> Chart | None:
-    """Draws accuracy over severity, the mean over the corruptions that all rows have."""
+    """Draws accuracy over at least two severities, the mean over the corruptions that all rows have."""
     entries = cells(table)
     by_severity = [e["measure"] for e in table["rows"] if parse_measure(e["measure"]).severity is not None]
     rows = [row for row in table["order"] if any((row, m) in entries for m in by_severity)]
@@ -60,7 +60,7 @@ def severities(table: Table) -> Chart | None:
         for name in dict.fromkeys(m.rpartition("/")[0] for m in by_severity)
         if all((row, f"{name}/{s}") in entries for row in rows for s in levels)
     ]
-    if not names:
+    if not names or len(levels) < 2:
         return None
     values: list[dict] = [
         {"row": row, "severity": s, "accuracy": float(np.mean([entries[row, f"{name}/{s}"]["mean"] for name in names]))}

@@ -207,9 +207,25 @@ def abstention_notes(evaluations: Iterable[Evaluation]) -> list[str]:
     return [f"{row}: {ABSTAINS}." for row in dict.fromkeys(rows)]
 
 
+def latency_notes(evaluations: Iterable[Evaluation]) -> list[str]:
+    """Returns a sentence on how latencies were measured, with the CPUs."""
+    timed = [one for one in evaluations if any(row["measure"] == "deployed/milliseconds" for row in one["rows"])]
+    cpus = ", ".join(dict.fromkeys(one.get("cpu", "an unknown CPU") for one in timed))
+    return [f"Latency: one image, one thread, median over calls, {cpus}."] if timed else []
+
+
+def own_notes(evaluations: Iterable[Evaluation]) -> list[str]:
+    """Returns the notes that evaluations have recorded: what was left out."""
+    rows: dict[str, list[str]] = {}
+    for evaluation in evaluations:
+        for note in evaluation.get("notes", ()):
+            rows.setdefault(note, []).append(evaluation["row"])
+    return [f"{', '.join(dict.fromkeys(names))}: {note}." for note, names in rows.items()]
+
+
 def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
     """Returns sentences on what the measures of evaluations depend on."""
-    kinds = size_notes, transfer_notes, adaptation_notes, abstention_notes
+    kinds = own_notes, size_notes, transfer_notes, adaptation_notes, abstention_notes, latency_notes
     return [note for notes_of in kinds for note in notes_of(evaluations)]
 
 

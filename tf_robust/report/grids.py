@@ -109,9 +109,11 @@ def differences(table: Table, measures: Sequence[str] | None = None) -> Grid | N
         for key, entry in cells(table).items()
         if entry["difference"]
     }
-    if not texts:
-        return None
     rows = [row for row in table["order"] if row != table["baseline"]]
+    compared = {measure for _, measure in texts}
+    measures = [one for one in (table["headlines"] if measures is None else measures) if one in compared]
+    if not measures:
+        return None
     caption = f"{formatting.difference_caption(table)} {formatting.clear_note(table)}"
     return _models_by_measures(f"Against {table['baseline']}", table, measures, rows, texts, caption)
 

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 
 from tf_robust.evaluation.descriptions import describe
-from tf_robust.report import attacks, confidence, grids, shifts, vega
+from tf_robust.report import adaptation, attacks, confidence, grids, shifts, vega
 from tf_robust.report.grids import ABSENT, Cell, Grid, Label
 from tf_robust.report.table_types import Table
 from tf_robust.report.verdict import verdict_sentences
@@ -69,6 +69,7 @@ def to_html(
         _figures("Changed predictions", (_image(*image) for image in additions.images)),
         _figures("Charts", map(_chart, charts)),
         _grid(shifts.falls(table)),
+        _grid(adaptation.beside_plain(table)),
         _grid(attacks.by_member(table)),
         _grid(confidence.by_severity(table)),
         _grid(confidence.open_sets(table)),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from tf_robust.evaluation.descriptions import describe
-from tf_robust.report import attacks, confidence, formatting, grids, shifts
+from tf_robust.report import adaptation, attacks, confidence, formatting, grids, shifts
 from tf_robust.report.grids import ABSENT, Cell, Grid
 from tf_robust.report.table_types import Table
 from tf_robust.report.verdict import verdict
@@ -26,6 +26,7 @@ def to_markdown(table: Table, title: str, command: str | None = None, notes: Seq
     values = grids.values(table)
     parts += [_grid(values), values.caption]
     details = (
+        adaptation.beside_plain(table),
         attacks.by_member(table),
         confidence.by_severity(table),
         confidence.open_sets(table),

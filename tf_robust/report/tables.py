@@ -64,7 +64,7 @@ def aggregate(
     runs = _by_cell(evaluations)
     _check_cards(evaluations)
     order = list(dict.fromkeys(row for row, _ in runs))
-    available = list(dict.fromkeys(measure for _, measure in runs))
+    available = _by_family(measure for _, measure in runs)
     measures = [measure for measure in available if not parse_measure(measure).is_member] or available
     headlines = _headlines(measures, {measure for printed in (paper or {}).values() for measure in printed})
     measures = [*headlines, *(measure for measure in measures if measure not in headlines)]
@@ -93,6 +93,15 @@ def aggregate(
         "training_seconds": training_times.seconds(evaluations),
         "training_ratios": training_times.ratios(evaluations, baseline),
     }
+
+
+def _by_family(measures: Iterable[str]) -> list[str]:
+    """Returns each measure once, in the order in which they come, those of a family together."""
+    families: dict[tuple[str, str], dict[str, None]] = {}
+    for measure in measures:
+        name = parse_measure(measure)
+        families.setdefault((name.prefix, name.family), {})[measure] = None
+    return [measure for members in families.values() for measure in members]
 
 
 def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
@@ -280,9 +289,10 @@ def cells(table: Table) -> dict[tuple[str, str], Entry]:
 
 def kinds_of_robustness(table: Table) -> dict[str, str]:
     """Returns {"corruptions", "noise", "attacks" or "shifts": the first headline that is an accuracy on such images}, of those that were
-    measured."""
+    measured; if any can be compared with the baseline, the first of these."""
     first: dict[str, str] = {}
-    for measure in table["headlines"]:
+    compared = {entry["measure"] for entry in table["rows"] if entry["difference"]}
+    for measure in sorted(table["headlines"], key=lambda one: one not in compared):
         kind = _KINDS.get(parse_measure(measure).family)
         if kind and describe(measure).images:
             first.setdefault(kind, measure)

@@ -12,6 +12,7 @@ FILES = {
 }
 QUANTIZED = ("tflite_int8",)  # formats that need images to calibrate the ranges of integers on
 FLOAT32 = ("savedmodel", "keras", "tflite", "onnx")  # formats that keep all digits of the weights
+WITH_GRADIENTS = ("savedmodel", "keras")  # formats that attacks with gradients can be computed on
 _PACKAGES = {"tflite": ("tflite", ("ai_edge_litert",)), "onnx": ("onnx", ("onnx", "onnxruntime", "tf2onnx"))}
 _WITHOUT_GRAPH = (".tflite", ".onnx", ".pt", ".pth", ".torchscript")  # models that compute outside of TensorFlow
 

@@ -1,0 +1,111 @@
+"""One page for a model: formats, confidence, AutoAttack, certificates and test-time adaptation, from the command line."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.test_cli import main, read
+from tf_robust import data
+from tf_robust.evaluation import EvalConfig
+from tf_robust.experiments import comparison, deployed
+
+pytest.importorskip("ai_edge_litert")
+
+CHOSEN = ("--data=digits", "--subset=20")
+FORMATS = (
+    "--formats=savedmodel,tflite_int8",
+    "--evaluations=clean,calibration,adversarial,attack_curves,certified",
+    *("--attack=autoattack,square", "--attack_radii=linf_0.02", "--attack_queries=10", "--attack_checks=false", "--curve_attacks=plb_l2"),
+    *("--smoothing_samples=50", "--smoothing_selection=10", "--certified_radii=0,0.1"),
+    *("--calibrate=temperature", "--abstain_accuracy=0.3", "--conformal=0.9"),
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A file of a small network with batch normalization, trained on a few digits."""
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    network = keras.Sequential(
+        [keras.Input((28, 28, 1)), layers.Conv2D(4, 5, 3), layers.BatchNormalization(), layers.ReLU(), layers.Flatten(), layers.Dense(10)]
+    )
+    source = data.open_source("digits", "train")
+    network.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    network.fit(source.images / np.float32(255), source.labels, epochs=3, verbose=0)
+    path = str(tmp_path_factory.mktemp("model") / "small.keras")
+    network.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(model, tmp_path_factory):
+    """The folder of the results; the page is in `page`."""
+    folder = tmp_path_factory.mktemp("page")
+    np.savez(folder / "dark.npz", x=np.full((20, 28, 28, 1), 30, np.uint8), y=np.zeros(20, int))
+    main("evaluate", model, *CHOSEN, *FORMATS, f"--ood=npz:{folder}/dark.npz", f"--workdir={folder}")
+    main("evaluate", model, *CHOSEN, "--evaluations=clean,calibration", "--adaptation=batch_norm", f"--workdir={folder}/adapted")
+    folders = [str(folder / name) for name in ("formats/savedmodel", "formats/tflite_int8", "adapted")]
+    main("report", *folders, "--baseline=savedmodel", f"--workdir={folder}/page")
+    return folder
+
+
+def test_the_page_has_every_part(page):
+    text = (page / "page" / "report.md").read_text("utf-8")
+    headings = ("Test-time adaptation", "Attacks, member by member", "Confidence on clean and corrupted images", "Images of other classes")
+    assert [heading for heading in headings if f"## {heading}" not in text] == []
+    values = {(one["row"], one["measure"]): one["mean"] for one in read(page / "page" / "results.json")["rows"]}
+    for row in ("savedmodel", "tflite_int8"):
+        for measure in (
+            "deployed/bytes",
+            "calibrated/ece",
+            "conformal/size",
+            "ood/dark/auroc",
+            "robust/square/linf_0.02",
+            "certified/l2_0.1",
+        ):
+            assert (row, measure) in values
+    assert "robust/linf_0.02" in [measure for row, measure in values if row == "savedmodel"]
+    assert ("small", "adapted/clean") in values and ("small", "clean") not in values
+    drawn = {file.stem for file in (page / "page" / "figures").iterdir()}
+    assert {
+        "certified",
+        "risk_coverage",
+        "reliability",
+        "reliability_scaled",
+        "reliability_severity",
+    } <= drawn
+    assert "Latency: one image, one thread" in text and "its batch normalization used the statistics of batches of 20 images" in text
+
+
+def test_what_needs_gradients_is_left_out_of_files_without_them(page):
+    note = (
+        "without gradients, so left out: the evaluation attack_curves, --attack=autoattack (Square in its place), the attack on the "
+        "smoothed model"
+    )
+    int8, plain = (read(page / "formats" / name / "evaluation.json") for name in ("tflite_int8", "savedmodel"))
+    assert int8["notes"] == [note] and plain["notes"] == [] and int8["model"] == plain["model"] == "small.keras"
+    without = {row["measure"] for row in plain["rows"]} - {row["measure"] for row in int8["rows"]}
+    nearest = {"ood/dark/knn/auroc", "ood/dark/knn/fpr95"} & without  # the float file has an embedding, the other has none
+    assert without - nearest == {"robust/linf_0.02", "fgsm/linf_0.02", "distance/plb_l2", "smoothed/pgd/l2_0.1"}
+    for report in ("page/report.md", "page/report.html", "formats/report.md"):
+        assert f"tflite_int8: {note}." in (page / report).read_text("utf-8")
+
+
+def test_records_keep_the_order_of_the_rows_and_the_first_seed(page):
+    evaluations = comparison.read_evaluations([str(page / "formats" / name) for name in ("savedmodel", "tflite_int8")])
+    own = comparison._own_records([*evaluations, {**evaluations[0], "measured_in": str(page / "nowhere")}])
+    assert list(own) == ["savedmodel", "tflite_int8"] and {"clean", "certified"} <= own["savedmodel"].keys()
+
+
+def test_bad_choices(model, tmp_path):
+    place = f"--workdir={tmp_path}/out"
+    with pytest.raises(ValueError, match="Expected --adaptation=none with --formats.*Received: batch_norm. Try: tf-robust evaluate "):
+        main("evaluate", model, "--data=digits", "--formats=keras", "--adaptation=batch_norm", place)
+    with pytest.raises(ValueError, match="that needs no gradients.*Received: attack_curves. Try: --evaluations=clean,attack_curves, or"):
+        main("evaluate", model, "--data=digits", "--formats=keras,tflite", "--evaluations=attack_curves", place)
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_left_out_where_nothing_needs_gradients():
+    config = EvalConfig(("clean", "adversarial", "certified"), attack=("square",), smoothing_attack=False)
+    assert deployed.without_gradients(config) == (config, "")

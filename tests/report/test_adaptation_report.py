@@ -1,0 +1,30 @@
+"""The table of test-time adaptation: values with and without it in one line."""
+
+from tf_robust import report
+from tf_robust.report import adaptation
+
+
+def lines(grid):
+    return {label.text: [cell and cell.line for cell in row] for label, row in grid.rows.items()}
+
+
+def test_adapted_values_stand_beside_the_plain_ones(evaluate):
+    plain = {"clean": 0.8, "corruptions/mean15": 0.6, "corruptions/fog": 0.5, "un": 0.4}
+    runs = [evaluate("float", 0, plain), evaluate("int8", 0, {"clean": 0.7}), evaluate("model", 0, {"adapted/corruptions/mean15": 0.65})]
+    runs[2]["rows"] += evaluate("model", 0, {"adapted/corruptions/fog": 0.6, "adapted/nun": 0.1})["rows"]
+    table = report.aggregate(runs)
+    grid = adaptation.beside_plain(table)
+    assert [label.text for label in grid.columns] == ["float", "model, adapted"]  # int8 has neither
+    assert lines(grid) == {"Mean over 15 corruptions": ["0.600 [0.590, 0.610]", "0.650 [0.640, 0.660]"]}  # fog is a detail, nun has no pair
+    assert "## Test-time adaptation" in report.to_markdown(table, "title")
+    assert "Test-time adaptation" in report.to_html(table, "title", None, [], [], {})
+
+
+def test_evaluations_of_one_model_are_one_row(evaluate):
+    table = report.aggregate([evaluate("a", 0, {"clean": 0.8}), evaluate("a", 0, {"adapted/clean": 0.7})])
+    assert [label.text for label in adaptation.beside_plain(table).columns] == ["a", "a, adapted"]
+
+
+def test_adapted_values_alone_have_no_such_table(evaluate):
+    assert adaptation.beside_plain(report.aggregate([evaluate("a", 0, {"adapted/clean": 0.7})])) is None
+    assert adaptation.beside_plain(report.aggregate([evaluate("a", 0, {"clean": 0.7})])) is None
