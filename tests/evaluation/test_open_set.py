@@ -30,6 +30,19 @@ def test_measures_are_those_of_the_scores(network, source):
     assert sets.neighbors == 1
 
 
+def test_nearest_neighbors_matter_to_their_own_scores_alone(network, source):
+    tested, known, others = source(60, split="test"), source(48), _others()
+    config = evaluation.EvalConfig(("clean",))
+    sets = evaluation.OpenSets({"others": others}, embeddings_of(classifier_of(network())), known), evaluation.OpenSets({"others": others})
+    with_neighbors, without = (evaluation.card_of(tested, config, None, open_sets=one) for one in sets)
+    for name in ("others/auroc", "others/fpr95", "others/energy/auroc"):
+        assert evaluation.difference(f"ood/{name}", with_neighbors, without) == []
+    fields = {field for field, _, _ in evaluation.difference("ood/others/knn/auroc", with_neighbors, without)}
+    assert fields == {"ood.neighbors", "ood.neighbors_among"}
+    first, second = (evaluation.dependencies("digest", {}, card, "ood/others")["family"] for card in (with_neighbors, without))
+    assert first != second and first["sets"] == second["sets"]  # the record of a set has all scores
+
+
 def test_embedding_of_a_keras_model_is_the_input_of_its_last_dense_layer():
     model = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten(), keras.layers.Dense(5), keras.layers.Dense(3)])
     images = np.random.default_rng(0).random((6, 4, 4, 1), np.float32)

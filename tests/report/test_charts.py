@@ -96,6 +96,11 @@ def test_severities_are_means_over_the_corruptions_that_all_have(table, evaluate
     assert by["xe", 2] == pytest.approx(0.2)
 
 
+def test_a_single_severity_is_no_curve(evaluate):
+    one = tables.aggregate([evaluate("xe", 0, {measure: value for measure, value in SEVERITIES.items() if measure.endswith("3")})])
+    assert charts.severities(one) is None
+
+
 def test_curves_of_distances_rise_by_one_image_a_distance():
     (panel,) = report.attack_curves({"xe": {"pgd_l2": [0.3, 0.0, np.inf, 0.1]}}).spec["concat"]
     assert [(v["size"], v["misclassified"]) for v in panel["data"]["values"]] == [(0.0, 0.25), (0.0, 0.25), (0.1, 0.5), (0.3, 0.75)]

@@ -3,7 +3,7 @@ import pytest
 import scipy.stats
 
 from tf_robust import report
-from tf_robust.report import formatting, markdown, tables
+from tf_robust.report import formatting, grids, markdown, tables
 
 PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
 
@@ -114,6 +114,17 @@ def test_single_corruptions_are_details_unless_there_is_nothing_else(evaluate):
     assert table["measures"] == ["clean", "corruptions/mean15", "corruptions/noise", "corruptions/calibration_rms"]
     assert table["details"] == ["corruptions/fog", "corruptions/fog/3", "flips/tilt"]
     assert tables.aggregate([evaluate("xe", 0, {"flips/tilt": 0.1})])["measures"] == ["flips/tilt"]
+
+
+def test_measures_of_a_family_stand_together_and_shared_ones_are_compared(evaluate):
+    """The second model has no gradients: another attack, which comes last among its own measures."""
+    white = {"clean": 0.9, "robust/l2_0.5": 0.3, "robust/transfer/l2_0.5": 0.4, "corruptions/mean15": 0.8}
+    black = {"clean": 0.9, "corruptions/mean15": 0.7, "robust/transfer/l2_0.5": 0.5, "robust/square/l2_0.5": 0.6}
+    table = tables.aggregate([evaluate("xe", 0, white), evaluate("int8", 0, black)])
+    assert table["measures"] == ["clean", "robust/l2_0.5", "robust/transfer/l2_0.5", "robust/square/l2_0.5", "corruptions/mean15"]
+    assert tables.kinds_of_robustness(table) == {"corruptions": "corruptions/mean15", "attacks": "robust/transfer/l2_0.5"}
+    assert tables.kinds_of_robustness(tables.aggregate([evaluate("xe", 0, white)]))["attacks"] == "robust/l2_0.5"
+    assert [label.measure for label in grids.differences(table).columns] == ["clean", "robust/transfer/l2_0.5", "corruptions/mean15"]
 
 
 def test_a_frame_has_one_row_for_every_run_and_measure(evaluate):
