@@ -96,6 +96,27 @@ def test_formats_are_evaluated_side_by_side(exported, tmp_path, capsys):
     assert os.path.getmtime(int8) == before  # a file of the same model is kept
 
 
+def test_a_run_in_bfloat16_is_deployed_in_float32(tmp_path, monkeypatch, capsys):
+    """Converters have no operations in bfloat16; the SavedModel stays as it is."""
+    run, folder = str(tmp_path / "run"), tmp_path / "out" / "formats"
+    main("train", *RUN, "--mixed_precision", f"--workdir={run}")
+    images, _ = evaluation.first_images(data.open_source("digits", "test"), 60)
+    own = load_classifier(run)(images).numpy()
+    monkeypatch.setattr(latency, "milliseconds", lambda *_: (1.0, 5))
+    formats = f"--formats={','.join(FILES)}"
+    main("evaluate", run, formats, "--evaluations=clean", "--subset=60", f"--workdir={tmp_path}/out")
+    assert "computes in bfloat16. Formats other than savedmodel compute in float32" in capsys.readouterr().out
+    logits = {name: load_classifier(folder / "exported" / file)(images).numpy() for name, file in FILES.items()}
+    expected, largest = logits["keras"], np.abs(own).max()
+    np.testing.assert_array_equal(logits["savedmodel"], own)
+    assert 1e-4 * largest < np.abs(own - expected).max() < 0.02 * largest  # bfloat16 has 8 bits
+    for name in ("tflite", "onnx"):
+        np.testing.assert_allclose(logits[name], expected, atol=1e-5 * largest)
+    assert np.abs(logits["tflite_int8"] - expected).max() < 0.1 * largest
+    with np.load(os.path.join(run, "saved_model", "weights.npz")) as weights:
+        assert {weights[name].dtype for name in weights.files} == {np.dtype(np.float32)}
+
+
 def test_required_bounds_hold_for_every_format(exported, tmp_path, monkeypatch):
     monkeypatch.setattr(latency, "milliseconds", lambda *_: (1.0, 5))
     monkeypatch.setattr(deployed, "report", lambda *_: None)

@@ -144,6 +144,20 @@ def test_unsupported_operations_are_named_and_nothing_is_written(layer, operatio
     assert not os.listdir(tmp_path) and operation not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["tflite", "tflite_int8", "onnx"])
+def test_models_in_bfloat16_are_refused_with_what_to_do(name, tmp_path):
+    policy = keras.dtype_policies.DTypePolicy("mixed_bfloat16")
+    network = keras.Sequential([keras.Input(SHAPE), layers.Conv2D(2, 3, dtype=policy), layers.Flatten(), layers.Dense(CLASSES)])
+    deployable = Deployable(loading.classifier_of(network), SHAPE)
+    with pytest.raises(
+        ValueError, match=f"computes in float32 for the format {name}. Received: .*, which computes in bfloat16. Try: build"
+    ):
+        conversion.write(name, deployable, str(tmp_path / FILES[name]), {}, calibration=sample_images())
+    conversion.write("keras", deployable, str(tmp_path / "model.keras"), {})
+    logits = loading.load_classifier(str(tmp_path / "model.keras"))(sample_images())
+    np.testing.assert_allclose(logits, network(sample_images()), atol=1e-6)
+
+
 def test_models_that_cannot_be_converted_are_refused(paths, tmp_path):
     with pytest.raises(ValueError, match="can be converted.*model_int8.tflite. Try: the float model"):
         Deployable(loading.load_classifier(paths["tflite_int8"]), SHAPE)

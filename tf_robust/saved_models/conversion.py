@@ -88,6 +88,7 @@ def _onnx(model):
 
 def _converted(name: str, model: Deployable, convert: Callable):
     """Calls a converter, whose errors become a ValueError that names the operations."""
+    _check_float32(name, model)
     try:
         with quiet.native_output():
             return convert()
@@ -95,6 +96,17 @@ def _converted(name: str, model: Deployable, convert: Callable):
         found = [operation for pair in re.findall(_OPERATIONS, str(error)) for text in pair for operation in text.split(",")]
         names = {operation.strip() for operation in found if operation.strip()}
         raise _not_convertible(name, model, names, " ".join(str(error).split())[:300]) from error
+
+
+def _check_float32(name: str, model: Deployable) -> None:
+    """Raises ValueError for a model that computes in bfloat16, of which converters make files that do not run, if any."""
+    graph = model.serve.get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    if any(value.type == tf.bfloat16.as_datatype_enum for node in nodes for value in node.attr.values()):
+        raise ValueError(
+            f"Expected a model that computes in float32 for the format {name}. Received: {model.classifier.path}, which computes in bfloat16. "
+            "Try: build it after keras.config.set_dtype_policy('float32') and load its weights, or --formats=savedmodel,keras"
+        )
 
 
 def _not_convertible(name: str, model: Deployable, operations: set[str], reason: str = "") -> ValueError:

@@ -11,6 +11,7 @@ from tf_robust import models
 from tf_robust.models import weights
 from tf_robust.saved_models.classifier import SMALLEST_PROBABILITY, Classifier
 from tf_robust.saved_models.deployed_files import check_convertible
+from tf_robust.saved_models.loading import classifier_of
 
 
 class Deployable(tf.Module):
@@ -22,6 +23,8 @@ class Deployable(tf.Module):
 
     Attributes:
         classifier: the model.
+        float32: the same; of a run in bfloat16 the network with its weights, which are float32, and computations in float32, as converters
+            have no operations in bfloat16.
         input_shape: (None, H, W, C).
         serve: tf.function: images -> {"logits": [N, classes]}.
 
@@ -33,8 +36,11 @@ class Deployable(tf.Module):
         super().__init__()
         check_convertible(classifier.path)
         self.classifier, self.input_shape = classifier, (None, *shape)
+        self.float32 = classifier
+        if self.is_own_saved_model() and classifier.card.get("flags", {}).get("mixed_precision") == "True":
+            self.float32 = classifier_of(rebuild(classifier.card, classifier.path))
         spec = tf.TensorSpec(self.input_shape, tf.float32, "images")
-        self.serve = tf.function(lambda images: {"logits": classifier(images)}, input_signature=[spec])
+        self.serve = tf.function(lambda images: {"logits": self.float32(images)}, input_signature=[spec])
         self.held = list(self.serve.get_concrete_function().variables)  # found and frozen by the converters
 
     def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
