@@ -65,7 +65,8 @@ def test_the_page_has_every_part(page):
         ):
             assert (row, measure) in values
     assert "robust/linf_0.02" in [measure for row, measure in values if row == "savedmodel"]
-    assert ("small", "adapted/clean") in values and ("small", "clean") not in values
+    assert ("small, adapted", "adapted/clean") in values and ("small, adapted", "clean") not in values
+    assert text.startswith("# ") and text.splitlines()[0].endswith("small.keras on digits")
     drawn = {file.stem for file in (page / "page" / "figures").iterdir()}
     assert {
         "certified",

@@ -13,6 +13,7 @@ def test_adapted_values_stand_beside_the_plain_ones(evaluate):
     runs = [evaluate("float", 0, plain), evaluate("int8", 0, {"clean": 0.7}), evaluate("model", 0, {"adapted/corruptions/mean15": 0.65})]
     runs[2]["rows"] += evaluate("model", 0, {"adapted/corruptions/fog": 0.6, "adapted/nun": 0.1})["rows"]
     table = report.aggregate(runs)
+    assert table["measures"] == ["clean", "corruptions/mean15", "un", "adapted/nun"]  # what has a pair is in its own table
     grid = adaptation.beside_plain(table)
     assert [label.text for label in grid.columns] == ["float", "model, adapted"]  # int8 has neither
     assert lines(grid) == {"Mean over 15 corruptions": ["0.600 [0.590, 0.610]", "0.650 [0.640, 0.660]"]}  # fog is a detail, nun has no pair

@@ -55,7 +55,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
         if note:
             print_note(f"{name} is {note}.")
         content = _evaluate(name, path, dataclasses.replace(given, eval_config=config), os.path.join(folder, name), model)
-        content["notes"] = [note] if note else []
+        content |= {"notes": [note] if note else [], "exported_from": model.path}
         write_json(os.path.join(folder, name, "evaluation.json"), content)
         evaluations.append({**content, "measured_in": os.path.join(folder, name)})
     table = {"title": f"{model.path} on {run.config.data}, by format", "baseline": next(iter(paths))}

@@ -8,6 +8,7 @@ from absl.flags import FlagValues
 from tf_robust.experiments import suites
 from tf_robust.experiments.flags import flagfiles_of
 from tf_robust.experiments.run import Run
+from tf_robust.report.adaptation import ADAPTED
 
 
 def resolve_workdir(values: FlagValues, argv: Sequence[str], home: str) -> tuple[str, str, dict]:
@@ -50,11 +51,15 @@ def _parts(model):
 
 
 def with_distinct_rows(evaluations: Sequence[dict]) -> list[dict]:
-    """Returns evaluations in which models of one row name and seed have as much of their paths in their names as they differ in.
+    """Returns evaluations in which models of one row name and seed have as much of their paths in their names as they differ in, and those
+    with test-time adaptation are named so where others are without.
 
     Args:
         evaluations: as in `evaluation.json`.
     """
+    adapted = ["adaptation" in one.get("card", {}) for one in evaluations]
+    if not all(adapted):
+        evaluations = [{**one, "row": one["row"] + ADAPTED} if own else one for own, one in zip(adapted, evaluations)]
     groups: dict[tuple, list[dict]] = {}
     for one in evaluations:
         groups.setdefault((one["row"], one["seed"], one["data"], one["split"]), []).append(one)

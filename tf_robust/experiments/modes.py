@@ -131,7 +131,9 @@ def serve(values: flags.FlagValues, _: Sequence[str]) -> None:
 def compare(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Reports over the workdirs that match --runs, a report for each data set; --suite adds the numbers of the paper."""
     evaluations, workdir = comparison.read_evaluations(values.runs), values.workdir or os.path.join("runs", "report")
-    folder, rows, table = suites.table_of(values.suite, FLAGS_HOME) if values.suite else ("", [], {"title": _title(values.runs)})
+    folder, rows, table = (
+        suites.table_of(values.suite, FLAGS_HOME) if values.suite else ("", [], {"title": _title(evaluations, values.runs)})
+    )
     evaluations = evaluations if values.suite else with_distinct_rows(evaluations)
     if "suites" in table:
         return comparison.write_means(workdir, suite_means.SuiteMeans(folder, table, FLAGS_HOME), evaluations, command(*argv))
@@ -148,7 +150,11 @@ def compare(values: flags.FlagValues, argv: Sequence[str]) -> None:
     report_by_data(workdir, evaluations, table, hint, argv)
 
 
-def _title(patterns):
+def _title(evaluations, patterns):
+    """The model and its data; of several models the patterns of their workdirs."""
+    models = {(one.get("exported_from", one["saved_model"]), one["data"]) for one in evaluations}
+    if len(models) == 1:
+        return " on ".join(models.pop())
     return f"Runs {', '.join(patterns[:4])}{', ...' if len(patterns) > 4 else ''}"
 
 

@@ -1,23 +1,22 @@
 """Test-time adaptation in the report: accuracies with and without it, side by side."""
 
 from tf_robust.evaluation.descriptions import describe
-from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report.formatting import value, value_uncertainty
 from tf_robust.report.grids import Cell, Grid, Label
 from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells
 
+ADAPTED = ", adapted"  # at the end of the name of a row that was measured with adaptation
+
 
 def beside_plain(table: Table) -> Grid | None:
     """Returns the measures with adaptation beside the same without it, or None if there are not both."""
-    entries = cells(table)
-    names = {measure: parse_measure(measure) for measure in table["measures"]}
-    plain = {measure: str(name.plain) for measure, name in names.items() if name.adapted and str(name.plain) in names}
+    entries, plain = cells(table), table["adapted"]
     columns: dict[Label, list[Entry | None]] = {}
-    for suffix, measures in (("", plain.values()), (", adapted", plain.keys())):
+    for suffix, measures in (("", plain.values()), (ADAPTED, plain.keys())):
         for row in table["order"]:
             if any(column := [entries.get((row, measure)) for measure in measures]):
-                columns[Label(row + suffix)] = column
+                columns[Label(row.removesuffix(ADAPTED) + suffix)] = column
     if not columns:
         return None
     lines = zip(*columns.values())

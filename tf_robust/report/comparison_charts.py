@@ -20,7 +20,7 @@ def comparison(table: Table) -> Chart:
     """Draws one panel per headline: every row's mean, its std or interval, and the paper's mean."""
     values = [value for measure in table["headlines"] for value in _points(table, measure)]
     y = {"field": "row", **NOMINAL, "sort": table["order"], "axis": {"labelLimit": 140}}
-    x = {"type": "quantitative", "scale": {"zero": False, "nice": False}, "axis": {"tickCount": 3, "title": None, "format": "~g"}}
+    x = {"type": "quantitative", "scale": {"zero": False, "nice": False}, "axis": {"tickCount": 3, "title": None, "format": ",~r"}}
     tips = [
         {"field": "row", "title": "model"},
         {"field": "measure"},

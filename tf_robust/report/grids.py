@@ -170,7 +170,7 @@ def _models_by_measures(
 ) -> Grid:
     """One line per model; one line per measure if there are many measures, and fewer models."""
     measures = table["headlines"] if chosen is None else chosen
-    models = {Label(row): [texts.get((row, measure)) for measure in measures] for row in rows}
+    models = {Label(row): line for row in rows if any(line := [texts.get((row, measure)) for measure in measures])}
     labels = [_label(table, measure) for measure in measures]
     if len(measures) <= max(_COLUMNS, len(models)):
         return Grid(heading, "model", labels, models, caption)

@@ -83,6 +83,7 @@ class Table(typing.TypedDict):
         order: names of the rows.
         measures: names of the measures, headlines first.
         headlines: of a family with many measures those that summarize it, measures that the paper printed, and all others.
+        adapted: {measure with test-time adaptation: the same without}, where both were measured; the former are in none of the others.
         details: measures of one corruption, severity or perturbation, where others summarize them.
         baseline: name of the row.
         unverified: {measure: source of the reference table that it is divided by, if that was not compared with its source}.
@@ -97,6 +98,7 @@ class Table(typing.TypedDict):
     order: list[str]
     measures: list[str]
     headlines: list[str]
+    adapted: dict[str, str]
     details: list[str]
     baseline: str
     unverified: dict[str, str]

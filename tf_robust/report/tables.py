@@ -5,6 +5,7 @@ differ by seed. Intervals over seeds are Student's t: they describe the variatio
 results are available, differences are also tested over the images, which both rows share.
 """
 
+import dataclasses
 import typing
 from collections.abc import Iterable, Sequence
 
@@ -66,6 +67,8 @@ def aggregate(
     order = list(dict.fromkeys(row for row, _ in runs))
     available = _by_family(measure for _, measure in runs)
     measures = [measure for measure in available if not parse_measure(measure).is_member] or available
+    adapted = _adapted(measures)
+    measures = [measure for measure in measures if measure not in adapted]
     headlines = _headlines(measures, {measure for printed in (paper or {}).values() for measure in printed})
     measures = [*headlines, *(measure for measure in measures if measure not in headlines)]
     if baseline is None:
@@ -78,12 +81,13 @@ def aggregate(
         for measure in available
         if (row, measure) in runs
     ]
-    details = [measure for measure in available if measure not in measures]
+    details = [measure for measure in available if measure not in (*measures, *adapted)]
     return {
         "rows": entries,
         "order": order,
         "measures": measures,
         "headlines": headlines,
+        "adapted": adapted,
         "details": details,
         "baseline": baseline,
         "unverified": _unverified(evaluations),
@@ -112,6 +116,13 @@ def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
             if part.get("verified") is False:
                 sources[measured["measure"]] = part["source"]
     return sources
+
+
+def _adapted(measures: Sequence[str]) -> dict[str, str]:
+    """Returns {measure with adaptation: the same without} of those measured both ways."""
+    names = {measure: parse_measure(measure) for measure in measures}
+    plain = {measure: str(dataclasses.replace(name, adapted=False)) for measure, name in names.items() if name.adapted}
+    return {measure: one for measure, one in plain.items() if one in names}
 
 
 def members(table: Table) -> list[str]:
