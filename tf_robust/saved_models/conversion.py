@@ -104,8 +104,8 @@ def _check_float32(name: str, model: Deployable) -> None:
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     if any(value.type == tf.bfloat16.as_datatype_enum for node in nodes for value in node.attr.values()):
         raise ValueError(
-            f"Expected a model that computes in float32 for the format {name}. Received: {model.classifier.path}, which computes in bfloat16. "
-            "Try: build it after keras.config.set_dtype_policy('float32') and load its weights, or --formats=savedmodel,keras"
+            f"Expected a model that computes in float32 for the format {name}. Received: {model.classifier.path}, which computes in "
+            "bfloat16. Try: build it after keras.config.set_dtype_policy('float32') and load its weights, or --formats=savedmodel,keras"
         )
 
 
