@@ -40,6 +40,24 @@ def test_advice_about_the_outputs_is_printed_once(softmax, tmp_path, capsys):
     assert (tmp_path / "figures").is_dir() and len(done.source) == 20
 
 
+@pytest.mark.parametrize(
+    "evaluations, attack, named",
+    [
+        (("clean", "adversarial"), ("pgd",), "--attack=pgd"),
+        (("clean", "adversarial"), ("autoattack", "square"), "--attack=autoattack"),
+        (("clean", "attack_curves"), ("autoattack",), "--evaluations=attack_curves"),
+    ],
+)
+def test_attacks_by_gradient_on_a_model_without_are_refused_first(evaluations, attack, named, softmax, tmp_path):
+    network = keras.saving.load_model(softmax)
+    classifier = loading.classifier_of(lambda images: tf.stop_gradient(network(images)), loading.ModelInterface(check_inputs=False))
+    config = evaluation.EvalConfig(evaluations=evaluations, attack=attack, subset=20)
+    data = EvaluationData(TrainConfig(data="digits"), config)
+    with pytest.raises(ValueError, match=f"Expected a model with gradients for {named}. Received: .*Try: --attack=square"):
+        model_evaluation.evaluate(classifier, data, str(tmp_path / "out"), row="rounded", saved_model=softmax)
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_members_of_autoattack_and_its_warnings_are_recorded(softmax, tmp_path):
     """The model returns probabilities and is declared to return logits, so that there is a warning."""
     config = evaluation.EvalConfig(

@@ -139,12 +139,32 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
 
 def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifier, source: Source) -> evaluation.EvalConfig:
     """Returns an evaluation whose attacks the model permits: if it has no gradients, Square alone in place of AutoAttack, and none of the
-    smoothed model."""
-    if "certified" in eval_config.evaluations and eval_config.smoothing_attack and not predict.has_gradients(source.image_shape):
+    smoothed model.
+
+    Raises:
+        ValueError: it has no gradients, and other attacks or attack curves were chosen.
+    """
+    chosen = {*eval_config.evaluations}
+    if not chosen & {"adversarial", "attack_curves", "certified"} or predict.has_gradients(source.image_shape):
+        return eval_config
+    _check_attacks(eval_config, predict)
+    if "certified" in chosen and eval_config.smoothing_attack:
         print(f"  Note: {predict.path} has no gradients: it is certified, but not attacked (--smoothing_attack=false).", flush=True)
         eval_config = dataclasses.replace(eval_config, smoothing_attack=False)
-    if "adversarial" not in eval_config.evaluations or eval_config.attack != ("autoattack",) or predict.has_gradients(source.image_shape):
+    if "adversarial" not in chosen or eval_config.attack == ("square",):
         return eval_config
     transferred = f", and by attacks transferred from {eval_config.surrogate}" if eval_config.surrogate else ""
     print(f"  Note: {predict.path} has no gradients: it is attacked by Square alone (--attack=square){transferred}.", flush=True)
     return dataclasses.replace(eval_config, attack=("square",))
+
+
+def _check_attacks(eval_config, predict):
+    """Raises ValueError for attacks that a model without gradients does not permit; AutoAttack alone is replaced by its last member."""
+    needs = [f"--attack={name}" for name in eval_config.attack if name != "square"] if eval_config.attack != ("autoattack",) else []
+    needs = needs if "adversarial" in eval_config.evaluations else []
+    needs += ["--evaluations=attack_curves"] if "attack_curves" in eval_config.evaluations else []
+    if needs:
+        raise ValueError(
+            f"Expected a model with gradients for {', '.join(needs)}. Received: {predict.path}, a model without gradients. "
+            "Try: --attack=square, which needs none, and no attack_curves; or the float model that it was made of"
+        )
