@@ -1,7 +1,7 @@
 """The table of test-time adaptation: values with and without it in one line."""
 
 from tf_robust import report
-from tf_robust.report import adaptation
+from tf_robust.report import adaptation, grids
 
 
 def lines(grid):
@@ -19,6 +19,14 @@ def test_adapted_values_stand_beside_the_plain_ones(evaluate):
     assert lines(grid) == {"Mean over 15 corruptions": ["0.600 [0.590, 0.610]", "0.650 [0.640, 0.660]"]}  # fog is a detail, nun has no pair
     assert "## Test-time adaptation" in report.to_markdown(table, "title")
     assert "Test-time adaptation" in report.to_html(table, "title", None, [], [], {})
+
+
+def test_a_corruption_has_one_line(evaluate):
+    runs = [evaluate("float", 0, {"corruptions/mean15": 0.6, "corruptions/fog": 0.5})]
+    runs.append(evaluate("model, adapted", 0, {"adapted/corruptions/mean15": 0.7, "adapted/corruptions/fog": 0.6}))
+    grid = grids.by_corruption(report.aggregate(runs))
+    assert [label.text for label in grid.columns] == ["float", "model, adapted"] and lines(grid) == {"Fog": ["0.500", "0.600"]}
+    assert lines(grids.by_corruption(report.aggregate(runs[1:]))) == {"Fog, adapted": ["0.600"]}
 
 
 def test_evaluations_of_one_model_are_one_row(evaluate):

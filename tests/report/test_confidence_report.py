@@ -33,6 +33,11 @@ def test_columns_are_the_kinds_of_images():
     assert "Confidence on clean and corrupted images" in report.to_markdown(table, "title")
 
 
+def test_models_without_scores_of_other_classes_have_no_column(evaluate):
+    table = report.aggregate([evaluate("a", 0, {"ood/x/auroc": 0.7, "ood/x/fpr95": 0.4}), evaluate("b", 0, {"clean": 0.5})])
+    assert [column.text for column in confidence.open_sets(table).columns] == ["a: AUROC", "a: FPR95"]
+
+
 def test_risk_is_the_error_of_the_most_confident():
     chart = report.risk_coverage({"a": {"clean": BINS}})
     points = {round(one["coverage"], 6): round(one["error"], 6) for one in chart.spec["data"]["values"]}

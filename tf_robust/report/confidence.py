@@ -50,11 +50,13 @@ def by_severity(table: Table) -> Grid | None:
 def open_sets(table: Table) -> Grid | None:
     """Returns AUROC and FPR at 95 % TPR of every data set of other classes and score, or None if there are none."""
     entries, rows = cells(table), {}
-    names = [one.name for entry in table["rows"] if (one := parse_measure(entry["measure"])).family == "ood"]
+    measures = {key: parse_measure(key[1]) for key in entries}
+    models = [row for row in table["order"] if any(key[0] == row and one.family == "ood" for key, one in measures.items())]
+    names = [one.name for one in measures.values() if one.family == "ood"]
     for name in dict.fromkeys(name.rpartition("/")[0] for name in names):
-        values = [entries.get((row, f"ood/{name}/{kind}")) for row in table["order"] for kind in ("auroc", "fpr95")]
+        values = [entries.get((row, f"ood/{name}/{kind}")) for row in models for kind in ("auroc", "fpr95")]
         rows[Label(name, f"ood/{name}/auroc")] = [Cell(f"{one['mean']:.3f}", "", "", one["mean"]) if one else None for one in values]
-    columns = [Label(kind if len(table["order"]) == 1 else f"{row}: {kind}") for row in table["order"] for kind in ("AUROC", "FPR95")]
+    columns = [Label(kind if len(table["order"]) == 1 else f"{row}: {kind}") for row in models for kind in ("AUROC", "FPR95")]
     caption = (
         "Clean images against data sets of other classes. NAME: by the largest probability, NAME/max_logit: the largest logit, "
         "NAME/energy: the energy, NAME/knn: nearest training images. "

@@ -7,7 +7,7 @@ from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import CONFIDENCE_FAMILIES, parse_measure
 from tf_robust.report import formatting
 from tf_robust.report.table_types import Entry, Table
-from tf_robust.report.tables import cells, members
+from tf_robust.report.tables import cells, members, without_adaptation
 
 ABSENT = "–"  # in place of a cell that was not measured
 
@@ -131,7 +131,11 @@ def further(table: Table) -> list[Grid]:
 def by_corruption(table: Table) -> Grid | None:
     """Returns the means of single corruptions and perturbations, one per line, or None if none was measured."""
     texts = {key: _mean_cell(entry) for key, entry in cells(table).items()}
-    rows = _rows(table, texts, [measure for measure in members(table) if parse_measure(measure).family not in _OWN_TABLES])
+    measures = [measure for measure in members(table) if parse_measure(measure).family not in _OWN_TABLES]
+    for adapted, plain in without_adaptation(measures).items():  # of a row that was measured with adaptation alone: in the same line
+        measures.remove(adapted)
+        texts = {**{(row, plain): cell for (row, measure), cell in texts.items() if measure == adapted}, **texts}
+    rows = _rows(table, texts, measures)
     caption = "Accuracy, mean over severities; for flips the flip probability (lower is better)."
     return Grid("By corruption and perturbation", "measure", list(map(Label, table["order"])), rows, caption) if rows else None
 

@@ -67,7 +67,7 @@ def aggregate(
     order = list(dict.fromkeys(row for row, _ in runs))
     available = _by_family(measure for _, measure in runs)
     measures = [measure for measure in available if not parse_measure(measure).is_member] or available
-    adapted = _adapted(measures)
+    adapted = without_adaptation(measures)
     measures = [measure for measure in measures if measure not in adapted]
     headlines = _headlines(measures, {measure for printed in (paper or {}).values() for measure in printed})
     measures = [*headlines, *(measure for measure in measures if measure not in headlines)]
@@ -118,7 +118,7 @@ def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
     return sources
 
 
-def _adapted(measures: Sequence[str]) -> dict[str, str]:
+def without_adaptation(measures: Sequence[str]) -> dict[str, str]:
     """Returns {measure with adaptation: the same without} of those measured both ways."""
     names = {measure: parse_measure(measure) for measure in measures}
     plain = {measure: str(dataclasses.replace(name, adapted=False)) for measure, name in names.items() if name.adapted}
