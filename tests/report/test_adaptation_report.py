@@ -1,7 +1,7 @@
 """The table of test-time adaptation: values with and without it in one line."""
 
 from tf_robust import report
-from tf_robust.report import adaptation, grids
+from tf_robust.report import adaptation, charts, grids
 
 
 def lines(grid):
@@ -27,6 +27,17 @@ def test_a_corruption_has_one_line(evaluate):
     grid = grids.by_corruption(report.aggregate(runs))
     assert [label.text for label in grid.columns] == ["float", "model, adapted"] and lines(grid) == {"Fog": ["0.500", "0.600"]}
     assert lines(grids.by_corruption(report.aggregate(runs[1:]))) == {"Fog, adapted": ["0.600"]}
+
+
+def test_charts_of_corruptions_have_the_adapted_model(evaluate):
+    names = ("corruptions/noise", "corruptions/fog/1", "corruptions/fog/3")
+    runs = [evaluate("float", 0, dict(zip(names, (0.5, 0.6, 0.4))))]
+    runs.append(evaluate("model, adapted", 0, dict(zip((f"adapted/{name}" for name in names), (0.7, 0.8, 0.6)))))
+    table = report.aggregate([*runs, evaluate("float", 1, {"adapted/corruptions/noise": 0.1})])  # a row with both: without
+    values = [value["accuracy"] for value in charts.corruption_groups(table).spec["data"]["values"]]
+    assert values == [0.5, 0.7]
+    points = {(value["row"], value["severity"]): value["accuracy"] for value in charts.severities(table).spec["data"]["values"]}
+    assert points == {("float", 1): 0.6, ("float", 3): 0.4, ("model, adapted", 1): 0.8, ("model, adapted", 3): 0.6}
 
 
 def test_evaluations_of_one_model_are_one_row(evaluate):

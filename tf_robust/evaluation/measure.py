@@ -100,6 +100,11 @@ class Measure:
         return dataclasses.replace(self, label_fraction="", adapted=False)
 
     @property
+    def unadapted(self) -> str:
+        """The full name of the same without adaptation."""
+        return str(dataclasses.replace(self, adapted=False))
+
+    @property
     def is_clean(self) -> bool:
         """Whether it is the accuracy on the clean test set."""
         return self.family in CLEAN and not self.name

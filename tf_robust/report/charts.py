@@ -14,13 +14,13 @@ from tf_robust.report.formatting import spread, spread_caption
 from tf_robust.report.heat_maps import corruption_heat_map, difference_heat_map, flips
 from tf_robust.report.shifts import shift_chart
 from tf_robust.report.table_types import Table
-from tf_robust.report.tables import cells
+from tf_robust.report.tables import unadapted_cells
 from tf_robust.report.vega import COLORS, NOMINAL, Chart, by_row, domain, lines_by_row, number, panels
 
 
 def corruption_groups(table: Table) -> Chart | None:
     """Draws bars for noise, blur, weather and digital corruptions."""
-    entries = cells(table)
+    entries = unadapted_cells(table)
     values = [
         {"row": row, "group": group, "accuracy": entry["mean"], **dict(zip(("low", "high"), spread(entry)))}
         for row in table["order"]
@@ -51,8 +51,8 @@ def corruption_groups(table: Table) -> Chart | None:
 
 def severities(table: Table) -> Chart | None:
     """Draws accuracy over at least two severities, the mean over the corruptions that all rows have."""
-    entries = cells(table)
-    by_severity = [e["measure"] for e in table["rows"] if parse_measure(e["measure"]).severity is not None]
+    entries = unadapted_cells(table)
+    by_severity = [measure for _, measure in entries if parse_measure(measure).severity is not None]
     rows = [row for row in table["order"] if any((row, m) in entries for m in by_severity)]
     levels = sorted({level for m in by_severity if (level := parse_measure(m).severity) is not None})
     names = [

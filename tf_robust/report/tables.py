@@ -5,7 +5,6 @@ differ by seed. Intervals over seeds are Student's t: they describe the variatio
 results are available, differences are also tested over the images, which both rows share.
 """
 
-import dataclasses
 import typing
 from collections.abc import Iterable, Sequence
 
@@ -121,7 +120,7 @@ def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
 def without_adaptation(measures: Sequence[str]) -> dict[str, str]:
     """Returns {measure with adaptation: the same without} of those measured both ways."""
     names = {measure: parse_measure(measure) for measure in measures}
-    plain = {measure: str(dataclasses.replace(name, adapted=False)) for measure, name in names.items() if name.adapted}
+    plain = {measure: name.unadapted for measure, name in names.items() if name.adapted}
     return {measure: one for measure, one in plain.items() if one in names}
 
 
@@ -296,6 +295,12 @@ def to_frame(evaluations: Iterable[Evaluation]) -> pandas.DataFrame:
 def cells(table: Table) -> dict[tuple[str, str], Entry]:
     """Returns {(row, measure): entry}."""
     return {(entry["row"], entry["measure"]): entry for entry in table["rows"]}
+
+
+def unadapted_cells(table: Table) -> dict[tuple[str, str], Entry]:
+    """Returns {(row, measure without adaptation): entry}; the entry is with adaptation where a row was measured so alone."""
+    adapted_first = sorted(table["rows"], key=lambda entry: not parse_measure(entry["measure"]).adapted)
+    return {(entry["row"], parse_measure(entry["measure"]).unadapted): entry for entry in adapted_first}
 
 
 def kinds_of_robustness(table: Table) -> dict[str, str]:
