@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import CONFIDENCE_FAMILIES, parse_measure
 from tf_robust.report import formatting
+from tf_robust.report.measure_order import without_adaptation
 from tf_robust.report.table_types import Entry, Table
-from tf_robust.report.tables import cells, members, without_adaptation
+from tf_robust.report.tables import cells, members
 
 ABSENT = "–"  # in place of a cell that was not measured
 

@@ -18,6 +18,7 @@ from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.metrics.paired import PairedDifference
 from tf_robust.report import attack_results, training_times
+from tf_robust.report.measure_order import by_family, headlines_of, without_adaptation
 from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, PerImage, Table
 from tf_robust.utils.errors import unknown
 
@@ -32,16 +33,6 @@ _KINDS = {
     "shift": "shifts",
 }  # of families of measures
 LEVEL = 0.05  # of p values
-_HEADLINES = {
-    "clean": ("",),
-    "corruptions": ("mean15", "mce"),
-    "corruptions_bar": ("mean",),
-    "flips": ("mean", "mfr"),
-    "calibration": ("rms",),
-    "calibrated": ("ece",),
-    "abstention": ("coverage", "accuracy"),
-    "conformal": ("coverage", "size"),
-}
 
 
 def aggregate(
@@ -64,11 +55,11 @@ def aggregate(
     runs = _by_cell(evaluations)
     _check_cards(evaluations)
     order = list(dict.fromkeys(row for row, _ in runs))
-    available = _by_family(measure for _, measure in runs)
+    available = by_family(measure for _, measure in runs)
     measures = [measure for measure in available if not parse_measure(measure).is_member] or available
     adapted = without_adaptation(measures)
     measures = [measure for measure in measures if measure not in adapted]
-    headlines = _headlines(measures, {measure for printed in (paper or {}).values() for measure in printed})
+    headlines = headlines_of(measures, {measure for printed in (paper or {}).values() for measure in printed})
     measures = [*headlines, *(measure for measure in measures if measure not in headlines)]
     if baseline is None:
         baseline = next((name for name in BASELINES if name in order), order[0])
@@ -98,15 +89,6 @@ def aggregate(
     }
 
 
-def _by_family(measures: Iterable[str]) -> list[str]:
-    """Returns each measure once, in the order in which they come, those of a family together."""
-    families: dict[tuple[str, str], dict[str, None]] = {}
-    for measure in measures:
-        name = parse_measure(measure)
-        families.setdefault((name.prefix, name.family), {})[measure] = None
-    return [measure for members in families.values() for measure in members]
-
-
 def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
     sources = {}
     for evaluation in evaluations:
@@ -117,28 +99,9 @@ def _unverified(evaluations: Iterable[Evaluation]) -> dict[str, str]:
     return sources
 
 
-def without_adaptation(measures: Sequence[str]) -> dict[str, str]:
-    """Returns {measure with adaptation: the same without} of those measured both ways."""
-    names = {measure: parse_measure(measure) for measure in measures}
-    plain = {measure: name.unadapted for measure, name in names.items() if name.adapted}
-    return {measure: one for measure, one in plain.items() if one in names}
-
-
 def members(table: Table) -> list[str]:
     """Returns the details that are means of one corruption or perturbation over its severities."""
     return [measure for measure in table["details"] if (name := parse_measure(measure)).severity is None and name.family != "checks"]
-
-
-def _headlines(measures: Sequence[str], printed: set[str]) -> list[str]:
-    """Returns the measures to show first; of a family whose headlines were not measured, all."""
-    names = {measure: parse_measure(measure) for measure in measures}
-    headlines = {measure for measure, name in names.items() if name.name in _HEADLINES.get(name.family, ())}
-    summarized = {(names[measure].family, names[measure].prefix) for measure in headlines}
-    return [
-        measure
-        for measure, name in names.items()
-        if measure in printed or measure in headlines or (name.family, name.prefix) not in summarized
-    ]
 
 
 def _check_cards(evaluations: Iterable[Evaluation]) -> None:

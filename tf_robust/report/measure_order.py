@@ -1,0 +1,44 @@
+"""Order of the measures of a table: families together, headlines first, adapted ones apart."""
+
+from collections.abc import Iterable, Sequence
+
+from tf_robust.evaluation.measure import parse_measure
+
+_HEADLINES = {
+    "clean": ("",),
+    "corruptions": ("mean15", "mce"),
+    "corruptions_bar": ("mean",),
+    "flips": ("mean", "mfr"),
+    "calibration": ("rms",),
+    "calibrated": ("ece",),
+    "abstention": ("coverage", "accuracy"),
+    "conformal": ("coverage", "size"),
+}
+
+
+def by_family(measures: Iterable[str]) -> list[str]:
+    """Returns each measure once, in the order in which they come, those of a family together."""
+    families: dict[tuple[str, str], dict[str, None]] = {}
+    for measure in measures:
+        name = parse_measure(measure)
+        families.setdefault((name.prefix, name.family), {})[measure] = None
+    return [measure for members in families.values() for measure in members]
+
+
+def without_adaptation(measures: Sequence[str]) -> dict[str, str]:
+    """Returns {measure with adaptation: the same without} of those measured both ways."""
+    names = {measure: parse_measure(measure) for measure in measures}
+    plain = {measure: name.unadapted for measure, name in names.items() if name.adapted}
+    return {measure: one for measure, one in plain.items() if one in names}
+
+
+def headlines_of(measures: Sequence[str], printed: set[str]) -> list[str]:
+    """Returns the measures to show first; of a family whose headlines were not measured, all."""
+    names = {measure: parse_measure(measure) for measure in measures}
+    headlines = {measure for measure, name in names.items() if name.name in _HEADLINES.get(name.family, ())}
+    summarized = {(names[measure].family, names[measure].prefix) for measure in headlines}
+    return [
+        measure
+        for measure, name in names.items()
+        if measure in printed or measure in headlines or (name.family, name.prefix) not in summarized
+    ]
