@@ -68,7 +68,7 @@ def test_sets_do_not_depend_on_the_batch_size_and_noise_has_its_rate(source, mon
         }
 
     found = sample_images()
-    monkeypatch.setattr(evaluation.sets, "BATCH", 7)
+    monkeypatch.setattr(evaluation.batches, "BATCH", 7)
     monkeypatch.setattr(evaluation.set_cache, "SET_BYTES", 0)  # computed again, by a graph
     for name, images in sample_images().items():
         np.testing.assert_array_equal(images, found[name])

@@ -107,6 +107,31 @@ def test_records_do_not_depend_on_the_batches_of_images(linear, source):
     assert first(linear, in_batches(40)) == second(linear, in_batches(9))
 
 
+def test_interrupted_certificates_resume_at_the_image_and_attacks_at_their_batch(linear, source, tmp_path):
+    path, calls = str(tmp_path / "measured.jsonl"), []
+
+    def counted(stop):
+        def predict(images):
+            if len(calls) == stop and tf.executing_eagerly():
+                raise KeyboardInterrupt
+            calls.append(len(images))
+            return linear(images)
+
+        return predict
+
+    sets = evaluation.evaluation_sets(source, None, evaluation.EvalConfig(**SETTINGS, smoothing_attack=False))
+    complete = evaluation.records(linear, sets, log=lambda line: None)
+    evaluation.records(counted(None), sets, log=lambda line: None)
+    passes = len(calls)
+    calls.clear()
+    for stop in (1, 20, 61, 110):  # within images, of certificates and of votes
+        with pytest.raises(KeyboardInterrupt):
+            evaluation.records(counted(stop), sets, path, log=lambda line: None)
+    assert evaluation.records(counted(None), sets, path, log=lambda line: None) == complete
+    assert passes < len(calls) <= passes + 3 * 2 + 16  # the image in work, or the images of an attack, were begun again
+    assert [file.name for file in tmp_path.iterdir()] == ["measured.jsonl"]
+
+
 def test_smoothed_logits_and_gradients_are_those_of_the_mean_probability(linear):
     images = tf.constant(sample_images(linear, count=3)[0])
     predict = smoothing.smoothed(linear, SHAPE, SIGMA, samples=5)

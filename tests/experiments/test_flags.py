@@ -75,3 +75,11 @@ def test_all_training_commands_warn(command, tmp_path, caplog, monkeypatch):
     with pytest.raises(ValueError, match="All runs failed") if "sweep" in command else contextlib.nullcontext():
         main(*(word.format(tmp_path) for word in command), "--fcl_k=5", f"--workdir={tmp_path}/out")
     assert caplog.text.count("--fcl_k has no effect: it belongs to --method=fcl") == 1
+
+
+def test_numbers_may_be_fractions():
+    values = parse_arguments(["--adversarial_radius=8/255", "--certified_radii=0,1/4"])
+    assert values.adversarial_radius == 8 / 255 and values.certified_radii == (0.0, 0.25)
+    for text in ("1/0", "8/x", "/", "1/2/3"):
+        with pytest.raises(ValueError, match=f"Expected a number. Received: --adversarial_radius={text}"):
+            parse_arguments([f"--adversarial_radius={text}"])

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust.saved_models import adaptation, loading
+from tf_robust import models
+from tf_robust.saved_models import adaptation, export, loading
 
 
 def images_of(count, seed=0):
@@ -64,3 +65,15 @@ def test_models_without_batch_norm_and_other_formats_are_refused(tmp_path):
     for other in (loading.load_classifier(str(tmp_path / "saved")), loading.classifier_of(lambda images: tf.zeros([len(images), 3]))):
         with pytest.raises(ValueError, match="can be reached.*Try: the Keras file"):
             adaptation.with_batch_statistics(other)
+
+
+def test_the_saved_model_of_a_run_is_adapted_like_its_network(tmp_path):
+    network, folder = models.build("resnet8", (32, 32, 3), 4), str(tmp_path / "saved_model")
+    random = np.random.RandomState(2)
+    network.set_weights([weight + 0.1 * random.rand(*weight.shape).astype(np.float32) for weight in network.get_weights()])
+    card = {"method": "cross_entropy", "model": "resnet8", "classes": list("abcd"), "input": {"shape": [None, 32, 32, 3]}}
+    export.export(network, folder, card)
+    images = random.rand(6, 32, 32, 3).astype(np.float32)
+    expected = network(images, training=True)["logits"]  # of a network without dropout
+    adapted = adaptation.with_batch_statistics(loading.load_classifier(folder))
+    np.testing.assert_allclose(adapted(images), expected, rtol=1e-3, atol=1e-3)

@@ -21,8 +21,10 @@ from tf_robust.evaluation import (
     smoothing,
     utility,
 )
+from tf_robust.evaluation.batches import batch_size_of, first_images
 from tf_robust.evaluation.card import card_of, dependencies, difference, image_sizes
 from tf_robust.evaluation.config import DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig
+from tf_robust.evaluation.corrupted_sets import NOISE_SEED
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.evaluation.measures import measures_of, read_evaluation
@@ -32,7 +34,7 @@ from tf_robust.evaluation.per_image import PerImage, own_records
 from tf_robust.evaluation.recording import read_records, record_key, records
 from tf_robust.evaluation.required_bounds import check_requirements, parse_requirements, shortfalls
 from tf_robust.evaluation.scoring import confidences, correctness, masked
-from tf_robust.evaluation.sets import NOISE_SEED, batch_size_of, check, clean_name, evaluation_sets, first_images
+from tf_robust.evaluation.sets import check, clean_name, evaluation_sets
 from tf_robust.utils.deprecation import moved_names
 
 __getattr__ = moved_names(

@@ -11,10 +11,10 @@ from tf_robust.data.source import Source
 from tf_robust.evaluation import adaptation, adversarial, boundary, smoothing
 from tf_robust.evaluation.confidence import applies_to
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
+from tf_robust.evaluation.corrupted_sets import NOISE_SEED
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
 from tf_robust.evaluation.nonuniform_noise import training_std
 from tf_robust.evaluation.open_set import OpenSets
-from tf_robust.evaluation.sets import NOISE_SEED
 from tf_robust.saved_models.loading import Classifier
 
 _BINS = "100 examples a bin by confidence, the last bin included"

@@ -61,8 +61,8 @@ def records(
                 read_again()
                 if not locked or one.name in complete:  # another process computes it, or has done so
                     continue
-                if path and locks:
-                    one = dataclasses.replace(one, parts=_Parts(f"{path}.parts", locks, one.name, keys[one.name]))
+                parts = _Parts(f"{path}.parts", locks, one.name, keys[one.name]) if path else {}
+                one = dataclasses.replace(one, parts=parts)
                 record = (one.measure or score_set)(masked(predict, one.class_mask), one)
                 complete[one.name] = {"set": one.name, "depends": keys[one.name], **record}
                 if path and locks:

@@ -5,6 +5,8 @@ model can be certified; only the attack needs gradients. `certified`, `voted` an
 set) -> record, for `EvaluationSet.measure`.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
@@ -92,6 +94,8 @@ def _noisy(image, first, size, sigma, purpose):
 def certified(positions: np.ndarray, sigma: float, selection: int, samples: int, batch: int) -> SetMeasure:
     """Returns a function that records the certified l2 radius of each image, and whether the selected class is right.
 
+    The count of each image is stored in the `parts` of the evaluation set: an interrupted measure resumes there.
+
     Args:
         positions: int [N], of the images in the data set.
         sigma: standard deviation of the noise.
@@ -101,11 +105,16 @@ def certified(positions: np.ndarray, sigma: float, selection: int, samples: int,
     """
 
     def measure(predict, evaluation_set):
-        hits, right = [], []
+        labels, counted, parts = [], [], evaluation_set.parts  # counted: the selected class, and how often it is predicted
         for image, label, index in _images(evaluation_set, positions):
-            selected = class_counts(predict, image, index, sigma, selection, "selection", batch).argmax()
-            hits.append(class_counts(predict, image, index, sigma, samples, "estimation", batch)[selected])
-            right.append(selected == label)
+            if str(index) not in parts:
+                selected = class_counts(predict, image, index, sigma, selection, "selection", batch).argmax()
+                hits = class_counts(predict, image, index, sigma, samples, "estimation", batch)[selected]
+                parts[str(index)] = f"{selected} {hits}"
+            counted.append([int(number) for number in parts[str(index)].split()])
+            labels.append(label)
+        classes, hits = np.transpose(counted)
+        right = classes == labels
         radii = metrics.certified_radii(hits, samples, sigma, ALPHA).astype(np.float32)
         return {
             "kind": "certified",
@@ -141,7 +150,8 @@ def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radi
     """Returns a function that counts the images that the smoothed classifier classifies correctly after an attack on it.
 
     The attack is PGD in l2 on the mean of the probabilities over noisy copies (SmoothAdv, Salman et al., 2019), the same copies in each
-    step. The attacked image is classified by a vote of further copies, without abstention.
+    step. The attacked image is classified by a vote of further copies, without abstention. The votes of each few images are stored in the
+    `parts` of the evaluation set, as in `certified`.
 
     Args:
         positions: int [N], of the images in the data set.
@@ -152,24 +162,39 @@ def attacked(positions: np.ndarray, sigma: float, samples: int, batch: int, radi
     """
 
     def measure(predict, evaluation_set):
-        right = []
-        for images, labels, indices in _batches(evaluation_set, positions):
-            changed = attack_smoothed(predict, images, labels, indices, sigma, radius)
-            for image, label, index in zip(changed, labels, indices):
-                counts = class_counts(predict, image, int(index), sigma, min(samples, MOST_VOTES), "votes", batch)
-                right.append(counts.argmax() == label)
+        right: list[bool] = []
+        attack, parts = None, evaluation_set.parts
+        for images, labels, indices in _batches(evaluation_set, positions, _ATTACKED_IMAGES):
+            part = str(indices[0])
+            if part not in parts:
+                attack = attack or smoothed_attack(predict, images.shape[1:], sigma, radius)
+                changed = attack(images, labels, indices)
+                parts[part] = " ".join(str(vote(predict, image, int(index))) for image, index in zip(changed, indices))
+            right += [int(selected) == label for selected, label in zip(parts[part].split(), labels)]
         return {"kind": "accuracy", "count": len(right), "correct": int(np.sum(right)), "which": encoded(np.packbits(right))}
+
+    def vote(predict, image, index):
+        return class_counts(predict, image, index, sigma, min(samples, MOST_VOTES), "votes", batch).argmax()
 
     return measure
 
 
-def attack_smoothed(
-    predict: Predict, images: np.ndarray, labels: np.ndarray, indices: np.ndarray, sigma: float, radius: float
-) -> np.ndarray:
-    """Returns attacked images float32 [N, H, W, C] in [0, 1] of the smoothed classifier, within an l2 radius. See `attacked`."""
+def smoothed_attack(predict: Predict, image_shape: tuple[int, ...], sigma: float, radius: float) -> Callable[..., np.ndarray]:
+    """Returns the attack of `attacked`: images float32 [N, H, W, C] in [0, 1], labels, indices -> attacked images.
+
+    Args:
+        predict: images -> logits [N, C].
+        image_shape: (H, W, C).
+        sigma: standard deviation of the noise.
+        radius: of the attack, l2; 0: images stay as they are.
+
+    Raises:
+        ValueError: no gradient flows through the model.
+    """
     if not radius:
-        return images
-    _check_gradients(predict, images[:1])
+        return lambda images, labels, indices: images
+    _check_gradients(predict, image_shape)
+    model = smoothed(predict, image_shape, sigma)
     attack = attacks.ProjectedGradientDescent(
         norm="l2",
         radius=radius,
@@ -179,11 +204,11 @@ def attack_smoothed(
         seed=SEED,
         batch_size=_ATTACKED_IMAGES,
     )
-    return attack(smoothed(predict, images.shape[1:], sigma), images, labels, indices=indices).numpy()
+    return lambda images, labels, indices: attack(model, images, labels, indices=indices).numpy()
 
 
-def _check_gradients(predict, images):
-    images = tf.constant(images)
+def _check_gradients(predict, image_shape):
+    images = tf.zeros([1, *image_shape])
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(images)
         total = tf.reduce_sum(predict(images))
@@ -217,10 +242,10 @@ def smoothed(predict: Predict, image_shape: tuple[int, ...], sigma: float, sampl
     return predict_smoothed
 
 
-def _batches(evaluation_set, positions):
-    """Yields (images, labels, indices) of each batch of a set."""
-    start = 0
-    for images, labels in progress.batches(evaluation_set.open(), evaluation_set.name):
+def _batches(evaluation_set, positions, size=None):
+    """Yields (images, labels, indices) of each batch of a set, of `size` images, or as the set is batched."""
+    start, opened = 0, evaluation_set.open()
+    for images, labels in progress.batches(opened.unbatch().batch(size) if size else opened, evaluation_set.name):
         images = image_ops.check_images(images)
         yield images, labels.numpy(), positions[start : start + len(images)]
         start += len(images)

@@ -165,7 +165,7 @@ def count_frames(run: Run) -> tuple[int, int]:
 
 def _evaluation_seconds(run, classifier):
     source = run.data().evaluation_source()
-    images = tf.constant(evaluation.first_images(source, min(100, evaluation.sets.batch_size_of(source.image_shape)))[0])
+    images = tf.constant(evaluation.first_images(source, min(100, evaluation.batch_size_of(source.image_shape)))[0])
     predict = tf.function(lambda x: classifier(x, training=False)["logits"]).get_concrete_function(images)
     predict(images)
     began = time.monotonic()

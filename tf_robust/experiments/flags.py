@@ -1,6 +1,7 @@
 """Flags: definition and parsing. Importing this module does not import TensorFlow."""
 
 import difflib
+import fractions
 import logging
 import math
 import os
@@ -213,12 +214,13 @@ def text_of(value: object) -> str:
 
 
 class _FiniteParser(flags.FloatParser):
-    """Parses numbers except infinities and NaN."""
+    """Parses numbers except infinities and NaN, also fractions such as 8/255."""
 
     def convert(self, argument):
         try:
-            value = super().convert(argument)
-        except ValueError as error:
+            is_fraction = isinstance(argument, str) and "/" in argument
+            value = float(fractions.Fraction(argument)) if is_fraction else super().convert(argument)
+        except (ValueError, ZeroDivisionError) as error:
             raise ValueError("Expected a number") from error
         if not math.isfinite(value):
             raise ValueError("Expected a finite number")

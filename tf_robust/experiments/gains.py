@@ -42,7 +42,7 @@ def draw_gains(
         Path and caption; None if there are no such images.
     """
     correct = {row: _correctness(of_row) for row, of_row in records.items()}
-    batch_size = evaluation.sets.batch_size_of(source.image_shape)
+    batch_size = evaluation.batch_size_of(source.image_shape)
     limit = min(SEARCHED * batch_size, len(source))
     chosen = {row: _choose(sets, correct[row], correct[baseline], limit) for row in records if row != baseline}
     if not any(chosen.values()):

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_robust.saved_models.classifier import Classifier
+from tf_robust.saved_models.exported import is_exported, rebuild
 from tf_robust.saved_models.formats.keras_files import keras_signature
 
 
@@ -19,16 +20,17 @@ def with_batch_statistics(classifier: Classifier) -> Classifier:
     The model itself does not change.
 
     Args:
-        classifier: of a Keras model in memory, a `.keras` or `.h5` file, `zoo:NAME` or `applications:NAME`.
+        classifier: of a Keras model in memory, a `.keras` or `.h5` file, `zoo:NAME`, `applications:NAME`, or a run's SavedModel.
 
     Raises:
         ValueError: the model has no batch normalization, or a format in which it cannot be reached.
     """
-    model = classifier.loaded
+    model = rebuild(classifier.card, classifier.path) if is_exported(classifier) else classifier.loaded
     if not isinstance(model, keras.Model) or not getattr(model, "inputs", None) or getattr(model, "preprocessor", None):
         raise ValueError(
-            "Expected a model whose batch normalization can be reached, with adaptation=batch_norm: a Keras model, a .keras or .h5 file, "
-            f"zoo:NAME or applications:NAME. Received: {classifier.path}. Try: the Keras file that it was exported from, or adaptation=none"
+            "Expected a model whose batch normalization can be reached, with adaptation=batch_norm: a run, a Keras model, a .keras or .h5 "
+            f"file, zoo:NAME or applications:NAME. Received: {classifier.path}. Try: the Keras file that it was exported from, or "
+            "adaptation=none"
         )
     layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
     if not layers:

@@ -22,6 +22,7 @@ from tf_robust.data.fitting import Fit
 from tf_robust.saved_models.deployable import Deployable
 from tf_robust.saved_models.deployed_files import FILES
 from tf_robust.saved_models.export import export, update_card
+from tf_robust.saved_models.exported import is_exported
 from tf_robust.utils import quiet
 from tf_robust.utils.reading import import_extra
 
@@ -53,7 +54,7 @@ def write(name: str, model: Deployable, path: str, card: Mapping, *, calibration
 
 
 def _write_saved_model(model, path, card, fit):
-    if model.is_own_saved_model():
+    if is_exported(model.classifier):
         shutil.copytree(model.classifier.path, path)
         return update_card(path, **card)
     network = model.network()

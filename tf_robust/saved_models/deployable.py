@@ -1,6 +1,5 @@
 """A loaded classifier as converters take it: one function of images in [0, 1], which holds the variables that it uses."""
 
-import os
 import typing
 
 import keras
@@ -8,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import models
-from tf_robust.models import weights
 from tf_robust.saved_models.classifier import SMALLEST_PROBABILITY, Classifier
 from tf_robust.saved_models.deployed_files import check_convertible
+from tf_robust.saved_models.exported import is_exported, rebuild
 from tf_robust.saved_models.loading import classifier_of
 
 
@@ -37,7 +36,7 @@ class Deployable(tf.Module):
         check_convertible(classifier.path)
         self.classifier, self.input_shape = classifier, (None, *shape)
         self.float32 = classifier
-        if self.is_own_saved_model() and classifier.card.get("flags", {}).get("mixed_precision") == "True":
+        if is_exported(classifier) and classifier.card.get("flags", {}).get("mixed_precision") == "True":
             self.float32 = classifier_of(rebuild(classifier.card, classifier.path))
         spec = tf.TensorSpec(self.input_shape, tf.float32, "images")
         self.serve = tf.function(lambda images: {"logits": self.float32(images)}, input_signature=[spec])
@@ -48,16 +47,9 @@ class Deployable(tf.Module):
         kept = {name: value for name, value in outputs.items() if name == "embedding" and value.shape.rank == 2}
         return {"logits": outputs["logits"], **kept}
 
-    def is_own_saved_model(self) -> bool:
-        """Returns whether the model is a SavedModel that this package exported."""
-        folder = self.classifier.path
-        return "input" in self.classifier.card and all(
-            os.path.isfile(os.path.join(folder, name)) for name in ("saved_model.pb", weights.FILE)
-        )
-
     def network(self) -> keras.Model | None:
         """Returns the model as a network of this package, images in [0, 1] -> {"logits", "embedding"}; None if it is another one."""
-        if self.is_own_saved_model():
+        if is_exported(self.classifier):
             return rebuild(self.classifier.card, self.classifier.path)
         loaded = self.classifier.loaded
         return loaded if isinstance(loaded, keras.Model) and models.is_network(loaded) and self._takes_these_images() else None
@@ -101,22 +93,3 @@ class Deployable(tf.Module):
         interface = self.classifier.interface
         scale, offset = (np.array(values) for values in interface.affine())
         return (scale == 1).all() and (offset == 0).all() and not interface.blue_first and not interface.input_size
-
-
-def rebuild(card: dict, folder: str) -> keras.Model:
-    """Returns the network of an exported model, with its layers.
-
-    Args:
-        card: of the model.
-        folder: with its weights.
-
-    Raises:
-        ValueError: the weights are not those of the network that the card names.
-    """
-    flags = card.get("flags", {})
-    shape, classes = card["input"]["shape"][1:], len(card["classes"])
-    network = models.build(card["model"], shape, classes, resize=int(flags.get("resize", 0)))
-    if width := int(flags.get(f"{card.get('method')}_head_width", 0)):
-        network = models.with_hidden_layer(network, width)
-    models.load_encoder(network, folder, head=True)
-    return network

@@ -64,7 +64,7 @@ def load(name: str) -> "keras.Model":
     Raises:
         ValueError: unknown name, or weights that are not those of the card.
     """
-    from tf_robust.saved_models.deployable import rebuild
+    from tf_robust.saved_models.exported import rebuild
 
     description, folder = card(name), folder_of(name)
     if digest(folder) != description["weights"]["sha256"]:
