@@ -2,12 +2,16 @@
 
 import json
 import os
+import types
 
 import numpy as np
 import pytest
 
 from tests.test_cli import main
-from tf_robust import api, metrics
+from tf_robust import api, data, metrics
+from tf_robust.data.subsets import three_ways, without_validation
+from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.model_checks import with_validation_of_card
 from tf_robust.saved_models.loading import load_classifier
 
 CLASSES = 3
@@ -88,3 +92,63 @@ def test_the_calibrated_model_has_the_measured_calibration(tmp_path, network, so
     calibrated = load_classifier(os.path.join(folder, "calibrated"))
     np.testing.assert_allclose(calibrated(images), load_classifier(tmp_path / "model.keras")(images) * scale, atol=1e-5)
     assert calibrated.card["calibration"]["calibrate"] == "temperature"
+
+
+def _files(folder):
+    """Data of 200 images without splits, and flags that name them."""
+    images, labels = _drawn(200, 4)
+    np.savez(os.path.join(folder, "data.npz"), images=(255 * images).astype(np.uint8), labels=labels)
+    return f"--data=npz:{folder}/data.npz"
+
+
+def test_confidence_is_fitted_on_the_validation_images_of_the_training(tmp_path, capsys):
+    named, run, folder = _files(str(tmp_path)), str(tmp_path / "run"), str(tmp_path / "measured")
+    main(
+        "train",
+        named,
+        "--model=mlp",
+        "--epochs=1",
+        "--batch_size=40",
+        "--evaluations=none",
+        "--validation_fraction=0.2",
+        f"--workdir={run}",
+    )
+    flags = (named, "--evaluations=clean", "--conformal=0.8", f"--workdir={folder}")
+    main("evaluate", os.path.join(run, "saved_model"), "--evaluation_split=test", *flags)
+    assert "validation_fraction=0.2, from the card" in capsys.readouterr().out
+    with open(os.path.join(folder, "evaluation.json"), encoding="utf-8") as file:
+        card = json.load(file)["card"]["confidence"]
+    parts = [data.open_source(named.removeprefix("--data="), split, validation_fraction=0.2) for split in ("train", "validation")]
+    trained, held_out = parts
+    assert card["fingerprint"] == held_out.fingerprint() and not {*trained.positions} & {*held_out.positions}
+    with pytest.raises(ValueError, match=r"Expected validation_fraction <= 0.2.*Received: 0.3"):
+        main("evaluate", os.path.join(run, "saved_model"), "--evaluation_split=test", *flags, "--validation_fraction=0.3")
+
+
+@pytest.mark.parametrize("name, recorded, given, expected", [
+    ("mnist", "0.1", 0.0, 0.1),  # of the training
+    ("mnist", "0.1", 0.05, 0.05),  # a part of them
+    ("mnist", "0.1", 0.2, "Expected validation_fraction <= 0.1"),
+    ("mnist", "0.0", 0.1, "trained on all training images"),
+    ("digits", "0.0", 0.0, 0.0),  # a split of its own
+    ("cifar10", "0.0", 0.1, 0.1),  # other data than those of the training
+    ("mnist", None, 0.1, 0.1),  # not known
+])  # fmt: skip
+def test_validation_images_are_not_those_of_the_training(name, recorded, given, expected, monkeypatch):
+    monkeypatch.setattr(data.sources.tfds_sets, "has_validation", lambda name, data_dir, fraction: fraction > 0)
+    flags = {} if recorded is None else {"validation_fraction": recorded}
+    model = types.SimpleNamespace(path="model", card={"data": "digits" if name == "digits" else "mnist", "flags": flags})
+    config = TrainConfig(data=name, validation_fraction=given)
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            with_validation_of_card(model, config)
+    else:
+        assert with_validation_of_card(model, config).validation_fraction == expected
+
+
+def test_smaller_validation_fractions_are_parts_of_larger_ones(source):
+    for part in (three_ways, without_validation):
+        trained = {*part(source(100), "train", 0.2).positions}
+        for fraction in (0.05, 0.1, 0.2):
+            held_out = {*part(source(100), "validation", fraction).positions}
+            assert len(held_out) == round(100 * fraction) and not trained & held_out

@@ -23,6 +23,7 @@ from tf_robust.experiments.model_checks import (
     with_label_set_of_card,
     with_output_check,
     with_possible_attacks,
+    with_validation_of_card,
 )
 from tf_robust.experiments.surrogates import load_surrogate
 from tf_robust.saved_models import loading
@@ -190,11 +191,13 @@ def recorded(eval_config: evaluation.EvalConfig) -> dict:
 
 
 def _for_model(data, classifier, split_chosen):
-    """The data with the image size and the classes of a model, and with all images of a data set without splits."""
+    """The data with the image size, the classes and the validation fraction of a model, and with all images of data without splits."""
     split = data.eval_config.evaluation_split
     complete = not split_chosen and (data.images is not None or evaluates_all_images(classifier, data.config.data, split))
+    fits = data.eval_config.needs_validation_set and data.images is None and data.validation_images is None
     return dataclasses.replace(
         data,
+        config=with_validation_of_card(classifier, data.config) if fits else data.config,
         model_size=loading.image_size_of(classifier),
         num_classes=classifier.num_classes or 0,
         eval_config=dataclasses.replace(data.eval_config, evaluation_split="all") if complete else data.eval_config,
