@@ -29,7 +29,7 @@ from tf_robust.experiments.surrogates import load_surrogate
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.adaptation import with_batch_statistics
 from tf_robust.saved_models.calibrated import export_calibrated
-from tf_robust.saved_models.embeddings import embeddings_of
+from tf_robust.saved_models.embeddings import with_embedding
 from tf_robust.utils import environment, progress
 
 _NO_GRAPH = (NotImplementedError, TypeError, ValueError, tf.errors.OpError)  # raised for a model that runs outside of TensorFlow
@@ -89,7 +89,7 @@ def evaluate(
         predict = with_output_check(with_batch_statistics(classifier))
         source, shifts = _in_order(source, shifts, data.eval_config.adaptation_order)
     surrogate = _surrogate(data, classifier, source)
-    validation, open_sets = data.validation_source(), data.open_sets(source, embeddings_of(classifier) if data.eval_config.ood else None)
+    validation, open_sets = data.validation_source(), data.open_sets(source, with_embedding(classifier) if data.eval_config.ood else None)
     imagenet = evaluation.is_imagenet(source, data.eval_config)
     card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts, surrogate, validation, open_sets)
     card["sizes"] = evaluation.image_sizes(source, classifier)
