@@ -4,8 +4,10 @@ import json
 import os
 import types
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.test_cli import main
 from tf_robust import api, data, metrics
@@ -92,6 +94,14 @@ def test_the_calibrated_model_has_the_measured_calibration(tmp_path, network, so
     calibrated = load_classifier(os.path.join(folder, "calibrated"))
     np.testing.assert_allclose(calibrated(images), load_classifier(tmp_path / "model.keras")(images) * scale, atol=1e-5)
     assert calibrated.card["calibration"]["calibrate"] == "temperature"
+
+
+def test_a_model_without_a_graph_gets_no_calibrated_model(tmp_path, capsys):
+    model, folder = keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(CLASSES)]), tmp_path / "run"
+    (tmp_path / "model.tflite").write_bytes(tf.lite.TFLiteConverter.from_keras_model(model).convert())
+    flags = (_files(str(tmp_path)), "--evaluation_split=test", "--evaluations=clean", "--check_inputs=false", f"--workdir={folder}")
+    main("evaluate", str(tmp_path / "model.tflite"), *flags, "--calibrate=vector")
+    assert "no calibrated SavedModel" in capsys.readouterr().out and not (folder / "calibrated").exists()
 
 
 def _files(folder):

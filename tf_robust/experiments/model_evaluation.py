@@ -32,7 +32,6 @@ from tf_robust.saved_models.calibrated import export_calibrated
 from tf_robust.saved_models.embeddings import with_embedding
 from tf_robust.utils import environment, progress
 
-_NO_GRAPH = (NotImplementedError, TypeError, ValueError, tf.errors.OpError)  # raised for a model that runs outside of TensorFlow
 SECONDS_BETWEEN_LINES = 5.0  # of the sets of an evaluation
 
 
@@ -237,13 +236,12 @@ def _attacks(records):
 
 def _export(done, path):
     """Writes the model with scaled logits, unless it has no TensorFlow graph."""
+    if not done.classifier.has_graph:
+        return print_note(f"no calibrated SavedModel: {done.classifier.path} has no TensorFlow graph.")
     fitted = {name: done.result.fitted[name] for name in ("scale", "bias", "threshold", "quantile")}
     card = {name: value for name, value in done.classifier.card.items() if name not in ("rows", "evaluation_card")}
     card |= {"calibration": {**fitted, **done.content["card"]["confidence"]}}
-    try:
-        export_calibrated(done.classifier, done.source, path, scale=fitted["scale"], bias=fitted["bias"], card=card)
-    except _NO_GRAPH as error:
-        print_note(f"no calibrated SavedModel: {done.classifier.path} has no TensorFlow graph ({type(error).__name__}).")
+    export_calibrated(done.classifier, done.source, path, scale=fitted["scale"], bias=fitted["bias"], card=card)
 
 
 def _draw(done, folder):

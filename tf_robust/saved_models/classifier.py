@@ -69,6 +69,11 @@ class Classifier:
         """Whether the signature has an output `embedding` [N, E]."""
         return "embedding" in self._signature.outputs and self._signature.outputs["embedding"].shape.rank == 2
 
+    @property
+    def has_graph(self) -> bool:
+        """Whether the model is a TensorFlow graph: not of TensorFlow Lite, ONNX or Torch, and no Python function besides tf.function."""
+        return self._signature.has_graph
+
     def outputs(self, images: tf.Tensor | ArrayLike) -> dict[str, tf.Tensor]:
         """Returns all outputs of the signature by name, and "logits" as the call returns them.
 
