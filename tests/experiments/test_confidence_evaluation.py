@@ -10,11 +10,12 @@ import pytest
 import tensorflow as tf
 
 from tests.test_cli import main
-from tf_robust import api, data, metrics
+from tf_robust import api, data, evaluation, metrics
 from tf_robust.data.subsets import three_ways, without_validation
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.model_checks import with_validation_of_card
-from tf_robust.saved_models.loading import load_classifier
+from tf_robust.saved_models import deployed_files
+from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
 CLASSES = 3
 
@@ -93,7 +94,24 @@ def test_the_calibrated_model_has_the_measured_calibration(tmp_path, network, so
         scale = json.load(file)["confidence"]["scale"]
     calibrated = load_classifier(os.path.join(folder, "calibrated"))
     np.testing.assert_allclose(calibrated(images), load_classifier(tmp_path / "model.keras")(images) * scale, atol=1e-5)
-    assert calibrated.card["calibration"]["calibrate"] == "temperature"
+    assert calibrated.card["confidence"]["calibrate"] == "temperature"
+
+
+@pytest.mark.slow
+def test_files_of_the_calibrated_model_contain_the_scaling(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main("evaluate", "zoo:digits/lenet_augmix", "--evaluations=clean", "--calibrate=vector", "--workdir=run")
+    main("export", "run/calibrated", "--formats=tflite,tflite_int8,onnx,savedmodel", "--workdir=files")  # data: those of the card
+    images = evaluation.first_images(data.open_source("digits", "test"), 40)[0]
+    with open("run/evaluation.json", encoding="utf-8") as file:
+        fitted = json.load(file)["confidence"]
+    expected = load_classifier("zoo:digits/lenet_augmix")(images) * np.float32(fitted["scale"]) + np.float32(fitted["bias"])
+    largest = np.abs(expected).max()
+    for name in ("tflite", "tflite_int8", "onnx", "savedmodel"):
+        path = os.path.join("files", deployed_files.FILES[name])
+        model = load_classifier(path, ModelInterface(outputs="logits"))
+        np.testing.assert_allclose(model(images), expected, atol=largest * (0.05 if name == "tflite_int8" else 1e-5))
+        assert model.card["confidence"]["scale"] == fitted["scale"]
 
 
 def test_a_model_without_a_graph_gets_no_calibrated_model(tmp_path, capsys):

@@ -240,7 +240,7 @@ def _export(done, path):
         return print_note(f"no calibrated SavedModel: {done.classifier.path} has no TensorFlow graph.")
     fitted = {name: done.result.fitted[name] for name in ("scale", "bias", "threshold", "quantile")}
     card = {name: value for name, value in done.classifier.card.items() if name not in ("rows", "evaluation_card")}
-    card |= {"calibration": {**fitted, **done.content["card"]["confidence"]}}
+    card |= {"confidence": {**fitted, **done.content["card"]["confidence"]}}
     export_calibrated(done.classifier, done.source, path, scale=fitted["scale"], bias=fitted["bias"], card=card)
 
 
