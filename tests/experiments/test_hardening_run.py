@@ -240,6 +240,12 @@ def test_arguments(start, arguments):
         tfr.harden(start, **{**OPTIONS, "budget": "240steps", **arguments})
 
 
+@pytest.mark.parametrize("arguments", ({"calibrate": "temperature"}, {"abstain_accuracy": 0.9}, {"conformal": 0.9}))
+def test_confidences_are_not_fitted_on_images_that_the_model_is_chosen_on(start, arguments):
+    with pytest.raises(ValueError, match=f"{next(iter(arguments))} has no effect on harden.*Try: tf-robust evaluate of the hardened model"):
+        tfr.harden(start, budget="240steps", **OPTIONS, **arguments)
+
+
 def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
     config = hardening_run.HardenConfig()
     assert "No candidate keeps the accuracy" in hardening_run.summary(None, config)

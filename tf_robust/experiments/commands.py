@@ -296,6 +296,8 @@ def _check(values, name):
             f"Expected evaluations with {name}. Received: --evaluations={','.join(values.evaluations)}. "
             "Try: tf-robust train --evaluations=none, which trains and exports only"
         )
+    if values.dry_run and name not in ("train", "suite", "sweep"):
+        raise ValueError(f"--dry_run has no effect on {name}, which trains nothing. Try: --subset=100, and multiply its time")
     if name != "list":
         command_checks.check_names(values)
         command_checks.check_installed(values)

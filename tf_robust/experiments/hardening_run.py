@@ -93,8 +93,10 @@ def harden(
         log: called with lines of progress.
 
     Raises:
-        ValueError: the model cannot be trained, does not suit the images, or is near chance; or the budget is too small.
+        ValueError: the model cannot be trained, does not suit the images, or is near chance; the budget is too small; or confidences are
+            to be fitted, for which no images are left.
     """
+    _check_no_confidence(given)
     clock = Clock()
     given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
     parts = parts_of(given, validation, test, config=config)
@@ -252,6 +254,16 @@ def summary(choice, config: HardenConfig) -> str:
         f"Chosen on {target['count']:,} validation images: {point.name}. Target ({config.target}) {gain}, clean accuracy "
         f"{_difference(clean)}.{unsure}{little}"
     )
+
+
+def _check_no_confidence(given):
+    """Raises ValueError if confidences are to be fitted: the validation images, on which the model is chosen, are no fair ones for it."""
+    names = [name for name in ("calibrate", "abstain_accuracy", "conformal") if getattr(given.eval_config, name) not in ("none", 0.0)]
+    if names:
+        raise ValueError(
+            f"{', '.join(names)} has no effect on harden, whose validation images are used to choose the model. "
+            "Try: tf-robust evaluate of the hardened model, with other validation images"
+        )
 
 
 def _arguments(config, given, parts, model):
