@@ -165,3 +165,13 @@ def test_training_curves_of_a_long_training_show_validation_at_its_epochs(tmp_pa
     assert {v["quantity"]: v["sparse"] for v in values(chart)} == {"total": False, "val_accuracy": True}
     with pytest.raises(ValueError, match="Received rows: \\['xe'\\]"):
         charts.training_curves({"xe": {}})
+
+
+def test_titles_of_panels_are_as_wide_as_the_panels():
+    name = "a_model_of_a_long_name, before scaling: " + "very " * 9
+    values = [{"model": name, "x": 0}, {"model": "short", "x": 1}]
+    spec = vega.panels(values, "model", [name, "short"], {"width": 190}, 2)
+    lines = spec["facet"]["sort"][0].split("\n")
+    assert " ".join(lines) == name.strip() and max(map(len, lines)) <= 190 // 6 and spec["facet"]["sort"][1] == "short"
+    assert [value["model"] for value in spec["data"]["values"]] == spec["facet"]["sort"]  # each panel finds its values
+    assert vega.panels(values, "model", [name, "short"], {"width": {"step": 20}}, 2)["facet"]["sort"] == [name, "short"]
