@@ -169,9 +169,11 @@ def test_training_curves_of_a_long_training_show_validation_at_its_epochs(tmp_pa
 
 def test_titles_of_panels_are_as_wide_as_the_panels():
     name = "a_model_of_a_long_name, before scaling: " + "very " * 9
-    values = [{"model": name, "x": 0}, {"model": "short", "x": 1}]
-    spec = vega.panels(values, "model", [name, "short"], {"width": 190}, 2)
-    lines = spec["facet"]["sort"][0].split("\n")
-    assert " ".join(lines) == name.strip() and max(map(len, lines)) <= 190 // 6 and spec["facet"]["sort"][1] == "short"
+    names = [name, "short", "next row"]
+    values = [{"model": name, "x": 0} for name in names]
+    spec = vega.panels(values, "model", names, {"width": 190}, 2)
+    lines, *others = (title.split("\n") for title in spec["facet"]["sort"])
+    assert " ".join(lines) == name.strip() and 1 < len(lines) and max(map(len, lines)) <= 190 // 6
+    assert others == [[""] * (len(lines) - 1) + ["short"], ["next row"]]  # as many lines as the panel beside it
     assert [value["model"] for value in spec["data"]["values"]] == spec["facet"]["sort"]  # each panel finds its values
-    assert vega.panels(values, "model", [name, "short"], {"width": {"step": 20}}, 2)["facet"]["sort"] == [name, "short"]
+    assert vega.panels(values, "model", names, {"width": {"step": 20}}, 2)["facet"]["sort"] == names

@@ -197,7 +197,7 @@ def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict
         columns: number of panels side by side.
         independent: channels with a separate scale for each panel.
     """
-    titles = {name: wrapped(name, panel["width"] // _LETTER) if isinstance(panel["width"], int) else name for name in names}
+    titles = _titles(list(names), panel["width"], columns)
     return {
         "data": {"values": [{**value, field: titles[value[field]]} for value in values]},
         "facet": {"field": field, "type": "nominal", "sort": list(titles.values()), "header": {"labelExpr": "split(datum.label, '\\n')"}},
@@ -205,6 +205,16 @@ def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict
         "spec": panel,
         "resolve": {"scale": dict.fromkeys(independent, "independent")},
     }
+
+
+def _titles(names, width, columns):
+    """{name: title in lines}; those of panels side by side have equally many, or the panels would not be aligned."""
+    titles = {name: wrapped(name, width // _LETTER) if isinstance(width, int) else name for name in names}
+    for first in range(0, len(names), columns):
+        row = names[first : first + columns]
+        most = max(titles[name].count("\n") for name in row)
+        titles |= {name: "\n" * (most - titles[name].count("\n")) + titles[name] for name in row}
+    return titles
 
 
 def number(field: str, title: str | None = None) -> dict:
