@@ -83,12 +83,9 @@ def with_validation_of_card(predict: Classifier, config: TrainConfig) -> TrainCo
     Raises:
         ValueError: the model was trained on some of these images.
     """
-    flags = predict.card.get("flags")
-    if not isinstance(flags, dict) or "validation_fraction" not in flags or not _was_trained_on(predict, config.data):
+    held_out = fraction_not_trained_on(predict, config.data)
+    if held_out is None or data.has_own_validation(config.data, config.data_dir or None):
         return config
-    if data.has_own_validation(config.data, config.data_dir or None):
-        return config
-    held_out = data.held_out_fraction(config.data, float(flags["validation_fraction"]))
     if not held_out:
         raise ValueError(
             f"Expected validation images of {config.data} that {predict.path} was not trained on. Received: a model that was trained on "
@@ -103,6 +100,14 @@ def with_validation_of_card(predict: Classifier, config: TrainConfig) -> TrainCo
         return config
     print_note(f"validation_fraction={held_out:g}, from the card of {predict.path}: images that it was not trained on.")
     return dataclasses.replace(config, validation_fraction=held_out)
+
+
+def fraction_not_trained_on(predict: Classifier, name: str) -> float | None:
+    """Returns the fraction of a data set that was held out in the training of a model, by its card; None: other data, or not known."""
+    flags = predict.card.get("flags")
+    if not isinstance(flags, dict) or "validation_fraction" not in flags or not _was_trained_on(predict, name):
+        return None
+    return data.held_out_fraction(name, float(flags["validation_fraction"]))
 
 
 def _was_trained_on(predict, name):
