@@ -88,7 +88,7 @@ def evaluate(model: Model, validation_data=None, **arguments) -> Result:
             callable from images [N, H, W, C] to scores [N, classes]. By default it takes float32 in [0, 1]; whether it returns logits
             or probabilities is determined by their sums.
         validation_data: images that calibrate, abstain_accuracy and conformal are fitted on, as `data` in memory; None: the validation
-            split of the data.
+            split of the data, or the images that a model of this package was not trained on, by its card.
         **arguments: flags by name: data and evaluations, such as data="cifar10", evaluations="clean,corruptions", subset=1000. data
             is a name as on the command line, arrays (images, labels), or a tf.data.Dataset of (image, label); an endless one
             needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or

@@ -1,12 +1,16 @@
 """Open sets: records, measures and the embeddings of models."""
 
+import dataclasses
+import types
+
 import keras
 import numpy as np
 import pytest
 
 from tf_robust import data, evaluation, metrics
-from tf_robust.saved_models.embeddings import embeddings_of
+from tf_robust.saved_models.embeddings import with_embedding
 from tf_robust.saved_models.loading import ModelInterface, classifier_of
+from tf_robust.utils.arrays import decoded
 
 
 def _others(count=40):
@@ -16,7 +20,7 @@ def _others(count=40):
 
 def test_measures_are_those_of_the_scores(network, source):
     model, tested, known, others = classifier_of(network()), source(60, split="test"), source(48), _others()
-    sets = evaluation.OpenSets({"others": others}, embeddings_of(model), known)
+    sets = evaluation.OpenSets({"others": others}, with_embedding(model), known)
     done = evaluation.evaluate_records(model, tested, None, evaluation.EvalConfig(("clean",)), log=lambda _: None, open_sets=sets)
     values = {str(one): one.value for one in done.measures}
     inside, outside, trained = (network()(one.images / np.float32(255)) for one in (tested, others, known))
@@ -46,9 +50,10 @@ def test_nearest_neighbors_matter_to_their_own_scores_alone(network, source):
 def test_embedding_of_a_keras_model_is_the_input_of_its_last_dense_layer():
     model = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten(), keras.layers.Dense(5), keras.layers.Dense(3)])
     images = np.random.default_rng(0).random((6, 4, 4, 1), np.float32)
-    embed = embeddings_of(classifier_of(model, ModelInterface(input_range="0,255")))
-    np.testing.assert_allclose(embed(images), model.layers[1](images.reshape(6, 16) * 255), rtol=1e-5)
-    assert embeddings_of(classifier_of(lambda images: images)) is None
+    outputs = with_embedding(classifier_of(model, ModelInterface(input_range="0,255"))).outputs(images)
+    np.testing.assert_allclose(outputs["embedding"], model.layers[1](images.reshape(6, 16) * 255), rtol=1e-5)
+    np.testing.assert_allclose(outputs["logits"], model(images * 255), rtol=1e-5)
+    assert with_embedding(classifier_of(lambda images: images)) is None
 
 
 def test_other_channels_are_refused_and_sizes_are_fitted(source):
@@ -57,3 +62,17 @@ def test_other_channels_are_refused_and_sizes_are_fitted(source):
         data.shifts.with_size_of(color, source())
     small = data.ArraySource.of("small", "test", np.zeros((4, 8, 8, 1), np.uint8), np.zeros(4, int), ["none"])
     assert data.shifts.with_size_of(small, source()).image_shape == (16, 16, 1)
+
+
+@pytest.mark.parametrize("class_mask", [(), (0, 2)])
+def test_images_pass_through_the_model_once(network, source, class_mask):
+    model, tested, calls = classifier_of(network()), dataclasses.replace(source(30, split="test"), class_mask=class_mask), []
+    counting = classifier_of(lambda images: calls.append(len(images)) or model(images))
+    embedded = types.SimpleNamespace(outputs=lambda images: calls.append(len(images)) or model.outputs(images))
+    one, other = evaluation.open_set.sets(evaluation.OpenSets({"others": _others(20)}, embedded, source(16)), tested, 30)
+    records = evaluation.records(counting, [one, other], log=lambda _: None)
+    assert calls == [16, 30, 20]  # the known images, and each set once
+    logits = np.array(model(tested.images / np.float32(255)))
+    logits[:, [column for column in range(logits.shape[1]) if class_mask and column not in class_mask]] = -np.inf
+    found = decoded(records[0]["scores"]["max_logit"], np.float32)
+    np.testing.assert_allclose(np.sort(found), np.sort(metrics.logit_scores(logits)["max_logit"]), rtol=1e-5)

@@ -120,6 +120,7 @@ def test_a_flagfile_of_the_package_is_found_from_another_folder(tmp_path, monkey
         ("train {}", "Try: --data=folder:"),
         ("report {}/seed", "which matches none. Did you mean '.*/seeds'"),
         ("sweep epoch=1,2", "Unknown flag to sweep: 'epoch'. Did you mean 'epochs'"),
+        ("evaluate zoo:digits/lenet_augmix --dry_run", "--dry_run has no effect on evaluate.*Try: --subset=100"),
         ("sweep", "Expected GRID"),
         ("list method", "Unknown section: 'method'. Did you mean 'methods'"),
     ],

@@ -2,13 +2,20 @@
 
 import json
 import os
+import types
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.test_cli import main
-from tf_robust import api, metrics
-from tf_robust.saved_models.loading import load_classifier
+from tf_robust import api, data, evaluation, metrics
+from tf_robust.data.subsets import three_ways, without_validation
+from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.model_checks import with_validation_of_card
+from tf_robust.saved_models import deployed_files
+from tf_robust.saved_models.loading import ModelInterface, load_classifier
 
 CLASSES = 3
 
@@ -87,4 +94,89 @@ def test_the_calibrated_model_has_the_measured_calibration(tmp_path, network, so
         scale = json.load(file)["confidence"]["scale"]
     calibrated = load_classifier(os.path.join(folder, "calibrated"))
     np.testing.assert_allclose(calibrated(images), load_classifier(tmp_path / "model.keras")(images) * scale, atol=1e-5)
-    assert calibrated.card["calibration"]["calibrate"] == "temperature"
+    assert calibrated.card["confidence"]["calibrate"] == "temperature"
+
+
+@pytest.mark.slow
+def test_files_of_the_calibrated_model_contain_the_scaling(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main("evaluate", "zoo:digits/lenet_augmix", "--evaluations=clean", "--calibrate=vector", "--workdir=run")
+    main("export", "run/calibrated", "--formats=tflite,tflite_int8,onnx,savedmodel", "--workdir=files")  # data: those of the card
+    images = evaluation.first_images(data.open_source("digits", "test"), 40)[0]
+    with open("run/evaluation.json", encoding="utf-8") as file:
+        fitted = json.load(file)["confidence"]
+    expected = load_classifier("zoo:digits/lenet_augmix")(images) * np.float32(fitted["scale"]) + np.float32(fitted["bias"])
+    largest = np.abs(expected).max()
+    for name in ("tflite", "tflite_int8", "onnx", "savedmodel"):
+        path = os.path.join("files", deployed_files.FILES[name])
+        model = load_classifier(path, ModelInterface(outputs="logits"))
+        np.testing.assert_allclose(model(images), expected, atol=largest * (0.05 if name == "tflite_int8" else 1e-5))
+        assert model.card["confidence"]["scale"] == fitted["scale"]
+
+
+def test_a_model_without_a_graph_gets_no_calibrated_model(tmp_path, capsys):
+    model, folder = keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(CLASSES)]), tmp_path / "run"
+    (tmp_path / "model.tflite").write_bytes(tf.lite.TFLiteConverter.from_keras_model(model).convert())
+    flags = (_files(str(tmp_path)), "--evaluation_split=test", "--evaluations=clean", "--check_inputs=false", f"--workdir={folder}")
+    main("evaluate", str(tmp_path / "model.tflite"), *flags, "--calibrate=vector")
+    assert "no calibrated SavedModel" in capsys.readouterr().out and not (folder / "calibrated").exists()
+
+
+def _files(folder):
+    """Data of 200 images without splits, and flags that name them."""
+    images, labels = _drawn(200, 4)
+    np.savez(os.path.join(folder, "data.npz"), images=(255 * images).astype(np.uint8), labels=labels)
+    return f"--data=npz:{folder}/data.npz"
+
+
+def test_confidence_is_fitted_on_the_validation_images_of_the_training(tmp_path, capsys):
+    named, run, folder = _files(str(tmp_path)), str(tmp_path / "run"), str(tmp_path / "measured")
+    main(
+        "train",
+        named,
+        "--model=mlp",
+        "--epochs=1",
+        "--batch_size=40",
+        "--evaluations=none",
+        "--validation_fraction=0.2",
+        f"--workdir={run}",
+    )
+    flags = (named, "--evaluations=clean", "--conformal=0.8", f"--workdir={folder}")
+    main("evaluate", os.path.join(run, "saved_model"), "--evaluation_split=test", *flags)
+    assert "validation_fraction=0.2, from the card" in capsys.readouterr().out
+    with open(os.path.join(folder, "evaluation.json"), encoding="utf-8") as file:
+        card = json.load(file)["card"]["confidence"]
+    parts = [data.open_source(named.removeprefix("--data="), split, validation_fraction=0.2) for split in ("train", "validation")]
+    trained, held_out = parts
+    assert card["fingerprint"] == held_out.fingerprint() and not {*trained.positions} & {*held_out.positions}
+    with pytest.raises(ValueError, match=r"Expected validation_fraction <= 0.2.*Received: 0.3"):
+        main("evaluate", os.path.join(run, "saved_model"), "--evaluation_split=test", *flags, "--validation_fraction=0.3")
+
+
+@pytest.mark.parametrize("name, recorded, given, expected", [
+    ("mnist", "0.1", 0.0, 0.1),  # of the training
+    ("mnist", "0.1", 0.05, 0.05),  # a part of them
+    ("mnist", "0.1", 0.2, "Expected validation_fraction <= 0.1"),
+    ("mnist", "0.0", 0.1, "trained on all training images"),
+    ("digits", "0.0", 0.0, 0.0),  # a split of its own
+    ("cifar10", "0.0", 0.1, 0.1),  # other data than those of the training
+    ("mnist", None, 0.1, 0.1),  # not known
+])  # fmt: skip
+def test_validation_images_are_not_those_of_the_training(name, recorded, given, expected, monkeypatch):
+    monkeypatch.setattr(data.sources.tfds_sets, "has_validation", lambda name, data_dir, fraction: fraction > 0)
+    flags = {} if recorded is None else {"validation_fraction": recorded}
+    model = types.SimpleNamespace(path="model", card={"data": "digits" if name == "digits" else "mnist", "flags": flags})
+    config = TrainConfig(data=name, validation_fraction=given)
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            with_validation_of_card(model, config)
+    else:
+        assert with_validation_of_card(model, config).validation_fraction == expected
+
+
+def test_smaller_validation_fractions_are_parts_of_larger_ones(source):
+    for part in (three_ways, without_validation):
+        trained = {*part(source(100), "train", 0.2).positions}
+        for fraction in (0.05, 0.1, 0.2):
+            held_out = {*part(source(100), "validation", fraction).positions}
+            assert len(held_out) == round(100 * fraction) and not trained & held_out

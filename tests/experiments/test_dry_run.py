@@ -4,7 +4,7 @@ import types
 import numpy as np
 import pytest
 
-from tf_robust import models
+from tf_robust import data, models
 from tf_robust.experiments import dry_run, modes
 
 
@@ -97,6 +97,19 @@ def test_progress_of_a_large_step_is_printed(monkeypatch, capsys):
         "measuring steps of 10 images, a part of the batch of 100 ...",
         "measuring the forward pass ...",
     ]
+
+
+def test_validation_images_and_those_of_other_classes_are_counted():
+    def frames(*flags):
+        values = modes.parse_arguments(["--data=digits", "--evaluations=clean", *flags])
+        return dry_run.count_frames(modes.runs_of(values, "row")[0])
+
+    train, validation, test = (len(data.open_source("digits", split)) for split in ("train", "validation", "test"))
+    others = len(data.open_source("synthetic_digits", "test"))
+    assert frames() == (test, 0)
+    assert frames("--conformal=0.9") == frames("--calibrate=vector", "--abstain_accuracy=0.8") == (test + validation, 0)
+    assert frames("--ood=synthetic_digits") == (test + train + test + others, 0)
+    assert frames("--ood=synthetic_digits", "--conformal=0.9", "--subset=50") == (50 + validation + train + 50 + 50, 0)
 
 
 def test_the_table_has_the_total():

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shutil
+import types
 
 import keras
 import numpy as np
@@ -12,10 +13,15 @@ import tensorflow as tf
 
 import tf_robust as tfr
 from tests.test_cli import main
+from tf_robust.evaluation import EvalConfig
 from tf_robust.experiments import hardening_run
+from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.experiments.hardening_data import fraction_held_out
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.hardening.choice import choose
 from tf_robust.hardening.search import Search
+from tf_robust.saved_models.loading import load_classifier
 
 SIZE = 12
 
@@ -220,6 +226,28 @@ def test_a_hardened_model_is_not_evaluated_on_the_images_that_it_was_trained_on(
         assert json.load(file)["rows"][0]["count"] == (20 if model == "hardened.keras" else 200)
 
 
+def test_the_images_that_a_hardened_model_was_not_trained_on_are_recorded(start, tmp_path):
+    given = EvaluationData(TrainConfig(data="mnist"), EvalConfig())
+    plain, trained = (types.SimpleNamespace(card=card) for card in ({}, {"data": "mnist", "flags": {"validation_fraction": "0.1"}}))
+    assert fraction_held_out(given, plain) == 0.15 and fraction_held_out(given, trained) == 0.1
+    assert fraction_held_out(dataclasses.replace(given, config=TrainConfig(data="mnist", validation_fraction=0.05)), trained) == 0.05
+    assert fraction_held_out(dataclasses.replace(given, images=object()), trained) is None
+    for name in ("hardened.keras", "other.keras"):
+        shutil.copyfile(start, tmp_path / name)
+    record = {"model": "hardened.keras", "data": "mnist", "validation_fraction": 0.1}
+    (tmp_path / "harden.json").write_text(json.dumps(record))
+    assert load_classifier(tmp_path / "hardened.keras").card == trained.card and load_classifier(tmp_path / "other.keras").card == {}
+    (tmp_path / "hardened.keras").unlink()
+    (tmp_path / "hardened").mkdir()
+    (tmp_path / "hardened" / "card.json").write_text(json.dumps({"flags": {"validation_fraction": "0.3", "resize": "0"}}))
+    search = types.SimpleNamespace(validation_fraction=0.15)
+    model = types.SimpleNamespace(classifier=types.SimpleNamespace(path=str(tmp_path / "hardened"), loaded=None))
+    (tmp_path / "hardened" / "saved_model.pb").write_bytes(b"")
+    hardened = types.SimpleNamespace(search=search, trainable=model, notes=["Chosen"])
+    hardening_run._update_card(hardened, str(tmp_path), {"rows": [], "card": {}})
+    assert json.loads((tmp_path / "hardened" / "card.json").read_text())["flags"] == {"validation_fraction": "0.15", "resize": "0"}
+
+
 def test_formats_that_cannot_be_trained(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"")
     with pytest.raises(
@@ -238,6 +266,12 @@ def test_a_model_near_chance(start):
 def test_arguments(start, arguments):
     with pytest.raises(ValueError, match="Expected|Did you mean .noise"):
         tfr.harden(start, **{**OPTIONS, "budget": "240steps", **arguments})
+
+
+@pytest.mark.parametrize("arguments", ({"calibrate": "temperature"}, {"abstain_accuracy": 0.9}, {"conformal": 0.9}))
+def test_confidences_are_not_fitted_on_images_that_the_model_is_chosen_on(start, arguments):
+    with pytest.raises(ValueError, match=f"{next(iter(arguments))} has no effect on harden.*Try: tf-robust evaluate of the hardened model"):
+        tfr.harden(start, budget="240steps", **OPTIONS, **arguments)
 
 
 def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():

@@ -170,3 +170,15 @@ def test_training_curves_of_a_long_training_show_validation_at_its_epochs(tmp_pa
     assert {v["quantity"]: v["sparse"] for v in values(chart)} == {"total": False, "val_accuracy": True}
     with pytest.raises(ValueError, match="Received rows: \\['xe'\\]"):
         charts.training_curves({"xe": {}})
+
+
+def test_titles_of_panels_are_as_wide_as_the_panels():
+    name = "a_model_of_a_long_name, before scaling: " + "very " * 9
+    names = [name, "short", "next row"]
+    values = [{"model": name, "x": 0} for name in names]
+    spec = vega.panels(values, "model", names, {"width": 190}, 2)
+    lines, *others = (title.split("\n") for title in spec["facet"]["sort"])
+    assert " ".join(lines) == name.strip() and 1 < len(lines) and max(map(len, lines)) <= 190 // 6
+    assert others == [[""] * (len(lines) - 1) + ["short"], ["next row"]]  # as many lines as the panel beside it
+    assert [value["model"] for value in spec["data"]["values"]] == spec["facet"]["sort"]  # each panel finds its values
+    assert vega.panels(values, "model", names, {"width": {"step": 20}}, 2)["facet"]["sort"] == names

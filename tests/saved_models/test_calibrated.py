@@ -26,6 +26,15 @@ def test_logits_are_scaled_and_embeddings_kept(tmp_path, network, source, scale,
     np.testing.assert_allclose(served["logits"], expected[:1], atol=0.05)  # 256 levels
 
 
+def test_functions_are_graphs_only_if_they_are_of_tensorflow():
+    class Module(tf.Module):
+        def __call__(self, images):
+            return images[:, 0, :3, 0]
+
+    assert classifier_of(Module()).has_graph and classifier_of(tf.function(Module())).has_graph
+    assert not classifier_of(lambda images: np.asarray(images)[:, 0, :3, 0]).has_graph
+
+
 def test_a_model_of_another_scale_without_embedding_is_calibrated_again(tmp_path, source):
     model = keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(3)])
     first = classifier_of(model, ModelInterface(input_range="0,255", outputs="logits"))

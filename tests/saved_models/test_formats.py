@@ -63,7 +63,7 @@ def test_formats_with_gradients(model, kind, tmp_path):
         results.append((logits, tape.gradient(total, images)))
     for received, expected in zip(*results, strict=True):
         np.testing.assert_allclose(received, expected, atol=1e-4)
-    assert classify.num_classes == CLASSES and classify.input_shape.as_list() == [None, *SHAPE]
+    assert classify.has_graph and classify.num_classes == CLASSES and classify.input_shape.as_list() == [None, *SHAPE]
 
 
 def test_channels_first_models_are_transposed(tmp_path):

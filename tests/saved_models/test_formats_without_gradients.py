@@ -84,7 +84,7 @@ def test_logits(model, kind, batch, tmp_path):
     images = tf.data.Dataset.from_tensor_slices(sample_images()).batch(2)
     in_a_graph = np.concatenate(list(images.map(classify)))
     np.testing.assert_allclose(in_a_graph, model(2 * sample_images() - 1), atol=1e-4)
-    assert classify.num_classes == CLASSES and classify.input_shape.as_list() == [None, *SHAPE]
+    assert not classify.has_graph and classify.num_classes == CLASSES and classify.input_shape.as_list() == [None, *SHAPE]
 
 
 def test_quantized_inputs_and_outputs(model, tmp_path):

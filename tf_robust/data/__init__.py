@@ -7,7 +7,16 @@ from tf_robust.data.folders import FileSource
 from tf_robust.data.pipeline import Batch, evaluation_batches, first_batch, steps_per_epoch, training_batches
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import ArraySource, check_labels
-from tf_robust.data.sources import has_fixed_splits, has_training, has_validation, is_unsplit, load, open_source
+from tf_robust.data.sources import (
+    has_fixed_splits,
+    has_own_validation,
+    has_training,
+    has_validation,
+    held_out_fraction,
+    is_unsplit,
+    load,
+    open_source,
+)
 from tf_robust.data.subsets import balanced, class_weights, labelled_fraction
 from tf_robust.utils.deprecation import moved_names
 

@@ -108,7 +108,7 @@ def with_size_of(source: Source, original: Source, image_fit: str = "crop") -> S
     if source.image_shape[2] != original.image_shape[2]:
         raise ValueError(
             f"Expected images with {original.image_shape[2]} channels, as {original.name} has them. Received: {source.name} with "
-            f"{source.image_shape[2]}. Channels are neither repeated nor averaged automatically"
+            f"{source.image_shape[2]}. Channels are neither repeated nor averaged automatically. Try: npz:FILE of converted images"
         )
     return source.resized(original.image_shape[:2], image_fit)
 

@@ -22,6 +22,7 @@ from tf_robust.data.subsets import stratified_subset, three_ways
 from tf_robust.utils.errors import unknown
 
 SPLITS = ("train", "validation", "test")
+_UNSPLIT_FRACTION = 0.1  # of the images of a data set without splits, for validation and for test
 EMBEDDED = {"digits": 10, "synthetic_digits": 15, "toy": 2, "toy_band": 2}  # classes
 
 
@@ -104,7 +105,7 @@ def open_source(
         )
         source = dataclasses.replace(source, label_set=label_set_of(name))
     if split != UNSPLIT and is_unsplit(name):
-        source = three_ways(source, split, validation_fraction or 0.1)
+        source = three_ways(source, split, held_out_fraction(name, validation_fraction))
     return _subset(source, examples)
 
 
@@ -146,6 +147,16 @@ def has_training(name: str) -> bool:
     """Returns whether a data set has training images: a folder may have test/ alone."""
     root = os.path.expanduser(name.removeprefix("folder:"))
     return not name.startswith("folder:") or folders.is_unsplit(name) or os.path.isdir(os.path.join(root, "train"))
+
+
+def held_out_fraction(name: str, validation_fraction: float) -> float:
+    """Returns the fraction that `open_source` holds out for validation: of a data set without splits at least some."""
+    return validation_fraction or (_UNSPLIT_FRACTION if is_unsplit(name) else 0.0)
+
+
+def has_own_validation(name: str, data_dir: str | None = None) -> bool:
+    """Returns whether a data set has a validation split of its own: `validation_fraction` has no effect."""
+    return not is_unsplit(name) and has_validation(name, data_dir)
 
 
 def has_validation(name: str, data_dir: str | None = None, validation_fraction: float = 0.0) -> bool:

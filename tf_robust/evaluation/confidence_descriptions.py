@@ -1,5 +1,7 @@
 """Names and meanings of the measures of fitted confidences and of open sets; see `descriptions`."""
 
+import re
+
 from tf_robust.evaluation.measure import CONFIDENCE_FAMILIES, Measure
 
 _FRACTION = "Fraction, 0 to 1"
@@ -31,7 +33,7 @@ def fitted(measure: Measure) -> tuple[str, str, str] | None:
     group, _, name = measure.name.rpartition("/")
     name, before = name.removesuffix("_before"), name.endswith("_before")
     found = _CONFIDENCE.get(f"{measure.family}/{name}")
-    if not found or measure.family not in CONFIDENCE_FAMILIES:
+    if not found or measure.family not in CONFIDENCE_FAMILIES or not re.fullmatch(r"|severity_[1-5]|shift/.+", group):
         return None
     if group.startswith("severity_"):
         images = f"corrupted images, severity {group.removeprefix('severity_')}"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import Measure, parse_measure
+from tf_robust.evaluation.scoring import masked_logits
+from tf_robust.saved_models.loading import Classifier
 from tf_robust.utils.arrays import decoded, encoded
 
 KNOWN = 10_000  # training images whose embeddings are known
@@ -24,24 +26,24 @@ class OpenSets:
 
     Attributes:
         sources: {name in measures: images}; their labels are not used.
-        embed: images [N, H, W, C] -> embeddings [N, E]; None: there are no scores by nearest neighbors.
+        model: has an output `embedding`; None: there are no scores by nearest neighbors.
         known: training images for nearest neighbors; None: there are none.
     """
 
     sources: dict[str, Source] = dataclasses.field(default_factory=dict)
-    embed: Callable | None = None
+    model: Classifier | None = None
     known: Source | None = None
 
     def card(self) -> dict:
         """Returns what the measures depend on, for JSON."""
-        known = self.known.fingerprint() if self.embed and self.known else "none"
+        known = self.known.fingerprint() if self.model and self.known else "none"
         sets = {name: {"pictures": len(one), "fingerprint": one.fingerprint()} for name, one in self.sources.items()}
         return {"neighbors_among": known, "neighbors": self.neighbors, "sets": sets}
 
     @property
     def neighbors(self) -> int:
         """k of the nearest neighbors; 0: there are no scores by nearest neighbors."""
-        return max(1, round(NEIGHBORS * len(self.known))) if self.embed and self.known else 0
+        return max(1, round(NEIGHBORS * len(self.known))) if self.model and self.known else 0
 
 
 def known_images(training: Source) -> Source:
@@ -62,9 +64,11 @@ def sets(open_sets: OpenSets, source: Source, batch_size: int) -> list[Evaluatio
 
     @functools.cache
     def known():
-        if not open_sets.neighbors or open_sets.known is None:
+        if open_sets.model is None or open_sets.known is None:
             return None
-        return np.concatenate([open_sets.embed(images) for images, _ in data.evaluation_batches(open_sets.known, batch_size)])
+        return np.concatenate(
+            [open_sets.model.outputs(images)["embedding"] for images, _ in data.evaluation_batches(open_sets.known, batch_size)]
+        )
 
     measure = functools.partial(_scores, known=known, open_sets=open_sets)
     return [
@@ -77,10 +81,12 @@ def _scores(predict, evaluation_set, known, open_sets):
     """The record of a set: the scores of each image."""
     parts: list[dict] = []
     for images, _ in evaluation_set.open():
-        scores = metrics.logit_scores(np.asarray(predict(images)))
-        if known() is not None:
-            scores["knn"] = metrics.neighbor_scores(known(), np.asarray(open_sets.embed(images)), open_sets.neighbors)
-        parts.append(scores)
+        if known() is None:
+            parts.append(metrics.logit_scores(np.asarray(predict(images))))
+            continue
+        outputs = open_sets.model.outputs(images)
+        scores = metrics.logit_scores(np.asarray(masked_logits(outputs["logits"], evaluation_set.class_mask)))
+        parts.append({**scores, "knn": metrics.neighbor_scores(known(), np.asarray(outputs["embedding"]), open_sets.neighbors)})
     if not parts:
         raise ValueError(f"Expected images in {evaluation_set.name!r}. Received: none")
     scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,10 +1,12 @@
 """Required bounds of measures, for continuous integration: `corruptions/mean15>=0.7,flips/mean<=0.1`."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
+from tf_robust.data.shifts import shift_name
+from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.descriptions import MEASURES, describe
-from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.measure import OOD_SCORES, Measure, parse_measure
 from tf_robust.utils.errors import unknown
 
 Requirement = tuple[str, str, float]  # measure, ">=" or "<=", bound
@@ -20,6 +22,11 @@ _SOURCES = {  # family of measures: the evaluations that give them
     **dict.fromkeys(("class", "classes", "group", "groups"), ("slices",)),
     "boundary": ("boundary",),
     "utility": ("utility",),
+}
+_FLAGS = {  # family of measures: the flag that makes them
+    "calibrated": ("calibrate", "temperature"),
+    "abstention": ("abstain_accuracy", "0.95"),
+    "conformal": ("conformal", "0.9"),
 }
 
 
@@ -41,25 +48,63 @@ def parse_requirements(text: str) -> list[Requirement]:
     return parsed
 
 
-def check_requirements(required: Iterable[Requirement], evaluations: Collection[str]) -> None:
+def check_requirements(required: Iterable[Requirement], eval_config: EvalConfig) -> None:
     """Checks, before an evaluation, that it gives the required measures.
 
     Args:
         required: as `parse_requirements` returns it.
-        evaluations: those that are chosen.
+        eval_config: what is measured.
 
     Raises:
-        ValueError: an unknown measure, or one of an evaluation that is not chosen.
+        ValueError: an unknown measure, or one of an evaluation or a flag that is not chosen.
     """
     for measure, _, _ in required:
         if not describe(measure).meaning:
             raise unknown("measure in --require", measure, [name for names in MEASURES.values() for name in names])
-        sources = _SOURCES.get(parse_measure(measure).plain.family, ())
-        if sources and not set(sources) & set(evaluations):
-            chosen = ",".join(evaluations)
+        parsed = parse_measure(measure).plain
+        if flag := _missing_flag(parsed, eval_config):
+            raise ValueError(f"Expected --require with measures of the chosen flags. Received: {measure}, without its flag. Try: {flag}")
+        sources = _sources(parsed)
+        if sources and not set(sources) & set(eval_config.evaluations):
+            chosen = ",".join(eval_config.evaluations)
             raise ValueError(
                 f"Expected --require with measures of --evaluations={chosen}. Received: {measure}. Try: --evaluations={chosen},{sources[0]}"
             )
+
+
+def _sources(measure: Measure) -> tuple[str, ...]:
+    """The evaluations of which one is needed for a measure; empty: any."""
+    return ("corruptions",) if _images(measure)[0] == "severities" else _SOURCES.get(measure.family, ())
+
+
+def _missing_flag(measure: Measure, eval_config: EvalConfig) -> str:
+    """The flag that makes a measure, if it is not given or has another value; else empty."""
+    flag, example = _FLAGS.get(measure.family, ("", ""))
+    if flag and getattr(eval_config, flag) in ("none", 0.0):
+        return f"--{flag}={example}"
+    if str(measure) == "calibrated/temperature" and eval_config.calibrate != "temperature":
+        return "--calibrate=temperature"
+    images, name = _images(measure)
+    if images == "severities":
+        chosen = {*map(str, eval_config.severities)}
+        return "" if name in chosen else f"--severities={','.join(sorted({*chosen, name}))}"
+    if images and name not in map(shift_name, getattr(eval_config, images)):
+        return f"--{images}={name}"
+    return ""
+
+
+def _images(measure: Measure) -> tuple[str, str]:
+    """The flag that chooses the images of a measure, and its value for them; empty: clean images, or others."""
+    if measure.family == "shift":
+        return "shifts", measure.name
+    group = measure.name.rpartition("/")[0]
+    if measure.family == "ood":
+        data, _, score = group.rpartition("/")
+        return "ood", data if data and score in OOD_SCORES else group
+    if measure.family in _FLAGS and group:
+        kind, _, name = group.replace("severity_", "severity/", 1).partition("/")
+        return {"severity": "severities", "shift": "shifts"}[kind], name
+    return "", ""
 
 
 def shortfalls(rows: Iterable[Mapping], required: Iterable[Requirement]) -> list[str]:

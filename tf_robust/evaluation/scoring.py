@@ -136,10 +136,13 @@ def masked(predict: Predict, columns: Sequence[int] | None) -> Predict:
         predict: images -> logits [N, C].
         columns: of the classes that occur; None or empty: `predict` is returned.
     """
+    return (lambda images: masked_logits(predict(images), columns)) if columns else predict
 
-    def predict_masked(images):
-        logits = tf.convert_to_tensor(predict(images))
-        occurs = tf.reduce_any(tf.range(logits.shape[1])[:, None] == tf.constant(columns)[None], axis=1)
-        return tf.where(occurs[None], logits, -np.inf)
 
-    return predict_masked if columns else predict
+def masked_logits(logits: tf.Tensor, columns: Sequence[int] | None) -> tf.Tensor:
+    """Returns logits [N, C] that are -infinity except in some columns; None or empty: unchanged."""
+    if not columns:
+        return logits
+    logits = tf.convert_to_tensor(logits)
+    occurs = tf.reduce_any(tf.range(logits.shape[1])[:, None] == tf.constant(columns)[None], axis=1)
+    return tf.where(occurs[None], logits, -np.inf)

@@ -11,6 +11,7 @@ from absl.flags import Error, FlagValues
 
 from tf_robust.experiments import command_checks
 from tf_robust.experiments.flags import SECTIONS, define_flags, given_values, read_arguments
+from tf_robust.saved_models.card_files import training_data
 from tf_robust.saved_models.deployed_files import FILES
 from tf_robust.utils.errors import unknown
 
@@ -220,8 +221,8 @@ def read_command(values: FlagValues, argv: Sequence[str]) -> Command:
     for flag, text in COMMANDS[name].defaults.items():
         if not values[flag].present:
             values[flag].parse(text)
-    if values.saved_model.startswith("zoo:") and not values["data"].present:
-        values["data"].parse(values.saved_model.removeprefix("zoo:").partition("/")[0])  # that it was trained on
+    if values.saved_model and not values["data"].present and (data := training_data(values.saved_model)):
+        values["data"].parse(data)
     name = "sweep" if name == "train" and values.sweep else name
     _check(values, name)
     return COMMANDS[name]
@@ -295,6 +296,8 @@ def _check(values, name):
             f"Expected evaluations with {name}. Received: --evaluations={','.join(values.evaluations)}. "
             "Try: tf-robust train --evaluations=none, which trains and exports only"
         )
+    if values.dry_run and name not in ("train", "suite", "sweep"):
+        raise ValueError(f"--dry_run has no effect on {name}, which trains nothing. Try: --subset=100, and multiply its time")
     if name != "list":
         command_checks.check_names(values)
         command_checks.check_installed(values)

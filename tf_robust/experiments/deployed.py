@@ -44,7 +44,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
     model = evaluated_model(values, values.saved_model)
     folder = os.path.join(measuring.folder_of(model), "formats")
     run = runs_of(model.values, row_name(model.path))[0]
-    check_requirements(parse_requirements(values.require), run.eval_config.evaluations)
+    check_requirements(parse_requirements(values.require), run.eval_config)
     given = _with_attacks(run.data(), model)
     configs = {name: _of_format(name, given.eval_config) for name in values.formats}
     paths = export_model(model, values.formats, os.path.join(folder, "exported"), reuse=True)

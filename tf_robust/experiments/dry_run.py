@@ -159,8 +159,16 @@ def count_frames(run: Run) -> tuple[int, int]:
         if family not in ("robust", "fgsm", "checks", "distance")
     ]
     counts += [("shift", len(shift.source)) for shift in shifts]
+    counts += [("confidence", len(one)) for one in _further_sources(evaluated, source)]
     corrupted = (*evaluation.CORRUPTION_FAMILIES, "flips")
     return sum(count for _, count in counts), sum(count for family, count in counts if family in corrupted)
+
+
+def _further_sources(evaluated, source):
+    """The images that confidences are fitted on, and those of an open set: known ones, of the own classes, and of other classes."""
+    others = list(evaluated.other_sources(source).values())
+    known = [evaluated.known_source(), source] if others else []
+    return [one for one in (evaluated.validation_source(), *known, *others) if one is not None]
 
 
 def _evaluation_seconds(run, classifier):

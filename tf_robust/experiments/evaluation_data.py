@@ -11,6 +11,7 @@ from tf_robust.data.source import Source
 from tf_robust.experiments import construction
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.model_checks import print_note
+from tf_robust.saved_models.loading import Classifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,15 +92,19 @@ class EvaluationData:
             )
         return self.source("validation")
 
-    def open_sets(self, original: Source, embed: Callable | None) -> evaluation.OpenSets:
+    def open_sets(self, original: Source, model: Classifier | None) -> evaluation.OpenSets:
         """Returns the data sets of other classes, and what nearest neighbors need.
 
         Args:
             original: images to evaluate on.
-            embed: images -> embeddings; None: there are none.
+            model: has an output `embedding`; None: there is none.
         """
         sources = self.other_sources(original)
-        return evaluation.OpenSets(sources, embed, self._known(embed)) if sources else evaluation.OpenSets()
+        if not sources:
+            return evaluation.OpenSets()
+        if model is None:
+            print_note("ood without nearest neighbors: the model has no output 'embedding', and is no Keras model with a dense last layer.")
+        return evaluation.OpenSets(sources, model, self.known_source() if model else None)
 
     def other_sources(self, original: Source) -> dict[str, Source]:
         """Returns {name in measures: images of other classes}, with the image size of the images to evaluate on.
@@ -115,11 +120,8 @@ class EvaluationData:
             for name in self.eval_config.ood
         }
 
-    def _known(self, embed):
-        """Training images for nearest neighbors, or None."""
-        if embed is None:
-            print_note("ood without nearest neighbors: the model has no output 'embedding', and is no Keras model with a dense last layer.")
-            return None
+    def known_source(self) -> Source | None:
+        """Returns the training images among which nearest neighbors are found, or None."""
         if self.training_images is not None:
             return evaluation.known_images(self.training_images)
         if self.images is None and self.eval_config.evaluation_split != "all" and data.has_training(self.config.data):

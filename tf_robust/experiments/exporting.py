@@ -30,7 +30,18 @@ from tf_robust.utils.files import read_json, write_json
 
 CHECKED, CALIBRATION = 100, 300  # images to compare the logits on, and to find the ranges of integers on
 TOLERANCE = 1e-3  # of float32 formats, relative to the largest logit
-_CARD = ("title", "method", "model", "data", "classes", "label_set", "seed", "flags", "note")  # fields of the model's own card
+_CARD = (
+    "title",
+    "method",
+    "model",
+    "data",
+    "classes",
+    "label_set",
+    "seed",
+    "flags",
+    "note",
+    "confidence",
+)  # fields of the model's own card
 
 
 def export_and_report(values: FlagValues, argv: Sequence[str]) -> None:
@@ -122,7 +133,7 @@ class Exporter:
         """Writes one format into a folder, prints its difference to the model, and returns its path."""
         path = os.path.join(folder, FILES[name])
         card = self._card(name)
-        if not (reuse and _is_of(path, {**self.origin, "calibration": card["calibration"]})):
+        if not (reuse and _is_of(path, {**self.origin, "calibration": card["calibration"], "confidence": card.get("confidence")})):
             os.makedirs(folder, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder, prefix=f"{FILES[name]}.writing-") as temporary:
                 complete = os.path.join(temporary, FILES[name])

@@ -39,6 +39,7 @@ class SearchRecord:
         seed: of training.
         batch_size: of training.
         interrupted: whether the search was stopped before its budget was used up.
+        validation_fraction: of the data, that neither the start nor the search was trained on; None: not known.
     """
 
     data: str
@@ -51,6 +52,7 @@ class SearchRecord:
     seed: int
     batch_size: int
     interrupted: bool = False
+    validation_fraction: float | None = None
 
 
 class Hardened:
@@ -136,6 +138,7 @@ class Hardened:
             "start": self.trainable.classifier.path,
             "model": f"{HARDENED}{delivery.suffix_of(self.trainable)}" if self.changed else None,
             "data": self.search.data,
+            "validation_fraction": self.search.validation_fraction,
             "config": dataclasses.asdict(self.config),
             "seed": self.search.seed,
             "batch_size": self.search.batch_size,

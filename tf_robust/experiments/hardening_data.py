@@ -12,8 +12,10 @@ from tf_robust.data.subsets import SUBSET_SEED, stratified_parts, stratified_sub
 from tf_robust.experiments import construction
 from tf_robust.experiments.command_checks import shift_data
 from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.experiments.model_checks import fraction_not_trained_on
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.target import LabeledImages, ValidationSet
+from tf_robust.saved_models.loading import Classifier
 
 HELD_OUT = 0.15  # fraction of data without splits, for validation and for test each
 MOST_VALIDATION_IMAGES = 1000
@@ -153,6 +155,35 @@ def proof_data(parts: Parts, given: EvaluationData) -> EvaluationData:
     names = given.eval_config.shifts if name in given.eval_config.shifts else (*given.eval_config.shifts, name)
     eval_config = dataclasses.replace(given.eval_config, shifts=names)
     return dataclasses.replace(given, eval_config=eval_config, shift_images={**given.shift_images, name: parts.shift.test})
+
+
+def check_no_confidence(given: EvaluationData) -> None:
+    """Checks that no confidences are to be fitted: a search chooses the model on the validation images.
+
+    Raises:
+        ValueError: the evaluation has calibrate, abstain_accuracy or conformal.
+    """
+    names = [name for name in ("calibrate", "abstain_accuracy", "conformal") if getattr(given.eval_config, name) not in ("none", 0.0)]
+    if names:
+        raise ValueError(
+            f"{', '.join(names)} has no effect on harden, whose validation images are used to choose the model. "
+            "Try: tf-robust evaluate of the hardened model, with other validation images"
+        )
+
+
+def fraction_held_out(given: EvaluationData, start: Classifier, validation: Source | None = None) -> float | None:
+    """Returns the fraction of the data that neither the start nor a search is trained on; None: not known, or data in memory.
+
+    Args:
+        given: describes the data.
+        start: the model before the search.
+        validation: as in `parts_of`.
+    """
+    if validation is not None or given.images is not None:
+        return None
+    known = fraction_not_trained_on(start, given.config.data)
+    held_out = given.config.validation_fraction or HELD_OUT
+    return held_out if known is None else min(held_out, known)
 
 
 def _parts_of_one_set(given, validation, test):

@@ -15,7 +15,7 @@ from tf_robust.data.source import Source
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.flags import values_of
 from tf_robust.experiments.hardened import HARDENED, Hardened, SearchRecord
-from tf_robust.experiments.hardening_data import parts_of, proof_data, validation_set
+from tf_robust.experiments.hardening_data import check_no_confidence, fraction_held_out, parts_of, proof_data, validation_set
 from tf_robust.experiments.hardening_proof import Proof
 from tf_robust.experiments.locations import folder_name, row_name
 from tf_robust.experiments.model_checks import check_model_suits, with_checked_inputs, with_known_outputs
@@ -34,7 +34,7 @@ from tf_robust.metrics.paired import paired_difference
 from tf_robust.report import vega
 from tf_robust.report.formatting import interval
 from tf_robust.saved_models import export, loading
-from tf_robust.utils.files import write_json
+from tf_robust.utils.files import read_json, write_json
 from tf_robust.utils.progress import duration
 
 BATCH_SIZE = 64
@@ -93,8 +93,10 @@ def harden(
         log: called with lines of progress.
 
     Raises:
-        ValueError: the model cannot be trained, does not suit the images, or is near chance; or the budget is too small.
+        ValueError: the model cannot be trained, does not suit the images, or is near chance; the budget is too small; or confidences are
+            to be fitted, for which no images are left.
     """
+    check_no_confidence(given)
     clock = Clock()
     given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
     parts = parts_of(given, validation, test, config=config)
@@ -126,6 +128,7 @@ def harden(
         given.seed,
         search.trainers.batch_size,
         interrupted,
+        fraction_held_out(given, classifier, validation),
     )
     notes = [summary(choice, config), *_control_note(search, choice), *([parts.note] if parts.note else [])]
     notes.append(f"The search took {duration(clock.seconds)}.")
@@ -302,7 +305,10 @@ def _deliver(hardened, folder):
 
 
 def _update_card(hardened, folder, evaluation):
-    """Replaces the measures in the card of a SavedModel that this package exported."""
+    """Replaces the measures and the validation fraction in the card of a SavedModel that this package exported."""
     path = os.path.join(folder, HARDENED) + delivery.suffix_of(hardened.trainable)
-    if os.path.exists(os.path.join(path, "card.json")):
+    file, held_out = os.path.join(path, "card.json"), hardened.search.validation_fraction
+    if os.path.exists(file):
+        if held_out is not None and isinstance(flags := read_json(file).get("flags"), dict):
+            export.update_card(path, flags={**flags, "validation_fraction": str(held_out)})
         export.update_card(path, rows=evaluation["rows"], evaluation_card=evaluation["card"], hardened=hardened.notes[0])

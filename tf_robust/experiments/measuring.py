@@ -36,7 +36,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     model = evaluated_model(values, values.saved_model)
     folder = folder_of(model)
     run = runs_of(model.values, row_name(model.path))[0]
-    check_requirements(parse_requirements(values.require), run.eval_config.evaluations)
+    check_requirements(parse_requirements(values.require), run.eval_config)
     before = os.path.join(folder, "evaluation.json")
     earlier = read_json(before) if os.path.exists(before) else {}
     vega.prepare()

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_robust import data, evaluation
 from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
+from tf_robust.experiments.config import TrainConfig
 from tf_robust.saved_models import input_check
 from tf_robust.saved_models.loading import Classifier
 
@@ -59,7 +60,7 @@ def evaluates_all_images(predict: Classifier, name: str, split: str) -> bool:
     """
     if not data.is_unsplit(name):
         return False
-    if _last_part(str(predict.card.get("data", ""))) != _last_part(name):
+    if not _was_trained_on(predict, name):
         print_note(f"{name} has no splits: evaluated on all of its images.")
         return True
     print_note(
@@ -67,6 +68,51 @@ def evaluates_all_images(predict: Classifier, name: str, split: str) -> bool:
         f"To compare another model with it: --evaluation_split={split}."
     )
     return False
+
+
+def with_validation_of_card(predict: Classifier, config: TrainConfig) -> TrainConfig:
+    """Returns a configuration whose validation images are among those that a model was not trained on, by the flags in its card.
+
+    A `validation_fraction` of 0 becomes that of the training, which is printed. Models of other data, without such a card, or of data with
+    a validation split of their own are not concerned.
+
+    Args:
+        predict: the model.
+        config: names the data.
+
+    Raises:
+        ValueError: the model was trained on some of these images.
+    """
+    held_out = fraction_not_trained_on(predict, config.data)
+    if held_out is None or data.has_own_validation(config.data, config.data_dir or None):
+        return config
+    if not held_out:
+        raise ValueError(
+            f"Expected validation images of {config.data} that {predict.path} was not trained on. Received: a model that was trained on "
+            "all training images (validation_fraction=0 in its card). Try: other data, or train it with validation_fraction=0.1"
+        )
+    if config.validation_fraction > held_out:
+        raise ValueError(
+            f"Expected validation_fraction <= {held_out:g}, that of the training of {predict.path}, which was trained on the other images. "
+            f"Received: {config.validation_fraction:g}. Try: leave out validation_fraction"
+        )
+    if config.validation_fraction:
+        return config
+    print_note(f"validation_fraction={held_out:g}, from the card of {predict.path}: images that it was not trained on.")
+    return dataclasses.replace(config, validation_fraction=held_out)
+
+
+def fraction_not_trained_on(predict: Classifier, name: str) -> float | None:
+    """Returns the fraction of a data set that was held out in the training of a model, by its card; None: other data, or not known."""
+    flags = predict.card.get("flags")
+    if not isinstance(flags, dict) or "validation_fraction" not in flags or not _was_trained_on(predict, name):
+        return None
+    return data.held_out_fraction(name, float(flags["validation_fraction"]))
+
+
+def _was_trained_on(predict, name):
+    """Whether a model was trained on a data set, by its card."""
+    return _last_part(str(predict.card.get("data", ""))) == _last_part(name)
 
 
 def _last_part(name):

@@ -23,15 +23,15 @@ from tf_robust.experiments.model_checks import (
     with_label_set_of_card,
     with_output_check,
     with_possible_attacks,
+    with_validation_of_card,
 )
 from tf_robust.experiments.surrogates import load_surrogate
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.adaptation import with_batch_statistics
 from tf_robust.saved_models.calibrated import export_calibrated
-from tf_robust.saved_models.embeddings import embeddings_of
+from tf_robust.saved_models.embeddings import with_embedding
 from tf_robust.utils import environment, progress
 
-_NO_GRAPH = (NotImplementedError, TypeError, ValueError, tf.errors.OpError)  # raised for a model that runs outside of TensorFlow
 SECONDS_BETWEEN_LINES = 5.0  # of the sets of an evaluation
 
 
@@ -88,7 +88,7 @@ def evaluate(
         predict = with_output_check(with_batch_statistics(classifier))
         source, shifts = _in_order(source, shifts, data.eval_config.adaptation_order)
     surrogate = _surrogate(data, classifier, source)
-    validation, open_sets = data.validation_source(), data.open_sets(source, embeddings_of(classifier) if data.eval_config.ood else None)
+    validation, open_sets = data.validation_source(), data.open_sets(source, with_embedding(classifier) if data.eval_config.ood else None)
     imagenet = evaluation.is_imagenet(source, data.eval_config)
     card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts, surrogate, validation, open_sets)
     card["sizes"] = evaluation.image_sizes(source, classifier)
@@ -190,11 +190,13 @@ def recorded(eval_config: evaluation.EvalConfig) -> dict:
 
 
 def _for_model(data, classifier, split_chosen):
-    """The data with the image size and the classes of a model, and with all images of a data set without splits."""
+    """The data with the image size, the classes and the validation fraction of a model, and with all images of data without splits."""
     split = data.eval_config.evaluation_split
     complete = not split_chosen and (data.images is not None or evaluates_all_images(classifier, data.config.data, split))
+    fits = data.eval_config.needs_validation_set and data.images is None and data.validation_images is None
     return dataclasses.replace(
         data,
+        config=with_validation_of_card(classifier, data.config) if fits else data.config,
         model_size=loading.image_size_of(classifier),
         num_classes=classifier.num_classes or 0,
         eval_config=dataclasses.replace(data.eval_config, evaluation_split="all") if complete else data.eval_config,
@@ -234,13 +236,12 @@ def _attacks(records):
 
 def _export(done, path):
     """Writes the model with scaled logits, unless it has no TensorFlow graph."""
+    if not done.classifier.has_graph:
+        return print_note(f"no calibrated SavedModel: {done.classifier.path} has no TensorFlow graph.")
     fitted = {name: done.result.fitted[name] for name in ("scale", "bias", "threshold", "quantile")}
     card = {name: value for name, value in done.classifier.card.items() if name not in ("rows", "evaluation_card")}
-    card |= {"calibration": {**fitted, **done.content["card"]["confidence"]}}
-    try:
-        export_calibrated(done.classifier, done.source, path, scale=fitted["scale"], bias=fitted["bias"], card=card)
-    except _NO_GRAPH as error:
-        print_note(f"no calibrated SavedModel: {done.classifier.path} has no TensorFlow graph ({type(error).__name__}).")
+    card |= {"confidence": {**fitted, **done.content["card"]["confidence"]}}
+    export_calibrated(done.classifier, done.source, path, scale=fitted["scale"], bias=fitted["bias"], card=card)
 
 
 def _draw(done, folder):

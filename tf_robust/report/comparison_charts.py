@@ -1,6 +1,5 @@
 """Charts that compare the rows of a table: its headlines, and robust over clean accuracy."""
 
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,8 +11,6 @@ from tf_robust.report.label_placement import SIDES, name_sides
 from tf_robust.report.table_types import Table
 from tf_robust.report.tables import cells, kinds_of_robustness
 from tf_robust.report.vega import NOMINAL, Chart, by_row, domain, number, panels
-
-_LETTERS = 29  # in a line of a panel's title
 
 
 def comparison(table: Table) -> Chart:
@@ -55,7 +52,7 @@ def _titles(table: Table) -> list[str]:
 
 def _title(measure: str) -> str:
     direction = ["(lower is better)"] if parse_measure(measure).lower_is_better else []
-    return "\n".join([*textwrap.wrap(describe(measure).name, _LETTERS), *direction])
+    return "\n".join([describe(measure).name, *direction])
 
 
 def _points(table: Table, measure: str) -> list[dict]:

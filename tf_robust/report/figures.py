@@ -3,7 +3,6 @@
 Images are [N, H, W, C], uint8 or float in [0, 1] (clipped for display), C = 1 or 3.
 """
 
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 import matplotlib
@@ -11,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tf_robust.utils.plotting import save
+from tf_robust.utils.plotting import save, wrapped
 
 _HEAT = "magma"
 _LETTERS = 16  # of a text under an image
@@ -43,7 +42,7 @@ def captioned_images(path: str, lines: Sequence[tuple[str, np.ndarray, Sequence[
         lines: (title, images [N, H, W, C], [N] texts or None) of each line.
     """
     longest = max(len(images) for _, images, _ in lines)
-    texts = [[_wrapped(text) for text in given or ()] for _, _, given in lines]
+    texts = [[wrapped(text, _LETTERS) for text in given or ()] for _, _, given in lines]
     text_lines = max(text.count("\n") for of_line in texts for text in of_line or ("",))
     figure = Figure(figsize=(max(5.0, 0.95 * longest), (1.35 + 0.2 * text_lines) * len(lines)), layout="constrained")
     for axes, (title, images, _), of_line in zip(_column(figure, len(lines)), lines, texts):
@@ -53,11 +52,6 @@ def captioned_images(path: str, lines: Sequence[tuple[str, np.ndarray, Sequence[
         for position, text in enumerate(of_line):
             axes.text(position * (width + 1 + width // 16) + width / 2, height + 1, text, ha="center", va="top", fontsize=7)
     return save(figure, path)
-
-
-def _wrapped(text: str) -> str:
-    """A text as wide as one image."""
-    return "\n".join(part for line in text.split("\n") for part in textwrap.wrap(line, _LETTERS) or [""])
 
 
 def noise_samples(path: str, clean: np.ndarray, noised: Mapping[str, np.ndarray], probabilities: Mapping[str, np.ndarray]) -> str:

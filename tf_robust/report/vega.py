@@ -13,9 +13,11 @@ import tempfile
 from collections.abc import Iterable, Sequence
 
 from tf_robust.utils.files import atomic_file
+from tf_robust.utils.plotting import wrapped
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")  # after Okabe and Ito
 NOMINAL: dict = {"type": "nominal", "title": None, "sort": None}
+_LETTER = 6  # mean width of a letter of a panel's title, in pixels
 _LEAST_FRACTIONS, _LEAST_RELATIVE = 0.1, 0.2  # smallest spans of axes
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _INK: dict = {"labelColor": "currentColor", "titleColor": "currentColor"}
@@ -185,7 +187,7 @@ def by_row(order: Iterable[str], channel: str = "color", symbol: str = "circle")
 
 
 def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict, columns: int, independent: Iterable[str] = ()) -> dict:
-    """Returns the specification of one panel for each name.
+    """Returns the specification of one panel for each name, which is broken in lines as long as the panel is wide.
 
     Args:
         values: data, one dictionary for each point.
@@ -195,13 +197,24 @@ def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict
         columns: number of panels side by side.
         independent: channels with a separate scale for each panel.
     """
+    titles = _titles(list(names), panel["width"], columns)
     return {
-        "data": {"values": values},
-        "facet": {"field": field, "type": "nominal", "sort": list(names), "header": {"labelExpr": "split(datum.label, '\\n')"}},
+        "data": {"values": [{**value, field: titles[value[field]]} for value in values]},
+        "facet": {"field": field, "type": "nominal", "sort": list(titles.values()), "header": {"labelExpr": "split(datum.label, '\\n')"}},
         "columns": columns,
         "spec": panel,
         "resolve": {"scale": dict.fromkeys(independent, "independent")},
     }
+
+
+def _titles(names, width, columns):
+    """{name: title in lines}; those of panels side by side have equally many, or the panels would not be aligned."""
+    titles = {name: wrapped(name, width // _LETTER) if isinstance(width, int) else name for name in names}
+    for first in range(0, len(names), columns):
+        row = names[first : first + columns]
+        most = max(titles[name].count("\n") for name in row)
+        titles |= {name: "\n" * (most - titles[name].count("\n")) + titles[name] for name in row}
+    return titles
 
 
 def number(field: str, title: str | None = None) -> dict:

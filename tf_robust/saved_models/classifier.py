@@ -69,6 +69,11 @@ class Classifier:
         """Whether the signature has an output `embedding` [N, E]."""
         return "embedding" in self._signature.outputs and self._signature.outputs["embedding"].shape.rank == 2
 
+    @property
+    def has_graph(self) -> bool:
+        """Whether the model is a TensorFlow graph: not of TensorFlow Lite, ONNX or Torch, and no Python function besides tf.function."""
+        return self._signature.has_graph
+
     def outputs(self, images: tf.Tensor | ArrayLike) -> dict[str, tf.Tensor]:
         """Returns all outputs of the signature by name, and "logits" as the call returns them.
 
@@ -218,9 +223,11 @@ def _card(path: str) -> dict:
 
 
 def _data_of_hardened(path):
-    """{"data": NAME}, the data on which `harden` trained a model, from the record beside it; {} for other models."""
+    """The data on which `harden` trained a model, from the record beside it, as fields of a card; {} for other models."""
     folder, name = os.path.split(os.path.abspath(path))
     file = os.path.join(folder, "harden.json")
     record = read_json(file, True) if os.path.exists(file) else {}
-    known = isinstance(record, dict) and record.get("model") == name and record.get("data")
-    return {"data": record["data"]} if known else {}
+    if not isinstance(record, dict) or record.get("model") != name or not record.get("data"):
+        return {}
+    fraction = record.get("validation_fraction")
+    return {"data": record["data"], **({} if fraction is None else {"flags": {"validation_fraction": str(fraction)}})}

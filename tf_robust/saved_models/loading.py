@@ -23,6 +23,8 @@ from tf_robust.utils.deprecation import moved_names
 __all__ = ["NAMED_RANGES", "Classifier", "ModelInterface", "classifier_of", "image_size_of", "load_classifier"]
 __getattr__ = moved_names(__name__, {"Interface": "saved_models.loading.ModelInterface"})
 
+_OF_TENSORFLOW = (keras.Layer, tf.Module, tf.types.experimental.PolymorphicFunction)  # other functions may compute by NumPy
+
 
 def load_classifier(path: str | os.PathLike, interface: ModelInterface = ModelInterface()) -> Classifier:
     """Loads a model as a `Classifier`.
@@ -95,6 +97,7 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
             lambda images: {"scores": _scores(model(images), interface.outputs, path)},
             {"images": tf.TensorSpec(None, tf.float32)},
             {"scores": tf.TensorSpec(None, tf.float32)},
+            has_graph=isinstance(model, _OF_TENSORFLOW),
         )
     return Classifier(signature.channels_last(), interface, path=path, loaded=model)
 

@@ -18,11 +18,13 @@ class Signature:
         call: function of keyword arguments named after the inputs -> {name: tensor}.
         inputs: {name: TensorSpec}.
         outputs: {name: TensorSpec}.
+        has_graph: whether `call` consists of TensorFlow operations, which a SavedModel can hold.
     """
 
     call: Callable[..., dict[str, tf.Tensor]]
     inputs: dict[str, tf.TensorSpec]
     outputs: dict[str, tf.TensorSpec]
+    has_graph: bool = True
 
     def __str__(self) -> str:
         return f"{described(self.inputs)} -> {described(self.outputs)}"

@@ -38,7 +38,7 @@ def numpy_signature(
         results = results if isinstance(results, (list, tuple)) else [results]  # one type in the list: one tensor
         return {key: tf.ensure_shape(result, spec.shape) for (key, spec), result in zip(specs.items(), results, strict=True)}
 
-    return Signature(call, {name: tf.TensorSpec(_free(spec.shape), spec.dtype, name)}, specs)
+    return Signature(call, {name: tf.TensorSpec(_free(spec.shape), spec.dtype, name)}, specs, has_graph=False)
 
 
 def _free(shape: tf.TensorShape) -> tf.TensorShape:

@@ -49,7 +49,8 @@ def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
 
     inputs = {"images": tf.TensorSpec([None, None, None, network.channels], tf.float32, "images")}
     outputs = {"output": tf.TensorSpec([None, None], tf.float32, "output")}
-    return {"serving_default": Signature(lambda images: {"output": logits(images)}, inputs, outputs)}, network.module
+    signature = Signature(lambda images: {"output": logits(images)}, inputs, outputs, has_graph=False)
+    return {"serving_default": signature}, network.module
 
 
 def _is_torchscript(path):
