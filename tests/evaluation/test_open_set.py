@@ -37,7 +37,8 @@ def test_measures_are_those_of_the_scores(network, source):
 def test_nearest_neighbors_matter_to_their_own_scores_alone(network, source):
     tested, known, others = source(60, split="test"), source(48), _others()
     config = evaluation.EvalConfig(("clean",))
-    sets = evaluation.OpenSets({"others": others}, embeddings_of(classifier_of(network())), known), evaluation.OpenSets({"others": others})
+    model = with_embedding(classifier_of(network()))
+    sets = evaluation.OpenSets({"others": others}, model, known), evaluation.OpenSets({"others": others})
     with_neighbors, without = (evaluation.card_of(tested, config, None, open_sets=one) for one in sets)
     for name in ("others/auroc", "others/fpr95", "others/energy/auroc"):
         assert evaluation.difference(f"ood/{name}", with_neighbors, without) == []
