@@ -4,6 +4,7 @@ import scipy.stats
 
 from tf_robust import report
 from tf_robust.report import formatting, grids, markdown, tables
+from tf_robust.report.robustness_measures import kinds_of_robustness
 
 PAPER = {"xe": {"un": [0.41, 0.02]}, "unknown": {"un": [0.5, None]}}
 
@@ -122,8 +123,11 @@ def test_measures_of_a_family_stand_together_and_shared_ones_are_compared(evalua
     black = {"clean": 0.9, "corruptions/mean15": 0.7, "robust/transfer/l2_0.5": 0.5, "robust/square/l2_0.5": 0.6}
     table = tables.aggregate([evaluate("xe", 0, white), evaluate("int8", 0, black)])
     assert table["measures"] == ["clean", "robust/l2_0.5", "robust/transfer/l2_0.5", "robust/square/l2_0.5", "corruptions/mean15"]
-    assert tables.kinds_of_robustness(table) == {"corruptions": "corruptions/mean15", "attacks": "robust/transfer/l2_0.5"}
-    assert tables.kinds_of_robustness(tables.aggregate([evaluate("xe", 0, white)]))["attacks"] == "robust/l2_0.5"
+    assert kinds_of_robustness(table) == {"corruptions": "corruptions/mean15", "attacks": "robust/transfer/l2_0.5"}
+    assert kinds_of_robustness(tables.aggregate([evaluate("xe", 0, white)]))["attacks"] == "robust/l2_0.5"
+    stronger = {**black, "robust/transfer/l2_0.5": 0.2, "robust/square/linf_0.1": 0.1}
+    rows = [evaluate("int8", 0, stronger), evaluate("other", 0, stronger)]
+    assert kinds_of_robustness(tables.aggregate(rows))["attacks"] == "robust/transfer/l2_0.5"  # lower than Square in the same ball
     assert [label.measure for label in grids.differences(table).columns] == ["clean", "robust/transfer/l2_0.5", "corruptions/mean15"]
 
 

@@ -14,7 +14,6 @@ import scipy.stats
 
 from tf_robust import metrics
 from tf_robust.evaluation import card
-from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.metrics.paired import PairedDifference
 from tf_robust.report import attack_results, training_times
@@ -23,15 +22,6 @@ from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, P
 from tf_robust.utils.errors import unknown
 
 BASELINES = ("xe", "cross_entropy")
-_KINDS = {
-    "corruptions": "corruptions",
-    "corruptions_bar": "corruptions",
-    "un": "noise",
-    "nun": "noise",
-    "robust": "attacks",
-    "fgsm": "attacks",
-    "shift": "shifts",
-}  # of families of measures
 LEVEL = 0.05  # of p values
 
 
@@ -264,18 +254,6 @@ def unadapted_cells(table: Table) -> dict[tuple[str, str], Entry]:
     """Returns {(row, measure without adaptation): entry}; the entry is with adaptation where a row was measured so alone."""
     adapted_first = sorted(table["rows"], key=lambda entry: not parse_measure(entry["measure"]).adapted)
     return {(entry["row"], parse_measure(entry["measure"]).unadapted): entry for entry in adapted_first}
-
-
-def kinds_of_robustness(table: Table) -> dict[str, str]:
-    """Returns {"corruptions", "noise", "attacks" or "shifts": the first headline that is an accuracy on such images}, of those that were
-    measured; if any can be compared with the baseline, the first of these."""
-    first: dict[str, str] = {}
-    compared = {entry["measure"] for entry in table["rows"] if entry["difference"]}
-    for measure in sorted(table["headlines"], key=lambda one: one not in compared):
-        kind = _KINDS.get(parse_measure(measure).family)
-        if kind and describe(measure).images:
-            first.setdefault(kind, measure)
-    return {kind: first[kind] for kind in dict.fromkeys(_KINDS.values()) if kind in first}
 
 
 def difference_of(entry: Entry) -> Difference:

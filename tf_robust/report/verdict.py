@@ -6,8 +6,9 @@ from tf_robust import metrics
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure
 from tf_robust.report.formatting import interval, number_range, paired_interval, value
+from tf_robust.report.robustness_measures import kinds_of_robustness
 from tf_robust.report.table_types import Entry, Table
-from tf_robust.report.tables import cells, difference_of, gain, is_clear, kinds_of_robustness, t_interval
+from tf_robust.report.tables import cells, difference_of, gain, is_clear, t_interval
 
 _NEGLIGIBLE = 0.02  # a loss that the interval must exclude to be called "no measurable loss"
 _SAME_TIME = 0.1  # relative difference of training times that is called none
