@@ -61,3 +61,18 @@ def test_a_pipeline_resumes_a_set_of_the_local_engine(source, tmp_path, monkeypa
     for path, time in before.items():
         final = path.replace(".writing/", "").replace(os.path.basename(path), f"1.0.0/{os.path.basename(path)}")
         assert os.stat(os.path.join(folder, final)).st_mtime_ns == time
+
+
+@pytest.mark.slow
+def test_processes_of_the_local_runner_write_the_same_set(source, tmp_path):
+    by_beam, local = str(tmp_path / "beam"), str(tmp_path / "local")
+    options = corrupted_datasets.WriterConfig(
+        dataset_format="tfds",
+        corruptions=NAMES[:1],
+        chunk_size=4,
+        engine="beam",
+        beam_options=("--direct_num_workers=2", "--direct_running_mode=multi_processing"),
+    )
+    assert corrupted_datasets.write(functools.partial(clean), by_beam, options, corrupted_datasets.CorruptionConfig(seed=5)) == []
+    write(source, local, "tfds", NAMES[:1])
+    assert content(by_beam) == content(local)
