@@ -1,19 +1,37 @@
+"""Sweeps: what they vary, the choice of the best, and points sampled by Optuna against its own study."""
+
+import os
+
 import pytest
 
-from tf_robust.experiments import sweeps
+from tests.test_cli import main
+from tf_robust.experiments import search_space, sweeps
+from tf_robust.utils.files import read_json
 
-DEFAULTS = {"fcl_k": 8, "fcl_sigma": 0.1, "views": ("clean",)}
+DEFAULTS = {"fcl_k": 8, "fcl_sigma": 0.1, "views": ("clean",), "method": "fcl", "ema": False}
 
 
 def test_a_grid_is_the_product_of_its_axes():
-    points = sweeps.grid("fcl_k=1,2; fcl_sigma=0.1,0.5", DEFAULTS)
-    assert [sweeps.name_of(point) for point in points] == [
+    points = search_space.grid(search_space.axes_of("fcl_k=1,2; fcl_sigma=0.1,0.5", DEFAULTS))
+    assert [search_space.name_of(point) for point in points] == [
         "fcl_k=1,fcl_sigma=0.1",
         "fcl_k=1,fcl_sigma=0.5",
         "fcl_k=2,fcl_sigma=0.1",
         "fcl_k=2,fcl_sigma=0.5",
     ]
-    assert sweeps.name_of({"radius": "1/255"}) == "radius=1_255"
+    assert search_space.name_of({"radius": "1/255"}) == "radius=1_255"
+
+
+def test_ranges_are_of_integers_or_numbers():
+    axes = search_space.axes_of("fcl_k=1..9;fcl_sigma=log:0.01..1;method=fcl,moco", DEFAULTS)
+    assert axes == {
+        "fcl_k": search_space.Range(1, 9, log=False, integer=True),
+        "fcl_sigma": search_space.Range(0.01, 1.0, log=True, integer=False),
+        "method": ("fcl", "moco"),
+    }
+    assert search_space.middle(axes) == {"fcl_k": "5", "fcl_sigma": "0.1", "method": "fcl"}
+    with pytest.raises(ValueError, match="ranges of fcl_k, fcl_sigma. Try: --sweep_engine=optuna"):
+        search_space.grid(axes)
 
 
 @pytest.mark.parametrize(
@@ -26,19 +44,158 @@ def test_a_grid_is_the_product_of_its_axes():
         ("fcl_k", "NAME=VALUE"),
         ("fcl_k=", "NAME=VALUE"),
         (";", "Received: ';'"),
+        ("fcl_k=1.5..2", "whose ends are no integers"),
+        ("fcl_sigma=a..2", "whose ends are no numbers"),
+        ("fcl_sigma=2..1", "Expected LOW < HIGH in"),
+        ("fcl_sigma=log:0..1", "both above 0 with log"),
+        ("fcl_sigma=0..inf", "Expected LOW < HIGH in"),
+        ("method=a..b", "Expected numbers with a range"),
+        ("ema=0..1", "Expected numbers with a range"),
     ],
 )
-def test_invalid_grids_raise(text, said):
+def test_invalid_sweeps_raise(text, said):
     with pytest.raises(ValueError, match=said):
-        sweeps.grid(text, DEFAULTS)
+        search_space.axes_of(text, DEFAULTS)
+
+
+def found(row, seed, clean, flips):
+    return {"row": row, "seed": seed, "rows": [{"measure": "clean", "value": clean}, {"measure": "flips/mean", "value": flips}]}
 
 
 def test_the_best_row_has_the_best_mean_over_seeds():
-    def found(row, seed, clean, flips):
-        return {"row": row, "seed": seed, "rows": [{"measure": "clean", "value": clean}, {"measure": "flips/mean", "value": flips}]}
-
     evaluations = [found("a", 0, 0.9, 0.2), found("a", 1, 0.1, 0.2), found("b", 0, 0.6, 0.3), found("b", 1, 0.6, 0.3)]
-    assert sweeps.best(evaluations)[0] == "b" and sweeps.best(evaluations, "flips/mean")[0] == "a"
-    assert "Chosen of 2 by clean on validation images (0.6000): b." in sweeps.best(evaluations)[1]
+    assert sweeps.best(evaluations)[0] == ["b"] and sweeps.best(evaluations, "flips/mean")[0] == ["a"]
+    assert "Chosen of 2 by clean on validation images: b (0.6000). Its" in sweeps.best(evaluations)[1]
     with pytest.raises(ValueError, match="measure to choose by"):
         sweeps.best(evaluations, "un")
+
+
+def test_several_measures_choose_all_rows_that_no_other_surpasses():
+    evaluations = [
+        found("a", 0, 0.9, 0.5),
+        found("b", 0, 0.8, 0.1),
+        found("c", 0, 0.8, 0.2),
+        found("d", 0, 0.7, 0.1),
+        found("e", 0, 0.9, 0.5),
+    ]
+    assert sweeps.best(evaluations, "clean, flips/mean")[0] == ["a", "b", "e"]
+
+
+def sweep(workdir, *arguments):
+    small = ["--data=digits", "--train_examples=60", "--model=lenet", "--batch_size=20", "--subset=40", "--evaluations=clean,noise"]
+    return main(
+        "sweep", "learning_rate=log:0.001..0.5;batch_size=10..30", "--sweep_engine=optuna", *small, *arguments, f"--workdir={workdir}"
+    )
+
+
+def trials_of(workdir):
+    import optuna
+
+    study = optuna.load_study(study_name=os.path.basename(workdir), storage=f"sqlite:///{workdir}/study.db")
+    return study.get_trials()
+
+
+@pytest.mark.slow
+def test_sampled_points_are_reproducible_and_the_best_is_tested(tmp_path, capsys):
+    pytest.importorskip("optuna")
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    for workdir in (first, second):
+        sweep(workdir, "--trials=4", "--epochs=1", "--sweep_metric=clean")
+    assert [trial.params for trial in trials_of(first)] == [trial.params for trial in trials_of(second)]
+    complete = [trial for trial in trials_of(first) if trial.state.name == "COMPLETE"]
+    best = max(complete, key=lambda trial: trial.value)
+    name = search_space.name_of(best.user_attrs["point"])
+    validation = read_json(os.path.join(first, name, "seed_0", "evaluation.json"))
+    assert validation["split"] == "validation" and validation["rows"][0]["value"] == best.value
+    assert read_json(os.path.join(first, "test", name, "seed_0", "evaluation.json"))["split"] == "test"
+    assert f"images: {name}" in capsys.readouterr().out
+    sweep(first, "--trials=4", "--epochs=1", "--sweep_metric=clean")  # complete: nothing is trained again
+    assert len(trials_of(first)) == 4
+    said = r"Expected the sweep that began the study 'first' in sqlite.*batch_size=10..30 by clean. Received: .* by un. Try"
+    with pytest.raises(ValueError, match=said):
+        sweep(first, "--trials=4", "--epochs=1", "--sweep_metric=un")
+
+
+@pytest.mark.slow
+def test_the_front_of_several_measures_is_tested(tmp_path):
+    pytest.importorskip("optuna")
+    workdir = str(tmp_path / "front")
+    sweep(workdir, "--trials=4", "--epochs=1", "--sweep_metric=clean,un")
+    values = {search_space.name_of(trial.user_attrs["point"]): trial.values for trial in trials_of(workdir)}
+    expected = {
+        name
+        for name, own in values.items()
+        if not any(all(b >= a for a, b in zip(own, other)) and list(other) != list(own) for other in values.values())
+    }
+    assert {name for name in os.listdir(os.path.join(workdir, "test")) if name.startswith("learning")} == expected
+
+
+def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(tmp_path, monkeypatch, capsys):
+    optuna = pytest.importorskip("optuna")
+    from tf_robust.experiments.sampled_sweep import Pruning, SampledSweep
+
+    class FakeRun:
+        def __init__(self, point):
+            self.point, self.callbacks = point, ()
+
+        def complete(self, folder):
+            accuracy = float(self.point["x"])
+            if accuracy > 0.9:
+                raise ValueError("diverged")
+            for epoch in range(9):
+                for callback in self.callbacks:
+                    assert isinstance(callback, Pruning)
+                    callback.on_epoch_end(epoch, {"val_accuracy": accuracy})
+            return {"rows": [{"measure": "clean", "value": accuracy}]}
+
+    axes = {"x": search_space.Range(0.0, 1.0, log=False, integer=False)}
+    many = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=40, seed=3, epochs=9)
+    monkeypatch.setattr("tf_robust.experiments.sampled_sweep.read_evaluation", lambda path: {})
+    points, _, notes = many.complete(f"sqlite:///{tmp_path}/study.db", "study")
+    trials = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/study.db").get_trials()
+    failed = [trial for trial in trials if float(trial.user_attrs["point"]["x"]) > 0.9]
+    pruned = [trial for trial in trials if "pruned after epoch" in trial.user_attrs.get("reason", "")]
+    assert len(trials) == 40 and len(points) == 40 - len(failed) - len(pruned)
+    assert failed and all(trial.user_attrs["reason"] == "failed: diverged" for trial in failed)
+    assert pruned and all(len(trial.intermediate_values) < 9 for trial in pruned)
+    assert notes[0] == f"40 trials, of which {len(failed) + len(pruned)} were pruned or failed."
+    assert max(float(point["x"]) for point in points) > 0.8
+
+
+def test_interrupted_trials_are_resumed_with_their_point(tmp_path, monkeypatch):
+    optuna = pytest.importorskip("optuna")
+    from tf_robust.experiments.sampled_sweep import SampledSweep
+
+    begun = []
+
+    class FakeRun:
+        def __init__(self, point):
+            self.point = point
+
+        def complete(self, folder):
+            begun.append(self.point["x"])
+            if len(begun) == 2:
+                raise KeyboardInterrupt
+            return {"rows": [{"measure": "clean", "value": 0.5}]}
+
+    axes = {"x": search_space.Range(0, 1000, log=False, integer=True)}
+    three = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=3, seed=3, epochs=1)
+    monkeypatch.setattr("tf_robust.experiments.sampled_sweep.read_evaluation", lambda path: {})
+    storage = f"sqlite:///{tmp_path}/study.db"
+    with pytest.raises(KeyboardInterrupt):
+        three.complete(storage, "study")
+    three.complete(storage, "study")
+    assert len(begun) == 4 and begun[1] == begun[2]
+    states = [trial.state for trial in optuna.load_study(study_name="study", storage=storage).get_trials()]
+    assert states.count(optuna.trial.TrialState.COMPLETE) == 3 and states.count(optuna.trial.TrialState.FAIL) == 1
+
+
+def test_a_database_that_cannot_be_used_is_named(tmp_path):
+    pytest.importorskip("optuna")
+    from tf_robust.experiments.sampled_sweep import SampledSweep
+
+    axes = {"x": ("1", "2")}
+    one = SampledSweep(axes, ("clean",), lambda point: [], lambda run: "", trials=1, seed=0, epochs=1)
+    for url in ("postgresql://nobody@localhost:1/none", "sqlite:////no/such/folder/study.db", "file.db"):
+        with pytest.raises(ValueError, match="Expected --sweep_storage to be the URL of a database. Received"):
+            one.complete(url, "study")

@@ -17,7 +17,11 @@ from tf_robust.experiments.flags import FLAGS_HOME, flag_names
 from tf_robust.saved_models import deployed_files
 from tf_robust.utils.errors import unknown
 
-_PACKAGES = (("engine", "beam", "apache_beam", "'tf_robust[beam]'"), ("model", "resnet50_v2", "keras_cv", "keras-cv"))
+_PACKAGES = (
+    ("engine", "beam", "apache_beam", "'tf_robust[beam]'"),
+    ("sweep_engine", "optuna", "optuna", "'tf_robust[optuna]'"),
+    ("model", "resnet50_v2", "keras_cv", "keras-cv"),
+)
 _SHIFT = "shift="  # of --target, before the name of data
 _MODEL_SUFFIXES = (".keras", ".h5", ".hdf5", ".tflite", ".onnx", ".pt", ".pth", ".torchscript")
 

@@ -153,11 +153,14 @@ _COMMANDS = (
     ),
     Command(
         "sweep",
-        "Trains a grid of hyperparameters; the best on validation images is evaluated on the test set.",
+        "Trains points of hyperparameters; the best on validation images is evaluated on the test set.",
         "GRID",
         "sweep",
-        flags=("sweep_metric", *_TRAINING),
-        examples=("sweep 'fcl_k=128,256;fcl_sigma=0.1,0.5' --method=fcl --sweep_metric=un",),
+        flags=("sweep_metric", "sweep_engine", "trials", *_TRAINING),
+        examples=(
+            "sweep 'fcl_k=128,256;fcl_sigma=0.1,0.5' --method=fcl --sweep_metric=un",
+            "sweep 'fcl_weight=log:1e-4..1' --method=fcl --sweep_engine=optuna --trials=30",
+        ),
     ),
     Command(
         "report",

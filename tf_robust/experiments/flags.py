@@ -37,10 +37,20 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "sweep",
         "",
-        "grid of flags (sweep), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation images is evaluated on the test set.",
+        "grid of flags (sweep), 'fcl_k=128,256;fcl_sigma=0.1,0.5': the best on validation images is evaluated on the test set; with "
+        "sweep_engine optuna also ranges, 'fcl_k=64..512;learning_rate=log:0.01..0.3'.",
         values,
     )
-    flags.DEFINE_string("sweep_metric", "", "measure by which the best is chosen; empty: the first measure.", values)
+    flags.DEFINE_string(
+        "sweep_metric",
+        "",
+        "measure to choose the best by, or several: all that no other surpasses; empty: the first.",
+        values,
+    )
+    engines = "grid: all combinations; optuna: sampled by TPE, pruned by Hyperband on the validation accuracy."
+    flags.DEFINE_enum("sweep_engine", "grid", ("grid", "optuna"), engines, values)
+    _define_flag(values, "trials", Parameter("trials", int, 20, "number of points that optuna samples."))
+    flags.DEFINE_string("sweep_storage", "", "URL of optuna's database, shared by processes; empty: SQLite in the workdir.", values)
     flags.DEFINE_string("saved_model", "", "model to evaluate (evaluate, attack); empty: that of the workdir.", values)
     flags.DEFINE_bool("dry_run", False, "print what a run or suite will cost, from a few steps of each row, and exit.", values)
     flags.DEFINE_string(

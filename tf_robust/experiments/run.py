@@ -46,6 +46,7 @@ class Run:
     Attributes:
         init_path: workdir or SavedModel with the initial encoder; empty: random weights. A suite sets it for `init_from_row`.
         ignored: {given flag without an effect: the reason}.
+        callbacks: further Keras callbacks of the training.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Run:
         self.shown_as = shown_as or row
         self.init_path = config.init_from.replace("{seed}", str(seed))
         self.ignored: dict[str, str] = {}
+        self.callbacks: tuple[keras.callbacks.Callback, ...] = ()
 
     @property
     def chief(self) -> bool:
@@ -119,7 +121,7 @@ class Run:
                     print(f"  No checkpoint in {checkpoint_folder}: training restarts.", flush=True)
                 text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
                 board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), text, s.profile)
-                watching = [callbacks.History(history), board]
+                watching = [callbacks.History(history), board, *self.callbacks]
             result = loop.fit(
                 method,
                 source,

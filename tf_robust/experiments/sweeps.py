@@ -1,6 +1,5 @@
-"""Grids of hyperparameters: the best point on validation images is evaluated on the test set."""
+"""Sweeps of hyperparameters: the best point on validation images is evaluated on the test set."""
 
-import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,18 +9,20 @@ from absl.flags import FlagValues
 from tf_robust.evaluation import parse_measure
 from tf_robust.experiments import costs, flags, model_evaluation, suites
 from tf_robust.experiments.commands import command
-from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
+from tf_robust.experiments.search_space import Point, axes_of, grid, middle, name_of
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import write_json
 
-Point = dict[str, str]  # {flag: value as text}
+_SWEEP_FLAGS = ("mode", "sweep", "sweep_metric", "sweep_engine", "sweep_storage", "trials", "workdir", "seeds")
 
 
 def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str]) -> None:
-    """Trains a grid of hyperparameters, selects the best point on validation images, and evaluates it on the test set.
+    """Trains points of hyperparameters, chooses the best on validation images, and evaluates it on the test set.
+
+    With several measures to choose by, all points are chosen that no other surpasses in every measure (the Pareto front).
 
     Args:
         values: parsed flags, with --sweep.
@@ -30,38 +31,69 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
         argv: the arguments from which the flags were parsed.
 
     Raises:
-        ValueError: an invalid grid, or all runs failed.
+        ValueError: an invalid sweep, or all runs failed.
     """
-    points = {name_of(point): point for point in grid(values.sweep, {name: values[name].default for name in flags.flag_names()})}
+    axes = axes_of(values.sweep, {name: values[name].default for name in flags.flag_names()})
+    sampled = values.sweep_engine == "optuna"
+    points = [middle(axes)] if sampled else grid(axes)  # of a sampled sweep an example
+    runs = [run for point in points for run in _runs_at(values, point, "validation")]
+    warn_of_ignored_flags(runs)
+    if values.dry_run:
+        if sampled:
+            print(f"One of {values.trials} trials, in the middle of the ranges:")
+        return costs.print_costs(runs)
 
     def folder_of(run):
         return os.path.join(workdir, run.row, f"seed_{run.seed}")
 
-    runs = [run for point in points.values() for run in _runs_at(values, point, "validation")]
-    warn_of_ignored_flags(runs)
-    if values.dry_run:
-        return costs.print_costs(runs)
-    evaluations, failures = suites.run_all(runs, folder_of)
+    if sampled:
+        points, evaluations, notes = _sample(values, axes, workdir, folder_of)
+    else:
+        evaluations, notes = suites.run_all(runs, folder_of)
     if not evaluations:
-        raise ValueError("\n".join(["All runs failed.", *failures]))
-    report(workdir, evaluations, runs[0].data(), {"title": f"{title}: {values.sweep}", "notes": failures}, {}, argv)
-    name, message = best(evaluations, values.sweep_metric)
-    test_evaluations = []
-    for run in _runs_at(values, points[name], "test"):
-        folder = os.path.join(workdir, "test", f"seed_{run.seed}")
-        measured = model_evaluation.evaluate_file(os.path.join(folder_of(run), "saved_model"), run.data(), folder, row=run.shown_as)
-        evaluation = {**measured.content, "measured_in": folder}
-        write_json(os.path.join(folder, "evaluation.json"), evaluation)
-        test_evaluations.append(evaluation)
+        raise ValueError("\n".join(["All runs failed.", *notes]))
+    report(workdir, evaluations, runs[0].data(), {"title": f"{title}: {values.sweep}", "notes": notes}, {}, argv)
+    chosen, message = best(evaluations, values.sweep_metric)
+    points = [point for point in points if name_of(point) in chosen]
+    evaluations = [evaluation for point in points for evaluation in _tested(values, point, workdir, folder_of)]
     report(
         os.path.join(workdir, "test"),
-        test_evaluations,
+        evaluations,
         None,
-        {"title": f"{name}, chosen on validation, on the test set", "notes": [message]},
-        {"train it with more seeds": _command_with_more_seeds(values, points[name], f"{workdir}/chosen")},
+        {"title": f"{'; '.join(chosen)}, chosen on validation, on the test set", "notes": [message]},
+        {"train it with more seeds": _command_with_more_seeds(values, points[0], f"{workdir}/chosen")},
         argv,
     )
-    print("\n".join([message, *failures]))
+    print("\n".join([message, *notes]))
+
+
+def _sample(values, axes, workdir, folder_of):
+    """Points, evaluations and messages of a sweep by Optuna."""
+    from tf_robust.experiments.sampled_sweep import SampledSweep  # of an extra
+
+    sweep = SampledSweep(
+        axes=axes,
+        measures=_measures(values.sweep_metric) or ("clean",),
+        runs_at=lambda point: _runs_at(values, point, "validation"),
+        folder_of=folder_of,
+        trials=values.trials,
+        seed=values.seeds[0],
+        epochs=values.epochs,
+    )
+    os.makedirs(workdir, exist_ok=True)
+    storage = values.sweep_storage or f"sqlite:///{os.path.join(os.path.abspath(workdir), 'study.db')}"
+    return sweep.complete(storage, os.path.basename(os.path.abspath(workdir)))
+
+
+def _tested(values, point, workdir, folder_of):
+    """Evaluations of a point on the test set."""
+    evaluations = []
+    for run in _runs_at(values, point, "test"):
+        folder = os.path.join(workdir, "test", run.row, f"seed_{run.seed}")
+        measured = model_evaluation.evaluate_file(os.path.join(folder_of(run), "saved_model"), run.data(), folder, row=run.shown_as)
+        evaluations.append({**measured.content, "measured_in": folder})
+        write_json(os.path.join(folder, "evaluation.json"), evaluations[-1])
+    return evaluations
 
 
 def _runs_at(values: FlagValues, point: Point, split: str) -> list[Run]:
@@ -69,11 +101,7 @@ def _runs_at(values: FlagValues, point: Point, split: str) -> list[Run]:
 
 
 def _command_with_more_seeds(values, point, workdir):
-    given = {
-        name: value
-        for name, value in flags.given_values(values).items()
-        if name not in ("mode", "sweep", "sweep_metric", "workdir", "seeds")
-    }
+    given = {name: value for name, value in flags.given_values(values).items() if name not in _SWEEP_FLAGS and name not in point}
     return command(
         "train",
         *(f"--{name}={flags.text_of(value)}" for name, value in given.items()),
@@ -83,58 +111,41 @@ def _command_with_more_seeds(values, point, workdir):
     )
 
 
-def grid(text: str, defaults: Mapping[str, object]) -> list[Point]:
-    """Returns the points of a grid; the last flag changes fastest.
-
-    Args:
-        text: 'NAME=VALUE,VALUE;NAME=VALUE,...'.
-        defaults: {flag: default} of all flags.
-
-    Raises:
-        ValueError: unknown flag, a flag of several values, a value or name twice, an empty grid.
-    """
-    axes: dict[str, list[str]] = {}
-    for part in filter(None, text.split(";")):
-        name, separator, values_text = (piece.strip() for piece in part.partition("="))
-        values = [value.strip() for value in values_text.split(",")]
-        name = RENAMED_FLAGS.get(name, name)
-        if name not in defaults:
-            raise unknown("flag to sweep", name, defaults)
-        if isinstance(defaults[name], (tuple, list)):
-            raise ValueError(f"Expected flags of one value in --sweep, as commas separate the values of a grid. Received: {name}")
-        if not separator or not all(values) or len(set(values)) < len(values) or name in axes:
-            raise ValueError(f"Expected --sweep='NAME=VALUE,VALUE;...', every name and value once. Received: {part!r}")
-        axes[name] = values
-    if not axes:
-        raise ValueError(f"Expected --sweep='NAME=VALUE,VALUE;...'. Received: {text!r}")
-    return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
+def _measures(text):
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
-def name_of(point: Point) -> str:
-    """Returns the row and folder name of a point: 'NAME=VALUE,NAME=VALUE', with _ for / in values."""
-    return ",".join(f"{name}={value.replace('/', '_')}" for name, value in point.items())
-
-
-def best(evaluations: Iterable[Mapping], measure: str = "") -> tuple[str, str]:
-    """Returns the row with the best mean over seeds, the first of equals, and a message about the choice.
+def best(evaluations: Iterable[Mapping], metric: str = "") -> tuple[list[str], str]:
+    """Returns the rows with the best means over seeds, and a message about the choice.
 
     Args:
         evaluations: as in `evaluation.json`.
-        measure: by which rows are compared; empty: the first measure of the first evaluation.
+        metric: measures by which rows are compared, with commas between them; empty: the first measure of the first evaluation. With one
+            the best row is chosen, the first of equals; with several all rows that no other surpasses in every measure.
 
     Raises:
-        ValueError: an evaluation does not have the measure.
+        ValueError: an evaluation does not have a measure.
     """
     measured = [(evaluation["row"], {row["measure"]: row["value"] for row in evaluation["rows"]}) for evaluation in evaluations]
-    measure = measure or next(iter(measured[0][1]))
-    if not all(measure in values for _, values in measured):
-        raise unknown("measure to choose by", measure, measured[0][1])
-    by_row: dict[str, list[float]] = {}
+    measures = _measures(metric) or (next(iter(measured[0][1])),)
+    for name in measures:
+        if not all(name in values for _, values in measured):
+            raise unknown("measure to choose by", name, measured[0][1])
+    by_row: dict[str, list[list[float]]] = {}
     for row, values in measured:
-        by_row.setdefault(row, []).append(values[measure])
-    means = {row: float(np.mean(values)) for row, values in by_row.items()}
-    selected = (min if parse_measure(measure).lower_is_better else max)(means, key=lambda row: means[row])
-    return selected, (
-        f"Chosen of {len(means)} by {measure} on validation images ({means[selected]:.4f}): {selected}. Its "
-        f"validation result is optimistic, as the best of several; the test set was not used for the choice."
+        by_row.setdefault(row, []).append([values[name] for name in measures])
+    signs = [-1 if parse_measure(name).lower_is_better else 1 for name in measures]
+    means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in by_row.items()}
+    chosen = _front({row: signs * mean for row, mean in means.items()})
+    chosen = chosen if len(measures) > 1 else chosen[:1]
+    listed = "; ".join(f"{row} ({', '.join(f'{mean:.4f}' for mean in means[row])})" for row in chosen)
+    return chosen, (
+        f"Chosen of {len(means)} by {', '.join(measures)} on validation images: {listed}. "
+        f"{'Their validation results are' if len(chosen) > 1 else 'Its validation result is'} optimistic, as the best of several; the test "
+        "set was not used for the choice."
     )
+
+
+def _front(values: Mapping[str, np.ndarray]) -> list[str]:
+    """Returns the names that no other surpasses: at least as large in all values and larger in one."""
+    return [name for name, own in values.items() if not any((other >= own).all() and (other > own).any() for other in values.values())]
