@@ -31,7 +31,7 @@ PAGES = [
 _TRAINING = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=30", "--subset=15"]
 TINY = {
     "train": _TRAINING,
-    "sweep": _TRAINING,
+    "sweep": [*_TRAINING, "--trials=2"],
     "suite": [*_TRAINING, "--evaluations=clean"],
     "evaluate": ["--subset=15"],
     "attack": ["--subset=15", "--attack_queries=30"],

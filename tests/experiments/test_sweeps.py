@@ -107,7 +107,7 @@ def test_sampled_points_are_reproducible_and_the_best_is_tested(tmp_path, capsys
     name = search_space.name_of(best.user_attrs["point"])
     validation = read_json(os.path.join(first, name, "seed_0", "evaluation.json"))
     assert validation["split"] == "validation" and validation["rows"][0]["value"] == best.value
-    assert read_json(os.path.join(first, "test", name, "seed_0", "evaluation.json"))["split"] == "test"
+    assert read_json(os.path.join(first, "test", "seed_0", "evaluation.json"))["split"] == "test"
     assert f"images: {name}" in capsys.readouterr().out
     sweep(first, "--trials=4", "--epochs=1", "--sweep_metric=clean")  # complete: nothing is trained again
     assert len(trials_of(first)) == 4
@@ -127,7 +127,8 @@ def test_the_front_of_several_measures_is_tested(tmp_path):
         for name, own in values.items()
         if not any(all(b >= a for a, b in zip(own, other)) and list(other) != list(own) for other in values.values())
     }
-    assert {name for name in os.listdir(os.path.join(workdir, "test")) if name.startswith("learning")} == expected
+    report = read_json(os.path.join(workdir, "test", "results.json"))
+    assert {row["row"] for row in report["rows"]} == expected
 
 
 def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(tmp_path, monkeypatch, capsys):
@@ -188,6 +189,13 @@ def test_interrupted_trials_are_resumed_with_their_point(tmp_path, monkeypatch):
     assert len(begun) == 4 and begun[1] == begun[2]
     states = [trial.state for trial in optuna.load_study(study_name="study", storage=storage).get_trials()]
     assert states.count(optuna.trial.TrialState.COMPLETE) == 3 and states.count(optuna.trial.TrialState.FAIL) == 1
+
+
+def test_an_unknown_measure_ends_the_sweep(tmp_path):
+    pytest.importorskip("optuna")
+    with pytest.raises(ValueError, match="Unknown measure to choose by: 'nan'.*clean"):
+        sweep(str(tmp_path / "unknown"), "--trials=4", "--epochs=1", "--sweep_metric=nan")
+    assert len(trials_of(str(tmp_path / "unknown"))) == 1
 
 
 def test_a_database_that_cannot_be_used_is_named(tmp_path):

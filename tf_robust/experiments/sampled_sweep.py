@@ -55,7 +55,7 @@ class SampledSweep:
 
     Attributes:
         axes: what is varied.
-        measures: that are optimized; trials are pruned if it is one.
+        measures: that are optimized; trials are pruned if it is one. Empty: the first measure of an evaluation.
         runs_at: point -> its runs, one for each seed.
         folder_of: run -> its workdir.
         trials: number of trials, with those that are pruned or fail.
@@ -101,7 +101,7 @@ class SampledSweep:
 
     def _study(self, storage, name):
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        directions = ["minimize" if parse_measure(measure).lower_is_better else "maximize" for measure in self.measures]
+        directions = ["maximize" if sign > 0 else "minimize" for sign in self._signs()]
         try:
             database = optuna.storages.RDBStorage(
                 storage,
@@ -114,7 +114,7 @@ class SampledSweep:
         except (ImportError, sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
             raise ValueError(f"Expected --sweep_storage to be the URL of a database. Received: {storage} ({message_of(error)})") from error
         axes = (f"{name}={axis if isinstance(axis, Range) else ','.join(axis)}" for name, axis in self.axes.items())
-        asked = f"{';'.join(axes)} by {', '.join(self.measures)}"
+        asked = f"{';'.join(axes)} by {', '.join(self.measures) or 'the first measure'}"
         before = study.user_attrs.get("asked")
         if before not in (None, asked):
             raise ValueError(
@@ -136,7 +136,7 @@ class SampledSweep:
         trial.set_user_attr("point", point)
         print(f"[trial {trial.number + 1}, of {self.trials}] {name_of(point)}", flush=True)
         try:
-            return self._values(trial, self.runs_at(point))
+            evaluations = self._completed(trial, self.runs_at(point))
         except optuna.TrialPruned as error:
             return _end(trial, str(error))
         except WorkdirLocked:
@@ -146,16 +146,22 @@ class SampledSweep:
         except KeyboardInterrupt:
             trial.study.enqueue_trial(trial.params)  # resumes in the same folder
             raise
-
-    def _values(self, trial, runs):
-        if len(self.measures) == 1:
-            runs[0].callbacks = (Pruning(trial, -1 if parse_measure(self.measures[0]).lower_is_better else 1, self.epochs),)
-        evaluations = [run.complete(self.folder_of(run)) for run in runs]
-        measured = [{row["measure"]: row["value"] for row in one["rows"]} for one in evaluations if one]
+        measured = [{row["measure"]: row["value"] for row in one["rows"]} for one in evaluations]
         for measure in self.measures:
             if not all(measure in values for values in measured):
                 raise unknown("measure to choose by", measure, measured[0])
-        return [float(np.mean([values[measure] for values in measured])) for measure in self.measures]
+        return [float(np.mean([values[name] for values in measured])) for name in self.measures or list(measured[0])[:1]]
+
+    def _completed(self, trial, runs):
+        """The evaluations of the runs of a trial."""
+        signs = self._signs()
+        if len(signs) == 1:
+            runs[0].callbacks = (Pruning(trial, signs[0], self.epochs),)
+        return [evaluation for run in runs if (evaluation := run.complete(self.folder_of(run)))]
+
+    def _signs(self):
+        """For each measure 1, or -1 if lower values are better."""
+        return [-1 if parse_measure(measure).lower_is_better else 1 for measure in self.measures] or [1]
 
 
 def _end(trial, reason):

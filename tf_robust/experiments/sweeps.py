@@ -55,9 +55,12 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
     report(workdir, evaluations, runs[0].data(), {"title": f"{title}: {values.sweep}", "notes": notes}, {}, argv)
     chosen, message = best(evaluations, values.sweep_metric)
     points = [point for point in points if name_of(point) in chosen]
-    evaluations = [evaluation for point in points for evaluation in _tested(values, point, workdir, folder_of)]
+    folder = os.path.join(workdir, "test")
+    evaluations = []
+    for point in points:
+        evaluations += _tested(values, point, folder_of, os.path.join(folder, name_of(point)) if len(points) > 1 else folder)
     report(
-        os.path.join(workdir, "test"),
+        folder,
         evaluations,
         None,
         {"title": f"{'; '.join(chosen)}, chosen on validation, on the test set", "notes": [message]},
@@ -73,7 +76,7 @@ def _sample(values, axes, workdir, folder_of):
 
     sweep = SampledSweep(
         axes=axes,
-        measures=_measures(values.sweep_metric) or ("clean",),
+        measures=_measures(values.sweep_metric),
         runs_at=lambda point: _runs_at(values, point, "validation"),
         folder_of=folder_of,
         trials=values.trials,
@@ -85,14 +88,14 @@ def _sample(values, axes, workdir, folder_of):
     return sweep.complete(storage, os.path.basename(os.path.abspath(workdir)))
 
 
-def _tested(values, point, workdir, folder_of):
-    """Evaluations of a point on the test set."""
+def _tested(values, point, folder_of, folder):
+    """Evaluations of a point on the test set, in a subfolder for each seed."""
     evaluations = []
     for run in _runs_at(values, point, "test"):
-        folder = os.path.join(workdir, "test", run.row, f"seed_{run.seed}")
-        measured = model_evaluation.evaluate_file(os.path.join(folder_of(run), "saved_model"), run.data(), folder, row=run.shown_as)
-        evaluations.append({**measured.content, "measured_in": folder})
-        write_json(os.path.join(folder, "evaluation.json"), evaluations[-1])
+        to = os.path.join(folder, f"seed_{run.seed}")
+        measured = model_evaluation.evaluate_file(os.path.join(folder_of(run), "saved_model"), run.data(), to, row=run.shown_as)
+        evaluations.append({**measured.content, "measured_in": to})
+        write_json(os.path.join(to, "evaluation.json"), evaluations[-1])
     return evaluations
 
 
