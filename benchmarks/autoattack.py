@@ -9,9 +9,10 @@ interrupted benchmark resumes. Time is CPU time of all threads without the first
 
 INPUT_GRADIENT in the recorded commands is the workdir of
 
-    tf-robust train --data=cifar10 --data_dir=DIR --validation_fraction=0.1 --augmentations=crop_flip --model=resnet8 --method=input_gradient \\
-        --input_gradient_weight=0.3 --init_from=zoo:cifar10/resnet8_cross_entropy --train_examples=8000 --epochs=2 --batch_size=128 \\
-        --optimizer=sgd --momentum=0.9 --learning_rate=0.02 --schedule=cosine --evaluations=none --workdir=INPUT_GRADIENT
+    tf-robust train --data=cifar10 --data_dir=DIR --validation_fraction=0.1 --augmentations=crop_flip --model=resnet8 \\
+        --method=input_gradient --input_gradient_weight=0.3 --init_from=zoo:cifar10/resnet8_cross_entropy --train_examples=8000 \\
+        --epochs=2 --batch_size=128 --optimizer=sgd --momentum=0.9 --learning_rate=0.02 --schedule=cosine --evaluations=none \\
+        --workdir=INPUT_GRADIENT
 """
 
 import os
