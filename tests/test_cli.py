@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tf_robust import cli, report
-from tf_robust.experiments import commands, figures, modes, run
+from tf_robust.experiments import commands, completion, figures, modes, run
 from tf_robust.experiments import workdir as workdirs
 from tf_robust.utils.locks import WorkdirLocked
 
@@ -188,7 +188,7 @@ def test_a_sweep_tests_the_best_point_and_skips_diverged_ones(sample_images, tmp
     assert not os.listdir(tmp_path) and "learning_rate=0.003" in capsys.readouterr().out
     main(*command)
     monkeypatch.setattr(run.Run, "train", lambda *_: pytest.fail("a finished point was trained again"))
-    monkeypatch.setattr(modes.suites, "run_all", lambda runs, folder_of: ([runs[0].complete(folder_of(runs[0]))], []))
+    monkeypatch.setattr(completion, "run_all", lambda runs, folder_of, launcher: ([runs[0].complete(folder_of(runs[0]))], []))
     main(*command)
     assert "Chosen of 1 by clean on validation images" in capsys.readouterr().out
     tested = read(tmp_path / "test" / "seed_0" / "evaluation.json")

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from tests.test_cli import main
-from tf_robust.experiments import flags, modes
+from tf_robust.experiments import completion, flags, modes
 from tf_robust.experiments.flags import parse_arguments
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
@@ -71,7 +71,7 @@ def test_all_training_commands_warn(command, tmp_path, caplog, monkeypatch):
     (tmp_path / "row.flags").write_text("--data=digits")
     monkeypatch.setattr(modes, "complete_and_report", lambda *_: None)
     monkeypatch.setattr(Run, "train", lambda *_: None)
-    monkeypatch.setattr(modes.suites, "run_all", lambda *_: ([], ["failed"]))
+    monkeypatch.setattr(completion, "run_all", lambda *_: ([], ["failed"]))
     with pytest.raises(ValueError, match="All runs failed") if "sweep" in command else contextlib.nullcontext():
         main(*(word.format(tmp_path) for word in command), "--fcl_k=5", f"--workdir={tmp_path}/out")
     assert caplog.text.count("--fcl_k has no effect: it belongs to --method=fcl") == 1

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tests.methods import test_replicas
 from tests.test_cli import main
 from tf_robust import cli, methods
-from tf_robust.experiments import suites
+from tf_robust.experiments import completion
 from tf_robust.training import distribution
 
 ARGUMENTS = [
@@ -135,4 +135,4 @@ def test_one_device_cannot_be_mirrored(monkeypatch):
 def test_workers_take_one_run_at_a_time():
     runs = [type("Run", (), {"config": type("TrainConfig", (), {"strategy": "multi_worker"})})] * 2
     with pytest.raises(ValueError, match="Expected one run with strategy=multi_worker"):
-        suites.run_all(runs, None)
+        completion.run_all(runs, None)

@@ -148,7 +148,7 @@ _COMMANDS = (
         "Trains and evaluates all rows of a table, a folder of flagfiles, and writes its report.",
         "FOLDER",
         "suite",
-        flags=("seeds", "data", "data_dir", "epochs", "train_examples", "evaluations", "subset", "strategy", "workdir", "dry_run"),
+        flags=("seeds", "data", "data_dir", "epochs", "train_examples", "evaluations", "subset", "launcher", "workdir", "dry_run"),
         examples=("suite flags/fcl/table1 --data_dir=DIR --seeds=0,1,2", "list suites"),
     ),
     Command(
@@ -305,6 +305,7 @@ def _check(values, name):
         command_checks.check_names(values)
         command_checks.check_installed(values)
         command_checks.check_formats(name, values)
+        command_checks.check_launcher(name, values)
     if name in _OF_MODELS and values.saved_model:
         command_checks.check_model(name, values)
     if name in _OF_MODELS and not values.saved_model and not values.workdir:

@@ -13,6 +13,7 @@ from absl import flags
 
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.flag_index import flag_parameters
+from tf_robust.experiments.launchers import LAUNCHERS
 from tf_robust.saved_models.deployed_files import FILES
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.hyperparameters import Parameter, parameters
@@ -51,6 +52,10 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("sweep_engine", "grid", ("grid", "optuna"), engines, values)
     _define_flag(values, "trials", Parameter("trials", int, 20, "number of points that optuna samples."))
     flags.DEFINE_string("sweep_storage", "", "URL of optuna's database, shared by processes; empty: SQLite in the workdir.", values)
+    places = "where runs are completed: in this process, or each as a task of Ray or Slurm (suite, sweep, train with several seeds)."
+    flags.DEFINE_enum("launcher", "local", LAUNCHERS, places, values)
+    options = "resources of a task: num_cpus=2,num_gpus=1 (ray); cpus_per_task=4,timeout_min=600,slurm_partition=NAME (slurm)."
+    _define_flag(values, "launcher_options", Parameter("launcher_options", tuple[str, ...], (), options))
     flags.DEFINE_string("saved_model", "", "model to evaluate (evaluate, attack); empty: that of the workdir.", values)
     flags.DEFINE_bool("dry_run", False, "print what a run or suite will cost, from a few steps of each row, and exit.", values)
     flags.DEFINE_string(

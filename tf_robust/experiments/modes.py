@@ -14,6 +14,7 @@ from tf_robust.data import service
 from tf_robust.experiments import comparison, costs, deployed, exporting, hardening_run, measuring, suite_means, suites, sweeps
 from tf_robust.experiments.commands import command, trains_only
 from tf_robust.experiments.flags import FLAGS_HOME, given_values, parse_arguments, text_of, values_of, with_values
+from tf_robust.experiments.launchers import launcher_of
 from tf_robust.experiments.locations import folder_name, resolve_workdir, seed_folder, with_distinct_rows
 from tf_robust.experiments.reporting import complete_and_report, report, report_by_data
 from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
@@ -31,7 +32,11 @@ def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
             f"Expected a folder of flagfiles. Received: {values.suite}, which averages over {', '.join(table['suites'])}. Try: "
             f"tf-robust suite for each of these, then tf-robust report"
         )
-    overrides = {name: value for name, value in given_values(values).items() if name not in ("mode", "suite", "workdir")}
+    overrides = {
+        name: value
+        for name, value in given_values(values).items()
+        if name not in ("mode", "suite", "workdir", "launcher", "launcher_options")
+    }
     flagfiles, shown_as = {row: os.path.join(folder, f"{row}.flags") for row in rows}, table.get("shown_as", {})
     values_of_rows = {row: with_values(parse_arguments([f"--flagfile={path}"]), overrides) for row, path in flagfiles.items()}
     workdir = values.workdir or os.path.join("runs", table["name"])
@@ -47,7 +52,8 @@ def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
     if values.dry_run:
         return costs.print_costs(runs)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an incomplete table is balanced
-    complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv)
+    launcher = launcher_of(values.launcher, values.launcher_options, workdir)
+    complete_and_report(workdir, runs, lambda run: os.path.join(workdir, run.row, f"seed_{run.seed}"), table, argv, launcher)
 
 
 def train(values: flags.FlagValues, argv: Sequence[str]) -> None:
@@ -62,7 +68,8 @@ def train(values: flags.FlagValues, argv: Sequence[str]) -> None:
         return costs.print_costs(runs)
     if only:
         return _train(runs, workdir)
-    complete_and_report(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table, argv)
+    launcher = launcher_of(values.launcher, values.launcher_options, workdir)
+    complete_and_report(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table, argv, launcher)
 
 
 def _train(runs, workdir):

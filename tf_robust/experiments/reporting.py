@@ -4,16 +4,24 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
-from tf_robust.experiments import comparison, suites
+from tf_robust.experiments import comparison, completion
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.experiments.launchers import Launcher
 from tf_robust.experiments.locations import folder_name
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.suggestions import LOCATION_FLAGS, flags_of, print_commands
 from tf_robust.report import vega
 
 
-def complete_and_report(workdir: str, runs: Sequence[Run], folder_of: Callable[[Run], str], table: Mapping, argv: Sequence[str]) -> None:
+def complete_and_report(
+    workdir: str,
+    runs: Sequence[Run],
+    folder_of: Callable[[Run], str],
+    table: Mapping,
+    argv: Sequence[str],
+    launcher: Launcher | None = None,
+) -> None:
     """Completes runs and reports on them.
 
     Args:
@@ -22,12 +30,19 @@ def complete_and_report(workdir: str, runs: Sequence[Run], folder_of: Callable[[
         folder_of: run -> its workdir.
         table: as in `report`.
         argv: arguments of the command line.
+        launcher: as in `completion.run_all`.
 
     Raises:
         ValueError: a run failed; the message names all failures. The others are reported first.
     """
     vega.prepare()
-    evaluations, failures = suites.run_all(runs, folder_of)
+
+    def show(complete: Sequence[dict]) -> None:
+        notes = [*table.get("notes", ()), f"{len(complete)} of {len(runs)} runs are complete, the others go on: reload this page later."]
+        given = {**table, "notes": notes}
+        comparison.write_report(workdir, complete, title=table["title"], command=command(*argv), data=None, suite=given)
+
+    evaluations, failures = completion.run_all(runs, folder_of, launcher, show)
     if not runs[0].chief:
         print("Done. The chief worker writes checkpoints and runs the evaluation.")
     if evaluations:

@@ -1,24 +1,18 @@
-"""Suites: a folder of flagfiles describes a table, with one row per file. Reads tables and completes their runs."""
+"""Suites: a folder of flagfiles describes a table, with one row per file. Reads tables."""
 
 import glob
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from tf_robust.experiments import flags
 from tf_robust.experiments.evaluated_model import evaluated_model
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.runs import runs_of
-from tf_robust.training import loop
-from tf_robust.utils.errors import message_of, unknown
+from tf_robust.utils.errors import message_of
 from tf_robust.utils.files import read_json, write_json
-from tf_robust.utils.locks import WorkdirLocked
-from tf_robust.utils.progress import duration
 
-_SKIPPED_SECONDS = 2  # runs that take less were already complete
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _PAIR = {"type": "array", "prefixItems": [{"type": "number"}, {"type": ["number", "null"]}], "minItems": 2, "maxItems": 2}
 _SCHEMA = {
@@ -66,26 +60,6 @@ def table_of(folder: str, home: str) -> tuple[str, list[str], dict]:
         return path, table["rows"], table
     first = [row for row in table["rows"] if row in rows]
     return path, [*first, *(row for row in rows if row not in first)], table
-
-
-def _predecessor(run, runs):
-    """The number of the run from which a run starts: its `init_from_row`, with the same seed."""
-    name = run.config.init_from_row
-    for number, other in enumerate(runs):
-        if (other.row, other.seed) == (name, run.seed) and other is not run:
-            return number
-    raise unknown("row to start from", name, sorted({other.row for other in runs} - {run.row}))
-
-
-def _depth(number, predecessors):
-    """The number of runs that must be completed before a run. Raises ValueError for a cycle."""
-    seen = []
-    while number in predecessors:
-        seen.append(number)
-        number = predecessors[number]
-        if number in seen:
-            raise ValueError("Expected init_from_row flags without a cycle. Received rows that start from each other in a cycle")
-    return len(seen)
 
 
 def check_images_match(runs: Sequence[Run]) -> None:
@@ -144,65 +118,3 @@ def measure_all(
     if not evaluations:
         raise ValueError("\n".join(["All rows failed.", *failures]))
     return evaluations, failures
-
-
-def run_all(runs: Sequence[Run], folder_of: Callable[[Run], str]) -> tuple[list[dict], list[str]]:
-    """Completes all runs and continues after failures. Runs from which others start come first.
-
-    Processes with the same command share the work: a run that another process holds is skipped, and waited for at the end.
-
-    Args:
-        runs: of one table.
-        folder_of: run -> its workdir.
-
-    Returns:
-        The evaluations in the order of the runs (none in workers other than the chief), and messages about the runs that failed.
-
-    Raises:
-        ValueError: the runs cannot be in one table, or the only run failed.
-    """
-    if len(runs) > 1 and any(run.config.strategy == "multi_worker" for run in runs):
-        raise ValueError(f"Expected one run with strategy=multi_worker: one row, and one seed in --seeds. Received: {len(runs)} runs")
-    check_images_match(runs)
-    evaluations: dict[int, dict | None] = {}
-    failures: dict[int, str] = {}
-    waiting: set[int] = set()
-    times: list[float] = []
-    pending = list(range(len(runs)))
-    predecessors = {}
-    if len({run.row for run in runs}) > 1:
-        predecessors = {number: _predecessor(run, runs) for number, run in enumerate(runs) if run.config.init_from_row}
-    pending.sort(key=lambda number: (runs[number].seed, _depth(number, predecessors), number))
-    while pending:
-        locked = []
-        for number in pending:
-            run, predecessor = runs[number], predecessors.get(number)
-            if predecessor in failures:
-                failures[number] = f"{run.row}, seed {run.seed}: the row from which it starts, {runs[predecessor].row}, failed"
-                continue
-            if predecessor is not None and predecessor not in evaluations:
-                locked.append(number)
-                continue
-            run.init_path = run.init_path if predecessor is None else folder_of(runs[predecessor])
-            if number not in waiting:
-                remaining = f", {duration(np.mean(times) * (len(runs) - len(evaluations) - len(failures)))} left" if times else ""
-                print(f"[{number + 1}/{len(runs)}] {run.row}, seed {run.seed}: {folder_of(run)}{remaining}", flush=True)
-            began = time.monotonic()
-            try:
-                evaluations[number] = run.complete(folder_of(run))
-                times += [time.monotonic() - began] if time.monotonic() - began > _SKIPPED_SECONDS else []
-            except WorkdirLocked as error:
-                if number not in waiting:
-                    print(f"  {error}. Skipped for now.", flush=True)
-                waiting.add(number)
-                locked.append(number)
-            except (ValueError, OSError, tf.errors.OpError, loop.TrainingDiverged) as error:
-                if len(runs) == 1:
-                    raise
-                failures[number] = f"{run.row}, seed {run.seed}, failed: {message_of(error)}"
-                print(f"  FAILED: {message_of(error)}", flush=True)
-        pending = locked
-        if pending:
-            time.sleep(10)
-    complete = [evaluation for _, evaluation in sorted(evaluations.items()) if evaluation]
-    return complete, [failures[number] for number in sorted(failures)]

@@ -7,8 +7,9 @@ import numpy as np
 from absl.flags import FlagValues
 
 from tf_robust.evaluation import parse_measure
-from tf_robust.experiments import costs, flags, model_evaluation, suites
+from tf_robust.experiments import completion, costs, flags, model_evaluation
 from tf_robust.experiments.commands import command
+from tf_robust.experiments.launchers import launcher_of
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
@@ -16,7 +17,10 @@ from tf_robust.experiments.search_space import Point, axes_of, grid, middle, nam
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import write_json
 
-_SWEEP_FLAGS = ("mode", "sweep", "sweep_metric", "sweep_engine", "sweep_storage", "trials", "workdir", "seeds")
+_SWEEP_FLAGS = (
+    *("mode", "sweep", "sweep_metric", "sweep_engine", "sweep_storage", "trials"),
+    *("launcher", "launcher_options", "workdir", "seeds"),
+)
 
 
 def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str]) -> None:
@@ -49,7 +53,8 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
     if sampled:
         points, evaluations, notes = _sample(values, axes, workdir, folder_of)
     else:
-        evaluations, notes = suites.run_all(runs, folder_of)
+        launcher = launcher_of(values.launcher, values.launcher_options, workdir)
+        evaluations, notes = completion.run_all(runs, folder_of, launcher)
     if not evaluations:
         raise ValueError("\n".join(["All runs failed.", *notes]))
     report(workdir, evaluations, runs[0].data(), {"title": f"{title}: {values.sweep}", "notes": notes}, {}, argv)

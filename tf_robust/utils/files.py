@@ -22,6 +22,7 @@ try:
 except ImportError:  # Windows: temporary files of killed processes are not removed
     fcntl = None  # type: ignore[assignment]
 
+_TAIL_BYTES = 4096  # in which a last line is looked for
 # errors that a damaged .npz file raises
 DAMAGED = (OSError, ValueError, EOFError, KeyError, IndexError, RuntimeError, MemoryError, zipfile.BadZipFile)
 Json = dict[str, typing.Any] | list | str | float | bool | None
@@ -183,3 +184,18 @@ def digest_of_folder(path: str, exclude: Collection[str] = ()) -> str:
             for block in iter(lambda: file.read(2**20), b""):
                 digest.update(block)
     return digest.hexdigest()[:16]
+
+
+def last_line(path: str, length: int = 160) -> str:
+    """Returns the last line of a text file that is not blank, at most so many characters of it; empty if there is none.
+
+    Args:
+        path: of the file, which may be missing.
+        length: number of characters.
+    """
+    if not os.path.isfile(path):
+        return ""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
+        lines = file.read().decode("utf-8", errors="replace").splitlines()
+    return next((line.strip()[:length] for line in reversed(lines) if line.strip()), "")

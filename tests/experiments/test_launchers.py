@@ -1,0 +1,202 @@
+"""Launchers: the same files as in one process, and what happens to failures, locked runs, and machines that die."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.test_cli import main
+from tf_robust.experiments import completion, launchers
+from tf_robust.utils.files import read_json
+
+COMMON = [
+    "--data=digits",
+    "--train_examples=40",
+    "--model=lenet",
+    "--batch_size=20",
+    "--epochs=1",
+    "--evaluations=clean,noise",
+    "--subset=40",
+]
+DIFFERENT = ("training", "date", "saved_model", "model_digest")  # times, paths, and names in graphs, which count a process's functions
+
+
+@pytest.fixture
+def table(tmp_path):
+    folder = tmp_path / "table"
+    folder.mkdir()
+    for row, rate in (("low", 0.01), ("high", 0.1)):
+        (folder / f"{row}.flags").write_text("\n".join([*COMMON, f"--learning_rate={rate}"]) + "\n")
+    return str(folder)
+
+
+def evaluations(workdir):
+    found = {}
+    for path in sorted(pathlib.Path(workdir).glob("*/seed_*/evaluation.json")):
+        found[str(path.relative_to(workdir))] = {name: value for name, value in read_json(str(path)).items() if name not in DIFFERENT}
+    return found
+
+
+class Tasks:
+    """A launcher of tasks that end in the opposite order, some of them locked or failed at first."""
+
+    def __init__(self, outcomes):
+        self.outcomes, self.submitted = outcomes, []
+
+    def submit(self, run, folder):
+        self.submitted.append((run.row, run.seed, run.init_path, folder))
+        return len(self.submitted) - 1
+
+    def ended(self, handles, seconds):
+        return [max(handles)]
+
+    def outcome(self, handle):
+        row, seed, _, _ = self.submitted[handle]
+        outcomes = self.outcomes.get((row, seed))
+        return outcomes.pop(0) if outcomes else launchers.Outcome({"row": row, "seed": seed})
+
+    def cancel(self, handles):
+        self.cancelled = list(handles)
+
+
+class FakeRun:
+    def __init__(self, row, seed, start=""):
+        self.row, self.seed, self.init_path = row, seed, ""
+        self.config = type("Config", (), {"strategy": "none", "init_from_row": start, "data": "digits"})()
+        self.eval_config = type("EvalConfig", (), {"evaluations": (), "evaluation_split": "test", "subset": 0})()
+
+
+def test_tasks_begin_after_their_predecessors_and_failures_do_not_stop_the_others(monkeypatch, capsys):
+    monkeypatch.setattr(completion, "_POLL_SECONDS", 0.01)
+    runs = [FakeRun(row, seed, start) for seed in (0, 1) for row, start in (("tuned", "base"), ("base", ""), ("other", ""))]
+    tasks = Tasks({("base", 1): [launchers.Outcome(None, "diverged")], ("other", 0): [launchers.Outcome(None, "held", locked=True)] * 2})
+    done, failures = completion.run_all(runs, lambda run: f"{run.row}/{run.seed}", tasks)
+    assert [(one["row"], one["seed"]) for one in done] == [
+        ("tuned", 0),
+        ("base", 0),
+        ("other", 0),
+        ("other", 1),
+    ]  # in the order of the runs
+    assert [failure.split(",")[0] for failure in failures] == ["tuned", "base"] and "task.log" in failures[1]
+    assert "the row from which it starts, base, failed" in failures[0]
+    begun = [(row, seed) for row, seed, _, _ in tasks.submitted]
+    assert begun.index(("base", 0)) < begun.index(("tuned", 0)) and ("tuned", 1) not in begun and begun.count(("other", 0)) == 3
+    assert {init for row, _, init, _ in tasks.submitted if row == "tuned"} == {"base/0"}
+    assert all(os.path.isabs(folder) for *_, folder in tasks.submitted)
+    assert capsys.readouterr().out.count("Skipped for now") == 1
+
+
+def test_an_interrupted_suite_interrupts_its_tasks():
+    class Interrupted(Tasks):
+        def ended(self, handles, seconds):
+            raise KeyboardInterrupt
+
+    tasks = Interrupted({})
+    with pytest.raises(KeyboardInterrupt):
+        completion.run_all([FakeRun("a", 0), FakeRun("a", 1)], lambda run: "folder", tasks)
+    assert tasks.cancelled == [0, 1]
+
+
+@pytest.mark.parametrize("text", ["num_cpus", "=2", ""])
+def test_options_without_a_value_are_refused(text, tmp_path):
+    with pytest.raises(ValueError, match="Expected --launcher_options=NAME=VALUE"):
+        launchers.launcher_of("ray", [text], str(tmp_path))
+
+
+def test_missing_clusters_and_unknown_options_are_named(tmp_path, monkeypatch):
+    pytest.importorskip("tf_robust.experiments.slurm_launcher")  # of the extra [slurm]
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConnectionError, match="Expected Slurm's commands.*cluster=local"):
+        launchers.launcher_of("slurm", [], str(tmp_path))
+    with pytest.raises(ValueError, match="Expected --launcher_options of submitit. Received: {'num_gpu': 1}"):
+        launchers.launcher_of("slurm", ["cluster=local", "num_gpu=1"], str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["evaluate", "zoo:digits/lenet_augmix", "--launcher=ray"], "--launcher=ray belongs to the commands train, suite, sweep"),
+        (["suite", "flags/fcl/small", "--launcher_options=num_cpus=2"], "--launcher_options are those of --launcher=ray"),
+        (["sweep", "fcl_k=1..9", "--method=fcl", "--sweep_engine=optuna", "--launcher=slurm"], "--launcher=local with --sweep_engine"),
+    ],
+)
+def test_commands_without_tasks_refuse_a_launcher(arguments, message, tmp_path):
+    for package in ("ray", "submitit", "optuna"):
+        pytest.importorskip(package)
+    with pytest.raises(ValueError, match=message):
+        main(*arguments, f"--workdir={tmp_path}")
+
+
+def test_while_tasks_go_on_their_last_lines_are_printed_and_those_that_ended_are_shown(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(completion, "_STATUS_SECONDS", 0.0)
+    runs, shown = [FakeRun("a", seed) for seed in (0, 1, 2)], []
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / launchers.LOG).write_text("Epoch 1/2\nEpoch 2/2\n\n")
+    completion.run_all(runs, lambda run: str(tmp_path / str(run.seed)), Tasks({}), show=lambda done: shown.append(len(done)))
+    assert shown == [1, 2]
+    printed = capsys.readouterr().out
+    assert printed.count("a, seed 0: Epoch 2/2") == 2 and printed.count("a, seed 1: not begun") == 1
+
+
+@pytest.mark.slow
+def test_slurm_jobs_of_this_machine_write_the_files_of_one_process(table, tmp_path, capfd):
+    pytest.importorskip("tf_robust.experiments.slurm_launcher")  # of the extra [slurm]
+    here, jobs = str(tmp_path / "here"), str(tmp_path / "jobs")
+    main("suite", table, "--seeds=0,1", f"--workdir={here}")
+    main("suite", table, "--seeds=0,1", "--launcher=slurm", "--launcher_options=cluster=local,cpus_per_task=1", f"--workdir={jobs}")
+    assert len(evaluations(here)) == 4 and evaluations(here) == evaluations(jobs)
+    assert os.path.getsize(os.path.join(jobs, "low", "seed_0", launchers.LOG)) and "4 of 4 complete" in capfd.readouterr().out
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """Two nodes of Ray on this machine: the functions start and kill the second."""
+    pytest.importorskip("ray")
+    ray = os.path.join(os.path.dirname(sys.executable), "ray")
+    ray = ray if os.path.exists(ray) else shutil.which("ray")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def start(*arguments):
+        subprocess.run(
+            [ray, "start", "--num-cpus=1", "--disable-usage-stats", *arguments], check=True, env=environment, capture_output=True
+        )
+
+    start("--head", "--port=6399", "--include-dashboard=false")
+    start("--address=127.0.0.1:6399")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6399")
+    yield
+    import ray as module
+
+    module.shutdown()
+    subprocess.run([ray, "stop", "--force"], capture_output=True)
+
+
+@pytest.mark.slow
+def test_a_cluster_of_two_nodes_writes_the_files_of_one_process_after_a_kill(table, tmp_path, cluster, capfd):
+    here, tasks = str(tmp_path / "here"), str(tmp_path / "tasks")
+    main("suite", table, "--seeds=0,1", f"--workdir={here}")
+    killer = subprocess.Popen([sys.executable, "-c", _KILL, "ray::complete"])
+    main("suite", table, "--seeds=0,1", "--launcher=ray", f"--workdir={tasks}")
+    assert killer.wait() == 0
+    assert len(evaluations(here)) == 4 and evaluations(here) == evaluations(tasks)
+    assert "4 of 4 complete" in capfd.readouterr().out
+
+
+_KILL = """
+import os, signal, sys, time
+for _ in range(600):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            name = open(f"/proc/{pid}/cmdline", "rb").read().decode()
+        except OSError:
+            continue
+        if name.startswith(sys.argv[1]):
+            time.sleep(2)
+            os.kill(int(pid), signal.SIGKILL)
+            sys.exit(0)
+    time.sleep(0.1)
+sys.exit(1)
+"""

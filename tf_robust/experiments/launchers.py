@@ -1,0 +1,118 @@
+"""Launchers: where the runs of a suite or a grid are completed. `local` is this process; Ray and Slurm (extras) run each as a task.
+
+A task completes one run in its workdir, which every machine must see under the same path. Its output goes to `task.log` there. Files
+are those of `local`, so that any launcher resumes what another began.
+"""
+
+import contextlib
+import os
+import sys
+import traceback
+import typing
+from collections.abc import Iterator, Sequence
+
+from tf_robust.utils.errors import message_of
+from tf_robust.utils.locks import WorkdirLocked
+
+if typing.TYPE_CHECKING:
+    from tf_robust.experiments.run import Run
+
+LAUNCHERS = ("local", "ray", "slurm")
+LOG = "task.log"
+
+
+class Outcome(typing.NamedTuple):
+    """What became of a task.
+
+    Attributes:
+        evaluation: content of `evaluation.json`; None if there is none.
+        failure: the message of an error of the run; empty: none.
+        locked: whether another process works on the run.
+    """
+
+    evaluation: dict | None
+    failure: str = ""
+    locked: bool = False
+
+
+class Launcher(typing.Protocol):
+    """Completes runs as tasks, on other machines or on this one."""
+
+    def submit(self, run: "Run", folder: str) -> typing.Any:
+        """Begins a task that completes a run in a workdir, and returns its handle."""
+
+    def ended(self, handles: Sequence[typing.Any], seconds: float) -> list[typing.Any]:
+        """Waits for a task to end, up to some seconds, and returns the handles of those that did."""
+
+    def outcome(self, handle: typing.Any) -> Outcome:
+        """Returns what became of a task that ended. A task whose machine or process died has been repeated, or is a failure."""
+
+    def cancel(self, handles: Sequence[typing.Any]) -> None:
+        """Interrupts tasks, as Ctrl-C does: trainings save a checkpoint."""
+
+
+def launcher_of(name: str, options: Sequence[str], workdir: str) -> Launcher | None:
+    """Returns a launcher; None for `local`.
+
+    Args:
+        name: one of `LAUNCHERS`.
+        options: NAME=VALUE, resources of a task: arguments of `ray.remote`, or of submitit's `update_parameters`.
+        workdir: of the suite, where Slurm's scripts are written.
+
+    Raises:
+        ValueError: an option without a value, or that the engine does not take.
+        ConnectionError: the cluster cannot be reached.
+    """
+    if name == "local":
+        return None
+    values = dict(_option(text) for text in options)
+    if name == "ray":
+        from tf_robust.experiments.ray_launcher import RayLauncher  # of an extra
+
+        return RayLauncher(values)
+    from tf_robust.experiments.slurm_launcher import SlurmLauncher  # of an extra
+
+    return SlurmLauncher(values, workdir)
+
+
+def _option(text):
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise ValueError(f"Expected --launcher_options=NAME=VALUE,... Received: {text!r}. Try: --launcher_options=num_cpus=2 (ray)")
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return name, kind(value)
+    return name, value
+
+
+def complete(run: "Run", folder: str) -> Outcome:
+    """Completes a run in a task; its output is appended to `task.log`. See `Run.complete`."""
+    with _output_to(os.path.join(folder, LOG)):
+        try:
+            return Outcome(run.complete(folder))
+        except WorkdirLocked as error:
+            return Outcome(None, str(error), locked=True)
+        except Exception as error:  # of any kind: the other tasks go on
+            traceback.print_exc()
+            return Outcome(None, message_of(error))
+
+
+@contextlib.contextmanager
+def _output_to(path: str) -> Iterator[None]:
+    """Appends what this process and its libraries print to a file."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for target in (1, 2):
+        os.dup2(descriptor, target)
+    os.close(descriptor)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for target, old in zip((1, 2), kept):
+            os.dup2(old, target)
+            os.close(old)
