@@ -1,5 +1,7 @@
 """The table of test-time adaptation: values with and without it in one line."""
 
+import pytest
+
 from tf_robust import report
 from tf_robust.report import adaptation, charts, grids
 
@@ -48,3 +50,20 @@ def test_evaluations_of_one_model_are_one_row(evaluate):
 def test_adapted_values_alone_have_no_such_table(evaluate):
     assert adaptation.beside_plain(report.aggregate([evaluate("a", 0, {"adapted/clean": 0.7})])) is None
     assert adaptation.beside_plain(report.aggregate([evaluate("a", 0, {"clean": 0.7})])) is None
+
+
+def card(pictures=100, **parts):
+    return {"data": {"pictures": pictures}, "corruptions": {"seed": 15}, **parts}
+
+
+def test_adapted_values_of_other_images_or_severities_are_refused(evaluate):
+    adaptation_part = {"adaptation": {"order": "shuffled"}}
+    plain = {**evaluate("a", 0, {"corruptions/mean15": 0.6}), "card": card()}
+    adapted = {**evaluate("a, adapted", 0, {"adapted/corruptions/mean15": 0.7}), "card": card(**adaptation_part)}
+    assert report.aggregate([plain, adapted])["adapted"]
+    for other in (card(50, **adaptation_part), card(corruption_means={"means_over_severities": [1, 3, 5]}, **adaptation_part)):
+        with pytest.raises(ValueError, match="'corruptions/mean15' to be measured in one way.*(data.pictures|means_over_severities)"):
+            report.aggregate([plain, {**adapted, "card": other}])
+    other = {**adapted, "row": "b", "card": card(adaptation={"order": "by_class"})}
+    with pytest.raises(ValueError, match="adaptation.order"):
+        report.aggregate([plain, adapted, other])

@@ -61,7 +61,8 @@ def card_of(
     chosen, shape = set(eval_config.evaluations), source.image_shape
     if eval_config.adaptation != "none":
         batches = eval_config.adaptation_batch_size, eval_config.adaptation_order
-        card["adaptation"] = adaptation.card_part(source, eval_config.adaptation, *batches)
+        in_order = adaptation.ordered(source, eval_config.adaptation_order)
+        card["adaptation"] = adaptation.card_part(in_order, eval_config.adaptation, *batches)
     if chosen & {"noise", "noise_floor"}:
         if training_source is None:
             raise ValueError("Expected a training source for the evaluations noise and noise_floor. Received: None")
@@ -231,7 +232,8 @@ def difference(measure: str, first: Card | None, second: Card | None) -> list[tu
     if not first or not second:
         return []
     differing: list[tuple[str, object, object]] = []
-    for part in ("data", "adaptation", parse_measure(measure).card_family):
+    adapted = ("adaptation",) if "adaptation" in first and "adaptation" in second else ()  # else it is what is compared
+    for part in ("data", *adapted, parse_measure(measure).card_family):
         one, other = ((card.get(part) if part in ("data", "adaptation") else part_of(card, measure)) or {} for card in (first, second))
         differing += [
             (f"{part}.{field}", one.get(field), other.get(field)) for field in sorted({*one, *other}) if one.get(field) != other.get(field)

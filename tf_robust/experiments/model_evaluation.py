@@ -84,15 +84,15 @@ def evaluate(
     data = dataclasses.replace(data, eval_config=with_possible_attacks(data.eval_config, classifier, source))
     training_source, shifts = data.noise_source(), data.shifts(source)
     predict = with_output_check(classifier)
-    if data.eval_config.adaptation != "none":
-        predict = with_output_check(with_batch_statistics(classifier))
-        source, shifts = _in_order(source, shifts, data.eval_config.adaptation_order)
     surrogate = _surrogate(data, classifier, source)
     validation, open_sets = data.validation_source(), data.open_sets(source, with_embedding(classifier) if data.eval_config.ood else None)
     imagenet = evaluation.is_imagenet(source, data.eval_config)
     card = evaluation.card_of(source, data.eval_config, training_source, imagenet, shifts, surrogate, validation, open_sets)
     card["sizes"] = evaluation.image_sizes(source, classifier)
     digest, interface_fields = classifier.digest(), classifier.interface.conventions()
+    if data.eval_config.adaptation != "none":
+        predict = with_output_check(with_batch_statistics(classifier))
+        source, shifts = _in_order(source, shifts, data.eval_config.adaptation_order)
     with contextlib.ExitStack() as reading:
         for one in (source, *(shift.source for shift in shifts), *filter(None, [validation]), *open_sets.sources.values()):
             reading.enter_context(one.reading())

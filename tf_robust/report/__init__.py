@@ -15,10 +15,10 @@ from tf_robust.report.certification import certified_curves
 from tf_robust.report.charts import class_histogram, training_curves
 from tf_robust.report.confidence import reliability_by_severity, risk_coverage
 from tf_robust.report.figures import captioned_images, image_groups, noise_samples, utility_by_class
-from tf_robust.report.formatting import evaluation_notes, size_notes
 from tf_robust.report.html import Additions, Image, to_html
 from tf_robust.report.latex import to_latex
 from tf_robust.report.markdown import to_markdown, to_text
+from tf_robust.report.notes import evaluation_notes, size_notes
 from tf_robust.report.table_types import Evaluation, Paper, PerImage, Table
 from tf_robust.report.tables import aggregate, results, to_frame
 from tf_robust.report.vega import Chart, save_all

@@ -1,25 +1,11 @@
 """The numbers and names of a table as text. Fractions have three decimals."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
-from tf_robust.evaluation.smoothing import ABSTAINS
-from tf_robust.report.table_types import Difference, Entry, Evaluation, Table
+from tf_robust.report.table_types import Difference, Entry, Table
 from tf_robust.report.tables import difference_of, gain, is_clear
-
-_CHANGES = {
-    "corruptions": "corruptions",
-    "corruptions_bar": "corruptions",
-    "flips": "perturbations",
-    "un": "noise",
-    "nun": "noise",
-    "robust": "attacks",
-    "fgsm": "attacks",
-    "distance": "attacks",
-    "certified": "noise",
-    "smoothed": "attacks",
-}  # family of measures: what was applied to its images
 
 
 def value(number: float, sign: str = "") -> str:
@@ -148,85 +134,6 @@ def clear_note(table: Table) -> str:
         kinds[kind] = kinds.get(kind, 0) + 1
     counted = [kind if len(kinds) == 1 else f"{kind} ({count} of {len(differences)} cells)" for kind, count in kinds.items()]
     return f"▲ better, ▼ worse: {'; '.join(counted)}. There is no correction for multiple comparisons."
-
-
-def size_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns sentences on the size at which noise, corruptions or attacks were applied to images, where the models take another size."""
-    rows: dict[str, list[str]] = {}
-    for evaluation in evaluations:
-        card = evaluation.get("card") or {}
-        sizes, changed = card.get("sizes"), {parse_measure(row["measure"]).family for row in evaluation["rows"]} & _CHANGES.keys()
-        fit = card.get("data", {}).get("image_fit")
-        if sizes and changed and (fit or sizes["corrupted_at"] != sizes["model_input"]):
-            applied, model_input = ("x".join(map(str, sizes[name])) for name in ("corrupted_at", "model_input"))
-            before = f", to which the image files were resized before ({fit})" if fit else ""
-            after = ", and the images were resized to that after it" if applied != model_input else ""
-            kinds = " and ".join(dict.fromkeys(kind for name, kind in _CHANGES.items() if name in changed))
-            verb = "was" if kinds == "noise" else "were"
-            text = f"{kinds} {verb} applied at {applied} pixels{before}; the network takes {model_input}{after}"
-            rows.setdefault(text, []).append(evaluation["row"])
-    return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
-
-
-def transfer_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence for each model from which attacks were transferred."""
-    rows: dict[str, list[str]] = {}
-    for evaluation in evaluations:
-        if any(parse_measure(row["measure"]).card_family == "robust_transfer" for row in evaluation["rows"]):
-            rows.setdefault(evaluation.get("measuring", {}).get("surrogate", "another model"), []).append(evaluation["row"])
-    return [
-        f"{', '.join(dict.fromkeys(names))}: the transferred attacks (robust/transfer) were computed with the gradients of {surrogate}. "
-        "Their accuracies are not white-box: an attack with the model's own gradients, if it has any, may be stronger."
-        for surrogate, names in rows.items()
-    ]
-
-
-def adaptation_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence for each kind of test-time adaptation: the batches that its measures depend on."""
-    rows: dict[str, list[str]] = {}
-    for evaluation in evaluations:
-        if part := (evaluation.get("card") or {}).get("adaptation"):
-            sizes = number_range(part["batch_sizes"])
-            text = (
-                f"the model was adapted to the test images: its batch normalization used the statistics of batches of {sizes} images "
-                f"({part['order']}, {part['classes_per_batch']:.1f} classes per batch on average, the most frequent with "
-                f"{part['largest_class_fraction']:.2f} of the images). "
-                "The measures adapted/... hold for such batches alone, not for single images"
-            )
-            rows.setdefault(text, []).append(evaluation["row"])
-    return [f"{', '.join(dict.fromkeys(names))}: {text}." for text, names in rows.items()]
-
-
-def abstention_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence for each model whose smoothed model abstains on all images."""
-    rows = [
-        evaluation["row"]
-        for evaluation in evaluations
-        if any(row["measure"] == "certified/abstained" and row["value"] == 1 for row in evaluation["rows"])
-    ]
-    return [f"{row}: {ABSTAINS}." for row in dict.fromkeys(rows)]
-
-
-def latency_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns a sentence on how latencies were measured, with the CPUs."""
-    timed = [one for one in evaluations if any(row["measure"] == "deployed/milliseconds" for row in one["rows"])]
-    cpus = ", ".join(dict.fromkeys(one.get("cpu", "an unknown CPU") for one in timed))
-    return [f"Latency: one image, one thread, median over calls, {cpus}."] if timed else []
-
-
-def own_notes(evaluations: Iterable[Evaluation]) -> list[str]:
-    """Returns the notes that evaluations have recorded: what was left out."""
-    rows: dict[str, list[str]] = {}
-    for evaluation in evaluations:
-        for note in evaluation.get("notes", ()):
-            rows.setdefault(note, []).append(evaluation["row"])
-    return [f"{', '.join(dict.fromkeys(names))}: {note}." for note, names in rows.items()]
-
-
-def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
-    """Returns sentences on what the measures of evaluations depend on."""
-    kinds = own_notes, size_notes, transfer_notes, adaptation_notes, abstention_notes, latency_notes
-    return [note for notes_of in kinds for note in notes_of(evaluations)]
 
 
 def best_cells(table: Table) -> set[tuple[str, str]]:

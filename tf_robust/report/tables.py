@@ -95,15 +95,16 @@ def members(table: Table) -> list[str]:
 
 
 def _check_cards(evaluations: Iterable[Evaluation]) -> None:
-    """Raises ValueError for values of one measure that were measured in different ways."""
+    """Raises ValueError for values of one measure, with or without adaptation, that were measured in different ways."""
     firsts: dict[str, Evaluation] = {}
     for evaluation in evaluations:
-        for measured in evaluation["rows"]:
-            first = firsts.setdefault(measured["measure"], evaluation)
-            differing = card.difference(measured["measure"], first.get("card"), evaluation.get("card"))
+        names = [one["measure"] for one in evaluation["rows"]]
+        for measure in dict.fromkeys([*names, *(parse_measure(name).unadapted for name in names)]):
+            first = firsts.setdefault(measure, evaluation)
+            differing = card.difference(measure, first.get("card"), evaluation.get("card"))
             if differing:
                 raise ValueError(
-                    f"Expected {measured['measure']!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
+                    f"Expected {measure!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
                     f"and row {evaluation['row']!r}, seed {evaluation['seed']}, differ in "
                     + ", ".join(f"{field} ({one} and {other})" for field, one, other in differing)
                     + ". Try: measure one of them again with tf-robust evaluate, or report them separately"
