@@ -24,6 +24,7 @@ from tf_robust.saved_models import conversion, export, loading
 from tf_robust.saved_models.deployable import Deployable
 from tf_robust.saved_models.deployed_files import FILES, FLOAT32, QUANTIZED, check_convertible, packages, size
 from tf_robust.saved_models.input_check import logits_of
+from tf_robust.saved_models.softmax import without_softmax
 from tf_robust.utils import environment
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import read_json, write_json
@@ -81,7 +82,10 @@ def export_model(model: EvaluatedModel, formats: Sequence[str], folder: str, *, 
     run = runs_of(model.values, row_name(model.path))[0]
     interface = loading.ModelInterface(**values_of(model.values, loading.ModelInterface))
     chosen = model.values["evaluation_split"].present
-    classifier, given, source = suited(loading.load_classifier(model.path, interface), run.data(), chosen)
+    loaded, given, source = suited(loading.load_classifier(model.path, interface), run.data(), chosen)
+    classifier = without_softmax(loaded)
+    if classifier is not loaded:
+        print_note(f"{model.path} ends with a softmax. The files return the logits before it, whose softmax is the same.")
     exporter = Exporter(classifier, given, source, calibration_images(given) if {*QUANTIZED} & {*formats} else None)
     return {name: exporter.export(name, folder, reuse) for name in dict.fromkeys(formats)}
 
