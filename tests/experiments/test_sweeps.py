@@ -150,6 +150,11 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(tmp_path
             return {"rows": [{"measure": "clean", "value": accuracy}]}
 
     axes = {"x": search_space.Range(0.0, 1.0, log=False, integer=False)}
+    by_noise = SampledSweep(axes, ("un",), lambda point: [FakeRun(point)], lambda run: "", trials=20, seed=3, epochs=9)
+    with pytest.raises(ValueError, match="Unknown measure"):  # after a training that was not pruned
+        by_noise.complete(f"sqlite:///{tmp_path}/noise.db", "study")
+    first = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/noise.db").get_trials()
+    assert first and not any(trial.intermediate_values for trial in first)
     many = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=40, seed=3, epochs=9)
     monkeypatch.setattr("tf_robust.experiments.sampled_sweep.read_evaluation", lambda path: {})
     points, _, notes = many.complete(f"sqlite:///{tmp_path}/study.db", "study")
@@ -193,9 +198,9 @@ def test_interrupted_trials_are_resumed_with_their_point(tmp_path, monkeypatch):
 
 def test_an_unknown_measure_ends_the_sweep(tmp_path):
     pytest.importorskip("optuna")
-    with pytest.raises(ValueError, match="Unknown measure to choose by: 'nan'.*clean"):
+    with pytest.raises(ValueError, match="Unknown measure in --sweep_metric: 'nan'.*clean"):
         sweep(str(tmp_path / "unknown"), "--trials=4", "--epochs=1", "--sweep_metric=nan")
-    assert len(trials_of(str(tmp_path / "unknown"))) == 1
+    assert not os.path.exists(tmp_path / "unknown")
 
 
 def test_a_database_that_cannot_be_used_is_named(tmp_path):
@@ -207,3 +212,13 @@ def test_a_database_that_cannot_be_used_is_named(tmp_path):
     for url in ("postgresql://nobody@localhost:1/none", "sqlite:////no/such/folder/study.db", "file.db"):
         with pytest.raises(ValueError, match="Expected --sweep_storage to be the URL of a database. Received"):
             one.complete(url, "study")
+
+
+@pytest.mark.parametrize("engine", ["grid", "optuna"])
+def test_a_measure_that_is_not_evaluated_is_refused_before_training(engine, tmp_path):
+    if engine == "optuna":
+        pytest.importorskip("optuna")
+    arguments = ["sweep", "epochs=1,2", "--data=digits", "--evaluations=clean,noise", f"--sweep_engine={engine}", f"--workdir={tmp_path}"]
+    with pytest.raises(ValueError, match="Expected --sweep_metric with .* Received: corruptions/mean15. Try: --eval"):
+        main(*arguments, "--sweep_metric=clean,corruptions/mean15")
+    assert not list(tmp_path.iterdir())

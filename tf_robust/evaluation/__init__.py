@@ -32,7 +32,7 @@ from tf_robust.evaluation.nonuniform_noise import noise_probabilities
 from tf_robust.evaluation.open_set import OpenSets, known_images
 from tf_robust.evaluation.per_image import PerImage, own_records
 from tf_robust.evaluation.recording import read_records, record_key, records
-from tf_robust.evaluation.required_bounds import check_requirements, parse_requirements, shortfalls
+from tf_robust.evaluation.required_bounds import check_measures, check_requirements, parse_requirements, shortfalls
 from tf_robust.evaluation.scoring import confidences, correctness, masked
 from tf_robust.evaluation.sets import check, clean_name, evaluation_sets
 from tf_robust.utils.deprecation import moved_names

@@ -58,17 +58,31 @@ def check_requirements(required: Iterable[Requirement], eval_config: EvalConfig)
     Raises:
         ValueError: an unknown measure, or one of an evaluation or a flag that is not chosen.
     """
-    for measure, _, _ in required:
+    check_measures([measure for measure, _, _ in required], eval_config, "--require")
+
+
+def check_measures(measures: Iterable[str], eval_config: EvalConfig, flag: str) -> None:
+    """Checks, before an evaluation, that it gives measures.
+
+    Args:
+        measures: their names.
+        eval_config: what is measured.
+        flag: that names the measures, for messages.
+
+    Raises:
+        ValueError: an unknown measure, or one of an evaluation or a flag that is not chosen.
+    """
+    for measure in measures:
         if not describe(measure).meaning:
-            raise unknown("measure in --require", measure, [name for names in MEASURES.values() for name in names])
+            raise unknown(f"measure in {flag}", measure, [name for names in MEASURES.values() for name in names])
         parsed = parse_measure(measure).plain
-        if flag := _missing_flag(parsed, eval_config):
-            raise ValueError(f"Expected --require with measures of the chosen flags. Received: {measure}, without its flag. Try: {flag}")
+        if missing := _missing_flag(parsed, eval_config):
+            raise ValueError(f"Expected {flag} with measures of the chosen flags. Received: {measure}, without its flag. Try: {missing}")
         sources = _sources(parsed)
         if sources and not set(sources) & set(eval_config.evaluations):
             chosen = ",".join(eval_config.evaluations)
             raise ValueError(
-                f"Expected --require with measures of --evaluations={chosen}. Received: {measure}. Try: --evaluations={chosen},{sources[0]}"
+                f"Expected {flag} with measures of --evaluations={chosen}. Received: {measure}. Try: --evaluations={chosen},{sources[0]}"
             )
 
 

@@ -32,19 +32,18 @@ class Pruning(keras.callbacks.Callback):
 
     Args:
         trial: gets the accuracy after every validation.
-        sign: -1 if the value of the trials is minimized.
         epochs: of the training.
     """
 
-    def __init__(self, trial: optuna.Trial, sign: int, epochs: int):
+    def __init__(self, trial: optuna.Trial, epochs: int):
         super().__init__()
-        self.trial, self.sign, self.epochs = trial, sign, epochs
+        self.trial, self.epochs = trial, epochs
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         accuracy = (logs or {}).get("val_accuracy")
         if accuracy is None:
             return
-        self.trial.report(self.sign * accuracy, epoch + 1)
+        self.trial.report(accuracy, epoch + 1)
         if epoch + 1 < self.epochs and self.trial.should_prune():
             raise optuna.TrialPruned(f"pruned after epoch {epoch + 1}, with a validation accuracy of {accuracy:.4f}")
 
@@ -55,7 +54,8 @@ class SampledSweep:
 
     Attributes:
         axes: what is varied.
-        measures: that are optimized; trials are pruned if it is one. Empty: the first measure of an evaluation.
+        measures: that are optimized; empty: the first measure of an evaluation. Trials are pruned, by clean accuracy on validation images,
+            if it is the only measure.
         runs_at: point -> its runs, one for each seed.
         folder_of: run -> its workdir.
         trials: number of trials, with those that are pruned or fail.
@@ -96,7 +96,7 @@ class SampledSweep:
         points = {name_of(trial.user_attrs["point"]): trial.user_attrs["point"] for trial in ended if trial.state == _COMPLETE}
         paths = [os.path.join(self.folder_of(run), "evaluation.json") for point in points.values() for run in self.runs_at(point)]
         others = [f"{name_of(one.user_attrs['point'])}: {one.user_attrs['reason']}" for one in ended if one.state == _PRUNED]
-        notes = [f"{len(ended)} trials, of which {len(others)} were pruned or failed.", *others]
+        notes = [f"{len(ended)} trials, of which {len(others)} {'was' if len(others) == 1 else 'were'} pruned or failed.", *others]
         return [*points.values()], [read_evaluation(path) for path in paths], notes
 
     def _study(self, storage, name):
@@ -154,9 +154,9 @@ class SampledSweep:
 
     def _completed(self, trial, runs):
         """The evaluations of the runs of a trial."""
-        signs = self._signs()
-        if len(signs) == 1:
-            runs[0].callbacks = (Pruning(trial, signs[0], self.epochs),)
+        measures = self.measures or runs[0].eval_config.evaluations[:1]
+        if len(measures) == 1 and parse_measure(measures[0]).is_clean:
+            runs[0].callbacks = (Pruning(trial, self.epochs),)
         return [evaluation for run in runs if (evaluation := run.complete(self.folder_of(run)))]
 
     def _signs(self):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from absl.flags import FlagValues
 
-from tf_robust.evaluation import parse_measure
+from tf_robust.evaluation import check_measures, parse_measure
 from tf_robust.experiments import completion, costs, flags, model_evaluation
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.launchers import launcher_of
@@ -41,6 +41,7 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
     sampled = values.sweep_engine == "optuna"
     points = [middle(axes)] if sampled else grid(axes)  # of a sampled sweep an example
     runs = [run for point in points for run in _runs_at(values, point, "validation")]
+    check_measures(_measures(values.sweep_metric), runs[0].eval_config, "--sweep_metric")
     warn_of_ignored_flags(runs)
     if values.dry_run:
         if sampled:
