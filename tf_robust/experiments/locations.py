@@ -1,5 +1,6 @@
 """Folders and row names of runs."""
 
+import collections
 import os
 from collections.abc import Sequence
 
@@ -51,8 +52,8 @@ def _parts(model):
 
 
 def with_distinct_rows(evaluations: Sequence[dict]) -> list[dict]:
-    """Returns evaluations in which models of one row name and seed have as much of their paths in their names as they differ in, and those
-    with test-time adaptation are named so where others are without.
+    """Returns evaluations in which models of one row name and seed have as much of their paths in their names as they differ in, those with
+    test-time adaptation are named so where others are without, and several evaluations of one model have the names of their folders.
 
     Args:
         evaluations: as in `evaluation.json`.
@@ -64,7 +65,33 @@ def with_distinct_rows(evaluations: Sequence[dict]) -> list[dict]:
     for one in evaluations:
         groups.setdefault((one["row"], one["seed"], one["data"], one["split"]), []).append(one)
     colliding = {row for (row, *_), members in groups.items() if len({tuple(_parts(one["saved_model"])) for one in members}) > 1}
-    return [{**one, "row": _distinct_name(one, groups)} if one["row"] in colliding else one for one in evaluations]
+    named = [{**one, "row": _distinct_name(one, groups)} if one["row"] in colliding else one for one in evaluations]
+    return _named_by_folder(named)
+
+
+def _named_by_folder(evaluations):
+    """The same, with the names of their folders where a row was evaluated several times, with one seed."""
+    measured = collections.Counter((one["row"], row["measure"]) for one in evaluations for row in one["rows"])
+    repeated = {
+        row for (row, _), count in measured.items() if count > 1 and len({one["seed"] for one in evaluations if one["row"] == row}) == 1
+    }
+    folders = {row: {_folder(one) for one in evaluations if one["row"] == row} for row in repeated}
+    return [
+        {**one, "row": f"{one['row']} ({_shortest_end(_folder(one), folders[one['row']])})"} if one["row"] in repeated else one
+        for one in evaluations
+    ]
+
+
+def _folder(evaluation):
+    return tuple(os.path.abspath(evaluation.get("measured_in", evaluation["saved_model"])).split(os.sep))
+
+
+def _shortest_end(path, paths):
+    """The last parts of a path, as many as tell it apart from the others of some paths."""
+    for count in range(1, len(path)):
+        if len({other[-count:] for other in paths}) == len(paths):
+            break
+    return "/".join(path[-count:])
 
 
 def _distinct_name(evaluation, groups):

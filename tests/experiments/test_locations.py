@@ -1,0 +1,36 @@
+"""Names of rows in a report of several evaluations."""
+
+from tf_robust.experiments.locations import with_distinct_rows
+
+
+def one(folder, measures, row="model", model="/m/model.keras", seed=0, **fields):
+    rows = [{"measure": measure} for measure in measures]
+    return {"row": row, "seed": seed, "data": "d", "split": "test", "saved_model": model, "measured_in": folder, "rows": rows, **fields}
+
+
+def names(*evaluations):
+    return [evaluation["row"] for evaluation in with_distinct_rows(evaluations)]
+
+
+def test_evaluations_of_one_model_have_the_names_of_their_folders():
+    attacked, calibrated = one("runs/attacked", ["clean", "robust/linf_0.1"]), one("runs/calibrated", ["clean", "calibration/rms"])
+    assert names(attacked, calibrated) == ["model (attacked)", "model (calibrated)"]
+    assert names(one("a/formats/keras", ["clean"]), one("b/formats/keras", ["clean"])) == [
+        "model (a/formats/keras)",
+        "model (b/formats/keras)",
+    ]
+    assert names(attacked, one("runs/noise", ["un"])) == ["model", "model"]  # one row: no measure twice
+    adapted = one("runs/adapted", ["adapted/clean"], card={"adaptation": {}})
+    assert names(attacked, calibrated, adapted) == ["model (attacked)", "model (calibrated)", "model, adapted"]
+
+
+def test_seeds_and_models_of_other_paths_are_not_named_by_folders():
+    assert names(*(one(f"runs/seed_{seed}", ["clean"], row="fcl", seed=seed) for seed in (0, 1))) == ["fcl", "fcl"]
+    assert names(one("x/1", ["clean"], model="/a/model.keras"), one("x/2", ["clean"], model="/b/model.keras")) == [
+        "a/model.keras",
+        "b/model.keras",
+    ]
+
+
+def test_the_same_folder_twice_ends():
+    assert names(one("runs/a", ["clean"]), one("runs/a", ["clean"])) == ["model (a)", "model (a)"]
