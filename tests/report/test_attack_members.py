@@ -25,7 +25,7 @@ def texts(grid):
 def test_members_budget_and_warnings_of_one_model():
     table = report.aggregate([attacked("a"), attacked("a", seed=1)])
     grid = attacks.by_member(table)
-    assert [column.text for column in grid.columns] == ["clean", "APGD", "APGD-T", "FAB-T", "Square"]
+    assert [column.text for column in grid.columns] == ["clean", "APGD-CE", "APGD-T", "FAB-T", "Square"]
     assert texts(grid) == {"AutoAttack, L∞ radius 8/255": ["0.800", "0.500", "0.400", "0.400", "0.350"]}  # the first seed
     assert "AutoAttack: 100 steps, 1 restart, 9 target classes, 5,000 queries of Square, 200 images." in grid.caption
     assert f"Warning (a, AutoAttack, L∞ radius 8/255): {WARNING}" in grid.caption

@@ -169,7 +169,7 @@ def test_one_model_whose_intervals_overlap_does_not_fall(evaluate):
 def test_nothing_to_compare(three_seeds, evaluate):
     assert verdict(tables.aggregate(three_seeds[:1])).startswith("xe classifies 90.0% [89.0, 91.0] of clean images correctly.")
     assert verdict(tables.aggregate([evaluate("xe", 0, {"aurra": 0.5})])).startswith(
-        "Only xe was measured: accuracy when abstaining (AURRA) 0.500 [0.490, 0.510]."
+        "One model, xe. Accuracy when abstaining (AURRA): 0.500 [0.490, 0.510]."
     )
     text = verdict(tables.aggregate([three_seeds[0], evaluate("fcl", 5, {"un": 0.6})]))
     assert text == "No row shares a measure and a seed with xe: there is nothing to compare."
@@ -181,3 +181,19 @@ def test_the_falls_of_one_model_are_paired_over_the_images(one_seed):
     low, high = (falls["falls"]["un"][end] for end in ("low", "high"))
     assert f"[{100 * low:.1f}, {100 * high:.1f}]" == interval_of(186, 190)
     assert "No change of the images lowers that significantly" in verdict(one_seed({"mine": {"clean": 190, "un": 189}}))
+
+
+def test_one_model_that_abstains(evaluate):
+    values = {"clean": 0.9, "corruptions/mean15": 0.5}
+    for name, coverage, accuracy in (("", 0.92, 0.967), ("severity_1/", 0.8, 0.9), ("severity_5/", 0.77, 0.521)):
+        values |= {f"abstention/{name}coverage": coverage, f"abstention/{name}accuracy": accuracy}
+    assert (
+        "With its threshold of abstention it answers 92.0% of clean images with an accuracy of 96.7% and 77.0% of corrupted images of "
+        "severity 5 with an accuracy of 52.1%."
+    ) in verdict(tables.aggregate([evaluate("a", 0, values)]))
+
+
+def test_size_and_latency_are_not_compared(evaluate):
+    rows = [evaluate(name, 0, {"clean": clean, "deployed/bytes": size}) for name, clean, size in (("float", 0.9, 4.0), ("int8", 0.8, 1.0))]
+    text = verdict(tables.aggregate(rows))
+    assert "int8 classifies 80.0% of clean images correctly" in text and "size" not in text

@@ -17,7 +17,7 @@ from tf_robust.experiments.model_checks import print_note
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.runs import runs_of
 from tf_robust.saved_models import latency, loading
-from tf_robust.saved_models.deployed_files import WITH_GRADIENTS, size
+from tf_robust.saved_models.deployed_files import QUANTIZED, WITH_GRADIENTS, size
 from tf_robust.utils import environment
 from tf_robust.utils.files import write_json
 
@@ -55,7 +55,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
         if note:
             print_note(f"{name} is {note}.")
         content = _evaluate(name, path, dataclasses.replace(given, eval_config=config), os.path.join(folder, name), model)
-        content |= {"notes": [note] if note else [], "exported_from": model.path}
+        content |= {"notes": [*filter(None, [note, _note_on_integers(name, config)])], "exported_from": model.path}
         write_json(os.path.join(folder, name, "evaluation.json"), content)
         evaluations.append({**content, "measured_in": os.path.join(folder, name)})
     table = {"title": f"{model.path} on {run.config.data}, by format", "baseline": next(iter(paths))}
@@ -80,6 +80,15 @@ def _with_attacks(given: EvaluationData, model: EvaluatedModel) -> EvaluationDat
         return given
     attack = config.attack if model.values["attack"].present else ("square",)
     return dataclasses.replace(given, eval_config=dataclasses.replace(config, attack=attack, surrogate=config.surrogate or model.path))
+
+
+def _note_on_integers(name, config):
+    if name not in QUANTIZED or "adversarial" not in config.evaluations or "square" not in config.attack:
+        return ""
+    return (
+        "Square alone can overstate the robustness of integers, whose rounded logits may hide small changes of an image; of the accuracies "
+        "under Square and under the transferred attack the lower one counts"
+    )
 
 
 def _of_format(name, config):

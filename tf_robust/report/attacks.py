@@ -15,7 +15,7 @@ from tf_robust.report.vega import Chart, lines_by_row
 _COLUMNS = 2
 _POINTS = 300  # per curve
 _UNITS = {"l0": "values changed", "l1": "sum of changes", "l2": "length", "linf": "largest change"}
-_MEMBERS = {"clean": "clean", "apgd_ce": "APGD", "apgd_t": "APGD-T", "fab_t": "FAB-T", "square": "Square"}
+_MEMBERS = {"clean": "clean", "apgd_ce": "APGD-CE", "apgd_t": "APGD-T", "fab_t": "FAB-T", "square": "Square"}
 
 Distances = Mapping[str, Mapping[str, ArrayLike]]  # {model: {"ATTACK_NORM": [N]}}
 
@@ -27,7 +27,7 @@ def by_member(table: Table) -> Grid | None:
     warnings: dict[str, list[str]] = {}
     for (row, measure), result in table["attacks"].items():
         name = describe(measure).name
-        after = [result["accuracy_after"].get(member) for member in _MEMBERS]
+        after = _until_none_is_left([result["accuracy_after"].get(member) for member in _MEMBERS])
         rows[Label(name if len(table["order"]) == 1 else f"{row}: {name}", measure)] = [
             None if one is None else Cell(value(one), "", "", one) for one in after
         ]
@@ -36,10 +36,19 @@ def by_member(table: Table) -> Grid | None:
             warnings.setdefault(warning, []).append(f"{row}, {name}")
     if not rows:
         return None
-    members = "Accuracy after each member of the attack and those before it; the last one is the result. First seed of each row."
-    found = [f"Warning ({'; '.join(where)}): {warning}" for warning, where in warnings.items()]
+    members = (
+        "Accuracy on the attacked images, first without attack, then after each member of the attack and those before it. The last one is "
+        "the result; a member that has no number was not run, or no image was left for it. First seed of each row."
+    )
+    found = [f"Warning ({'; '.join(where)}): {warning}" for warning, where in warnings.items()] or ["No warnings."]
     caption = " ".join([members, f"Budget per image: {'; '.join(budgets)}.", *found])
     return Grid("Attacks, member by member", "attack", list(map(Label, _MEMBERS.values())), rows, caption)
+
+
+def _until_none_is_left(accuracies):
+    """Accuracies up to the first 0, then None."""
+    positive = [accuracy is None or accuracy > 0 for accuracy in accuracies]
+    return [accuracy if all(positive[:number]) else None for number, accuracy in enumerate(accuracies)]
 
 
 def attack_curves(models: Distances, panels: Mapping[str, Sequence[str]] | None = None) -> Chart:

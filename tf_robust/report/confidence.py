@@ -41,8 +41,8 @@ def by_severity(table: Table) -> Grid | None:
         return None
     columns = [Label(group.replace("_", " ").removeprefix("shift/") or "clean") for group in groups]
     caption = (
-        "Fitted on validation images. The accuracy among the answered and the conformal coverage are guaranteed for clean images alone; "
-        "at a severity they are over the 15 corruptions."
+        "Fitted on validation images. The wanted accuracy among the answered (with 95% confidence) and the conformal coverage hold for "
+        "clean images alone. The threshold is one of the largest probability after scaling. At a severity: over the 15 corruptions."
     )
     return Grid("Confidence on clean and corrupted images", "measure", columns, rows, caption)
 

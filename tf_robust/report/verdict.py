@@ -34,6 +34,8 @@ def verdict_sentences(table: Table) -> list[str]:
     entries = cells(table)
     compared = {measure: row for measure in _compared_measures(table) if (row := _best_row(table, measure))}
     if not compared:
+        if table["adapted"]:
+            return ["The table of test-time adaptation compares the values with and without it."]
         return [f"No row shares a measure and a seed with {table['baseline']}: there is nothing to compare."]
     rows = list(compared.values())
     first = max(rows, key=rows.count)
@@ -57,7 +59,7 @@ def is_separated(table: Table, entry: Entry) -> bool:
 
 def _compared_measures(table: Table) -> list[str]:
     kinds = list(kinds_of_robustness(table).values())
-    others = [measure for measure in table["headlines"] if not _is_clean(measure)]
+    others = [measure for measure in table["headlines"] if not _is_clean(measure) and parse_measure(measure).family != "deployed"]
     return kinds or others[:_LISTED] or table["headlines"][:1]
 
 
@@ -163,8 +165,8 @@ def _cost(table: Table, row: str, exclude: Iterable[str]) -> str:
     worse = [e for e in own if e is not clean and e["measure"] in table["headlines"] and gain(e) < 0 and is_separated(table, e)]
     parts = [_clean_cost(table, clean)] if clean else []
     parts += [_loss(table, e) for e in worse[:_LISTED]]
-    if ratio := table["training_ratios"].get(row):
-        parts.append("the same training time" if abs(ratio - 1) < _SAME_TIME else f"{ratio:.1f} times the training time")
+    if (ratio := table["training_ratios"].get(row)) and ratio > 1 - _SAME_TIME:  # less is no cost
+        parts.append("the same training time" if ratio - 1 < _SAME_TIME else f"{ratio:.1f} times the training time")
     return _join(parts) if parts else ""
 
 
@@ -210,17 +212,30 @@ def _of_one_model(table: Table, row: str) -> list[str]:
     worst = _worst_of_kinds(own)
     if clean is None or not worst:
         shown = [e for measure, e in own.items() if measure in table["measures"]][: 2 * _LISTED]
-        values = ", ".join(f"{_name(e)} {_with_interval(e)}" for e in shown)
-        return [f"Only {row} was measured: {values}.", _certainty_of_one(table, shown)]
+        values = "; ".join(f"{_name(e)}: {_with_interval(e)}" for e in shown)
+        return [f"One model, {row}. {_capitalized(values)}.", *_abstention(own), _certainty_of_one(table, shown)]
     certainty = _certainty_of_one(table, [clean, *worst])
     start = f"{row} classifies {_with_interval(clean)} of clean images correctly."
     clear = [entry for entry in worst if _is_below(table, entry, clean)]
     if not clear:
         lowest = f"{_with_interval(worst[0])} on {describe(worst[0]['measure']).images}"
-        return [f"{start} No change of the images lowers that significantly; the lowest accuracy is {lowest}.", certainty]
+        lowest = f"No change of the images lowers that significantly; the lowest accuracy is {lowest}."
+        return [f"{start} {lowest}", *_abstention(own), certainty]
     points = [f"{100 * (clean['mean'] - e['mean']):.1f} points less" for e in clear]
     falls = [f"to {_with_interval(e)} on {describe(e['measure']).images} ({less})" for e, less in zip(clear, points)]
-    return [f"{start} The accuracy falls {_join(falls)}.", certainty]
+    return [f"{start} The accuracy falls {_join(falls)}.", *_abstention(own), certainty]
+
+
+def _abstention(own: dict[str, Entry]) -> list[str]:
+    """What abstention leaves of clean images, and of those of the highest severity."""
+    severities = sorted(m.split("/")[1] for m in own if m.startswith("abstention/severity_") and m.endswith("/accuracy"))
+    images = {"": "clean images", **{f"{one}/": f"corrupted images of {one.replace('_', ' ')}" for one in severities[-1:]}}
+    answered = []
+    for prefix, name in images.items():
+        coverage, accuracy = (own.get(f"abstention/{prefix}{one}") for one in ("coverage", "accuracy"))
+        if coverage and accuracy:
+            answered.append(f"{coverage['mean']:.1%} of {name} with an accuracy of {accuracy['mean']:.1%}")
+    return [f"With its threshold of abstention it answers {_join(answered)}."] if answered else []
 
 
 def _is_below(table: Table, entry: Entry, clean: Entry) -> bool:
