@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.test_cli import main
+from tf_robust.evaluation.recording import read_records
 from tf_robust.experiments import completion, launchers
 from tf_robust.utils.files import read_json
 
@@ -46,7 +47,9 @@ class Tasks:
     def __init__(self, outcomes):
         self.outcomes, self.submitted = outcomes, []
 
-    def submit(self, run, folder):
+    def submit(self, function, log):
+        run, (folder,) = function.func.__self__, function.args
+        assert log == os.path.join(folder, launchers.LOG)
         self.submitted.append((run.row, run.seed, run.init_path, folder))
         return len(self.submitted) - 1
 
@@ -67,6 +70,9 @@ class FakeRun:
         self.row, self.seed, self.init_path = row, seed, ""
         self.config = type("Config", (), {"strategy": "none", "init_from_row": start, "data": "digits"})()
         self.eval_config = type("EvalConfig", (), {"evaluations": (), "evaluation_split": "test", "subset": 0})()
+
+    def complete(self, folder):
+        raise NotImplementedError
 
 
 def test_tasks_begin_after_their_predecessors_and_failures_do_not_stop_the_others(monkeypatch, capsys):
@@ -118,7 +124,9 @@ def test_missing_clusters_and_unknown_options_are_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["evaluate", "zoo:digits/lenet_augmix", "--launcher=ray"], "--launcher=ray belongs to the commands train, suite, sweep"),
+        (["harden", "zoo:digits/lenet_augmix", "--launcher=ray"], "--launcher=ray belongs to the commands train, suite, sweep"),
+        (["evaluate", "zoo:digits/lenet_augmix", "--launcher=ray", "--formats=keras"], "--launcher=local with --formats"),
+        (["train", "--launcher=ray", "--evaluations=none"], "Expected evaluations with --launcher=ray"),
         (["suite", "flags/fcl/small", "--launcher_options=num_cpus=2"], "--launcher_options are those of --launcher=ray"),
         (["sweep", "fcl_k=1..9", "--method=fcl", "--sweep_engine=optuna", "--launcher=slurm"], "--launcher=local with --sweep_engine"),
     ],
@@ -141,6 +149,55 @@ def test_while_tasks_go_on_their_last_lines_are_printed_and_those_that_ended_are
     assert printed.count("a, seed 0: Epoch 2/2") == 2 and printed.count("a, seed 1: not begun") == 1
 
 
+class Sharing:
+    """A launcher whose tasks are called at once, until one of them is not a failure."""
+
+    tasks = 3
+
+    def __init__(self, *failures):
+        self.failures, self.cancelled, self.called = list(failures), [], 0
+
+    def submit(self, function, log):
+        self.called += 1
+        return log
+
+    def ended(self, handles, seconds):
+        return [handles[0]]
+
+    def outcome(self, handle):
+        return launchers.Outcome(None, self.failures.pop(0) if self.failures else "")
+
+    def cancel(self, handles):
+        self.cancelled += handles
+
+
+def test_the_work_is_done_when_one_task_ends_without_a_failure(tmp_path, capsys):
+    one = Sharing("node lost")
+    completion.share(one, lambda: None, str(tmp_path))
+    assert one.called == 3 and one.cancelled == [str(tmp_path / "task_2.log")]
+    assert "FAILED: node lost (output: " in capsys.readouterr().out
+    with pytest.raises(ValueError, match="(?s)All tasks failed.*a.*b.*c"):
+        completion.share(Sharing(*"abc"), lambda: None, str(tmp_path))
+    unknown = Sharing()
+    unknown.tasks = 0
+    with pytest.raises(ValueError, match="--launcher_options=tasks=N"):
+        completion.share(unknown, lambda: None, str(tmp_path))
+
+
+def test_a_task_works_in_the_folder_of_the_command_and_writes_its_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+
+    def function():
+        os.write(1, str(os.listdir(".")).encode())
+        raise ValueError("no data")
+
+    monkeypatch.chdir("/")
+    outcome = launchers.call(function, str(tmp_path / "logs" / "task.log"), str(tmp_path))
+    assert outcome == launchers.Outcome(None, "no data")
+    assert "'data'" in (tmp_path / "logs" / "task.log").read_text()
+
+
 @pytest.mark.slow
 def test_slurm_jobs_of_this_machine_write_the_files_of_one_process(table, tmp_path, capfd):
     pytest.importorskip("tf_robust.experiments.slurm_launcher")  # of the extra [slurm]
@@ -149,6 +206,23 @@ def test_slurm_jobs_of_this_machine_write_the_files_of_one_process(table, tmp_pa
     main("suite", table, "--seeds=0,1", "--launcher=slurm", "--launcher_options=cluster=local,cpus_per_task=1", f"--workdir={jobs}")
     assert len(evaluations(here)) == 4 and evaluations(here) == evaluations(jobs)
     assert os.path.getsize(os.path.join(jobs, "low", "seed_0", launchers.LOG)) and "4 of 4 complete" in capfd.readouterr().out
+
+
+MEASURED = ["evaluate", "zoo:digits/lenet_augmix", "--evaluations=clean,noise,corruptions", "--severities=1,3", "--subset=60"]
+
+
+@pytest.mark.slow
+def test_jobs_share_the_sets_of_an_evaluation(tmp_path, capfd):
+    pytest.importorskip("tf_robust.experiments.slurm_launcher")  # of the extra [slurm]
+    here, jobs = str(tmp_path / "here"), str(tmp_path / "jobs")
+    main(*MEASURED, f"--workdir={here}")
+    main(*MEASURED, "--launcher=slurm", "--launcher_options=cluster=local,tasks=2", f"--workdir={jobs}")
+    one, other = (read_json(os.path.join(folder, "evaluation.json")) for folder in (here, jobs))
+    assert one == {**other, "date": one["date"]}
+    sets = [[record["set"] for record in read_records(os.path.join(folder, "measured.jsonl"))] for folder in (here, jobs)]
+    assert sorted(sets[0]) == sorted(sets[1])  # none twice
+    measured = [pathlib.Path(jobs, f"task_{number}.log").read_text().count("60 images") for number in (0, 1)]
+    assert min(measured) > 0 and "60 images" not in capfd.readouterr().out.partition("2 tasks")[2].partition("Report:")[0]
 
 
 @pytest.fixture
@@ -178,7 +252,7 @@ def cluster(monkeypatch):
 def test_a_cluster_of_two_nodes_writes_the_files_of_one_process_after_a_kill(table, tmp_path, cluster, capfd):
     here, tasks = str(tmp_path / "here"), str(tmp_path / "tasks")
     main("suite", table, "--seeds=0,1", f"--workdir={here}")
-    killer = subprocess.Popen([sys.executable, "-c", _KILL, "ray::complete"])
+    killer = subprocess.Popen([sys.executable, "-c", _KILL, "ray::call"])
     main("suite", table, "--seeds=0,1", "--launcher=ray", f"--workdir={tasks}")
     assert killer.wait() == 0
     assert len(evaluations(here)) == 4 and evaluations(here) == evaluations(tasks)

@@ -24,7 +24,7 @@ _PACKAGES = (
     ("launcher", "slurm", "submitit", "'tf_robust[slurm]'"),
     ("model", "resnet50_v2", "keras_cv", "keras-cv"),
 )
-_LAUNCHING = ("train", "suite", "sweep")  # commands that complete several runs
+_LAUNCHING = ("train", "suite", "sweep", "evaluate", "attack")  # commands with several runs or sets
 _SHIFT = "shift="  # of --target, before the name of data
 _MODEL_SUFFIXES = (".keras", ".h5", ".hdf5", ".tflite", ".onnx", ".pt", ".pth", ".torchscript")
 
@@ -184,6 +184,8 @@ def check_launcher(name: str, values: FlagValues) -> None:
         return
     if name not in _LAUNCHING:
         raise ValueError(f"--launcher={values.launcher} belongs to the commands {', '.join(_LAUNCHING)}. Received: {name}")
+    if values.formats:
+        raise ValueError(f"Expected --launcher=local with --formats, whose latencies are of this machine. Received: {values.launcher}")
     if "none" in values.evaluations:
         raise ValueError(f"Expected evaluations with --launcher={values.launcher}, whose tasks end with one. Received: --evaluations=none")
     if name == "sweep" and values.sweep_engine == "optuna":

@@ -1,5 +1,6 @@
 """Completes the runs of a table: here, or as tasks of a launcher."""
 
+import functools
 import os
 import time
 import typing
@@ -147,7 +148,8 @@ def _complete_by(launcher, tasks, pending, show):
             for number in list(pending):
                 if time.monotonic() >= locked_until.get(number, 0.0) and tasks.is_ready(number):
                     run = tasks.runs[number]
-                    handles[launcher.submit(run, os.path.abspath(tasks.folder_of(run)))] = number
+                    folder = os.path.abspath(tasks.folder_of(run))
+                    handles[launcher.submit(functools.partial(run.complete, folder), os.path.join(folder, LOG))] = number
                     pending.remove(number)
             pending = [number for number in pending if number not in tasks.failures]
             for handle in launcher.ended([*handles], _POLL_SECONDS) if handles else []:
@@ -175,6 +177,40 @@ def _complete_by(launcher, tasks, pending, show):
     except KeyboardInterrupt:
         launcher.cancel([*handles])
         raise
+
+
+def share(launcher: Launcher, function: Callable[[], None], folder: str) -> None:
+    """Calls a function in several tasks, which share its work by locks, and waits until one is done.
+
+    Args:
+        launcher: runs as many tasks as it can at once.
+        function: ends when the work is done.
+        folder: of the output of the tasks.
+
+    Raises:
+        ValueError: the number of tasks is unknown, or all failed.
+    """
+    if launcher.tasks < 1:
+        raise ValueError("Expected --launcher_options=tasks=N, the number of jobs that share the sets of an evaluation. Received: none")
+    logs = [os.path.join(os.path.abspath(folder), f"task_{number}.log") for number in range(launcher.tasks)]
+    handles = {launcher.submit(function, log): log for log in logs}
+    print(f"  {len(handles)} tasks, output: {os.path.join(folder, 'task_*.log')}", flush=True)
+    failures, told = [], time.monotonic()
+    try:
+        while handles:
+            for handle in launcher.ended([*handles], _POLL_SECONDS):
+                log, outcome = handles.pop(handle), launcher.outcome(handle)
+                if not outcome.failure:
+                    return
+                failures.append(f"{outcome.failure} (output: {log})")
+                print(f"  FAILED: {failures[-1]}", flush=True)
+            if time.monotonic() - told > _STATUS_SECONDS:
+                for log in handles.values():
+                    print(f"  {os.path.basename(log)}: {last_line(log) or 'not begun'}", flush=True)
+                told = time.monotonic()
+    finally:
+        launcher.cancel([*handles])
+    raise ValueError("\n".join(["All tasks failed.", *failures]))
 
 
 def _predecessor(run, runs):

@@ -26,12 +26,13 @@ class EvaluatedModel:
     values: FlagValues
     run: str
 
-    def evaluate(self, run: Run, folder: str) -> tuple[dict, EvaluationData]:
+    def evaluate(self, run: Run, folder: str, draw: bool = True) -> tuple[dict, EvaluationData]:
         """Evaluates the model on the data of a `Run`.
 
         Args:
             run: describes the data.
             folder: as in `model_evaluation.evaluate`.
+            draw: as in `model_evaluation.evaluate_file`.
 
         Returns:
             The content of `evaluation.json`, and the data that the model was evaluated on.
@@ -43,6 +44,7 @@ class EvaluatedModel:
             row=run.shown_as,
             interface=loading.ModelInterface(**flags.values_of(self.values, loading.ModelInterface)),
             split_chosen=self.values["evaluation_split"].present,
+            draw=draw,
         )
         return {**done.content, **self.names(done.classifier.card)}, done.data
 

@@ -52,7 +52,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("sweep_engine", "grid", ("grid", "optuna"), engines, values)
     _define_flag(values, "trials", Parameter("trials", int, 20, "number of points that optuna samples."))
     flags.DEFINE_string("sweep_storage", "", "URL of optuna's database, shared by processes; empty: SQLite in the workdir.", values)
-    places = "where runs are completed: in this process, or each as a task of Ray or Slurm (suite, sweep, train with several seeds)."
+    places = "where runs are completed and sets measured: in this process, or by tasks of Ray or Slurm."
     flags.DEFINE_enum("launcher", "local", LAUNCHERS, places, values)
     options = "resources of a task: num_cpus=2,num_gpus=1 (ray); cpus_per_task=4,timeout_min=600,slurm_partition=NAME (slurm)."
     _define_flag(values, "launcher_options", Parameter("launcher_options", tuple[str, ...], (), options))
@@ -189,6 +189,12 @@ def _missing_flagfile(path):
 def given_values(values: flags.FlagValues) -> dict[str, typing.Any]:
     """Returns {name: value} of the flags that were given explicitly."""
     return {name: values[name].value for name in flag_names() if values[name].present}
+
+
+def arguments_of(values: flags.FlagValues) -> list[str]:
+    """Returns arguments from which the flags that were given are parsed again, without --launcher, for a task of one."""
+    given = {name: value for name, value in given_values(values).items() if not name.startswith("launcher")}
+    return [f"--{name}={text_of(value)}" for name, value in given.items()]
 
 
 def with_values(values: flags.FlagValues, changes: Mapping[str, typing.Any]) -> flags.FlagValues:

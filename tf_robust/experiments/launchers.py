@@ -1,7 +1,8 @@
-"""Launchers: where the runs of a suite or a grid are completed. `local` is this process; Ray and Slurm (extras) run each as a task.
+"""Launchers: where the runs of a suite or a grid are completed, and the sets of an evaluation measured. `local` is this process; Ray and
+Slurm (extras) run tasks.
 
-A task completes one run in its workdir, which every machine must see under the same path. Its output goes to `task.log` there. Files
-are those of `local`, so that any launcher resumes what another began.
+Every machine must see the workdir, and the folder of the command, under the same paths. The output of a task goes to a file in the workdir.
+Files are those of `local`, so that any launcher resumes what another began.
 """
 
 import contextlib
@@ -9,13 +10,10 @@ import os
 import sys
 import traceback
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.locks import WorkdirLocked
-
-if typing.TYPE_CHECKING:
-    from tf_robust.experiments.run import Run
 
 LAUNCHERS = ("local", "ray", "slurm")
 LOG = "task.log"
@@ -25,8 +23,8 @@ class Outcome(typing.NamedTuple):
     """What became of a task.
 
     Attributes:
-        evaluation: content of `evaluation.json`; None if there is none.
-        failure: the message of an error of the run; empty: none.
+        evaluation: what the function of the task returned; None after a failure.
+        failure: the message of an error; empty: none.
         locked: whether another process works on the run.
     """
 
@@ -36,10 +34,12 @@ class Outcome(typing.NamedTuple):
 
 
 class Launcher(typing.Protocol):
-    """Completes runs as tasks, on other machines or on this one."""
+    """Calls functions as tasks, on other machines or on this one."""
 
-    def submit(self, run: "Run", folder: str) -> typing.Any:
-        """Begins a task that completes a run in a workdir, and returns its handle."""
+    tasks: int  # that can run at once; 0: unknown
+
+    def submit(self, function: Callable[[], dict | None], log: str) -> typing.Any:
+        """Begins a task that calls a function, with output to a file, and returns its handle."""
 
     def ended(self, handles: Sequence[typing.Any], seconds: float) -> list[typing.Any]:
         """Waits for a task to end, up to some seconds, and returns the handles of those that did."""
@@ -85,11 +85,12 @@ def _option(text):
     return name, value
 
 
-def complete(run: "Run", folder: str) -> Outcome:
-    """Completes a run in a task; its output is appended to `task.log`. See `Run.complete`."""
-    with _output_to(os.path.join(folder, LOG)):
+def call(function: Callable[[], dict | None], log: str, folder: str) -> Outcome:
+    """Calls the function of a task, in the folder of the command; its output is appended to a file."""
+    with _output_to(log):
         try:
-            return Outcome(run.complete(folder))
+            os.chdir(folder)
+            return Outcome(function())
         except WorkdirLocked as error:
             return Outcome(None, str(error), locked=True)
         except Exception as error:  # of any kind: the other tasks go on

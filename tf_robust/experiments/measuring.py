@@ -1,5 +1,6 @@
 """Evaluates a saved model on the data that flags describe (`tf-robust evaluate`)."""
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +9,10 @@ from absl.flags import FlagValues
 from tf_robust.evaluation import PerImage, check_requirements, parse_requirements, read_evaluation
 from tf_robust.experiments import comparison
 from tf_robust.experiments.commands import command
+from tf_robust.experiments.completion import share
 from tf_robust.experiments.evaluated_model import EvaluatedModel, evaluated_model
+from tf_robust.experiments.flags import arguments_of, parse_arguments
+from tf_robust.experiments.launchers import launcher_of
 from tf_robust.experiments.locations import folder_name, row_name
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.experiments.reporting import report
@@ -40,6 +44,8 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     before = os.path.join(folder, "evaluation.json")
     earlier = read_json(before) if os.path.exists(before) else {}
     vega.prepare()
+    if launcher := launcher_of(values.launcher, values.launcher_options, folder):
+        share(launcher, functools.partial(_measure, arguments_of(values), folder), folder)
     evaluation, data = model.evaluate(run, folder)
     if earlier and earlier.get("measuring") != evaluation["measuring"]:
         print_note(f"this replaces the results in {folder}, of other flags. To keep both: --workdir=DIR.")
@@ -54,6 +60,13 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
         argv,
     )
     return {**evaluation, "measured_in": folder}
+
+
+def _measure(arguments: Sequence[str], folder: str) -> None:
+    """Measures the sets of an evaluation that no other process measures, until all are measured."""
+    values = parse_arguments(arguments)
+    model = evaluated_model(values, values.saved_model)
+    model.evaluate(runs_of(model.values, row_name(model.path))[0], folder, draw=False)
 
 
 def read_baseline(path: str) -> dict:

@@ -157,6 +157,7 @@ def evaluate_file(
     row: str,
     interface: loading.ModelInterface = loading.ModelInterface(),
     split_chosen: bool = False,
+    draw: bool = True,
 ) -> ModelEvaluation:
     """Loads and evaluates a model, and draws figures of it.
 
@@ -168,12 +169,15 @@ def evaluate_file(
         row: its name in tables.
         interface: of the model.
         split_chosen: as in `evaluate`.
+        draw: whether to write more than records: figures and the calibrated model.
 
     Raises:
         ValueError: as in `evaluate`.
     """
     classifier = loading.load_classifier(saved_model, interface)
     done = evaluate(classifier, data, folder, row=row, saved_model=saved_model, split_chosen=split_chosen)
+    if not draw:
+        return done
     _draw(done, os.path.join(folder, "figures"))
     if done.data.eval_config.calibrate != "none":
         _export(done, os.path.join(folder, "calibrated"))

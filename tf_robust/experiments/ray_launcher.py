@@ -1,19 +1,19 @@
-"""Runs as tasks of a Ray cluster (extra `[ray]`). `ray start` makes one; without a cluster Ray uses this machine."""
+"""Tasks of a Ray cluster (extra `[ray]`). `ray start` makes one; without a cluster Ray uses this machine."""
 
 import os
-from collections.abc import Mapping, Sequence
+import typing
+from collections.abc import Callable, Mapping, Sequence
 
 import ray
 
-from tf_robust.experiments.launchers import Outcome, complete
-from tf_robust.experiments.run import Run
+from tf_robust.experiments.launchers import Outcome, call
 from tf_robust.utils.errors import message_of
 
 _RETRIES = 5  # of a task whose node or process died
 
 
 class RayLauncher:
-    """Completes runs as Ray tasks, each in a process of its own; a task is repeated if its process or node dies.
+    """Calls functions as Ray tasks, each in a process of its own; a task is repeated if its process or node dies.
 
     Args:
         options: arguments of `ray.remote`, such as num_cpus and num_gpus.
@@ -23,7 +23,7 @@ class RayLauncher:
         ConnectionError: RAY_ADDRESS names a cluster that cannot be reached.
     """
 
-    def __init__(self, options: Mapping[str, object]):
+    def __init__(self, options: Mapping[str, typing.Any]):
         address = os.environ.get("RAY_ADDRESS", "")
         try:
             ray.init(ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, logging_level="error")
@@ -33,13 +33,14 @@ class RayLauncher:
                 "Try: ray start --head on a machine, ray start --address=HOST:6379 on the others"
             ) from error
         try:
-            self._task = ray.remote(**{"num_cpus": 1, "max_retries": _RETRIES, **options, "max_calls": 1})(complete)
+            self._task = ray.remote(**{"num_cpus": 1, "max_retries": _RETRIES, **options, "max_calls": 1})(call)
         except (ValueError, TypeError) as error:
             raise ValueError(f"Expected --launcher_options of ray.remote. Received: {dict(options)} ({message_of(error)})") from error
+        self.tasks = int(ray.cluster_resources().get("CPU", 1) // max(1, options.get("num_cpus", 1)))
 
-    def submit(self, run: Run, folder: str) -> ray.ObjectRef:
+    def submit(self, function: Callable[[], dict | None], log: str) -> ray.ObjectRef:
         """See `launchers.Launcher`."""
-        return self._task.remote(run, folder)
+        return self._task.remote(function, log, os.getcwd())
 
     def ended(self, handles: Sequence[ray.ObjectRef], seconds: float) -> list[ray.ObjectRef]:
         """See `launchers.Launcher`."""

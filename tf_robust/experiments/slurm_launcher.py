@@ -1,15 +1,15 @@
-"""Runs as Slurm jobs by submitit (extra `[slurm]`)."""
+"""Tasks as Slurm jobs by submitit (extra `[slurm]`)."""
 
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+import typing
+from collections.abc import Callable, Mapping, Sequence
 
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # or it adds handlers to the root of logging
 import submitit
 
-from tf_robust.experiments.launchers import Outcome, complete
-from tf_robust.experiments.run import Run
+from tf_robust.experiments.launchers import Outcome, call
 from tf_robust.utils.errors import message_of
 
 _POLL_SECONDS = 0.5
@@ -17,11 +17,11 @@ _MINUTES = 24 * 60
 
 
 class SlurmLauncher:
-    """Completes runs as Slurm jobs.
+    """Calls functions as Slurm jobs.
 
     Args:
-        options: arguments of submitit's `update_parameters`, such as cpus_per_task, timeout_min and slurm_partition; and `cluster`: `local`
-            for processes of this machine.
+        options: arguments of submitit's `update_parameters`, such as cpus_per_task, timeout_min and slurm_partition; `cluster`: `local` for
+            processes of this machine; `tasks`: number of jobs of an evaluation.
         workdir: of the suite; scripts and logs of the jobs are in its folder `slurm`.
 
     Raises:
@@ -29,9 +29,9 @@ class SlurmLauncher:
         ConnectionError: there is no Slurm on this machine.
     """
 
-    def __init__(self, options: Mapping[str, object], workdir: str):
+    def __init__(self, options: Mapping[str, typing.Any], workdir: str):
         parameters = dict(options)
-        cluster = parameters.pop("cluster", "slurm")
+        cluster, self.tasks = parameters.pop("cluster", "slurm"), int(parameters.pop("tasks", 0))
         if cluster == "slurm" and not shutil.which("srun"):
             raise ConnectionError(
                 "Expected Slurm's commands (srun, sbatch) on this machine. Not found. Try: the login node of the cluster, or "
@@ -43,9 +43,9 @@ class SlurmLauncher:
         except (NameError, TypeError, ValueError, AssertionError) as error:
             raise ValueError(f"Expected --launcher_options of submitit. Received: {parameters} ({message_of(error)})") from error
 
-    def submit(self, run: Run, folder: str) -> submitit.Job:
+    def submit(self, function: Callable[[], dict | None], log: str) -> submitit.Job:
         """See `launchers.Launcher`."""
-        return self._executor.submit(complete, run, folder)
+        return self._executor.submit(call, function, log, os.getcwd())
 
     def ended(self, handles: Sequence[submitit.Job], seconds: float) -> list[submitit.Job]:
         """See `launchers.Launcher`."""
