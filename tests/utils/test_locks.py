@@ -110,7 +110,8 @@ def test_every_module_can_be_imported_and_used_without_posix_modules(tmp_path):
 import importlib, logging, pkgutil
 import tf_robust
 names = [module.name for module in pkgutil.walk_packages(tf_robust.__path__, "tf_robust.")]
-names = [name for name in names if not name.endswith(("__main__", ".beam"))]  # Beam is optional
+optional = ".beam", ".ray_launcher", ".slurm_launcher"  # of extras
+names = [name for name in names if not name.endswith(("__main__", *optional))]
 for name in names:
     importlib.import_module(name)
 from tf_robust.experiments import dry_run, workdir
