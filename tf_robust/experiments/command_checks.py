@@ -24,7 +24,6 @@ _PACKAGES = (
     ("launcher", "slurm", "submitit", "'tf_robust[slurm]'"),
     ("model", "resnet50_v2", "keras_cv", "keras-cv"),
 )
-_LAUNCHING = ("train", "suite", "sweep", "evaluate", "attack")  # commands with several runs or sets
 _SHIFT = "shift="  # of --target, before the name of data
 _MODEL_SUFFIXES = (".keras", ".h5", ".hdf5", ".tflite", ".onnx", ".pt", ".pth", ".torchscript")
 
@@ -170,29 +169,6 @@ def check_formats(name: str, values: FlagValues) -> None:
             )
     if formats:
         deployed_files.check_convertible(values.saved_model)
-
-
-def check_launcher(name: str, values: FlagValues) -> None:
-    """Checks that a command and its sweep engine can complete runs elsewhere, if --launcher or its options are given.
-
-    Raises:
-        ValueError: they cannot.
-    """
-    if values.launcher == "local":
-        if values.launcher_options:
-            raise ValueError("--launcher_options are those of --launcher=ray or --launcher=slurm. Received: --launcher=local")
-        return
-    if name not in _LAUNCHING:
-        raise ValueError(f"--launcher={values.launcher} belongs to the commands {', '.join(_LAUNCHING)}. Received: {name}")
-    if values.formats:
-        raise ValueError(f"Expected --launcher=local with --formats, whose latencies are of this machine. Received: {values.launcher}")
-    if "none" in values.evaluations:
-        raise ValueError(f"Expected evaluations with --launcher={values.launcher}, whose tasks end with one. Received: --evaluations=none")
-    if name == "sweep" and values.sweep_engine == "optuna":
-        raise ValueError(
-            f"Expected --launcher=local with --sweep_engine=optuna. Received: --launcher={values.launcher}. Try: the same command on each "
-            "machine, which share the trials (--sweep_storage)"
-        )
 
 
 def check_model(name: str, values: FlagValues) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from absl.flags import Error, FlagValues
 
-from tf_robust.experiments import command_checks
+from tf_robust.experiments import command_checks, launchers
 from tf_robust.experiments.flags import SECTIONS, define_flags, given_values, read_arguments
 from tf_robust.saved_models.card_files import training_data
 from tf_robust.saved_models.deployed_files import FILES
@@ -305,7 +305,7 @@ def _check(values, name):
         command_checks.check_names(values)
         command_checks.check_installed(values)
         command_checks.check_formats(name, values)
-        command_checks.check_launcher(name, values)
+        launchers.check_launcher(name, values)
     if name in _OF_MODELS and values.saved_model:
         command_checks.check_model(name, values)
     if name in _OF_MODELS and not values.saved_model and not values.workdir:

@@ -12,15 +12,18 @@ import traceback
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
+from absl.flags import FlagValues
+
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.locks import WorkdirLocked
 
 LAUNCHERS = ("local", "ray", "slurm")
 LOG = "task.log"
+_LAUNCHING = ("train", "suite", "sweep", "evaluate", "attack")  # commands with several runs or sets
 
 
 class Outcome(typing.NamedTuple):
-    """What became of a task.
+    """Outcome of a task.
 
     Attributes:
         evaluation: what the function of the task returned; None after a failure.
@@ -49,6 +52,29 @@ class Launcher(typing.Protocol):
 
     def cancel(self, handles: Sequence[typing.Any]) -> None:
         """Interrupts tasks, as Ctrl-C does: trainings save a checkpoint."""
+
+
+def check_launcher(name: str, values: FlagValues) -> None:
+    """Checks that a command and its sweep engine can complete runs elsewhere, if --launcher or its options are given.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    if values.launcher == "local":
+        if values.launcher_options:
+            raise ValueError("--launcher_options are those of --launcher=ray or --launcher=slurm. Received: --launcher=local")
+        return
+    if name not in _LAUNCHING:
+        raise ValueError(f"--launcher={values.launcher} belongs to the commands {', '.join(_LAUNCHING)}. Received: {name}")
+    if values.formats:
+        raise ValueError(f"Expected --launcher=local with --formats, whose latencies are of this machine. Received: {values.launcher}")
+    if "none" in values.evaluations:
+        raise ValueError(f"Expected evaluations with --launcher={values.launcher}, whose tasks end with one. Received: --evaluations=none")
+    if name == "sweep" and values.sweep_engine == "optuna":
+        raise ValueError(
+            f"Expected --launcher=local with --sweep_engine=optuna. Received: --launcher={values.launcher}. Try: the same command on each "
+            "machine, which share the trials (--sweep_storage)"
+        )
 
 
 def launcher_of(name: str, options: Sequence[str], workdir: str) -> Launcher | None:

@@ -38,7 +38,7 @@ def complete_and_report(
     vega.prepare()
 
     def show(complete: Sequence[dict]) -> None:
-        notes = [*table.get("notes", ()), f"{len(complete)} of {len(runs)} runs are complete, the others go on: reload this page later."]
+        notes = [*table.get("notes", ()), f"{len(complete)} of {len(runs)} runs are complete. Reload this page when others are."]
         given = {**table, "notes": notes}
         comparison.write_report(workdir, complete, title=table["title"], command=command(*argv), data=None, suite=given)
 

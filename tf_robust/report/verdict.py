@@ -227,7 +227,7 @@ def _of_one_model(table: Table, row: str) -> list[str]:
 
 
 def _abstention(own: dict[str, Entry]) -> list[str]:
-    """What abstention leaves of clean images, and of those of the highest severity."""
+    """A sentence on coverage and accuracy with abstention, of clean images and of those of the highest severity."""
     severities = sorted(m.split("/")[1] for m in own if m.startswith("abstention/severity_") and m.endswith("/accuracy"))
     images = {"": "clean images", **{f"{one}/": f"corrupted images of {one.replace('_', ' ')}" for one in severities[-1:]}}
     answered = []
