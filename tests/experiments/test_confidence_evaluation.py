@@ -149,14 +149,14 @@ def test_confidence_is_fitted_on_the_validation_images_of_the_training(tmp_path,
     parts = [data.open_source(named.removeprefix("--data="), split, validation_fraction=0.2) for split in ("train", "validation")]
     trained, held_out = parts
     assert card["fingerprint"] == held_out.fingerprint() and not {*trained.positions} & {*held_out.positions}
-    with pytest.raises(ValueError, match=r"Expected validation_fraction <= 0.2.*Received: 0.3"):
+    with pytest.raises(ValueError, match=r"Expected --validation_fraction <= 0.2.*Received: 0.3"):
         main("evaluate", os.path.join(run, "saved_model"), "--evaluation_split=test", *flags, "--validation_fraction=0.3")
 
 
 @pytest.mark.parametrize("name, recorded, given, expected", [
     ("mnist", "0.1", 0.0, 0.1),  # of the training
     ("mnist", "0.1", 0.05, 0.05),  # a part of them
-    ("mnist", "0.1", 0.2, "Expected validation_fraction <= 0.1"),
+    ("mnist", "0.1", 0.2, "Expected --validation_fraction <= 0.1"),
     ("mnist", "0.0", 0.1, "trained on all training images"),
     ("digits", "0.0", 0.0, 0.0),  # a split of its own
     ("cifar10", "0.0", 0.1, 0.1),  # other data than those of the training

@@ -82,7 +82,7 @@ def test_bad_selections_are_refused_before_training(network, source):
         select(select="accuracy")
     with pytest.raises(ValueError, match="Received: 'corruptions/smoke'"):
         select(select="corruptions/smoke")
-    with pytest.raises(ValueError, match="Received: corruptions/fog/5. Try: the flags severities"):
+    with pytest.raises(ValueError, match="Received: corruptions/fog/5. Try: --severities"):
         select(select="corruptions/fog/5")
     with pytest.raises(ValueError, match="Expected validation images .* Try: --validation_fraction=0.1"):
         select(validation=None, select="un")

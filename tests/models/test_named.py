@@ -143,7 +143,7 @@ def test_imagenet_names_the_pretrained_weights(monkeypatch):
     monkeypatch.setattr(keras.applications, "MobileNetV2", build)
     models.build("applications:MobileNetV2", (16, 16, 3), 5, weights="imagenet")
     assert asked == ["imagenet"]
-    with pytest.raises(ValueError, match="Expected applications:NAME with init_from=imagenet. Received: lenet"):
+    with pytest.raises(ValueError, match="Expected applications:NAME with --init_from=imagenet. Received: lenet"):
         models.build("lenet", (16, 16, 3), 5, weights="imagenet")
 
 
@@ -242,7 +242,7 @@ def test_models_that_cannot_be_are_refused(name, shape, message, nets):
 
 def test_files_that_cannot_be_are_refused(tmp_path):
     model = models.build("resnet8", (16, 16, 3), 3)
-    with pytest.raises(FileNotFoundError, match="Expected init_from to name a Keras file of weights. Not found: .*none.keras"):
+    with pytest.raises(FileNotFoundError, match="Expected --init_from to name a Keras file of weights. Not found: .*none.keras"):
         models.load_encoder(model, str(tmp_path / "none.keras"))
     (tmp_path / "damaged.h5").write_bytes(b"no HDF5")
     with pytest.raises(ValueError, match="Expected weights of resnet8 .*damaged.h5.*missing"):

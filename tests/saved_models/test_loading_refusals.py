@@ -108,7 +108,7 @@ def test_images_that_do_not_fit_another_interface(plain):
     ],
 )
 def test_invalid_input_ranges(text):
-    with pytest.raises(ValueError, match="Expected input_range as LOW,HIGH.* or 'mean="):
+    with pytest.raises(ValueError, match="Expected --input_range as LOW,HIGH.* or 'mean="):
         ModelInterface(input_range=text)
 
 

@@ -84,11 +84,11 @@ class EvaluationData:
             return self.validation_images
         c = self.config
         if self.eval_config.evaluation_split == "all" or not data.has_validation(c.data, c.data_dir or None, c.validation_fraction):
-            advice = "evaluation_split=test, which keeps a validation part" if data.is_unsplit(c.data) else "validation_fraction=0.1"
+            advice = "--evaluation_split=test, which keeps a validation part" if data.is_unsplit(c.data) else "--validation_fraction=0.1"
             advice = advice if self.images is None else "validation_data=(images, labels)"
             raise ValueError(
-                "Expected a validation part, which calibrate, abstain_accuracy and conformal are fitted on. "
-                f"Received: {c.data} without one, evaluation_split={self.eval_config.evaluation_split}. Try: {advice}"
+                "Expected a validation part, which --calibrate, --abstain_accuracy and --conformal are fitted on. "
+                f"Received: {c.data} without one, --evaluation_split={self.eval_config.evaluation_split}. Try: {advice}"
             )
         return self.source("validation")
 
