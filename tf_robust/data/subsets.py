@@ -126,6 +126,11 @@ def class_weights(text: str, source: Source) -> tuple[float, ...] | None:
 def three_ways(source: Source, split: str, fraction: float) -> Source:
     """Returns a split of a data set without splits: `fraction` of the images for test and as many for validation, the rest for training.
 
+    Args:
+        source: all images.
+        split: `test`, `validation`, `train`, or `all`: the images that are not in `validation`.
+        fraction: in (0, 0.5), of the images.
+
     Raises:
         ValueError: no image is left for training.
     """
@@ -136,8 +141,9 @@ def three_ways(source: Source, split: str, fraction: float) -> Source:
             f"Expected a --validation_fraction (used twice, for validation and for test) that leaves images to "
             f"train on. Received: {fraction} of {len(order)}"
         )
-    part = {"test": order[:count], "validation": order[count : 2 * count], "train": order[2 * count :]}[split]
-    return dataclasses.replace(source.subset(np.sort(part)), split=split)
+    part = {"test": order[:count], "validation": order[count : 2 * count], "train": order[2 * count :]}
+    part["all"] = np.concatenate([part["test"], part["train"]])
+    return dataclasses.replace(source.subset(np.sort(part[split])), split=split)
 
 
 def without_validation(source: Source, split: str, fraction: float) -> Source:

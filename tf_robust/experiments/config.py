@@ -37,7 +37,8 @@ class TrainConfig:
             as in ImageNet's protocol, with random windows in training), stretch (ignore the aspect ratio), pad (with black).
         data_range: pixel scale of the images of npz:FILE and arrays: LOW,HIGH (0,1 or 0,255), or "mean=M,M,M std=S,S,S" for
             standardized ones; empty: 0..255 for integers, 0..1 for floats.
-        validation_fraction: fraction of the training set held out if the data set has no validation split.
+        validation_fraction: fraction of the training set held out if the data set has no validation split; of data without splits, the
+            fraction for validation, and as much for test unless all images are evaluated.
         train_examples: number of training examples, stratified; 0: all.
         label_fraction: fraction of the training set to train on, stratified, different for each seed.
         stylized_dir: folder of stylized images, one subfolder per class, to train on in addition to the natural ones; empty: none.

@@ -49,27 +49,6 @@ def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
     return data.declared(source, label_set)
 
 
-def evaluates_all_images(predict: Classifier, name: str, split: str) -> bool:
-    """Returns whether a model is evaluated on all images of a data set, by default: if it has no splits, and the model was not trained on
-    a part of it. The choice is printed.
-
-    Args:
-        predict: the model.
-        name: of the data set.
-        split: to evaluate on otherwise.
-    """
-    if not data.is_unsplit(name):
-        return False
-    if not _was_trained_on(predict, name):
-        print_note(f"{name} has no splits: evaluated on all of its images.")
-        return True
-    print_note(
-        f"{name} has no splits: evaluated on the {split} part, which the model was not trained on. "
-        f"To compare another model with it: --evaluation_split={split}."
-    )
-    return False
-
-
 def with_validation_of_card(predict: Classifier, config: TrainConfig) -> TrainConfig:
     """Returns a configuration whose validation images are among those that a model was not trained on, by the flags in its card.
 
@@ -105,14 +84,15 @@ def with_validation_of_card(predict: Classifier, config: TrainConfig) -> TrainCo
 def fraction_not_trained_on(predict: Classifier, name: str) -> float | None:
     """Returns the fraction of a data set that was held out in the training of a model, by its card; None: other data, or not known."""
     flags = predict.card.get("flags")
-    if not isinstance(flags, dict) or "validation_fraction" not in flags or not _was_trained_on(predict, name):
+    trained_on = str(predict.card.get("data", ""))
+    if not isinstance(flags, dict) or "validation_fraction" not in flags or not is_same_data(trained_on, name):
         return None
     return data.held_out_fraction(name, float(flags["validation_fraction"]))
 
 
-def _was_trained_on(predict, name):
-    """Whether a model was trained on a data set, by its card."""
-    return _last_part(str(predict.card.get("data", ""))) == _last_part(name)
+def is_same_data(name: str, other: str) -> bool:
+    """Returns whether the last parts of the paths in the names of two data sets are equal."""
+    return _last_part(name) == _last_part(other)
 
 
 def _last_part(name):
