@@ -46,7 +46,7 @@ class Classifier:
 
     def __init__(self, signature: Signature, interface: ModelInterface, *, path: str, loaded: object):
         interface = dataclasses.replace(interface, outputs=signature.kind(interface.outputs))
-        self.path, self.loaded, self.card, self.interface = path, loaded, _card(path), interface
+        self.path, self.loaded, self.card, self.interface = path, loaded, read_card(path), interface
         self._call, ((self._argument, spec),) = signature.call, signature.inputs.items()
         self._type, self.output_name = spec.dtype, signature.output(interface.outputs)
         input_shape, output_spec = spec.shape.with_rank(4), signature.outputs[self.output_name]
@@ -212,7 +212,8 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
     return tf.TensorShape([None, None, None, channels])
 
 
-def _card(path: str) -> dict:
+def read_card(path: str) -> dict:
+    """Returns the card of a model of a path or zoo:NAME; {} if it has none."""
     if path.startswith("zoo:"):
         return zoo.card(path.removeprefix("zoo:"))
     file = next(filter(os.path.exists, (os.path.join(path, "card.json"), f"{path}.json")), None)
