@@ -201,20 +201,43 @@ class EvalConfig:
         return corruptions.default_floor(std) if self.nun_floor == "auto" else float(self.nun_floor)
 
     @property
+    def unused(self) -> dict[str, str]:
+        """The fields without an effect with these evaluations: {name: the reason}."""
+        owners: dict[str, list[str]] = {}
+        for evaluation, names in _OPTIONS.items():
+            for name in names:
+                owners.setdefault(name, []).append(evaluation)
+        received = f"Received: --evaluations={','.join(self.evaluations)}"
+        reasons = {
+            name: f"it belongs to the evaluation{'s' * (len(own) > 1)} {', '.join(own)}. {received}"
+            for name, own in owners.items()
+            if not {*own} & {*self.evaluations}
+        }
+        return {**self._overridden(), **reasons}
+
+    def _overridden(self):
+        """Options that another option leaves without an effect: {name: the reason}."""
+        reasons: dict[str, str] = {}
+        attack = f"Received: --attack={','.join(self.attack)}"
+        if self.corrupted_dir:
+            constants = () if "perturbations" in self.evaluations else ("corruption_constants",)
+            reasons |= dict.fromkeys(
+                ("corruption_protocol", "frost_dir", *constants),
+                f"corrupted images are read. Received: --corrupted_dir={self.corrupted_dir}",
+            )
+        if not {"autoattack", "square"} & set(self.attack):
+            reasons["attack_queries"] = f"it belongs to --attack=autoattack or --attack=square. {attack}"
+        if not self.attacks_by_gradient:
+            reasons["attack_checks"] = f"it belongs to --attack=autoattack or --attack=pgd. {attack}"
+        if self.adaptation == "none":
+            adaptation_options = ("adaptation_batch_size", "adaptation_order")
+            reasons |= dict.fromkeys(adaptation_options, "it belongs to --adaptation=batch_norm. Received: --adaptation=none")
+        return reasons
+
+    @property
     def used(self) -> set[str]:
         """The names of the fields that have an effect with these evaluations."""
-        names = {name for evaluation in self.evaluations for name in _OPTIONS.get(evaluation, ())}
-        others = {field.name for field in dataclasses.fields(self)} - {name for group in _OPTIONS.values() for name in group}
-        if self.corrupted_dir:
-            names -= {"corruption_protocol", "frost_dir"}
-            names -= set() if "perturbations" in self.evaluations else {"corruption_constants"}
-        if not {"autoattack", "square"} & set(self.attack):
-            names -= {"attack_queries"}
-        if not self.attacks_by_gradient:
-            names -= {"attack_checks"}
-        if self.adaptation == "none":
-            others -= {"adaptation_batch_size", "adaptation_order"}
-        return names | others
+        return {field.name for field in dataclasses.fields(self)} - self.unused.keys()
 
     @property
     def attacks_by_gradient(self) -> bool:
