@@ -112,6 +112,17 @@ def test_invalid_input_ranges(text):
         ModelInterface(input_range=text)
 
 
+@pytest.mark.parametrize(
+    "text, meant",
+    [("0-255", "0,255"), ("[0,255]", "0,255"), ("0..1", "0,1"), ("-1:1", "-1,1"), ("-1 to 1", "-1,1"), ("0, 255)", "0,255")],
+)
+def test_input_ranges_in_another_notation(text, meant):
+    with pytest.raises(ValueError, match=rf"Received: .*\. Did you mean {meant}\?$"):
+        ModelInterface(input_range=text)
+    with pytest.raises(ValueError, match="Received: '255,0'$"):
+        ModelInterface(input_range="255,0")
+
+
 def test_invalid_outputs_and_sizes():
     with pytest.raises(ValueError, match="Did you mean 'probabilities'"):
         ModelInterface(outputs="probability")

@@ -169,8 +169,9 @@ class EvalConfig:
         check_shifts(self.shifts)
         check_shifts(self.ood, "ood")
         for name in ("abstain_accuracy", "conformal"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"Expected --{name} in (0, 1), or 0 for none. Received: {getattr(self, name)}")
+            if not 0 <= (value := getattr(self, name)) < 1:
+                advice = f". Try: --{name}={value / 100:g}" if 1 < value < 100 else ""
+                raise ValueError(f"Expected --{name} in (0, 1), or 0 for none. Received: {value:g}{advice}")
         if self.needs_validation_set and self.evaluation_split == "validation":
             raise ValueError(
                 "Expected --evaluation_split=test with --calibrate, --abstain_accuracy and --conformal, which are fitted on the validation "

@@ -56,11 +56,19 @@ def check(sigma: float, selection: int, samples: int, radii: tuple[float, ...]) 
     largest, needed = metrics.largest_radius(samples, sigma, ALPHA), metrics.samples_needed(smallest, sigma, ALPHA)
     if not largest >= smallest:
         limit = "nothing can be certified" if np.isnan(largest) else f"the largest radius that can be certified is {largest:.4g}"
-        advice = f"--smoothing_samples={needed}" if needed < _LARGEST else "smaller --certified_radii or a larger --smoothing_sigma"
+        advice = f"--smoothing_samples={needed}" if needed < _LARGEST else "smaller --certified_radii"
+        if largest > 0:
+            advice += f", or --smoothing_sigma={_rounded_up(smallest * sigma / largest):g} for a model trained with that noise"
         raise ValueError(
             f"Expected enough --smoothing_samples to certify the radius {smallest:g} with confidence {1 - ALPHA:g}. "
             f"Received: --smoothing_samples={samples} with --smoothing_sigma={sigma:g}, with which {limit}. Try: {advice}"
         )
+
+
+def _rounded_up(number):
+    """The next larger number of two digits."""
+    unit = 10.0 ** (np.floor(np.log10(number)) - 1)
+    return np.ceil(number / unit) * unit
 
 
 def class_counts(predict: Predict, image: np.ndarray, index: int, sigma: float, samples: int, purpose: str, batch: int) -> np.ndarray:
