@@ -78,7 +78,7 @@ def test_bad_selections_are_refused_before_training(network, source):
 
     assert select() is None
     assert select(early_stopping=3).name == "clean"
-    with pytest.raises(ValueError, match="Expected select to name a measure, of: clean, .* Received: 'accuracy'"):
+    with pytest.raises(ValueError, match="Expected --select to name a measure, of: clean, .* Received: 'accuracy'"):
         select(select="accuracy")
     with pytest.raises(ValueError, match="Received: 'corruptions/smoke'"):
         select(select="corruptions/smoke")

@@ -228,7 +228,7 @@ def test_weights_of_applications_with_their_output_layer(tmp_path):
     "name, shape, message",
     [
         ("applications:MobileNet2", (32, 32, 3), "^Unknown model of keras.applications: 'MobileNet2'.*Did you mean"),
-        ("applications:MobileNetV2", (8, 8, 3), "applications:MobileNetV2.*at least 32x32.*Try: image_size or resize"),
+        ("applications:MobileNetV2", (8, 8, 3), "applications:MobileNetV2.*at least 32x32.*Try: --image_size or --resize"),
         ("own_nets:missing", (16, 16, 1), "own_nets:missing.*has no attribute 'missing'.*Try: module:function"),
         ("no_such_module:build", (16, 16, 1), "No module named 'no_such_module'"),
         ("own_nets:no_model", (16, 16, 1), "Expected own_nets:no_model to return a keras.Model.*Received: Dense"),
