@@ -86,7 +86,7 @@ def test_bad_selections_are_refused_before_training(network, source):
         select(select="corruptions/fog/5")
     with pytest.raises(ValueError, match="Expected validation images .* Try: --validation_fraction=0.1"):
         select(validation=None, select="un")
-    with pytest.raises(ValueError, match="Expected select_every >= 1. Received: 0"):
+    with pytest.raises(ValueError, match="Expected --select_every >= 1. Received: 0"):
         select(select="un", select_every=0)
-    with pytest.raises(ValueError, match="Expected early_stopping >= 0. Received: -1"):
+    with pytest.raises(ValueError, match="Expected --early_stopping >= 0. Received: -1"):
         select(early_stopping=-1)
