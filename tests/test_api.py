@@ -204,3 +204,6 @@ def test_errors_name_keyword_arguments():
     assert in_python("Received: --input_range=0,1. Try: --subset=200, or --workdir=DIR (--budget=9s)") == (
         'Received: input_range="0,1". Try: subset=200, or workdir="DIR" (budget="9s")'
     )
+    assert in_python("Expected --calibrate and --conformal. Try: --data_range='mean=M,M std=S,S', --trust=false, --help") == (
+        'Expected calibrate and conformal. Try: data_range="mean=M,M std=S,S", trust=False, --help'
+    )

@@ -82,6 +82,7 @@ def test_invalid_arguments_raise(name):
         with pytest.raises(ValueError, match=message):
             ATTACKS[name](**config)
     for norm, radius in () if name in MINIMAL else (("linf", -0.1), ("linf", 1.5), ("l2", 4.5), ("l2", np.nan)):
-        with pytest.raises(ValueError, match="radius"):
+        advice = {1.5: r"Try: 1.5/255, as in linf_1.5/255$", 4.5: r"Try: 4.5/255, as in l2_4.5/255$"}.get(radius, "Received: [^ ]*$")
+        with pytest.raises(ValueError, match=rf"Expected a radius in \[0, .*{advice}"):
             build(name, norm, radius)(model, images, labels)
     assert attack(model, np.zeros([0, *SHAPE], np.float32), np.zeros(0, int)).shape == (0, *SHAPE)

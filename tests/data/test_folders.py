@@ -131,7 +131,7 @@ def test_a_validation_folder_precedes_the_fraction(with_splits):
 
 def test_validation_without_a_fraction_is_rejected(with_splits):
     assert not data.has_validation(f"folder:{with_splits}")
-    with pytest.raises(ValueError, match="has no validation split. Expected validation_fraction > 0"):
+    with pytest.raises(ValueError, match="has no validation split. Expected --validation_fraction > 0"):
         open_folder(with_splits, "validation")
 
 

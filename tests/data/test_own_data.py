@@ -106,12 +106,12 @@ LABELS = np.arange(6) % 3
 @pytest.mark.parametrize(
     "images, labels, data_range, message",
     [
-        (IMAGES * 255, LABELS, "", "data_range=0,1. Received: float32 from .* Try: data_range='0,255'"),
-        (IMAGES * 2 - 1, LABELS, "", "Try: data_range='-1,1'"),
-        (standardized(IMAGES * 255), LABELS, "", "Try: data_range='mean=M,M,M std=S,S,S'"),
-        (IMAGES, LABELS, "0,255", "data_range=0,255. Received: float32 from .* Try: data_range='0,1'"),
+        (IMAGES * 255, LABELS, "", "--data_range=0,1. Received: float32 from .* Try: --data_range=0,255"),
+        (IMAGES * 2 - 1, LABELS, "", "Try: --data_range=-1,1"),
+        (standardized(IMAGES * 255), LABELS, "", "Try: --data_range='mean=M,M,M std=S,S,S'"),
+        (IMAGES, LABELS, "0,255", "--data_range=0,255. Received: float32 from .* Try: --data_range=0,1"),
         (IMAGES, LABELS, "mean=0.5,0.5 std=1", "data_range with 1 or 3 numbers"),
-        (IMAGES, LABELS, "bright", "Expected data_range as LOW,HIGH"),
+        (IMAGES, LABELS, "bright", "Expected --data_range as LOW,HIGH"),
         (IMAGES * np.nan, LABELS, "", "Expected finite values"),
         (IMAGES[..., :2], LABELS, "", r"with 1 or 3 channels, in arrays. Received: float32 \(6, 8, 8, 2\)"),
         (IMAGES[0, 0], LABELS, "", r"Expected images \[N, H, W, C\]"),
@@ -249,7 +249,7 @@ def test_slices_are_classes_and_groups_of_a_column(examples, model, folder):
     assert part.values["group/north"] == pytest.approx(correct[kept][groups[kept] == "north"].mean())
     with pytest.raises(ValueError, match="Expected groups as a further column .* Received: 'place' .* Columns: site"):
         api.evaluate(model, **{**settings, "groups": "place"})
-    with pytest.raises(ValueError, match="Expected the evaluation slices with groups=site"):
+    with pytest.raises(ValueError, match='Expected the evaluation slices with groups="site"'):
         api.evaluate(model, **{**settings, "evaluations": "clean"})
 
 

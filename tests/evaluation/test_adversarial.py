@@ -95,6 +95,19 @@ def test_each_attack_has_its_own_measure(linear, source):
     assert evaluation.difference("robust/l2_0.05", cards[0], cards[2]) == [("robust.queries", 5, 7)]
 
 
+@pytest.mark.parametrize("text, message", [
+    ("4/255", "Received: '4/255', without a norm. Try: --attack_radii=linf_4/255$"),
+    ("4", "Received: '4', without a norm. Try: --attack_radii=linf_4/255$"),
+    ("0.5", "Try: --attack_radii=linf_0.5$"),
+    ("l2_x", "Expected a threat NORM_RADIUS, such as l2_0.5 or linf_8/255. Received: 'l2_x'$"),
+    ("linf_1/0", "Received: 'linf_1/0'$"),
+    ("l3_1", "Unknown norm: 'l3'"),
+])  # fmt: skip
+def test_threats_without_a_norm_or_a_radius(text, message):
+    with pytest.raises(ValueError, match=message):
+        evaluation.EvalConfig(attack_radii=(text,))
+
+
 def test_curves_give_the_distances_to_the_boundary(linear, source):
     curves = ("pgd_linf", "plb_l2")
     rows = evaluated(linear, source, evaluations=("attack_curves",), curve_attacks=curves)

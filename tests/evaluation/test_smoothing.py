@@ -176,7 +176,7 @@ def test_any_callable_can_be_certified_and_radii_reuse_the_record(linear, source
 
 
 def test_an_attack_without_gradients_is_refused_with_advice(linear, source):
-    with pytest.raises(ValueError, match="smoothing_attack=false"):
+    with pytest.raises(ValueError, match="--smoothing_attack=false"):
         evaluated(lambda images: tf.stop_gradient(linear(images)), source, smoothing_samples=20, certified_radii=(0.05,))
 
 
@@ -204,9 +204,10 @@ def test_abstention_everywhere_is_explained(source):
         ({"smoothing_samples": 0}, "smoothing_samples from 1"),
         ({"certified_radii": ()}, "certified_radii >= 0"),
         ({"certified_radii": (-1.0,)}, "certified_radii >= 0"),
-        ({"smoothing_samples": 9, "certified_radii": (0.0,)}, "nothing can be certified. Try: smoothing_samples=10"),
+        ({"smoothing_samples": 9, "certified_radii": (0.0,)}, "nothing can be certified. Try: --smoothing_samples=10$"),
         ({"smoothing_samples": 100, "certified_radii": (0.0, 0.5, 0.6)}, "the largest radius that can be certified is 0.3001"),
-        ({"certified_radii": (5.0,)}, "larger smoothing_sigma"),
+        ({"certified_radii": (5.0,)}, "Try: smaller --certified_radii, or --smoothing_sigma=1.9 for a model trained with that noise"),
+        ({"smoothing_samples": 100, "certified_radii": (0.5,)}, "Try: --smoothing_samples=1109, or --smoothing_sigma=0.34 for a model"),
     ],
 )
 def test_bad_configurations_are_refused(settings, message):

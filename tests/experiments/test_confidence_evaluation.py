@@ -149,14 +149,50 @@ def test_confidence_is_fitted_on_the_validation_images_of_the_training(tmp_path,
     parts = [data.open_source(named.removeprefix("--data="), split, validation_fraction=0.2) for split in ("train", "validation")]
     trained, held_out = parts
     assert card["fingerprint"] == held_out.fingerprint() and not {*trained.positions} & {*held_out.positions}
-    with pytest.raises(ValueError, match=r"Expected validation_fraction <= 0.2.*Received: 0.3"):
+    with pytest.raises(ValueError, match=r"Expected --validation_fraction <= 0.2.*Received: 0.3"):
         main("evaluate", os.path.join(run, "saved_model"), "--evaluation_split=test", *flags, "--validation_fraction=0.3")
+
+
+@pytest.mark.parametrize("subset", [0, 50])
+def test_a_fraction_of_data_without_splits_is_for_the_fit_and_all_others_for_the_evaluation(tmp_path, network, capsys, subset):
+    images, labels = _drawn(200, 5)
+    network().save(tmp_path / "model.keras")
+    np.savez(tmp_path / "data.npz", images=(255 * images).astype(np.uint8), labels=labels)
+    name, folder = f"npz:{tmp_path}/data.npz", str(tmp_path / "run")
+    flags = (f"--data={name}", "--evaluations=clean", "--calibrate=temperature", f"--subset={subset}", f"--workdir={folder}")
+    with pytest.raises(ValueError, match="Expected a validation part.* Try: --validation_fraction=0.1, which evaluates on all others"):
+        main("evaluate", str(tmp_path / "model.keras"), *flags)
+    capsys.readouterr()
+    main("evaluate", str(tmp_path / "model.keras"), *flags, "--validation_fraction=0.2")
+    assert "data.npz has no splits: confidences are fitted on 0.2 of its images, all others are evaluated." in capsys.readouterr().out
+    with open(os.path.join(folder, "evaluation.json"), encoding="utf-8") as file:
+        content = json.load(file)
+    whole = data.open_source(name, "all")
+    held_out = data.open_source(name, "validation", validation_fraction=0.2)
+    others = whole.subset(np.setdiff1d(np.arange(200), held_out.positions))
+    assert len(others) == 160 and content["split"] == "all" and content["card"]["data"]["pictures"] == (subset or 160)
+    assert subset or content["card"]["data"]["fingerprint"] == others.fingerprint()
+    assert content["card"]["confidence"]["fingerprint"] == held_out.fingerprint()
+    logits = np.asarray(load_classifier(tmp_path / "model.keras")(held_out.images / np.float32(255)))
+    assert content["confidence"]["scale"] == pytest.approx(1 / metrics.fit_temperature(logits, held_out.labels), rel=1e-3)
+
+
+def test_a_fraction_of_images_in_memory_is_for_the_fit():
+    images, labels = _drawn(400, 6)
+    result = api.evaluate(_model, data=(images, labels), evaluations="clean", calibrate="temperature", validation_fraction=0.25)
+    held_out = three_ways(data.from_arrays(images, labels), "validation", 0.25)
+    others = np.setdiff1d(np.arange(400), held_out.positions)
+    logits = _model(np.round(255 * images) / 255)
+    assert result.evaluation["rows"][0]["count"] == 300 == len(others)
+    assert result.values["clean"] == pytest.approx((logits.argmax(axis=1) == labels)[others].mean())
+    expected = metrics.fit_temperature(logits[held_out.positions], labels[held_out.positions])
+    assert result.values["calibrated/temperature"] == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("name, recorded, given, expected", [
     ("mnist", "0.1", 0.0, 0.1),  # of the training
     ("mnist", "0.1", 0.05, 0.05),  # a part of them
-    ("mnist", "0.1", 0.2, "Expected validation_fraction <= 0.1"),
+    ("mnist", "0.1", 0.2, "Expected --validation_fraction <= 0.1"),
     ("mnist", "0.0", 0.1, "trained on all training images"),
     ("digits", "0.0", 0.0, 0.0),  # a split of its own
     ("cifar10", "0.0", 0.1, 0.1),  # other data than those of the training

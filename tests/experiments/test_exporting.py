@@ -151,6 +151,26 @@ def test_a_converter_that_computes_something_else_is_noticed_and_leaves_nothing(
     assert os.listdir(tmp_path / "out") == []
 
 
+@pytest.mark.parametrize("formats, split, note", [
+    ("keras", "all", "evaluated on all of its images."),
+    ("keras,tflite_int8", "test", "evaluated on the test part, as tflite_int8 is calibrated on the training part. To compare another"),
+])  # fmt: skip
+def test_the_note_on_data_without_splits_says_what_is_evaluated(formats, split, note, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(latency, "milliseconds", lambda *_: (1.0, 5))
+    images = np.random.default_rng(0).integers(0, 256, (120, 16, 16, 1), np.uint8)
+    np.savez(tmp_path / "data.npz", images=images, labels=np.arange(120) % 3)
+    keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(3)]).save(tmp_path / "theirs.keras")
+    own = (str(tmp_path / "theirs.keras"), f"--data=npz:{tmp_path}/data.npz", f"--formats={formats}", f"--workdir={tmp_path}/out")
+    main("evaluate", *own, "--evaluations=clean", "--check_inputs=false")
+    printed = capsys.readouterr().out
+    assert printed.count("has no splits:") == 1 and f"data.npz has no splits: {note}" in printed
+    for name in formats.split(","):
+        content = read(tmp_path / "out" / "formats" / name / "evaluation.json")
+        assert content["split"] == split and content["rows"][0]["count"] == {"all": 120, "test": 12}[split]
+    main("export", *own)
+    assert "has no splits" not in capsys.readouterr().out  # nothing is evaluated
+
+
 def test_no_images_to_calibrate_on(tmp_path):
     for label in range(10):
         os.makedirs(tmp_path / "photos" / "test" / str(label))

@@ -5,10 +5,10 @@ import contextlib
 import pytest
 
 from tests.test_cli import main
-from tf_robust.experiments import completion, flags, modes
+from tf_robust.experiments import completion, deployed, flags, measuring, modes
 from tf_robust.experiments.flags import parse_arguments
 from tf_robust.experiments.run import Run
-from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
+from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags, warn_of_unused_options
 
 
 def runs(*arguments):
@@ -75,6 +75,38 @@ def test_all_training_commands_warn(command, tmp_path, caplog, monkeypatch):
     with pytest.raises(ValueError, match="All runs failed") if "sweep" in command else contextlib.nullcontext():
         main(*(word.format(tmp_path) for word in command), "--fcl_k=5", f"--workdir={tmp_path}/out")
     assert caplog.text.count("--fcl_k has no effect: it belongs to --method=fcl") == 1
+
+
+@pytest.mark.parametrize("given, messages", [
+    ("--smoothing_sigma=0.5",
+     ["smoothing_sigma has no effect: it belongs to the evaluation certified. Received: --evaluations=clean,noise"]),
+    ("--smoothing_sigma=0.5 --evaluations=certified", []),
+    ("--severities=1,2 --attack_subset=5 --evaluations=certified",
+     ["severities has no effect: it belongs to the evaluations corruptions, corruptions_bar. Received: --evaluations=certified"]),
+    ("--attack_queries=9 --attack=pgd --evaluations=adversarial",
+     ["attack_queries has no effect: it belongs to --attack=autoattack or --attack=square. Received: --attack=pgd"]),
+    ("--attack_checks=false --attack=square --evaluations=adversarial",
+     ["attack_checks has no effect: it belongs to --attack=autoattack or --attack=pgd. Received: --attack=square"]),
+    ("--adaptation_order=by_class", ["adaptation_order has no effect: it belongs to --adaptation=batch_norm. Received: --adaptation=none"]),
+    ("--adaptation_order=by_class --adaptation=batch_norm", []),
+    ("--corrupted_dir=c --corruption_constants=cifar --evaluations=corruptions",
+     ["corruption_constants has no effect: corrupted images are read. Received: --corrupted_dir=c"]),
+    ("--corrupted_dir=c --corruption_constants=cifar --evaluations=corruptions,perturbations", []),
+    ("--subset=5 --calibrate=temperature --epochs=3", []),
+])  # fmt: skip
+def test_options_of_an_evaluation_without_effect_are_reported(given, messages, caplog):
+    values = parse_arguments(given.split())
+    warn_of_unused_options(values, runs_of(values, "row")[0].eval_config)
+    assert [record.getMessage() for record in caplog.records] == [f"--{message}" for message in messages]
+
+
+@pytest.mark.parametrize("formats", [(), ("--formats=keras",)])
+def test_the_command_evaluate_warns(formats, tmp_path, caplog, monkeypatch):
+    for module in (measuring, deployed):
+        monkeypatch.setattr(module, "report", lambda *_: None)
+    flags = ("--subset=20", "--evaluations=clean", "--severities=1", f"--workdir={tmp_path}/out")
+    main("evaluate", "zoo:digits/lenet_augmix", *flags, *formats)
+    assert caplog.text.count("--severities has no effect: it belongs to the evaluations corruptions, corruptions_bar. Received: ") == 1
 
 
 def test_numbers_may_be_fractions():

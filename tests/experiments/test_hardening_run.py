@@ -258,7 +258,7 @@ def test_formats_that_cannot_be_trained(tmp_path):
 
 def test_a_model_near_chance(start):
     images, labels = OPTIONS["validation_data"]
-    with pytest.raises(ValueError, match=r"Expected a trained model. Received: .*near that of chance, 0.333. Try: another --input_range"):
+    with pytest.raises(ValueError, match=r"Expected a trained model. Received: .*near that of chance, 0.333. Try: another input_range"):
         tfr.harden(start, budget="240steps", **{**OPTIONS, "validation_data": (images, np.random.default_rng(0).permutation(labels))})
 
 

@@ -87,7 +87,7 @@ def test_data_in_memory_are_evaluated_as_a_whole_unless_a_split_is_chosen(softma
     done = model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax)
     assert done.source is images and done.content["split"] == "all" == done.data.eval_config.evaluation_split
     assert done.content["rows"][0]["count"] == len(images) and data.eval_config.evaluation_split == "test"
-    with pytest.raises(ValueError, match="Expected evaluation_split=all for digits"):
+    with pytest.raises(ValueError, match="Expected --evaluation_split=all for digits"):
         model_evaluation.evaluate(classifier, data, str(tmp_path), row="softmax", saved_model=softmax, split_chosen=True)
 
 

@@ -73,7 +73,7 @@ def test_xla_training_equals_plain_training_and_excludes_synchronized_batch_norm
     compiled, uncompiled = (json.loads((folder / "history.json").read_text()) for folder in (tmp_path, tmp_path / "plain"))
     assert [entry["total"] for entry in compiled] == [pytest.approx(entry["total"], rel=1e-3) for entry in uncompiled]
     run = run_of("fcl", jit_compile=True, synchronize_batch_norm=True)
-    with pytest.raises(ValueError, match="Expected jit_compile=false with synchronize_batch_norm"):
+    with pytest.raises(ValueError, match="Expected --jit_compile=false with --synchronize_batch_norm"):
         run.method(run.source("train"))
 
 

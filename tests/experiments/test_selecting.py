@@ -78,15 +78,15 @@ def test_bad_selections_are_refused_before_training(network, source):
 
     assert select() is None
     assert select(early_stopping=3).name == "clean"
-    with pytest.raises(ValueError, match="Expected select to name a measure, of: clean, .* Received: 'accuracy'"):
+    with pytest.raises(ValueError, match="Expected --select to name a measure, of: clean, .* Received: 'accuracy'"):
         select(select="accuracy")
     with pytest.raises(ValueError, match="Received: 'corruptions/smoke'"):
         select(select="corruptions/smoke")
-    with pytest.raises(ValueError, match="Received: corruptions/fog/5. Try: the flags severities"):
+    with pytest.raises(ValueError, match="Received: corruptions/fog/5. Try: --severities"):
         select(select="corruptions/fog/5")
     with pytest.raises(ValueError, match="Expected validation images .* Try: --validation_fraction=0.1"):
         select(validation=None, select="un")
-    with pytest.raises(ValueError, match="Expected select_every >= 1. Received: 0"):
+    with pytest.raises(ValueError, match="Expected --select_every >= 1. Received: 0"):
         select(select="un", select_every=0)
-    with pytest.raises(ValueError, match="Expected early_stopping >= 0. Received: -1"):
+    with pytest.raises(ValueError, match="Expected --early_stopping >= 0. Received: -1"):
         select(early_stopping=-1)

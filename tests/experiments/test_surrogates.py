@@ -113,7 +113,7 @@ def test_unsuitable_surrogates_are_refused(matrices, tmp_path):
     few = keras.Sequential([keras.layers.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(7)])
     with pytest.raises(ValueError, match="Expected a surrogate with the 10 classes of digits. Received: .* with 7 classes"):
         load_surrogate(few, source)
-    with pytest.raises(ValueError, match="Expected the evaluation adversarial with surrogate"):
+    with pytest.raises(ValueError, match="Expected the evaluation adversarial with --surrogate"):
         evaluation.EvalConfig(surrogate="model.keras")
     (tmp_path / "model.keras").touch()
     with pytest.raises(FileNotFoundError, match=r"--surrogate. Not found: .*Did you mean .*model.keras'"):

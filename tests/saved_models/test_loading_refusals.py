@@ -50,7 +50,7 @@ def test_a_misfit_names_the_signatures_that_fit(plain):
     "interface, message",
     [
         (ModelInterface(input_size=9), "8x8. Received: 9. Try: --image_size=8"),
-        (ModelInterface(signature="wide", input_size=8), "8x16. Received: 8. Try: omit input_size and pass images of that size"),
+        (ModelInterface(signature="wide", input_size=8), "8x16. Received: 8. Try: omit --input_size and pass images of that size"),
         (ModelInterface(input_range="mean=0.1,0.2 std=1"), "one number, or 3, in mean and std"),
         (ModelInterface(signature="bytes", input_range="-1,1"), "input_range 0,255 for a model that takes uint8"),
         (ModelInterface(signature="soft", outputs="logits"), "pass --outputs=probabilities"),
@@ -108,8 +108,19 @@ def test_images_that_do_not_fit_another_interface(plain):
     ],
 )
 def test_invalid_input_ranges(text):
-    with pytest.raises(ValueError, match="Expected input_range as LOW,HIGH.* or 'mean="):
+    with pytest.raises(ValueError, match="Expected --input_range as LOW,HIGH.* or 'mean="):
         ModelInterface(input_range=text)
+
+
+@pytest.mark.parametrize(
+    "text, meant",
+    [("0-255", "0,255"), ("[0,255]", "0,255"), ("0..1", "0,1"), ("-1:1", "-1,1"), ("-1 to 1", "-1,1"), ("0, 255)", "0,255")],
+)
+def test_input_ranges_in_another_notation(text, meant):
+    with pytest.raises(ValueError, match=rf"Received: .*\. Did you mean {meant}\?$"):
+        ModelInterface(input_range=text)
+    with pytest.raises(ValueError, match="Received: '255,0'$"):
+        ModelInterface(input_range="255,0")
 
 
 def test_invalid_outputs_and_sizes():

@@ -121,18 +121,18 @@ def test_a_lost_worker_ends_the_other_and_restarted_they_train_as_one_process(tm
     ],
 )
 def test_a_cluster_that_is_not_told_is_asked_for(text):
-    with pytest.raises(ValueError, match="Expected for strategy=multi_worker, in every worker, .*TF_CONFIG"):
+    with pytest.raises(ValueError, match="Expected for --strategy=multi_worker, in every worker, .*TF_CONFIG"):
         distribution.check_cluster(text)
 
 
 def test_one_device_cannot_be_mirrored(monkeypatch):
     one = tf.config.list_logical_devices("CPU")[:1]
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: one if kind == "CPU" else [])
-    with pytest.raises(ValueError, match="Expected several devices for strategy=mirrored. Received: only .*CPU:0. Try: strategy=auto"):
+    with pytest.raises(ValueError, match="Expected several devices for --strategy=mirrored. Received: only .*CPU:0. Try: --strategy=auto"):
         distribution.strategy("mirrored")
 
 
 def test_workers_take_one_run_at_a_time():
     runs = [type("Run", (), {"config": type("TrainConfig", (), {"strategy": "multi_worker"})})] * 2
-    with pytest.raises(ValueError, match="Expected one run with strategy=multi_worker"):
+    with pytest.raises(ValueError, match="Expected one run with --strategy=multi_worker"):
         completion.run_all(runs, None)

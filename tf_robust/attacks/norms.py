@@ -34,7 +34,7 @@ class Norm:
 
     @staticmethod
     def largest(shape: Sequence[int]) -> float:
-        """Returns the size of the largest perturbation that images of `shape` (H, W, C) in [0, 1] have room for."""
+        """Returns the largest distance between images of `shape` (H, W, C) in [0, 1]."""
         raise NotImplementedError
 
     @staticmethod
@@ -160,7 +160,8 @@ def check_radius(radius: float, norm: type[Norm], shape: Sequence[int]) -> None:
     """
     largest = norm.largest(shape)
     if not 0.0 <= radius <= largest:
+        advice = f". Try: {radius:g}/255, as in {norm.name}_{radius:g}/255" if largest < radius <= 255 * largest else ""
         raise ValueError(
-            f"Expected a radius in [0, {largest:g}], the {norm.name} size that images "
-            f"{'x'.join(map(str, shape))} in [0, 1] have room for. Received: {radius:g}"
+            f"Expected a radius in [0, {largest:g}] on the [0, 1] pixel scale, the largest {norm.name} distance between images "
+            f"{'x'.join(map(str, shape))}. Received: {radius:g}{advice}"
         )

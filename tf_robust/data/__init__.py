@@ -1,6 +1,6 @@
 """Data sources, augmentations, views and the training pipeline."""
 
-from tf_robust.data.arrays import from_arrays, from_dataset
+from tf_robust.data.arrays import UNSPLIT, from_arrays, from_dataset
 from tf_robust.data.class_mask import declared, masked, read_label_map, relabelled
 from tf_robust.data.dataset_views import views
 from tf_robust.data.folders import FileSource
@@ -17,7 +17,7 @@ from tf_robust.data.sources import (
     load,
     open_source,
 )
-from tf_robust.data.subsets import balanced, class_weights, labelled_fraction
+from tf_robust.data.subsets import balanced, class_weights, labelled_fraction, stratified_subset, three_ways
 from tf_robust.utils.deprecation import moved_names
 
 __getattr__ = moved_names(

@@ -204,14 +204,14 @@ def _levels(images, data_range, where):
         raise ValueError(f"Expected finite values in the images of {where}. Received: NaN or infinity")
     low, high = float(images.min()), float(images.max())
     declared = data_range or ("0,1" if images.dtype.kind in "bf" else "0,255")
-    scale, offset = (np.array(part, np.float32) for part in pixel_scale.affine(declared, "data_range"))
+    scale, offset = (np.array(part, np.float32) for part in pixel_scale.affine(declared, "--data_range"))
     if len(scale) not in (1, images.shape[3]):
-        raise ValueError(f"Expected data_range with 1 or {images.shape[3]} numbers, one per channel. Received: {data_range!r}")
+        raise ValueError(f"Expected --data_range with 1 or {images.shape[3]} numbers, one per channel. Received: {data_range!r}")
     values = (images.astype(np.float32) - offset) / scale
     outside = values.min() < -_TOLERANCE or values.max() > 1 + _TOLERANCE
     if outside or low < high and values.max() - values.min() < 1.5 / 255:
         raise ValueError(
-            f"Expected images of {where} on the pixel scale data_range={declared}. "
+            f"Expected images of {where} on the pixel scale --data_range={declared}. "
             f"Received: {images.dtype} from {low:.4g} to {high:.4g}. Try: {_range_that_fits(low, high)}"
         )
     return np.round(255 * np.clip(values, 0, 1)).astype(np.uint8)
@@ -219,9 +219,9 @@ def _levels(images, data_range, where):
 
 def _range_that_fits(low, high):
     if 0 <= low and high <= 1:
-        return "data_range='0,1'"
+        return "--data_range=0,1"
     if 0 <= low and high <= 255:
-        return "data_range='0,255'"
+        return "--data_range=0,255"
     if -1 <= low and high <= 1:
-        return "data_range='-1,1'"
-    return "data_range='mean=M,M,M std=S,S,S', the numbers by which they were standardized (of images in [0, 1])"
+        return "--data_range=-1,1"
+    return "--data_range='mean=M,M,M std=S,S,S', the numbers by which they were standardized (of images in [0, 1])"

@@ -37,11 +37,11 @@ def declared(source: Source, label_set: str) -> Source:
     if label_set in _PARTS_OF_IMAGENET:
         known = classes_of(label_set)
         if source.paths is None:
-            raise ValueError(f"Expected data=folder:DIR or {label_set} with label_set={label_set}. Received: {source.name}")
+            raise ValueError(f"Expected --data=folder:DIR or {label_set} with --label_set={label_set}. Received: {source.name}")
         source = relabelled(source, dict(zip(known["wnids"], known["columns"])), IMAGENET_CLASSES)
     elif not source.class_mask and source.num_classes != IMAGENET_CLASSES:
         raise ValueError(
-            f"Expected {IMAGENET_CLASSES} classes with label_set=imagenet. Received: {source.num_classes} in {source.name}. "
+            f"Expected {IMAGENET_CLASSES} classes with --label_set=imagenet. Received: {source.num_classes} in {source.name}. "
             f"Try: --label_set= (not ImageNet's classes), or --label_map=FILE for some of them"
         )
     return dataclasses.replace(source, label_set=label_set)

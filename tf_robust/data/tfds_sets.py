@@ -227,7 +227,7 @@ def open_tfds(
     if split != "test" and not own and (validation_fraction or split == "validation"):
         raise ValueError(
             f"{name} is read as a stream and has no validation split of its own. "
-            f"Expected validation_fraction=0. Received: {validation_fraction} (split {split!r})"
+            f"Expected --validation_fraction=0. Received: {validation_fraction} (split {split!r})"
         )
     if None not in shape:
         return RecordSource(name, split, tuple(class_names), shape, count, builder, tfds_split).resized(size, fit)

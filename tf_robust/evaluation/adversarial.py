@@ -54,11 +54,21 @@ def parse_threat(text: str) -> tuple[str, float]:
         ValueError: another format, or the norm is neither l2 nor linf.
     """
     name, _, radius = text.partition("_")
+    if (number := _number(text)) is not None:
+        advice = f"--attack_radii=linf_{text}{'/255' * (number > 1)}"
+        raise ValueError(f"Expected a threat NORM_RADIUS. Received: {text!r}, without a norm. Try: {advice}")
     norms.norm(name)
+    if (number := _number(radius)) is None:
+        raise ValueError(f"Expected a threat NORM_RADIUS, such as l2_0.5 or linf_8/255. Received: {text!r}")
+    return name, number
+
+
+def _number(text):
+    """The value of a number or fraction; None for other text."""
     try:
-        return name, float(fractions.Fraction(radius))
+        return float(fractions.Fraction(text))
     except (ValueError, ZeroDivisionError):
-        raise ValueError(f"Expected a threat NORM_RADIUS, such as l2_0.5 or linf_8/255. Received: {text!r}") from None
+        return None
 
 
 def parse_curve(text: str) -> tuple[str, str]:

@@ -142,44 +142,45 @@ class EvalConfig:
             raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received: none")
         if not self.severities or sorted({*self.severities} & {*ALL_SEVERITIES}) != [*self.severities]:
             raise ValueError(
-                f"Expected severities of 1 to 5 in increasing order. Received: {','.join(map(str, self.severities)) or 'none'}"
+                f"Expected --severities of 1 to 5 in increasing order. Received: {','.join(map(str, self.severities)) or 'none'}"
             )
         if self.nun_floor != "auto" and not _is_floor(self.nun_floor):
-            raise ValueError(f"Expected nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
+            raise ValueError(f"Expected --nun_floor to be auto or a number >= 0. Received: {self.nun_floor!r}")
         if self.groups and "slices" not in self.evaluations:
-            raise ValueError(f"Expected the evaluation slices with groups={self.groups}. Received: {', '.join(self.evaluations)}")
+            raise ValueError(f"Expected the evaluation slices with --groups={self.groups}. Received: {', '.join(self.evaluations)}")
         if self.surrogate and "adversarial" not in self.evaluations:
-            raise ValueError(f"Expected the evaluation adversarial with surrogate. Received: {', '.join(self.evaluations)}")
+            raise ValueError(f"Expected the evaluation adversarial with --surrogate. Received: {', '.join(self.evaluations)}")
         for name in ("subset", "attack_subset"):
             if getattr(self, name) < 0:
-                raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
+                raise ValueError(f"Expected --{name} >= 0. Received: {getattr(self, name)}")
         if "ensemble" in self.attack:
-            warnings.warn("attack=ensemble is now autoattack, which has APGD-T and FAB-T too.", FutureWarning, stacklevel=3)
+            warnings.warn("--attack=ensemble is now autoattack, which has APGD-T and FAB-T too.", FutureWarning, stacklevel=3)
             current = dict.fromkeys("autoattack" if name == "ensemble" else name for name in self.attack)
             object.__setattr__(self, "attack", tuple(current))  # the class is frozen
         for name in self.attack:
             if name not in adversarial.ATTACKS:
                 raise unknown("attack", name, adversarial.ATTACKS)
         if not self.attack:
-            raise ValueError(f"Expected attack, of: {', '.join(adversarial.ATTACKS)}. Received: none")
+            raise ValueError(f"Expected --attack, of: {', '.join(adversarial.ATTACKS)}. Received: none")
         if self.attack_queries < 1:
-            raise ValueError(f"Expected attack_queries >= 1. Received: {self.attack_queries}")
+            raise ValueError(f"Expected --attack_queries >= 1. Received: {self.attack_queries}")
         smoothing.check(self.smoothing_sigma, self.smoothing_selection, self.smoothing_samples, self.certified_radii)
         adaptation.check(self.adaptation, self.adaptation_batch_size, self.evaluations)
         check_shifts(self.shifts)
         check_shifts(self.ood, "ood")
         for name in ("abstain_accuracy", "conformal"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"Expected {name} in (0, 1), or 0 for none. Received: {getattr(self, name)}")
+            if not 0 <= (value := getattr(self, name)) < 1:
+                advice = f". Try: --{name}={value / 100:g}" if 1 < value < 100 else ""
+                raise ValueError(f"Expected --{name} in (0, 1), or 0 for none. Received: {value:g}{advice}")
         if self.needs_validation_set and self.evaluation_split == "validation":
             raise ValueError(
-                "Expected evaluation_split=test with calibrate, abstain_accuracy and conformal, which are fitted on the validation images. "
-                "Received: validation"
+                "Expected --evaluation_split=test with --calibrate, --abstain_accuracy and --conformal, which are fitted on the validation "
+                "images. Received: validation"
             )
         if self.adaptation != "none" and (self.needs_validation_set or self.ood):
             raise ValueError(
-                "Expected adaptation=none with calibrate, abstain_accuracy, conformal and ood, which need a prediction that is independent "
-                f"of other images. Received: adaptation={self.adaptation}"
+                "Expected --adaptation=none with --calibrate, --abstain_accuracy, --conformal and --ood, which need a prediction that is "
+                f"independent of other images. Received: --adaptation={self.adaptation}"
             )
         for text in self.attack_radii:
             adversarial.parse_threat(text)
@@ -201,20 +202,43 @@ class EvalConfig:
         return corruptions.default_floor(std) if self.nun_floor == "auto" else float(self.nun_floor)
 
     @property
+    def unused(self) -> dict[str, str]:
+        """The fields without an effect with these evaluations: {name: the reason}."""
+        owners: dict[str, list[str]] = {}
+        for evaluation, names in _OPTIONS.items():
+            for name in names:
+                owners.setdefault(name, []).append(evaluation)
+        received = f"Received: --evaluations={','.join(self.evaluations)}"
+        reasons = {
+            name: f"it belongs to the evaluation{'s' * (len(own) > 1)} {', '.join(own)}. {received}"
+            for name, own in owners.items()
+            if not {*own} & {*self.evaluations}
+        }
+        return {**self._overridden(), **reasons}
+
+    def _overridden(self):
+        """Options that another option leaves without an effect: {name: the reason}."""
+        reasons: dict[str, str] = {}
+        attack = f"Received: --attack={','.join(self.attack)}"
+        if self.corrupted_dir:
+            constants = () if "perturbations" in self.evaluations else ("corruption_constants",)
+            reasons |= dict.fromkeys(
+                ("corruption_protocol", "frost_dir", *constants),
+                f"corrupted images are read. Received: --corrupted_dir={self.corrupted_dir}",
+            )
+        if not {"autoattack", "square"} & set(self.attack):
+            reasons["attack_queries"] = f"it belongs to --attack=autoattack or --attack=square. {attack}"
+        if not self.attacks_by_gradient:
+            reasons["attack_checks"] = f"it belongs to --attack=autoattack or --attack=pgd. {attack}"
+        if self.adaptation == "none":
+            adaptation_options = ("adaptation_batch_size", "adaptation_order")
+            reasons |= dict.fromkeys(adaptation_options, "it belongs to --adaptation=batch_norm. Received: --adaptation=none")
+        return reasons
+
+    @property
     def used(self) -> set[str]:
         """The names of the fields that have an effect with these evaluations."""
-        names = {name for evaluation in self.evaluations for name in _OPTIONS.get(evaluation, ())}
-        others = {field.name for field in dataclasses.fields(self)} - {name for group in _OPTIONS.values() for name in group}
-        if self.corrupted_dir:
-            names -= {"corruption_protocol", "frost_dir"}
-            names -= set() if "perturbations" in self.evaluations else {"corruption_constants"}
-        if not {"autoattack", "square"} & set(self.attack):
-            names -= {"attack_queries"}
-        if not self.attacks_by_gradient:
-            names -= {"attack_checks"}
-        if self.adaptation == "none":
-            others -= {"adaptation_batch_size", "adaptation_order"}
-        return names | others
+        return {field.name for field in dataclasses.fields(self)} - self.unused.keys()
 
     @property
     def attacks_by_gradient(self) -> bool:

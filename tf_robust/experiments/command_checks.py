@@ -160,7 +160,7 @@ def check_formats(name: str, values: FlagValues) -> None:
         raise ValueError(f"Expected --formats, of: {', '.join(deployed_files.FILES)}. Received: none")
     for one in formats:
         if one not in deployed_files.FILES:
-            raise _unknown_name("formats", one, deployed_files.FILES)
+            raise unknown("value of --formats", one, deployed_files.FILES)
         extra, modules = deployed_files.packages(one)
         if missing := [module for module in modules if importlib.util.find_spec(module) is None]:
             raise ValueError(

@@ -46,7 +46,7 @@ def run_all(
         ValueError: the runs cannot be in one table, or the only run failed.
     """
     if len(runs) > 1 and any(run.config.strategy == "multi_worker" for run in runs):
-        raise ValueError(f"Expected one run with strategy=multi_worker: one row, and one seed in --seeds. Received: {len(runs)} runs")
+        raise ValueError(f"Expected one run with --strategy=multi_worker: one row, and one seed in --seeds. Received: {len(runs)} runs")
     check_images_match(runs)
     predecessors = {}
     if len({run.row for run in runs}) > 1:
@@ -229,5 +229,5 @@ def _depth(number, predecessors):
         seen.append(number)
         number = predecessors[number]
         if number in seen:
-            raise ValueError("Expected init_from_row flags without a cycle. Received rows that start from each other in a cycle")
+            raise ValueError("Expected --init_from_row flags without a cycle. Received rows that start from each other in a cycle")
     return len(seen)

@@ -37,7 +37,8 @@ class TrainConfig:
             as in ImageNet's protocol, with random windows in training), stretch (ignore the aspect ratio), pad (with black).
         data_range: pixel scale of the images of npz:FILE and arrays: LOW,HIGH (0,1 or 0,255), or "mean=M,M,M std=S,S,S" for
             standardized ones; empty: 0..255 for integers, 0..1 for floats.
-        validation_fraction: fraction of the training set held out if the data set has no validation split.
+        validation_fraction: fraction of the training set held out if the data set has no validation split; of data without splits, the
+            fraction for validation, and as much for test unless all images are evaluated.
         train_examples: number of training examples, stratified; 0: all.
         label_fraction: fraction of the training set to train on, stratified, different for each seed.
         stylized_dir: folder of stylized images, one subfolder per class, to train on in addition to the natural ones; empty: none.
@@ -150,19 +151,19 @@ class TrainConfig:
                 if value not in known and not (name == "model" and models.is_named(value)):
                     raise unknown(name.rstrip("s"), value, known)
         if self.init_from and self.init_from_row:
-            raise ValueError("Expected init_from or init_from_row. Received: both")
+            raise ValueError("Expected --init_from or --init_from_row. Received: both")
         if self.label_map and self.label_set == "imagenet_r":
-            raise ValueError("Expected label_map or label_set=imagenet_r, which both map folders to columns. Received: both")
+            raise ValueError("Expected --label_map or --label_set=imagenet_r, which both map folders to columns. Received: both")
         if not self.views:
             raise ValueError("Expected at least one view. Received: none")
         for name in ("select_images", "early_stopping"):
             if getattr(self, name) < 0:
-                raise ValueError(f"Expected {name} >= 0. Received: {getattr(self, name)}")
+                raise ValueError(f"Expected --{name} >= 0. Received: {getattr(self, name)}")
         for name in ("epochs", "batch_size", "steps_per_execution", "select_every"):
             if getattr(self, name) < 1:
-                raise ValueError(f"Expected {name} >= 1. Received: {getattr(self, name)}")
+                raise ValueError(f"Expected --{name} >= 1. Received: {getattr(self, name)}")
         if self.image_size < 0:
-            raise ValueError(f"Expected image_size >= 0 (0: chosen by the data and the model). Received: {self.image_size}")
+            raise ValueError(f"Expected --image_size >= 0 (0: chosen by the data and the model). Received: {self.image_size}")
 
 
 # The fields that determine which images are read: those before train_examples.

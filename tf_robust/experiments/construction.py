@@ -125,9 +125,9 @@ def build_method(config: TrainConfig, hyperparameters: Mapping, source: Source, 
             f"Expected tf-robust suite or --init_from=DIR for a run that starts from the row {config.init_from_row!r}. Received: neither"
         )
     if config.init_head and hyperparameters.get("head_width"):
-        raise ValueError(f"Expected init_head or {config.method}_head_width, whose logits start at random. Received: both")
+        raise ValueError(f"Expected --init_head or --{config.method}_head_width, whose logits start at random. Received: both")
     if config.synchronize_batch_norm and config.jit_compile:
-        raise ValueError("Expected jit_compile=false with synchronize_batch_norm, which gathers statistics across devices. Received: true")
+        raise ValueError("Expected --jit_compile=false with --synchronize_batch_norm, which gathers across devices. Received: true")
     if config.mixed_precision and not tf.config.list_physical_devices("GPU") and environment.has_bfloat16() is False:
         print_note("this CPU has no instructions for bfloat16: with --mixed_precision a step may take twice as long as without.")
     weights = models.PRETRAINED if init_path == models.PRETRAINED else None
@@ -155,7 +155,7 @@ def _check_epoch_options(config, method):
     if method.closed_form and given:
         raise ValueError(f"Expected a method trained in epochs with {', '.join(given)}. Received: {config.method} with solver=lbfgs")
     if method.needs_positions and config.sampling == "balanced":
-        raise ValueError(f"Expected sampling=shuffled with {config.method}, which remembers each image. Received: balanced")
+        raise ValueError(f"Expected --sampling=shuffled with {config.method}, which remembers each image. Received: balanced")
 
 
 def _optimizer(config: TrainConfig, steps_per_epoch: int) -> keras.optimizers.Optimizer:

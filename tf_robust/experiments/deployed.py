@@ -9,14 +9,16 @@ from absl.flags import FlagValues
 from tf_robust.evaluation import EvalConfig, Measure, check_requirements, parse_requirements
 from tf_robust.experiments import measuring, model_evaluation
 from tf_robust.experiments.commands import command
+from tf_robust.experiments.default_split import print_default_split, with_default_split
 from tf_robust.experiments.evaluated_model import EvaluatedModel, evaluated_model
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.exporting import export_model
 from tf_robust.experiments.locations import row_name
-from tf_robust.experiments.model_checks import print_note
+from tf_robust.experiments.model_checks import is_same_data, print_note
 from tf_robust.experiments.reporting import report
-from tf_robust.experiments.runs import runs_of
+from tf_robust.experiments.runs import runs_of, warn_of_unused_options
 from tf_robust.saved_models import latency, loading
+from tf_robust.saved_models.classifier import read_card
 from tf_robust.saved_models.deployed_files import QUANTIZED, WITH_GRADIENTS, size
 from tf_robust.utils import environment
 from tf_robust.utils.files import write_json
@@ -45,7 +47,8 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
     folder = os.path.join(measuring.folder_of(model), "formats")
     run = runs_of(model.values, row_name(model.path))[0]
     check_requirements(parse_requirements(values.require), run.eval_config)
-    given = _with_attacks(run.data(), model)
+    given = _with_split(_with_attacks(run.data(), model), model)
+    warn_of_unused_options(values, given.eval_config)
     configs = {name: _of_format(name, given.eval_config) for name in values.formats}
     paths = export_model(model, values.formats, os.path.join(folder, "exported"), reuse=True)
     evaluations = []
@@ -71,6 +74,17 @@ def _check_adaptation(values: FlagValues) -> None:
             f"Try: tf-robust evaluate {values.saved_model or 'MODEL'} --adaptation={values.adaptation} --workdir=DIR, without --formats, "
             "and tf-robust report with the folders of both, for one page"
         )
+
+
+def _with_split(given: EvaluationData, model: EvaluatedModel) -> EvaluationData:
+    """Returns data with the split that all formats are evaluated on, and prints a note if the user chose none and the data have none."""
+    if model.values["evaluation_split"].present:
+        return given
+    trained_on = str(read_card(model.path).get("data", ""))
+    calibrated = [] if is_same_data(trained_on, given.config.data) else [name for name in QUANTIZED if name in model.values.formats]
+    given = with_default_split(given, trained_on, calibrated)
+    print_default_split(given, calibrated)
+    return given
 
 
 def _with_attacks(given: EvaluationData, model: EvaluatedModel) -> EvaluationData:

@@ -61,9 +61,19 @@ class EvaluationData:
             images=self.images,
         )
 
+    @property
+    def held_out(self) -> float:
+        """The fraction of data without splits that confidences are fitted on, while all other images are evaluated; 0: not so."""
+        fits = self.eval_config.needs_validation_set and self.validation_images is None
+        return self.config.validation_fraction if fits and self.eval_config.evaluation_split == data.UNSPLIT else 0.0
+
     def evaluation_source(self) -> Source:
         """Returns the images to evaluate on."""
-        return self.source(self.eval_config.evaluation_split, self.eval_config.subset)
+        subset = self.eval_config.subset
+        if not self.held_out:
+            return self.source(self.eval_config.evaluation_split, subset)
+        source = data.three_ways(self.source(data.UNSPLIT), data.UNSPLIT, self.held_out)
+        return data.stratified_subset(source, subset) if 0 < subset < len(source) else source
 
     def shifts(self, original: Source) -> list[Shift]:
         """Returns the shifted data sets, with the classes and the image size of the images to evaluate on."""
@@ -82,13 +92,16 @@ class EvaluationData:
             return None
         if self.validation_images is not None:
             return self.validation_images
+        if self.held_out:
+            return data.three_ways(self.source(data.UNSPLIT), "validation", self.held_out)
         c = self.config
         if self.eval_config.evaluation_split == "all" or not data.has_validation(c.data, c.data_dir or None, c.validation_fraction):
-            advice = "evaluation_split=test, which keeps a validation part" if data.is_unsplit(c.data) else "validation_fraction=0.1"
-            advice = advice if self.images is None else "validation_data=(images, labels)"
+            advice = "" if self.images is None else "validation_data=(images, labels), or "
+            advice += "--validation_fraction=0.1"
+            advice += ", which evaluates on all others" if self.images is not None or data.is_unsplit(c.data) else ""
             raise ValueError(
-                "Expected a validation part, which calibrate, abstain_accuracy and conformal are fitted on. "
-                f"Received: {c.data} without one, evaluation_split={self.eval_config.evaluation_split}. Try: {advice}"
+                "Expected a validation part, which --calibrate, --abstain_accuracy and --conformal are fitted on. "
+                f"Received: {c.data} without one, --evaluation_split={self.eval_config.evaluation_split}. Try: {advice}"
             )
         return self.source("validation")
 

@@ -13,7 +13,8 @@ from tf_robust.experiments.compatibility import RENAMED_FLAGS
 from tf_robust.experiments.flags import flag_names, parse_arguments, text_of, with_values
 from tf_robust.experiments.runs import Run, runs_of
 
-_FLAG = re.compile(r"--([a-z_]+)=(\S*[^\s.,;:)])")
+_FLAG = re.compile(r"--([a-z_]+)(?:=('[^']*'|\S*[^\s.,;:)]))?")
+_BOOLEANS = {"true": "True", "false": "False"}
 Function = typing.TypeVar("Function", bound=Callable)
 
 
@@ -24,21 +25,26 @@ def with_python_errors(function: Function) -> Function:
     def call(*args, **kwargs):
         try:
             return function(*args, **kwargs)
-        except ValueError as error:
-            if type(error) is not ValueError or not _FLAG.search(str(error)):
+        except (ValueError, FileNotFoundError) as error:
+            if type(error) not in (ValueError, FileNotFoundError) or (message := in_python(str(error))) == str(error):
                 raise
-            raise ValueError(in_python(str(error))) from error
+            raise type(error)(message) from error
 
     return typing.cast(Function, call)
 
 
 def in_python(message: str) -> str:
-    """Returns a message with keyword arguments instead of flags."""
-    return _FLAG.sub(lambda match: f"{match[1]}={_literal(match[2])}", message)
+    """Returns a message with keyword arguments instead of flags; what is no flag of an API, such as --help, stays."""
+    names = set(flag_names())
+    return _FLAG.sub(lambda match: _argument(*match.groups()) if match[1] in names else match[0], message)
+
+
+def _argument(name, value):
+    return name if value is None else f"{name}={_literal(value.strip(chr(39)))}"
 
 
 def _literal(text):
-    return text if re.fullmatch(r"-?[0-9.]+", text) else f'"{text}"'
+    return text if re.fullmatch(r"-?[0-9.]+", text) else _BOOLEANS.get(text, f'"{text}"')
 
 
 def run_of(arguments: Mapping[str, typing.Any]) -> tuple[Run, flags.FlagValues]:

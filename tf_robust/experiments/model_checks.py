@@ -45,29 +45,8 @@ def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
     label_set = predict.card.get("label_set")
     if label_set != "imagenet" or source.label_set or source.class_mask or source.num_classes != IMAGENET_CLASSES:
         return source
-    print(f"  Note: label_set=imagenet, from the card of {predict.path}.", flush=True)
+    print(f"  Note: --label_set=imagenet, from the card of {predict.path}.", flush=True)
     return data.declared(source, label_set)
-
-
-def evaluates_all_images(predict: Classifier, name: str, split: str) -> bool:
-    """Returns whether a model is evaluated on all images of a data set, by default: if it has no splits, and the model was not trained on
-    a part of it. The choice is printed.
-
-    Args:
-        predict: the model.
-        name: of the data set.
-        split: to evaluate on otherwise.
-    """
-    if not data.is_unsplit(name):
-        return False
-    if not _was_trained_on(predict, name):
-        print_note(f"{name} has no splits: evaluated on all of its images.")
-        return True
-    print_note(
-        f"{name} has no splits: evaluated on the {split} part, which the model was not trained on. "
-        f"To compare another model with it: --evaluation_split={split}."
-    )
-    return False
 
 
 def with_validation_of_card(predict: Classifier, config: TrainConfig) -> TrainConfig:
@@ -89,30 +68,31 @@ def with_validation_of_card(predict: Classifier, config: TrainConfig) -> TrainCo
     if not held_out:
         raise ValueError(
             f"Expected validation images of {config.data} that {predict.path} was not trained on. Received: a model that was trained on "
-            "all training images (validation_fraction=0 in its card). Try: other data, or train it with validation_fraction=0.1"
+            "all training images (validation_fraction=0 in its card). Try: other data, or train it with --validation_fraction=0.1"
         )
     if config.validation_fraction > held_out:
         raise ValueError(
-            f"Expected validation_fraction <= {held_out:g}, that of the training of {predict.path}, which was trained on the other images. "
-            f"Received: {config.validation_fraction:g}. Try: leave out validation_fraction"
+            f"Expected --validation_fraction <= {held_out:g}, that of the training of {predict.path}, which was trained on the other "
+            f"images. Received: {config.validation_fraction:g}. Try: leave out --validation_fraction"
         )
     if config.validation_fraction:
         return config
-    print_note(f"validation_fraction={held_out:g}, from the card of {predict.path}: images that it was not trained on.")
+    print_note(f"--validation_fraction={held_out:g}, from the card of {predict.path}: images that it was not trained on.")
     return dataclasses.replace(config, validation_fraction=held_out)
 
 
 def fraction_not_trained_on(predict: Classifier, name: str) -> float | None:
     """Returns the fraction of a data set that was held out in the training of a model, by its card; None: other data, or not known."""
     flags = predict.card.get("flags")
-    if not isinstance(flags, dict) or "validation_fraction" not in flags or not _was_trained_on(predict, name):
+    trained_on = str(predict.card.get("data", ""))
+    if not isinstance(flags, dict) or "validation_fraction" not in flags or not is_same_data(trained_on, name):
         return None
     return data.held_out_fraction(name, float(flags["validation_fraction"]))
 
 
-def _was_trained_on(predict, name):
-    """Whether a model was trained on a data set, by its card."""
-    return _last_part(str(predict.card.get("data", ""))) == _last_part(name)
+def is_same_data(name: str, other: str) -> bool:
+    """Returns whether the last parts of the paths in the names of two data sets are equal."""
+    return _last_part(name) == _last_part(other)
 
 
 def _last_part(name):
@@ -149,7 +129,7 @@ def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
         return predict
     known = predict.with_known_outputs(evaluation.first_images(source, IMAGES_FOR_OUTPUTS)[0])
     if known.interface.outputs == "probabilities":
-        print("  Note: outputs=probabilities: the sums over the classes are 1.", flush=True)
+        print("  Note: --outputs=probabilities: the sums over the classes are 1.", flush=True)
     return known
 
 
@@ -171,13 +151,13 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
         return predict.with_input_range("0,1") if automatic else predict
     if not predict.interface.check_inputs:
         if automatic:
-            raise ValueError("Expected an input_range with check_inputs=false. Received: auto. Try: --check_inputs")
+            raise ValueError("Expected an --input_range with --check_inputs=false. Received: auto. Try: --check_inputs")
         return predict
     count = min(max(CHECKED_IMAGES, IMAGES_PER_CLASS * source.num_classes), MOST_IMAGES)
     images, labels = evaluation.first_images(source, count)
     checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES])
     if automatic:
-        print(f"  Note: input_range={checked.interface.input_range} fits best.", flush=True)
+        print(f"  Note: --input_range={checked.interface.input_range} fits best.", flush=True)
     if not source.class_mask and source.num_classes <= input_check.MOST_CLASSES:
         input_check.check_class_order(input_check.logits_of(checked, images), labels, source.class_names)
     return checked

@@ -13,10 +13,10 @@ from tf_robust import evaluation
 from tf_robust.data.source import Source
 from tf_robust.experiments import figures
 from tf_robust.experiments.config import PATH_FLAGS
+from tf_robust.experiments.default_split import print_default_split, with_default_split
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.model_checks import (
     check_model_suits,
-    evaluates_all_images,
     print_note,
     with_checked_inputs,
     with_known_outputs,
@@ -81,6 +81,8 @@ def evaluate(
         ValueError: the model takes other images or has another number of classes.
     """
     classifier, data, source = suited(classifier, data, split_chosen)
+    if not split_chosen:
+        print_default_split(data)
     data = dataclasses.replace(data, eval_config=with_possible_attacks(data.eval_config, classifier, source))
     training_source, shifts = data.noise_source(), data.shifts(source)
     predict = with_output_check(classifier)
@@ -195,15 +197,13 @@ def recorded(eval_config: evaluation.EvalConfig) -> dict:
 
 def _for_model(data, classifier, split_chosen):
     """The data with the image size, the classes and the validation fraction of a model, and with all images of data without splits."""
-    split = data.eval_config.evaluation_split
-    complete = not split_chosen and (data.images is not None or evaluates_all_images(classifier, data.config.data, split))
+    data = data if split_chosen else with_default_split(data, str(classifier.card.get("data", "")))
     fits = data.eval_config.needs_validation_set and data.images is None and data.validation_images is None
     return dataclasses.replace(
         data,
         config=with_validation_of_card(classifier, data.config) if fits else data.config,
         model_size=loading.image_size_of(classifier),
         num_classes=classifier.num_classes or 0,
-        eval_config=dataclasses.replace(data.eval_config, evaluation_split="all") if complete else data.eval_config,
     )
 
 

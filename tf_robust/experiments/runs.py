@@ -67,6 +67,18 @@ def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]
     return runs
 
 
+def warn_of_unused_options(values: flags.FlagValues, eval_config: evaluation.EvalConfig) -> None:
+    """Logs a warning for each given option that has no effect on an evaluation.
+
+    Args:
+        values: flags that were given.
+        eval_config: the evaluation, of a run perhaps with further flags.
+    """
+    for name, reason in eval_config.unused.items():
+        if values[name].present:
+            logging.warning("--%s has no effect: %s", name, reason)
+
+
 @functools.cache
 def _owners():
     """{flag: the flag that makes it effective} of the flags of methods, augmentations and views."""

@@ -47,7 +47,7 @@ def selection_of(config: TrainConfig, eval_config: EvalConfig, validation: Sourc
         return None
     if validation is None:
         raise ValueError(
-            f"Expected validation images with select or early_stopping. Received: {config.data}, which has none. "
+            f"Expected validation images with --select or --early_stopping. Received: {config.data}, which has none. "
             "Try: --validation_fraction=0.1"
         )
     name = check_measure(config.select or "clean")
@@ -73,7 +73,7 @@ def check_measure(name: str) -> str:
     """
     if name.partition("/")[0] not in _EVALUATIONS or not describe(name).meaning:
         raise ValueError(
-            f"Expected select to name a measure, of: {', '.join(_EVALUATIONS)}; such as un or corruptions/mean15. Received: {name!r}. "
+            f"Expected --select to name a measure, of: {', '.join(_EVALUATIONS)}; such as un or corruptions/mean15. Received: {name!r}. "
             "Try: tf-robust list measures"
         )
     return name
@@ -87,8 +87,8 @@ def _measure(
     sets = [one for one in evaluation.evaluation_sets(validation, training_source, options, data_dir) if _is_needed(one, wanted)]
     if not sets:
         raise ValueError(
-            f"Expected select to name a measure of the evaluation {options.evaluations[0]} with these flags. Received: {wanted}. "
-            "Try: the flags severities or attack_radii"
+            f"Expected --select to name a measure of the evaluation {options.evaluations[0]} with these flags. Received: {wanted}. "
+            "Try: --severities or --attack_radii"
         )
 
     @functools.cache

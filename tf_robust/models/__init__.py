@@ -62,6 +62,6 @@ def build(
         raise unknown("model", name, MODELS)
     resizing = [known for known, model in MODELS.items() if "resize" in inspect.signature(model).parameters]
     if resize and name not in resizing:
-        raise ValueError(f"Expected resize=0, or a model that can resize: {', '.join(resizing)}. Received: {name}")
+        raise ValueError(f"Expected --resize=0, or a model that can resize: {', '.join(resizing)}. Received: {name}")
     keras.utils.set_random_seed(seed)
     return MODELS[name](tuple(input_shape), num_classes, **({"resize": resize} if resize else {}))

@@ -6,6 +6,8 @@ import numpy as np
 
 FORMS = "LOW,HIGH (0,1 or -1,1 or 0,255), or 'mean=M,M,M std=S,S,S' with M in [0, 1] and S > 0 (divide values for 0..255 by 255)"
 
+_NUMBER = r"-?\d+(?:\.\d+)?"
+
 
 def affine(text: str, argument: str, others: str = "") -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Returns (scale, offset), tuples of 1 or C numbers: values on the described scale are scale * image + offset, image in [0, 1].
@@ -30,4 +32,6 @@ def affine(text: str, argument: str, others: str = "") -> tuple[tuple[float, ...
                 return (high - low,), (low,)
     except ValueError:  # not numbers, or not as many as expected
         pass
-    raise ValueError(f"Expected {argument} as {FORMS}{others}. Received: {text!r}")
+    limits = re.fullmatch(rf"\W*?({_NUMBER})(?:[\s,;:-]+|\.\.|\s*to\s*)({_NUMBER})\W*", text)
+    hint = f". Did you mean {limits[1]},{limits[2]}?" if limits and float(limits[1]) < float(limits[2]) else ""
+    raise ValueError(f"Expected {argument} as {FORMS}{others}. Received: {text!r}{hint}")

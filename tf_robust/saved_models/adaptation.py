@@ -28,15 +28,15 @@ def with_batch_statistics(classifier: Classifier) -> Classifier:
     model = rebuild(classifier.card, classifier.path) if is_exported(classifier) else classifier.loaded
     if not isinstance(model, keras.Model) or not getattr(model, "inputs", None) or getattr(model, "preprocessor", None):
         raise ValueError(
-            "Expected a model whose batch normalization can be reached, with adaptation=batch_norm: a run, a Keras model, a .keras or .h5 "
-            f"file, zoo:NAME or applications:NAME. Received: {classifier.path}. Try: the Keras file that it was exported from, or "
-            "adaptation=none"
+            "Expected a model whose batch normalization can be reached, with --adaptation=batch_norm: a run, a Keras model, a .keras "
+            f"or .h5 file, zoo:NAME or applications:NAME. Received: {classifier.path}. Try: the Keras file that it was exported from, or "
+            "--adaptation=none"
         )
     layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
     if not layers:
         raise ValueError(
-            f"Expected a model with batch normalization layers, with adaptation=batch_norm. Received: {classifier.path}, which has none. "
-            "Try: adaptation=none"
+            f"Expected a model with batch normalization layers, with --adaptation=batch_norm. Received: {classifier.path}, which has none. "
+            "Try: --adaptation=none"
         )
     with _batch_statistics(layers):
         signature = keras_signature(model)  # traces the model

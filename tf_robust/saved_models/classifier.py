@@ -46,7 +46,7 @@ class Classifier:
 
     def __init__(self, signature: Signature, interface: ModelInterface, *, path: str, loaded: object):
         interface = dataclasses.replace(interface, outputs=signature.kind(interface.outputs))
-        self.path, self.loaded, self.card, self.interface = path, loaded, _card(path), interface
+        self.path, self.loaded, self.card, self.interface = path, loaded, read_card(path), interface
         self._call, ((self._argument, spec),) = signature.call, signature.inputs.items()
         self._type, self.output_name = spec.dtype, signature.output(interface.outputs)
         input_shape, output_spec = spec.shape.with_rank(4), signature.outputs[self.output_name]
@@ -182,10 +182,10 @@ def _scaling(interface: ModelInterface, dtype: tf.DType, channels: int | None) -
     scale, offset = interface.affine()
     if dtype == tf.uint8:
         if (scale, offset) not in (((1,), (0,)), ((255,), (0,))):
-            raise ValueError(f"Expected input_range 0,255 for a model that takes uint8. Received: {interface.input_range!r}")
+            raise ValueError(f"Expected --input_range 0,255 for a model that takes uint8. Received: {interface.input_range!r}")
         scale = (255,)
     if interface.blue_first and channels not in (None, 3):
-        raise ValueError(f"Expected input_range without 'bgr': the model takes {channels} channels. Received: {interface.input_range!r}")
+        raise ValueError(f"Expected --input_range without 'bgr': the model takes {channels} channels. Received: {interface.input_range!r}")
     if channels and len(scale) not in (1, channels):
         raise ValueError(
             f"Expected one number, or {channels}, in mean and std: the model takes {channels} channels. Received: {interface.input_range!r}"
@@ -206,13 +206,14 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
         advice = (
             f"Try: --image_size={height} instead, which loads the data at that size"
             if height == width
-            else "Try: omit input_size and pass images of that size"
+            else "Try: omit --input_size and pass images of that size"
         )
-        raise ValueError(f"Expected input_size to equal the model's input, {height}x{width}. Received: {size}. {advice}")
+        raise ValueError(f"Expected --input_size to equal the model's input, {height}x{width}. Received: {size}. {advice}")
     return tf.TensorShape([None, None, None, channels])
 
 
-def _card(path: str) -> dict:
+def read_card(path: str) -> dict:
+    """Returns the card of a model of a path or zoo:NAME; {} if it has none."""
     if path.startswith("zoo:"):
         return zoo.card(path.removeprefix("zoo:"))
     file = next(filter(os.path.exists, (os.path.join(path, "card.json"), f"{path}.json")), None)

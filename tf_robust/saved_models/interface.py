@@ -43,7 +43,7 @@ class ModelInterface:
         if self.outputs not in ("auto", *OUTPUTS):
             raise unknown("outputs", self.outputs, ("auto", *OUTPUTS))
         if self.input_size < 0:
-            raise ValueError(f"Expected input_size >= 0 (0: images as they are). Received: {self.input_size}")
+            raise ValueError(f"Expected --input_size >= 0 (0: images as they are). Received: {self.input_size}")
 
     def conventions(self) -> dict[str, str | int]:
         """Returns the fields that determine the logits, for JSON."""
@@ -57,4 +57,4 @@ class ModelInterface:
     def affine(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Returns (scale, offset), tuples of 1 or C numbers: the model takes scale * image + offset, before channels are reversed."""
         text = NAMED_RANGES.get(self.input_range, self.input_range).removesuffix(" bgr")
-        return pixel_scale.affine(NAMED_RANGES.get(text, text), "input_range", ", each also with ' bgr'; imagenet, caffe or auto")
+        return pixel_scale.affine(NAMED_RANGES.get(text, text), "--input_range", ", each also with ' bgr'; imagenet, caffe or auto")

@@ -82,7 +82,7 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
     """
     if interface.signature != ModelInterface.signature:
         raise ValueError(
-            f"Expected the path of a SavedModel with signature={interface.signature!r}. Received: a model in memory, "
+            f"Expected the path of a SavedModel with --signature={interface.signature!r}. Received: a model in memory, "
             f"which has none. Try: omit signature"
         )
     path = name or f"the model {getattr(model, 'name', None) or getattr(model, '__name__', None) or type(model).__name__!r}"
