@@ -29,6 +29,7 @@ class Command:
         sets: flag that the positional arguments set.
         several: whether there may be several of them.
         flags: the most used flags, for its help.
+        further: flags that its help only names.
         examples: complete command lines, without the name of the program.
         defaults: {flag: text} where its defaults differ.
     """
@@ -39,6 +40,7 @@ class Command:
     sets: str = ""
     several: bool = False
     flags: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -79,6 +81,10 @@ _COMMANDS = (
             "require_not_worse_than",
             "formats",
             "workdir",
+        ),
+        further=(
+            *("validation_fraction", "attack", "attack_subset", "attack_queries", "surrogate", "certified_radii", "smoothing_sigma"),
+            *("smoothing_samples", "adaptation", "adaptation_batch_size", "launcher"),
         ),
         examples=(
             "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions",

@@ -97,6 +97,8 @@ def command_help(command: Command, values: FlagValues) -> str:
         f"{usage}\n\n{command.purpose}",
         *(["Flags\n" + "\n".join(_wrapped(flag, text, 12) for flag, text in shown.items())] if shown else []),
     ]
+    if command.further:
+        parts.append(textwrap.fill("Also: " + ", ".join(f"--{name}" for name in command.further), _WIDTH))
     parts.append("\n".join(["Examples", *(f"  tf-robust {example}" for example in command.examples)]))
     return "\n\n".join([*parts, "All flags: tf-robust --helpfull"])
 

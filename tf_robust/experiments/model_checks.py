@@ -157,7 +157,7 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
     images, labels = evaluation.first_images(source, count)
     checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES])
     if automatic:
-        print(f"  Note: --input_range={checked.interface.input_range} fits best.", flush=True)
+        print_note(f"--input_range={checked.interface.input_range} fits {predict.path} best.")
     if not source.class_mask and source.num_classes <= input_check.MOST_CLASSES:
         input_check.check_class_order(input_check.logits_of(checked, images), labels, source.class_names)
     return checked

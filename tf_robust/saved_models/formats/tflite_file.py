@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_robust.saved_models.formats.reading import import_extra, numpy_signature, readable
 from tf_robust.saved_models.signatures import Signature
+from tf_robust.utils import quiet
 
 
 def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
@@ -21,10 +22,11 @@ def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
         ValueError: the file is damaged.
     """
     litert = import_extra("ai_edge_litert.interpreter", "tflite")
-    with readable(path, "Try: copy it or convert it again."):
+    with readable(path, "Try: copy it or convert it again."), quiet.native_output():
         interpreter = litert.Interpreter(model_path=path)
         interpreter.allocate_tensors()
         inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
+        names = _names(interpreter)
     lock = threading.Lock()
 
     def run(batch):
@@ -37,7 +39,7 @@ def read(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
             interpreter.invoke()
             return [_dequantized(interpreter.get_tensor(output["index"]), output) for output in outputs]
 
-    signature = numpy_signature(run, *(_specs(details, names) for details, names in zip((inputs, outputs), _names(interpreter))))
+    signature = numpy_signature(run, *(_specs(details, by_index) for details, by_index in zip((inputs, outputs), names)))
     return {"serving_default": signature}, interpreter
 
 
