@@ -1,7 +1,8 @@
 """Every command line of the README and of the documents runs, page by page and in order, at a tiny size.
 
 What is made tiny: the data sets, the epochs, the rows of a suite (the first one alone, on clean images), the corruptions
-(two of 19). The commands for several machines (devices.md) run in test_devices.py and data/test_service.py.
+(two of 19). The commands for several machines (devices.md, cluster.md) run in test_devices.py, data/test_service.py and
+experiments/test_launchers.py.
 """
 
 import glob
@@ -26,7 +27,7 @@ DOCS = os.path.join(cli.ROOT, "docs")
 PAGES = [
     page
     for page in sorted([*glob.glob(os.path.join(DOCS, "*.md")), os.path.join(cli.ROOT, "README.md")])
-    if os.path.basename(page) != "devices.md"
+    if os.path.basename(page) not in ("devices.md", "cluster.md")
 ]
 _TRAINING = ["--seeds=0", "--epochs=1", "--batch_size=10", "--train_examples=30", "--subset=15"]
 TINY = {

@@ -226,37 +226,42 @@ def test_jobs_share_the_sets_of_an_evaluation(tmp_path, capfd):
 
 
 @pytest.fixture
-def cluster(monkeypatch):
-    """Two nodes of Ray on this machine: the functions start and kill the second."""
+def cluster():
+    """The environment of a command on a cluster of two Ray nodes on this machine."""
     pytest.importorskip("ray")
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
     ray = ray if os.path.exists(ray) else shutil.which("ray")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": "127.0.0.1:6399"}
 
-    def start(*arguments):
-        subprocess.run(
-            [ray, "start", "--num-cpus=1", "--disable-usage-stats", *arguments], check=True, env=environment, capture_output=True
-        )
+    def call(*arguments):
+        subprocess.run([ray, *arguments], check=True, env=environment, capture_output=True, timeout=120)
 
-    start("--head", "--port=6399", "--include-dashboard=false")
-    start("--address=127.0.0.1:6399")
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6399")
-    yield
-    import ray as module
-
-    module.shutdown()
-    subprocess.run([ray, "stop", "--force"], capture_output=True)
+    try:
+        call("start", "--head", "--port=6399", "--num-cpus=1", "--disable-usage-stats", "--include-dashboard=false")
+        call("start", "--address=127.0.0.1:6399", "--num-cpus=1", "--disable-usage-stats")
+        yield environment
+    finally:
+        call("stop", "--force")
 
 
 @pytest.mark.slow
-def test_a_cluster_of_two_nodes_writes_the_files_of_one_process_after_a_kill(table, tmp_path, cluster, capfd):
+def test_a_cluster_of_two_nodes_writes_the_files_of_one_process_after_a_kill(table, tmp_path, cluster):
     here, tasks = str(tmp_path / "here"), str(tmp_path / "tasks")
     main("suite", table, "--seeds=0,1", f"--workdir={here}")
     killer = subprocess.Popen([sys.executable, "-c", _KILL, "ray::call"])
-    main("suite", table, "--seeds=0,1", "--launcher=ray", f"--workdir={tasks}")
-    assert killer.wait() == 0
+    command = [sys.executable, "-m", "tf_robust", "suite", table, "--seeds=0,1", "--launcher=ray", f"--workdir={tasks}"]
+    done = subprocess.run(command, env=cluster, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0 and killer.wait() == 0, done.stderr
     assert len(evaluations(here)) == 4 and evaluations(here) == evaluations(tasks)
-    assert "4 of 4 complete" in capfd.readouterr().out
+    assert "4 of 4 complete" in done.stdout and "no node" not in done.stdout
+
+
+@pytest.mark.slow
+def test_resources_that_no_node_has_are_named(table, tmp_path, cluster):
+    command = [sys.executable, "-m", "tf_robust", "suite", table, "--launcher=ray", "--launcher_options=num_cpus=1,num_gpus=2"]
+    with pytest.raises(subprocess.TimeoutExpired) as waiting:  # a node with them may join
+        subprocess.run([*command, f"--workdir={tmp_path / 'tasks'}"], env=cluster, capture_output=True, timeout=60)
+    assert b"no node of the Ray cluster has CPU=1, GPU=2" in waiting.value.stdout
 
 
 _KILL = """

@@ -27,16 +27,19 @@ class RayLauncher:
         address = os.environ.get("RAY_ADDRESS", "")
         try:
             ray.init(ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, logging_level="error")
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise ConnectionError(
                 f"Expected a Ray cluster at RAY_ADDRESS={address}. Received: no connection ({message_of(error)}). "
-                "Try: ray start --head on a machine, ray start --address=HOST:6379 on the others"
+                "Try: ray start --head on a machine, ray start --address=HOST:6379 on the others, all with the same RAY_AUTH_MODE"
             ) from error
         try:
             self._task = ray.remote(**{"num_cpus": 1, "max_retries": _RETRIES, **options, "max_calls": 1})(call)
         except (ValueError, TypeError) as error:
             raise ValueError(f"Expected --launcher_options of ray.remote. Received: {dict(options)} ({message_of(error)})") from error
         self.tasks = int(ray.cluster_resources().get("CPU", 1) // max(1, options.get("num_cpus", 1)))
+        wanted = {"CPU": options.get("num_cpus", 1), "GPU": options.get("num_gpus", 0), **options.get("resources", {})}
+        if missing := _missing(wanted, [node["Resources"] for node in ray.nodes() if node["Alive"]]):
+            print(f"  Note: no node of the Ray cluster has {missing}: tasks wait until one joins.", flush=True)
 
     def submit(self, function: Callable[[], dict | None], log: str) -> ray.ObjectRef:
         """See `launchers.Launcher`."""
@@ -57,3 +60,9 @@ class RayLauncher:
         """See `launchers.Launcher`."""
         for handle in handles:
             ray.cancel(handle)
+
+
+def _missing(wanted, nodes):
+    """The resources of a task as text, if none of the nodes has all of them, which are {resource: amount}; else empty."""
+    fits = any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes)
+    return "" if fits else ", ".join(f"{name}={amount}" for name, amount in wanted.items() if amount)
