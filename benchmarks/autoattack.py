@@ -5,7 +5,9 @@
 
 Needs benchmarks/requirements_torch.txt. A model is a ResNet-8, the workdir of a run or zoo:NAME, whose weights are carried over to PyTorch.
 The ensemble, and each member by itself, attack the same test images in chunks. The result of a chunk is kept in the workdir, so that an
-interrupted benchmark resumes. Time is CPU time of all threads without the first two images of each attack, which trace our graphs.
+interrupted benchmark resumes. `square_rescaled` is Square beside the authors' Square with its schedule scaled to the number of queries, as
+here; their AutoAttack uses the schedule of 10,000 queries. Time is CPU time of all threads without the first two images of each attack,
+which trace our graphs.
 
 INPUT_GRADIENT in the recorded commands is the workdir of
 
@@ -38,6 +40,7 @@ from tf_robust.utils.files import atomic_file, read_json, write_json
 
 ENSEMBLE = "ensemble"
 MEMBERS = {"apgd_ce": "apgd-ce", "apgd_t": "apgd-t", "fab_t": "fab-t", "square": "square"}
+RESCALED = "_rescaled"
 SIDES = ("ours", "reference")
 CLASSES = 10
 COLUMNS = {  # of the table, and their formats
@@ -52,7 +55,7 @@ flags.DEFINE_string("reference", None, "folder of the authors' code.", required=
 flags.DEFINE_string("data_dir", None, "folder of TFDS' CIFAR-10.")
 flags.DEFINE_list("models", ["plain=zoo:cifar10/resnet8_cross_entropy", "pgd=zoo:cifar10/resnet8_adversarial"], "NAME=PATH of each model.")
 flags.DEFINE_list("threats", ["l2_0.5", "linf_8/255"], "norm and radius, as in --attack_radii.")
-flags.DEFINE_list("attacks", [ENSEMBLE, *MEMBERS], "what attacks the images.")
+flags.DEFINE_list("attacks", [ENSEMBLE, *MEMBERS, f"square{RESCALED}"], "what attacks the images.")
 flags.DEFINE_integer("images", 500, "test images, a stratified subset.")
 flags.DEFINE_integer("chunk", 50, "images per chunk.")
 flags.DEFINE_string("workdir", None, "folder of the chunks' results.", required=True)
@@ -96,7 +99,7 @@ def carried_over(model):
 
 def our_attack(name, norm, radius, model):
     attack = attacks.AutoAttack(norm=norm, radius=radius)
-    attack = attack if name == ENSEMBLE else attack.members(CLASSES)[name]
+    attack = attack if name == ENSEMBLE else attack.members(CLASSES)[name.removesuffix(RESCALED)]
     return lambda images, labels: attack(model, images, labels).numpy()
 
 
@@ -105,7 +108,8 @@ def reference_attack(name, norm, radius, logits):
     from autoattack import AutoAttack
 
     attack = AutoAttack(logits, norm={"l2": "L2", "linf": "Linf"}[norm], eps=radius, device="cpu", verbose=False, seed=0)
-    attack.attacks_to_run = list(MEMBERS.values()) if name == ENSEMBLE else [MEMBERS[name]]
+    attack.attacks_to_run = list(MEMBERS.values()) if name == ENSEMBLE else [MEMBERS[name.removesuffix(RESCALED)]]
+    attack.square.rescale_schedule = name.endswith(RESCALED)
 
     def run(images, labels):
         x = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
