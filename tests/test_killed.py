@@ -8,6 +8,7 @@ import sys
 import pytest
 
 WORK = os.path.join(os.path.dirname(__file__), "killed_work.py")
+LAUNCHER = os.path.join(os.path.dirname(__file__), "killed_launcher.py")
 SCRIPT = os.path.join(os.path.dirname(__file__), "killed_suite.py")
 
 
@@ -29,4 +30,15 @@ def test_killed_work_ends_with_the_same_files(kind, tmp_path):
     assert process.returncode == 0, process.stderr
     result = json.loads(process.stdout)
     assert result["killed"] >= 1 and len(result["uninterrupted"]) > 4
+    assert all(files == result["uninterrupted"] for files in result["resumed"])
+
+
+@pytest.mark.slow
+def test_a_suite_on_a_cluster_ends_with_the_same_files_after_kills(tmp_path):
+    """One kill; for more: python tests/killed_launcher.py FOLDER 30 0."""
+    pytest.importorskip("ray")
+    process = subprocess.run([sys.executable, LAUNCHER, str(tmp_path), "1", "0"], capture_output=True, text=True, timeout=900)
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
+    assert sum(result["killed"].values()) >= 1 and len(result["uninterrupted"]) == 4
     assert all(files == result["uninterrupted"] for files in result["resumed"])

@@ -23,6 +23,8 @@ _PACKAGES = (
     ("launcher", "ray", "ray", "'tf_robust[ray]'"),
     ("launcher", "slurm", "submitit", "'tf_robust[slurm]'"),
     ("model", "resnet50_v2", "keras_cv", "keras-cv"),
+    ("tracker", "wandb", "wandb", "'tf_robust[wandb]'"),
+    ("tracker", "mlflow", "mlflow", "'tf_robust[mlflow]'"),
 )
 _SHIFT = "shift="  # of --target, before the name of data
 _MODEL_SUFFIXES = (".keras", ".h5", ".hdf5", ".tflite", ".onnx", ".pt", ".pth", ".torchscript")
@@ -143,7 +145,8 @@ def check_installed(values: FlagValues) -> None:
         ValueError: one is missing; the message has the command that installs it.
     """
     for flag, value, module, requirement in _PACKAGES:
-        if values[flag].value == value and importlib.util.find_spec(module) is None:
+        given = values[flag].value
+        if value in (given if isinstance(given, list) else [given]) and importlib.util.find_spec(module) is None:
             raise ValueError(f"Expected the package {module} for --{flag}={value}. Not installed. Try: pip install {requirement}")
 
 

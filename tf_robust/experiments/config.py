@@ -8,13 +8,14 @@ from collections.abc import Collection
 from tf_robust import methods, models
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
 from tf_robust.data.class_mask import LABEL_SETS
+from tf_robust.experiments import tracking
 from tf_robust.training import distribution, optimizers
 from tf_robust.utils.deprecation import moved_names
 from tf_robust.utils.errors import unknown
 
 __getattr__ = moved_names(__name__, {"Settings": "experiments.config.TrainConfig"})
 
-PATH_FLAGS = ("data_dir", "download", "corrupted_dir", "frost_dir", "data_service")  # flags with locations, which are not recorded
+PATH_FLAGS = ("data_dir", "download", "corrupted_dir", "frost_dir", "data_service", "tracker")  # with locations, which are not recorded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +80,7 @@ class TrainConfig:
         decay_factor: factor at each step (schedule steps).
         steps_per_execution: training steps per call of the compiled function.
         profile: profile a few steps for TensorBoard.
+        tracker: where runs are recorded besides TensorBoard's files: wandb, mlflow, configured by their environment variables.
         jit_compile: compile the gradients of a step with XLA (not with puzzlemix).
         mixed_precision: compute in bfloat16, keep weights in float32.
         strategy: devices: auto (all GPUs of this machine), mirrored (the same, or all logical CPUs), multi_worker (those of all
@@ -129,6 +131,7 @@ class TrainConfig:
     decay_factor: float = 0.1
     steps_per_execution: int = 20
     profile: bool = False
+    tracker: tuple[str, ...] = ()
     jit_compile: bool = False
     mixed_precision: bool = False
     strategy: str = "auto"
@@ -144,6 +147,7 @@ class TrainConfig:
             "optimizer": optimizers.OPTIMIZERS,
             "schedule": optimizers.SCHEDULES,
             "strategy": distribution.STRATEGIES,
+            "tracker": tracking.TRACKERS,
         }
         for name, known in choices.items():
             chosen = getattr(self, name)

@@ -76,8 +76,8 @@ def _train(runs, workdir):
     """Trains and exports runs without evaluation; called again, it resumes."""
     for one in runs:
         folder = seed_folder(workdir, one, len(runs))
-        with one.claim(folder):
-            one.train(folder)
+        with one.claim(folder), one.tracked(folder) as tracked:
+            one.train(folder, [tracked])
         if one.chief:
             print(f"Model:   {os.path.join(folder, 'saved_model')}")
             print_commands({"measure it": command("evaluate", folder, *flags_of(one, LOCATION_FLAGS))})

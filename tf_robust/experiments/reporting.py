@@ -4,7 +4,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
-from tf_robust.experiments import comparison, completion
+from tf_robust.experiments import comparison, completion, tracking
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.launchers import Launcher
@@ -57,6 +57,8 @@ def complete_and_report(
             {"measure more of a model": measure_more, "see the training": shlex.join(["tensorboard", f"--logdir={workdir}"])},
             argv,
         )
+        with tracking.tracked(runs[0].config.tracker, workdir, f"report of {table['title']}", "reports", {}) as tracked:
+            tracked.files("report", workdir, ("report.html", "report.md", "results.json", "figures"))
     if failures:
         raise ValueError("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
 

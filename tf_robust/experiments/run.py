@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import os
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import keras
@@ -15,7 +15,7 @@ from tf_robust import data, evaluation
 from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
 from tf_robust.data.source import Source
-from tf_robust.experiments import construction, figures, model_evaluation, selecting, workdir
+from tf_robust.experiments import construction, figures, model_evaluation, selecting, tracking, workdir
 from tf_robust.experiments.config import PATH_FLAGS, TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.methods.base import Method
@@ -27,6 +27,7 @@ from tf_robust.utils.files import read_json, write_json
 
 # Flags that may differ when a run is resumed: no trained weight depends on them.
 EVALUATION_FLAGS = (*(field.name for field in dataclasses.fields(evaluation.EvalConfig)), "steps_per_execution", "profile")
+TRACKED = ("flags.txt", "history.json", "evaluation.json", "figures", "saved_model")
 EMBEDDED_IMAGES = 1000  # in TensorBoard's projector, for contrastive methods
 
 
@@ -102,8 +103,18 @@ class Run:
         """Returns the compiled method with a new classifier for the data."""
         return construction.build_method(self.config, self.hyperparameters["method"], source, seed=self.seed, init_path=self.init_path)
 
-    def train(self, folder: str) -> loop.TrainingResult:
-        """Trains or resumes training in a claimed folder; the chief worker exports the model. An exported model is not trained again."""
+    def tracked(self, folder: str) -> AbstractContextManager[tracking.Tracked]:
+        """Returns a context in which the chief worker's trackers record this run. See `tracking.tracked`."""
+        names = self.config.tracker if self.chief else ()
+        return tracking.tracked(names, folder, f"{self.row}, seed {self.seed}", self.row, self.flags)
+
+    def train(self, folder: str, watching: Sequence[keras.callbacks.Callback] = ()) -> loop.TrainingResult:
+        """Trains or resumes training in a claimed folder; the chief worker exports the model. An exported model is not trained again.
+
+        Args:
+            folder: workdir.
+            watching: further callbacks of the chief worker.
+        """
         card = os.path.join(folder, "saved_model", "card.json")
         if os.path.exists(card) and (result := read_json(card).get("training")):
             print("  already trained", flush=True)
@@ -113,7 +124,6 @@ class Run:
         method, pipeline = self.method(source), self.pipeline()
         has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_fraction)
         validation = self.source("validation") if has_validation else None
-        watching: list[keras.callbacks.Callback] = []
         checkpoint_folder, history = os.path.join(folder, "checkpoints"), os.path.join(folder, "history.json")
         with source.reading():
             if self.chief:
@@ -121,7 +131,7 @@ class Run:
                     print(f"  No checkpoint in {checkpoint_folder}: training restarts.", flush=True)
                 text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
                 board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), text, s.profile)
-                watching = [callbacks.History(history), board, *self.callbacks]
+                watching = [callbacks.History(history), board, *self.callbacks, *watching]
             result = loop.fit(
                 method,
                 source,
@@ -130,7 +140,7 @@ class Run:
                 **pipeline,
                 checkpoint_folder=checkpoint_folder,
                 validation=validation,
-                callbacks=watching,
+                callbacks=watching if self.chief else (),
                 steps_per_execution=s.steps_per_execution,
                 servers=s.data_service,
                 on_first_batch=board.show_batch if self.chief else None,
@@ -186,15 +196,18 @@ class Run:
             self.data().shifts(source)
             self.data().validation_source()
             self.data().other_sources(source)
-            trained = before.get("training") or self.train(folder).record()
-            if not self.chief:
-                return None
-            saved_model = os.path.join(folder, "saved_model")
-            measured = model_evaluation.evaluate_file(saved_model, self.data(), folder, row=self.shown_as)
-            result = {**measured.content, "training": trained}
-            export.update_card(saved_model, rows=result["rows"], evaluation_card=result["card"])
-            flags = {name: text for name, text in self.flags.items() if name not in (*EVALUATION_FLAGS, *PATH_FLAGS)}
-            callbacks.TensorBoard(os.path.join(folder, "tensorboard", "measured")).compare(flags, result["rows"])
-            write_json(path, result)
+            with self.tracked(folder) as tracked:
+                trained = before.get("training") or self.train(folder, [tracked]).record()
+                if not self.chief:
+                    return None
+                saved_model = os.path.join(folder, "saved_model")
+                measured = model_evaluation.evaluate_file(saved_model, self.data(), folder, row=self.shown_as)
+                result = {**measured.content, "training": trained}
+                export.update_card(saved_model, rows=result["rows"], evaluation_card=result["card"])
+                flags = {name: text for name, text in self.flags.items() if name not in (*EVALUATION_FLAGS, *PATH_FLAGS)}
+                callbacks.TensorBoard(os.path.join(folder, "tensorboard", "measured")).compare(flags, result["rows"])
+                write_json(path, result)
+                tracked.results(result["rows"])
+                tracked.files("run", folder, TRACKED)
         keras.backend.clear_session()
         return result

@@ -1,0 +1,149 @@
+"""Trackers: what they record, of runs that are resumed, and what happens when they fail."""
+
+import glob
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.test_cli import main
+from tf_robust.experiments import tracking
+from tf_robust.utils.files import read_json
+
+RUN = ["train", "--data=digits", "--model=lenet", "--train_examples=40", "--batch_size=20", "--evaluations=clean", "--subset=40"]
+
+
+class Recorded:
+    """A tracker that keeps what it is given, and fails at the second epoch."""
+
+    made = []
+
+    def __init__(self, folder, number, name, group, flags):
+        self.number, self.given, self.flags, self.name, self.group = number or f"number {len(self.made)}", [], flags, name, group
+        self.made.append(self)
+
+    def epoch(self, epoch, values):
+        if epoch == 1 and self.flags["learning_rate"] == "0.02":
+            raise OSError("no route to the server")
+        self.given.append(("epoch", epoch, sorted(values)[0]))
+
+    def results(self, values):
+        self.given.append(("results", sorted(values)))
+
+    def files(self, kind, paths):
+        self.given.append((kind, [os.path.basename(path) for path in paths]))
+
+    def end(self, failed):
+        self.given.append(("end", failed))
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    monkeypatch.setitem(tracking.TRACKERS, "wandb", Recorded)
+    monkeypatch.setattr(Recorded, "made", [])
+    pytest.importorskip("wandb")
+    return Recorded.made
+
+
+def test_epochs_results_and_files_are_recorded(recorded, tmp_path):
+    main(*RUN, "--epochs=2", "--tracker=wandb", f"--workdir={tmp_path / 'row'}")
+    run, report = recorded
+    assert run.given == [
+        ("epoch", 0, "accuracy"),
+        ("epoch", 1, "accuracy"),
+        ("results", ["clean"]),
+        ("run", ["flags.txt", "history.json", "evaluation.json", "figures", "saved_model"]),
+        ("end", False),
+    ]
+    assert report.number == run.number == read_json(str(tmp_path / "row" / "trackers.json"))["wandb"]
+    assert report.given[0] == ("report", ["report.html", "report.md", "results.json", "figures"])
+    assert run.flags["epochs"] == "2" and "tracker" not in run.flags and "tracker" not in (tmp_path / "row" / "flags.txt").read_text()
+
+
+def test_a_tracker_that_fails_loses_no_run(recorded, tmp_path, capsys):
+    main(*RUN, "--epochs=3", "--learning_rate=0.02", "--tracker=wandb", f"--workdir={tmp_path / 'tracked'}")
+    assert "--tracker=wandb failed and is left out: no route to the server" in capsys.readouterr().out
+    main(*RUN, "--epochs=3", "--learning_rate=0.02", f"--workdir={tmp_path / 'plain'}")
+    rows = [read_json(str(tmp_path / name / "evaluation.json"))["rows"] for name in ("tracked", "plain")]
+    assert rows[0] == rows[1] and recorded[0].given == [("epoch", 0, "accuracy")]
+
+
+def test_a_failed_run_is_recorded_as_failed(recorded, tmp_path):
+    with pytest.raises(RuntimeError), tracking.tracked(["wandb"], str(tmp_path), "a", "b", {}):
+        raise RuntimeError
+    assert recorded[0].given == [("end", True)]
+
+
+def test_a_tracker_that_refuses_a_run_is_named_before_training(monkeypatch, tmp_path):
+    def refuse(*_):
+        raise OSError("not logged in")
+
+    monkeypatch.setitem(tracking.TRACKERS, "wandb", refuse)
+    with pytest.raises(ConnectionError, match="Expected --tracker=wandb that takes the run a. Received: not logged in. Try: .*WANDB_MODE"):
+        with tracking.tracked(["wandb"], str(tmp_path), "a", "b", {}):
+            raise AssertionError
+
+
+def test_unknown_trackers_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="Unknown tracker: 'wandbb'. Did you mean 'wandb'"):
+        main(*RUN, "--tracker=wandbb", f"--workdir={tmp_path}")
+
+
+@pytest.mark.slow
+def test_weights_and_biases_offline_has_parameters_curves_and_results(monkeypatch, tmp_path):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    main(*RUN, "--epochs=2", "--tracker=wandb", f"--workdir={tmp_path / 'row'}")
+    (path,) = glob.glob(str(tmp_path / "row" / "wandb" / "offline-run-*" / "*.wandb"))[:1]
+    content = pathlib.Path(path).read_bytes()
+    assert all(word in content for word in (b"val_accuracy", b"learning_rate", b"clean", b"saved_model", b"cross_entropy, seed 0"))
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """The address of an MLflow server on this machine."""
+    pytest.importorskip("mlflow")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-m", "mlflow", "server", "--host=127.0.0.1", f"--port={address.rpartition(':')[2]}", "--workers=1"]
+    stores = [f"--backend-store-uri=sqlite:///{tmp_path}/mlflow.db", f"--artifacts-destination={tmp_path}/artifacts"]
+    process = subprocess.Popen([*command, *stores], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    try:
+        for _ in range(120):
+            try:
+                urllib.request.urlopen(f"{address}/health", timeout=5)
+                break
+            except (urllib.error.URLError, OSError):
+                time.sleep(1)
+        yield address
+    finally:
+        os.killpg(process.pid, 15)
+        process.wait()
+
+
+@pytest.mark.slow
+def test_an_mlflow_server_has_parameters_curves_results_and_files(server, tmp_path):
+    import mlflow
+
+    mlflow.set_tracking_uri(server)
+    main(*RUN, "--epochs=2", "--tracker=mlflow", f"--workdir={tmp_path / 'row'}")
+    client, number = mlflow.MlflowClient(), read_json(str(tmp_path / "row" / "trackers.json"))["mlflow"]
+    run = client.get_run(number)
+    assert run.info.status == "FINISHED" and run.data.params["epochs"] == "2" and len(run.data.params) > 30
+    history = json.loads((tmp_path / "row" / "history.json").read_text())
+    assert [metric.value for metric in client.get_metric_history(number, "val_accuracy")] == [epoch["val_accuracy"] for epoch in history]
+    (clean,) = (row["value"] for row in read_json(str(tmp_path / "row" / "evaluation.json"))["rows"] if row["measure"] == "clean")
+    assert run.data.metrics["clean"] == clean
+    names = {file.path for file in client.list_artifacts(number)}
+    assert names >= {"evaluation.json", "report.html", "figures", "saved_model"}
+    stored = client.download_artifacts(number, "report.html", str(tmp_path))
+    assert pathlib.Path(stored).read_bytes() == (tmp_path / "row" / "report.html").read_bytes()
