@@ -272,7 +272,7 @@ def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
         ("--method=noisymix --views=clean,clean --noisymix_stages=0,3", "stages in 0..2, which lenet has"),
         ("--method=noisymix", "at least 2 views, such as clean,augmix,augmix"),
         ("--views=augmix --augmix_severity=0", "severity in"),
-        ("--method=finetune --finetune_head_width=8 --init_from=x --init_head", "init_head or finetune_head_width"),
+        ("--method=finetune --finetune_head_width=8 --init_from=x --init_head", "--init_head or --finetune_head_width"),
         ("--views=augmix --augmix_alpha=0", "alpha > 0"),
         ("--method=augmax", "Expected the views clean"),
     ],

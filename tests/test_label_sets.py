@@ -58,9 +58,9 @@ def test_only_declared_classes_are_imagenet(source, classes, declared, name, exp
 
 
 def test_label_sets_that_do_not_match_raise(source):
-    with pytest.raises(ValueError, match="Expected 1000 classes with label_set=imagenet. Received: 3 in tiny"):
+    with pytest.raises(ValueError, match="Expected 1000 classes with --label_set=imagenet. Received: 3 in tiny"):
         data.declared(source(), "imagenet")
-    with pytest.raises(ValueError, match="Expected data=folder:DIR or imagenet_r with label_set=imagenet_r"):
+    with pytest.raises(ValueError, match="Expected --data=folder:DIR or imagenet_r with --label_set=imagenet_r"):
         data.declared(source(), "imagenet_r")
     with pytest.raises(ValueError, match="Received: both"):
         api.images(1, data="digits", label_map="x", label_set="imagenet_r")

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from tf_robust import attacks, data, evaluation, report
 from tf_robust.experiments import hardening_run, model_evaluation
+from tf_robust.experiments.command_checks import is_url
 from tf_robust.experiments.commands import HARDENING_EVALUATIONS
 from tf_robust.experiments.config import DATA, PATH_FLAGS
 from tf_robust.experiments.flags import values_of
@@ -69,6 +70,8 @@ def train(folder: str, **arguments) -> Result:
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value; the workdir has a run with other flags.
     """
+    if is_url(folder):
+        raise ValueError(f"Expected a local folder. Received: {folder}. Try: tf-robust train --workdir={folder}")
     arguments = renamed(arguments)
     run, _ = run_of(arguments)
     check_used(arguments, {*run.flags, *PATH_FLAGS}, f"training with the method {run.config.method!r}")

@@ -238,7 +238,7 @@ def check_runs(patterns: Iterable[str]) -> None:
         FileNotFoundError: one matches nothing.
     """
     for pattern in patterns:
-        if not os.path.exists(pattern) and not glob.glob(pattern, recursive=True):
+        if not is_url(pattern) and not os.path.exists(pattern) and not glob.glob(pattern, recursive=True):
             nearest = near(os.path.basename(pattern), _entries(os.path.dirname(pattern)))
             hint = f" Did you mean {os.path.join(os.path.dirname(pattern), nearest[0])!r}?" if nearest else ""
             raise FileNotFoundError(f"Expected workdirs with an evaluation.json. Received: {pattern!r}, which matches none.{hint}")
@@ -256,6 +256,11 @@ def check_grid(grid: str) -> None:
             raise ValueError(f"Unknown flag to sweep: {name!r}. Did you mean {' or '.join(map(repr, nearest))}?")
 
 
+def is_url(path: str) -> bool:
+    """Returns whether a path is the URL of an object store."""
+    return "://" in path
+
+
 def is_run(folder: str) -> bool:
     """Returns whether a folder is the workdir of a run."""
     return os.path.exists(os.path.join(folder, "flags.txt"))
@@ -267,6 +272,8 @@ def check_writable(values: FlagValues) -> None:
     Raises:
         ValueError: it cannot.
     """
+    if is_url(values.workdir):
+        return  # checked by storage.local_workdir
     folder = existing = values.workdir or (values.saved_model if is_run(values.saved_model) else "runs")
     while not os.path.lexists(existing):
         existing = os.path.dirname(os.path.abspath(existing))

@@ -15,7 +15,7 @@ from tf_robust import data, evaluation
 from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
 from tf_robust.data.source import Source
-from tf_robust.experiments import construction, figures, model_evaluation, selecting, tracking, workdir
+from tf_robust.experiments import construction, figures, model_evaluation, selecting, storage, tracking, workdir
 from tf_robust.experiments.config import PATH_FLAGS, TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.methods.base import Method
@@ -209,5 +209,6 @@ class Run:
                 write_json(path, result)
                 tracked.results(result["rows"])
                 tracked.files("run", folder, TRACKED)
+            storage.copy_finished(folder)
         keras.backend.clear_session()
         return result

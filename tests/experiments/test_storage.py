@@ -1,0 +1,156 @@
+"""Workdirs in an object store: the results of another machine are found, and a store that refuses files loses none."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import fsspec
+import pytest
+
+from tests.test_cli import main
+from tf_robust.experiments import commands, modes, storage
+from tf_robust.utils.files import read_json
+
+URL = "memory://bucket/table"
+COMMON = ["--data=digits", "--train_examples=40", "--model=lenet", "--batch_size=20", "--epochs=1", "--evaluations=clean", "--subset=40"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    folder = tmp_path / "table"
+    folder.mkdir()
+    for row, rate in (("low", 0.01), ("high", 0.1)):
+        (folder / f"{row}.flags").write_text("\n".join([*COMMON, f"--learning_rate={rate}"]) + "\n")
+    return str(folder)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A function that makes a new working folder, as of another machine."""
+
+    def change(name):
+        (tmp_path / name).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / name)
+
+    store = fsspec.filesystem("memory")
+    store.store.clear()
+    change("first")
+    return change
+
+
+def run(*arguments):
+    """Runs a command as the command line does; `main` leaves out the store."""
+    command, values = commands.parse_command(arguments)
+    modes.run_command(command.name, values, list(arguments))
+
+
+def test_results_are_found_by_another_machine(table, machine, capsys):
+    run("suite", table, "--seeds=0", f"--workdir={URL}")
+    store = fsspec.filesystem("memory")
+    names = [name.removeprefix("/bucket/table/") for name in store.find("/bucket/table")]
+    assert {"report.html", "low/seed_0/evaluation.json", "high/seed_0/saved_model/weights.npz", "low/seed_0/measured.jsonl"} <= set(names)
+    assert not [name for name in names if "checkpoints" in name or "write_check" in name or name.endswith(("lock", "copied.json"))]
+    folder = storage.local_folder(URL)
+    assert folder == "runs/memory/bucket/table"
+    for name in names:  # byte by byte
+        with open(os.path.join(folder, name), "rb") as file:
+            assert store.cat(f"/bucket/table/{name}") == file.read(), name
+    before = read_json(f"{folder}/low/seed_0/evaluation.json")
+    machine("second")
+    capsys.readouterr()
+    run("suite", table, "--seeds=0,1", f"--workdir={URL}")
+    printed = capsys.readouterr().out
+    assert printed.count("already done") == 2 and printed.count("fetched") == 2
+    assert read_json(f"{folder}/low/seed_0/evaluation.json") == before
+    assert store.exists("/bucket/table/high/seed_1/evaluation.json")
+    machine("third")
+    run("report", f"{URL}/*/seed_*", f"--workdir={URL}/report")
+    assert len(read_json("runs/memory/bucket/table/report/results.json")["rows"]) == 2 and store.exists("/bucket/table/report/report.html")
+
+
+def test_a_store_that_refuses_files_loses_nothing(table, machine, monkeypatch, capsys):
+    store = fsspec.filesystem("memory")
+    put_file = type(store).put_file
+
+    def refuse(*_, **__):
+        raise PermissionError("the disk of the store is full")
+
+    monkeypatch.setattr(type(store), "put_file", refuse)
+    with pytest.raises(SystemExit, match="Expected a store that takes the results. Received: .*store is full.*copies what is missing"):
+        run("suite", table, f"--workdir={URL}")
+    assert capsys.readouterr().out.count("Note: not copied yet") == 2 and not store.exists("/bucket/table/low/seed_0/evaluation.json")
+    monkeypatch.setattr(type(store), "put_file", put_file)
+    run("suite", table, f"--workdir={URL}")
+    assert capsys.readouterr().out.count("already done") == 2 and store.exists("/bucket/table/low/seed_0/evaluation.json")
+
+
+def test_an_evaluation_in_the_store_marks_a_complete_run(table, machine, monkeypatch):
+    store, order = fsspec.filesystem("memory"), []
+    put_file = type(store).put_file
+    monkeypatch.setattr(type(store), "put_file", lambda self, source, name, **_: order.append(name) or put_file(self, source, name))
+    run("train", *COMMON, f"--workdir={URL}")
+    copied_first = order[: order.index("/bucket/table/evaluation.json") + 1]
+    assert len(copied_first) > 8 and any("weights.npz" in name for name in copied_first)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["train", *COMMON, "--workdir=nowhere://bucket/a"], "Protocol not known: nowhere"),
+        (["corrupt", "digits", "--workdir=s3://bucket/a"], "Expected a local --workdir with corrupt. Received: s3://bucket/a"),
+        (["report", "memory://bucket/none/*"], "matches none"),
+    ],
+)
+def test_unknown_stores_and_commands_are_refused(arguments, message, machine):
+    with pytest.raises(SystemExit, match=message):
+        run(*arguments)
+
+
+def test_a_store_that_cannot_be_written_is_named_before_training(machine, monkeypatch):
+    store = fsspec.filesystem("memory")
+
+    def refuse(*_, **__):
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(type(store), "pipe_file", refuse)
+    with pytest.raises(SystemExit, match="Expected a store that can be read and written. Received: .*Access Denied"):
+        run("train", *COMMON, f"--workdir={URL}")
+    assert not os.path.exists("runs")
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """The URL of a bucket of an S3 server on this machine."""
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in {**settings, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+        monkeypatch.setenv(name, value)
+    command = [sys.executable, "-m", "moto.server", f"--port={port}"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(60):
+            with socket.socket() as client:
+                if not client.connect_ex(("127.0.0.1", port)):
+                    break
+            time.sleep(1)
+        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("results")
+        yield "s3://results"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_workdir_of_an_s3_server(table, machine, bucket, capsys):
+    run("suite", table, f"--workdir={bucket}/a")
+    machine("second")
+    run("suite", table, f"--workdir={bucket}/a")
+    assert capsys.readouterr().out.count("already done") == 2
+    with pytest.raises(SystemExit, match="Expected a store that can be read and written. Received: s3://missing/a"):
+        run("suite", table, "--workdir=s3://missing/a")
