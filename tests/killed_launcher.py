@@ -7,7 +7,6 @@ runs a small suite in one process, and then repeatedly on the cluster until KILL
 be equal, of all runs.
 """
 
-import glob
 import hashlib
 import json
 import os
@@ -17,92 +16,22 @@ import subprocess
 import sys
 import time
 
+os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tests.killed_suite import COMMON, json_of
+from tests.ray_cluster import Cluster, kill
 from tf_robust.evaluation.recording import read_records
-from tf_robust.experiments.launchers import call
 
-HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PORT = 6398
-RAY = os.path.join(os.path.dirname(sys.executable), "ray")
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": os.pathsep.join([HOME, *filter(None, sys.path)]),
-    "RAY_ADDRESS": f"127.0.0.1:{PORT}",
-    "RAY_AUTH_MODE": "disabled",
-    "TF_NUM_INTRAOP_THREADS": "1",
-}
+CLUSTER = Cluster(port=6398)
 ROWS = {"low": ["--learning_rate=0.01", "--epochs=20"], "high": ["--learning_rate=0.05", "--epochs=20"]}
 SECONDS = 4.0, 25.0  # between two kills
-
-
-def processes(condition):
-    """The numbers of the processes whose command fulfills a condition."""
-    found = []
-    for path in glob.glob("/proc/[0-9]*/cmdline"):
-        try:
-            with open(path, "rb") as file:
-                words = file.read().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        if condition(" ".join(words)):
-            found.append(int(path.split("/")[2]))
-    return found
-
-
-def ray(*arguments):
-    subprocess.run([RAY, *arguments], env=ENVIRONMENT, check=True, capture_output=True, timeout=120)
-
-
-def start_node():
-    ray("start", f"--address=127.0.0.1:{PORT}", "--num-cpus=1", "--disable-usage-stats")
-
-
-class Cluster:
-    """Two nodes with one task each; the second can be killed."""
-
-    def __enter__(self):
-        ray("start", "--head", f"--port={PORT}", "--num-cpus=1", "--include-dashboard=false", "--disable-usage-stats")
-        self.first = set(self._raylets())
-        start_node()
-        return self
-
-    def __exit__(self, *_):
-        subprocess.run([RAY, "stop", "--force"], env=ENVIRONMENT, capture_output=True)
-
-    @staticmethod
-    def _raylets():
-        return processes(lambda text: "/raylet/raylet " in text or text.split(" ")[0].endswith("/raylet"))
-
-    def kill_second_node(self):
-        """Kills the raylet of the second node with all processes below it, and starts it again. Returns whether there was one."""
-        second = set(self._raylets()) - self.first
-        for process in second:
-            for child in [*_children(process), process]:
-                _kill(child)
-        if second:
-            start_node()
-        return bool(second)
-
-
-def _children(process):
-    listed = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True).stdout.split()
-    return [child for number in map(int, listed) for child in (*_children(number), number)]
-
-
-def _kill(process):
-    try:
-        os.kill(process, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def suite(folder, workdir, *arguments):
     command = [sys.executable, "-m", "tf_robust", "suite", f"{folder}/table", "--seeds=0,1", f"--workdir={workdir}", *arguments]
     with open(f"{workdir}.log", "a") as log:
-        return subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log)
+        return subprocess.Popen(command, env=CLUSTER.environment, stdout=log, stderr=log)
 
 
 def contents(workdir):
@@ -128,7 +57,7 @@ def main(folder, kills, seed):
     if suite(folder, f"{folder}/uninterrupted").wait():
         sys.exit("the suite failed without a kill")
     draw, killed, resumed = random.Random(seed), dict.fromkeys(("task", "command", "node"), 0), []
-    with Cluster() as cluster:
+    with CLUSTER:
         while sum(killed.values()) < kills:
             workdir = f"{folder}/killed_{len(resumed)}"
             command = suite(folder, workdir, "--launcher=ray")
@@ -140,10 +69,10 @@ def main(folder, kills, seed):
                     command = suite(folder, workdir, "--launcher=ray")
                 if time.monotonic() > due:
                     what = draw.choice(list(killed))
-                    tasks = processes(lambda text: text.startswith(f"ray::{call.__name__}"))
-                    killed["task"] += what == "task" and bool(tasks) and _kill(draw.choice(tasks))
-                    killed["command"] += what == "command" and _kill(command.pid)
-                    killed["node"] += what == "node" and cluster.kill_second_node()
+                    tasks = CLUSTER.tasks()
+                    killed["task"] += what == "task" and bool(tasks) and kill(draw.choice(tasks))
+                    killed["command"] += what == "command" and kill(command.pid)
+                    killed["node"] += what == "node" and CLUSTER.kill_second_node()
                     due = time.monotonic() + draw.uniform(*SECONDS)
                 time.sleep(0.2)
             resumed.append(contents(workdir))

@@ -2,12 +2,15 @@
 
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
+from tests.launchers_agree import evaluations
+from tests.ray_cluster import Cluster, kill
 from tests.test_cli import main
 from tf_robust.evaluation.recording import read_records
 from tf_robust.experiments import completion, launchers
@@ -22,7 +25,6 @@ COMMON = [
     "--evaluations=clean,noise",
     "--subset=40",
 ]
-DIFFERENT = ("training", "date", "saved_model", "model_digest")  # times, paths, and names in graphs, which count a process's functions
 
 
 @pytest.fixture
@@ -32,13 +34,6 @@ def table(tmp_path):
     for row, rate in (("low", 0.01), ("high", 0.1)):
         (folder / f"{row}.flags").write_text("\n".join([*COMMON, f"--learning_rate={rate}"]) + "\n")
     return str(folder)
-
-
-def evaluations(workdir):
-    found = {}
-    for path in sorted(pathlib.Path(workdir).glob("*/seed_*/evaluation.json")):
-        found[str(path.relative_to(workdir))] = {name: value for name, value in read_json(str(path)).items() if name not in DIFFERENT}
-    return found
 
 
 class Tasks:
@@ -227,31 +222,21 @@ def test_jobs_share_the_sets_of_an_evaluation(tmp_path, capfd):
 
 @pytest.fixture
 def cluster():
-    """The environment of a command on a cluster of two Ray nodes on this machine."""
+    """Two Ray nodes on this machine."""
     pytest.importorskip("ray")
-    ray = os.path.join(os.path.dirname(sys.executable), "ray")
-    ray = ray if os.path.exists(ray) else shutil.which("ray")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": "127.0.0.1:6399"}
-
-    def call(*arguments):
-        subprocess.run([ray, *arguments], check=True, env=environment, capture_output=True, timeout=120)
-
-    try:
-        call("start", "--head", "--port=6399", "--num-cpus=1", "--disable-usage-stats", "--include-dashboard=false")
-        call("start", "--address=127.0.0.1:6399", "--num-cpus=1", "--disable-usage-stats")
-        yield environment
-    finally:
-        call("stop", "--force")
+    with Cluster(port=6399) as started:
+        yield started
 
 
 @pytest.mark.slow
 def test_a_cluster_of_two_nodes_writes_the_files_of_one_process_after_a_kill(table, tmp_path, cluster):
     here, tasks = str(tmp_path / "here"), str(tmp_path / "tasks")
     main("suite", table, "--seeds=0,1", f"--workdir={here}")
-    killer = subprocess.Popen([sys.executable, "-c", _KILL, "ray::call"])
+    killer = threading.Thread(target=_kill_a_task, args=[cluster], daemon=True)
+    killer.start()
     command = [sys.executable, "-m", "tf_robust", "suite", table, "--seeds=0,1", "--launcher=ray", f"--workdir={tasks}"]
-    done = subprocess.run(command, env=cluster, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0 and killer.wait() == 0, done.stderr
+    done = subprocess.run(command, env=cluster.environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0 and not killer.is_alive(), done.stderr
     assert len(evaluations(here)) == 4 and evaluations(here) == evaluations(tasks)
     assert "4 of 4 complete" in done.stdout and "no node" not in done.stdout
 
@@ -260,22 +245,13 @@ def test_a_cluster_of_two_nodes_writes_the_files_of_one_process_after_a_kill(tab
 def test_resources_that_no_node_has_are_named(table, tmp_path, cluster):
     command = [sys.executable, "-m", "tf_robust", "suite", table, "--launcher=ray", "--launcher_options=num_cpus=1,num_gpus=2"]
     with pytest.raises(subprocess.TimeoutExpired) as waiting:  # a node with them may join
-        subprocess.run([*command, f"--workdir={tmp_path / 'tasks'}"], env=cluster, capture_output=True, timeout=60)
+        subprocess.run([*command, f"--workdir={tmp_path / 'tasks'}"], env=cluster.environment, capture_output=True, timeout=60)
     assert b"no node of the Ray cluster has CPU=1, GPU=2" in waiting.value.stdout
 
 
-_KILL = """
-import os, signal, sys, time
-for _ in range(600):
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            name = open(f"/proc/{pid}/cmdline", "rb").read().decode()
-        except OSError:
-            continue
-        if name.startswith(sys.argv[1]):
-            time.sleep(2)
-            os.kill(int(pid), signal.SIGKILL)
-            sys.exit(0)
-    time.sleep(0.1)
-sys.exit(1)
-"""
+def _kill_a_task(cluster):
+    """Kills the first task two seconds after it began."""
+    while not (tasks := cluster.tasks()):
+        time.sleep(0.1)
+    time.sleep(2)
+    kill(tasks[0])
