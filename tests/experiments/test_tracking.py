@@ -91,7 +91,9 @@ def test_a_tracker_that_refuses_a_run_is_named_before_training(monkeypatch, tmp_
             raise AssertionError
 
 
-def test_unknown_trackers_are_refused(tmp_path):
+def test_unknown_trackers_and_commands_that_train_nothing_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="--tracker belongs to the commands train, suite and sweep, which train. Received: evaluate"):
+        main("evaluate", "zoo:digits/lenet_augmix", "--tracker=wandb", f"--workdir={tmp_path}")
     with pytest.raises(ValueError, match="Unknown tracker: 'wandbb'. Did you mean 'wandb'"):
         main(*RUN, "--tracker=wandbb", f"--workdir={tmp_path}")
 

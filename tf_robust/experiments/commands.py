@@ -47,7 +47,7 @@ class Command:
 
 _TRAINING = (
     *("data", "data_dir", "image_size", "validation_fraction", "model", "init_from", "method", "augmentations", "views", "epochs"),
-    *("batch_size", "optimizer", "learning_rate", "evaluations", "workdir", "seeds", "dry_run"),
+    *("batch_size", "optimizer", "learning_rate", "evaluations", "tracker", "workdir", "seeds", "dry_run"),
 )
 _DATA = ("data", "data_dir", "image_size", "image_fit", "data_range", "label_map", "evaluation_split", "subset")
 HARDENING_EVALUATIONS = "clean,noise,corruptions,corruptions_bar,calibration"  # of the proof
@@ -154,7 +154,19 @@ _COMMANDS = (
         "Trains and evaluates all rows of a table, a folder of flagfiles, and writes its report.",
         "FOLDER",
         "suite",
-        flags=("seeds", "data", "data_dir", "epochs", "train_examples", "evaluations", "subset", "launcher", "workdir", "dry_run"),
+        flags=(
+            "seeds",
+            "data",
+            "data_dir",
+            "epochs",
+            "train_examples",
+            "evaluations",
+            "subset",
+            "launcher",
+            "tracker",
+            "workdir",
+            "dry_run",
+        ),
         examples=("suite flags/fcl/table1 --data_dir=DIR --seeds=0,1,2", "list suites"),
     ),
     Command(
@@ -307,6 +319,8 @@ def _check(values, name):
         )
     if values.dry_run and name not in ("train", "suite", "sweep"):
         raise ValueError(f"--dry_run has no effect on {name}, which trains nothing. Try: --subset=100, and multiply its time")
+    if values.tracker and name not in ("train", "suite", "sweep"):
+        raise ValueError(f"--tracker belongs to the commands train, suite and sweep, which train. Received: {name}")
     if name != "list":
         command_checks.check_names(values)
         command_checks.check_installed(values)
