@@ -16,22 +16,20 @@ import subprocess
 import sys
 import time
 
-os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tests.killed_suite import COMMON, json_of
 from tests.ray_cluster import Cluster, kill
 from tf_robust.evaluation.recording import read_records
 
-CLUSTER = Cluster(port=6398)
 ROWS = {"low": ["--learning_rate=0.01", "--epochs=20"], "high": ["--learning_rate=0.05", "--epochs=20"]}
 SECONDS = 4.0, 25.0  # between two kills
 
 
-def suite(folder, workdir, *arguments):
+def suite(cluster, folder, workdir, *arguments):
     command = [sys.executable, "-m", "tf_robust", "suite", f"{folder}/table", "--seeds=0,1", f"--workdir={workdir}", *arguments]
     with open(f"{workdir}.log", "a") as log:
-        return subprocess.Popen(command, env=CLUSTER.environment, stdout=log, stderr=log)
+        return subprocess.Popen(command, env=cluster.environment, stdout=log, stderr=log)
 
 
 def contents(workdir):
@@ -54,25 +52,26 @@ def main(folder, kills, seed):
     for row, flags in ROWS.items():
         with open(f"{folder}/table/{row}.flags", "w") as file:
             file.write("\n".join([*COMMON, *flags]))
-    if suite(folder, f"{folder}/uninterrupted").wait():
+    cluster = Cluster()
+    if suite(cluster, folder, f"{folder}/uninterrupted").wait():
         sys.exit("the suite failed without a kill")
     draw, killed, resumed = random.Random(seed), dict.fromkeys(("task", "command", "node"), 0), []
-    with CLUSTER:
+    with cluster:
         while sum(killed.values()) < kills:
             workdir = f"{folder}/killed_{len(resumed)}"
-            command = suite(folder, workdir, "--launcher=ray")
+            command = suite(cluster, folder, workdir, "--launcher=ray")
             due = time.monotonic() + draw.uniform(*SECONDS)
             while (status := command.poll()) != 0:
                 if status is not None and status != -signal.SIGKILL:
                     sys.exit(f"the command failed after a kill: {workdir}.log")
                 if status is not None:
-                    command = suite(folder, workdir, "--launcher=ray")
+                    command = suite(cluster, folder, workdir, "--launcher=ray")
                 if time.monotonic() > due:
                     what = draw.choice(list(killed))
-                    tasks = CLUSTER.tasks()
+                    tasks = cluster.tasks()
                     killed["task"] += what == "task" and bool(tasks) and kill(draw.choice(tasks))
                     killed["command"] += what == "command" and kill(command.pid)
-                    killed["node"] += what == "node" and CLUSTER.kill_second_node()
+                    killed["node"] += what == "node" and cluster.kill_second_node()
                     due = time.monotonic() + draw.uniform(*SECONDS)
                 time.sleep(0.2)
             resumed.append(contents(workdir))
@@ -80,4 +79,6 @@ def main(folder, kills, seed):
 
 
 if __name__ == "__main__":
+    os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # the cluster is stopped
     main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

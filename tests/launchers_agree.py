@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 
-os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tests.ray_cluster import HOME, Cluster
@@ -34,7 +33,7 @@ def evaluations(workdir):
 
 def main(folder, data_dir):
     rows, first = [], None
-    with Cluster(port=6397) as cluster:
+    with Cluster() as cluster:
         for launcher, options in LAUNCHERS.items():
             workdir, start = os.path.join(folder, launcher), time.time()
             suite = ["suite", f"{HOME}/flags/fcl/small", f"--data_dir={data_dir}", *SHORT, *options, f"--workdir={workdir}"]
@@ -50,5 +49,6 @@ def main(folder, data_dir):
 
 
 if __name__ == "__main__":
+    os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
     os.makedirs(sys.argv[1], exist_ok=True)
     main(*sys.argv[1:])

@@ -4,6 +4,7 @@ import glob
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -20,8 +21,9 @@ class Cluster:
         environment: of commands that use the cluster.
     """
 
-    def __init__(self, port):
-        self.port, self.address = port, f"127.0.0.1:{port}"
+    def __init__(self):
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
         self.environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([HOME, *filter(None, sys.path)]),
@@ -69,6 +71,13 @@ class Cluster:
         ray = os.path.join(os.path.dirname(sys.executable), "ray")
         command = [ray if os.path.exists(ray) else "ray", *arguments]
         subprocess.run(command, env=self.environment, check=True, capture_output=True, timeout=120)
+
+
+def free_port():
+    """Returns the number of a port that no process listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def processes(condition):

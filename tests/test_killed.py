@@ -37,8 +37,13 @@ def test_killed_work_ends_with_the_same_files(kind, tmp_path):
 def test_a_suite_on_a_cluster_ends_with_the_same_files_after_kills(tmp_path):
     """One kill; for more: python tests/killed_launcher.py FOLDER 30 0."""
     pytest.importorskip("ray")
-    process = subprocess.run([sys.executable, LAUNCHER, str(tmp_path), "1", "0"], capture_output=True, text=True, timeout=900)
-    assert process.returncode == 0, process.stderr
-    result = json.loads(process.stdout)
+    command = [sys.executable, LAUNCHER, str(tmp_path), "1", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            printed, errors = process.communicate(timeout=900)
+        finally:
+            process.terminate()  # it stops its cluster
+    assert process.returncode == 0, errors
+    result = json.loads(printed)
     assert sum(result["killed"].values()) >= 1 and len(result["uninterrupted"]) == 4
     assert all(files == result["uninterrupted"] for files in result["resumed"])

@@ -23,7 +23,7 @@ from tf_robust import attacks, data, evaluation, report
 from tf_robust.experiments import hardening_run, model_evaluation
 from tf_robust.experiments.command_checks import is_url
 from tf_robust.experiments.commands import HARDENING_EVALUATIONS
-from tf_robust.experiments.config import DATA, PATH_FLAGS
+from tf_robust.experiments.config import DATA, UNRECORDED_FLAGS
 from tf_robust.experiments.flags import values_of
 from tf_robust.experiments.hardened import Hardened
 from tf_robust.experiments.keyword_arguments import check_used, renamed, run_of, with_python_errors
@@ -74,7 +74,7 @@ def train(folder: str, **arguments) -> Result:
         raise ValueError(f"Expected a local folder. Received: {folder}. Try: tf-robust train --workdir={folder}")
     arguments = renamed(arguments)
     run, _ = run_of(arguments)
-    check_used(arguments, {*run.flags, *PATH_FLAGS}, f"training with the method {run.config.method!r}")
+    check_used(arguments, {*run.flags, *UNRECORDED_FLAGS}, f"training with the method {run.config.method!r}")
     run.row = run.shown_as = os.path.basename(os.path.abspath(folder))
     content = run.complete(folder)
     if content is None:

@@ -224,7 +224,7 @@ def test_jobs_share_the_sets_of_an_evaluation(tmp_path, capfd):
 def cluster():
     """Two Ray nodes on this machine."""
     pytest.importorskip("ray")
-    with Cluster(port=6399) as started:
+    with Cluster() as started:
         yield started
 
 

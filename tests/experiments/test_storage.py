@@ -1,6 +1,7 @@
 """Workdirs in an object store: the results of another machine are found, and a store that refuses files loses none."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -9,8 +10,9 @@ import time
 import fsspec
 import pytest
 
+from tests.ray_cluster import free_port
 from tests.test_cli import main
-from tf_robust.experiments import commands, modes, storage
+from tf_robust.experiments import commands, model_evaluation, modes, storage
 from tf_robust.utils.files import read_json
 
 URL = "memory://bucket/table"
@@ -78,7 +80,7 @@ def test_a_store_that_refuses_files_loses_nothing(table, machine, monkeypatch, c
         raise PermissionError("the disk of the store is full")
 
     monkeypatch.setattr(type(store), "put_file", refuse)
-    with pytest.raises(SystemExit, match="Expected a store that takes the results. Received: .*store is full.*copies what is missing"):
+    with pytest.raises(SystemExit, match="Expected a store that accepts the results. Received: .*store is full.*copies what is missing"):
         run("suite", table, f"--workdir={URL}")
     assert capsys.readouterr().out.count("Note: not copied yet") == 2 and not store.exists("/bucket/table/low/seed_0/evaluation.json")
     monkeypatch.setattr(type(store), "put_file", put_file)
@@ -95,10 +97,83 @@ def test_an_evaluation_in_the_store_marks_a_complete_run(table, machine, monkeyp
     assert len(copied_first) > 8 and any("weights.npz" in name for name in copied_first)
 
 
+def test_an_interrupted_fetch_is_repeated(machine, monkeypatch):
+    run("train", *COMMON, f"--workdir={URL}")
+    store = fsspec.filesystem("memory")
+    evaluation = store.cat("/bucket/table/evaluation.json")
+    get_file = type(store).get_file
+
+    def interrupted(self, name, path, **_):
+        get_file(self, name, path)
+        if name.endswith("evaluation.json"):
+            raise OSError("no route")
+
+    machine("second")
+    monkeypatch.setattr(type(store), "get_file", interrupted)
+    with pytest.raises(SystemExit, match="no route"):
+        run("train", *COMMON, f"--workdir={URL}")
+    monkeypatch.setattr(type(store), "get_file", get_file)
+    assert not os.path.exists("runs/memory/bucket/table/evaluation.json")
+    run("train", *COMMON, f"--workdir={URL}")
+    assert store.cat("/bucket/table/evaluation.json") == evaluation
+    assert not [name for name in store.find("/bucket/table") if "writing" in name]
+
+
+def test_unfinished_runs_stay_local_and_the_first_error_is_shown(table, machine, monkeypatch, capsys):
+    store = fsspec.filesystem("memory")
+
+    def fail(*_, **__):
+        raise ValueError("no memory")
+
+    monkeypatch.setattr(model_evaluation, "evaluate_file", fail)
+    with pytest.raises(SystemExit, match="no memory"):
+        run("suite", table, f"--workdir={URL}")
+    assert os.path.exists(f"{storage.local_folder(URL)}/low/seed_0/saved_model/weights.npz")
+    assert not [name for name in store.find("/bucket/table") if "seed_0" in name]
+
+
+def test_newer_results_of_the_store_are_fetched_and_missing_ones_copied_again(machine):
+    run("train", *COMMON, f"--workdir={URL}")
+    store, name = fsspec.filesystem("memory"), "/bucket/table/evaluation.json"
+    before = store.cat(name)
+    store.rm("/bucket/table/saved_model/weights.npz")
+    store.pipe_file(name, before + b"\n")
+    storage.fetch(URL, storage.local_folder(URL))
+    with open(f"{storage.local_folder(URL)}/evaluation.json", "rb") as file:
+        assert file.read() == before + b"\n"
+    run("train", *COMMON, f"--workdir={URL}")
+    assert store.exists("/bucket/table/saved_model/weights.npz")
+
+
+def test_a_pattern_fetches_what_it_matches_alone(machine):
+    store = fsspec.filesystem("memory")
+    for name in ("a1/seed_0", "a2/seed_0", "b/seed_0"):
+        store.pipe_file(f"/bucket/{name}/evaluation.json", b"{}")
+    storage._fetched_pattern("memory://bucket/a*/seed_*")
+    assert sorted(os.listdir("runs/memory/bucket")) == ["a1", "a2"]
+
+
+def test_a_copy_of_a_workdir_and_files_of_others_are_no_store(machine, tmp_path):
+    run("train", *COMMON, f"--workdir={URL}")
+    shutil.copytree(storage.local_folder(URL), "mine")
+    (tmp_path / "first" / "storage.json").write_text('{"cookies": []}')
+    store = fsspec.filesystem("memory")
+    store.pipe_file("/bucket/table/evaluation.json", b"kept")
+    storage.copy_finished("mine")
+    assert store.cat("/bucket/table/evaluation.json") == b"kept"
+
+
+def test_a_dry_run_writes_nothing(machine):
+    run("train", *COMMON, "--dry_run", f"--workdir={URL}")
+    assert not os.path.exists("runs") and not fsspec.filesystem("memory").find("/bucket")
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["train", *COMMON, "--workdir=nowhere://bucket/a"], "Protocol not known: nowhere"),
+        (["train", *COMMON, "--workdir=file:///tmp/a"], "Expected an object store, such as s3://BUCKET/PATH. Received: file:///tmp/a"),
+        (["train", "--data=digits", "--evaluations=none", "--workdir=memory://a/b"], "Expected evaluations with --workdir=memory://a/b"),
         (["corrupt", "digits", "--workdir=s3://bucket/a"], "Expected a local --workdir with corrupt. Received: s3://bucket/a"),
         (["report", "memory://bucket/none/*"], "matches none"),
     ],
@@ -125,9 +200,7 @@ def bucket(monkeypatch):
     """The URL of a bucket of an S3 server on this machine."""
     pytest.importorskip("s3fs")
     pytest.importorskip("moto")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     settings = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
     for name, value in {**settings, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
         monkeypatch.setenv(name, value)

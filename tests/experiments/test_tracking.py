@@ -4,7 +4,6 @@ import glob
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import time
@@ -13,9 +12,10 @@ import urllib.request
 
 import pytest
 
+from tests.ray_cluster import free_port
 from tests.test_cli import main
 from tf_robust.experiments import tracking
-from tf_robust.utils.files import read_json
+from tf_robust.utils.files import read_json, write_json
 
 RUN = ["train", "--data=digits", "--model=lenet", "--train_examples=40", "--batch_size=20", "--evaluations=clean", "--subset=40"]
 
@@ -25,9 +25,15 @@ class Recorded:
 
     made = []
 
-    def __init__(self, folder, number, name, group, flags):
-        self.number, self.given, self.flags, self.name, self.group = number or f"number {len(self.made)}", [], flags, name, group
+    def __init__(self, folder, run_id, name, group, flags):
+        if run_id == "deleted":
+            raise OSError("no such run")
+        self.run_id, self.given, self.flags, self.name, self.group = run_id or f"run {len(self.made)}", [], flags, name, group
         self.made.append(self)
+
+    @staticmethod
+    def check():
+        pass
 
     def epoch(self, epoch, values):
         if epoch == 1 and self.flags["learning_rate"] == "0.02":
@@ -62,7 +68,7 @@ def test_epochs_results_and_files_are_recorded(recorded, tmp_path):
         ("run", ["flags.txt", "history.json", "evaluation.json", "figures", "saved_model"]),
         ("end", False),
     ]
-    assert report.number == run.number == read_json(str(tmp_path / "row" / "trackers.json"))["wandb"]
+    assert report.run_id == run.run_id == read_json(str(tmp_path / "row" / "trackers.json"))["wandb"]
     assert report.given[0] == ("report", ["report.html", "report.md", "results.json", "figures"])
     assert run.flags["epochs"] == "2" and "tracker" not in run.flags and "tracker" not in (tmp_path / "row" / "flags.txt").read_text()
 
@@ -72,7 +78,7 @@ def test_a_tracker_that_fails_loses_no_run(recorded, tmp_path, capsys):
     assert "--tracker=wandb failed and is left out: no route to the server" in capsys.readouterr().out
     main(*RUN, "--epochs=3", "--learning_rate=0.02", f"--workdir={tmp_path / 'plain'}")
     rows = [read_json(str(tmp_path / name / "evaluation.json"))["rows"] for name in ("tracked", "plain")]
-    assert rows[0] == rows[1] and recorded[0].given == [("epoch", 0, "accuracy")]
+    assert rows[0] == rows[1] and recorded[0].given == [("epoch", 0, "accuracy"), ("end", True)]
 
 
 def test_a_failed_run_is_recorded_as_failed(recorded, tmp_path):
@@ -81,14 +87,32 @@ def test_a_failed_run_is_recorded_as_failed(recorded, tmp_path):
     assert recorded[0].given == [("end", True)]
 
 
-def test_a_tracker_that_refuses_a_run_is_named_before_training(monkeypatch, tmp_path):
+def test_a_tracker_that_fails_ends_its_run_and_the_next_row_has_one_of_its_own(recorded, tmp_path):
+    for row in ("a", "b"):
+        (tmp_path / row).mkdir()
+        with tracking.tracked(["wandb"], str(tmp_path / row), row, row, {"learning_rate": "0.02"}) as trackers:
+            trackers.on_epoch_end(1, {})
+    assert [(run.name, run.given) for run in recorded] == [("a", [("end", True)]), ("b", [("end", True)])]
+
+
+def test_a_run_that_the_server_lost_begins_anew(recorded, tmp_path, capsys):
+    write_json(str(tmp_path / "trackers.json"), {"wandb": "deleted"})
+    with tracking.tracked(["wandb"], str(tmp_path), "a", "b", {}):
+        pass
+    assert read_json(str(tmp_path / "trackers.json")) == {"wandb": "run 0"} and "Note" not in capsys.readouterr().out
+
+
+def test_a_server_that_does_not_answer_is_an_error_before_training_and_a_note_later(recorded, monkeypatch, tmp_path, capsys):
     def refuse(*_):
         raise OSError("not logged in")
 
+    monkeypatch.setattr(Recorded, "check", refuse)
+    with pytest.raises(ConnectionError, match="Expected --tracker=wandb that can be used. Received: not logged in. .*WANDB_MODE"):
+        tracking.check(["wandb"])
     monkeypatch.setitem(tracking.TRACKERS, "wandb", refuse)
-    with pytest.raises(ConnectionError, match="Expected --tracker=wandb that takes the run a. Received: not logged in. Try: .*WANDB_MODE"):
-        with tracking.tracked(["wandb"], str(tmp_path), "a", "b", {}):
-            raise AssertionError
+    with tracking.tracked(["wandb"], str(tmp_path), "a", "b", {}):
+        pass
+    assert capsys.readouterr().out.count("--tracker=wandb failed and is left out: not logged in") == 1
 
 
 def test_unknown_trackers_and_commands_that_train_nothing_are_refused(tmp_path):
@@ -103,8 +127,8 @@ def test_weights_and_biases_offline_has_parameters_curves_and_results(monkeypatc
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     main(*RUN, "--epochs=2", "--tracker=wandb", f"--workdir={tmp_path / 'row'}")
-    (path,) = glob.glob(str(tmp_path / "row" / "wandb" / "offline-run-*" / "*.wandb"))[:1]
-    content = pathlib.Path(path).read_bytes()
+    paths = glob.glob(str(tmp_path / "row" / "wandb" / "offline-run-*" / "*.wandb"))
+    content = b"".join(pathlib.Path(path).read_bytes() for path in paths)
     assert all(word in content for word in (b"val_accuracy", b"learning_rate", b"clean", b"saved_model", b"cross_entropy, seed 0"))
 
 
@@ -112,9 +136,7 @@ def test_weights_and_biases_offline_has_parameters_curves_and_results(monkeypatc
 def server(tmp_path, monkeypatch):
     """The address of an MLflow server on this machine."""
     pytest.importorskip("mlflow")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    address = f"http://127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "mlflow", "server", "--host=127.0.0.1", f"--port={address.rpartition(':')[2]}", "--workers=1"]
     stores = [f"--backend-store-uri=sqlite:///{tmp_path}/mlflow.db", f"--artifacts-destination={tmp_path}/artifacts"]
     process = subprocess.Popen([*command, *stores], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -138,14 +160,17 @@ def test_an_mlflow_server_has_parameters_curves_results_and_files(server, tmp_pa
 
     mlflow.set_tracking_uri(server)
     main(*RUN, "--epochs=2", "--tracker=mlflow", f"--workdir={tmp_path / 'row'}")
-    client, number = mlflow.MlflowClient(), read_json(str(tmp_path / "row" / "trackers.json"))["mlflow"]
-    run = client.get_run(number)
+    client, run_id = mlflow.MlflowClient(), read_json(str(tmp_path / "row" / "trackers.json"))["mlflow"]
+    run = client.get_run(run_id)
     assert run.info.status == "FINISHED" and run.data.params["epochs"] == "2" and len(run.data.params) > 30
     history = json.loads((tmp_path / "row" / "history.json").read_text())
-    assert [metric.value for metric in client.get_metric_history(number, "val_accuracy")] == [epoch["val_accuracy"] for epoch in history]
+    assert [metric.value for metric in client.get_metric_history(run_id, "val_accuracy")] == [epoch["val_accuracy"] for epoch in history]
     (clean,) = (row["value"] for row in read_json(str(tmp_path / "row" / "evaluation.json"))["rows"] if row["measure"] == "clean")
     assert run.data.metrics["clean"] == clean
-    names = {file.path for file in client.list_artifacts(number)}
+    names = {file.path for file in client.list_artifacts(run_id)}
     assert names >= {"evaluation.json", "report.html", "figures", "saved_model"}
-    stored = client.download_artifacts(number, "report.html", str(tmp_path))
+    with tracking.tracked(["mlflow"], str(tmp_path / "row"), "a", "b", {"epochs": "another"}) as trackers:  # resumed
+        trackers.results([{"measure": "class/crane, bird", "value": 0.5}, {"measure": "none", "value": None}])
+    assert client.get_run(run_id).data.metrics["class/crane_ bird"] == 0.5 and client.get_run(run_id).info.status == "FINISHED"
+    stored = client.download_artifacts(run_id, "report.html", str(tmp_path))
     assert pathlib.Path(stored).read_bytes() == (tmp_path / "row" / "report.html").read_bytes()

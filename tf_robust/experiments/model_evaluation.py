@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_robust import evaluation
 from tf_robust.data.source import Source
 from tf_robust.experiments import figures
-from tf_robust.experiments.config import PATH_FLAGS
+from tf_robust.experiments.config import UNRECORDED_FLAGS
 from tf_robust.experiments.default_split import print_default_split, with_default_split
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.model_checks import (
@@ -191,7 +191,7 @@ def recorded(eval_config: evaluation.EvalConfig) -> dict:
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in dataclasses.asdict(eval_config).items()
-        if name not in PATH_FLAGS
+        if name not in UNRECORDED_FLAGS
     }
 
 

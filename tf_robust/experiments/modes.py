@@ -11,7 +11,19 @@ from absl import flags, logging
 
 from tf_robust import corrupted_datasets, evaluation
 from tf_robust.data import service
-from tf_robust.experiments import comparison, costs, deployed, exporting, hardening_run, measuring, storage, suite_means, suites, sweeps
+from tf_robust.experiments import (
+    comparison,
+    costs,
+    deployed,
+    exporting,
+    hardening_run,
+    measuring,
+    storage,
+    suite_means,
+    suites,
+    sweeps,
+    tracking,
+)
 from tf_robust.experiments.commands import command, trains_only
 from tf_robust.experiments.flags import FLAGS_HOME, given_values, parse_arguments, text_of, values_of, with_values
 from tf_robust.experiments.launchers import launcher_of
@@ -206,5 +218,6 @@ def run_command(name: str, values: flags.FlagValues, argv: Sequence[str]) -> Non
     with friendly_errors():
         if values.strategy == "multi_worker":
             distribution.strategy(values.strategy)  # before any computation
+        tracking.check(values.tracker)
         with storage.local_workdir(name, values):
             COMMANDS[name](values, argv)

@@ -16,7 +16,7 @@ from tf_robust.data import stylized
 from tf_robust.data.augment import VIEWS
 from tf_robust.data.source import Source
 from tf_robust.experiments import construction, figures, model_evaluation, selecting, storage, tracking, workdir
-from tf_robust.experiments.config import PATH_FLAGS, TrainConfig
+from tf_robust.experiments.config import UNRECORDED_FLAGS, TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.methods.base import Method
 from tf_robust.methods.contrastive import ContrastiveMethod
@@ -108,12 +108,12 @@ class Run:
         names = self.config.tracker if self.chief else ()
         return tracking.tracked(names, folder, f"{self.row}, seed {self.seed}", self.row, self.flags)
 
-    def train(self, folder: str, watching: Sequence[keras.callbacks.Callback] = ()) -> loop.TrainingResult:
+    def train(self, folder: str, further: Sequence[keras.callbacks.Callback] = ()) -> loop.TrainingResult:
         """Trains or resumes training in a claimed folder; the chief worker exports the model. An exported model is not trained again.
 
         Args:
             folder: workdir.
-            watching: further callbacks of the chief worker.
+            further: callbacks of the chief worker, besides those of the run.
         """
         card = os.path.join(folder, "saved_model", "card.json")
         if os.path.exists(card) and (result := read_json(card).get("training")):
@@ -131,7 +131,7 @@ class Run:
                     print(f"  No checkpoint in {checkpoint_folder}: training restarts.", flush=True)
                 text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
                 board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), text, s.profile)
-                watching = [callbacks.History(history), board, *self.callbacks, *watching]
+                watching = [callbacks.History(history), board, *self.callbacks, *further]
             result = loop.fit(
                 method,
                 source,
@@ -204,7 +204,7 @@ class Run:
                 measured = model_evaluation.evaluate_file(saved_model, self.data(), folder, row=self.shown_as)
                 result = {**measured.content, "training": trained}
                 export.update_card(saved_model, rows=result["rows"], evaluation_card=result["card"])
-                flags = {name: text for name, text in self.flags.items() if name not in (*EVALUATION_FLAGS, *PATH_FLAGS)}
+                flags = {name: text for name, text in self.flags.items() if name not in (*EVALUATION_FLAGS, *UNRECORDED_FLAGS)}
                 callbacks.TensorBoard(os.path.join(folder, "tensorboard", "measured")).compare(flags, result["rows"])
                 write_json(path, result)
                 tracked.results(result["rows"])

@@ -8,7 +8,7 @@ from absl import flags
 
 from tf_robust import data, evaluation, methods
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
-from tf_robust.experiments.config import PATH_FLAGS, TrainConfig
+from tf_robust.experiments.config import UNRECORDED_FLAGS, TrainConfig
 from tf_robust.experiments.flags import flag_names, text_of, values_of
 from tf_robust.experiments.run import Run
 from tf_robust.methods.base import Method
@@ -41,7 +41,7 @@ def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]
     options = {**arguments_of(Method, ""), **arguments_of(methods.METHODS[config.method], f"{config.method}_")}
     augmentations = {name: arguments_of(VIEWS[name], f"{name}_") for name in (*config.augmentations, *config.views)}
     names = flag_names()
-    texts = {name: text_of(values[name].value) for name in names if name in used and name not in PATH_FLAGS}
+    texts = {name: text_of(values[name].value) for name in names if name in used and name not in UNRECORDED_FLAGS}
     defaults = {name: text_of(values[name].default) for name in names}
     if not values.seeds or len(set(values.seeds)) != len(values.seeds):
         raise ValueError(f"Expected --seeds, each once. Received: {text_of(values.seeds) or 'none'}")

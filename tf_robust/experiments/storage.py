@@ -6,6 +6,7 @@ last: in the store too, a run with an evaluation is complete. What could not be 
 """
 
 import contextlib
+import fnmatch
 import os
 import re
 import uuid
@@ -13,14 +14,16 @@ from collections.abc import Iterator
 
 from absl.flags import FlagValues
 
-from tf_robust.experiments.command_checks import is_url
+from tf_robust.experiments.command_checks import is_run, is_url
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.files import read_json, write_json
 
 COMMANDS = ("train", "suite", "sweep", "evaluate", "attack", "report")
-_URL, _COPIED = "storage.json", "copied.json"  # {"url": ...} in the local workdir; {file: [bytes, time]} in each folder that was copied
+_STORE = "storage.json"  # {"url", "folder"} in the local workdir
+_COPIED = "copied.json"  # {file: [bytes, time of the last change]} in each folder that was copied
 _EVALUATION = "evaluation.json"
-_LOCAL = {"checkpoints", "locks", "slurm", "lock", _URL, _COPIED}  # files and folders that are not copied
+_LOCAL = {"checkpoints", "locks", "slurm", "wandb", "lock", _STORE, _COPIED}  # files and folders that are not copied
+_WRITING = re.compile(r"\.writing-\d+$")  # files that are not complete
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 
 
@@ -38,33 +41,33 @@ def local_workdir(command: str, values: FlagValues) -> Iterator[None]:
         values: parsed flags, which are changed.
 
     Raises:
-        ValueError: a command whose results are not copied, or an unknown kind of URL.
+        ValueError: a command or a flag with which results are not copied, or an unknown kind of URL.
         ImportError: the package for the store is not installed.
         ConnectionError: the store does not answer or refuses to read or write; results stay in the local folder.
     """
-    if is_url(values.workdir) and command not in COMMANDS:
-        raise ValueError(f"Expected a local --workdir with {command}. Received: {values.workdir}. Stores take: {', '.join(COMMANDS)}")
     values.runs = [_fetched_pattern(pattern) if is_url(pattern) else pattern for pattern in values.runs]
     if not is_url(values.workdir):
         yield
         return
+    _check(command, values)
     url, folder = values.workdir.rstrip("/"), local_folder(values.workdir)
-    _check_writable(url, folder)
+    values.workdir = folder
+    if values.dry_run:
+        yield
+        return
+    _check_writable(url)
     fetch(url, folder)
     os.makedirs(folder, exist_ok=True)
-    write_json(os.path.join(folder, _URL), {"url": url})
-    values.workdir = folder
+    write_json(os.path.join(folder, _STORE), {"url": url, "folder": os.path.abspath(folder)})
     try:
         yield
-    finally:
-        outcomes = [_copy(part) for part in (*_finished(folder), folder)]
-        if failures := [message for _, message in outcomes if message]:
-            raise ConnectionError(
-                f"Expected a store that takes the results. Received: {failures[0]}. They are in {folder}. Try: the same command, which "
-                "copies what is missing"
-            )
-        if count := sum(count for count, _ in outcomes):
-            print(f"Copied to {url}: {count} files")
+    except BaseException:
+        try:
+            _copy_all(url, folder)
+        except ConnectionError as error:  # the first error is the one that counts
+            print(error, flush=True)
+        raise
+    _copy_all(url, folder)
 
 
 def copy_finished(folder: str) -> None:
@@ -73,81 +76,155 @@ def copy_finished(folder: str) -> None:
         print(f"  Note: not copied yet: {message}", flush=True)
 
 
-def fetch(url: str, folder: str) -> None:
-    """Copies the finished runs below a URL, all that the folder does not have."""
-    files, path = _file_system(url)
+def fetch(url: str, folder: str, pattern: str = "") -> None:
+    """Copies finished runs below a URL: those that the folder does not have, and those that have changed in the store alone.
+
+    Args:
+        url: of the runs.
+        folder: where their copies are.
+        pattern: glob pattern of the URLs of the runs; empty: all.
+    """
+    files, root = _file_system(url)
     with _reached(url):
-        names = {os.path.relpath(name, path): name for name in files.find(path)}
-    finished = sorted((os.path.dirname(name) for name in names if os.path.basename(name) == _EVALUATION), key=len, reverse=True)
-    for part in finished:  # inner ones first: those of `evaluate` in a run
-        own = [name for name in names if os.path.dirname(name) == part or name.startswith(f"{part}/") or not part]
-        target = os.path.join(folder, part) if part else folder
-        if not os.path.exists(os.path.join(target, _EVALUATION)):
-            print(f"  fetched {url}/{part}", flush=True)
-            for name in sorted(own, key=lambda name: os.path.basename(name) == _EVALUATION):
-                os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
-                with _reached(url):
-                    files.get_file(names[name], os.path.join(folder, name))
-            write_json(os.path.join(target, _COPIED), _stamps(target))
+        names = [name.removeprefix(root).strip("/") for name in files.find(root)]
+    parts = [name.removesuffix(_EVALUATION).strip("/") for name in names if name.rpartition("/")[2] == _EVALUATION]
+    for part in parts:
+        target = os.path.join(folder, *part.split("/")) if part else folder
+        if pattern and not fnmatch.fnmatch(f"{url}/{part}".rstrip("/"), pattern):
+            continue
+        with _reached(url):
+            if not _is_outdated(target, files, "/".join(filter(None, (root, part, _EVALUATION)))):
+                continue
+            inner = [f"{other}/" for other in parts if other != part and other.startswith(f"{part}/" if part else "")]
+            own = [name for name in names if name.startswith(f"{part}/" if part else "") and not name.startswith(tuple(inner))]
+            for name in sorted(own, key=lambda name: name.rpartition("/")[2] == _EVALUATION):
+                _fetch_file(files, f"{root}/{name}", os.path.join(folder, *name.split("/")))
+        write_json(os.path.join(target, _COPIED), _stamps(target))
+        print(f"  fetched {url}/{part}".rstrip("/"), flush=True)
+
+
+def _check(command, values):
+    """Raises ValueError for what is not copied to a store."""
+    if command not in COMMANDS:
+        raise ValueError(f"Expected a local --workdir with {command}. Received: {values.workdir}. Stores take: {', '.join(COMMANDS)}")
+    if "none" in values.evaluations:
+        raise ValueError(f"Expected evaluations with --workdir={values.workdir}: a run with one is complete. Received: --evaluations=none")
+    if values.strategy == "multi_worker":
+        raise ValueError(f"Expected a local --workdir with --strategy=multi_worker. Received: {values.workdir}")
 
 
 def _fetched_pattern(pattern):
-    """The local pattern for one of URLs, below which finished runs are fetched."""
-    fixed = re.split(r"[*?\[]", pattern)[0]
-    url = fixed.rstrip("/") if fixed == pattern else fixed.rpartition("/")[0]
-    fetch(url, local_folder(url))
-    return local_folder(url) + pattern.rstrip("/")[len(url) :]
+    """The local pattern for one of URLs; finished runs that match it are fetched."""
+    fixed, pattern = re.split(r"[*?\[]", pattern)[0], pattern.rstrip("/")
+    url = pattern if fixed.rstrip("/") == pattern else fixed.rpartition("/")[0]
+    fetch(url, local_folder(url), pattern)
+    return local_folder(url) + pattern[len(url) :]
+
+
+def _is_outdated(folder, files, name):
+    """Whether the evaluation in a folder is missing, or unchanged since it was copied and not the one in the store."""
+    path = os.path.join(folder, _EVALUATION)
+    if not os.path.exists(path):
+        return True
+    if _copied(folder).get(_EVALUATION) != _stamps(folder).get(_EVALUATION):
+        return False
+    with open(path, "rb") as file:
+        return file.read() != files.cat_file(name)
+
+
+def _fetch_file(files, name, path):
+    """Downloads a file under another name first: what is interrupted is not taken for complete."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    part = f"{path}.writing-{os.getpid()}"
+    files.get_file(name, part)
+    os.replace(part, path)
+
+
+def _copy_all(url, folder):
+    """Copies what is finished in a workdir. Raises ConnectionError if the store refuses something."""
+    runs = [parent for parent, _, names in os.walk(folder) if _EVALUATION in names and parent != folder]
+    unfinished = is_run(folder) and not os.path.exists(os.path.join(folder, _EVALUATION))
+    outcomes = [_copy(part) for part in (*runs, *([] if unfinished else [folder]))]
+    if count := sum(count for count, _ in outcomes):
+        print(f"Copied to {url}: {count} files")
+    if failures := [message for _, message in outcomes if message]:
+        raise ConnectionError(
+            f"Expected a store that accepts the results. Received: {failures[0]}. They are in {folder}. Try: the same command, which "
+            "copies what is missing"
+        )
 
 
 def _copy(folder):
-    """Copies the files of a folder that are new or changed. Returns their number, and a message if that fails, else an empty text."""
-    root = os.path.abspath(folder)
-    while not os.path.exists(os.path.join(root, _URL)):
-        if root == os.path.dirname(root):
-            return 0, ""  # not in a workdir with a URL
-        root = os.path.dirname(root)
-    url, path = read_json(os.path.join(root, _URL))["url"], os.path.join(folder, _COPIED)
-    stamps, copied = _stamps(folder), read_json(path) if os.path.exists(path) else {}
-    changed = [name for name in stamps if copied.get(name) != stamps[name]]
+    """Copies the files of a folder that the store lacks or that are changed. Returns their number, and a message if that fails."""
+    url, root = _store_of(folder)
+    if not url:
+        return 0, ""
     target = "/".join([url, *os.path.relpath(os.path.abspath(folder), root).split(os.sep)]).removesuffix("/.")
     try:
         files, remote = _file_system(target)
+        stored = {name.removeprefix(remote).strip("/") for name in files.find(remote)}
+        stamps, copied = _stamps(folder), _copied(folder)
+        changed = [name for name in stamps if copied.get(name) != stamps[name] or name not in stored]
         for name in sorted(changed, key=lambda name: name == _EVALUATION):
-            files.put_file(os.path.join(folder, name), f"{remote}/{name}")
+            files.put_file(os.path.join(folder, *name.split("/")), f"{remote}/{name}")
+        write_json(os.path.join(folder, _COPIED), stamps)
     except Exception as error:  # of the network or the store, in the classes of each package
         return 0, f"{target} ({message_of(error)})"
-    write_json(path, stamps)
     return len(changed), ""
 
 
+def _store_of(folder):
+    """(URL, local workdir) of the workdir that a folder is in; empty texts if it is in none with a URL."""
+    root = os.path.abspath(folder)
+    while True:
+        path = os.path.join(root, _STORE)
+        if os.path.exists(path) and isinstance(found := read_json(path), dict) and found.get("folder") == root:
+            return found["url"], root
+        if root == os.path.dirname(root):
+            return "", ""
+        root = os.path.dirname(root)
+
+
+def _copied(folder):
+    path = os.path.join(folder, _COPIED)
+    return read_json(path) if os.path.exists(path) else {}
+
+
 def _stamps(folder):
-    """{file: [bytes, time of the last change]} of a folder, without those of finished runs in it and those that stay local."""
+    """{file: [bytes, time of the last change]} of a folder, without those of runs in it and those that stay local."""
     stamps = {}
     for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _LOCAL and not os.path.exists(os.path.join(parent, name, _EVALUATION))]
+        folders[:] = [name for name in folders if _belongs(parent, name)]
         for name in set(names) - _LOCAL:
             path = os.path.join(parent, name)
-            stamps[os.path.relpath(path, folder)] = [os.path.getsize(path), os.stat(path).st_mtime_ns]
+            if not _WRITING.search(name):
+                with contextlib.suppress(FileNotFoundError):  # of another process, which has removed it
+                    state = os.stat(path)
+                    stamps[os.path.relpath(path, folder).replace(os.sep, "/")] = [state.st_size, state.st_mtime_ns]
     return stamps
 
 
-def _finished(folder):
-    """The folders of finished runs below a folder."""
-    return [parent for parent, _, names in os.walk(folder) if _EVALUATION in names and parent != folder]
+def _belongs(parent, name):
+    """Whether a subfolder is copied with the folder that it is in: it does not stay local and is no run of its own."""
+    path = os.path.join(parent, name)
+    stays = name in _LOCAL or _WRITING.search(name)
+    return not stays and not is_run(path) and not os.path.exists(os.path.join(path, _EVALUATION))
 
 
 def _file_system(url):
     import fsspec
 
+    kind = url.partition("://")[0]
+    if kind in ("file", "local"):
+        raise ValueError(f"Expected an object store, such as s3://BUCKET/PATH. Received: {url}. Try: the path without {kind}://")
     try:
         return fsspec.core.url_to_fs(url)
     except ImportError as error:
-        kind = url.partition("://")[0]
         extra = f"'tf_robust[{_EXTRAS[kind]}]'" if kind in _EXTRAS else "the package that the message names"
         raise ImportError(f"Expected the package for {url}. Not installed ({error}). Try: pip install {extra}") from error
 
 
-def _check_writable(url, folder):
+def _check_writable(url):
     files, path = _file_system(url)
     name = f"{path}/write_check_{uuid.uuid4().hex}"
     with _reached(url):

@@ -22,7 +22,7 @@ DATA_FLAGS = (
     "corruption_protocol",
     "frost_dir",
 )
-LOCATION_FLAGS = tuple(name for name in PATH_FLAGS if name not in ("data_service", "tracker"))  # not in the flags.txt of a workdir
+LOCATION_FLAGS = tuple(name for name in PATH_FLAGS if name != "data_service")  # not in the flags.txt of a workdir
 
 
 def print_commands(commands: Mapping[str, str]) -> None:

@@ -6,6 +6,8 @@ Both packages are configured by their own environment variables, such as WANDB_M
 import contextlib
 import logging
 import os
+import re
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -15,8 +17,9 @@ from tf_robust.utils.errors import message_of
 from tf_robust.utils.files import read_json, write_json
 
 PROJECT = "tf_robust"  # unless WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME is set
-RUNS = "trackers.json"  # {tracker: number of its run}, in a workdir
-_BATCH = 100  # parameters that MLflow takes at once
+RUN_IDS = "trackers.json"  # {tracker: ID of its run}, in a workdir
+_BATCH = 100  # parameters or metrics that MLflow takes at once
+_REFUSED = re.compile(r"[^\w\-. :/]", re.ASCII)  # in the names of MLflow's metrics
 
 
 class WandB:
@@ -24,28 +27,41 @@ class WandB:
 
     Args:
         folder: of its files.
-        number: of a run that is continued; empty: a new one.
+        run_id: of a run that is continued; empty: a new one.
         name: of the run.
         group: of similar runs.
         flags: {name: text}.
+
+    Attributes:
+        run_id: of the run.
     """
 
-    def __init__(self, folder: str, number: str, name: str, group: str, flags: Mapping[str, str]):
+    def __init__(self, folder: str, run_id: str, name: str, group: str, flags: Mapping[str, str]):
         import wandb
 
         self._wandb = wandb
-        self.number = number or uuid.uuid4().hex
-        self._run = self._wandb.init(
+        self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
-            id=self.number,
+            id=run_id or uuid.uuid4().hex,
             resume="allow",
-            name=None if number else name,
-            group=None if number else group,
+            reinit="create_new",
+            name=None if run_id else name,
+            group=None if run_id else group,
             config=dict(flags),
+            allow_val_change=True,  # of the flags of the evaluation
             dir=folder,
-            settings=self._wandb.Settings(silent=True, console="off"),
+            settings=wandb.Settings(silent=True, console="off"),
         )
+        self.run_id = self._run.id
         self._run.define_metric("*", step_metric="epoch")
+
+    @staticmethod
+    def check() -> None:
+        """Raises ConnectionError if there is no login."""
+        import wandb
+
+        if os.environ.get("WANDB_MODE", "online") == "online" and not wandb.login(prompt=False):
+            raise ConnectionError("no login. Try: wandb login, or WANDB_MODE=offline")
 
     def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
         """Records the values of an epoch."""
@@ -57,7 +73,7 @@ class WandB:
 
     def files(self, kind: str, paths: Sequence[str]) -> None:
         """Copies files and folders, of the kind run or report."""
-        artifact = self._wandb.Artifact(f"{self.number}-{kind}", type=kind)
+        artifact = self._wandb.Artifact(f"{self.run_id}-{kind}", type=kind)
         for path in paths:
             (artifact.add_dir if os.path.isdir(path) else artifact.add_file)(path, name=os.path.basename(path))
         self._run.log_artifact(artifact)
@@ -70,24 +86,31 @@ class WandB:
 class MLflow:
     """A run of MLflow. Arguments and methods as in `WandB`."""
 
-    def __init__(self, folder: str, number: str, name: str, group: str, flags: Mapping[str, str]):
+    def __init__(self, folder: str, run_id: str, name: str, group: str, flags: Mapping[str, str]):
         import mlflow
 
         logging.getLogger("mlflow").setLevel(logging.WARNING)
-        self._client = mlflow.MlflowClient()
-        if not number:
+        self._entities, self._client = mlflow.entities, mlflow.MlflowClient()
+        if run_id:
+            self._client.update_run(run_id, status="RUNNING")
+        else:
             experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)).experiment_id
-            number = self._client.create_run(experiment, run_name=name, tags={"row": group}).info.run_id
-        self.number = number
-        self._client.update_run(number, status="RUNNING")
-        parameters = [mlflow.entities.Param(*pair) for pair in sorted(flags.items())]
-        for batch in (parameters[start : start + _BATCH] for start in range(0, len(parameters), _BATCH)):
-            self._client.log_batch(number, params=batch)
+            run_id = self._client.create_run(experiment, run_name=name, tags={"row": group}).info.run_id
+            self._log("params", run_id, [self._entities.Param(*pair) for pair in sorted(flags.items())])
+        self.run_id = run_id
+
+    @staticmethod
+    def check() -> None:
+        """Raises an error if the server does not answer."""
+        import mlflow
+
+        mlflow.MlflowClient().search_experiments(max_results=1)
 
     def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
         """See `WandB.epoch`."""
-        for name, value in values.items():
-            self._client.log_metric(self.number, name, value, step=epoch)
+        now = int(1000 * time.time())
+        metrics = [self._entities.Metric(_REFUSED.sub("_", name), value, now, epoch) for name, value in values.items()]
+        self._log("metrics", self.run_id, metrics)
 
     def results(self, values: Mapping[str, float]) -> None:
         """See `WandB.results`."""
@@ -97,36 +120,64 @@ class MLflow:
         """See `WandB.files`."""
         for path in paths:
             if os.path.isdir(path):
-                self._client.log_artifacts(self.number, path, os.path.basename(path))
+                self._client.log_artifacts(self.run_id, path, os.path.basename(path))
             else:
-                self._client.log_artifact(self.number, path)
+                self._client.log_artifact(self.run_id, path)
 
     def end(self, failed: bool) -> None:
         """See `WandB.end`."""
-        self._client.set_terminated(self.number, "FAILED" if failed else "FINISHED")
+        self._client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED")
+
+    def _log(self, kind, run_id, entities):
+        for start in range(0, len(entities), _BATCH):
+            self._client.log_batch(run_id, **{kind: entities[start : start + _BATCH]})
 
 
-TRACKERS: dict[str, Callable] = {"wandb": WandB, "mlflow": MLflow}
+TRACKERS: dict[str, type[WandB] | type[MLflow]] = {"wandb": WandB, "mlflow": MLflow}
+
+
+def check(names: Sequence[str]) -> None:
+    """Checks that trackers can be used, before a command trains.
+
+    Args:
+        names: of `TRACKERS`.
+
+    Raises:
+        ConnectionError: one does not answer, or there is no login.
+    """
+    for name in names:
+        try:
+            TRACKERS[name].check()
+        except Exception as error:  # of the network or the server, in the classes of each package
+            raise ConnectionError(
+                f"Expected --tracker={name} that can be used. Received: {message_of(error)}. Its settings are environment variables, such "
+                "as WANDB_MODE=offline or MLFLOW_TRACKING_URI=http://HOST:5000"
+            ) from error
 
 
 class Tracked(keras.callbacks.Callback):
     """Forwards epochs, results and files to trackers. One that fails is left out from then on, with a note: no run is lost by it.
 
     Args:
-        trackers: {name: tracker}.
+        names: of `TRACKERS`.
     """
 
-    def __init__(self, trackers: Mapping[str, WandB | MLflow]):
+    def __init__(self, names: Sequence[str]):
         super().__init__()
-        self.trackers = dict(trackers)
+        self.trackers: dict[str, WandB | MLflow] = {}
+        self._names = names
 
-    def _each(self, function):
-        for name, tracker in list(self.trackers.items()):
-            try:
-                function(tracker)
-            except Exception as error:  # of a network, a server or a full disk, in the classes of each package
-                del self.trackers[name]
-                print(f"  Note: --tracker={name} failed and is left out: {message_of(error)}", flush=True)
+    def begin(self, folder: str, name: str, group: str, flags: Mapping[str, str]) -> None:
+        """Begins a run of each tracker, or continues that of the workdir. Arguments as in `WandB`."""
+        path = os.path.join(folder, RUN_IDS)
+        run_ids = read_json(path) if self._names and os.path.exists(path) else {}
+        for tracker in self._names:
+            for run_id in dict.fromkeys((run_ids.get(tracker, ""), "")):  # a new run where the earlier one does not exist any more
+                with self._noted(tracker, "" if run_id else tracker):
+                    self.trackers[tracker] = TRACKERS[tracker](folder, run_id, name, group, flags)
+                    break
+        if self.trackers:
+            write_json(path, {**run_ids, **{tracker: one.run_id for tracker, one in self.trackers.items()}})
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         values = {name: float(value) for name, value in (logs or {}).items()}
@@ -134,7 +185,8 @@ class Tracked(keras.callbacks.Callback):
 
     def results(self, rows: Sequence[Mapping]) -> None:
         """Records the rows of an evaluation."""
-        self._each(lambda tracker: tracker.results({row["measure"]: row["value"] for row in rows}))
+        values = {row["measure"]: row["value"] for row in rows if row["value"] is not None}
+        self._each(lambda tracker: tracker.results(values))
 
     def files(self, kind: str, folder: str, names: Sequence[str]) -> None:
         """Copies those files and subfolders of a folder that exist; kind: run or report."""
@@ -144,6 +196,24 @@ class Tracked(keras.callbacks.Callback):
     def end(self, failed: bool = False) -> None:
         """Ends the runs of the trackers."""
         self._each(lambda tracker: tracker.end(failed))
+
+    def _each(self, call: Callable) -> None:
+        for name, tracker in list(self.trackers.items()):
+            with self._noted(name, name):
+                call(tracker)
+
+    @contextlib.contextmanager
+    def _noted(self, name, shown):
+        """A context in which a tracker may fail; it is left out then. shown: its name in the note; empty: no note."""
+        try:
+            yield
+        except Exception as error:  # of a network, a server or a full disk, in the classes of each package
+            failed = self.trackers.pop(name, None)
+            if shown:
+                print(f"  Note: --tracker={shown} failed and is left out: {message_of(error)}", flush=True)
+            if failed:
+                with contextlib.suppress(Exception):
+                    failed.end(failed=True)
 
 
 @contextlib.contextmanager
@@ -156,27 +226,12 @@ def tracked(names: Sequence[str], folder: str, name: str, group: str, flags: Map
         name: of the run.
         group: of similar runs.
         flags: {name: text}.
-
-    Raises:
-        ConnectionError: a tracker does not answer, or refuses the run.
     """
-    path = os.path.join(folder, RUNS)
-    numbers = read_json(path) if names and os.path.exists(path) else {}
-    trackers = {}
-    for tracker in names:
-        try:
-            trackers[tracker] = TRACKERS[tracker](folder, numbers.get(tracker, ""), name, group, flags)
-        except Exception as error:
-            raise ConnectionError(
-                f"Expected --tracker={tracker} that takes the run {name}. Received: {message_of(error)}. Try: its own settings, such as "
-                "WANDB_MODE=offline or MLFLOW_TRACKING_URI"
-            ) from error
-    if trackers:
-        write_json(path, {**numbers, **{one: tracker.number for one, tracker in trackers.items()}})
-    all_of_them = Tracked(trackers)
+    trackers = Tracked(names)
+    trackers.begin(folder, name, group, flags)
     try:
-        yield all_of_them
+        yield trackers
     except BaseException:
-        all_of_them.end(failed=True)
+        trackers.end(failed=True)
         raise
-    all_of_them.end()
+    trackers.end()
