@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -191,6 +192,17 @@ def test_a_task_works_in_the_folder_of_the_command_and_writes_its_output(tmp_pat
     outcome = launchers.call(function, str(tmp_path / "logs" / "task.log"), str(tmp_path))
     assert outcome == launchers.Outcome(None, "no data")
     assert "'data'" in (tmp_path / "logs" / "task.log").read_text()
+
+
+@pytest.mark.slow
+def test_resources_that_this_machine_lacks_are_refused(monkeypatch, tmp_path):
+    pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    command = [sys.executable, "-m", "tf_robust", "train", *COMMON, "--seeds=0,1", "--launcher=ray", "--launcher_options=num_cpus=1000"]
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as short:  # the paths of sockets are limited
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RAY_TMPDIR": short}
+        done = subprocess.run([*command, f"--workdir={tmp_path}/run"], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "Expected --launcher_options with resources of this machine. Received: CPU=1000" in done.stderr
 
 
 @pytest.mark.slow

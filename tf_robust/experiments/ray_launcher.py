@@ -19,7 +19,7 @@ class RayLauncher:
         options: arguments of `ray.remote`, such as num_cpus and num_gpus.
 
     Raises:
-        ValueError: an option that `ray.remote` does not take.
+        ValueError: an option that `ray.remote` does not take, or resources that this machine lacks if there is no cluster.
         ConnectionError: RAY_ADDRESS names a cluster that cannot be reached.
     """
 
@@ -36,9 +36,14 @@ class RayLauncher:
             self._task = ray.remote(**{"num_cpus": 1, "max_retries": _RETRIES, **options, "max_calls": 1})(call)
         except (ValueError, TypeError) as error:
             raise ValueError(f"Expected --launcher_options of ray.remote. Received: {dict(options)} ({message_of(error)})") from error
-        self.tasks = int(ray.cluster_resources().get("CPU", 1) // max(1, options.get("num_cpus", 1)))
+        self.tasks = max(1, int(ray.cluster_resources().get("CPU", 1) // max(1, options.get("num_cpus", 1))))
         wanted = {"CPU": options.get("num_cpus", 1), "GPU": options.get("num_gpus", 0), **options.get("resources", {})}
         if missing := _missing(wanted, [node["Resources"] for node in ray.nodes() if node["Alive"]]):
+            if not address:
+                raise ValueError(
+                    f"Expected --launcher_options with resources of this machine. Received: {missing}, which it lacks. Try: fewer, or "
+                    "RAY_ADDRESS=HOST:6379, the address of a cluster"
+                )
             print(f"  Note: no node of the Ray cluster has {missing}: tasks wait until one joins.", flush=True)
 
     def submit(self, function: Callable[[], dict | None], log: str) -> ray.ObjectRef:
