@@ -12,7 +12,7 @@ import pytest
 
 from tests.ray_cluster import free_port
 from tests.test_cli import main
-from tf_robust.experiments import commands, model_evaluation, modes, storage
+from tf_robust.experiments import command_checks, commands, model_evaluation, modes, storage
 from tf_robust.utils.files import read_json
 
 URL = "memory://bucket/table"
@@ -171,16 +171,26 @@ def test_a_dry_run_writes_nothing(machine):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["train", *COMMON, "--workdir=nowhere://bucket/a"], "Protocol not known: nowhere"),
+        (["train", *COMMON, "--workdir=nowhere://bucket/a"], "Expected a store that fsspec knows.*Received: nowhere://bucket/a"),
         (["train", *COMMON, "--workdir=file:///tmp/a"], "Expected an object store, such as s3://BUCKET/PATH. Received: file:///tmp/a"),
         (["train", "--data=digits", "--evaluations=none", "--workdir=memory://a/b"], "Expected evaluations with --workdir=memory://a/b"),
         (["corrupt", "digits", "--workdir=s3://bucket/a"], "Expected a local --workdir with corrupt. Received: s3://bucket/a"),
-        (["report", "memory://bucket/none/*"], "matches none"),
+        (["report", "memory://bucket/none/*"], "Received: memory://bucket/none/\\*, which matches none"),
+        (["train", *COMMON, "--workdir=s3://"], "Expected --workdir=s3://BUCKET/PATH or another store with a path. Received: s3://"),
+        (["train", *COMMON, "--workdir=s3://bucket/"], "Expected --workdir=s3://BUCKET/PATH"),
     ],
 )
 def test_unknown_stores_and_commands_are_refused(arguments, message, machine):
     with pytest.raises(SystemExit, match=message):
         run(*arguments)
+
+
+def test_urls_of_models_and_misspelled_urls_are_refused(machine):
+    with pytest.raises(ValueError, match="Expected a model on this machine. Received: s3://bucket/a. Try: tf-robust report s3://bucket/a"):
+        run("evaluate", "s3://bucket/a")
+    _, values = commands.parse_command(["train", *COMMON, "--workdir=s3:/bucket/a"])
+    with pytest.raises(ValueError, match="Received: s3:/bucket/a. Did you mean s3://bucket/a?"):
+        command_checks.check_writable(values)
 
 
 def test_a_store_that_cannot_be_written_is_named_before_training(machine, monkeypatch):

@@ -182,6 +182,8 @@ def check_model(name: str, values: FlagValues) -> None:
         ValueError: several runs, or no --data.
     """
     path = values.saved_model
+    if is_url(path):
+        raise ValueError(f"Expected a model on this machine. Received: {path}. Try: tf-robust report {path}, which copies its run to runs/")
     if not os.path.exists(path) and ":" not in path:  # else zoo:NAME, applications:NAME, keras_hub:PRESET or module:function
         nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
         hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""
@@ -274,6 +276,10 @@ def check_writable(values: FlagValues) -> None:
     """
     if is_url(values.workdir):
         return  # checked by storage.local_workdir
+    if re.match(r"\w{2,}:/", values.workdir):
+        raise ValueError(
+            f"Expected a folder or the URL of a store. Received: {values.workdir}. Did you mean {values.workdir.replace(':/', '://', 1)}?"
+        )
     folder = existing = values.workdir or (values.saved_model if is_run(values.saved_model) else "runs")
     while not os.path.lexists(existing):
         existing = os.path.dirname(os.path.abspath(existing))

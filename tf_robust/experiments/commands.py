@@ -95,6 +95,9 @@ _COMMANDS = (
             "evaluate runs/cifar10-resnet20-fcl --calibrate=temperature --abstain_accuracy=0.95",
             "evaluate runs/cifar10-resnet20-fcl --evaluations=corruptions --require='corruptions/mean15>=0.7'",
             "evaluate runs/cifar10-resnet20-fcl --formats=savedmodel,tflite_int8 --evaluations=clean,corruptions",
+            "evaluate model.keras --data=cifar10 --evaluations=adversarial --attack=autoattack --attack_subset=500",
+            "evaluate model.keras --data=cifar10 --evaluations=certified --smoothing_sigma=0.25 --attack_subset=500",
+            "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions --adaptation=batch_norm",
         ),
     ),
     Command(

@@ -29,7 +29,9 @@ def define_flags(values: flags.FlagValues) -> None:
     """Defines all flags, and their names of the previous version, in a FlagValues."""
     values.set_gnu_getopt(True)  # flags stand before or after positional arguments
     flags.DEFINE_enum("mode", None, MODES, "previous form of the commands: tf-robust evaluate ... is --mode=evaluate.", values)
-    flags.DEFINE_string("workdir", "", "folder of the results; empty: a folder in runs/, named after the run.", values)
+    flags.DEFINE_string(
+        "workdir", "", "folder of the results, or s3://BUCKET/PATH and others; empty: a folder in runs/, named after the run.", values
+    )
     _define_flag(values, "seeds", Parameter("seeds", tuple[int, ...], (0,), "seeds, one run for each: 0,1,2; short: --seed=3."))
     flags.DEFINE_alias("seed", "seeds", values)
     flags.DEFINE_string("suite", "", "folder of flagfiles (suite); order of rows and numbers of the paper (report).", values)

@@ -106,7 +106,7 @@ class Run:
     def tracked(self, folder: str) -> AbstractContextManager[tracking.Tracked]:
         """Returns a context in which the chief worker's trackers record this run. See `tracking.tracked`."""
         names = self.config.tracker if self.chief else ()
-        return tracking.tracked(names, folder, f"{self.row}, seed {self.seed}", self.row, self.flags)
+        return tracking.tracked(names, folder, f"{self.row}, seed {self.seed}", self.row, {**self.flags, "workdir": folder})
 
     def train(self, folder: str, further: Sequence[keras.callbacks.Callback] = ()) -> loop.TrainingResult:
         """Trains or resumes training in a claimed folder; the chief worker exports the model. An exported model is not trained again.

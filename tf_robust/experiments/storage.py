@@ -72,12 +72,15 @@ def local_workdir(command: str, values: FlagValues) -> Iterator[None]:
 
 def copy_finished(folder: str) -> None:
     """Copies the folder of a finished run, if its workdir has a URL. If the store refuses it, the end of the command tries again."""
-    if message := _copy(folder)[1]:
+    if message := _copy(folder):
         print(f"  Note: not copied yet: {message}", flush=True)
 
 
-def fetch(url: str, folder: str, pattern: str = "") -> None:
+def fetch(url: str, folder: str, pattern: str = "") -> int:
     """Copies finished runs below a URL: those that the folder does not have, and those that have changed in the store alone.
+
+    Returns:
+        The number of finished runs in the store.
 
     Args:
         url: of the runs.
@@ -88,10 +91,9 @@ def fetch(url: str, folder: str, pattern: str = "") -> None:
     with _reached(url):
         names = [name.removeprefix(root).strip("/") for name in files.find(root)]
     parts = [name.removesuffix(_EVALUATION).strip("/") for name in names if name.rpartition("/")[2] == _EVALUATION]
-    for part in parts:
+    wanted = [part for part in parts if not pattern or fnmatch.fnmatch(f"{url}/{part}".rstrip("/"), pattern)]
+    for part in wanted:
         target = os.path.join(folder, *part.split("/")) if part else folder
-        if pattern and not fnmatch.fnmatch(f"{url}/{part}".rstrip("/"), pattern):
-            continue
         with _reached(url):
             if not _is_outdated(target, files, "/".join(filter(None, (root, part, _EVALUATION)))):
                 continue
@@ -101,10 +103,13 @@ def fetch(url: str, folder: str, pattern: str = "") -> None:
                 _fetch_file(files, f"{root}/{name}", os.path.join(folder, *name.split("/")))
         write_json(os.path.join(target, _COPIED), _stamps(target))
         print(f"  fetched {url}/{part}".rstrip("/"), flush=True)
+    return len(wanted)
 
 
 def _check(command, values):
     """Raises ValueError for what is not copied to a store."""
+    if len(values.workdir.strip("/").partition("://")[2].split("/")) < 2:
+        raise ValueError(f"Expected --workdir=s3://BUCKET/PATH or another store with a path. Received: {values.workdir}")
     if command not in COMMANDS:
         raise ValueError(f"Expected a local --workdir with {command}. Received: {values.workdir}. Stores take: {', '.join(COMMANDS)}")
     if "none" in values.evaluations:
@@ -117,7 +122,8 @@ def _fetched_pattern(pattern):
     """The local pattern for one of URLs; finished runs that match it are fetched."""
     fixed, pattern = re.split(r"[*?\[]", pattern)[0], pattern.rstrip("/")
     url = pattern if fixed.rstrip("/") == pattern else fixed.rpartition("/")[0]
-    fetch(url, local_folder(url), pattern)
+    if not fetch(url, local_folder(url), pattern):
+        raise FileNotFoundError(f"Expected finished runs, with an evaluation.json. Received: {pattern}, which matches none")
     return local_folder(url) + pattern[len(url) :]
 
 
@@ -144,21 +150,20 @@ def _copy_all(url, folder):
     """Copies what is finished in a workdir. Raises ConnectionError if the store refuses something."""
     runs = [parent for parent, _, names in os.walk(folder) if _EVALUATION in names and parent != folder]
     unfinished = is_run(folder) and not os.path.exists(os.path.join(folder, _EVALUATION))
-    outcomes = [_copy(part) for part in (*runs, *([] if unfinished else [folder]))]
-    if count := sum(count for count, _ in outcomes):
-        print(f"Copied to {url}: {count} files")
-    if failures := [message for _, message in outcomes if message]:
+    failures = [message for part in (*runs, *([] if unfinished else [folder])) if (message := _copy(part))]
+    if failures:
         raise ConnectionError(
             f"Expected a store that accepts the results. Received: {failures[0]}. They are in {folder}. Try: the same command, which "
             "copies what is missing"
         )
+    print(f"Results are in {url}")
 
 
 def _copy(folder):
-    """Copies the files of a folder that the store lacks or that are changed. Returns their number, and a message if that fails."""
+    """Copies the files of a folder that the store lacks or that are changed. Returns a message if that fails, else an empty text."""
     url, root = _store_of(folder)
     if not url:
-        return 0, ""
+        return ""
     target = "/".join([url, *os.path.relpath(os.path.abspath(folder), root).split(os.sep)]).removesuffix("/.")
     try:
         files, remote = _file_system(target)
@@ -169,8 +174,8 @@ def _copy(folder):
             files.put_file(os.path.join(folder, *name.split("/")), f"{remote}/{name}")
         write_json(os.path.join(folder, _COPIED), stamps)
     except Exception as error:  # of the network or the store, in the classes of each package
-        return 0, f"{target} ({message_of(error)})"
-    return len(changed), ""
+        return f"{target} ({message_of(error)})"
+    return ""
 
 
 def _store_of(folder):
@@ -222,6 +227,10 @@ def _file_system(url):
     except ImportError as error:
         extra = f"'tf_robust[{_EXTRAS[kind]}]'" if kind in _EXTRAS else "the package that the message names"
         raise ImportError(f"Expected the package for {url}. Not installed ({error}). Try: pip install {extra}") from error
+    except ValueError as error:
+        raise ValueError(
+            f"Expected a store that fsspec knows, such as s3://BUCKET/PATH or gs://BUCKET/PATH. Received: {url} ({error})"
+        ) from error
 
 
 def _check_writable(url):
@@ -238,6 +247,6 @@ def _reached(url):
         yield
     except Exception as error:  # of the network or the store, in the classes of each package
         raise ConnectionError(
-            f"Expected a store that can be read and written. Received: {url} ({message_of(error)}). Try: its settings, such as AWS_PROFILE "
-            "and AWS_ENDPOINT_URL"
+            f"Expected a store that can be read and written. Received: {url} ({message_of(error)}). Try: an existing "
+            "bucket, and the settings of the store, such as AWS_PROFILE and AWS_ENDPOINT_URL"
         ) from error

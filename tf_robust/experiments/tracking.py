@@ -19,6 +19,7 @@ from tf_robust.utils.files import read_json, write_json
 PROJECT = "tf_robust"  # unless WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME is set
 RUN_IDS = "trackers.json"  # {tracker: ID of its run}, in a workdir
 _BATCH = 100  # parameters or metrics that MLflow takes at once
+_CHARACTERS = 200  # of a message that is shown
 _REFUSED = re.compile(r"[^\w\-. :/]", re.ASCII)  # in the names of MLflow's metrics
 
 
@@ -87,9 +88,7 @@ class MLflow:
     """A run of MLflow. Arguments and methods as in `WandB`."""
 
     def __init__(self, folder: str, run_id: str, name: str, group: str, flags: Mapping[str, str]):
-        import mlflow
-
-        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        mlflow = self._configured()
         self._entities, self._client = mlflow.entities, mlflow.MlflowClient()
         if run_id:
             self._client.update_run(run_id, status="RUNNING")
@@ -102,9 +101,7 @@ class MLflow:
     @staticmethod
     def check() -> None:
         """Raises an error if the server does not answer."""
-        import mlflow
-
-        mlflow.MlflowClient().search_experiments(max_results=1)
+        MLflow._configured().MlflowClient().search_experiments(max_results=1)
 
     def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
         """See `WandB.epoch`."""
@@ -128,6 +125,16 @@ class MLflow:
         """See `WandB.end`."""
         self._client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED")
 
+    @staticmethod
+    def _configured():
+        """The package, which tells little and gives up after two requests, not after eight in three minutes."""
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        import mlflow
+
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        logging.getLogger("urllib3").setLevel(logging.ERROR)
+        return mlflow
+
     def _log(self, kind, run_id, entities):
         for start in range(0, len(entities), _BATCH):
             self._client.log_batch(run_id, **{kind: entities[start : start + _BATCH]})
@@ -150,9 +157,14 @@ def check(names: Sequence[str]) -> None:
             TRACKERS[name].check()
         except Exception as error:  # of the network or the server, in the classes of each package
             raise ConnectionError(
-                f"Expected --tracker={name} that can be used. Received: {message_of(error)}. Its settings are environment variables, such "
+                f"Expected --tracker={name} that can be used. Received: {_short(error)}. Its settings are environment variables, such "
                 "as WANDB_MODE=offline or MLFLOW_TRACKING_URI=http://HOST:5000"
             ) from error
+
+
+def _short(error):
+    text = message_of(error)
+    return text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]}..."
 
 
 class Tracked(keras.callbacks.Callback):
@@ -210,7 +222,7 @@ class Tracked(keras.callbacks.Callback):
         except Exception as error:  # of a network, a server or a full disk, in the classes of each package
             failed = self.trackers.pop(name, None)
             if shown:
-                print(f"  Note: --tracker={shown} failed and is left out: {message_of(error)}", flush=True)
+                print(f"  Note: --tracker={shown} failed and is left out: {_short(error)}", flush=True)
             if failed:
                 with contextlib.suppress(Exception):
                     failed.end(failed=True)
