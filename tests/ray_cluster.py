@@ -11,6 +11,7 @@ import sys
 from tf_robust.experiments.launchers import call
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_STARTS = 3
 _NODE = ("--num-cpus=1", "--disable-usage-stats")
 
 
@@ -62,7 +63,12 @@ class Cluster:
         return bool(second)
 
     def _start_second_node(self):
-        self._ray("start", f"--address={self.address}", *_NODE)
+        for remaining in reversed(range(_STARTS)):
+            try:
+                return self._ray("start", f"--address={self.address}", *_NODE)
+            except subprocess.SubprocessError:  # on a busy machine it gives up
+                if not remaining:
+                    raise
 
     def _nodes(self):
         return processes(lambda text: text.split(" ")[0].endswith("/raylet") and re.search(rf":{self.port}\b", text))
