@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.launchers_agree import evaluations
-from tests.ray_cluster import Cluster, kill
+from tests.ray_cluster import Cluster, free_port, kill
 from tests.test_cli import main
 from tf_robust.evaluation.recording import read_records
 from tf_robust.experiments import completion, launchers
@@ -192,6 +192,13 @@ def test_a_task_works_in_the_folder_of_the_command_and_writes_its_output(tmp_pat
     outcome = launchers.call(function, str(tmp_path / "logs" / "task.log"), str(tmp_path))
     assert outcome == launchers.Outcome(None, "no data")
     assert "'data'" in (tmp_path / "logs" / "task.log").read_text()
+
+
+def test_a_cluster_that_does_not_answer_is_named_at_once(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
+    with pytest.raises(ConnectionError, match=r"Expected a Ray cluster at RAY_ADDRESS=127.0.0.1:\d+. Received: no connection .*refused"):
+        launchers.launcher_of("ray", [], str(tmp_path))
 
 
 @pytest.mark.slow

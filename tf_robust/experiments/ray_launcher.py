@@ -1,6 +1,7 @@
 """Tasks of a Ray cluster (extra `[ray]`). `ray start` makes one; without a cluster Ray uses this machine."""
 
 import os
+import socket
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,6 +10,7 @@ import ray
 from tf_robust.experiments.launchers import Outcome, call
 from tf_robust.utils.errors import message_of
 
+_SECONDS = 10.0  # until a cluster answers
 _RETRIES = 5  # of a task whose node or process died
 
 
@@ -26,8 +28,9 @@ class RayLauncher:
     def __init__(self, options: Mapping[str, typing.Any]):
         address = os.environ.get("RAY_ADDRESS", "")
         try:
+            _check_answers(address)
             ray.init(ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, logging_level="error")
-        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise ConnectionError(
                 f"Expected a Ray cluster at RAY_ADDRESS={address}. Received: no connection ({message_of(error)}). "
                 "Try: ray start --head on a machine, ray start --address=HOST:6379 on the others, all with the same RAY_AUTH_MODE"
@@ -65,6 +68,13 @@ class RayLauncher:
         """See `launchers.Launcher`."""
         for handle in handles:
             ray.cancel(handle)
+
+
+def _check_answers(address):
+    """Raises OSError if nothing listens at HOST:PORT, for which Ray waits up to nine minutes."""
+    host, separator, port = address.rpartition(":")
+    if separator and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_SECONDS).close()
 
 
 def _missing(wanted, nodes):
