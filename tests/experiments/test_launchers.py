@@ -10,31 +10,13 @@ import time
 
 import pytest
 
+from tests.experiments.conftest import COMMON
 from tests.launchers_agree import evaluations
 from tests.ray_cluster import Cluster, free_port, kill
 from tests.test_cli import main
 from tf_robust.evaluation.recording import read_records
 from tf_robust.experiments import completion, launchers
 from tf_robust.utils.files import read_json
-
-COMMON = [
-    "--data=digits",
-    "--train_examples=40",
-    "--model=lenet",
-    "--batch_size=20",
-    "--epochs=1",
-    "--evaluations=clean,noise",
-    "--subset=40",
-]
-
-
-@pytest.fixture
-def table(tmp_path):
-    folder = tmp_path / "table"
-    folder.mkdir()
-    for row, rate in (("low", 0.01), ("high", 0.1)):
-        (folder / f"{row}.flags").write_text("\n".join([*COMMON, f"--learning_rate={rate}"]) + "\n")
-    return str(folder)
 
 
 class Tasks:
