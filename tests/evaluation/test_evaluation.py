@@ -270,7 +270,8 @@ def test_an_interrupted_evaluation_resumes(tmp_path):
 
 def test_masked_logits_ignore_classes_that_do_not_occur():
     masked = evaluation.masked(lambda images: tf.constant([[3.0, 1.0, 2.0, 0.0]] * 4), (1, 2))
-    found = scoring.score(masked(np.zeros([4, 8, 8, 1])).numpy(), np.array([2, 2, 1, 2]), keep=True)
+    results = scoring.image_results(masked(np.zeros([4, 8, 8, 1])).numpy(), np.array([2, 2, 1, 2]))
+    found = scoring.record_of(results, keep=True)
     assert found["correct"] == 3
     np.testing.assert_allclose(evaluation.confidences(found), 1 / (1 + np.exp(-1)), rtol=1e-6)
     np.testing.assert_array_equal(evaluation.correctness(found), [True, True, False, True])

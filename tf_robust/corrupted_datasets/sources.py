@@ -53,8 +53,7 @@ class RecordFileSource(RecordFiles):
     @functools.cached_property
     def labels(self) -> np.ndarray:
         """Labels, int64 [N], read without decoding images."""
-        labels = self._records().map(lambda _, record: tf.cast(self._fields(record)["label"], tf.int64)).batch(4096)
-        return np.concatenate([np.zeros(0, np.int64), *labels.as_numpy_iterator()])
+        return self._labels_of(self._records())
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         def example(_, record):
@@ -66,23 +65,19 @@ class RecordFileSource(RecordFiles):
     def subset(self, indices: np.ndarray) -> typing.Self:
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices])
 
-    def fingerprint(self) -> str:
-        return super().fingerprint() if self.kept is None else digest(super().fingerprint(), self.kept)
-
     def _records(self):
         """Returns a Dataset of (position, record) of the kept examples."""
-        records = tf.data.TFRecordDataset(self.files).enumerate()
+        count = self.builder.info.splits[self.tfds_split].num_examples
         if self.kept is None:
-            return records
-        mask = np.zeros(self.builder.info.splits[self.tfds_split].num_examples, bool)
+            return self._range(0, count)
+        first, last = int(self.kept[0]), int(self.kept[-1]) + 1
+        if last - first == self.size:
+            return self._range(first, last)
+        records = self._range(0, count)
+        mask = np.zeros(count, bool)
         mask[self.kept] = True
         mask = tf.constant(mask)
         return records.filter(lambda position, _: mask[position])
-
-    def _fields(self, record):
-        import tensorflow_datasets as tfds
-
-        return self.builder.info.features.deserialize_example(record, decoders={"image": tfds.decode.SkipDecoding()})
 
     def _decode(self, image):
         channels = self.image_shape[-1]

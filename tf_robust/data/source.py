@@ -146,6 +146,10 @@ class Source:
         """
         raise ValueError(f"Expected a data set that supports subsets. Received: {self.name}, which is read as a stream")
 
+    def part(self, first: int, last: int) -> typing.Self:
+        """Returns the examples `first`..`last` - 1 of the fixed order, for evaluation; also of a source that is read as a stream."""
+        return self.subset(np.arange(first, last))
+
     def read_labels(self) -> np.ndarray:
         """Returns the labels, int64 [N], in any order, without decoding images."""
         return np.asarray(self.labels)

@@ -51,9 +51,29 @@ class RecordFiles(Source):
         return naming_damaged_files(self.files)
 
     def fingerprint(self) -> str:
-        """Covers the set's name and version and the number of examples in each file."""
+        """Covers the set's name and version, the number of examples in each file and, of a subset, the positions."""
         info = self.builder.info
-        return digest(f"{info.full_name} {self.tfds_split} {self.file_lengths} {self.image_shape}", self._changed())
+        complete = digest(f"{info.full_name} {self.tfds_split} {self.file_lengths} {self.image_shape}", self._changed())
+        return complete if self.kept is None else digest(complete, self.kept)
+
+    def _range(self, first, last):
+        """Returns a Dataset of (position, record) of a range, without opening the files before it."""
+        ends = np.cumsum(self.file_lengths)
+        file = int(np.searchsorted(ends, first, side="right"))
+        before = int(ends[file - 1]) if file else 0
+        records = tf.data.TFRecordDataset(self.files[file:]).skip(first - before).take(last - first)
+        return records.enumerate(start=first)
+
+    def _fields(self, record):
+        """Returns the features of a record, with the image as it is encoded."""
+        import tensorflow_datasets as tfds
+
+        return self.builder.info.features.deserialize_example(record, decoders={"image": tfds.decode.SkipDecoding()})
+
+    def _labels_of(self, records):
+        """Returns the labels, int64 [N], of a Dataset of (position, record), without decoding images."""
+        labels = records.map(lambda _, record: tf.cast(self._fields(record)["label"], tf.int64)).batch(4096)
+        return np.concatenate([np.zeros(0, np.int64), *labels.as_numpy_iterator()])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,15 +88,20 @@ class RecordSource(RecordFiles):
     def cuts_windows(self) -> bool:
         return self.fit is not None
 
+    @property
+    def _bounds(self):
+        """First position of the examples and the one after the last; a part is a range."""
+        first = 0 if self.kept is None else int(self.kept[0])
+        return first, first + self.size
+
     def _example(self, crop=None):
         """Returns a function (position, record) -> (uint8 image, label). crop: (image, position) -> image, instead of `fit`."""
-        decoders = {"image": _skip_decoding()}
-        features, channels = self.builder.info.features, self.image_shape[-1]
+        channels = self.image_shape[-1]
         fit = tf.identity if self.fit is None else self.fit.levels
         crop = crop or (lambda image, _: tf.ensure_shape(fit(image), self.image_shape))
 
         def example(position, record):
-            fields = features.deserialize_example(record, decoders=decoders)
+            fields = self._fields(record)
             image = tf.io.decode_image(fields["image"], channels=channels, expand_animations=False)
             image = crop(tf.ensure_shape(image, [None, None, channels]), position)
             image = image if image.dtype == tf.uint8 else tf.cast(tf.round(image), tf.uint8)
@@ -85,8 +110,10 @@ class RecordSource(RecordFiles):
         return example
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
-        records = tf.data.TFRecordDataset(self.files).enumerate()
-        return records.map(self._example(), PARALLEL_READS, deterministic=True).batch(batch_size)
+        return self._range(*self._bounds).map(self._example(), PARALLEL_READS, deterministic=True).batch(batch_size)
+
+    def part(self, first: int, last: int) -> typing.Self:
+        return dataclasses.replace(self, size=last - first, kept=self.positions[first:last])
 
     def epoch(
         self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
@@ -94,6 +121,8 @@ class RecordSource(RecordFiles):
         def random_windows(image, position):
             return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, position), windows)
 
+        if self.kept is not None:
+            raise ValueError(f"Expected all examples of {self.name} in an epoch. Received: a part, which is for evaluation")
         crop = self._example(random_windows if windows or self.varying_size else None)
         files, firsts = tf.constant(self.files), tf.constant(np.cumsum([0, *self.file_lengths[:-1]]), tf.int64)
         order = epoch_order(len(self.files), seed, epoch)
@@ -115,19 +144,11 @@ class RecordSource(RecordFiles):
         )
 
     def read_labels(self) -> np.ndarray:
-        import tensorflow_datasets as tfds
-
-        dataset = self.builder.as_dataset(split=self.tfds_split, decoders=tfds.decode.PartialDecoding({"label": True}))
-        batches = dataset.map(lambda fields: fields["label"]).batch(4096)
-        return np.concatenate([np.zeros(0, np.int64), *batches.as_numpy_iterator()])
+        return self._labels_of(self._range(*self._bounds))
 
     def read_range(self, first: int, last: int) -> Arrays:
         """Returns the examples of a range, without opening files or decoding records before it."""
-        ends = np.cumsum(self.file_lengths)
-        file = int(np.searchsorted(ends, first, side="right"))
-        skipped = first - int(ends[file - 1]) if file else first
-        records = tf.data.TFRecordDataset(self.files[file:]).skip(skipped).take(last - first)
-        return collect(records.enumerate().map(self._example(), PARALLEL_READS, deterministic=True).batch(64))
+        return collect(self.part(first, last).ordered(64))
 
 
 @contextlib.contextmanager
@@ -191,12 +212,6 @@ def builder_of(name: str, data_dir: str | None, download: bool) -> typing.Any:
     if "image" not in features or "label" not in features or not hasattr(features["label"], "names"):
         raise ValueError(f"Expected a set with the features 'image' and 'label' (a ClassLabel). {name} has: {', '.join(sorted(features))}")
     return builder
-
-
-def _skip_decoding():
-    import tensorflow_datasets as tfds
-
-    return tfds.decode.SkipDecoding()
 
 
 def open_tfds(

@@ -31,7 +31,7 @@ from tf_robust.evaluation.measures import measures_of, read_evaluation
 from tf_robust.evaluation.nonuniform_noise import noise_probabilities
 from tf_robust.evaluation.open_set import OpenSets, known_images
 from tf_robust.evaluation.per_image import PerImage, own_records
-from tf_robust.evaluation.recording import read_records, record_key, records
+from tf_robust.evaluation.recording import per_image_folder, read_records, record_key, records
 from tf_robust.evaluation.required_bounds import check_measures, check_requirements, parse_requirements, shortfalls
 from tf_robust.evaluation.scoring import confidences, correctness, masked
 from tf_robust.evaluation.sets import check, clean_name, evaluation_sets
@@ -129,7 +129,7 @@ def evaluate_records(
         positions = {f"shift/{shift.name}": shift.source.positions for shift in shifts}
         sets = [confidence.with_confidence(one, fitted[0], eval_config, positions.get(one.name, source.positions)) for one in sets]
     sets += open_set.sets(open_sets, source, size)
-    set_records = records(predict, sets, path=path, depends=depends, log=log)
+    set_records = records(predict, sets, path=path, depends=depends, log=log, per_image=eval_config.per_image)
     measures = measures_of(set_records, eval_config, imagenet=is_imagenet(source, eval_config))
     if "slices" in eval_config.evaluations:
         clean = next(record for one, record in zip(sets, set_records) if parse_measure(one.name).is_clean)

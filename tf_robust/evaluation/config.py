@@ -31,9 +31,12 @@ EVALUATIONS = (
 DEFAULT_EVALUATIONS = ("clean", "noise")
 ALL_SEVERITIES = (1, 2, 3, 4, 5)
 _OPTIONS = {
-    "noise": ("nun_floor",),
-    "corruptions": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir"),
-    "corruptions_bar": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir"),
+    "clean": ("per_image",),
+    "noise": ("nun_floor", "per_image"),
+    "noise_floor": ("per_image",),
+    "corruptions": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir", "per_image"),
+    "corruptions_bar": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "per_image"),
+    "calibration": ("per_image",),
     "perturbations": ("corruption_constants", "sequences"),
     "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks", "surrogate"),
     "attack_curves": ("curve_attacks", "attack_subset"),
@@ -41,7 +44,7 @@ _OPTIONS = {
         *("smoothing_sigma", "smoothing_selection", "smoothing_samples", "smoothing_attack"),
         *("certified_radii", "attack_subset"),
     ),
-    "slices": ("groups",),
+    "slices": ("groups", "per_image"),
 }  # fields that only these evaluations depend on
 
 
@@ -100,6 +103,8 @@ class EvalConfig:
             0: none.
         conformal: wanted coverage of conformal prediction sets (APS), fitted on validation images; 0: none.
         ood: data sets of other classes, named as in shifts, to be told from the model's own by their scores.
+        per_image: also write what the model predicts for each clean, noisy, corrupted and shifted image: Parquet files in per_image/ of
+            the workdir, one per shard of about 10,000 images. Processes and tasks share shards, so that one set can be evaluated by many.
     """
 
     evaluations: tuple[str, ...] = DEFAULT_EVALUATIONS
@@ -133,6 +138,7 @@ class EvalConfig:
     abstain_accuracy: float = 0.0
     conformal: float = 0.0
     ood: tuple[str, ...] = ()
+    per_image: bool = False
 
     def __post_init__(self):
         for name in self.evaluations:
@@ -182,6 +188,9 @@ class EvalConfig:
                 "Expected --adaptation=none with --calibrate, --abstain_accuracy, --conformal and --ood, which need a prediction that is "
                 f"independent of other images. Received: --adaptation={self.adaptation}"
             )
+        if self.per_image and (self.adaptation != "none" or self.needs_validation_set):
+            others = "--adaptation=none and without --calibrate, --abstain_accuracy and --conformal, which need all images of a set at once"
+            raise ValueError(f"Expected --per_image with {others}. Try: two commands with two workdirs")
         for text in self.attack_radii:
             adversarial.parse_threat(text)
         for text in self.curve_attacks:

@@ -12,7 +12,7 @@ from tf_robust.corrupted_datasets import reader
 from tf_robust.data.pipeline import PARALLEL_CALLS
 from tf_robust.data.source import Source
 from tf_robust.evaluation import scoring, set_cache
-from tf_robust.evaluation.batches import batch_size_of
+from tf_robust.evaluation.batches import batch_size_of, clean_batches
 from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES
@@ -21,6 +21,7 @@ from tf_robust.evaluation.nonuniform_noise import probabilities, training_std
 NOISE_FLOORS = (0.02, 0.05, 0.1, 0.2, 0.5)
 NOISE_SEED = 15  # fixed: all models and training seeds get the same noise and corruptions
 _Batches = Callable[[], tf.data.Dataset]
+_Change = Callable[[Source, tf.data.Dataset], tf.data.Dataset]
 
 
 def noisy_sets(source: Source, training_source: Source | None, eval_config: EvalConfig, clean: _Batches) -> list[EvaluationSet]:
@@ -37,15 +38,21 @@ def noisy_sets(source: Source, training_source: Source | None, eval_config: Eval
     def std():
         return training_std(training_source)
 
-    sets = []
+    def uniform(images, batches):
+        return _indexed(images, batches, lambda x, i: corruptions.uniform_noise(x, seed=NOISE_SEED, indices=i))
+
+    def nonuniform(images, batches):
+        return _nonuniform(images, batches, probabilities(std(), eval_config))
+
+    def with_floor(floor, images, batches):
+        return _nonuniform(images, batches, corruptions.nonuniform_probabilities(std(), floor=floor))
+
+    changes: dict[str, _Change] = {}
     if "noise" in eval_config.evaluations:
-        sets.append(
-            EvaluationSet("un", lambda: _indexed(source, clean(), lambda x, i: corruptions.uniform_noise(x, seed=NOISE_SEED, indices=i)))
-        )
-        sets.append(EvaluationSet("nun", lambda: _nonuniform(source, clean(), probabilities(std(), eval_config))))
+        changes |= {"un": uniform, "nun": nonuniform}
     if "noise_floor" in eval_config.evaluations:
-        sets += _floors(source, std, clean)
-    return sets
+        changes |= {f"nun/floor_{floor:g}": functools.partial(with_floor, floor) for floor in NOISE_FLOORS}
+    return [_changed_set(name, source, clean, change) for name, change in changes.items()]
 
 
 def corrupted_sets(source: Source, eval_config: EvalConfig, clean: _Batches, data_dir: str | None) -> list[EvaluationSet]:
@@ -93,11 +100,14 @@ def _nonuniform(source, batches, probabilities):
     return _indexed(source, batches, lambda x, i: corruptions.nonuniform_noise(x, probabilities, seed=NOISE_SEED, indices=i))
 
 
-def _floors(source, std, clean):
-    def open_with_floor(floor):
-        return _nonuniform(source, clean(), corruptions.nonuniform_probabilities(std(), floor=floor))
+def _changed_set(name, source, clean, change):
+    """The set of changed images; change: (source, its batches) -> batches."""
 
-    return [EvaluationSet(f"nun/floor_{floor:g}", functools.partial(open_with_floor, floor)) for floor in NOISE_FLOORS]
+    def open_range(first, last):
+        part = source.part(first, last)
+        return change(part, clean_batches(part))
+
+    return EvaluationSet(name, lambda: change(source, clean()), images=source, open_range=open_range)
 
 
 def _corrupted(source, family, name, severity, eval_config, clean):
@@ -110,23 +120,31 @@ def _corrupted(source, family, name, severity, eval_config, clean):
     def change(images, indices):
         return corruptions.corrupt(images, name, severity, NOISE_SEED, indices, **options)
 
-    def open_corrupted():
-        key = source.fingerprint(), source.positions.tobytes(), name, severity, *options.values(), batch_size_of(source.image_shape)
+    def open_corrupted(images, batches):
         num_bytes = 4 * len(source) * int(np.prod(source.image_shape))
-        if num_bytes > set_cache.SET_BYTES:
-            return _indexed(source, clean(), change)
-        return set_cache.cached(key, num_bytes, lambda: _changed(source, clean(), change))
+        if images is not source or num_bytes > set_cache.SET_BYTES:
+            return _indexed(images, batches, change)
+        key = source.fingerprint(), source.positions.tobytes(), name, severity, *options.values(), batch_size_of(source.image_shape)
+        return set_cache.cached(key, num_bytes, lambda: _changed(source, batches, change))
 
-    return EvaluationSet(f"{family}/{name}/{severity}", open_corrupted)
+    return _changed_set(f"{family}/{name}/{severity}", source, clean, open_corrupted)
 
 
 def _from_disk(source, family, names, eval_config, data_dir):
     """The corruptions of a set on disk, in the order of `names`."""
     folder = eval_config.corrupted_dir
 
-    def open_corruption(name, severity):
-        corrupted = reader.open_corrupted(folder, source, name, severity, data_dir=data_dir)
-        return data.evaluation_batches(corrupted, batch_size_of(source.image_shape))
+    @functools.lru_cache(maxsize=1)
+    def opened(name, severity):
+        return reader.open_corrupted(folder, source, name, severity, data_dir=data_dir)
+
+    def corrupted_set(name, severity):
+        return EvaluationSet(
+            f"{family}/{name}/{severity}",
+            lambda: clean_batches(opened(name, severity)),
+            images=source,
+            open_range=lambda first, last: clean_batches(opened(name, severity).part(first, last)),
+        )
 
     available = set(reader.available(folder, data_dir))
     chosen = [pair for pair in itertools.product(names, eval_config.severities) if pair in available]
@@ -136,7 +154,7 @@ def _from_disk(source, family, names, eval_config, data_dir):
             f"{', '.join(map(str, eval_config.severities))} in {folder}. Received: "
             f"{', '.join(f'{name} {severity}' for name, severity in sorted(available)) or 'none'}"
         )
-    return [EvaluationSet(f"{family}/{name}/{severity}", functools.partial(open_corruption, name, severity)) for name, severity in chosen]
+    return [corrupted_set(name, severity) for name, severity in chosen]
 
 
 def _changed(source, batches, change):

@@ -8,6 +8,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 import tensorflow as tf
 
 from tf_robust.attacks.attack import Predict
+from tf_robust.data.source import Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +26,8 @@ class EvaluationSet:
         class_mask: the columns of the model's output that count; None: all.
         parts: results of parts of a long measure, text by name, which are written as soon as they are set: an interrupted measure finds
             there what it set before.
+        images: the source of the images, in the order of the set; None: the set cannot be evaluated in shards.
+        open_range: (first, last) -> as `open`, for the images `first`..`last` - 1, without reading the others; None as for `images`.
     """
 
     name: str
@@ -32,6 +35,8 @@ class EvaluationSet:
     measure: SetMeasure | None = None
     class_mask: Sequence[int] | None = None
     parts: MutableMapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    images: Source | None = None
+    open_range: Callable[[int, int], tf.data.Dataset] | None = None
 
 
 SetMeasure = Callable[[Predict, EvaluationSet], dict]

@@ -21,6 +21,7 @@ from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.scoring import masked, score_set
 from tf_robust.utils.arrays import decoded
 
+PER_IMAGE = "per_image"  # folder of the results of each image, next to the records
 _POLL_SECONDS = 1.0  # between two reads of a file that other processes write
 
 
@@ -30,6 +31,7 @@ def records(
     path: str | None = None,
     depends: Callable[[str], object] | None = None,
     log: Callable[[str], object] = print,
+    per_image: bool = False,
 ) -> list[dict]:
     """Returns the record of every set, in order. Records that an earlier, equal evaluation left in `path` are not computed again.
 
@@ -41,6 +43,7 @@ def records(
         path: file to which records are appended, one per line; None: they are not written.
         depends: name of a set -> what its record depends on, for JSON; records with other dependencies are ignored.
         log: called with a line of progress after each set.
+        per_image: evaluate in shards those sets that can be divided, and write the results of each image next to `path`.
 
     Raises:
         ValueError: images that are not finite or not in [0, 1], logits of the wrong shape or not finite, labels without a column in
@@ -48,22 +51,29 @@ def records(
     """
     keys = {one.name: record_key(depends(one.name) if depends else None) for one in sets}
     locks = set_locks.SetLocks(f"{path}.locks") if path else None
+    if per_image and not path:
+        raise ValueError("Expected a path with per_image=True. Received: None")
+    divided = _shards(sets, path, keys) if per_image else {}
     complete: dict[str, dict] = {}
     waited, began, computed = False, time.monotonic(), 0
 
     def read_again():
-        complete.update({record["set"]: record for record in read_records(path) if record["depends"] == keys.get(record["set"])})
+        current = (record for record in read_records(path) if record["depends"] == keys.get(record["set"]))
+        complete.update({one["set"]: one for one in current if one["set"] not in divided or divided[one["set"]].is_complete})
 
     read_again()
     while len(complete) < len(sets):
         for one in (one for one in sets if one.name not in complete):
+            shards = divided.get(one.name)
+            if shards and not shards.compute(predict, locks, log):
+                continue  # other processes compute the rest
             with locks.try_lock(f"{one.name} {keys[one.name]}") if locks else contextlib.nullcontext(True) as locked:
                 read_again()
                 if not locked or one.name in complete:  # another process computes it, or has done so
                     continue
                 parts = _Parts(f"{path}.parts", locks, one.name, keys[one.name]) if path else {}
                 one = dataclasses.replace(one, parts=parts)
-                record = (one.measure or score_set)(masked(predict, one.class_mask), one)
+                record = shards.record() if shards else (one.measure or score_set)(masked(predict, one.class_mask), one)
                 complete[one.name] = {"set": one.name, "depends": keys[one.name], **record}
                 if path and locks:
                     _append(path, locks, complete[one.name])
@@ -84,6 +94,22 @@ def records(
         with contextlib.suppress(OSError):
             os.remove(f"{path}.parts")
     return [complete[one.name] for one in sets]
+
+
+def per_image_folder(folder: str, name: str) -> str:
+    """Returns the folder of the Parquet files of a set, in that of the records."""
+    return os.path.join(folder, PER_IMAGE, name.replace("/", "-"))
+
+
+def _shards(sets, path, keys):
+    """The shards of those sets that can be divided: {name: Shards}."""
+    from tf_robust.evaluation.shards import Shards  # of an extra
+
+    return {
+        one.name: Shards(one, per_image_folder(os.path.dirname(path), one.name), keys[one.name])
+        for one in sets
+        if one.open_range and not one.measure
+    }
 
 
 class _Parts(dict):

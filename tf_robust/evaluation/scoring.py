@@ -1,8 +1,10 @@
 """Records of a model's predictions on one evaluation set: accuracy, flips of sequences, decision boundary."""
 
-from collections.abc import Callable, Sequence
+import typing
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+import scipy.special
 import tensorflow as tf
 
 from tf_robust import metrics
@@ -27,36 +29,80 @@ def score_set(predict: Predict, evaluation_set: EvaluationSet, further: Callable
     Raises:
         ValueError: as in `recording.records`.
     """
-    logits, labels = collect(predict, evaluation_set)
-    entries = further(logits, labels) if further else {}
-    return {**score(logits, labels, keep=parse_measure(evaluation_set.name).is_clean), **entries}
+    if further:
+        logits, labels = collect(predict, evaluation_set)
+        results, entries = image_results(logits, labels), further(logits, labels)
+    else:
+        results, entries = results_of(predict, evaluation_set), {}
+    return {**record_of(results, keep=parse_measure(evaluation_set.name).is_clean), **entries}
+
+
+class ImageResults(typing.NamedTuple):
+    """Results of each image: what a record is computed from, whatever the size of the logits.
+
+    Attributes:
+        label: int64 [N].
+        prediction: int64 [N], the class of the largest logit.
+        confidence: float64 [N], the largest softmax probability.
+        brier_score: float64 [N].
+        negative_log_likelihood: float64 [N].
+    """
+
+    label: np.ndarray
+    prediction: np.ndarray
+    confidence: np.ndarray
+    brier_score: np.ndarray
+    negative_log_likelihood: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Iterable[typing.Self]) -> typing.Self:
+        """Returns the results of all images of some parts."""
+        return cls(*map(np.concatenate, zip(*parts)))
+
+
+def results_of(predict: Predict, evaluation_set: EvaluationSet) -> ImageResults:
+    """Returns the results of each image of a labeled set, without keeping the logits. Arguments and errors as in `score_set`."""
+    return ImageResults.joined([image_results(*batch) for batch in _predictions(predict, evaluation_set)])
+
+
+def image_results(logits: np.ndarray, labels: np.ndarray) -> ImageResults:
+    """Returns the results of each image from its logits [N, C] and label, int [N]."""
+    probabilities = scipy.special.softmax(logits.astype(np.float64), axis=1)
+    return ImageResults(
+        labels.astype(np.int64),
+        logits.argmax(axis=1),
+        probabilities.max(axis=1),
+        metrics.brier_scores(probabilities, labels),
+        metrics.negative_log_likelihoods(np.maximum(logits, -1e30), labels),
+    )
 
 
 def collect(predict: Predict, evaluation_set: EvaluationSet) -> tuple[np.ndarray, np.ndarray]:
     """Returns (logits [N, C], labels [N]) of a labeled set. Arguments as in `score_set`."""
-    name = evaluation_set.name
-    logits, labels = [], []
-    for images, batch_labels in progress.batches(evaluation_set.open(), name):
-        logits.append(checked_logits(predict(image_ops.check_images(images)), batch_labels, repr(name)))
-        labels.append(batch_labels.numpy())
-    if not labels:
-        raise ValueError(f"Expected images to evaluate {name!r} on. Received: none")
+    logits, labels = zip(*_predictions(predict, evaluation_set))
     return np.concatenate(logits), np.concatenate(labels)
 
 
-def score(logits: np.ndarray, labels: np.ndarray, keep: bool = False) -> dict:
-    """Returns accuracy and calibration of logits, as a dictionary for JSON.
+def _predictions(predict, evaluation_set):
+    """Yields the logits [B, C] and the labels [B] of each batch."""
+    name, empty = evaluation_set.name, True
+    for images, labels in progress.batches(evaluation_set.open(), name):
+        yield checked_logits(predict(image_ops.check_images(images)), labels, repr(name)), labels.numpy()
+        empty = False
+    if empty:
+        raise ValueError(f"Expected images to evaluate {name!r} on. Received: none")
+
+
+def record_of(results: ImageResults, keep: bool = False) -> dict:
+    """Returns accuracy and calibration, as a dictionary for JSON.
 
     Args:
-        logits: [N, C].
-        labels: int [N].
+        results: of each image.
         keep: include the confidence and the proper scores of each image and, where classes have different sizes, the mean of the
             accuracies per class.
     """
-    correct = logits.argmax(axis=1) == labels
-    probabilities = tf.nn.softmax(logits.astype(np.float64)).numpy()
-    confidences, brier = probabilities.max(axis=1), metrics.brier_scores(probabilities, labels)
-    likelihoods = metrics.negative_log_likelihoods(np.maximum(logits, -1e30), labels)
+    labels, _, confidences, brier, likelihoods = results
+    correct = results.prediction == labels
     kept = {"confidences": confidences, "brier_scores": brier, "negative_log_likelihoods": likelihoods}
     return {
         "kind": "accuracy",

@@ -69,19 +69,31 @@ def evaluation_sets(
 
 def _shifted(shift):
     """The set of a shifted data set; its labels are columns of the model's output."""
-    columns = tf.constant(shift.columns, tf.int64)
+    columns, source = tf.constant(shift.columns, tf.int64), shift.source
 
-    def open_shift():
-        return clean_batches(shift.source).map(lambda images, labels: (images, tf.gather(columns, labels)))
+    def open_shift(images):
+        return clean_batches(images).map(lambda images, labels: (images, tf.gather(columns, labels)))
 
-    return EvaluationSet(f"shift/{shift.name}", open_shift, class_mask=shift.class_mask)
+    return EvaluationSet(
+        f"shift/{shift.name}",
+        lambda: open_shift(source),
+        images=source,
+        open_range=lambda first, last: open_shift(source.part(first, last)),
+        class_mask=shift.class_mask,
+    )
 
 
 def _sets(source, training_source, eval_config, data_dir, surrogate):
     """The sets of the evaluated images."""
     clean = functools.cache(functools.partial(clean_batches, source))
     chosen = eval_config.evaluations
-    sets = [EvaluationSet(clean_name(source), clean)] if {"clean", "calibration", "slices"} & set(chosen) else []
+
+    def open_range(first, last):
+        return clean_batches(source.part(first, last))
+
+    sets = []
+    if {"clean", "calibration", "slices"} & set(chosen):
+        sets.append(EvaluationSet(clean_name(source), clean, images=source, open_range=open_range))
     sets += noisy_sets(source, training_source, eval_config, clean)
     sets += corrupted_sets(source, eval_config, clean, data_dir)
     if "perturbations" in chosen:

@@ -22,6 +22,7 @@ _PACKAGES = (
     ("sweep_engine", "optuna", "optuna", "'tf_robust[optuna]'"),
     ("launcher", "ray", "ray", "'tf_robust[ray]'"),
     ("launcher", "slurm", "submitit", "'tf_robust[slurm]'"),
+    ("per_image", True, "pyarrow", "'tf_robust[parquet]'"),
     ("model", "resnet50_v2", "keras_cv", "keras-cv"),
     ("tracker", "wandb", "wandb", "'tf_robust[wandb]'"),
     ("tracker", "mlflow", "mlflow", "'tf_robust[mlflow]'"),
@@ -147,7 +148,8 @@ def check_installed(values: FlagValues) -> None:
     for flag, value, module, requirement in _PACKAGES:
         given = values[flag].value
         if value in (given if isinstance(given, list) else [given]) and importlib.util.find_spec(module) is None:
-            raise ValueError(f"Expected the package {module} for --{flag}={value}. Not installed. Try: pip install {requirement}")
+            option = f"--{flag}" if value is True else f"--{flag}={value}"
+            raise ValueError(f"Expected the package {module} for {option}. Not installed. Try: pip install {requirement}")
 
 
 def check_formats(name: str, values: FlagValues) -> None:

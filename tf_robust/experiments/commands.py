@@ -72,7 +72,7 @@ _COMMANDS = (
             "evaluations",
             "shifts",
             "groups",
-            *("calibrate", "abstain_accuracy", "conformal", "ood"),
+            *("calibrate", "abstain_accuracy", "conformal", "ood", "per_image"),
             "severities",
             "corrupted_dir",
             "attack_radii",

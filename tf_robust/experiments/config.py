@@ -16,7 +16,7 @@ from tf_robust.utils.errors import unknown
 __getattr__ = moved_names(__name__, {"Settings": "experiments.config.TrainConfig"})
 
 PATH_FLAGS = ("data_dir", "download", "corrupted_dir", "frost_dir", "data_service")  # flags with locations
-UNRECORDED_FLAGS = (*PATH_FLAGS, "tracker")  # not in flags.txt
+UNRECORDED_FLAGS = (*PATH_FLAGS, "tracker", "per_image")  # not in flags.txt
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,6 +56,27 @@ class Result:
         """Returns a table with one line per measure: its value, 95 % interval and number of images."""
         return report.to_frame([self.evaluation])
 
+    def images(self, name: str = "clean") -> pandas.DataFrame:
+        """Returns what the model predicts for each image of a set, if it was evaluated with `per_image=True`.
+
+        Args:
+            name: of the set: clean, un, nun, corruptions/fog/3, shift/NAME.
+
+        Returns:
+            Columns position (in the data set), path (of image files), label, prediction, confidence, brier_score,
+            negative_log_likelihood and correct.
+
+        Raises:
+            FileNotFoundError: the set has no such results.
+        """
+        folder = evaluation.per_image_folder(self.folder, name)
+        if not os.path.isdir(folder):
+            known = sorted(os.listdir(os.path.dirname(folder))) if os.path.isdir(os.path.dirname(folder)) else []
+            raise FileNotFoundError(
+                f"Expected results of each image of the set {name!r}. Received: {', '.join(known) or 'none'}. Try: per_image=True"
+            )
+        return pandas.read_parquet(folder).drop(columns="set")
+
     def report(self, path: str = "report.html") -> str:
         """Writes the report, one self-contained HTML file, and returns its path."""
         return _write_report(path, [self], self.evaluation["row"])

@@ -1,0 +1,312 @@
+"""Sets are evaluated in shards with the same records as at once, and what the model predicts for each image is in Parquet files."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas
+import PIL.Image
+import pyarrow.parquet
+import pytest
+import scipy.special
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+import tf_robust as tfr
+from tf_robust import cli, corruptions, data, evaluation
+from tf_robust.corrupted_datasets import reader, writer
+from tf_robust.corrupted_datasets.generator import CorruptionConfig
+from tf_robust.data import tfds_sets
+from tf_robust.data.shifts import Shift
+from tf_robust.evaluation import batches, set_cache, shards
+
+EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "corruptions_bar", "calibration", "perturbations")
+SIZE, CLASSES = 23, 3
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Batches of four images, shards of eight, few corruptions."""
+    monkeypatch.setattr(batches, "BATCH", 4)
+    monkeypatch.setattr(shards, "IMAGES", 6)
+    monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "snow", "sparkles")})
+
+
+def predict(images):
+    """Logits that depend on all pixels."""
+    pixels = tf.reshape(images, [len(images), -1])
+    weights = np.random.RandomState(0).randn(pixels.shape[1], CLASSES).astype(np.float32)
+    return tf.matmul(pixels, weights)
+
+
+def arrays():
+    random = np.random.RandomState(1)
+    return random.randint(0, 256, (SIZE, 16, 16, 3)).astype(np.uint8), np.arange(SIZE) * 7 % CLASSES
+
+
+@pytest.fixture(params=["arrays", "folder", "stream"])
+def source(request, tmp_path, monkeypatch):
+    """The same kind of images in memory, as files and as a stream of records in three files."""
+    images, labels = arrays()
+    if request.param == "arrays":
+        return data.ArraySource.of("arrays", "test", images, labels, "abc")
+    if request.param == "folder":
+        for number, (image, label) in enumerate(zip(images, labels)):
+            path = tmp_path / "images" / "abc"[label] / f"{number:02d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            PIL.Image.fromarray(image).save(path)
+        return data.open_source(f"folder:{tmp_path}/images", "all")
+    return stream(tmp_path, monkeypatch)
+
+
+def stream(folder, monkeypatch):
+    """A set of TFDS that is read as a stream of three files."""
+    images, labels = arrays()
+    features = tfds.features.FeaturesDict(
+        {"image": tfds.features.Image(shape=(16, 16, 3)), "label": tfds.features.ClassLabel(names=list("abc"))}
+    )
+    dataset = tf.data.Dataset.from_tensor_slices({"image": images, "label": labels})
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="numbers", version="1.0.0", features=features, split_datasets={"test": dataset}, data_dir=str(folder)
+    )
+    monkeypatch.setattr(tfds_sets, "IN_MEMORY_BYTES", 0)
+    complete = data.open_source("numbers", "test", str(folder))
+    records = [record.numpy() for record in tf.data.TFRecordDataset(complete.files)]
+    files = [str(folder / f"{part}.tfrecord") for part in range(3)]
+    for path, part in zip(files, (records[:5], records[5:15], records[15:])):
+        with tf.io.TFRecordWriter(path) as file:
+            for record in part:
+                file.write(record)
+    monkeypatch.setattr(tfds_sets.RecordFiles, "files", files)
+    monkeypatch.setattr(tfds_sets.RecordFiles, "file_lengths", [5, 10, 8])
+    return complete
+
+
+def evaluate(source, path, *, per_image, model=predict, depends=lambda name: name, log=lambda _: None, **options):
+    config = evaluation.EvalConfig(**{"evaluations": EVALUATIONS, "severities": (2, 5), "per_image": per_image, **options})
+    training = data.ArraySource.of("arrays", "train", *arrays(), "abc")
+    shift = [Shift("moved", data.ArraySource.of("moved", "test", *arrays(), "abc"), (2, 0, 1), None)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return evaluation.evaluate_records(model, source, training, config, path=str(path), depends=depends, shifts=shift, log=log)
+
+
+def test_the_records_from_shards_are_those_of_the_complete_sets(source, tmp_path):
+    at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False)
+    lines = []
+    divided = evaluate(source, tmp_path / "shards" / "measured.jsonl", per_image=True, log=lines.append)
+    assert divided.records == at_once.records and divided.measures == at_once.measures
+    assert {record["count"] for record in divided.records} == {SIZE}
+    assert sum("shard 3 of 3" in line for line in lines) == len([one for one in divided.sets if one.open_range]) > 10
+
+
+def test_results_of_images_are_those_of_the_model(source, tmp_path):
+    done = evaluate(source, tmp_path / "measured.jsonl", per_image=True)
+    for name in ("clean", "un", "corruptions/fog/5", "nun/floor_0.02", "shift/moved"):
+        (one,) = (one for one in done.sets if one.name == name)
+        images, labels = (np.concatenate(parts) for parts in zip(*one.open().as_numpy_iterator()))
+        logits = predict(images).numpy().astype(np.float64)
+        probabilities = scipy.special.softmax(logits, axis=1)
+        found = pandas.read_parquet(evaluation.per_image_folder(str(tmp_path), name))
+        assert set(found["set"]) == {name} and found["position"].tolist() == list(range(SIZE))
+        np.testing.assert_array_equal(found["label"], labels)
+        np.testing.assert_array_equal(found["prediction"], logits.argmax(axis=1))
+        np.testing.assert_array_equal(found["correct"], logits.argmax(axis=1) == labels)
+        np.testing.assert_allclose(found["confidence"], probabilities.max(axis=1), rtol=1e-4)
+        one_hot = np.eye(CLASSES)[labels]
+        np.testing.assert_allclose(found["brier_score"], ((probabilities - one_hot) ** 2).sum(axis=1), atol=1e-4)
+        likelihoods = -scipy.special.log_softmax(logits, axis=1)[np.arange(SIZE), labels]
+        np.testing.assert_allclose(found["negative_log_likelihood"], likelihoods, rtol=1e-4, atol=1e-4)
+    if source.paths:
+        clean = pandas.read_parquet(evaluation.per_image_folder(str(tmp_path), "clean"))
+        assert clean["path"].tolist() == list(source.paths)
+        assert [pathlib.Path(path).parent.name for path in clean["path"]] == ["abc"[label] for label in clean["label"]]
+
+
+def test_a_subset_names_positions_of_the_complete_set(tmp_path):
+    source = data.ArraySource.of("arrays", "test", *arrays(), "abc").subset(np.array([20, 3, 4, 11, 12, 13, 14, 15, 22]))
+    at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False)
+    divided = evaluate(source, tmp_path / "measured.jsonl", per_image=True)
+    assert divided.records == at_once.records
+    found = pandas.read_parquet(evaluation.per_image_folder(str(tmp_path), "corruptions/snow/2"))
+    assert found["position"].tolist() == source.positions.tolist()
+
+
+@pytest.mark.parametrize("kind", ["npy", "tfds"])
+def test_corrupted_sets_on_disk_are_read_in_shards(tmp_path, kind):
+    source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
+    folder = str(tmp_path / "corrupted")
+    options = {"dataset_format": kind} if kind == "tfds" else {}
+    writer.write(lambda: source, folder, writer.WriterConfig(**options), CorruptionConfig())
+    settings = {"corrupted_dir": folder, "evaluations": ("clean", "corruptions")}
+    at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False, **settings)
+    assert evaluate(source, tmp_path / "measured.jsonl", per_image=True, **settings).records == at_once.records
+
+
+def test_a_corrupted_set_in_another_order_is_divided_after_it_is_matched(tmp_path):
+    images, labels = arrays()
+    source = data.ArraySource.of("arrays", "test", images, labels, "abc")
+    order = np.random.RandomState(0).permutation(SIZE)
+    np.save(tmp_path / "fog.npy", np.concatenate([images[order] // severity for severity in range(1, 6)]))
+    np.save(tmp_path / "labels.npy", np.tile(labels[order], 5))
+    settings = {"corrupted_dir": str(tmp_path), "evaluations": ("corruptions",)}
+    at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False, **settings)
+    divided = evaluate(source, tmp_path / "shards" / "measured.jsonl", per_image=True, **settings)
+    assert divided.records == at_once.records and divided.records[0]["correct"] > 0
+
+
+def test_a_part_of_a_stream_opens_no_file_before_it(tmp_path, monkeypatch):
+    source = stream(tmp_path, monkeypatch)
+    expected = np.concatenate([images for images, _ in source.ordered(4)])
+    labels = np.concatenate([labels for _, labels in source.ordered(4)])
+    os.remove(source.files[0])
+    for first, last in ((5, 9), (14, 16), (15, 23), (22, 23)):
+        part = source.part(first, last)
+        np.testing.assert_array_equal(np.concatenate([images for images, _ in part.ordered(3)]), expected[first:last])
+        np.testing.assert_array_equal(part.read_labels(), labels[first:last])
+        assert part.positions.tolist() == list(range(first, last)) and part.fingerprint() != source.fingerprint()
+    inner = source.part(5, 20).part(3, 9)
+    np.testing.assert_array_equal(np.concatenate([images for images, _ in inner.ordered(3)]), expected[8:14])
+    with pytest.raises(ValueError, match="a part, which is for evaluation"):
+        inner.epoch(0, 0, 2)
+
+
+def test_a_range_of_records_of_a_corrupted_set_is_its_subset(tmp_path):
+    source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
+    writer.write(lambda: source, str(tmp_path), writer.WriterConfig(dataset_format="tfds"), CorruptionConfig())
+    corrupted = reader.open_corrupted(str(tmp_path), source, "fog", 3)
+    complete = np.concatenate([images for images, _ in corrupted.ordered(4)])
+    for kept in (np.arange(7, 12), np.array([2, 5, 6])):
+        np.testing.assert_array_equal(np.concatenate([images for images, _ in corrupted.subset(kept).ordered(4)]), complete[kept])
+
+
+def test_shards_that_are_there_are_not_computed_again(tmp_path):
+    source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
+    path, settings = tmp_path / "measured.jsonl", {"evaluations": ("clean",), "per_image": True}
+    first = evaluate(source, path, **settings)
+    calls = []
+
+    def counted(images):
+        calls.append(len(images))
+        return predict(images)
+
+    folder = pathlib.Path(evaluation.per_image_folder(str(tmp_path), "clean"))
+    names = sorted(os.listdir(folder))
+    assert names == [f"0000{number}-of-00003.parquet" for number in range(3)]
+    os.truncate(folder / names[1], os.path.getsize(folder / names[1]) // 2)  # damaged
+    assert evaluate(source, path, model=counted, **settings).records == first.records
+    assert calls == [4, 4]
+    os.remove(folder / names[2])
+    path.unlink()
+    assert evaluate(source, path, model=counted, **settings).records == first.records
+    assert calls[2:] == [4, 3]  # records are computed from shards that are there
+
+
+def test_results_of_another_model_or_number_of_images_are_replaced(tmp_path):
+    source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
+    path, settings = tmp_path / "measured.jsonl", {"evaluations": ("clean",), "per_image": True}
+    evaluate(source, path, **settings)
+    other = evaluate(source, path, model=lambda images: -predict(images), depends=lambda name: f"{name} other", **settings)
+    folder = evaluation.per_image_folder(str(tmp_path), "clean")
+    assert pandas.read_parquet(folder)["correct"].sum() == other.records[0]["correct"]
+    few = evaluate(source.subset(np.arange(9)), path, depends=lambda name: f"{name} few", **settings)
+    assert sorted(os.listdir(folder)) == ["00000-of-00002.parquet", "00001-of-00002.parquet"]
+    assert len(pandas.read_parquet(folder)) == few.records[0]["count"] == 9
+
+
+def test_a_set_that_was_evaluated_before_gets_its_results_of_images(tmp_path):
+    source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
+    path = tmp_path / "measured.jsonl"
+    before = evaluate(source, path, per_image=False, evaluations=("clean",))
+    after = evaluate(source, path, per_image=True, evaluations=("clean",))
+    assert after.records == before.records and len(pandas.read_parquet(evaluation.per_image_folder(str(tmp_path), "clean"))) == SIZE
+
+
+def test_memory_does_not_hold_the_logits(tmp_path):
+    results = evaluation.scoring.image_results(np.zeros([5, 1000], np.float32), np.zeros(5, int))
+    assert sum(column.nbytes for column in results) == 5 * 5 * 8
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"adaptation": "batch_norm"}, "Expected --per_image with --adaptation=none"),
+        ({"calibrate": "temperature"}, "without --calibrate"),
+    ],
+)
+def test_evaluations_of_all_images_at_once_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        evaluation.EvalConfig(per_image=True, evaluations=("clean",), **options)
+
+
+def test_records_without_a_path_are_refused():
+    with pytest.raises(ValueError, match="Expected a path with per_image=True"):
+        evaluation.records(predict, [], per_image=True)
+
+
+def test_python_returns_the_results_of_images(monkeypatch):
+    monkeypatch.undo()  # the flags name all corruptions
+    images, labels = arrays()
+    result = tfr.evaluate(predict, data=(images, labels), evaluations="clean,noise", per_image=True)
+    found = result.images("un")
+    assert found["correct"].mean() == pytest.approx(result.values["un"]) and "set" not in found
+    np.testing.assert_array_equal(result.images()["label"], labels)
+    with pytest.raises(FileNotFoundError, match="set 'fog'. Received: clean, nun, un. Try"):
+        result.images("fog")
+    with pytest.raises(FileNotFoundError, match="Received: none. Try: per_image=True"):
+        tfr.evaluate(predict, data=(images, labels), evaluations="clean").images()
+
+
+WORKER = """
+import sys, time
+import numpy as np
+import tensorflow as tf
+from tf_robust import data, evaluation
+from tf_robust.evaluation import batches, set_cache, shards
+batches.BATCH, shards.IMAGES = 4, 4
+def predict(images):
+    time.sleep(0.03)
+    return tf.one_hot(tf.cast(images[:, 0, 0, 0] * 10, tf.int32), 10)
+images = np.random.RandomState(0).randint(0, 256, [400, 2, 2, 1]).astype(np.uint8)
+source = data.ArraySource.of("large", "test", images, np.arange(400) % 10, "0123456789")
+config = evaluation.EvalConfig(evaluations=("clean",), per_image=True)
+log = lambda line: print(line, flush=True)
+done = evaluation.evaluate_records(predict, source, None, config, path=sys.argv[1], log=log)
+print(evaluation.recording.json.dumps(done.records))
+"""
+
+
+@pytest.mark.slow
+def test_processes_share_the_shards_of_one_set_including_those_of_a_killed_process(tmp_path):
+    outputs = [tmp_path / f"output_{worker}" for worker in range(3)]
+
+    def start(output, folder):
+        path = tmp_path / folder / "measured.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        with open(output, "w") as file:
+            return subprocess.Popen([sys.executable, "-c", WORKER, str(path)], stdout=file, stderr=subprocess.DEVNULL, cwd=cli.ROOT)
+
+    workers = [start(output, "shared") for output in outputs]
+    while not all(output.read_text() for output in outputs):
+        assert all(worker.poll() is None for worker in workers)
+        time.sleep(0.02)
+    workers[0].kill()
+    assert [worker.wait(300) for worker in workers][1:] == [0, 0]
+    computed = [output.read_text().count("shard ") for output in outputs]
+    assert min(computed) > 0 and sum(computed) in (99, 100)  # one may have been killed between writing and logging
+    assert start(tmp_path / "alone", "own").wait(300) == 0
+    last = [json.loads(output.read_text().splitlines()[-1]) for output in (*outputs[1:], tmp_path / "alone")]
+    assert last[0] == last[1] == last[2]
+    schema = pyarrow.parquet.read_schema(next((tmp_path / "shared" / "per_image" / "clean").glob("*.parquet")))
+    assert schema.names == ["set", "position", *evaluation.scoring.ImageResults._fields, "correct"]
+
+
+def test_shards_do_not_fill_the_cache_of_small_sets(tmp_path):
+    source = dataclasses.replace(data.ArraySource.of("arrays", "test", *arrays(), "abc"), name="not cached")
+    set_cache._sets.clear()
+    evaluate(source, tmp_path / "measured.jsonl", per_image=True, evaluations=("corruptions",))
+    assert not set_cache._sets

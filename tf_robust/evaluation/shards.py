@@ -1,0 +1,114 @@
+"""Evaluation of a set in shards, with the results of each image as Parquet (extra `[parquet]`), for sets of any size.
+
+A shard has whole batches of the set, so that every image gets the result that it gets without shards, bit for bit. Each shard is one
+file, written atomically. Processes that have the same folder share the shards of a set; the record is computed when all are there.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import glob
+import os
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from tf_robust.attacks.attack import Predict
+from tf_robust.data.source import Source
+from tf_robust.evaluation.batches import batch_size_of
+from tf_robust.evaluation.evaluation_set import EvaluationSet
+from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.scoring import ImageResults, masked, record_of, results_of
+from tf_robust.evaluation.set_locks import SetLocks
+from tf_robust.utils.files import atomic_file
+
+IMAGES = 10_000  # of a shard, at least
+
+
+class Shards:
+    """The shards of a set.
+
+    Args:
+        evaluation_set: one with ranges, whose record is that of accuracies.
+        folder: of its Parquet files.
+        depends: digest of what the results depend on; files with another are replaced.
+    """
+
+    def __init__(self, evaluation_set: EvaluationSet, folder: str, depends: str):
+        self._set, self._folder, self._depends, self._complete = evaluation_set, folder, depends, set[int]()
+        assert evaluation_set.images and evaluation_set.open_range
+        self._images: Source = evaluation_set.images
+        self._open_range = evaluation_set.open_range
+        batch, size = batch_size_of(self._images.image_shape), len(self._images)
+        step = -(-IMAGES // batch) * batch
+        self._bounds = [(first, min(first + step, size)) for first in range(0, size, step)]
+
+    def __len__(self) -> int:
+        return len(self._bounds)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the files of all shards are there."""
+        return all(map(self._is_complete, range(len(self))))
+
+    def compute(self, predict: Predict, locks: SetLocks, log: Callable[[str], object]) -> bool:
+        """Computes the shards that no other process computes, and returns whether all are complete.
+
+        Args:
+            predict: as in `recording.records`.
+            locks: of the records file.
+            log: called with a line of progress after each shard.
+
+        Raises:
+            ValueError: as in `recording.records`.
+        """
+        for number, (first, last) in enumerate(self._bounds):
+            if self._is_complete(number):
+                continue
+            with locks.try_lock(f"{self._set.name} {self._key(number)}") as locked:
+                if locked and not self._is_complete(number):
+                    part = dataclasses.replace(self._set, open=functools.partial(self._open_range, first, last))
+                    results = results_of(masked(predict, self._set.class_mask), part)
+                    self._write(number, first, results)
+                    accuracy = np.mean(results.prediction == results.label)
+                    log(f"  {self._set.name:32s} {accuracy:.4f}  {last - first} images, shard {number + 1} of {len(self)}")
+        return self.is_complete
+
+    def record(self) -> dict:
+        """Returns the record of the set, from all its shards, and removes the files of others."""
+        tables = [pyarrow.parquet.read_table(self._path(number), columns=[*ImageResults._fields]) for number in range(len(self))]
+        columns = (pyarrow.concat_tables(tables)[name].to_numpy() for name in ImageResults._fields)
+        kept = {self._path(number) for number in range(len(self))}
+        for path in set(glob.glob(os.path.join(glob.escape(self._folder), "*.parquet"))) - kept:
+            os.remove(path)
+        return record_of(ImageResults(*columns), keep=parse_measure(self._set.name).is_clean)
+
+    def _path(self, number):
+        return os.path.join(self._folder, f"{number:05d}-of-{len(self):05d}.parquet")
+
+    def _key(self, number):
+        return f"{self._depends} {self._bounds[number]}"
+
+    def _is_complete(self, number):
+        if number not in self._complete:
+            with contextlib.suppress(OSError, pyarrow.ArrowInvalid):  # none, or damaged
+                metadata = pyarrow.parquet.read_schema(self._path(number)).metadata or {}
+                if metadata.get(b"depends") == self._key(number).encode():
+                    self._complete.add(number)
+        return number in self._complete
+
+    def _write(self, number, first, results):
+        count, paths = len(results.label), self._images.paths
+        columns = {
+            "set": pyarrow.array([self._set.name] * count).dictionary_encode(),
+            "position": self._images.positions[first : first + count],
+            **({"path": paths[first : first + count]} if paths else {}),
+            **results._asdict(),
+            "correct": results.prediction == results.label,
+        }
+        table = pyarrow.table(columns).replace_schema_metadata({"depends": self._key(number)})
+        with atomic_file(self._path(number), "wb") as file:
+            pyarrow.parquet.write_table(table, file, compression="zstd")
+        self._complete.add(number)
