@@ -55,6 +55,7 @@ def test_measure_your_model(monkeypatch):
     monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})  # of 19
     names = run("measure_your_model.md")
     assert 0 <= names["result"].values["corruptions/fog"] <= 1 and names["attacked"].shape == names["images"].shape
+    assert names["fog"].correct.mean() == names["result"].values["corruptions/fog/3"]
 
 
 def test_shifts():

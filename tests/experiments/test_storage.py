@@ -8,6 +8,7 @@ import sys
 import time
 
 import fsspec
+import keras
 import pytest
 
 from tests.experiments.conftest import COMMON
@@ -177,9 +178,27 @@ def test_unknown_stores_and_commands_are_refused(arguments, message, machine):
         run(*arguments)
 
 
-def test_urls_of_models_and_misspelled_urls_are_refused(machine):
-    with pytest.raises(ValueError, match="Expected a model on this machine. Received: s3://bucket/a. Try: tf-robust report s3://bucket/a"):
-        run("evaluate", "s3://bucket/a")
+def test_models_of_a_store_are_evaluated(machine, tmp_path):
+    run("train", *COMMON, f"--workdir={URL}")
+    expected = read_json("runs/memory/bucket/table/evaluation.json")
+    network = keras.Sequential([keras.Input([28, 28, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
+    network.save(tmp_path / "model.keras")
+    fsspec.filesystem("memory").put_file(str(tmp_path / "model.keras"), "/bucket/model.keras")
+    machine("second")
+    run("evaluate", URL, "--evaluations=clean")  # on its own data
+    found = read_json("runs/memory/bucket/table/measured/evaluation.json")
+    assert found["rows"][0] == expected["rows"][0]
+    run("evaluate", f"{URL}/saved_model", "--data=digits", "--evaluations=clean", "--workdir=of_folder")
+    assert read_json("of_folder/evaluation.json")["model_digest"] == found["model_digest"]
+    run("evaluate", "memory://bucket/model.keras", "--data=digits", "--evaluations=clean", "--workdir=of_file")
+    assert read_json("of_file/evaluation.json")["model"] == "model.keras"
+    with pytest.raises(SystemExit, match="Expected a model: a finished run, .* Not found: memory://bucket/none"):
+        run("evaluate", "memory://bucket/none")
+    with pytest.raises(SystemExit, match="Expected --data, the images to evaluate runs/memory/bucket/model.keras on"):
+        run("evaluate", "memory://bucket/model.keras")
+
+
+def test_misspelled_urls_are_refused(machine):
     _, values = commands.parse_command(["train", *COMMON, "--workdir=s3:/bucket/a"])
     with pytest.raises(ValueError, match="Received: s3:/bucket/a. Did you mean s3://bucket/a?"):
         command_checks.check_writable(values)

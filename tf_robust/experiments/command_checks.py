@@ -185,7 +185,7 @@ def check_model(name: str, values: FlagValues) -> None:
     """
     path = values.saved_model
     if is_url(path):
-        raise ValueError(f"Expected a model on this machine. Received: {path}. Try: tf-robust report {path}, which copies its run to runs/")
+        return  # checked when it is fetched
     if not os.path.exists(path) and ":" not in path:  # else zoo:NAME, applications:NAME, keras_hub:PRESET or module:function
         nearest = near(os.path.basename(path), _entries(os.path.dirname(path)))
         hint = f" Did you mean {os.path.join(os.path.dirname(path), nearest[0])!r}?" if nearest else ""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from absl.flags import FlagValues
 
-from tf_robust.experiments.command_checks import is_run, is_url
+from tf_robust.experiments.command_checks import check_model, is_run, is_url
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.files import read_json, write_json
 
@@ -34,7 +34,7 @@ def local_folder(url: str) -> str:
 
 @contextlib.contextmanager
 def local_workdir(command: str, values: FlagValues) -> Iterator[None]:
-    """Opens a context in which the flags `workdir` and `runs` have local folders in place of URLs, and finished results are copied.
+    """Opens a context in which local paths stand in place of URLs in `workdir`, `runs` and `saved_model`, and finished results are copied.
 
     Args:
         command: its name.
@@ -45,6 +45,9 @@ def local_workdir(command: str, values: FlagValues) -> Iterator[None]:
         ImportError: the package for the store is not installed.
         ConnectionError: the store does not answer or refuses to read or write; results stay in the local folder.
     """
+    if is_url(values.saved_model):
+        values.saved_model = _fetched_model(values.saved_model)
+        check_model(command, values)
     values.runs = [_fetched_pattern(pattern) if is_url(pattern) else pattern for pattern in values.runs]
     if not is_url(values.workdir):
         yield
@@ -125,6 +128,21 @@ def _fetched_pattern(pattern):
     if not fetch(url, local_folder(url), pattern):
         raise FileNotFoundError(f"Expected finished runs, with an evaluation.json. Received: {pattern}, which matches none")
     return local_folder(url) + pattern[len(url) :]
+
+
+def _fetched_model(url):
+    """The local path of a run, a SavedModel or a model file of a store, all of whose files are fetched."""
+    files, root = _file_system(url)
+    with _reached(url):
+        if files.exists(f"{root}/{_EVALUATION}"):
+            fetch(url, local_folder(url), url.rstrip("/"))
+            return local_folder(url)
+        names = files.find(root)
+        for name in names:
+            _fetch_file(files, name, os.path.join(local_folder(url), *name.removeprefix(root).strip("/").split("/")).rstrip("/"))
+    if not names:
+        raise FileNotFoundError(f"Expected a model: a finished run, a SavedModel or a file of a model. Not found: {url}")
+    return local_folder(url)
 
 
 def _is_outdated(folder, files, name):
