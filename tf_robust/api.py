@@ -166,6 +166,7 @@ def harden(model: Model, folder: str = "", validation_data=None, test_data=None,
     arguments, given = _named_data(renamed(arguments))
     run, values = run_of({"evaluations": HARDENING_EVALUATIONS, **arguments})
     used = {*DATA, *run.eval_config.used, *hyperparameters.parameters(loading.ModelInterface), *hyperparameters.parameters(HardenConfig)}
+    used.discard("per_image")
     check_used(arguments, {*used, "train_examples", "seeds", "validation_fraction"}, "hardening")
     if isinstance(model, (str, os.PathLike)):
         check_format(model)
@@ -239,6 +240,8 @@ def frame(*results: Result) -> pandas.DataFrame:
 def _classifier(model, interface):
     """The `loading.Classifier` of a path, a keras.Model or another callable."""
     if isinstance(model, (str, os.PathLike)):
+        if is_url(os.fspath(model)):
+            raise ValueError(f"Expected a model on this machine. Received: {model}. Try: tf-robust evaluate {model}, which fetches it")
         return loading.load_classifier(model, interface)
     if not isinstance(model, loading.Classifier):
         return loading.classifier_of(model, interface)

@@ -157,6 +157,8 @@ def test_a_corrupted_set_in_another_order_is_divided_after_it_is_matched(tmp_pat
     at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False, **settings)
     divided = evaluate(source, tmp_path / "shards" / "measured.jsonl", per_image=True, **settings)
     assert divided.records == at_once.records and divided.records[0]["correct"] > 0
+    found = pandas.read_parquet(evaluation.per_image_folder(str(tmp_path / "shards"), "corruptions/fog/2"))
+    np.testing.assert_array_equal(found["label"], labels[order][found["position"]])  # positions of the set on disk
 
 
 def test_a_part_of_a_stream_opens_no_file_before_it(tmp_path, monkeypatch):
@@ -209,10 +211,11 @@ def test_shards_that_are_there_are_not_computed_again(tmp_path):
 def test_results_of_another_model_or_number_of_images_are_replaced(tmp_path):
     source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
     path, settings = tmp_path / "measured.jsonl", {"evaluations": ("clean",), "per_image": True}
-    evaluate(source, path, **settings)
+    evaluate(source, path, **{**settings, "evaluations": ("clean", "noise")})
     other = evaluate(source, path, model=lambda images: -predict(images), depends=lambda name: f"{name} other", **settings)
     folder = evaluation.per_image_folder(str(tmp_path), "clean")
     assert pandas.read_parquet(folder)["correct"].sum() == other.records[0]["correct"]
+    assert not os.path.exists(evaluation.per_image_folder(str(tmp_path), "un"))
     few = evaluate(source.subset(np.arange(9)), path, depends=lambda name: f"{name} few", **settings)
     assert sorted(os.listdir(folder)) == ["00000-of-00002.parquet", "00001-of-00002.parquet"]
     assert len(pandas.read_parquet(folder)) == few.records[0]["count"] == 9
@@ -224,6 +227,52 @@ def test_a_set_that_was_evaluated_before_gets_its_results_of_images(tmp_path):
     before = evaluate(source, path, per_image=False, evaluations=("clean",))
     after = evaluate(source, path, per_image=True, evaluations=("clean",))
     assert after.records == before.records and len(pandas.read_parquet(evaluation.per_image_folder(str(tmp_path), "clean"))) == SIZE
+
+
+def test_a_shard_that_is_damaged_inside_is_computed_again(tmp_path):
+    source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
+    path, settings = tmp_path / "measured.jsonl", {"evaluations": ("clean",), "per_image": True}
+    before = evaluate(source, path, **settings)
+    damaged = pathlib.Path(evaluation.per_image_folder(str(tmp_path), "clean")) / "00001-of-00003.parquet"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:4] + bytes(100) + content[104:])  # the footer is whole
+    path.unlink()
+    assert evaluate(source, path, **settings).records == before.records
+    assert damaged.read_bytes() == content
+
+
+def test_another_evaluation_in_the_same_folder_at_the_same_time_is_an_error(tmp_path):
+    source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
+    path, settings = tmp_path / "measured.jsonl", {"evaluations": ("clean",), "per_image": True}
+
+    def interrupted(line):
+        if "shard 3 of 3" in line and "shift" not in line:  # between the last shard and the record
+            evaluate(source, path, model=lambda images: -predict(images), depends=lambda name: f"{name} other", **settings)
+
+    with pytest.raises(ValueError, match="Expected one model and one data set at a time in .*per_image. .* Try: another --workdir"):
+        evaluate(source, path, log=interrupted, **settings)
+
+
+def test_an_empty_set_is_named(tmp_path):
+    source = data.ArraySource.of("arrays", "test", *arrays(), "abc").subset(np.array([], int))
+    with pytest.raises(ValueError, match="Expected images to evaluate 'clean' on. Received: none"):
+        evaluate(source, tmp_path / "measured.jsonl", per_image=True, evaluations=("clean",))
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf_robust.evaluation.shards", None)
+    monkeypatch.delattr(evaluation, "shards")
+    source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
+    with pytest.raises(
+        ImportError, match=r"Expected the package pyarrow for per_image. Not installed. Try: pip install 'tf_robust\[parquet\]'"
+    ):
+        evaluate(source, tmp_path / "measured.jsonl", per_image=True, evaluations=("clean",))
+
+
+def test_shifts_alone_use_the_option():
+    config = evaluation.EvalConfig(evaluations=("perturbations",), shifts=("digits",), per_image=True)
+    assert "per_image" in config.used
+    assert "per_image" in evaluation.EvalConfig(evaluations=("perturbations",), per_image=True).unused
 
 
 def test_memory_does_not_hold_the_logits(tmp_path):
@@ -244,7 +293,7 @@ def test_evaluations_of_all_images_at_once_are_refused(options, message):
 
 
 def test_records_without_a_path_are_refused():
-    with pytest.raises(ValueError, match="Expected a path with per_image=True"):
+    with pytest.raises(ValueError, match="Expected a path of the records with per_image=True"):
         evaluation.records(predict, [], per_image=True)
 
 
@@ -255,9 +304,12 @@ def test_python_returns_the_results_of_images(monkeypatch):
     found = result.images("un")
     assert found["correct"].mean() == pytest.approx(result.values["un"]) and "set" not in found
     np.testing.assert_array_equal(result.images()["label"], labels)
-    with pytest.raises(FileNotFoundError, match="set 'fog'. Received: clean, nun, un. Try"):
+    with pytest.raises(FileNotFoundError, match="of: clean, un, nun. Received: 'fog'"):
         result.images("fog")
-    with pytest.raises(FileNotFoundError, match="Received: none. Try: per_image=True"):
+    result.evaluation["model_digest"] = "another"
+    with pytest.raises(FileNotFoundError, match="Received: 'clean'"):
+        result.images()
+    with pytest.raises(FileNotFoundError, match="Received: none. Try: an evaluation with per_image=True"):
         tfr.evaluate(predict, data=(images, labels), evaluations="clean").images()
 
 

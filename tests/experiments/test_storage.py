@@ -14,6 +14,7 @@ import pytest
 from tests.experiments.conftest import COMMON
 from tests.ray_cluster import free_port
 from tests.test_cli import main
+from tf_robust.evaluation import batches, shards
 from tf_robust.experiments import command_checks, commands, model_evaluation, modes, storage
 from tf_robust.utils.files import read_json
 
@@ -196,6 +197,25 @@ def test_models_of_a_store_are_evaluated(machine, tmp_path):
         run("evaluate", "memory://bucket/none")
     with pytest.raises(SystemExit, match="Expected --data, the images to evaluate runs/memory/bucket/model.keras on"):
         run("evaluate", "memory://bucket/model.keras")
+
+
+def test_a_folder_of_runs_is_not_fetched_as_a_model(table, machine):
+    run("suite", table, f"--workdir={URL}")
+    machine("second")
+    with pytest.raises(
+        SystemExit, match="Expected the URL of one run. Received: memory://bucket/table, which holds 2. Try: .*/high/seed_0"
+    ):
+        run("evaluate", URL)
+    assert not os.path.exists("runs")
+
+
+def test_results_of_images_that_were_replaced_leave_the_store(machine, monkeypatch):
+    monkeypatch.setattr(shards, "IMAGES", 50)
+    monkeypatch.setattr(batches, "BATCH", 50)
+    run("train", *COMMON, f"--workdir={URL}")
+    for subset, files in ((120, 3), (60, 2)):
+        run("evaluate", URL, "--evaluations=clean", f"--subset={subset}", "--per_image", "--workdir=memory://bucket/images")
+        assert len(fsspec.filesystem("memory").find("/bucket/images/per_image/clean")) == files
 
 
 def test_misspelled_urls_are_refused(machine):

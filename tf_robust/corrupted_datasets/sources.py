@@ -70,9 +70,9 @@ class RecordFileSource(RecordFiles):
         count = self.builder.info.splits[self.tfds_split].num_examples
         if self.kept is None:
             return self._range(0, count)
-        first, last = int(self.kept[0]), int(self.kept[-1]) + 1
-        if last - first == self.size:
-            return self._range(first, last)
+        first = int(self.kept[0])
+        if np.array_equal(self.kept, np.arange(first, first + self.size)):
+            return self._range(first, first + self.size)
         records = self._range(0, count)
         mask = np.zeros(count, bool)
         mask[self.kept] = True

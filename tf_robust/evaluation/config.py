@@ -223,6 +223,8 @@ class EvalConfig:
             for name, own in owners.items()
             if not {*own} & {*self.evaluations}
         }
+        if self.shifts:
+            reasons.pop("per_image", None)
         return {**self._overridden(), **reasons}
 
     def _overridden(self):

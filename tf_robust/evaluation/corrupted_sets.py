@@ -138,12 +138,17 @@ def _from_disk(source, family, names, eval_config, data_dir):
     def opened(name, severity):
         return reader.open_corrupted(folder, source, name, severity, data_dir=data_dir)
 
+    def origin(name, severity):
+        corrupted = opened(name, severity)  # perhaps in another order
+        return source if not source.random_access or np.array_equal(corrupted.labels, source.labels) else corrupted
+
     def corrupted_set(name, severity):
         return EvaluationSet(
             f"{family}/{name}/{severity}",
             lambda: clean_batches(opened(name, severity)),
             images=source,
             open_range=lambda first, last: clean_batches(opened(name, severity).part(first, last)),
+            origin=functools.partial(origin, name, severity),
         )
 
     available = set(reader.available(folder, data_dir))

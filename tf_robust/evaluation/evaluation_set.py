@@ -28,6 +28,7 @@ class EvaluationSet:
             there what it set before.
         images: the source of the images, in the order of the set; None: the set cannot be evaluated in shards.
         open_range: (first, last) -> as `open`, for the images `first`..`last` - 1, without reading the others; None as for `images`.
+        origin: returns the source that has the positions and paths of the images; None: `images`.
     """
 
     name: str
@@ -37,6 +38,7 @@ class EvaluationSet:
     parts: MutableMapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
     images: Source | None = None
     open_range: Callable[[int, int], tf.data.Dataset] | None = None
+    origin: Callable[[], Source] | None = None
 
 
 SetMeasure = Callable[[Predict, EvaluationSet], dict]

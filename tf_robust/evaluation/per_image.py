@@ -4,12 +4,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
+import pandas
 
 from tf_robust import metrics
 from tf_robust.evaluation import card, smoothing
 from tf_robust.evaluation.config import ALL_SEVERITIES
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
-from tf_robust.evaluation.recording import read_records, record_key
+from tf_robust.evaluation.recording import per_image_folder, read_records, record_key, shards_module
 from tf_robust.evaluation.scoring import confidences, correctness
 from tf_robust.utils.arrays import decoded
 
@@ -112,6 +113,22 @@ def own_records(evaluation: Mapping, records: Iterable[dict]) -> dict[str, dict]
         for record in records
         if record["depends"] == record_key(card.dependencies(model, interface, settings, record["set"]))
     }
+
+
+def images_of(evaluation: Mapping, folder: str, name: str) -> pandas.DataFrame | None:
+    """Returns the results of each image of a set that was evaluated with `per_image`, or None if there are none of this evaluation.
+
+    Args:
+        evaluation: content of an `evaluation.json`.
+        folder: of its records.
+        name: of the set.
+
+    Raises:
+        ImportError: the extra `[parquet]` is not installed.
+    """
+    model, interface, settings = _origin(evaluation)
+    depends = record_key(card.dependencies(model, interface, settings, name))
+    return shards_module().read(per_image_folder(folder, name), depends)
 
 
 def _origin(evaluation):

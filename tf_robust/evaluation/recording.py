@@ -6,9 +6,12 @@ as those of attacks, are written in the same way to another file, which is remov
 
 import contextlib
 import dataclasses
+import glob
 import json
 import os
+import shutil
 import time
+import types
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -52,7 +55,7 @@ def records(
     keys = {one.name: record_key(depends(one.name) if depends else None) for one in sets}
     locks = set_locks.SetLocks(f"{path}.locks") if path else None
     if per_image and not path:
-        raise ValueError("Expected a path with per_image=True. Received: None")
+        raise ValueError("Expected a path of the records with per_image=True. Received: None. Try: evaluate_records(..., path=PATH)")
     divided = _shards(sets, path, keys) if per_image else {}
     complete: dict[str, dict] = {}
     waited, began, computed = False, time.monotonic(), 0
@@ -74,6 +77,8 @@ def records(
                 parts = _Parts(f"{path}.parts", locks, one.name, keys[one.name]) if path else {}
                 one = dataclasses.replace(one, parts=parts)
                 record = shards.record() if shards else (one.measure or score_set)(masked(predict, one.class_mask), one)
+                if record is None:
+                    continue
                 complete[one.name] = {"set": one.name, "depends": keys[one.name], **record}
                 if path and locks:
                     _append(path, locks, complete[one.name])
@@ -93,6 +98,8 @@ def records(
         locks.clear()
         with contextlib.suppress(OSError):
             os.remove(f"{path}.parts")
+    if path and divided:
+        _remove_others(os.path.join(os.path.dirname(path), PER_IMAGE), {per_image_folder(os.path.dirname(path), name) for name in divided})
     return [complete[one.name] for one in sets]
 
 
@@ -101,15 +108,33 @@ def per_image_folder(folder: str, name: str) -> str:
     return os.path.join(folder, PER_IMAGE, name.replace("/", "-"))
 
 
+def shards_module() -> types.ModuleType:
+    """Returns the module `shards`, which needs an extra.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        from tf_robust.evaluation import shards
+    except ModuleNotFoundError as error:
+        raise ImportError("Expected the package pyarrow for per_image. Not installed. Try: pip install 'tf_robust[parquet]'") from error
+    return shards
+
+
 def _shards(sets, path, keys):
     """The shards of those sets that can be divided: {name: Shards}."""
-    from tf_robust.evaluation.shards import Shards  # of an extra
-
+    shards = shards_module()
     return {
-        one.name: Shards(one, per_image_folder(os.path.dirname(path), one.name), keys[one.name])
+        one.name: shards.Shards(one, per_image_folder(os.path.dirname(path), one.name), keys[one.name])
         for one in sets
         if one.open_range and not one.measure
     }
+
+
+def _remove_others(folder, kept):
+    """Removes the results of images of sets that are not of this evaluation."""
+    for path in filter(os.path.isdir, set(glob.glob(os.path.join(glob.escape(folder), "*"))) - kept):
+        shutil.rmtree(path)
 
 
 class _Parts(dict):

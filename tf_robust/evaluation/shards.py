@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 
 import numpy as np
+import pandas
 import pyarrow
 import pyarrow.parquet
 
@@ -27,6 +28,19 @@ from tf_robust.utils.files import atomic_file
 IMAGES = 10_000  # of a shard, at least
 
 
+def read(folder: str, depends: str) -> pandas.DataFrame | None:
+    """Returns the results of the images of a set, or None if there are none with these dependencies.
+
+    Args:
+        folder: of its Parquet files.
+        depends: digest of what the results depend on.
+    """
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.parquet")))
+    tables = [pyarrow.parquet.read_table(path, partitioning=None) for path in paths]
+    own = [table for table in tables if (table.schema.metadata or {}).get(b"depends", b"").decode().startswith(f"{depends} ")]
+    return pyarrow.concat_tables(own).to_pandas() if own else None
+
+
 class Shards:
     """The shards of a set.
 
@@ -38,12 +52,12 @@ class Shards:
 
     def __init__(self, evaluation_set: EvaluationSet, folder: str, depends: str):
         self._set, self._folder, self._depends, self._complete = evaluation_set, folder, depends, set[int]()
-        assert evaluation_set.images and evaluation_set.open_range
+        assert evaluation_set.images is not None and evaluation_set.open_range
         self._images: Source = evaluation_set.images
         self._open_range = evaluation_set.open_range
         batch, size = batch_size_of(self._images.image_shape), len(self._images)
         step = -(-IMAGES // batch) * batch
-        self._bounds = [(first, min(first + step, size)) for first in range(0, size, step)]
+        self._bounds = [(first, min(first + step, size)) for first in range(0, max(size, 1), step)]
 
     def __len__(self) -> int:
         return len(self._bounds)
@@ -70,20 +84,44 @@ class Shards:
             with locks.try_lock(f"{self._set.name} {self._key(number)}") as locked:
                 if locked and not self._is_complete(number):
                     part = dataclasses.replace(self._set, open=functools.partial(self._open_range, first, last))
-                    results = results_of(masked(predict, self._set.class_mask), part)
+                    results = results_of(masked(predict, self._set.class_mask), part if len(self) > 1 else self._set)
                     self._write(number, first, results)
                     accuracy = np.mean(results.prediction == results.label)
                     log(f"  {self._set.name:32s} {accuracy:.4f}  {last - first} images, shard {number + 1} of {len(self)}")
         return self.is_complete
 
-    def record(self) -> dict:
-        """Returns the record of the set, from all its shards, and removes the files of others."""
-        tables = [pyarrow.parquet.read_table(self._path(number), columns=[*ImageResults._fields]) for number in range(len(self))]
+    def record(self) -> dict | None:
+        """Returns the record of the set, from all its shards, and removes other files. None: a damaged shard must be computed again.
+
+        Raises:
+            ValueError: another process has replaced shards of this evaluation.
+        """
+        tables = [self._read(number) for number in range(len(self))]
+        if any(table is None for table in tables):
+            return None
         columns = (pyarrow.concat_tables(tables)[name].to_numpy() for name in ImageResults._fields)
         kept = {self._path(number) for number in range(len(self))}
-        for path in set(glob.glob(os.path.join(glob.escape(self._folder), "*.parquet"))) - kept:
+        for path in set(glob.glob(os.path.join(glob.escape(self._folder), "*"))) - kept:
             os.remove(path)
         return record_of(ImageResults(*columns), keep=parse_measure(self._set.name).is_clean)
+
+    def _read(self, number):
+        """The table of a shard; None if it is damaged, and then removed."""
+        path = self._path(number)
+        try:
+            table = pyarrow.parquet.read_table(path, partitioning=None)
+        except FileNotFoundError:
+            table = None
+        except (OSError, pyarrow.ArrowInvalid):
+            self._complete.discard(number)
+            os.remove(path)
+            return None
+        if table is None or not self._is_own(table.schema, number):
+            raise ValueError(
+                f"Expected one model and one data set at a time in {os.path.dirname(os.path.dirname(path))}. Received: {path} of another "
+                "evaluation. Try: another --workdir for each"
+            )
+        return table
 
     def _path(self, number):
         return os.path.join(self._folder, f"{number:05d}-of-{len(self):05d}.parquet")
@@ -94,16 +132,19 @@ class Shards:
     def _is_complete(self, number):
         if number not in self._complete:
             with contextlib.suppress(OSError, pyarrow.ArrowInvalid):  # none, or damaged
-                metadata = pyarrow.parquet.read_schema(self._path(number)).metadata or {}
-                if metadata.get(b"depends") == self._key(number).encode():
+                if self._is_own(pyarrow.parquet.read_schema(self._path(number)), number):
                     self._complete.add(number)
         return number in self._complete
 
+    def _is_own(self, schema, number):
+        return (schema.metadata or {}).get(b"depends") == self._key(number).encode()
+
     def _write(self, number, first, results):
-        count, paths = len(results.label), self._images.paths
+        images = self._set.origin() if self._set.origin else self._images
+        count, paths = len(results.label), images.paths
         columns = {
             "set": pyarrow.array([self._set.name] * count).dictionary_encode(),
-            "position": self._images.positions[first : first + count],
+            "position": images.positions[first : first + count],
             **({"path": paths[first : first + count]} if paths else {}),
             **results._asdict(),
             "correct": results.prediction == results.label,

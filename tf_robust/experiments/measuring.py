@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from absl.flags import FlagValues
 
-from tf_robust.evaluation import PerImage, check_requirements, parse_requirements, read_evaluation
+from tf_robust.evaluation import PER_IMAGE, PerImage, check_requirements, parse_requirements, read_evaluation
 from tf_robust.experiments import comparison
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.completion import share
@@ -50,6 +50,8 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     evaluation, data = model.evaluate(run, folder)
     if earlier and earlier.get("measuring") != evaluation["measuring"]:
         print_note(f"this replaces the results in {folder}, of other flags. To keep both: --workdir=DIR.")
+    if not run.eval_config.per_image and os.path.isdir(os.path.join(folder, PER_IMAGE)):
+        print_note(f"{os.path.join(folder, PER_IMAGE)} is of an earlier evaluation. Try: --per_image")
     write_json(os.path.join(folder, "evaluation.json"), evaluation)
     siblings = os.path.join(os.path.dirname(os.path.normpath(folder)) or ".", "*")
     report(

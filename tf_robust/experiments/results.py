@@ -69,13 +69,12 @@ class Result:
         Raises:
             FileNotFoundError: the set has no such results.
         """
-        folder = evaluation.per_image_folder(self.folder, name)
-        if not os.path.isdir(folder):
-            known = sorted(os.listdir(os.path.dirname(folder))) if os.path.isdir(os.path.dirname(folder)) else []
-            raise FileNotFoundError(
-                f"Expected results of each image of the set {name!r}. Received: {', '.join(known) or 'none'}. Try: per_image=True"
-            )
-        return pandas.read_parquet(folder).drop(columns="set")
+        if name in self.values and (found := evaluation.images_of(self.evaluation, self.folder, name)) is not None:
+            return found.drop(columns="set")
+        known = [one for one in self.values if os.path.isdir(evaluation.per_image_folder(self.folder, one))]
+        if not known:
+            raise FileNotFoundError("Expected results of each image. Received: none. Try: an evaluation with per_image=True")
+        raise FileNotFoundError(f"Expected results of each image of a set, of: {', '.join(known)}. Received: {name!r}")
 
     def report(self, path: str = "report.html") -> str:
         """Writes the report, one self-contained HTML file, and returns its path."""

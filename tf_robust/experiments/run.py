@@ -18,6 +18,7 @@ from tf_robust.data.source import Source
 from tf_robust.experiments import construction, figures, model_evaluation, selecting, storage, tracking, workdir
 from tf_robust.experiments.config import UNRECORDED_FLAGS, TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.experiments.model_checks import print_note
 from tf_robust.methods.base import Method
 from tf_robust.methods.contrastive import ContrastiveMethod
 from tf_robust.saved_models import export
@@ -190,6 +191,8 @@ class Run:
             measuring = model_evaluation.recorded(self.eval_config)
             if "training" in before and before.get("measuring") == measuring:  # else written by `evaluate`
                 print("  already done", flush=True)
+                if self.eval_config.per_image and not os.path.isdir(os.path.join(folder, evaluation.PER_IMAGE)):
+                    print_note(f"without results of each image. Try: tf-robust evaluate {folder} --per_image")
                 return before
             source = self.data().evaluation_source()
             evaluation.check(source, self.eval_config)  # fails before training

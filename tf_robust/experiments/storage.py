@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from absl.flags import FlagValues
 
+from tf_robust.evaluation.recording import PER_IMAGE
 from tf_robust.experiments.command_checks import check_model, is_run, is_url
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.files import read_json, write_json
@@ -22,6 +23,7 @@ COMMANDS = ("train", "suite", "sweep", "evaluate", "attack", "report")
 _STORE = "storage.json"  # {"url", "folder"} in the local workdir
 _COPIED = "copied.json"  # {file: [bytes, time of the last change]} in each folder that was copied
 _EVALUATION = "evaluation.json"
+_SAVED_MODEL = "saved_model.pb"
 _LOCAL = {"checkpoints", "locks", "slurm", "wandb", "lock", _STORE, _COPIED}  # files and folders that are not copied
 _WRITING = re.compile(r"\.writing-\d+$")  # files that are not complete
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
@@ -97,13 +99,12 @@ def fetch(url: str, folder: str, pattern: str = "") -> int:
     wanted = [part for part in parts if not pattern or fnmatch.fnmatch(f"{url}/{part}".rstrip("/"), pattern)]
     for part in wanted:
         target = os.path.join(folder, *part.split("/")) if part else folder
-        with _reached(url):
-            if not _is_outdated(target, files, "/".join(filter(None, (root, part, _EVALUATION)))):
-                continue
-            inner = [f"{other}/" for other in parts if other != part and other.startswith(f"{part}/" if part else "")]
-            own = [name for name in names if name.startswith(f"{part}/" if part else "") and not name.startswith(tuple(inner))]
-            for name in sorted(own, key=lambda name: name.rpartition("/")[2] == _EVALUATION):
-                _fetch_file(files, f"{root}/{name}", os.path.join(folder, *name.split("/")))
+        if not _is_outdated(target, files, "/".join(filter(None, (root, part, _EVALUATION)))):
+            continue
+        inner = [f"{other}/" for other in parts if other != part and other.startswith(f"{part}/" if part else "")]
+        own = [name for name in names if name.startswith(f"{part}/" if part else "") and not name.startswith(tuple(inner))]
+        for name in sorted(own, key=lambda name: name.rpartition("/")[2] == _EVALUATION):
+            _fetch_file(files, f"{root}/{name}", os.path.join(folder, *name.split("/")))
         write_json(os.path.join(target, _COPIED), _stamps(target))
         print(f"  fetched {url}/{part}".rstrip("/"), flush=True)
     return len(wanted)
@@ -132,16 +133,21 @@ def _fetched_pattern(pattern):
 
 def _fetched_model(url):
     """The local path of a run, a SavedModel or a model file of a store, all of whose files are fetched."""
+    url = url.rstrip("/")
     files, root = _file_system(url)
     with _reached(url):
-        if files.exists(f"{root}/{_EVALUATION}"):
-            fetch(url, local_folder(url), url.rstrip("/"))
-            return local_folder(url)
         names = files.find(root)
-        for name in names:
-            _fetch_file(files, name, os.path.join(local_folder(url), *name.removeprefix(root).strip("/").split("/")).rstrip("/"))
-    if not names:
+    if f"{root}/{_EVALUATION}" in names:
+        fetch(url, local_folder(url), url)
+        return local_folder(url)
+    runs = [name.removesuffix(f"/{_EVALUATION}").removeprefix(root) for name in names if name.endswith(f"/{_EVALUATION}")]
+    if runs:
+        raise ValueError(f"Expected the URL of one run. Received: {url}, which holds {len(runs)}. Try: {url}{runs[0]}")
+    if not (names == [root] or f"{root}/{_SAVED_MODEL}" in names):
         raise FileNotFoundError(f"Expected a model: a finished run, a SavedModel or a file of a model. Not found: {url}")
+    for name in names:
+        parts = [part for part in name.removeprefix(root).split("/") if part]
+        _fetch_file(files, name, os.path.join(local_folder(url), *parts))
     return local_folder(url)
 
 
@@ -152,7 +158,7 @@ def _is_outdated(folder, files, name):
         return True
     if _copied(folder).get(_EVALUATION) != _stamps(folder).get(_EVALUATION):
         return False
-    with open(path, "rb") as file:
+    with open(path, "rb") as file, _reached(name):
         return file.read() != files.cat_file(name)
 
 
@@ -160,7 +166,8 @@ def _fetch_file(files, name, path):
     """Downloads a file under another name first: what is interrupted is not taken for complete."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part = f"{path}.writing-{os.getpid()}"
-    files.get_file(name, part)
+    with _reached(name):
+        files.get_file(name, part)
     os.replace(part, path)
 
 
@@ -190,6 +197,9 @@ def _copy(folder):
         changed = [name for name in stamps if copied.get(name) != stamps[name] or name not in stored]
         for name in sorted(changed, key=lambda name: name == _EVALUATION):
             files.put_file(os.path.join(folder, *name.split("/")), f"{remote}/{name}")
+        for name in stored & copied.keys() - stamps.keys():
+            if name.startswith(f"{PER_IMAGE}/"):  # of an earlier evaluation: the files of a set are read together
+                files.rm_file(f"{remote}/{name}")
         write_json(os.path.join(folder, _COPIED), stamps)
     except Exception as error:  # of the network or the store, in the classes of each package
         return f"{target} ({message_of(error)})"
