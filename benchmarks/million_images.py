@@ -196,6 +196,7 @@ def main(arguments):
             print(json.dumps(rows[-1]), flush=True)
     if FLAGS.output:
         source = provenance("pyarrow")
+        source["command"] = source["command"].replace(arguments[1], "FOLDER")
         write_json(f"{FLAGS.output}/million_images.json", {**source, "images": FLAGS.images, "rows": rows})
         with atomic_file(f"{FLAGS.output}/million_images.md") as file:
             file.write(page(rows, source))
@@ -207,7 +208,7 @@ def page(rows, source):
         f"# Evaluation of {FLAGS.images:,} images in shards",
         "",
         f"Synthetic images of {SIDE} pixels, as files in class folders and as a TFDS set of records; a small convolutional network;",
-        f"`--evaluations={FLAGS.evaluations}`, {sets} sets. Each process has one core. Memory: what belongs to the processes alone,",
+        f"`--evaluations={FLAGS.evaluations}`, {sets} set{'s' * (sets > 1)}. Each process has one core. Memory: what belongs to the processes alone,",
         "summed, when 10, 50 and 90 % of the shards are there (without shards: of the time has passed), and the peak.",
         "",
         "```sh",

@@ -249,8 +249,16 @@ def test_another_evaluation_in_the_same_folder_at_the_same_time_is_an_error(tmp_
         if "shard 3 of 3" in line and "shift" not in line:  # between the last shard and the record
             evaluate(source, path, model=lambda images: -predict(images), depends=lambda name: f"{name} other", **settings)
 
-    with pytest.raises(ValueError, match="Expected one model and one data set at a time in .*per_image. .* Try: another --workdir"):
+    message = "Expected one model and one data set at a time in .*per_image. .* Try: another --workdir"
+    with pytest.raises(ValueError, match=message):
         evaluate(source, path, log=interrupted, **settings)
+
+    def late(line):
+        if "clean" in line and "shard" not in line:  # after the record of the set
+            evaluate(source, path, model=lambda images: -predict(images), depends=lambda name: f"{name} third", **settings)
+
+    with pytest.raises(ValueError, match=message):
+        evaluate(source, path, log=late, depends=lambda name: f"{name} fourth", **settings)
 
 
 def test_an_empty_set_is_named(tmp_path):
@@ -283,8 +291,8 @@ def test_memory_does_not_hold_the_logits(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"adaptation": "batch_norm"}, "Expected --per_image with --adaptation=none"),
-        ({"calibrate": "temperature"}, "without --calibrate"),
+        ({"adaptation": "batch_norm"}, "Received: --adaptation=batch_norm. Try: two commands"),
+        ({"calibrate": "temperature", "conformal": 0.9}, "at once. Received: --calibrate=temperature, --conformal=0.9. Try"),
     ],
 )
 def test_evaluations_of_all_images_at_once_are_refused(options, message):
@@ -304,10 +312,10 @@ def test_python_returns_the_results_of_images(monkeypatch):
     found = result.images("un")
     assert found["correct"].mean() == pytest.approx(result.values["un"]) and "set" not in found
     np.testing.assert_array_equal(result.images()["label"], labels)
-    with pytest.raises(FileNotFoundError, match="of: clean, un, nun. Received: 'fog'"):
-        result.images("fog")
+    with pytest.raises(ValueError, match="Unknown set with results of each image: 'um'. Did you mean 'un'?"):
+        result.images("um")
     result.evaluation["model_digest"] = "another"
-    with pytest.raises(FileNotFoundError, match="Received: 'clean'"):
+    with pytest.raises(ValueError, match="Unknown set with results of each image: 'clean'"):
         result.images()
     with pytest.raises(FileNotFoundError, match="Received: none. Try: an evaluation with per_image=True"):
         tfr.evaluate(predict, data=(images, labels), evaluations="clean").images()

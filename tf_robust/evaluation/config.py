@@ -30,6 +30,7 @@ EVALUATIONS = (
 )
 DEFAULT_EVALUATIONS = ("clean", "noise")
 ALL_SEVERITIES = (1, 2, 3, 4, 5)
+_OF_ALL_IMAGES = ("adaptation", "calibrate", "abstain_accuracy", "conformal")  # they need all images of a set at once
 _OPTIONS = {
     "clean": ("per_image",),
     "noise": ("nun_floor", "per_image"),
@@ -188,9 +189,12 @@ class EvalConfig:
                 "Expected --adaptation=none with --calibrate, --abstain_accuracy, --conformal and --ood, which need a prediction that is "
                 f"independent of other images. Received: --adaptation={self.adaptation}"
             )
-        if self.per_image and (self.adaptation != "none" or self.needs_validation_set):
-            others = "--adaptation=none and without --calibrate, --abstain_accuracy and --conformal, which need all images of a set at once"
-            raise ValueError(f"Expected --per_image with {others}. Try: two commands with two workdirs")
+        if self.per_image and (others := [name for name in _OF_ALL_IMAGES if getattr(self, name) not in ("none", 0)]):
+            received = ", ".join(f"--{name}={getattr(self, name)}" for name in others)
+            raise ValueError(
+                f"Expected --per_image without options that need all images of a set at once. Received: {received}. "
+                "Try: two commands with two workdirs"
+            )
         for text in self.attack_radii:
             adversarial.parse_threat(text)
         for text in self.curve_attacks:

@@ -98,6 +98,8 @@ def records(
         locks.clear()
         with contextlib.suppress(OSError):
             os.remove(f"{path}.parts")
+    for shards in divided.values():
+        shards.check()
     if path and divided:
         _remove_others(os.path.join(os.path.dirname(path), PER_IMAGE), {per_image_folder(os.path.dirname(path), name) for name in divided})
     return [complete[one.name] for one in sets]

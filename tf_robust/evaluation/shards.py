@@ -117,11 +117,20 @@ class Shards:
             os.remove(path)
             return None
         if table is None or not self._is_own(table.schema, number):
-            raise ValueError(
-                f"Expected one model and one data set at a time in {os.path.dirname(os.path.dirname(path))}. Received: {path} of another "
-                "evaluation. Try: another --workdir for each"
-            )
+            raise self._replaced()
         return table
+
+    def check(self) -> None:
+        """Checks that the files are still those of this evaluation. Raises ValueError as in `record`."""
+        self._complete.clear()
+        if not self.is_complete:
+            raise self._replaced()
+
+    def _replaced(self):
+        return ValueError(
+            f"Expected one model and one data set at a time in {os.path.dirname(self._folder)}. Received: {self._folder} of another "
+            "evaluation. Try: another --workdir for each"
+        )
 
     def _path(self, number):
         return os.path.join(self._folder, f"{number:05d}-of-{len(self):05d}.parquet")

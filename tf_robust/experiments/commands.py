@@ -84,7 +84,7 @@ _COMMANDS = (
         ),
         further=(
             *("validation_fraction", "attack", "attack_subset", "attack_queries", "surrogate", "certified_radii", "smoothing_sigma"),
-            *("smoothing_samples", "adaptation", "adaptation_batch_size", "launcher"),
+            *("smoothing_samples", "adaptation", "adaptation_batch_size", "launcher", "launcher_options"),
         ),
         examples=(
             "evaluate model.keras --data=cifar10 --evaluations=clean,corruptions",

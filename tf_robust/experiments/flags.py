@@ -213,6 +213,8 @@ def with_values(values: flags.FlagValues, changes: Mapping[str, typing.Any]) -> 
     for name, value in {**given_values(values), **changes}.items():
         if name not in names:
             raise unknown("flag", name, names)
+        if isinstance(value, (int, float)) and isinstance(changed[name].value, tuple):
+            value = (value,)
         try:
             changed[name].parse(value)
         except flags.Error as error:

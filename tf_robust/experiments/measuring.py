@@ -48,8 +48,11 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     if launcher := launcher_of(values.launcher, values.launcher_options, folder):
         share(launcher, functools.partial(_measure, arguments_of(values), folder), folder)
     evaluation, data = model.evaluate(run, folder)
-    if earlier and earlier.get("measuring") != evaluation["measuring"]:
-        print_note(f"this replaces the results in {folder}, of other flags. To keep both: --workdir=DIR.")
+    others = [
+        name for name, field in (("another model", "model_digest"), ("other flags", "measuring")) if earlier.get(field) != evaluation[field]
+    ]
+    if earlier and others:
+        print_note(f"this replaces the results in {folder}, of {' and '.join(others)}. To keep both: --workdir=DIR.")
     if not run.eval_config.per_image and os.path.isdir(os.path.join(folder, PER_IMAGE)):
         print_note(f"{os.path.join(folder, PER_IMAGE)} is of an earlier evaluation. Try: --per_image")
     write_json(os.path.join(folder, "evaluation.json"), evaluation)
@@ -62,6 +65,8 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
         {"compare it with the others in its folder": command("report", siblings)},
         argv,
     )
+    if run.eval_config.per_image:
+        print(f"Results of each image: {os.path.join(folder, PER_IMAGE)}{os.sep}")
     return {**evaluation, "measured_in": folder}
 
 

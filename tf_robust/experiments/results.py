@@ -14,6 +14,7 @@ from tf_robust import evaluation, report
 from tf_robust.experiments import comparison
 from tf_robust.report.table_types import Table
 from tf_robust.saved_models import loading
+from tf_robust.utils.errors import unknown
 
 
 class Result:
@@ -67,14 +68,15 @@ class Result:
             negative_log_likelihood and correct.
 
         Raises:
-            FileNotFoundError: the set has no such results.
+            FileNotFoundError: there are no such results.
+            ValueError: the set has none.
         """
         if name in self.values and (found := evaluation.images_of(self.evaluation, self.folder, name)) is not None:
             return found.drop(columns="set")
         known = [one for one in self.values if os.path.isdir(evaluation.per_image_folder(self.folder, one))]
         if not known:
             raise FileNotFoundError("Expected results of each image. Received: none. Try: an evaluation with per_image=True")
-        raise FileNotFoundError(f"Expected results of each image of a set, of: {', '.join(known)}. Received: {name!r}")
+        raise unknown("set with results of each image", name, known)
 
     def report(self, path: str = "report.html") -> str:
         """Writes the report, one self-contained HTML file, and returns its path."""

@@ -132,7 +132,7 @@ class Classifier:
             return
         advice = "Try: convert the images, or use other data."
         if shape.rank == 3 and not expected[2:].is_compatible_with(shape[2:]):
-            advice = f"Channels are neither repeated nor averaged automatically. {advice}"
+            advice = f"Channels are neither repeated nor averaged automatically; image files are read with three. {advice}"
         elif shape.rank == 3 and expected[0] and expected[0] == expected[1]:
             advice = (
                 f"Try: --image_size={expected[0]}, which loads the data at the model's size. (--input_size={expected[0]} resizes "
