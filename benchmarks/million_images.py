@@ -223,9 +223,10 @@ def page(rows, source):
     for row in rows:
         memory = " / ".join(map(str, row["memory"].values()))
         rate = FLAGS.images * sets / row["seconds"]
+        first = f"{row['first_shard']} s" if row["first_shard"] else ""
         lines.append(
             f"| {row['kind']} | {row['processes']} | {'yes' if row['shards'] else 'no'} "
-            f"| {row['first_shard'] or ''} s | {row['seconds']:.0f} s | {rate:,.0f} "
+            f"| {first} | {row['seconds']:.0f} s | {rate:,.0f} "
             f"| {memory} MiB | {row['peak']} MiB | {row['records']} |"
         )
     lines += [
