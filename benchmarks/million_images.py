@@ -156,7 +156,7 @@ def evaluate(kind, folder, processes, divided, cores):
         "seconds": round(seconds, 1),
         "memory": memory,
         "values": {row["measure"]: row["value"] for row in evaluation["rows"]},
-        "records": str(hash_of(records)),
+        "records": hash_of(records),
     }
     write_json(workdir / "measured.json", found)
     return found
@@ -232,7 +232,7 @@ def page(rows, source):
     lines += [
         "",
         "Equal digests of the records mean that all measures and the results of each image in them are the same. Before its first shard a",
-        "process lists the files of a folder and reads their sizes; the first time they are not yet in the memory of the system.",
+        "process lists the files of a folder and reads their sizes.",
     ]
     return "\n".join(lines) + "\n"
 
