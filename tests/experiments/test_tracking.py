@@ -46,8 +46,8 @@ class Recorded:
     def files(self, kind, paths):
         self.given.append((kind, [os.path.basename(path) for path in paths]))
 
-    def end(self, failed):
-        self.given.append(("end", failed))
+    def end(self, ending):
+        self.given.append(("end", ending))
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_epochs_results_and_files_are_recorded(recorded, tmp_path):
         ("epoch", 1, "accuracy"),
         ("results", ["clean"]),
         ("run", ["flags.txt", "history.json", "evaluation.json", "figures", "saved_model"]),
-        ("end", False),
+        ("end", "finished"),
     ]
     assert report.run_id == run.run_id == read_json(str(tmp_path / "row" / "trackers.json"))["wandb"]
     assert report.given[0] == ("report", ["report.html", "report.md", "results.json", "figures"])
@@ -78,13 +78,14 @@ def test_a_tracker_that_fails_loses_no_run(recorded, tmp_path, capsys):
     assert "--tracker=wandb failed and is left out: no route to the server" in capsys.readouterr().out
     main(*RUN, "--epochs=3", "--learning_rate=0.02", f"--workdir={tmp_path / 'plain'}")
     rows = [read_json(str(tmp_path / name / "evaluation.json"))["rows"] for name in ("tracked", "plain")]
-    assert rows[0] == rows[1] and recorded[0].given == [("epoch", 0, "accuracy"), ("end", True)]
+    assert rows[0] == rows[1] and recorded[0].given == [("epoch", 0, "accuracy"), ("end", "failed")]
 
 
-def test_a_failed_run_is_recorded_as_failed(recorded, tmp_path):
-    with pytest.raises(RuntimeError), tracking.tracked(["wandb"], str(tmp_path), "a", "b", {}):
-        raise RuntimeError
-    assert recorded[0].given == [("end", True)]
+@pytest.mark.parametrize(("error", "ending"), [(RuntimeError, "failed"), (KeyboardInterrupt, "interrupted")])
+def test_a_run_that_did_not_finish_is_recorded_as_such(recorded, tmp_path, error, ending):
+    with pytest.raises(error), tracking.tracked(["wandb"], str(tmp_path), "a", "b", {}):
+        raise error
+    assert recorded[0].given == [("end", ending)]
 
 
 def test_a_tracker_that_fails_ends_its_run_and_the_next_row_has_one_of_its_own(recorded, tmp_path):
@@ -92,7 +93,7 @@ def test_a_tracker_that_fails_ends_its_run_and_the_next_row_has_one_of_its_own(r
         (tmp_path / row).mkdir()
         with tracking.tracked(["wandb"], str(tmp_path / row), row, row, {"learning_rate": "0.02"}) as trackers:
             trackers.on_epoch_end(1, {})
-    assert [(run.name, run.given) for run in recorded] == [("a", [("end", True)]), ("b", [("end", True)])]
+    assert [(run.name, run.given) for run in recorded] == [("a", [("end", "failed")]), ("b", [("end", "failed")])]
 
 
 def test_a_run_that_the_server_lost_begins_anew(recorded, tmp_path, capsys):
@@ -172,5 +173,8 @@ def test_an_mlflow_server_has_parameters_curves_results_and_files(server, tmp_pa
     with tracking.tracked(["mlflow"], str(tmp_path / "row"), "a", "b", {"epochs": "another"}) as trackers:  # resumed
         trackers.results([{"measure": "class/crane, bird", "value": 0.5}, {"measure": "none", "value": None}])
     assert client.get_run(run_id).data.metrics["class/crane_ bird"] == 0.5 and client.get_run(run_id).info.status == "FINISHED"
+    with pytest.raises(KeyboardInterrupt), tracking.tracked(["mlflow"], str(tmp_path / "row"), "a", "b", {}):
+        raise KeyboardInterrupt
+    assert client.get_run(run_id).info.status == "KILLED"
     stored = client.download_artifacts(run_id, "report.html", str(tmp_path))
     assert pathlib.Path(stored).read_bytes() == (tmp_path / "row" / "report.html").read_bytes()

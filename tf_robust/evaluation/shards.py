@@ -37,8 +37,13 @@ def read(folder: str, depends: str) -> pandas.DataFrame | None:
     """
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.parquet")))
     tables = [pyarrow.parquet.read_table(path, partitioning=None) for path in paths]
-    own = [table for table in tables if (table.schema.metadata or {}).get(b"depends", b"").decode().startswith(f"{depends} ")]
+    own = [table for table in tables if _key_of(table.schema).startswith(f"{depends} ")]
     return pyarrow.concat_tables(own).to_pandas() if own else None
+
+
+def _key_of(schema):
+    """The dependencies and the range of the images of a file; empty if it is not one of ours."""
+    return (schema.metadata or {}).get(b"depends", b"").decode()
 
 
 class Shards:
@@ -146,7 +151,7 @@ class Shards:
         return number in self._complete
 
     def _is_own(self, schema, number):
-        return (schema.metadata or {}).get(b"depends") == self._key(number).encode()
+        return _key_of(schema) == self._key(number)
 
     def _write(self, number, first, results):
         images = self._set.origin() if self._set.origin else self._images

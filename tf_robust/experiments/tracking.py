@@ -10,6 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
 
 import keras
 
@@ -20,6 +21,7 @@ PROJECT = "tf_robust"  # unless WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME is set
 RUN_IDS = "trackers.json"  # {tracker: ID of its run}, in a workdir
 _BATCH = 100  # parameters or metrics that MLflow takes at once
 _CHARACTERS = 200  # of a message that is shown
+Ending = Literal["finished", "failed", "interrupted"]
 _REFUSED = re.compile(r"[^\w\-. :/]", re.ASCII)  # in the names of MLflow's metrics
 
 
@@ -79,9 +81,9 @@ class WandB:
             (artifact.add_dir if os.path.isdir(path) else artifact.add_file)(path, name=os.path.basename(path))
         self._run.log_artifact(artifact)
 
-    def end(self, failed: bool) -> None:
+    def end(self, ending: Ending) -> None:
         """Ends the run."""
-        self._run.finish(exit_code=int(failed))
+        self._run.finish(exit_code={"finished": 0, "failed": 1, "interrupted": 255}[ending])
 
 
 class MLflow:
@@ -121,9 +123,9 @@ class MLflow:
             else:
                 self._client.log_artifact(self.run_id, path)
 
-    def end(self, failed: bool) -> None:
+    def end(self, ending: Ending) -> None:
         """See `WandB.end`."""
-        self._client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED")
+        self._client.set_terminated(self.run_id, {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}[ending])
 
     @staticmethod
     def _configured():
@@ -205,9 +207,9 @@ class Tracked(keras.callbacks.Callback):
         paths = [path for name in names if os.path.exists(path := os.path.join(folder, name))]
         self._each(lambda tracker: tracker.files(kind, paths))
 
-    def end(self, failed: bool = False) -> None:
+    def end(self, ending: Ending) -> None:
         """Ends the runs of the trackers."""
-        self._each(lambda tracker: tracker.end(failed))
+        self._each(lambda tracker: tracker.end(ending))
 
     def _each(self, call: Callable) -> None:
         for name, tracker in list(self.trackers.items()):
@@ -225,7 +227,7 @@ class Tracked(keras.callbacks.Callback):
                 print(f"  Note: --tracker={shown} failed and is left out: {_short(error)}", flush=True)
             if failed:
                 with contextlib.suppress(Exception):
-                    failed.end(failed=True)
+                    failed.end("failed")
 
 
 @contextlib.contextmanager
@@ -243,7 +245,7 @@ def tracked(names: Sequence[str], folder: str, name: str, group: str, flags: Map
     trackers.begin(folder, name, group, flags)
     try:
         yield trackers
-    except BaseException:
-        trackers.end(failed=True)
+    except BaseException as error:
+        trackers.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         raise
-    trackers.end()
+    trackers.end("finished")
