@@ -3,8 +3,8 @@
     python benchmarks/million_images.py FOLDER --output=results            # 1,000,000 images of 32 pixels; an hour, 9 GB
 
 Images are written once to FOLDER, as PNG files in class folders and as a TFDS set of records. A small network is evaluated on them with
-`tf-robust evaluate --per_image` in one and in two processes, each on a core of its own, and without shards. Memory is the sum over the
-processes of memory that belongs to them alone, once a second.
+`tf-robust evaluate --per_image` in one and in two processes, each on a core of its own, by two tasks of Ray (extra `ray`), and without
+shards. Memory is the sum over the processes of memory that belongs to them alone, once a second.
 """
 
 import hashlib
@@ -36,6 +36,7 @@ from tf_robust.utils.files import atomic_file, read_json, write_json
 
 SIDE, CLASSES, CHUNK = 32, 10, 1000
 FILES = 64  # of the TFDS set
+THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 flags.DEFINE_integer("images", 1_000_000, "number of images.", lower_bound=1)
 flags.DEFINE_multi_enum("kinds", ["records", "folder"], ["records", "folder"], "how the images are stored.")
 flags.DEFINE_string("evaluations", "clean,noise", "of the network.")
@@ -112,9 +113,18 @@ def train(path):
     model.save(path)
 
 
-def evaluate(kind, folder, processes, divided, cores):
-    """Evaluates the network in a new workdir, and returns {"seconds", "memory": [[images, MiB]], "values", "records"}."""
-    workdir = folder / "workdirs" / f"{kind}_{processes}_{'shards' if divided else 'at_once'}"
+def evaluate(kind, folder, launcher, processes, divided, cores):
+    """Evaluates the network in a new workdir, and returns {"seconds", "memory": [[images, MiB]], "values", "records"}.
+
+    Args:
+        kind: of `--kinds`.
+        folder: of the images, the network and the workdirs.
+        launcher: `local`, which starts the command once for each process, or `ray`, whose tasks are the processes.
+        processes: number of processes, each with one thread.
+        divided: whether in shards.
+        cores: numbers of those that processes use.
+    """
+    workdir = folder / "workdirs" / f"{kind}_{launcher}_{processes}_{'shards' if divided else 'at_once'}"
     if (workdir / "measured.json").exists():
         return read_json(workdir / "measured.json")
     data = [f"--data=folder:{folder / 'folder'}"] if kind == "folder" else ["--data=many_images", f"--data_dir={folder / 'records'}"]
@@ -122,18 +132,22 @@ def evaluate(kind, folder, processes, divided, cores):
     command += [f"--evaluations={FLAGS.evaluations}", f"--workdir={workdir}", *(["--per_image"] if divided else [])]
     memory, done, began = [], threading.Event(), time.monotonic()
     workdir.mkdir(parents=True, exist_ok=True)
-    logs = [open(workdir / f"log_{number}", "w") for number in range(processes)]
-    running = [
-        subprocess.Popen(["taskset", "-c", str(cores[number % len(cores)]), *command], stdout=logs[number], stderr=subprocess.STDOUT)
-        for number in range(processes)
-    ]
+    used, environment = [[core] for core in itertools.islice(itertools.cycle(cores), processes)], dict(os.environ)
+    if launcher == "ray":
+        used, environment = [cores[:processes]], {**environment, **dict.fromkeys(THREADS, "1")}
+        environment.pop("RAY_ADDRESS", None)
+        command.append("--launcher=ray")
+    running = []
+    for number, own in enumerate(used):
+        with open(workdir / f"log_{number}", "w") as log:
+            pinned = ["taskset", "-c", ",".join(map(str, own)), *command]
+            running.append(subprocess.Popen(pinned, stdout=log, stderr=subprocess.STDOUT, env=environment))
 
     def watch():
         shard = 0
         while not done.wait(1):
             shard = sum(1 for _ in workdir.glob("per_image/*/*.parquet"))
-            used = [psutil.Process(one.pid).memory_full_info().uss for one in running if one.poll() is None]
-            memory.append([round(time.monotonic() - began), shard, round(sum(used) / 2**20)])
+            memory.append([round(time.monotonic() - began), shard, round(sum(map(own_bytes, running)) / 2**20)])
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -151,6 +165,7 @@ def evaluate(kind, folder, processes, divided, cores):
             records[record["set"]] = record
     found = {
         "kind": kind,
+        "launcher": launcher,
         "processes": processes,
         "shards": divided,
         "seconds": round(seconds, 1),
@@ -160,6 +175,16 @@ def evaluate(kind, folder, processes, divided, cores):
     }
     write_json(workdir / "measured.json", found)
     return found
+
+
+def own_bytes(process):
+    """Returns the memory in bytes that belongs alone to a process and to the Ray tasks below it; 0 if it has ended."""
+    try:
+        command = psutil.Process(process.pid)
+        tasks = [one for one in command.children(recursive=True) if one.name().startswith("ray::")]
+        return sum(one.memory_full_info().uss for one in (command, *tasks))
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0
 
 
 def hash_of(records):
@@ -188,8 +213,8 @@ def main(arguments):
     cores = sorted(os.sched_getaffinity(0))
     rows = []
     for kind in FLAGS.kinds:
-        for processes, divided in ((1, True), (2, True), (1, False)):
-            found = evaluate(kind, folder, processes, divided, cores)
+        for launcher, processes, divided in (("local", 1, True), ("local", 2, True), ("ray", 2, True), ("local", 1, False)):
+            found = evaluate(kind, folder, launcher, processes, divided, cores)
             rows.append({name: value for name, value in found.items() if name != "memory"})
             rows[-1]["memory"] = {f"{fraction:.0%}": memory_at(found, fraction) for fraction in (0.1, 0.5, 0.9)}
             rows[-1]["first_shard"] = next((sample[0] for sample in found["memory"] if sample[1]), None)
@@ -209,23 +234,24 @@ def page(rows, source):
         f"# Evaluation of {FLAGS.images:,} images in shards",
         "",
         f"Synthetic images of {SIDE} pixels, as files in class folders and as a TFDS set of records; a small convolutional network;",
-        f"`--evaluations={FLAGS.evaluations}`, {sets} set{'s' * (sets > 1)}. Each process has one core. Memory: what belongs to the",
-        "processes alone, summed, when 10, 50 and 90 % of the shards are there (without shards: of the time has passed), and the peak.",
+        f"`--evaluations={FLAGS.evaluations}`, {sets} set{'s' * (sets > 1)}. Each process has one core; those of Ray are two tasks of",
+        "one command. Memory: what belongs to the processes alone (with Ray also to the command), summed, when 10, 50 and 90 % of the",
+        "shards are there (without shards: of the time has passed), and the peak.",
         "",
         "```sh",
         f"{source['command']}",
         "```",
         f"Commit {source['commit']}; {source['machine']}.",
         "",
-        "| images | processes | shards | first shard after | time | images/s | memory at 10 / 50 / 90 % | peak | records |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| images | launcher | processes | shards | first shard after | time | images/s | memory at 10 / 50 / 90 % | peak | records |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
         memory = " / ".join(map(str, row["memory"].values()))
         rate = FLAGS.images * sets / row["seconds"]
         first = f"{row['first_shard']} s" if row["first_shard"] else ""
         lines.append(
-            f"| {row['kind']} | {row['processes']} | {'yes' if row['shards'] else 'no'} "
+            f"| {row['kind']} | {row['launcher']} | {row['processes']} | {'yes' if row['shards'] else 'no'} "
             f"| {first} | {row['seconds']:.0f} s | {rate:,.0f} "
             f"| {memory} MiB | {row['peak']} MiB | {row['records']} |"
         )

@@ -254,6 +254,28 @@ def test_resources_that_no_node_has_are_named(table, tmp_path, cluster):
             waiting.kill()
 
 
+@pytest.mark.slow
+def test_two_commands_on_one_workdir_measure_nothing_twice(tmp_path, cluster):
+    pytest.importorskip("pyarrow")
+    here, shared = tmp_path / "here", tmp_path / "shared"
+    arguments = [*MEASURED, "--severities=2", "--per_image"]
+    main(*arguments, f"--workdir={here}")
+    command = [sys.executable, "-m", "tf_robust", *arguments, "--launcher=ray", f"--workdir={shared}"]
+    logs = [tmp_path / f"log_{number}" for number in (0, 1)]
+    running = []
+    for log in logs:
+        with open(log, "w") as file:
+            running.append(subprocess.Popen(command, env=cluster.environment, stdout=file, stderr=subprocess.STDOUT))
+    _kill_a_task(cluster)
+    assert [process.wait(900) for process in running] == [0, 0], [log.read_text() for log in logs]
+    one, other = (read_json(folder / "evaluation.json") for folder in (here, shared))
+    assert one == {**other, "date": one["date"]}
+    sets = [[record["set"] for record in read_records(str(folder / "measured.jsonl"))] for folder in (here, shared)]
+    assert sorted(sets[0]) == sorted(sets[1])  # none twice
+    files = [{path.relative_to(folder): path.read_bytes() for path in folder.glob("per_image/**/*.parquet")} for folder in (here, shared)]
+    assert len(files[0]) == len(sets[0]) and files[0] == files[1]
+
+
 def _kill_a_task(cluster):
     """Kills the first task two seconds after it began."""
     while not (tasks := cluster.tasks()):
