@@ -183,14 +183,23 @@ def test_a_cluster_that_does_not_answer_is_named_at_once(tmp_path, monkeypatch):
         launchers.launcher_of("ray", [], str(tmp_path))
 
 
-@pytest.mark.slow
-def test_resources_that_this_machine_lacks_are_refused(monkeypatch, tmp_path):
+@pytest.fixture
+def alone():
+    """The environment of commands that use Ray without a cluster, on a machine where there once was one."""
     pytest.importorskip("ray")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    command = [sys.executable, "-m", "tf_robust", "train", *COMMON, "--seeds=0,1", "--launcher=ray", "--launcher_options=num_cpus=1000"]
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as short:  # the paths of sockets are limited
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RAY_TMPDIR": short}
-        done = subprocess.run([*command, f"--workdir={tmp_path}/run"], env=environment, capture_output=True, text=True, timeout=300)
+        folder = pathlib.Path(short, "ray")
+        folder.mkdir()
+        (folder / "ray_current_cluster").write_text(f"127.0.0.1:{free_port()}")
+        environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        yield {**environment, "PYTHONPATH": os.pathsep.join(sys.path), "RAY_TMPDIR": short}
+
+
+@pytest.mark.slow
+def test_resources_that_this_machine_lacks_are_refused(alone, tmp_path):
+    command = [sys.executable, "-m", "tf_robust", "train", *COMMON, "--seeds=0,1", "--launcher=ray", "--launcher_options=num_cpus=1000"]
+    done = subprocess.run([*command, f"--workdir={tmp_path}/run"], env=alone, capture_output=True, text=True, timeout=300)
+    assert "Ray on this machine alone. RAY_ADDRESS=HOST:6379 names a cluster." in done.stdout
     assert done.returncode == 1 and "Expected --launcher_options with resources of this machine. Received: CPU=1000" in done.stderr
 
 

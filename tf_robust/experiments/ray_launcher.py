@@ -1,4 +1,4 @@
-"""Tasks of a Ray cluster (extra `[ray]`). `ray start` makes one; without a cluster Ray uses this machine."""
+"""Tasks of the Ray cluster that RAY_ADDRESS names (extra `[ray]`), which `ray start` makes; without it, of one on this machine."""
 
 import os
 import socket
@@ -29,7 +29,9 @@ class RayLauncher:
         address = os.environ.get("RAY_ADDRESS", "")
         try:
             _check_answers(address)
-            ray.init(ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, logging_level="error")
+            ray.init(  # "local": else it also looks for a cluster that was once started on this machine, and waits nine minutes for it
+                address=address or "local", ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, logging_level="error"
+            )
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise ConnectionError(
                 f"Expected a Ray cluster at RAY_ADDRESS={address}. Received: no connection ({message_of(error)}). "
@@ -40,6 +42,8 @@ class RayLauncher:
         except (ValueError, TypeError) as error:
             raise ValueError(f"Expected --launcher_options of ray.remote. Received: {dict(options)} ({message_of(error)})") from error
         self.tasks = max(1, int(ray.cluster_resources().get("CPU", 1) // max(1, options.get("num_cpus", 1))))
+        if not address:
+            print("  Ray on this machine alone. RAY_ADDRESS=HOST:6379 names a cluster.", flush=True)
         wanted = {"CPU": options.get("num_cpus", 1), "GPU": options.get("num_gpus", 0), **options.get("resources", {})}
         if missing := _missing(wanted, [node["Resources"] for node in ray.nodes() if node["Alive"]]):
             if not address:
