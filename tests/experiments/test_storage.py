@@ -236,16 +236,28 @@ def test_a_store_that_cannot_be_written_is_named_before_training(machine, monkey
     assert not os.path.exists("runs")
 
 
-@pytest.fixture
-def bucket(monkeypatch):
-    """The URL of a bucket of an S3 server on this machine."""
-    pytest.importorskip("s3fs")
-    pytest.importorskip("moto")
+S3 = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+SERVERS = {  # of an object store: {protocol: (packages, module and arguments, its address, other settings)}
+    "s3": (("s3fs", "moto"), ("moto.server", "--port={port}"), "AWS_ENDPOINT_URL", S3),
+    "gs": (
+        ("gcsfs", "gcp_storage_emulator"),
+        ("gcp_storage_emulator", "start", "--in-memory", "--port={port}"),
+        "STORAGE_EMULATOR_HOST",
+        {},
+    ),
+}
+
+
+@pytest.fixture(params=SERVERS)
+def bucket(request, monkeypatch):
+    """The URL of a bucket of an object store on this machine."""
+    packages, arguments, address, settings = SERVERS[request.param]
+    for package in packages:
+        pytest.importorskip(package)
     port = free_port()
-    settings = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
-    for name, value in {**settings, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+    for name, value in {**settings, address: f"http://127.0.0.1:{port}"}.items():
         monkeypatch.setenv(name, value)
-    command = [sys.executable, "-m", "moto.server", f"--port={port}"]
+    command = [sys.executable, "-m", *(text.format(port=port) for text in arguments)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(60):
@@ -253,18 +265,18 @@ def bucket(monkeypatch):
                 if not client.connect_ex(("127.0.0.1", port)):
                     break
             time.sleep(1)
-        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("results")
-        yield "s3://results"
+        fsspec.filesystem(request.param, skip_instance_cache=True).mkdir("results")
+        yield f"{request.param}://results"
     finally:
         process.terminate()
         process.wait()
 
 
 @pytest.mark.slow
-def test_a_workdir_of_an_s3_server(table, machine, bucket, capsys):
+def test_a_workdir_of_an_object_store(table, machine, bucket, capsys):
     run("suite", table, f"--workdir={bucket}/a")
     machine("second")
     run("suite", table, f"--workdir={bucket}/a")
     assert capsys.readouterr().out.count("already done") == 2
-    with pytest.raises(SystemExit, match="Expected a store that can be read and written. Received: s3://missing/a"):
-        run("suite", table, "--workdir=s3://missing/a")
+    with pytest.raises(SystemExit, match="Expected a store that can be read and written. Received: .*missing/a"):
+        run("suite", table, f"--workdir={bucket.replace('results', 'missing')}/a")
