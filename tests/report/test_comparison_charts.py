@@ -1,8 +1,9 @@
 """Content of the comparison of all measures, and of robust over clean accuracy."""
 
 import numpy as np
+import pytest
 
-from tf_robust.report import comparison_charts, label_placement, tables
+from tf_robust.report import comparison_charts, label_placement, tables, vega
 
 
 def values(chart):
@@ -36,6 +37,13 @@ def test_the_pareto_front_has_rows_that_no_other_surpasses(evaluate):
     assert {value["row"] for value in values(comparison_charts.pareto(table)) if value["front"]} == {"left", "right", "same"}
 
 
+def test_of_many_models_those_of_the_front_are_named(evaluate):
+    runs = [evaluate(f"row_{i}", 0, {"clean": 0.5 + i / 50, "un": 0.6 - i / 100 if i in (3, 11) else 0.3}) for i in range(12)]
+    few, many = (comparison_charts.pareto(tables.aggregate(some)) for some in (runs[:10], runs))
+    assert all(value["side"] for value in values(few)) and "named" not in few.caption
+    assert {value["row"] for value in values(many) if value["side"]} == {"row_3", "row_11"} and "the best are named" in many.caption
+
+
 def test_pareto_axes_span_a_tenth_and_contain_the_intervals(evaluate):
     table = tables.aggregate([evaluate("xe", 0, {"bal": 0.5, "nun": 0.781}), evaluate("fcl", 0, {"bal": 0.9, "nun": 0.776})])
     chart = comparison_charts.pareto(table)
@@ -48,7 +56,21 @@ def test_pareto_axes_span_a_tenth_and_contain_the_intervals(evaluate):
 
 def test_names_stay_inside_and_apart():
     points = {"first_row": (0.6, 0.6), "second_row": (0.61, 0.602), "far": (0.9, 0.9), "further": (0.1, 0.1)}
-    sides = label_placement.name_sides(points, [], (0, 1), (0, 1))
+    sides = label_placement.name_sides(points, list(points), [], (0, 1), (0, 1))
     assert sides["first_row"] != sides["second_row"] and sides["far"] == "right"
     points = {"at_the_right_edge": (1.0, 0.5), "at_the_left_edge": (0.0, 0.1)}
-    assert label_placement.name_sides(points, [], (0, 1), (0, 1)) == {"at_the_right_edge": "left", "at_the_left_edge": "right"}
+    assert label_placement.name_sides(points, list(points), [], (0, 1), (0, 1)) == {
+        "at_the_right_edge": "left",
+        "at_the_left_edge": "right",
+    }
+
+
+def test_values_in_the_names_of_points_are_shown():
+    vl_convert = pytest.importorskip("vl_convert")
+    names = ["contrastive_gaussian_weight=0.008,temperature=0.5", "short", "a_name_of_some_length"]
+    y = vega.row_axis(names, 22)
+    spec = {"data": {"values": [{"row": name} for name in names]}, "mark": "point", "encoding": {"y": y}, "height": vega.row_step(names)}
+    svg = vl_convert.vegalite_to_svg(spec)
+    texts = [text for text in ("…gaussian_weight=0.008", "temperature=0.5", "short", "a_name_of_some_length") if f">{text}</t" in svg]
+    assert len(texts) == 4 and "contrastive_gaussian_weight=0.008<" not in svg
+    assert vega.row_step(names) == {"step": 31} and vega.row_step(names[1:]) == {"step": 18}

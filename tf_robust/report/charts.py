@@ -15,7 +15,7 @@ from tf_robust.report.heat_maps import corruption_heat_map, difference_heat_map,
 from tf_robust.report.shifts import shift_chart
 from tf_robust.report.table_types import Table
 from tf_robust.report.tables import unadapted_cells
-from tf_robust.report.vega import COLORS, NOMINAL, Chart, by_row, domain, lines_by_row, number, panels
+from tf_robust.report.vega import COLORS, NOMINAL, Chart, by_row, domain, lines_by_row, number, panels, row_axis, row_step
 
 
 def corruption_groups(table: Table) -> Chart | None:
@@ -103,12 +103,12 @@ def cost(table: Table) -> Chart | None:
         {
             "data": {"values": values},
             "width": "container",
-            "height": {"step": 18},
+            "height": row_step(of_rows),
             "mark": "bar",
             "encoding": {
-                "y": {"field": "row", **NOMINAL},
+                "y": row_axis(list(of_rows), 40),
                 "x": {"field": unit, "type": "quantitative", "axis": {"tickCount": 5}},
-                "color": {**by_row([value["row"] for value in values]), "legend": None},
+                "color": {**by_row(of_rows), "legend": None},
                 "tooltip": [{"field": "row", "title": "model"}, number(unit)],
             },
         },

@@ -11,13 +11,15 @@ from tf_robust.report.label_placement import SIDES, name_sides
 from tf_robust.report.robustness_measures import kinds_of_robustness
 from tf_robust.report.table_types import Table
 from tf_robust.report.tables import cells
-from tf_robust.report.vega import NOMINAL, Chart, by_row, domain, number, panels
+from tf_robust.report.vega import Chart, by_row, domain, number, panels, row_axis, row_step
+
+_NAMED = 10  # models, whose names are all shown beside their points
 
 
 def comparison(table: Table) -> Chart:
     """Draws one panel per headline: every row's mean, its std or interval, and the paper's mean."""
     values = [value for measure in table["headlines"] for value in _points(table, measure)]
-    y = {"field": "row", **NOMINAL, "sort": table["order"], "axis": {"labelLimit": 140}}
+    y = row_axis(table["order"], 22)
     x = {"type": "quantitative", "scale": {"zero": False, "nice": False}, "axis": {"tickCount": 3, "title": None, "format": ",~r"}}
     tips = [
         {"field": "row", "title": "model"},
@@ -41,7 +43,7 @@ def comparison(table: Table) -> Chart:
         "encoding": {"x": {"field": "mean", **x}, "y": y, "color": {**by_row(table["order"]), "legend": None}, "tooltip": tips},
     }
     printed = any(value["paper"] is not None for value in values)
-    panel = {"width": 170, "height": {"step": 18}, "layer": [axis, interval, *[paper] * printed, mean]}
+    panel = {"width": 170, "height": row_step(table["order"]), "layer": [axis, interval, *[paper] * printed, mean]}
     lines = spread_caption(table)
     caption = f"Measures of the first table; lines: {lines}{'; diamonds: the paper' * printed}. The axes of fractions span at least 0.1."
     return Chart("comparison", panels(values, "measure", _titles(table), panel, 4, ("x",)), caption)
@@ -91,14 +93,15 @@ def pareto(table: Table) -> Chart | None:
     front = [row for row in both if not any(np.all(np.subtract(p, points[row]) >= 0) and p != points[row] for p in points.values())]
     ends = {measure: {row: spread(entries[row, measure]) for row in both} for measure in (clean, robust)}
     domains = [domain([value for row in both for value in (points[row][i], *ends[m][row])]) for i, m in enumerate((clean, robust))]
-    sides = name_sides(points, front, *domains)
+    sides = name_sides(points, both if len(both) <= _NAMED else front, front, *domains)
     values = []
     for row, (x, y) in points.items():
         (left, right), (bottom, top) = ends[clean][row], ends[robust][row]
         values.append({"row": row, "clean": x, "robust": y, "left": left, "right": right, "bottom": bottom, "top": top})
-        values[-1] |= {"front": row in front, "side": sides[row]}
+        values[-1] |= {"front": row in front, "side": sides.get(row, "")}
     name = describe(clean).name
     line = "; the dashed line joins the models that no other surpasses in both" if len(front) > 1 else ""
+    line += "; the best are named" if len(both) > _NAMED else ""
     caption = f"{describe(robust).name} over {name[0].lower()}{name[1:]}{line}. Both axes span at least 0.1."
     encoding = {channel: _axis(*axis) for channel, axis in zip("xy", (("clean", clean, domains[0]), ("robust", robust, domains[1])))}
     layer = _pareto_layers(encoding, table["order"], list(dict.fromkeys(sides.values())))

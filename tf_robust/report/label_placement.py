@@ -14,12 +14,17 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
 
 def name_sides(
-    points: Mapping[str, tuple[float, float]], line: Sequence[str], x_domain: Sequence[float], y_domain: Sequence[float]
+    points: Mapping[str, tuple[float, float]],
+    names: Sequence[str],
+    line: Sequence[str],
+    x_domain: Sequence[float],
+    y_domain: Sequence[float],
 ) -> dict[str, str]:
     """Returns {name: the side of its point where it covers least}, one of `SIDES`.
 
     Args:
         points: {name: (x, y)}.
+        names: those that are shown.
         line: names of the points that a step line joins, which goes down or up first, then to the right.
         x_domain: ends of the horizontal axis.
         y_domain: ends of the vertical axis.
@@ -30,7 +35,8 @@ def name_sides(
     corners = sorted(pixels[name] for name in line)
     for (x, y), (next_x, next_y) in zip(corners, corners[1:]):
         occupied += [(x - 2, min(y, next_y), x + 2, max(y, next_y)), (x, next_y - 2, next_x, next_y + 2)]
-    for name, (x, y) in pixels.items():
+    for name in names:
+        x, y = pixels[name]
         width = _LETTER * len(name)
         middle = x - width / 2
         starts = {"right": (x + 7, y - 10), "left": (x - 7 - width, y - 10), "above": (middle, y - 20), "below": (middle, y + 8)}

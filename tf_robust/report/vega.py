@@ -186,6 +186,22 @@ def by_row(order: Iterable[str], channel: str = "color", symbol: str = "circle")
     }
 
 
+def row_axis(order: Sequence[str], letters: int) -> dict:
+    """Returns the encoding of rows as lines of a chart. The values in the names of a sweep's points have a line each, with their end.
+
+    Args:
+        order: names of the rows.
+        letters: of a line of a name; longer ones lose their beginning.
+    """
+    shortened = f"replace(datum.label, regexp('[^,]{{2,}}(?=[^,]{{{letters - 1}}}(,|$))', 'g'), '…')"
+    return {"field": "row", **NOMINAL, "sort": list(order), "axis": {"labelExpr": f"split({shortened}, ',')", "labelLimit": 0}}
+
+
+def row_step(order: Iterable[str]) -> dict:
+    """Returns the height of a chart whose lines are those of `row_axis`."""
+    return {"step": 5 + 13 * (1 + max(name.count(",") for name in order))}
+
+
 def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict, columns: int, independent: Iterable[str] = ()) -> dict:
     """Returns the specification of one panel for each name, which is broken in lines as long as the panel is wide.
 
