@@ -67,10 +67,12 @@ def test_names_stay_inside_and_apart():
 
 def test_values_in_the_names_of_points_are_shown():
     vl_convert = pytest.importorskip("vl_convert")
-    names = ["contrastive_gaussian_weight=0.008,temperature=0.5", "short", "a_name_of_some_length"]
+    names = ["contrastive_gaussian_weight=0.008,temperature=0.5", "PGD, 4 steps", "a_name_of_some_length"]
     y = vega.row_axis(names, 22)
     spec = {"data": {"values": [{"row": name} for name in names]}, "mark": "point", "encoding": {"y": y}, "height": vega.row_step(names)}
     svg = vl_convert.vegalite_to_svg(spec)
-    texts = [text for text in ("…gaussian_weight=0.008", "temperature=0.5", "short", "a_name_of_some_length") if f">{text}</t" in svg]
+    texts = [
+        text for text in ("…gaussian_weight=0.008", "temperature=0.5", "PGD, 4 steps", "a_name_of_some_length") if f">{text}</t" in svg
+    ]
     assert len(texts) == 4 and "contrastive_gaussian_weight=0.008<" not in svg
     assert vega.row_step(names) == {"step": 31} and vega.row_step(names[1:]) == {"step": 18}

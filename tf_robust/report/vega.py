@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from tf_robust.utils.plotting import wrapped
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")  # after Okabe and Ito
 NOMINAL: dict = {"type": "nominal", "title": None, "sort": None}
 _LETTER = 6  # mean width of a letter of a panel's title, in pixels
+_BETWEEN = ",(?! )"  # the values in the name of a sweep's point
 _LEAST_FRACTIONS, _LEAST_RELATIVE = 0.1, 0.2  # smallest spans of axes
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _INK: dict = {"labelColor": "currentColor", "titleColor": "currentColor"}
@@ -194,12 +196,17 @@ def row_axis(order: Sequence[str], letters: int) -> dict:
         letters: of a line of a name; longer ones lose their beginning.
     """
     shortened = f"replace(datum.label, regexp('[^,]{{2,}}(?=[^,]{{{letters - 1}}}(,|$))', 'g'), '…')"
-    return {"field": "row", **NOMINAL, "sort": list(order), "axis": {"labelExpr": f"split({shortened}, ',')", "labelLimit": 0}}
+    return {
+        "field": "row",
+        **NOMINAL,
+        "sort": list(order),
+        "axis": {"labelExpr": f"split({shortened}, regexp('{_BETWEEN}'))", "labelLimit": 0},
+    }
 
 
 def row_step(order: Iterable[str]) -> dict:
     """Returns the height of a chart whose lines are those of `row_axis`."""
-    return {"step": 5 + 13 * (1 + max(name.count(",") for name in order))}
+    return {"step": 5 + 13 * (1 + max(len(re.findall(_BETWEEN, name)) for name in order))}
 
 
 def panels(values: Sequence[dict], field: str, names: Iterable[str], panel: dict, columns: int, independent: Iterable[str] = ()) -> dict:
