@@ -1,6 +1,10 @@
 """Sweeps: what they vary, the choice of the best, and points sampled by Optuna against its own study."""
 
 import os
+import subprocess
+import sys
+import tempfile
+import time
 
 import pytest
 
@@ -131,8 +135,23 @@ def test_the_front_of_several_measures_is_tested(tmp_path):
     assert {row["row"] for row in report["rows"]} == expected
 
 
-def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(tmp_path, monkeypatch, capsys):
-    optuna = pytest.importorskip("optuna")
+@pytest.fixture(params=["sqlite", "postgresql"])
+def storage(request, tmp_path):
+    """URL of a database of trials."""
+    pytest.importorskip("optuna")
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/study.db"
+        return
+    pytest.importorskip("psycopg")
+    with tempfile.TemporaryDirectory() as folder:
+        server = pytest.importorskip("pgserver").get_server(folder)
+        yield server.get_uri().replace("postgresql:", "postgresql+psycopg:")
+        server.cleanup()
+
+
+def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage, monkeypatch, capsys):
+    import optuna
+
     from tf_robust.experiments.sampled_sweep import Pruning, SampledSweep
 
     class FakeRun:
@@ -152,13 +171,13 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(tmp_path
     axes = {"x": search_space.Range(0.0, 1.0, log=False, integer=False)}
     by_noise = SampledSweep(axes, ("un",), lambda point: [FakeRun(point)], lambda run: "", trials=20, seed=3, epochs=9)
     with pytest.raises(ValueError, match="Unknown measure"):  # after a training that was not pruned
-        by_noise.complete(f"sqlite:///{tmp_path}/noise.db", "study")
-    first = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/noise.db").get_trials()
+        by_noise.complete(storage, "noise")
+    first = optuna.load_study(study_name="noise", storage=storage).get_trials()
     assert first and not any(trial.intermediate_values for trial in first)
     many = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=40, seed=3, epochs=9)
     monkeypatch.setattr("tf_robust.experiments.sampled_sweep.read_evaluation", lambda path: {})
-    points, _, notes = many.complete(f"sqlite:///{tmp_path}/study.db", "study")
-    trials = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/study.db").get_trials()
+    points, _, notes = many.complete(storage, "study")
+    trials = optuna.load_study(study_name="study", storage=storage).get_trials()
     failed = [trial for trial in trials if float(trial.user_attrs["point"]["x"]) > 0.9]
     pruned = [trial for trial in trials if "pruned after epoch" in trial.user_attrs.get("reason", "")]
     assert len(trials) == 40 and len(points) == 40 - len(failed) - len(pruned)
@@ -168,8 +187,9 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(tmp_path
     assert max(float(point["x"]) for point in points) > 0.8
 
 
-def test_interrupted_trials_are_resumed_with_their_point(tmp_path, monkeypatch):
-    optuna = pytest.importorskip("optuna")
+def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch):
+    import optuna
+
     from tf_robust.experiments.sampled_sweep import SampledSweep
 
     begun = []
@@ -187,13 +207,55 @@ def test_interrupted_trials_are_resumed_with_their_point(tmp_path, monkeypatch):
     axes = {"x": search_space.Range(0, 1000, log=False, integer=True)}
     three = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=3, seed=3, epochs=1)
     monkeypatch.setattr("tf_robust.experiments.sampled_sweep.read_evaluation", lambda path: {})
-    storage = f"sqlite:///{tmp_path}/study.db"
     with pytest.raises(KeyboardInterrupt):
         three.complete(storage, "study")
     three.complete(storage, "study")
     assert len(begun) == 4 and begun[1] == begun[2]
     states = [trial.state for trial in optuna.load_study(study_name="study", storage=storage).get_trials()]
     assert states.count(optuna.trial.TrialState.COMPLETE) == 3 and states.count(optuna.trial.TrialState.FAIL) == 1
+
+
+_PROCESS = """
+import os, sys, time
+from tf_robust.experiments import sampled_sweep, search_space
+
+storage, folder, me = sys.argv[1:]
+sampled_sweep._HEARTBEAT, sampled_sweep._GRACE, sampled_sweep._POLL_SECONDS = 1, 3, 0.1
+sampled_sweep.read_evaluation = lambda path: path
+
+class Run:
+    def __init__(self, point):
+        self.point, self.callbacks, self.eval_config = point, (), None
+    def complete(self, workdir):
+        with open(os.path.join(folder, self.point["x"]), "a") as file:
+            file.write(me + "\\n")
+        time.sleep(600 if me == "killed" else 0.3)
+        return {"rows": [{"measure": "un", "value": float(self.point["x"])}]}
+
+axes = {"x": search_space.Range(0, 10_000, log=False, integer=True)}
+sweep = sampled_sweep.SampledSweep(axes, ("un",), lambda point: [Run(point)], lambda run: run.point["x"], trials=8, seed=3, epochs=1)
+print(len(sweep.complete(storage, "study")[0]))
+"""
+
+
+@pytest.mark.slow
+def test_processes_share_the_trials_including_those_of_a_killed_process(storage, tmp_path):
+    folder = tmp_path / "points"
+    folder.mkdir()
+    processes = [
+        subprocess.Popen([sys.executable, "-c", _PROCESS, storage, str(folder), name], stdout=subprocess.PIPE, text=True)
+        for name in ("killed", "first", "second")
+    ]
+    while not any("killed" in path.read_text() for path in folder.iterdir()):
+        assert processes[0].poll() is None
+        time.sleep(0.1)
+    processes[0].kill()
+    processes[0].wait()
+    assert [one.communicate(timeout=120)[0].splitlines()[-1] for one in processes[1:]] == ["8", "8"]
+    begun = {path.name: path.read_text().split() for path in folder.iterdir()}
+    assert len(begun) == 8 and all(len(names) == 1 for names in begun.values() if "killed" not in names)
+    assert sum("killed" in names for names in begun.values()) == 1  # resumed by another with its point
+    assert all(len(names) == 2 for names in begun.values() if "killed" in names)
 
 
 def test_an_unknown_measure_ends_the_sweep(tmp_path):
@@ -203,15 +265,24 @@ def test_an_unknown_measure_ends_the_sweep(tmp_path):
     assert not os.path.exists(tmp_path / "unknown")
 
 
-def test_a_database_that_cannot_be_used_is_named(tmp_path):
+@pytest.mark.parametrize(
+    "url, error, message",
+    [
+        ("sqlite:////no/such/folder/study.db", ValueError, "Expected --sweep_storage to be the URL of a database. Received"),
+        ("file.db", ValueError, "Expected --sweep_storage to be the URL of a database. Received"),
+        ("mysql+mysqldb://nobody@localhost/none", ImportError, "Expected a driver of the database in --sweep_storage. .*MySQLdb.*Try: pip"),
+        ("postgresql+psycopg://nobody@localhost:1/none", ValueError, "Expected --sweep_storage to be the URL of a database. .*refused"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_named(url, error, message):
     pytest.importorskip("optuna")
+    if "psycopg" in url:
+        pytest.importorskip("psycopg")
     from tf_robust.experiments.sampled_sweep import SampledSweep
 
-    axes = {"x": ("1", "2")}
-    one = SampledSweep(axes, ("clean",), lambda point: [], lambda run: "", trials=1, seed=0, epochs=1)
-    for url in ("postgresql://nobody@localhost:1/none", "sqlite:////no/such/folder/study.db", "file.db"):
-        with pytest.raises(ValueError, match="Expected --sweep_storage to be the URL of a database. Received"):
-            one.complete(url, "study")
+    one = SampledSweep({"x": ("1", "2")}, ("clean",), lambda point: [], lambda run: "", trials=1, seed=0, epochs=1)
+    with pytest.raises(error, match=message):
+        one.complete(url, "study")
 
 
 @pytest.mark.parametrize("engine", ["grid", "optuna"])

@@ -3,6 +3,7 @@
 Trials are in a database that processes share. The draws of a trial depend on the seed, the number of the trial and the results before it.
 """
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -24,7 +25,12 @@ from tf_robust.utils.locks import WorkdirLocked
 
 _HEARTBEAT, _GRACE = 10, 60  # seconds: between signs of life of a trial's process, and after which a silent one counts as dead
 _POLL_SECONDS = 2.0
-_COMPLETE, _PRUNED, _RUNNING = (getattr(optuna.trial.TrialState, name) for name in ("COMPLETE", "PRUNED", "RUNNING"))
+_WAITS = 0.2, 0.5, 1.0  # seconds, before a database is opened again
+_COMPLETE, _PRUNED, _RUNNING, _WAITING = (getattr(optuna.trial.TrialState, name) for name in ("COMPLETE", "PRUNED", "RUNNING", "WAITING"))
+
+
+class _Superfluous(Exception):
+    """A trial that another process has begun at the same time, when one was left to begin."""
 
 
 class Pruning(keras.callbacks.Callback):
@@ -89,7 +95,7 @@ class SampledSweep:
             study = self._study(storage, name)
             while (open_trials := self._open_trials(study)) is not None:
                 if open_trials:
-                    study.optimize(self._objective, n_trials=1)
+                    study.optimize(self._objective, n_trials=1, catch=_Superfluous)
                 else:
                     time.sleep(_POLL_SECONDS)  # other processes complete the last trials
         ended = study.get_trials(deepcopy=False, states=(_COMPLETE, _PRUNED))
@@ -100,18 +106,18 @@ class SampledSweep:
         return [*points.values()], [read_evaluation(path) for path in paths], notes
 
     def _study(self, storage, name):
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
         directions = ["maximize" if sign > 0 else "minimize" for sign in self._signs()]
         try:
-            database = optuna.storages.RDBStorage(
-                storage,
-                heartbeat_interval=_HEARTBEAT,
-                grace_period=_GRACE,
-                heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
-            )
+            database = _opened(storage)
             pruner = optuna.pruners.HyperbandPruner(max_resource=self.epochs)
             study = optuna.create_study(storage=database, study_name=name, directions=directions, pruner=pruner, load_if_exists=True)
-        except (ImportError, sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
+        except ImportError as error:
+            raise ImportError(
+                f"Expected a driver of the database in --sweep_storage. Received: {storage} ({message_of(error.__cause__ or error)}). "
+                "Try: pip install 'tf_robust[postgresql]' and --sweep_storage=postgresql+psycopg://USER@HOST/NAME"
+            ) from error
+        except (sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
             raise ValueError(f"Expected --sweep_storage to be the URL of a database. Received: {storage} ({message_of(error)})") from error
         axes = (f"{name}={axis if isinstance(axis, Range) else ','.join(axis)}" for name, axis in self.axes.items())
         asked = f"{';'.join(axes)} by {', '.join(self.measures) or 'the first measure'}"
@@ -131,6 +137,9 @@ class SampledSweep:
         return None if ended >= self.trials else max(0, self.trials - ended - states.count(_RUNNING))
 
     def _objective(self, trial):
+        others = trial.study.get_trials(deepcopy=False, states=(_COMPLETE, _PRUNED, _RUNNING, _WAITING))
+        if sum(one.number < trial.number for one in others) >= self.trials:
+            raise _Superfluous
         trial.study.sampler = optuna.samplers.TPESampler(seed=_seed(self.seed, trial.number), multivariate=False)
         point = {name: _sampled(trial, name, axis) for name, axis in self.axes.items()}
         trial.set_user_attr("point", point)
@@ -162,6 +171,24 @@ class SampledSweep:
     def _signs(self):
         """For each measure 1, or -1 if lower values are better."""
         return [-1 if parse_measure(measure).lower_is_better else 1 for measure in self.measures] or [1]
+
+
+def _opened(storage):
+    """The database of a URL, in which another process may be creating the tables."""
+    for seconds in _WAITS:
+        with contextlib.suppress(sqlalchemy.exc.DBAPIError):
+            return _database(storage)
+        time.sleep(seconds)
+    return _database(storage)
+
+
+def _database(storage):
+    return optuna.storages.RDBStorage(
+        storage,
+        heartbeat_interval=_HEARTBEAT,
+        grace_period=_GRACE,
+        heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+    )
 
 
 def _end(trial, reason):
