@@ -10,6 +10,7 @@ import pytest
 
 from tests.test_cli import main
 from tf_robust.experiments import search_space, sweeps
+from tf_robust.training.loop import TrainingStopped
 from tf_robust.utils.files import read_json
 
 DEFAULTS = {"fcl_k": 8, "fcl_sigma": 0.1, "views": ("clean",), "method": "fcl", "ema": False}
@@ -165,9 +166,14 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage,
             for epoch in range(9):
                 for callback in self.callbacks:
                     assert isinstance(callback, Pruning)
-                    callback.on_epoch_end(epoch, {"val_accuracy": accuracy})
+                    try:
+                        callback.on_epoch_end(epoch, {"val_accuracy": accuracy})
+                    except TrainingStopped:  # which trackers distinguish from failures
+                        stopped.append(self.point)
+                        raise
             return {"rows": [{"measure": "clean", "value": accuracy}]}
 
+    stopped = []
     axes = {"x": search_space.Range(0.0, 1.0, log=False, integer=False)}
     by_noise = SampledSweep(axes, ("un",), lambda point: [FakeRun(point)], lambda run: "", trials=20, seed=3, epochs=9)
     with pytest.raises(ValueError, match="Unknown measure"):  # after a training that was not pruned
@@ -183,6 +189,7 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage,
     assert len(trials) == 40 and len(points) == 40 - len(failed) - len(pruned)
     assert failed and all(trial.user_attrs["reason"] == "failed: diverged" for trial in failed)
     assert pruned and all(len(trial.intermediate_values) < 9 for trial in pruned)
+    assert stopped == [trial.user_attrs["point"] for trial in pruned]
     assert notes[0] == f"40 trials, of which {len(failed) + len(pruned)} were pruned or failed."
     assert max(float(point["x"]) for point in points) > 0.8
 

@@ -15,6 +15,7 @@ import pytest
 from tests.ray_cluster import free_port
 from tests.test_cli import main
 from tf_robust.experiments import tracking
+from tf_robust.training.loop import TrainingStopped
 from tf_robust.utils.files import read_json, write_json
 
 RUN = ["train", "--data=digits", "--model=lenet", "--train_examples=40", "--batch_size=20", "--evaluations=clean", "--subset=40"]
@@ -81,7 +82,9 @@ def test_a_tracker_that_fails_loses_no_run(recorded, tmp_path, capsys):
     assert rows[0] == rows[1] and recorded[0].given == [("epoch", 0, "accuracy"), ("end", "failed")]
 
 
-@pytest.mark.parametrize(("error", "ending"), [(RuntimeError, "failed"), (KeyboardInterrupt, "interrupted")])
+@pytest.mark.parametrize(
+    ("error", "ending"), [(RuntimeError, "failed"), (KeyboardInterrupt, "interrupted"), (TrainingStopped, "interrupted")]
+)
 def test_a_run_that_did_not_finish_is_recorded_as_such(recorded, tmp_path, error, ending):
     with pytest.raises(error), tracking.tracked(["wandb"], str(tmp_path), "a", "b", {}):
         raise error

@@ -33,6 +33,10 @@ class _Superfluous(Exception):
     """A trial that another process has begun at the same time, when one was left to begin."""
 
 
+class Pruned(optuna.TrialPruned, loop.TrainingStopped):
+    """A training ended early because others were better after as many epochs."""
+
+
 class Pruning(keras.callbacks.Callback):
     """Ends a training whose validation accuracy is far behind those of other trials.
 
@@ -51,7 +55,7 @@ class Pruning(keras.callbacks.Callback):
             return
         self.trial.report(accuracy, epoch + 1)
         if epoch + 1 < self.epochs and self.trial.should_prune():
-            raise optuna.TrialPruned(f"pruned after epoch {epoch + 1}, with a validation accuracy of {accuracy:.4f}")
+            raise Pruned(f"pruned after epoch {epoch + 1}, with a validation accuracy of {accuracy:.4f}")
 
 
 @dataclasses.dataclass(frozen=True)

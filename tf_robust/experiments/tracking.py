@@ -14,6 +14,7 @@ from typing import Literal
 
 import keras
 
+from tf_robust.training.loop import TrainingStopped
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.files import read_json, write_json
 
@@ -246,6 +247,6 @@ def tracked(names: Sequence[str], folder: str, name: str, group: str, flags: Map
     try:
         yield trackers
     except BaseException as error:
-        trackers.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+        trackers.end("interrupted" if isinstance(error, KeyboardInterrupt | TrainingStopped) else "failed")
         raise
     trackers.end("finished")

@@ -31,6 +31,10 @@ class TrainingDiverged(RuntimeError):
     """A loss term or the gradient is not finite."""
 
 
+class TrainingStopped(Exception):
+    """A callback ended the training on purpose: its results are not needed."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Training was stopped, by Ctrl-C for example; the state is saved, and the same command resumes it."""
 
