@@ -96,6 +96,14 @@ def test_severities_are_means_over_the_corruptions_that_all_have(table, evaluate
     assert by["xe", 2] == pytest.approx(0.2)
 
 
+def test_legends_name_the_rows_that_a_chart_has(evaluate):
+    noise = {"corruptions/noise": 0.3, **SEVERITIES}
+    three = tables.aggregate([evaluate("xe", 0, noise), evaluate("clean_only", 0, {"clean": 0.5}), evaluate("fcl", 0, noise)])
+    bars, lines = charts.corruption_groups(three).spec["layer"][0]["encoding"], charts.severities(three).spec["encoding"]
+    for encoding in (bars["color"], lines["color"], lines["strokeDash"]):
+        assert encoding["legend"]["values"] == ["xe", "fcl"] and encoding["scale"]["domain"] == three["order"]
+
+
 def test_a_single_severity_is_no_curve(evaluate):
     one = tables.aggregate([evaluate("xe", 0, {measure: value for measure, value in SEVERITIES.items() if measure.endswith("3")})])
     assert charts.severities(one) is None

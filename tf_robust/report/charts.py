@@ -41,7 +41,7 @@ def corruption_groups(table: Table) -> Chart | None:
             "height": 240,
             "encoding": {"x": x, "xOffset": offset},
             "layer": [
-                {"mark": "bar", "encoding": {"y": {"field": "accuracy", **y}, "color": by_row(table["order"]), "tooltip": tips}},
+                {"mark": "bar", "encoding": {"y": {"field": "accuracy", **y}, "color": by_row(table["order"], values), "tooltip": tips}},
                 {"mark": {"type": "rule", "opacity": 0.7}, "encoding": {"y": {"field": "low", **y}, "y2": {"field": "high"}}},
             ],
         },
@@ -83,7 +83,7 @@ def severities(table: Table) -> Chart | None:
                     "scale": {"zero": False, "padding": 10},
                 },
                 "y": {"field": "accuracy", "type": "quantitative", "scale": scale},
-                **lines_by_row(table["order"]),
+                **lines_by_row(table["order"], values),
                 "tooltip": [{"field": "row", "title": "model"}, {"field": "severity"}, number("accuracy")],
             },
         },

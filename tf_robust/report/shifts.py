@@ -60,7 +60,7 @@ def shift_chart(table: Table) -> Chart | None:
         {"field": name, "type": "quantitative", "scale": {"domain": [start, end], "nice": False}, "title": title, "axis": {"tickCount": 6}}
         for name, title in (("original", "accuracy on the original images"), ("shifted", "accuracy on the shifted images"))
     )
-    color, rule = by_row(table["order"]), {"type": "rule", "opacity": 0.5}
+    color, rule = by_row(table["order"], values), {"type": "rule", "opacity": 0.5}
     tips = [{"field": "row", "title": "model"}, {"field": "data"}, *(number(name) for name in ("original", "shifted", "low", "high"))]
     layer = [
         {

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tf_robust.utils.files import atomic_file
 from tf_robust.utils.plotting import wrapped
@@ -159,32 +159,40 @@ def _bundle() -> str:
     return vl_convert.javascript_bundle()
 
 
-def lines_by_row(order: Iterable[str]) -> dict[str, dict]:
+def lines_by_row(order: Iterable[str], values: Iterable[Mapping] | None = None) -> dict[str, dict]:
     """Returns the encoding of lines by row, color and dashes: the same for a row in every chart.
 
     Args:
         order: names of the rows.
+        values: as in `by_row`.
     """
-    return {channel: by_row(order, channel, "stroke") for channel in ("color", "strokeDash")}
+    order = list(order)
+    return {channel: by_row(order, values, channel, "stroke") for channel in ("color", "strokeDash")}
 
 
-def by_row(order: Iterable[str], channel: str = "color", symbol: str = "circle") -> dict:
+def by_row(order: Iterable[str], values: Iterable[Mapping] | None = None, channel: str = "color", symbol: str = "circle") -> dict:
     """Returns the encoding of rows in one channel.
 
     Args:
         order: names of the rows.
+        values: of the chart, with the field "row": the legend has only their rows; None: all rows.
         channel: `color` or `strokeDash`.
         symbol: of the legend, `circle` or `stroke`.
     """
     order = list(order)
     cycle = len(COLORS)
+    shown = set(order) if values is None else {value["row"] for value in values}
     range_ = [COLORS[i % cycle] if channel == "color" else DASHES[(i + i // cycle) % len(DASHES)] for i in range(len(order))]
     return {
         "field": "row",
         "type": "nominal",
         "sort": None,
         "scale": {"domain": order, "range": range_},
-        "legend": {"symbolType": symbol, "symbolSize": 200 if symbol == "stroke" else 80},
+        "legend": {
+            "symbolType": symbol,
+            "symbolSize": 200 if symbol == "stroke" else 80,
+            "values": [row for row in order if row in shown],
+        },
     }
 
 
