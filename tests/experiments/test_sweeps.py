@@ -227,7 +227,8 @@ import os, sys, time
 from tf_robust.experiments import sampled_sweep, search_space
 
 storage, folder, me = sys.argv[1:]
-sampled_sweep._HEARTBEAT, sampled_sweep._GRACE, sampled_sweep._POLL_SECONDS = 1, 3, 0.1
+sampled_sweep._HEARTBEAT = 1
+sampled_sweep._GRACE, sampled_sweep._POLL_SECONDS = (600, 2) if me == "second" else (3, 0.1)  # one finds the killed one
 sampled_sweep.read_evaluation = lambda path: path
 
 class Run:
