@@ -237,7 +237,12 @@ class Run:
     def complete(self, workdir):
         with open(os.path.join(folder, self.point["x"]), "a") as file:
             file.write(me + "\\n")
-        time.sleep(600 if me == "killed" else 0.3)
+        if me == "killed":
+            open(folder + ".begun", "w").close()
+            time.sleep(600)
+        while not os.path.exists(folder + ".begun"):
+            time.sleep(0.1)
+        time.sleep(0.3)
         return {"rows": [{"measure": "un", "value": float(self.point["x"])}]}
 
 axes = {"x": search_space.Range(0, 10_000, log=False, integer=True)}
@@ -254,7 +259,7 @@ def test_processes_share_the_trials_including_those_of_a_killed_process(storage,
         subprocess.Popen([sys.executable, "-c", _PROCESS, storage, str(folder), name], stdout=subprocess.PIPE, text=True)
         for name in ("killed", "first", "second")
     ]
-    while not any("killed" in path.read_text() for path in folder.iterdir()):
+    while not (tmp_path / "points.begun").exists():
         assert processes[0].poll() is None
         time.sleep(0.1)
     processes[0].kill()
