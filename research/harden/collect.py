@@ -161,7 +161,7 @@ def to_markdown(content: Mapping) -> str:
     names = list(dict.fromkeys(run["row"] for run in content["runs"]))
     lines += [_line("model", "budget", "seeds", "target: start to hardened", "difference", "clean: difference"), _rule(6)]
     lines += [line for name in names for line in _summary_lines(name, content)]
-    lines += ["", "Differences: mean over the seeds, [lowest, highest] end of the seeds' paired 95 % intervals over the images.", ""]
+    lines += ["", "Differences: mean over the seeds, paired, with 95 % t intervals over the seeds, or with one seed over the images.", ""]
     for name in names:
         lines += _section(name, content)
     return "\n".join(lines)
@@ -177,15 +177,16 @@ def _summary_lines(name, content):
         if not all(ends):
             continue
         title = ROWS[name].title if model == HARDENED else f"the same by {model}"
-        target = f"{MEASURES[ROWS[name].measures[0]]} {values[f'{name}/{START}', ROWS[name].measures[0]]['mean']:.3f} to "
-        target += f"{values[f'{name}/{model}', ROWS[name].measures[0]]['mean']:.3f}"
-        lines.append(_line(title, runs[0]["budget"], str(len(ends[0]["seeds"])), target, *map(_widest, ends)))
+        start, after = (values[f"{name}/{one}", ROWS[name].measures[0]] for one in (START, model))
+        before = np.mean([value for seed, value in zip(start["seeds"], start["values"]) if seed in after["seeds"]])
+        target = f"{MEASURES[ROWS[name].measures[0]]} {before:.3f} to {after['mean']:.3f}"
+        lines.append(_line(title, runs[0]["budget"], str(len(ends[0]["seeds"])), target, *map(_over_seeds, ends)))
     return lines or [_line(ROWS[name].title, "", "", "refused, with a message", "", "")]
 
 
-def _widest(one):
-    """A mean over the seeds, with the lowest and the highest end of their intervals."""
-    return _interval(one["mean"], [min(low for low, _ in one["intervals"]), max(high for _, high in one["intervals"])])
+def _over_seeds(one):
+    """A mean over the seeds with its interval: of the mean over seeds, or of a single seed over the images."""
+    return _interval(one["mean"], one["intervals"][0] if one["low"] is None else [one["low"], one["high"]])
 
 
 def _section(name, content):
