@@ -29,7 +29,9 @@ def test_flagfiles_build_their_methods():
         if configuration not in built:  # many rows share one
             built.add(configuration)
             run.pipeline()
-            method = methods.METHODS[run.config.method](classifier, examples=1000, **run.hyperparameters["method"])
+            own = run.hyperparameters["method"].get("layer_weights")  # one for each stage of the run's model
+            model = models.build(run.config.model, (32, 32, 3), 10) if own else classifier
+            method = methods.METHODS[run.config.method](model, examples=1000, **run.hyperparameters["method"])
             method.check_views(run.config.views)
 
 
