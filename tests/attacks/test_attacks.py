@@ -86,3 +86,28 @@ def test_invalid_arguments_raise(name):
         with pytest.raises(ValueError, match=rf"Expected a radius in \[0, .*{advice}"):
             build(name, norm, radius)(model, images, labels)
     assert attack(model, np.zeros([0, *SHAPE], np.float32), np.zeros(0, int)).shape == (0, *SHAPE)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_masked_classes_are_as_if_the_model_did_not_have_them(name):
+    for columns in ((0, 2), (1, 3, 4), (0, 2, 3, 5, 6)):
+        masked, removed = Linear(classes=7), Linear(classes=7)
+        masked.offset[np.setdiff1d(np.arange(7), columns)] = -np.inf
+        removed.weights, removed.offset = removed.weights[:, columns], removed.offset[list(columns)]
+        images, labels = sample_images(masked, count=8)
+        attack = build(name, **{"target_classes": 9} if name in ("auto_pgd_targeted", "fab", "autoattack") else {})
+        attacked = attack(masked, images, labels).numpy()
+        assert np.isfinite(attacked).all()
+        np.testing.assert_allclose(attacked, attack(removed, images, np.searchsorted(columns, labels)).numpy(), atol=1e-6)
+        targets = np.array(columns)[(np.searchsorted(columns, labels) + 1) % len(columns)]
+        attacked = attack(masked, images, labels, targets=targets).numpy()
+        expected = attack(removed, images, np.searchsorted(columns, labels), targets=np.searchsorted(columns, targets)).numpy()
+        np.testing.assert_allclose(attacked, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_logits_of_half_precision_are_attacked(name):
+    model = Linear(classes=5)
+    images, labels = sample_images(model, count=6)
+    attacked = build(name, radius=1.0)(lambda x: tf.cast(model(x), tf.float16), images, labels).numpy()
+    assert np.isfinite(attacked).all() and wrong(model, attacked, labels).mean() >= 0.5

@@ -100,10 +100,12 @@ class Attack:
             data.check_labels(classes[batch], logits.shape[1], "the targets of an attack")
             reached = Criterion(tf.constant(classes[batch]), targeted).reached(tf.constant(logits)).numpy()
             active = batch[~reached] if self.skip_misclassified else batch
-            count = self.attempts(logits.shape[1], targeted)
+            columns = np.union1d(occurring_classes(logits), classes[batch])
+            count, goals = self.attempts(len(columns), targeted), np.searchsorted(columns, classes)
             for attempt in range(count):
                 if len(active):
-                    attacked[active], reached = self._attempt(attack(count > 1), images[active], classes[active], attempt, indices[active])
+                    graph = attack(count > 1, tuple(columns) if len(columns) < logits.shape[1] else None)
+                    attacked[active], reached = self._attempt(graph, images[active], goals[active], attempt, indices[active])
                     active = active[~reached]
         return tf.constant(attacked)
 
@@ -122,26 +124,31 @@ class Attack:
     def _graphs(self, model, targeted):
         """Returns images -> logits, and the attack: (images, classes, seed, indices) -> (attacked images, reached), compiled for `model`.
 
-        The attack is given by a function of whether there are several attempts: only then is it computed what is reached. It calls the
-        graph of the logits, so that the model is traced only once. Keeps the last.
+        The attack is given by a function of whether there are several attempts, since only then is it computed what is reached, and of
+        the columns of the logits to which it is restricted (None: all). It calls the graph of the logits, so that the model is traced
+        only once. Keeps the last.
         """
         if self._compiled[0] != (model, targeted):
 
             @tf.function(autograph=False)
             def logits(images):
                 with folded_batch_norms():
-                    return output(model, images, "logits")
+                    found = tf.convert_to_tensor(output(model, images, "logits"))
+                return tf.cast(found, tf.float32) if found.dtype.size < 4 else found
 
             def predict(images):
                 return logits.get_concrete_function(tf.TensorSpec([None, *images.shape[1:]], tf.float32))(images)
 
             @functools.cache
-            def attack(several):
+            def attack(several, columns):
+                def predict_columns(images):
+                    return predict(images) if columns is None else tf.gather(predict(images), columns, axis=1)
+
                 @tf.function(autograph=False)  # nothing to convert, and the conversion takes longer than tracing
                 def graph(images, classes, seed, indices):
                     criterion = Criterion(classes, targeted)
-                    attacked = self.perturb(predict, images, criterion, seed, indices)
-                    reached = criterion.reached(predict(attacked)) if several else tf.zeros_like(classes, tf.bool)
+                    attacked = self.perturb(predict_columns, images, criterion, seed, indices)
+                    reached = criterion.reached(finite(predict_columns(attacked))) if several else tf.zeros_like(classes, tf.bool)
                     return attacked, reached
 
                 def call(images, classes, seed, indices):
@@ -161,6 +168,11 @@ class Attack:
 
 
 _NOT_FINITE = "logits of an attacked model"
+
+
+def occurring_classes(logits: np.ndarray) -> np.ndarray:
+    """Returns the columns of logits [N, C] that are not -infinity in all images: a class that is masked out is none to aim at."""
+    return np.flatnonzero(np.isfinite(logits).any(axis=0))
 
 
 def loss_and_gradient(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tf_robust.attacks import norms
-from tf_robust.attacks.attack import Attack
+from tf_robust.attacks.attack import Attack, occurring_classes
 from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, TargetedAutoPGD
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.fast_adaptive_boundary import FastAdaptiveBoundary
@@ -61,7 +61,7 @@ class AutoAttack(Attack):
         """Returns {name: attack} in the order in which they run.
 
         Args:
-            classes: number of the model's classes.
+            classes: number of the model's classes that are not masked out.
         """
         targeted = self._targeted if classes >= RATIO_CLASSES else self._targeted_margin
         return {"apgd_ce": self._cross_entropy, "apgd_t": targeted, "fab_t": self._boundary, "square": self._square}
@@ -99,11 +99,12 @@ class AutoAttack(Attack):
     __call__.__doc__ = Attack.__call__.__doc__
 
     def _evaluate(self, model, images, goals, targeted):
-        """Returns (margins [N], bool [N] whether the attack failed, number of classes)."""
+        """Returns (margins [N], bool [N] whether the attack failed, number of classes that are not masked out)."""
         margins, robust, classes = np.zeros(len(images), np.float32), np.zeros(len(images), bool), 0
         for start in range(0, len(images), self.batch_size):
             batch = slice(start, start + self.batch_size)
             logits = tf.convert_to_tensor(output(model, tf.constant(images[batch]), "logits"))
-            criterion, classes = Criterion(tf.constant(goals[batch], tf.int64), targeted), logits.shape[1]
+            criterion = Criterion(tf.constant(goals[batch], tf.int64), targeted)
+            classes = max(classes, len(occurring_classes(logits.numpy())))
             margins[batch], robust[batch] = criterion.margin(logits), ~criterion.reached(logits).numpy()
         return margins, robust, classes

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import attacks
-from tf_robust.attacks.attack import Predict, loss_and_gradient
+from tf_robust.attacks.attack import Predict, loss_and_gradient, occurring_classes
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.evaluation.evaluation_set import EvaluationSet, SetMeasure
 from tf_robust.models.outputs import checked_logits
@@ -59,7 +59,7 @@ def _correct_after_members(attack, predict, images, labels, indices, evaluation_
     logits = checked_logits(predict(tf.constant(images)), labels, repr(evaluation_set.name))
     correct = logits.argmax(axis=1) == labels
     after, parts = {"clean": correct}, evaluation_set.parts
-    for name, member in attack.members(logits.shape[1]).items():
+    for name, member in attack.members(len(occurring_classes(logits))).items():
         part, active = f"{name}/{indices[0]}", np.flatnonzero(correct)
         correct = correct.copy()
         if part in parts:
