@@ -66,6 +66,25 @@ def test_the_size_of_the_test_images_does_not_limit_a_shift(asked, images, subse
     assert len(proof.data.evaluation_source()) == images
 
 
+def test_a_label_map_does_not_change_which_images_are_in_which_part(tmp_path):
+    """Otherwise a hardened model would later be evaluated on images that it was trained on."""
+    name = write_folder(tmp_path / "images", {"cat": 40, "dog": 60, "owl": 20})
+    (tmp_path / "map.txt").write_text("cat 2\ndog 0\nowl 1\n")
+    plain, mapped = (given(name=name, label_map=path) for path in ("", str(tmp_path / "map.txt")))
+    for split, part in splits(parts_of(plain)).items():
+        other = getattr(parts_of(mapped), split)
+        assert other.paths == part.paths
+        np.testing.assert_array_equal(other.read_labels(), np.take([2, 0, 1], part.read_labels()))
+    tenth = dataclasses.replace(mapped, config=dataclasses.replace(mapped.config, validation_fraction=0.1)).source("test")
+    assert set(tenth.paths) < set(parts_of(mapped).test.paths)
+    calibrated = dataclasses.replace(mapped, config=dataclasses.replace(mapped.config, validation_fraction=0.15))
+    calibrated = dataclasses.replace(
+        calibrated, eval_config=evaluation.EvalConfig(evaluations=("clean",), calibrate="temperature", evaluation_split="all")
+    )
+    assert calibrated.validation_source().paths == parts_of(mapped).validation.paths
+    assert set(calibrated.evaluation_source().paths).isdisjoint(calibrated.validation_source().paths)
+
+
 def test_one_set_is_divided_70_15_15():
     source = coded(800, labels=np.repeat([0, 1, 2], [400, 280, 120]))  # sorted by class
     parts = splits(parts_of(given(source)))

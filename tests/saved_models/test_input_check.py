@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks import input_check as benchmark
 from benchmarks.input_check import CLASSES, TRAINED
+from tf_robust import data
+from tf_robust.experiments import model_checks
 from tf_robust.saved_models import input_check
 from tf_robust.saved_models.loading import NAMED_RANGES, Classifier, ModelInterface, classifier_of
 
@@ -106,3 +108,40 @@ def test_the_probability_of_different_columns_is_that_of_draws(classes, columns)
 
 def test_every_named_range_is_tried():
     assert NAMED_RANGES.keys() - {"auto"} <= set(input_check.RANGES)
+
+
+@pytest.mark.parametrize("reversed_wrong, expected", [((60, 140), "0,255"), ((0, 20), "0,255 bgr")])
+def test_channels_are_reversed_only_for_a_clear_difference(reversed_wrong, expected):
+    """A model of 300 images in 0..255 that classifies 84 wrongly, and with reversed channels 80 others, or 20."""
+    images, labels = np.full((300, 4, 4, 3), 0.5, np.float32), np.arange(300) % 5
+    images[..., 0], images[..., 2] = 0.8, 0.2
+    images[:, 0, 0, 1], images[:, 0, 1, 1] = labels / 5, np.arange(300) * 37 % 300 / 300
+
+    def model(batch):
+        batch = np.asarray(batch)
+        if batch.max() <= 1:
+            return np.eye(5, dtype=np.float32)[np.zeros(len(batch), int)]
+        number, label = np.rint(batch[:, 0, 1, 1] / 255 * 300), np.rint(batch[:, 0, 0, 1] / 51).astype(int)
+        first, last = (0, 84) if batch[0, 3, 3, 0] > batch[0, 3, 3, 2] else reversed_wrong
+        return np.eye(5, dtype=np.float32)[np.where((number >= first) & (number < last), (label + 1) % 5, label)]
+
+    classify = classifier_of(model, ModelInterface(input_range="auto"))
+    assert input_check.with_fitting_range(classify, images, labels).interface.input_range == expected
+    if expected == "0,255":
+        with pytest.raises(ValueError, match="Try: --input_range=0,255 "):
+            input_check.with_fitting_range(classifier_of(model), images, labels)
+
+
+def test_images_that_are_sorted_by_class_are_checked_as_well():
+    """With the wrong pixel scale the model always predicts the class of the first 400 images."""
+    images, labels = np.full((800, 4, 4, 3), 51, np.uint8), np.repeat([0, 1], 400)
+    images[:, 0, 0, 1] = np.where((np.arange(800) % 5 == 0) ^ (labels == 1), 204, 102)  # four in five are told apart
+
+    def model(batch):
+        return np.eye(2, dtype=np.float32)[(np.asarray(batch)[:, 0, 0, 1] > 150).astype(int)]
+
+    source = data.ArraySource.of("sorted", "all", images, labels, ("a", "b"))
+    checked = model_checks.with_checked_inputs(classifier_of(model, ModelInterface(input_range="auto")), source)
+    assert checked.interface.input_range == "0,255"
+    with pytest.raises(ValueError, match="with which it classifies 50.0% of 300 images .* with 0,255 it is 80"):
+        model_checks.with_checked_inputs(classifier_of(model, ModelInterface(input_range="0,1")), source)

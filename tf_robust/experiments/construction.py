@@ -58,6 +58,14 @@ def open_split(
         print_note(f"images of {config.data} ({split}) are {source.fit}{hint}")
     if split == "train":
         source = data.labelled_fraction(source, config.label_fraction, seed)
+    return with_columns(config, source)
+
+
+def with_columns(config: TrainConfig, source: Source) -> Source:
+    """Returns a source whose labels are columns of the model's output, by the label map or label set of a run.
+
+    Subsets are drawn before: which images they have does not depend on the order of a model's classes.
+    """
     source = data.relabelled(source, data.read_label_map(config.label_map)) if config.label_map else source
     return data.masked(data.declared(source, config.label_set))
 

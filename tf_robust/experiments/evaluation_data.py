@@ -72,8 +72,18 @@ class EvaluationData:
         subset = self.eval_config.subset
         if not self.held_out:
             return self.source(self.eval_config.evaluation_split, subset)
-        source = data.three_ways(self.source(data.UNSPLIT), data.UNSPLIT, self.held_out)
-        return data.stratified_subset(source, subset) if 0 < subset < len(source) else source
+        return self._divided(data.UNSPLIT, subset)
+
+    @property
+    def without_columns(self) -> "EvaluationData":
+        """The same data with labels that are not columns of a model yet: subsets are drawn from these (`construction.with_columns`)."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, label_map="", label_set=""))
+
+    def _divided(self, split, subset=0):
+        """A part of data without splits, of which a fraction is held out."""
+        source = data.three_ways(self.without_columns.source(data.UNSPLIT), split, self.held_out)
+        source = data.stratified_subset(source, subset) if 0 < subset < len(source) else source
+        return construction.with_columns(self.config, source)
 
     def shifts(self, original: Source) -> list[Shift]:
         """Returns the shifted data sets, with the classes and the image size of the images to evaluate on."""
@@ -93,7 +103,7 @@ class EvaluationData:
         if self.validation_images is not None:
             return self.validation_images
         if self.held_out:
-            return data.three_ways(self.source(data.UNSPLIT), "validation", self.held_out)
+            return self._divided("validation")
         c = self.config
         if self.eval_config.evaluation_split == "all" or not data.has_validation(c.data, c.data_dir or None, c.validation_fraction):
             advice = "" if self.images is None else "validation_data=(images, labels), or "

@@ -188,7 +188,8 @@ def fraction_held_out(given: EvaluationData, start: Classifier, validation: Sour
 
 def _parts_of_one_set(given, validation, test):
     """{split: source} of data without splits, as `open_source` divides it; what is given is not held out."""
-    fraction, whole = given.config.validation_fraction or HELD_OUT, given.source("all")
+    fraction = given.config.validation_fraction or HELD_OUT
+    whole = given.without_columns.source("all")
     if validation is None and test is None:
         parts = {split: three_ways(whole, split, fraction) for split in SPLITS}
     elif validation is not None and test is not None:
@@ -200,7 +201,9 @@ def _parts_of_one_set(given, validation, test):
     train = parts["train"]
     if 0 < given.config.train_examples < len(train):
         train = stratified_subset(train, given.config.train_examples)
-    return {**parts, "train": data.labelled_fraction(train, given.config.label_fraction, given.seed)}
+    parts["train"] = data.labelled_fraction(train, given.config.label_fraction, given.seed)
+    drawn = [name for name, one in (("train", None), ("validation", validation), ("test", test)) if one is None]
+    return parts | {name: construction.with_columns(given.config, parts[name]) for name in drawn}
 
 
 def _splits(given, validation, test):

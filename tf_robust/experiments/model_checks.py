@@ -6,11 +6,13 @@ import itertools
 import os
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from tf_robust import data, evaluation
 from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
+from tf_robust.data.subsets import stratified_order
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.saved_models import input_check
 from tf_robust.saved_models.loading import Classifier
@@ -154,6 +156,8 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
             raise ValueError("Expected an --input_range with --check_inputs=false. Received: auto. Try: --check_inputs")
         return predict
     count = min(max(CHECKED_IMAGES, IMAGES_PER_CLASS * source.num_classes), MOST_IMAGES)
+    if source.random_access:  # which may be sorted by class, as arrays often are
+        source = source.subset(stratified_order(np.asarray(source.labels))[:count])
     images, labels = evaluation.first_images(source, count)
     checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES])
     if automatic:

@@ -3,7 +3,7 @@
 An alternative counts as better only if it classifies clearly more of the same images correctly (an exact McNemar test) and its
 accuracy is well above that of always predicting the most frequent class. Another order of the classes fits an untrained model better
 than that of the data, too, as images of a class resemble each other; but its classes share columns, so it must also give nearly every
-class a column of its own.
+class a column of its own. A model that is about as accurate as always predicting the most frequent class is not stopped, but described.
 """
 
 from collections.abc import Sequence
@@ -43,11 +43,17 @@ def with_fitting_range(classify: Classifier, images: np.ndarray, labels: np.ndar
     if declared == "auto":
         models.pop("auto")
     screened = {name: _scores(model, images[:SCREENED], labels[:SCREENED])[0].mean() for name, model in models.items()}
-    worth = max(screened.values()) - SCREENING_MARGIN
-    scores = {name: _scores(models[name], images, labels) for name in screened if name == declared or screened[name] >= worth}
+    best_of = {usual: max((screened[name] for name in screened if _is_usual(name) == usual), default=0.0) for usual in (True, False)}
+    scores = {
+        name: _scores(models[name], images, labels)
+        for name, accuracy in screened.items()
+        if name == declared or accuracy >= best_of[_is_usual(name)] - SCREENING_MARGIN
+    }
     correct = {name: right for name, (right, _) in scores.items()}
-    most = max(right.mean() for right in correct.values())
-    best = max((name for name in scores if correct[name].mean() >= most - MARGIN), key=lambda name: scores[name][1].mean())
+    best = _best(scores)
+    first = _best({name: one for name, one in scores.items() if _is_usual(name)} or scores)
+    if not _clearly_better(correct[best], correct[first], labels):
+        best = first  # images in blue, green, red are rare: a difference that may be chance does not choose them
     if declared == "auto":
         return models[best]
     if _clearly_better(correct[best], correct[declared], labels):
@@ -108,6 +114,17 @@ def _alternatives(classify, channels):
         except ValueError:  # such as any but 0,255 for uint8
             continue
     return models
+
+
+def _is_usual(name):
+    """Whether a pixel scale has the channels in the order red, green, blue."""
+    return name != "caffe" and not name.endswith("bgr")
+
+
+def _best(scores):
+    """The most accurate of several ranges; of about equal ones that of the highest likelihood. scores: {range: as from `_scores`}."""
+    most = max(right.mean() for right, _ in scores.values())
+    return max((name for name, (right, _) in scores.items() if right.mean() >= most - MARGIN), key=lambda name: scores[name][1].mean())
 
 
 def _scores(classify, images, labels):
