@@ -158,6 +158,8 @@ def test_a_corrupted_set_is_written_and_evaluated(sample_images, trained, tmp_pa
     main("corrupt", sample_images, "--image_size=16", "--corruptions=pixelate,fog", f"--workdir={tmp_path}/c")
     assert {"pixelate.npy", "fog.npy", "labels.npy", "card.json", "sheet.png"} <= set(os.listdir(tmp_path / "c"))
     assert np.load(tmp_path / "c" / "fog.npy").shape == (5 * 24, 16, 16, 3)
+    main("corrupt", f"{sample_images}/train", "--image_size=16", "--corruptions=fog", f"--workdir={tmp_path}/all")  # without splits
+    assert np.load(tmp_path / "all" / "fog.npy").shape == (5 * 24, 16, 16, 3)
     measure = [
         "evaluate",
         f"{trained}/saved_model",

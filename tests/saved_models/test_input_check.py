@@ -145,3 +145,25 @@ def test_images_that_are_sorted_by_class_are_checked_as_well():
     assert checked.interface.input_range == "0,255"
     with pytest.raises(ValueError, match="with which it classifies 50.0% of 300 images .* with 0,255 it is 80"):
         model_checks.with_checked_inputs(classifier_of(model, ModelInterface(input_range="0,1")), source)
+
+
+@pytest.mark.parametrize("columns", [(1, 0, 3, 2, 4), (2, 3, 4, 0, 1)])
+@pytest.mark.parametrize("declared", ["0,1", "0,255"])
+def test_a_model_at_chance_is_described_with_the_scale_and_the_order_that_fit(columns, declared):
+    """73 % with the right scale and order of five classes: too few classes to stop it."""
+    images, labels = np.full((300, 4, 4, 3), 0.5, np.float32), np.arange(300) % 5
+    images[:, 0, 0, 1] = np.where(np.arange(300) * 37 % 300 < 219, labels, (labels + 2) % 5) / 5
+
+    def model(batch):
+        batch = np.asarray(batch)
+        known = np.take(columns, np.rint(batch[:, 0, 0, 1] / 51).astype(int))
+        return np.eye(5, dtype=np.float32)[known if batch.max() > 1 else np.zeros(len(batch), int)]
+
+    classify = classifier_of(model, ModelInterface(input_range=declared))
+    names = [f"class{i}" for i in range(5)]
+    note = input_check.note_on_chance(classify, images, labels, names)
+    assert "always predicting the most frequent class would be right for 20.0%" in note and "it would be 7" in note
+    assert all((f"class{i} {column}" in note) == (i != column) for i, column in enumerate(columns))
+    assert ("--input_range=0,255 and" in note) == (declared == "0,1")
+    right = classifier_of(lambda x: np.asarray(model(x))[:, list(columns)], ModelInterface(input_range="0,255"))
+    assert input_check.note_on_chance(right, images, labels, names) == ""

@@ -233,8 +233,21 @@ def _matched(corrupted, source, card):
         raise ValueError(
             f"Expected at most the {source.num_classes} classes of {source.name} in {corrupted.name}. Received: {corrupted.num_classes}"
         )
+    fingerprint = card["data"]["fingerprint"] if card else ""
+    if source.paths is not None and source.class_mask and isinstance(corrupted, ArrayFileSource) and fingerprint != source.fingerprint():
+        folders = sorted(source.class_mask, key=lambda column: source.class_names[column])  # as written without a label map
+        own = dataclasses.replace(
+            source,  # type: ignore[call-arg]  # `labels` is a field of a FileSource
+            labels=tuple(folders.index(label) for label in source.read_labels()),
+            class_names=tuple(source.class_names[column] for column in folders),
+            class_mask=None,
+        )
+        matched = _matched(corrupted, own, card)
+        return dataclasses.replace(
+            matched, labels=np.take(folders, matched.labels), class_names=source.class_names, class_mask=source.class_mask
+        )
     corrupted = dataclasses.replace(corrupted, class_names=source.class_names, class_mask=source.class_mask)
-    if card and card["data"]["fingerprint"] == source.fingerprint():
+    if fingerprint == source.fingerprint():
         return corrupted
     if source.kept is None and len(corrupted) != len(source) or len(corrupted) <= source.positions.max():
         expected = len(source) if source.kept is None else f"at least {source.positions.max() + 1}"

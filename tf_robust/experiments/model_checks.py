@@ -164,6 +164,9 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
         print_note(f"--input_range={checked.interface.input_range} fits {predict.path} best.")
     if not source.class_mask and source.num_classes <= input_check.MOST_CLASSES:
         input_check.check_class_order(input_check.logits_of(checked, images), labels, source.class_names)
+    note = input_check.note_on_chance(checked, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES], source.class_names)
+    if note:
+        print_note(note)
     return checked
 
 

@@ -25,6 +25,7 @@ from tf_robust.experiments import (
     tracking,
 )
 from tf_robust.experiments.commands import command, trains_only
+from tf_robust.experiments.default_split import with_default_split
 from tf_robust.experiments.flags import FLAGS_HOME, given_values, parse_arguments, text_of, values_of, with_values
 from tf_robust.experiments.launchers import launcher_of
 from tf_robust.experiments.locations import folder_name, resolve_workdir, seed_folder, with_distinct_rows
@@ -117,7 +118,9 @@ def evaluate(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
     """Writes a corrupted copy of the data, which `evaluate` reads with --corrupted_dir."""
     run = runs_of(values, "")[0]
-    eval_config, shape = run.eval_config, run.data().evaluation_source().image_shape
+    given = run.data() if values["evaluation_split"].present else with_default_split(run.data(), "")
+    source, eval_config = given.evaluation_source(), run.eval_config
+    shape = source.image_shape
     corruption_config = corrupted_datasets.CorruptionConfig(
         values.seeds[0] if values["seeds"].present else evaluation.NOISE_SEED,
         eval_config.constants(shape),
@@ -126,9 +129,9 @@ def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
     )
     writer_config = corrupted_datasets.WriterConfig(**values_of(values, corrupted_datasets.WriterConfig))
     workdir = values.workdir or os.path.join("runs", f"{folder_name(run.config.data)}-c")
-    unfinished = corrupted_datasets.write(run.data().evaluation_source, workdir, writer_config, corruption_config)
+    unfinished = corrupted_datasets.write(given.evaluation_source, workdir, writer_config, corruption_config)
     if not unfinished:
-        print(f"Written: {workdir}  (card.json describes it, sheet.png shows examples)")
+        print(f"Written: {workdir}  ({len(source):,} images; card.json describes it, sheet.png shows examples)")
         arguments = (*flags_of(run, DATA_FLAGS), "--evaluations=clean,corruptions", f"--corrupted_dir={workdir}")
         print_commands({"measure a model on it": command("evaluate", "MODEL", *arguments)})
 

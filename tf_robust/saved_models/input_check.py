@@ -83,21 +83,62 @@ def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Seque
     count = len(class_names)
     if logits.shape[1] != count or not 2 <= count <= MOST_CLASSES or len(labels) < 2:
         return
-    order = np.argsort(labels, kind="stable")
-    predictions, labels = logits.argmax(axis=1)[order], labels[order]
-    confusion = 0.5 * np.eye(count)  # of equal assignments, the identity
-    np.add.at(confusion, (labels[::2], predictions[::2]), 1)
-    columns = scipy.optimize.linear_sum_assignment(confusion, maximize=True)[1]
-    labels, predictions = labels[1::2], predictions[1::2]
+    columns, predictions, labels = _assigned_columns(logits, labels)
     assigned, declared = predictions == columns[labels], predictions == labels
     if _clearly_better(assigned, declared, labels) and _is_a_permutation(predictions, labels, columns):
-        moved = [f"{name} {column}" for i, (name, column) in enumerate(zip(class_names, columns, strict=True)) if i != column]
         raise ValueError(
             f"Expected the classes of the model in the order of the data: {_some(class_names)}. Received: logits with which "
             f"{declared.mean():.1%} of {len(labels)} images are classified correctly, and {assigned.mean():.1%} with the columns "
-            f"{_some(moved)}. Try: --label_map=FILE with a line 'NAME COLUMN' for every class of an image folder, or rename the "
-            "classes (--check_inputs=false skips this check)"
+            f"{_moved(class_names, columns)}. Try: --label_map=FILE with a line 'NAME COLUMN' for every class of an image folder, or "
+            "rename the classes (--check_inputs=false skips this check)"
         )
+
+
+def note_on_chance(classify: Classifier, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> str:
+    """Returns a note on a model that is hardly more accurate than always predicting the most frequent class; empty for all others.
+
+    If some pixel scale together with another order of the classes is clearly better, the note names them: with few classes that is no
+    proof, since an untrained model can fit them by chance.
+
+    Args:
+        classify: the model, with its pixel scale.
+        images: float32 [N, H, W, C] in [0, 1].
+        labels: int [N], columns of the logits.
+        class_names: of the columns.
+    """
+    logits = logits_of(classify, images)
+    correct = logits.argmax(axis=1) == labels
+    if len(labels) < 2 or len(np.unique(labels)) < 2 or _above_chance(correct, labels) >= ABOVE_CHANCE:
+        return ""
+    note = (
+        f"{classify.path} classifies {correct.mean():.1%} of {len(labels)} images correctly; always predicting the most frequent class "
+        f"would be right for {np.bincount(labels).max() / len(labels):.1%}"
+    )
+    found = (0.0, "")
+    if logits.shape[1] == len(class_names) <= MOST_CLASSES:
+        declared = classify.interface.input_range
+        usual = {name: model for name, model in _alternatives(classify, images.shape[3]).items() if _is_usual(name)}
+        for name, model in {declared: classify, **usual}.items():
+            columns, predictions, half = _assigned_columns(logits_of(model, images), labels)
+            assigned = predictions == columns[half]
+            if assigned.mean() > found[0] and _clearly_better(assigned, predictions == half, half):
+                scale = "" if name == declared else f" {_flag(name)} and"
+                found = (assigned.mean(), f"with{scale} the columns {_moved(class_names, columns)} it would be {assigned.mean():.1%}")
+    hint = found[1] or "the pixel scale or the order of the classes may be others"
+    return f"{note}. See --input_range and --label_map: {hint}."
+
+
+def _assigned_columns(logits, labels):
+    """Finds the column of each class on every second image; returns (int [C], predictions and labels of the other images)."""
+    order = np.argsort(labels, kind="stable")
+    predictions, labels = logits.argmax(axis=1)[order], labels[order]
+    confusion = 0.5 * np.eye(logits.shape[1])  # of equal assignments, the identity
+    np.add.at(confusion, (labels[::2], predictions[::2]), 1)
+    return scipy.optimize.linear_sum_assignment(confusion, maximize=True)[1], predictions[1::2], labels[1::2]
+
+
+def _moved(class_names, columns):
+    return _some([f"{name} {column}" for i, (name, column) in enumerate(zip(class_names, columns, strict=True)) if i != column])
 
 
 def logits_of(classify: Classifier, images: np.ndarray) -> np.ndarray:
