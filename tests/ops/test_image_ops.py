@@ -1,6 +1,9 @@
+import io
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from tf_robust.ops import image_ops
 
@@ -62,3 +65,23 @@ def test_levels_are_rounded():
     every = np.tile((np.arange(256) / 255).astype(np.float32), 3)
     for images in (random, every):
         np.testing.assert_array_equal(image_ops.to_levels(tf.constant(images)), np.round(np.float32(255) * images))
+
+
+@pytest.mark.parametrize(
+    "kind, options", [("JPEG", {"quality": 75}), ("JPEG", {"quality": 95, "subsampling": 0}), ("PNG", {}), ("BMP", {})]
+)
+@pytest.mark.parametrize("gray", [False, True])
+def test_files_are_decoded_as_by_pillow(kind, options, gray):
+    smooth = np.random.RandomState(0).randint(0, 256, (7, 6, 3)).astype(np.uint8)
+    image = Image.fromarray(smooth).resize((50, 37), Image.Resampling.BICUBIC)
+    image = image.convert("L") if gray and kind != "BMP" else image
+    image.save(file := io.BytesIO(), kind, **options)
+    decoded = tf.function(image_ops.decode)(tf.constant(file.getvalue()), 3).numpy()
+    expected = np.asarray(Image.open(file).convert("RGB"), int)
+    assert decoded.dtype == np.uint8 and np.abs(decoded - expected).max() <= (1 if kind == "JPEG" else 0)
+
+
+def test_files_that_are_no_image_cannot_be_decoded():
+    for contents in (b"", b"text", b"\xff\xd8\xff broken"):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            image_ops.decode(tf.constant(contents), 3)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_robust.corrupted_datasets.npy_files import rows
 from tf_robust.data.source import PARALLEL_READS, Source, digest
 from tf_robust.data.tfds_sets import RecordFiles
+from tf_robust.ops import image_ops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,9 @@ class RecordFileSource(RecordFiles):
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         def example(_, record):
             fields = self._fields(record)
-            return tf.ensure_shape(self._decode(fields["image"]), self.image_shape), tf.cast(fields["label"], tf.int64)
+            return tf.ensure_shape(image_ops.decode(fields["image"], self.image_shape[-1]), self.image_shape), tf.cast(
+                fields["label"], tf.int64
+            )
 
         return self._records().map(example, PARALLEL_READS, deterministic=True).batch(batch_size)
 
@@ -78,9 +81,3 @@ class RecordFileSource(RecordFiles):
         mask[self.kept] = True
         mask = tf.constant(mask)
         return records.filter(lambda position, _: mask[position])
-
-    def _decode(self, image):
-        channels = self.image_shape[-1]
-        if self.builder.info.features["image"].encoding_format == "jpeg":
-            return tf.io.decode_jpeg(image, channels=channels, dct_method="INTEGER_ACCURATE")
-        return tf.io.decode_image(image, channels=channels, expand_animations=False)

@@ -36,9 +36,7 @@ class FileSource(Source):
         return self.fit is not None
 
     def _read(self, path):
-        channels = self.image_shape[-1]
-        image = tf.io.decode_image(tf.io.read_file(path), channels=channels, expand_animations=False)
-        return tf.ensure_shape(image, [None, None, channels])
+        return image_ops.decode(tf.io.read_file(path), self.image_shape[-1])
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         return self._examples(tf.range(self.size), self._fitted).map(lambda image, label, _: (image, label)).batch(batch_size)

@@ -112,7 +112,7 @@ def _first(names):
 def _read(path, shape):
     """Returns uint8 [H, W, C]."""
     try:
-        image = tf.io.decode_image(tf.io.read_file(path), channels=shape[-1], expand_animations=False)
+        image = image_ops.decode(tf.io.read_file(path), shape[-1])
     except tf.errors.InvalidArgumentError as error:
         raise ValueError(f"Expected an image that can be decoded. Received: {path}") from error
     if image.shape != shape:

@@ -102,8 +102,7 @@ class RecordSource(RecordFiles):
 
         def example(position, record):
             fields = self._fields(record)
-            image = tf.io.decode_image(fields["image"], channels=channels, expand_animations=False)
-            image = crop(tf.ensure_shape(image, [None, None, channels]), position)
+            image = crop(image_ops.decode(fields["image"], channels), position)
             image = image if image.dtype == tf.uint8 else tf.cast(tf.round(image), tf.uint8)
             return image, tf.cast(fields["label"], tf.int64)
 

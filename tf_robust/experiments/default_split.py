@@ -35,7 +35,7 @@ def print_default_split(given: EvaluationData, calibrated: Sequence[str] = ()) -
         print_note(f"{name} has no splits: confidences are fitted on {given.held_out:g} of its images, all others are evaluated.")
     elif split == data.UNSPLIT and given.images is None:
         print_note(f"{name} has no splits: evaluated on all of its images.")
-    elif data.is_unsplit(name):
+    elif given.images is None and data.is_unsplit(name):
         reason = f"as {', '.join(calibrated)} is calibrated on the training part" if calibrated else "which the model was not trained on"
         print_note(
             f"{name} has no splits: evaluated on the {split} part, {reason}. To compare another model with it: --evaluation_split={split}."

@@ -58,9 +58,7 @@ class Servable(tf.Module):
         return self._serve(tf.map_fn(self._decode, encoded, fn_output_signature=tf.TensorSpec(self.shape, tf.float32)))
 
     def _decode(self, encoded):
-        image = tf.io.decode_image(encoded, channels=self.shape[-1], expand_animations=False)
-        image.set_shape([None, None, self.shape[-1]])
-        return tf.clip_by_value(self.fit(image_ops.to_float(image)), 0.0, 1.0)
+        return tf.clip_by_value(self.fit(image_ops.to_float(image_ops.decode(encoded, self.shape[-1]))), 0.0, 1.0)
 
 
 def export(classifier: Network, path: str, card: Mapping, fit: Fit | None = None) -> None:
