@@ -56,6 +56,12 @@ def test_with_one_seed_the_interval_is_over_the_images(one_seed):
     ]
 
 
+def test_where_interval_and_exact_test_disagree_the_p_value_is_shown(one_seed):
+    text = verdict(one_seed({"xe": {"clean": 190, "un": 120}, "fcl": {"clean": 190, "un": 125}}))
+    p = scipy.stats.binomtest(5, 5).pvalue  # McNemar's exact test: 0.0625
+    assert f"not separated from xe (+2.5 points {interval_of(125, 120)}, p = {p:.2g} over the images)" in text
+
+
 def test_an_interval_across_zero_is_not_separated(one_seed):
     text = verdict(one_seed({"xe": {"clean": 190, "un": 120}, "fcl": {"clean": 150, "un": 122}}))
     assert f"61.0% of images with uniform noise correctly, not separated from xe (+1.0 points {interval_of(122, 120)})" in text

@@ -130,7 +130,7 @@ def _name(entry: Entry) -> str:
 def _main_difference(table: Table, entry: Entry) -> str:
     """`7.4 points more than cross_entropy [6.1, 8.7]`, or `not separated from cross_entropy (+0.4 points [-0.9, 1.7])`."""
     if not is_separated(table, entry):
-        return f"not separated from {table['baseline']} ({_signed_difference(table, entry, unit=True, note=False)})"
+        return f"not separated from {table['baseline']} ({_signed_difference(table, entry, unit=True, note=False)}{_p_value(entry)})"
     mean, low, high = difference_of(entry)["mean"], *paired_interval(difference_of(entry))
     if mean < 0:
         mean, low, high = -mean, _negative(high), _negative(low)
@@ -147,8 +147,17 @@ def _signed_difference(table: Table, entry: Entry, unit: bool = False, note: boo
     """`+0.2 points [-1.1, 1.4], not separated`."""
     mean, images = difference_of(entry)["mean"], describe(entry["measure"]).images
     size = f"{100 * mean:+z.1f}{' points' * unit}" if images else f"{mean:+z.3f}"
-    not_separated = ", not separated" if note and not is_separated(table, entry) else ""
+    not_separated = f", not separated{_p_value(entry)}" if note and not is_separated(table, entry) else ""
     return f"{size} {_interval(entry, *paired_interval(difference_of(entry)))}".rstrip() + not_separated
+
+
+def _p_value(entry: Entry) -> str:
+    """`, p = 0.12 over the images` of a difference that is not separated although its interval excludes 0: the exact test decides."""
+    low, high = paired_interval(difference_of(entry))
+    images = difference_of(entry)["images"]
+    if low is None or high is None or low <= 0 <= high or images is None:
+        return ""
+    return f", p = {images['p']:.2g} over the images"
 
 
 def _interval(entry: Entry, low: float | None, high: float | None) -> str:
