@@ -1,6 +1,7 @@
 import dataclasses
 import functools
 import io
+import os
 import shutil
 
 import numpy as np
@@ -9,7 +10,11 @@ import tensorflow as tf
 from PIL import Image
 
 from tf_robust import data
+from tf_robust.data import folders
 from tf_robust.data.augment import VIEWS, crop_flip, patch_gaussian
+from tf_robust.experiments import construction
+from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.model_checks import print_note
 
 SIZES = [(40, 40), (31, 57), (64, 33), (24, 90)]  # width, height
 SIDE = 16
@@ -255,3 +260,18 @@ def test_views_crop_their_windows_from_the_full_image(views, tmp_path):
         assert np.mean(np.abs(fractions[:, 0] - fractions[:, 1]) > 0.02) > 0.8
     else:  # one window for both, which the first view crops again
         assert fractions.min() < 0.3
+
+
+def test_images_of_other_formats_are_named_and_small_ones_noted(without_splits, capsys):
+    (without_splits / "cat" / "new.webp").write_bytes(b"")
+    (without_splits / "dog" / "scan.TIFF").write_bytes(b"")
+    (without_splits / "dog" / "notes.txt").write_text("")
+    source = data.open_source(f"folder:{without_splits}", "all")
+    assert [os.path.basename(path) for path in folders.unread_images(source.paths)] == ["new.webp", "scan.TIFF"]
+    height, width = (int(np.median([size[axis] for size in SIZES])) for axis in (1, 0))  # as many of each
+    assert folders.median_size(source.paths) == (height, width)
+    print_note.cache_clear()
+    construction.open_split(TrainConfig(data=source.name), "all", 0, seed=0, model_size=())
+    printed = capsys.readouterr().out
+    assert f"enlarged by a factor of about {224 / min(height, width):.1f} (median size {height}x{width})" in printed
+    assert "2 images of folder:" in printed and "such as " in printed and "new.webp" in printed

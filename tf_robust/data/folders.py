@@ -1,5 +1,6 @@
 """`folder:DIR`: image files of any size in one subfolder per class, optionally below train/, validation/ and test/."""
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -16,6 +17,7 @@ from tf_robust.data.subsets import without_validation
 from tf_robust.ops import image_ops
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+_UNREAD = (".webp", ".tif", ".tiff", ".avif", ".heic", ".jp2", ".jxl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +203,22 @@ def _images(folder):
 
 
 @functools.lru_cache(maxsize=8)
+def median_size(paths: Sequence[str], most: int = 200) -> tuple[int, int] | None:
+    """Returns the median (height, width) of image files, of evenly chosen ones if there are more than `most`; None: none is readable."""
+    sizes = []
+    for path in paths[:: -(-len(paths) // most)] if paths else ():
+        with contextlib.suppress(OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
+            with PIL.Image.open(path) as image:
+                sizes.append(image.size[::-1])
+    return (int(np.median([height for height, _ in sizes])), int(np.median([width for _, width in sizes]))) if sizes else None
+
+
+def unread_images(paths: Sequence[str]) -> list[str]:
+    """Returns the images of other formats, such as WebP and TIFF, in the folders of image files: they are not read."""
+    folders = sorted({os.path.dirname(path) for path in paths})
+    return [os.path.join(folder, file) for folder in folders for file in sorted(os.listdir(folder)) if file.lower().endswith(_UNREAD)]
+
+
 def common_size(files: tuple[tuple[str, int], ...]) -> tuple[int, int] | None:
     """Returns (height, width) of all image files, (path, label), from their headers; None if they differ. Unreadable files are ignored."""
     common = None

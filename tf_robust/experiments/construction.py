@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_robust import data, methods, models
-from tf_robust.data import shifts
+from tf_robust.data import folders, shifts
 from tf_robust.data.shifts import Shift
 from tf_robust.data.source import Source
 from tf_robust.experiments.config import TrainConfig
@@ -55,10 +55,20 @@ def open_split(
     if source.fit:
         windows = source.varying_size and split == "train"
         hint = "; in training, random windows of them are resized." if windows else ". --image_size and --image_fit change that."
-        print_note(f"images of {config.data} ({split}) are {source.fit}{hint}")
+        print_note(f"images of {config.data} ({split}) are {source.fit}{_enlargement(source)}{hint}")
+    unread = folders.unread_images(source.paths or ()) if config.data.startswith("folder:") else []
+    if unread:
+        print_note(f"{len(unread)} images of {config.data} are in formats that are not read, such as {unread[0]}. Try: PNG or JPEG.")
     if split == "train":
         source = data.labelled_fraction(source, config.label_fraction, seed)
     return with_columns(config, source)
+
+
+def _enlargement(source):
+    """`, enlarged by a factor of about 4.7 (median 48x48)` of image files that are much smaller than the images of the model."""
+    size = folders.median_size(source.paths) if source.paths is not None else None
+    factor = max(source.fit.height / size[0], source.fit.width / size[1]) if size else 1.0
+    return f", enlarged by a factor of about {factor:.1f} (median size {size[0]}x{size[1]})" if factor >= 2 else ""
 
 
 def with_columns(config: TrainConfig, source: Source) -> Source:
