@@ -175,3 +175,13 @@ def test_shifts_in_memory_have_no_splits():
     images = data.from_arrays(np.zeros((4, 28, 28, 1), np.uint8), [0, 1, 2, 9], "night", num_classes=10)
     described = EvaluationData(TrainConfig(data="digits"), eval_config, shift_images={"night": images})
     assert [len(shift.source) for shift in described.shifts(described.evaluation_source())] == [4]
+
+
+def test_classes_without_images_in_a_shift_are_named(source):
+    original = named(source(), ("cat", "dog", "owl"))
+    shift = shifts.matched(named(source(), ("owl", "cat")), original, name="night")
+    assert shifts.missing_classes(shift, original) == ["dog"]
+    complete = shifts.matched(named(source(), ("owl", "dog", "cat")), original, name="night")
+    assert shifts.missing_classes(complete, original) == []
+    with_few = dataclasses.replace(original, labels=np.arange(len(source())) % 2 * 2)  # no dog there either
+    assert shifts.missing_classes(shift, with_few) == []

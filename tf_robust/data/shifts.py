@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Collection
 
+import numpy as np
+
 from tf_robust.data.class_mask import IMAGENET_CLASSES, class_mask
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
@@ -97,6 +99,14 @@ def matched(source: Source, original: Source, *, name: str, subset: int = 0, ima
     if mask is None and original.class_mask and {*columns} <= {*original.class_mask}:
         mask = original.class_mask
     return Shift(name, source, columns, mask)
+
+
+def missing_classes(shift: Shift, original: Source) -> list[str]:
+    """Returns the names of the original's classes that have images there and none in the shifted set; none if either is a stream."""
+    if not (shift.source.random_access and original.random_access):
+        return []
+    present = {shift.columns[label] for label in np.unique(shift.source.read_labels())}
+    return [original.class_names[column] for column in np.unique(original.read_labels()) if column not in present]
 
 
 def with_size_of(source: Source, original: Source, image_fit: str = "crop") -> Source:

@@ -97,6 +97,12 @@ def open_shift(config: TrainConfig, name: str, original: Source, *, subset: int 
     shift = shifts.matched(source, original, name=shifts.shift_name(name), subset=subset, image_fit=config.image_fit)
     if shift.source.fit:
         print_note(f"images of {name} are {shift.source.fit}.")
+    missing = shifts.missing_classes(shift, original) if shift.class_mask is None or original.class_mask else []
+    if missing:
+        print_note(
+            f"{name} has no images of {len(missing)} of the classes of {original.name}, such as {missing[0]!r}: "
+            "the accuracies on the two are those of different classes."
+        )
     return shift
 
 
