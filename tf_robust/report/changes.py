@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.report import formatting
 from tf_robust.report.grids import ABSENT, Cell, Grid, Label
@@ -42,6 +43,7 @@ def change_sentences(table: Table) -> list[str]:
     headlines = [entry for entry in entries if entry["measure"] in table["headlines"]]
     worse = [entry for entry in (*entries, *details) if _rank(table, entry) == _WORSE]
     better = [entry for entry in headlines if _rank(table, entry) == _BETTER]
+    better.sort(key=lambda entry: not describe(entry["measure"]).images)  # accuracies first
     unsure = [entry for entry in headlines if _rank(table, entry) in (_PERHAPS_WORSE, _PERHAPS_BETTER)]
     sentences = [f"Worse: {_listed(table, list({e['measure']: e for e in worse}.values()))}.", f"Better: {_listed(table, better)}."]
     open_ = [entry for entry in headlines if _rank(table, entry) == _UNSEPARATED]

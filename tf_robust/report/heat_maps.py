@@ -33,7 +33,7 @@ def corruption_heat_map(table: Table) -> Chart | None:
     return Chart(
         "corruptions",
         panels(values, "row", list(dict.fromkeys(value["row"] for value in values)), panel, _COLUMNS),
-        "Accuracy by corruption and severity, mean over seeds.",
+        f"Accuracy by corruption and severity{_over_seeds(table, 'mean over seeds')}.",
     )
 
 
@@ -57,9 +57,13 @@ def difference_heat_map(table: Table) -> Chart | None:
     return Chart(
         "corruption_differences",
         panels(values, "row", list(dict.fromkeys(value["row"] for value in values)), panel, _COLUMNS),
-        f"Accuracy minus that of {table['baseline']}, in percentage points, mean over common seeds: blue is better, orange is worse. "
-        "Single cells vary more than the means over them.",
+        f"Accuracy minus that of {table['baseline']}, in percentage points{_over_seeds(table, 'mean over common seeds')}: blue is better, "
+        "orange is worse. Single cells vary more than the means over them.",
     )
+
+
+def _over_seeds(table: Table, text: str) -> str:
+    return f", {text}" if any(len(entry["values"]) > 1 for entry in table["rows"]) else ""
 
 
 def flips(table: Table) -> Chart | None:
