@@ -85,7 +85,8 @@ def export_model(model: EvaluatedModel, formats: Sequence[str], folder: str, *, 
     loaded, given, source = suited(loading.load_classifier(model.path, interface), run.data(), chosen)
     classifier = without_softmax(loaded)
     if classifier is not loaded:
-        print_note(f"{model.path} ends with a softmax. The files return the logits before it, whose softmax is the same.")
+        last, logits = ("sigmoid", "0 and the logit before it") if loaded.has_one_output else ("softmax", "the logits before it")
+        print_note(f"{model.path} ends with a {last}. The files return {logits}, whose softmax gives the same probabilities.")
     exporter = Exporter(classifier, given, source, calibration_images(given) if {*QUANTIZED} & {*formats} else None)
     return {name: exporter.export(name, folder, reuse) for name in dict.fromkeys(formats)}
 

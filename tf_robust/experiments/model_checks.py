@@ -108,9 +108,10 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
     """
     predict.check_images_match(source.image_shape)
     if predict.num_classes and not source.class_mask and predict.num_classes != source.num_classes:
+        of_one = ", as it has one output" if predict.has_one_output else ""
         raise ValueError(
             f"Expected a model for the {source.num_classes} classes of {source.name}. Received: {predict.path} with "
-            f"{predict.num_classes} classes. Try: --label_map=FILE maps class folders to columns of the logits, "
+            f"{predict.num_classes} classes{of_one}. Try: --label_map=FILE maps class folders to columns of the logits, "
             f"--label_set=imagenet_r those of ImageNet-R"
         )
     names = predict.card.get("classes")  # cards of other programs may have any type
@@ -125,10 +126,17 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
 
 def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
     """Returns a model with logits or probabilities for `outputs="auto"`, told by its outputs on the first images of a source."""
-    if predict.interface.outputs != "auto":
-        return predict
-    known = predict.with_known_outputs(evaluation.first_images(source, IMAGES_FOR_OUTPUTS)[0])
-    if known.interface.outputs == "probabilities":
+    if predict.interface.outputs == "auto" or predict.has_one_output is None:
+        known = predict.with_known_outputs(evaluation.first_images(source, IMAGES_FOR_OUTPUTS)[0])
+    else:
+        known = predict
+    if known.has_one_output:
+        second = f" {source.class_names[1]!r}" if len(source.class_names) == 2 else ""
+        kind = "probability" if known.interface.outputs == "probabilities" else "logit"
+        print_note(
+            f"{known.path} has one output, which is read as the {kind} of the second class{second} (--outputs={known.interface.outputs})."
+        )
+    elif predict.interface.outputs == "auto" and known.interface.outputs == "probabilities":
         print("  Note: --outputs=probabilities: the sums over the classes are 1.", flush=True)
     return known
 

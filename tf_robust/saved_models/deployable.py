@@ -77,6 +77,7 @@ class Deployable(tf.Module):
         x = keras.ops.flip(x, axis=-1) if interface.blue_first else x
         scores = model(x)
         scores = scores[self.classifier.output_name] if isinstance(scores, dict) else scores
+        scores = models.of_two_classes(scores, interface.outputs != "probabilities")
         if interface.outputs == "probabilities":
             scores = keras.ops.log(keras.ops.maximum(scores, SMALLEST_PROBABILITY))
         return keras.Model(images, {"logits": scores}, name=model.name)
