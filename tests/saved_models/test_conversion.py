@@ -124,6 +124,27 @@ def test_gelu(name, tmp_path):
     np.testing.assert_allclose(loading.load_classifier(path)(sample_images()), expected.reshape(5, -1), atol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [-1, (1, 2, 3), None])  # 3, 192 and 1 constants; TensorFlow embeds few in the graph
+@pytest.mark.parametrize("kind", ["model", "file", "savedmodel"])
+def test_constants_of_a_normalization_are_no_inputs_of_onnx_files(axis, kind, tmp_path):
+    keras.utils.set_random_seed(0)
+    normalization = layers.Normalization(axis)
+    normalization.adapt(255 * sample_images(count=50, seed=1))
+    network = keras.Sequential([keras.Input(SHAPE), normalization, layers.Conv2D(4, 3), layers.Flatten(), layers.Dense(CLASSES)])
+    if kind == "model":
+        classifier = loading.classifier_of(network, loading.ModelInterface(input_range="0,255"))
+    else:
+        given = str(tmp_path / ("given.keras" if kind == "file" else "given"))
+        network.save(given) if kind == "file" else network.export(given, verbose=False)
+        classifier = loading.load_classifier(given, loading.ModelInterface(input_range="0,255"))
+    path = str(tmp_path / "m.onnx")
+    conversion.write("onnx", Deployable(classifier, SHAPE), path, {})
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert [tensor.name for tensor in session.get_inputs()] == ["images"]
+    logits, expected = session.run(["logits"], {"images": sample_images()})[0], network(255 * sample_images()).numpy()
+    np.testing.assert_allclose(logits, expected, atol=1e-5 * np.abs(expected).max())
+
+
 class Fourier(layers.Layer):
     def call(self, images):
         return tf.math.real(tf.signal.fft2d(tf.cast(tf.transpose(images, [0, 3, 1, 2]), tf.complex64)))

@@ -142,12 +142,19 @@ class Exporter:
             os.makedirs(folder, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder, prefix=f"{FILES[name]}.writing-") as temporary:
                 complete = os.path.join(temporary, FILES[name])
-                conversion.write(name, self.model, complete, card, calibration=self.calibration, fit=self.source.fit)
-                entries = {"check": self._check(name, complete), "bytes": size(complete)}
+                entries = self._write(name, complete, card)
                 _write_card(complete, {**card, **entries})
                 _replace(complete, path)
         print(_line(name, path, read_json(card_of(path))), flush=True)
         return path
+
+    def _write(self, name, path, card):
+        """Writes one format and returns further entries of its card."""
+        try:
+            conversion.write(name, self.model, path, card, calibration=self.calibration, fit=self.source.fit)
+            return {"check": self._check(name, path), "bytes": size(path)}
+        except ValueError as error:
+            raise ValueError(str(error).replace(path, os.path.basename(path))) from error  # the file is a temporary one
 
     def _card(self, name: str) -> dict[str, typing.Any]:
         known = {"classes": list(self.source.class_names), "label_set": self.source.label_set}
