@@ -111,7 +111,9 @@ class Classifier:
             images = image_ops.resize(images, self.interface.input_size, self.interface.input_size)
         values = images * self._scale + self._offset
         values = values[..., ::-1] if self.interface.blue_first else values
-        return tf.saturate_cast(tf.round(values), tf.uint8) if self._type == tf.uint8 else tf.cast(values, self._type)
+        if self._type == tf.uint8:  # tf.saturate_cast clips by an operation that TensorFlow Lite lacks
+            values = tf.minimum(tf.maximum(tf.round(values), 0), 255)
+        return tf.cast(values, self._type)
 
     def has_gradients(self, image_shape: tuple[int, ...]) -> bool:
         """Returns whether gradients flow from the logits to images of `image_shape` [H, W, C]."""
