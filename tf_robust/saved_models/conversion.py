@@ -89,8 +89,8 @@ def _onnx(model):
 
 
 def _with_constants(serve):
-    """A function whose constants from outside, such as the mean of a Normalization layer, are part of its graph: the converter to ONNX takes
-    them for inputs. serve: tf.function of images."""
+    """A tf.function of images whose constants from outside, such as the mean of a Normalization layer, are part of its graph; the converter
+    to ONNX takes them for inputs."""
     concrete = serve.get_concrete_function()
     captured = zip(concrete.captured_inputs, concrete.inputs[1:], strict=True)
     constants = {internal.name: external.numpy() for external, internal in captured if external.dtype != tf.resource}
