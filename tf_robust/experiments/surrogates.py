@@ -40,10 +40,7 @@ def load_surrogate(model: str | os.PathLike | keras.Model | Callable, source: So
             f"{surrogate.num_classes} classes"
         )
     if not surrogate.has_gradients(source.image_shape):
-        raise ValueError(
-            f"Expected a surrogate with gradients. Received: {surrogate.path}, which has none. "
-            "Try: the float model that a TensorFlow Lite or ONNX file was made of (Keras, SavedModel, TorchScript)"
-        )
+        raise ValueError(f"Expected a surrogate with gradients. Received: {surrogate.path}, {surrogate.why_no_gradients()}")
     images, labels = evaluation.first_images(source, _IMAGES)
     scaled = with_checked_inputs(surrogate.with_known_outputs(images), source)
     accuracy = float((scaled(images).numpy().argmax(axis=1) == labels).mean())

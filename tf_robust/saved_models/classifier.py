@@ -123,6 +123,19 @@ class Classifier:
             total = tf.reduce_sum(self(images))
         return tape.gradient(total, images) is not None
 
+    def why_no_gradients(self) -> str:
+        """Returns why `has_gradients` is False, and what to do, for messages after the name of the model."""
+        if self._type == tf.uint8:
+            return "whose input is uint8: no gradient flows through the rounding. Try: export it with a float32 input (0 to 255)"
+        if not self.has_graph and os.path.isfile(self.path):
+            return "which computes outside of TensorFlow. Try: the float model that it was made of (Keras, SavedModel, TorchScript)"
+        return "through which no gradient flows to the images. Try: the float model, without rounding, integers and NumPy functions"
+
+    @property
+    def takes_uint8(self) -> bool:
+        """Whether the input of the model is uint8."""
+        return self._type == tf.uint8
+
     def with_input_range(self, input_range: str) -> "Classifier":
         """Returns the same model with another `interface.input_range`."""
         return self._with(input_range=input_range)
@@ -170,7 +183,7 @@ class Classifier:
             return
         advice = "Try: convert the images, or use other data."
         if shape.rank == 3 and not expected[2:].is_compatible_with(shape[2:]):
-            advice = f"Channels are neither repeated nor averaged automatically; image files are read with three. {advice}"
+            advice = advice_on_channels(expected[2])
         elif shape.rank == 3 and expected[0] and expected[0] == expected[1]:
             advice = (
                 f"Try: --image_size={expected[0]}, which loads the data at the model's size. (--input_size={expected[0]} resizes "
@@ -218,6 +231,13 @@ def _are_probabilities(scores: ArrayLike) -> bool:
     """Returns whether all rows of scores [N, classes] are probabilities that sum to 1, within `SUM_TOLERANCE`."""
     scores = np.asarray(scores, np.float64)
     return bool(len(scores) and (scores >= 0).all() and (np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE).all())
+
+
+def advice_on_channels(expected: int | None) -> str:
+    """Returns advice for images with another number of channels than a model takes."""
+    convert = {1: "tf.image.rgb_to_grayscale(images)", 3: "tf.image.grayscale_to_rgb(images)"}.get(expected or 0, "")
+    wrapped = f"module:function with a function of images that returns model({convert}), or" if convert else "convert the images, or"
+    return f"Channels are neither repeated nor averaged automatically; image files are read with three. Try: {wrapped} use other data."
 
 
 def _in_unit_interval(scores):
