@@ -174,7 +174,10 @@ class Classifier:
 
     def _with(self, **fields: typing.Any) -> "Classifier":
         interface = dataclasses.replace(self.interface, **fields)
-        return Classifier(self._signature, interface, path=self.path, loaded=self.loaded)
+        other = Classifier(self._signature, interface, path=self.path, loaded=self.loaded)
+        if other.has_one_output is None:  # what the scores of images told
+            other.has_one_output, other.num_classes = self.has_one_output, self.num_classes
+        return other
 
     def check_images_match(self, shape: tf.TensorShape | tuple[int | None, ...]) -> None:
         """Raises a ValueError with advice if images of `shape` [H, W, C] do not fit the model."""
