@@ -253,3 +253,29 @@ def test_hardening_keeps_the_one_output(folder, name, tmp_path):
     assert hardened.values["clean"][0] > 0.9
     model = loading.load_classifier(hardened.save(str(tmp_path / "hardened")), ModelInterface(input_range="0,255"))
     assert model.has_one_output and model.num_classes == 2
+
+
+@pytest.mark.parametrize("end", ["sigmoid", "logit"])
+@pytest.mark.parametrize("columns", [1, 3])
+def test_columns_that_a_graph_does_not_know(end, columns):
+    """As of TorchScript models."""
+    model, images = network(end), sample_images(count=50)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, *SHAPE]), tf.TensorSpec([], tf.int32)])
+    def gradient(images, columns):
+        classify = loading.classifier_of(
+            lambda x: tf.ensure_shape(tf.tile(model(x), [1, columns]), [None, None]),
+            ModelInterface(outputs="probabilities" if end == "sigmoid" else "logits"),
+        )
+        logits = classify(images)
+        return logits, tf.gradients(logits[:, -1], images)[0]
+
+    logits, computed = gradient(images, columns)
+    first = (1 - model(images) if end == "sigmoid" else tf.zeros([50, 1])) if columns == 1 else tf.tile(model(images), [1, 2])
+    scores = np.concatenate([first, model(images)], axis=1)
+    np.testing.assert_allclose(logits, np.log(scores) if end == "sigmoid" else scores, rtol=1e-4, atol=1e-5)
+    with tf.GradientTape() as tape:
+        tape.watch(given := tf.constant(images))
+        last = model(given)
+        last = tf.math.log(last) if end == "sigmoid" else last
+    np.testing.assert_allclose(computed, tape.gradient(last, given), rtol=1e-3, atol=1e-5)
