@@ -8,6 +8,12 @@ from tests.evaluation.test_descriptions import recorded_measures
 from tf_robust import evaluation
 
 
+def test_bounds_that_measures_can_have():
+    config = evaluation.EvalConfig(("clean", "corruptions", "calibration"))
+    required = "clean>=1,clean>=0,corruptions/mce<=90,calibration/nll<=2,deployed/bytes<=1000000"
+    evaluation.check_requirements(evaluation.parse_requirements(required), config)
+
+
 def test_requirements():
     required = evaluation.parse_requirements("corruptions/mean15>=0.7, flips/mean <= 0.1")
     rows = [{"measure": "corruptions/mean15", "value": 0.65}, {"measure": "flips/mean", "value": 0.05}]
@@ -25,7 +31,10 @@ def test_requirements():
 @pytest.mark.parametrize(
     "required, evaluations, message",
     [
-        ("accuracy>=0.5", ("clean",), "measure in --require.*accuracy"),
+        ("accuracy>=0.5", ("clean",), "measure in --require: 'accuracy'. Did you mean 'clean', the accuracy"),
+        ("clean>=70", ("clean",), "from 0 to 1 for clean, a fraction. Received: clean>=70. Try: --require='clean>=0.7'"),
+        ("clean>=-0.1", ("clean",), "from 0 to 1 for clean, a fraction. Received: clean>=-0.1$"),
+        ("corruptions/fog/3>=1.5", ("corruptions",), "Received: corruptions/fog/3>=1.5. Try: --require='corruptions/fog/3>=0.015'"),
         ("corruptions/mean_15>=0.5", ("clean", "corruptions"), "Did you mean 'corruptions/mean15'"),
         ("corruptions/mean15>=0.5", ("clean", "noise"), "of --evaluations=clean,noise.*Try: --evaluations=clean,noise,corruptions"),
         ("robust/linf_8/255>=0.1", ("clean",), "Try: --evaluations=clean,adversarial"),

@@ -2,12 +2,14 @@
 
 import importlib.util
 import os
+import re
 import shutil
 
 import keras
 import numpy as np
 import pytest
 import scipy.special
+import tensorflow as tf
 from PIL import Image
 
 from tests.test_cli import little_drawn, main, read  # noqa: F401
@@ -181,9 +183,54 @@ def test_no_images_to_calibrate_on(tmp_path):
         ValueError, match="Expected training images to calibrate tflite_int8 on. Received: folder:.*Try: a folder with train/"
     ):
         main(*arguments, "--formats=tflite,tflite_int8")
-    assert not os.path.exists(tmp_path / "out")
-    main(*arguments, "--formats=tflite")
     assert sorted(os.listdir(tmp_path / "out")) == ["model.tflite", "model.tflite.json"]
+    with pytest.raises(ValueError, match="Expected training images to calibrate tflite_int8 on"):  # before anything is evaluated
+        main("evaluate", *arguments[1:3], "--formats=tflite,tflite_int8", "--evaluations=clean", f"--workdir={tmp_path}/evaluated")
+    assert not os.path.exists(tmp_path / "evaluated" / "formats" / "exported")
+
+
+class Bessel(keras.layers.Layer):
+    def call(self, images):
+        return tf.math.bessel_i1e(images)
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """A SavedModel, another one with an operation that converters lack, and images."""
+    root = tmp_path_factory.mktemp("theirs")
+    images = np.random.default_rng(0).integers(0, 256, (120, 16, 16, 1), np.uint8)
+    np.savez(root / "data.npz", images=images, labels=np.arange(120) % 3)
+    keras.utils.set_random_seed(0)
+    for name, layers in (("plain", []), ("bessel", [Bessel()])):
+        network = keras.Sequential([keras.Input((16, 16, 1)), *layers, keras.layers.Flatten(), keras.layers.Dense(3)])
+        network.export(str(root / name), verbose=False)
+    return root
+
+
+def export(root, name, folder, *arguments):
+    main("export", str(root / name), f"--data=npz:{root}/data.npz", "--check_inputs=false", f"--workdir={folder}", *arguments)
+
+
+def test_formats_that_do_not_apply_are_left_out_of_the_default_ones(theirs, tmp_path, capsys):
+    export(theirs, "plain", tmp_path)
+    printed = capsys.readouterr().out
+    assert "Note: keras is left out: " in printed and "is a model whose layers are unknown." in printed
+    assert {*os.listdir(tmp_path)} >= {file for name, file in FILES.items() if name != "keras"} and "Not written" not in printed
+    assert "--formats=savedmodel,tflite,tflite_float16,tflite_int8,onnx" in printed.replace("\n", "")
+
+
+def test_all_formats_that_can_be_written_are_written(theirs, tmp_path, capsys):
+    export(theirs, "bessel", tmp_path / "default")
+    printed = capsys.readouterr().out
+    for name in ("tflite", "tflite_float16", "tflite_int8", "onnx"):
+        assert re.search(rf"\nNot written: {name}. Expected a model of operations .* unsupported operations: BesselI1e", printed)
+    assert [name for name in os.listdir(tmp_path / "default") if not name.startswith("model")] == ["saved_model"]
+    with pytest.raises(ValueError, match=r"(?s)Expected all formats to be written. Not written:\n  keras: .*\n  onnx: .*BesselI1e"):
+        export(theirs, "bessel", tmp_path / "chosen", "--formats=keras,onnx,savedmodel")
+    assert os.listdir(tmp_path / "chosen") == ["saved_model"]
+    with pytest.raises(ValueError, match="^Expected a Keras model of floats .* whose layers are unknown"):
+        export(theirs, "plain", tmp_path / "one", "--formats=keras,onnx")
+    assert sorted(os.listdir(tmp_path / "one")) == ["model.onnx", "model.onnx.json"]
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,51 @@ def test_gelu(name, tmp_path):
     np.testing.assert_allclose(loading.load_classifier(path)(sample_images()), expected.reshape(5, -1), atol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [-1, (1, 2, 3), None])  # 3, 192 and 1 constants; TensorFlow embeds few in the graph
+@pytest.mark.parametrize("kind", ["model", "file", "savedmodel"])
+def test_constants_of_a_normalization_are_no_inputs_of_onnx_files(axis, kind, tmp_path):
+    keras.utils.set_random_seed(0)
+    normalization = layers.Normalization(axis)
+    normalization.adapt(255 * sample_images(count=50, seed=1))
+    network = keras.Sequential([keras.Input(SHAPE), normalization, layers.Conv2D(4, 3), layers.Flatten(), layers.Dense(CLASSES)])
+    if kind == "model":
+        classifier = loading.classifier_of(network, loading.ModelInterface(input_range="0,255"))
+    else:
+        given = str(tmp_path / ("given.keras" if kind == "file" else "given"))
+        network.save(given) if kind == "file" else network.export(given, verbose=False)
+        classifier = loading.load_classifier(given, loading.ModelInterface(input_range="0,255"))
+    path = str(tmp_path / "m.onnx")
+    conversion.write("onnx", Deployable(classifier, SHAPE), path, {})
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert [tensor.name for tensor in session.get_inputs()] == ["images"]
+    logits, expected = session.run(["logits"], {"images": sample_images()})[0], network(255 * sample_images()).numpy()
+    np.testing.assert_allclose(logits, expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["tflite", "tflite_float16", "tflite_int8", "onnx"])
+def test_a_saved_model_of_uint8_is_that_of_the_plain_converter(name, tmp_path):
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((None, None, 3), dtype="uint8")
+    x = layers.GlobalAveragePooling2D()(layers.Conv2D(6, 3, activation="relu")(layers.Rescaling(1 / 127.5, -1)(inputs)))
+    network = keras.Model(inputs, {"logits": layers.Dense(CLASSES)(x), "features": x})
+    network.export(str(tmp_path / "given"), verbose=False)
+    classifier, path = loading.load_classifier(tmp_path / "given"), str(tmp_path / FILES[name])
+    conversion.write(name, Deployable(classifier, SHAPE), path, {}, calibration=sample_images(count=50, seed=1))
+    plain = litert.Interpreter(model_content=tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / "given")).convert())
+    pixels = np.round(255 * sample_images()).astype(np.uint8)
+    (given,) = plain.get_input_details()
+    plain.resize_tensor_input(given["index"], pixels.shape)
+    plain.allocate_tensors()
+    expected = plain.get_signature_runner()(**{next(iter(plain.get_signature_runner().get_input_details())): pixels})["logits"]
+    np.testing.assert_allclose(expected, network(pixels)["logits"], atol=1e-5)
+    tolerance = {"tflite_float16": 0.01, "tflite_int8": 0.1}.get(name, 1e-5)
+    images = np.concatenate([sample_images(), sample_images() * 3 - 1])  # also some that are clipped, which integers are not calibrated on
+    expected = np.concatenate([expected, network(np.clip(np.round(255 * images[5:]), 0, 255).astype(np.uint8))["logits"]])
+    compared = slice(5 if name == "tflite_int8" else None)
+    logits = loading.load_classifier(path)(images)
+    np.testing.assert_allclose(logits[compared], expected[compared], atol=tolerance * np.abs(expected).max())
+
+
 class Fourier(layers.Layer):
     def call(self, images):
         return tf.math.real(tf.signal.fft2d(tf.cast(tf.transpose(images, [0, 3, 1, 2]), tf.complex64)))

@@ -28,7 +28,6 @@ plain = loading_models.plain  # the fixture
         ("one_by_one", "takes exactly 1 "),
         ("two_inputs", "takes 2 tensors"),
         ("unnamed_outputs", "output named 'logits' or 'probabilities', or only one.*a float32"),
-        ("one_score", "at least 2 classes.*y float32 .None, 1."),
         ("a_map", r"floats \[N, classes\].*y float32 .None, 8, 8, 3."),
         ("classes", "y int64 .None, 4."),
     ],

@@ -23,6 +23,7 @@ _SOURCES = {  # family of measures: the evaluations that give them
     "boundary": ("boundary",),
     "utility": ("utility",),
 }
+_OTHER_NAMES = ("accuracy", "acc", "clean_accuracy", "accuracy/clean", "test_accuracy", "top1")  # of the measure clean elsewhere
 _FLAGS = {  # family of measures: the flag that makes them
     "calibrated": ("calibrate", "temperature"),
     "abstention": ("abstain_accuracy", "0.95"),
@@ -56,9 +57,14 @@ def check_requirements(required: Iterable[Requirement], eval_config: EvalConfig)
         eval_config: what is measured.
 
     Raises:
-        ValueError: an unknown measure, or one of an evaluation or a flag that is not chosen.
+        ValueError: an unknown measure, one of an evaluation or a flag that is not chosen, or a bound outside [0, 1] of a fraction.
     """
+    required = list(required)
     check_measures([measure for measure, _, _ in required], eval_config, "--require")
+    for measure, sign, bound in required:
+        if describe(measure).is_fraction and not 0 <= bound <= 1:
+            advice = f". Try: --require='{measure}{sign}{bound / 100:g}'" if 1 < bound <= 100 else ""
+            raise ValueError(f"Expected a bound from 0 to 1 for {measure}, a fraction. Received: {measure}{sign}{bound:g}{advice}")
 
 
 def check_measures(measures: Iterable[str], eval_config: EvalConfig, flag: str) -> None:
@@ -73,6 +79,8 @@ def check_measures(measures: Iterable[str], eval_config: EvalConfig, flag: str) 
         ValueError: an unknown measure, or one of an evaluation or a flag that is not chosen.
     """
     for measure in measures:
+        if measure in _OTHER_NAMES:
+            raise ValueError(f"Unknown measure in {flag}: {measure!r}. Did you mean 'clean', the accuracy on unchanged images?")
         if not describe(measure).meaning:
             raise unknown(f"measure in {flag}", measure, [name for names in MEASURES.values() for name in names])
         parsed = parse_measure(measure).plain

@@ -1,6 +1,7 @@
 """Writes a model in formats of deployment (`tf-robust export`), each with a card and checked against the model."""
 
 import datetime
+import functools
 import os
 import tempfile
 import typing
@@ -52,12 +53,55 @@ def export_and_report(values: FlagValues, argv: Sequence[str]) -> None:
         values: parsed flags.
         argv: the arguments from which they were parsed.
     """
-    model = evaluated_model(values, values.saved_model)
+    model, formats = evaluated_model(values, values.saved_model), list(values.formats)
+    chosen = formats != [*FILES] or any(word.lstrip("-").startswith("formats") for word in argv)
     own = os.path.join(model.run, "exported") if model.run else os.path.join("runs", "exported", row_name(model.path))
-    export_model(model, values.formats, values.workdir or own)
-    formats = f"--formats={','.join(values.formats)}"
-    given = [word for word in argv if not word.startswith("--formats") and word != "export"]
-    print_commands({"measure what is deployed": command("evaluate", *given, formats)})
+    written, failures = write_formats(model, formats, values.workdir or own, chosen=chosen)
+    if written:
+        given = [word for word in argv if not word.startswith("--formats") and word != "export"]
+        print_commands({"measure what is deployed": command("evaluate", *given, f"--formats={','.join(written)}")})
+    if failures and (chosen or not written):
+        raise _not_written(failures)
+    for name, error in failures.items():
+        print(f"Not written: {name}. {error}", flush=True)
+
+
+def write_formats(
+    model: EvaluatedModel, formats: Sequence[str], folder: str, *, chosen: bool
+) -> tuple[dict[str, str], dict[str, Exception]]:
+    """Writes a model in all formats that can be written, and prints a line for each.
+
+    Args:
+        model: as in `export_model`.
+        formats: names of `FILES`.
+        folder: of the files; complete ones are replaced.
+        chosen: whether the user named the formats; otherwise those that do not apply to this kind of model are left out with a note.
+
+    Returns:
+        ({format: path}, {format: why it could not be written}).
+
+    Raises:
+        ValueError: an unknown format, or a model that does not suit the data or was converted already.
+    """
+    exporter = _exporter(model, formats)
+    written: dict[str, str] = {}
+    failures: dict[str, Exception] = {}
+    for name in dict.fromkeys(formats):
+        if not chosen and (reason := exporter.why_not(name)):
+            print_note(f"{name} is left out: {reason}.")
+            continue
+        try:
+            written[name] = exporter.export(name, folder)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            failures[name] = error
+    return written, failures
+
+
+def _not_written(failures):
+    if len(failures) == 1:
+        return next(iter(failures.values()))
+    reasons = "".join(f"\n  {name}: {error}" for name, error in failures.items())
+    return ValueError(f"Expected all formats to be written. Not written:{reasons}")
 
 
 def export_model(model: EvaluatedModel, formats: Sequence[str], folder: str, *, reuse: bool = False) -> dict[str, str]:
@@ -75,6 +119,13 @@ def export_model(model: EvaluatedModel, formats: Sequence[str], folder: str, *, 
     Raises:
         ValueError: an unknown format, a model that cannot be converted, no images to calibrate on, or a file whose logits are wrong.
     """
+    exporter = _exporter(model, formats)
+    if {*QUANTIZED} & {*formats}:
+        _ = exporter.calibration  # raises before anything is written
+    return {name: exporter.export(name, folder, reuse) for name in dict.fromkeys(formats)}
+
+
+def _exporter(model, formats):
     for name in formats:
         if name not in FILES:
             raise unknown("format", name, FILES)
@@ -85,9 +136,9 @@ def export_model(model: EvaluatedModel, formats: Sequence[str], folder: str, *, 
     loaded, given, source = suited(loading.load_classifier(model.path, interface), run.data(), chosen)
     classifier = without_softmax(loaded)
     if classifier is not loaded:
-        print_note(f"{model.path} ends with a softmax. The files return the logits before it, whose softmax is the same.")
-    exporter = Exporter(classifier, given, source, calibration_images(given) if {*QUANTIZED} & {*formats} else None)
-    return {name: exporter.export(name, folder, reuse) for name in dict.fromkeys(formats)}
+        last, logits = ("sigmoid", "0 and the logit before it") if loaded.has_one_output else ("softmax", "the logits before it")
+        print_note(f"{model.path} ends with a {last}. The files return {logits}, whose softmax gives the same probabilities.")
+    return Exporter(classifier, given, source)
 
 
 def calibration_images(given: EvaluationData) -> np.ndarray:
@@ -112,11 +163,10 @@ class Exporter:
         classifier: the model.
         given: its data.
         source: images to compare logits on.
-        calibration: training images; None: no format needs them.
     """
 
-    def __init__(self, classifier: loading.Classifier, given: EvaluationData, source: Source, calibration: np.ndarray | None):
-        self.classifier, self.given, self.source, self.calibration = classifier, given, source, calibration
+    def __init__(self, classifier: loading.Classifier, given: EvaluationData, source: Source):
+        self.classifier, self.given, self.source = classifier, given, source
         self.model = Deployable(classifier, tuple(source.image_shape))
         self.images = evaluation.first_images(source, CHECKED)[0]
         self.logits = logits_of(classifier, self.images)
@@ -133,20 +183,45 @@ class Exporter:
             "interface": classifier.interface.conventions(),
         }
 
-    def export(self, name: str, folder: str, reuse: bool) -> str:
-        """Writes one format into a folder, prints its difference to the model, and returns its path."""
+    @functools.cached_property
+    def calibration(self) -> np.ndarray:
+        """Training images, as `calibration_images` returns them."""
+        return calibration_images(self.given)
+
+    def why_not(self, name: str) -> str:
+        """Returns why a format does not apply to the model and its data; empty if it does."""
+        if name == "keras" and (reason := self.model.why_not_keras()):
+            return f"{self.classifier.path} is a model {reason}"
+        if name in QUANTIZED and not data.has_training(self.given.config.data):
+            return f"{self.given.config.data} has no training images to calibrate it on"
+        return ""
+
+    def export(self, name: str, folder: str, reuse: bool = False) -> str:
+        """Writes one format into a folder, prints its difference to the model, and returns its path.
+
+        Raises:
+            ValueError: as in `export_model`.
+        """
         path = os.path.join(folder, FILES[name])
         card = self._card(name)
         if not (reuse and _is_of(path, {**self.origin, "calibration": card["calibration"], "confidence": card.get("confidence")})):
             os.makedirs(folder, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder, prefix=f"{FILES[name]}.writing-") as temporary:
                 complete = os.path.join(temporary, FILES[name])
-                conversion.write(name, self.model, complete, card, calibration=self.calibration, fit=self.source.fit)
-                entries = {"check": self._check(name, complete), "bytes": size(complete)}
+                entries = self._write(name, complete, card)
                 _write_card(complete, {**card, **entries})
                 _replace(complete, path)
         print(_line(name, path, read_json(card_of(path))), flush=True)
         return path
+
+    def _write(self, name, path, card):
+        """Writes one format and returns further entries of its card."""
+        try:
+            calibration = self.calibration if name in QUANTIZED else None
+            conversion.write(name, self.model, path, card, calibration=calibration, fit=self.source.fit)
+            return {"check": self._check(name, path), "bytes": size(path)}
+        except ValueError as error:
+            raise ValueError(str(error).replace(path, os.path.basename(path))) from error  # the file is a temporary one
 
     def _card(self, name: str) -> dict[str, typing.Any]:
         known = {"classes": list(self.source.class_names), "label_set": self.source.label_set}
@@ -165,7 +240,6 @@ class Exporter:
         }
 
     def _calibration_card(self):
-        assert self.calibration is not None
         return {"images": len(self.calibration), "data": self.given.config.data, "split": "train"}
 
     def _check(self, name: str, path: str) -> dict[str, float | int]:

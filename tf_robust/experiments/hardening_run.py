@@ -27,7 +27,7 @@ from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.diagnosis import diagnose
 from tf_robust.hardening.frontier import Allowance, Frontier
 from tf_robust.hardening.search import Search
-from tf_robust.hardening.trainable import check_format, trainable
+from tf_robust.hardening.trainable import check_format, check_gradients, check_input, trainable
 from tf_robust.hardening.training import Trainers
 from tf_robust.hardening.trials import TrialStore
 from tf_robust.metrics.paired import paired_difference
@@ -97,6 +97,7 @@ def harden(
             to be fitted, for which no images are left.
     """
     check_no_confidence(given)
+    check_input(classifier)
     clock = Clock()
     given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
     parts = parts_of(given, validation, test, config=config)
@@ -104,6 +105,7 @@ def harden(
     check_model_suits(classifier, parts.validation)
     classifier = with_checked_inputs(with_known_outputs(classifier, parts.validation), parts.validation)
     model = trainable(classifier, parts.train.image_shape)
+    check_gradients(model.classifier, parts.train.image_shape)
     images = validation_set(parts, config, given)
     predict = tf.function(lambda batch: model.classifier(batch), reduce_retracing=True)
     store = TrialStore(os.path.join(folder, "trials"), _arguments(config, given, parts, model))

@@ -19,6 +19,8 @@ from tf_robust.saved_models.loading import Classifier
 
 CHECKED_IMAGES, IMAGES_PER_CLASS, MOST_IMAGES = 300, 10, 1000
 IMAGES_FOR_OUTPUTS = 50
+_CLASSES_OF_FOLDERS = "--label_map=FILE maps class folders to columns of the logits, --label_set=imagenet_r those of ImageNet-R"
+_CLASSES_OF_LABELS = "a model of these classes, or labels that are columns of its scores"
 
 
 @functools.cache
@@ -102,6 +104,10 @@ def _last_part(name):
     return os.path.basename(os.path.normpath(name.partition(":")[2] or name))
 
 
+def _in_folders(source):
+    return source.name.startswith("folder:")
+
+
 def check_model_suits(predict: Classifier, source: Source) -> None:
     """Checks that a model takes the images of a source and has its classes; other class names are only noted.
 
@@ -110,10 +116,10 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
     """
     predict.check_images_match(source.image_shape)
     if predict.num_classes and not source.class_mask and predict.num_classes != source.num_classes:
+        of_one = ", as it has one output" if predict.has_one_output else ""
         raise ValueError(
             f"Expected a model for the {source.num_classes} classes of {source.name}. Received: {predict.path} with "
-            f"{predict.num_classes} classes. Try: --label_map=FILE maps class folders to columns of the logits, "
-            f"--label_set=imagenet_r those of ImageNet-R"
+            f"{predict.num_classes} classes{of_one}. Try: {_CLASSES_OF_FOLDERS if _in_folders(source) else _CLASSES_OF_LABELS}"
         )
     names = predict.card.get("classes")  # cards of other programs may have any type
     if names and isinstance(names, list) and not source.class_mask and names != list(source.class_names):
@@ -127,10 +133,17 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
 
 def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
     """Returns a model with logits or probabilities for `outputs="auto"`, told by its outputs on the first images of a source."""
-    if predict.interface.outputs != "auto":
-        return predict
-    known = predict.with_known_outputs(evaluation.first_images(source, IMAGES_FOR_OUTPUTS)[0])
-    if known.interface.outputs == "probabilities":
+    if predict.interface.outputs == "auto" or predict.has_one_output is None:
+        known = predict.with_known_outputs(evaluation.first_images(source, IMAGES_FOR_OUTPUTS)[0])
+    else:
+        known = predict
+    if known.has_one_output:
+        second = f" {source.class_names[1]!r}" if len(source.class_names) == 2 else ""
+        kind = "probability" if known.interface.outputs == "probabilities" else "logit"
+        print_note(
+            f"{known.path} has one output, which is read as the {kind} of the second class{second} (--outputs={known.interface.outputs})."
+        )
+    elif predict.interface.outputs == "auto" and known.interface.outputs == "probabilities":
         print("  Note: --outputs=probabilities: the sums over the classes are 1.", flush=True)
     return known
 
@@ -163,7 +176,7 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
     if automatic:
         print_note(f"--input_range={checked.interface.input_range} fits {predict.path} best.")
     if not source.class_mask and source.num_classes <= input_check.MOST_CLASSES:
-        input_check.check_class_order(input_check.logits_of(checked, images), labels, source.class_names)
+        input_check.check_class_order(input_check.logits_of(checked, images), labels, source.class_names, _in_folders(source))
     note = input_check.note_on_chance(checked, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES], source.class_names)
     if note:
         print_note(note)
@@ -182,13 +195,18 @@ def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifie
         return eval_config
     _check_attacks(eval_config, predict)
     if "certified" in chosen and eval_config.smoothing_attack:
-        print(f"  Note: {predict.path} has no gradients: it is certified, but not attacked (--smoothing_attack=false).", flush=True)
+        print_note(f"{_without_gradients(predict)}: it is certified, but not attacked (--smoothing_attack=false).")
         eval_config = dataclasses.replace(eval_config, smoothing_attack=False)
     if "adversarial" not in chosen or eval_config.attack == ("square",):
         return eval_config
     transferred = f", and by attacks transferred from {eval_config.surrogate}" if eval_config.surrogate else ""
-    print(f"  Note: {predict.path} has no gradients: it is attacked by Square alone (--attack=square){transferred}.", flush=True)
+    print_note(f"{_without_gradients(predict)}: it is attacked by Square alone (--attack=square){transferred}.")
     return dataclasses.replace(eval_config, attack=("square",))
+
+
+def _without_gradients(predict):
+    cause = ", as its input is uint8" if predict.takes_uint8 else ""
+    return f"{predict.path} has no gradients{cause}"
 
 
 def _check_attacks(eval_config, predict):
@@ -198,6 +216,6 @@ def _check_attacks(eval_config, predict):
     needs += ["--evaluations=attack_curves"] if "attack_curves" in eval_config.evaluations else []
     if needs:
         raise ValueError(
-            f"Expected a model with gradients for {', '.join(needs)}. Received: {predict.path}, a model without gradients. "
-            "Try: --attack=square, which needs none, and no attack_curves; or the float model that it was made of"
+            f"Expected a model with gradients for {', '.join(needs)}. Received: {predict.path}, {predict.why_no_gradients()}; "
+            "or --attack=square, which needs none, and no attack_curves"
         )

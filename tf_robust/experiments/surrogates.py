@@ -28,7 +28,7 @@ def load_surrogate(model: str | os.PathLike | keras.Model | Callable, source: So
     Raises:
         ValueError: it has no gradients, takes other images or has another number of classes.
     """
-    interface = loading.ModelInterface(input_range="auto", outputs="logits", trust=trust)
+    interface = loading.ModelInterface(input_range="auto", trust=trust)
     size = loading.image_size_of(_load(model, interface))
     if size and size != tuple(source.image_shape[:2]) and size[0] == size[1]:
         interface = dataclasses.replace(interface, input_size=size[0])
@@ -40,15 +40,9 @@ def load_surrogate(model: str | os.PathLike | keras.Model | Callable, source: So
             f"{surrogate.num_classes} classes"
         )
     if not surrogate.has_gradients(source.image_shape):
-        raise ValueError(
-            f"Expected a surrogate with gradients. Received: {surrogate.path}, which has none. "
-            "Try: the float model that a TensorFlow Lite or ONNX file was made of (Keras, SavedModel, TorchScript)"
-        )
-    scaled = with_checked_inputs(surrogate, source)
+        raise ValueError(f"Expected a surrogate with gradients. Received: {surrogate.path}, {surrogate.why_no_gradients()}")
     images, labels = evaluation.first_images(source, _IMAGES)
-    if scaled.check(scaled(images)):
-        interface = dataclasses.replace(interface, outputs="probabilities")
-        scaled = _load(model, interface).with_input_range(scaled.interface.input_range)
+    scaled = with_checked_inputs(surrogate.with_known_outputs(images), source)
     accuracy = float((scaled(images).numpy().argmax(axis=1) == labels).mean())
     print_note(
         f"attacks are transferred from {scaled.path} (input_range={scaled.interface.input_range}, outputs={scaled.interface.outputs}), "

@@ -83,6 +83,25 @@ def check_format(path: str | os.PathLike) -> None:
         raise _not_trainable(path, reason)
 
 
+def check_input(classifier: Classifier) -> None:
+    """Raises ValueError if the input of a model is uint8."""
+    if classifier.takes_uint8:
+        raise _not_hardened(classifier)
+
+
+def check_gradients(classifier: Classifier, image_shape: Sequence[int]) -> None:
+    """Raises ValueError if no gradient flows from the scores of a model to images of a shape (H, W, C), which hardening attacks."""
+    if not classifier.has_gradients(tuple(image_shape)):
+        raise _not_hardened(classifier)
+
+
+def _not_hardened(classifier):
+    return ValueError(
+        "Expected a model that can be hardened, with gradients with respect to its images. "
+        f"Received: {classifier.path}, {classifier.why_no_gradients()}"
+    )
+
+
 def _not_trainable(path, reason):
     return ValueError(
         "Expected a model that can be trained: a Keras model (.keras, .h5, zoo:NAME, applications:NAME or a keras.Model) "

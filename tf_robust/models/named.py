@@ -17,8 +17,9 @@ import numpy as np
 
 from tf_robust.models import heads, user_models
 from tf_robust.utils.errors import unknown
-from tf_robust.utils.reading import import_extra, readable
+from tf_robust.utils.reading import import_extra, line_of_user, readable
 
+_FUNCTION = "Try: module:function, such as models:build for the function build in models.py"
 PRETRAINED = "imagenet"  # --init_from for the weights that Keras downloads
 
 
@@ -92,7 +93,7 @@ def model_of_function(name: str, **arguments: object) -> keras.Model | Callable:
         ValueError: there is no such module or function, or it fails.
     """
     module_name, _, function_name = name.partition(":")
-    with readable(name, "Try: module:function, such as models:build for the function build in models.py"):
+    with readable(name, lambda error: line_of_user(error) or _FUNCTION):
         sys.path.insert(0, os.getcwd())
         try:
             module = importlib.import_module(module_name)

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from tf_robust.models.heads import output_dtype
 
-_FROM_LOGITS = {"linear": True, "softmax": False}  # by the activation of the output
+_FROM_LOGITS = {"linear": True, "softmax": False, "sigmoid": False}  # by the activation of the output
+_OF_PROBABILITIES = {False: "softmax", True: "sigmoid"}  # activation of probabilities, by whether there is one output
 
 
 @dataclasses.dataclass
@@ -103,7 +104,8 @@ def wrap(
     """Wraps a Functional, Sequential or subclassed model from images to logits or probabilities.
 
     Args:
-        model: keras.Model with one input [N, H, W, C] of known size and one output [N, classes].
+        model: keras.Model with one input [N, H, W, C] of known size and one output [N, classes], or [N, 1] for two classes: the
+            probability p of the second, (1 - p, p), or its logit z, (0, z).
         embedding: name of the layer whose output is the embedding, feature maps averaged; None: the input of the last Dense layer, or the
             output of a model that does not end with one.
         stages: names of layers, in their order, after which the network is divided; of Functional and Sequential models.
@@ -125,7 +127,9 @@ def wrap(
             raise ValueError(f"Expected stages=() for {model.name}, which is not a graph of layers. Received: {tuple(stages)}")
         return _wrap_observed(model, images, scale, unscaled, embedding, from_logits)
     dense, features, activation = _last_dense(model.outputs[0])
-    from_logits = _told(model, activation, from_logits)
+    one_output = model.outputs[0].shape[-1] == 1
+    from_logits = _told(model, activation, from_logits, one_output)
+    features = None if one_output and activation == "linear" and not from_logits else features  # not the Dense layer's logit
     embedded = _layer_output(model, embedding) if embedding else model.outputs[0] if features is None else features
     if features is None:
         head, ends = None, [model.outputs[0], embedded]
@@ -133,7 +137,7 @@ def wrap(
         head, ends = LinearOutput(dense, name="logits", dtype=output_dtype()), [features, embedded]
 
     def outputs(end, embedded):
-        logits = head(end) if head else _logits(end, from_logits)
+        logits = of_two_classes(head(end), True) if head else _logits(end, from_logits)
         return {"logits": logits, "embedding": _pooled(embedded)}
 
     starts = [model.inputs[0], *(_layer_output(model, name) for name in stages)]
@@ -148,7 +152,7 @@ def wrap(
     network = keras.Model(images, outputs(*body(scale(images))), name=f"{model.name}_network")
     first, *rest = [*middle, last]
     pieces = [unscaled, keras.Model(images, first(scale(_uncentered()(images))), name="piece_1_of_images"), *rest]
-    return WrappedModel(network, pieces, head if embedding is None else None, from_logits)
+    return WrappedModel(network, pieces, head if embedding is None and not one_output else None, from_logits)
 
 
 def is_network(model: keras.Model) -> bool:
@@ -158,7 +162,7 @@ def is_network(model: keras.Model) -> bool:
 
 
 def _wrap_observed(model, images, scale, unscaled, embedding, from_logits):
-    leaves = model._flatten_layers(include_self=False)
+    leaves = list(dict.fromkeys(_inner_layers(model)))
     named = [leaf for leaf in leaves if leaf.name == embedding]
     dense = [leaf for leaf in leaves if isinstance(leaf, keras.layers.Dense)]
     if embedding is not None and not named or embedding is None and not dense:
@@ -167,7 +171,8 @@ def _wrap_observed(model, images, scale, unscaled, embedding, from_logits):
         )
     last = leaves[-1]
     activation = "softmax" if isinstance(last, keras.layers.Softmax) else _name(getattr(last, "activation", None))
-    from_logits = _told(model, activation, from_logits)
+    one_output = bool(dense) and dense[-1].units == 1
+    from_logits = _told(model, activation, from_logits, one_output)
     layer = named[0] if embedding is not None else dense[-1]
     observed = _Observed(model, layer, embedding is not None, name="model", dtype=output_dtype())
 
@@ -176,9 +181,16 @@ def _wrap_observed(model, images, scale, unscaled, embedding, from_logits):
         return {"logits": _logits(predictions, from_logits), "embedding": _pooled(embedded)}
 
     network = keras.Model(images, outputs(scale(images)), name=f"{model.name}_network")
-    head = LinearOutput(layer, name="logits", dtype=output_dtype()) if embedding is None else None
+    head = LinearOutput(layer, name="logits", dtype=output_dtype()) if embedding is None and not one_output else None
     whole = keras.Model(images, network(_uncentered()(images)), name="piece_1")
     return WrappedModel(network, [unscaled, whole], head, from_logits)
+
+
+def _inner_layers(layer):
+    """Yields the layers within a layer in their order; `_flatten_layers` of Keras reverses those of nested models."""
+    for inner in layer._layers:
+        yield inner
+        yield from _inner_layers(inner)
 
 
 def _centered():
@@ -219,8 +231,10 @@ def _input_shape(model):
         )
     if len(shapes) != 1 or len(shapes[0]) != 4 or None in shapes[0][1:]:
         raise ValueError(f"Expected a model with one input [N, H, W, C] of known size. Received: {model.name} with inputs {shapes}")
-    if len(outputs) != 1 or len(outputs[0]) != 2 or outputs[0][-1] == 1:
-        raise ValueError(f"Expected a model with one output [N, classes], classes >= 2. Received: {model.name} with outputs {outputs}")
+    if len(outputs) != 1 or len(outputs[0]) != 2:
+        raise ValueError(
+            f"Expected a model with one output [N, classes], or [N, 1] for 2 classes. Received: {model.name} with outputs {outputs}"
+        )
     return tuple(shapes[0][1:])
 
 
@@ -232,13 +246,14 @@ def history(tensor: keras.KerasTensor) -> tuple[Any, Any]:
 
 def _last_dense(tensor):
     """Returns (Dense layer, its input, name of the output's activation); None where the output is not a Dense layer's."""
-    activation = "linear"
+    activation, one_output = "linear", tensor.shape[-1] == 1
     while True:
         operation, node = history(tensor)
         own = "softmax" if isinstance(operation, keras.layers.Softmax) else _name(getattr(operation, "activation", None))
         activation = own if activation == "linear" else activation
         if isinstance(operation, keras.layers.Dense):
-            return (operation, node.input_tensors[0], activation) if activation in _FROM_LOGITS else (None, None, activation)
+            known = activation in ("linear", _OF_PROBABILITIES[one_output])
+            return (operation, node.input_tensors[0], activation) if known else (None, None, activation)
         if not isinstance(operation, (keras.layers.Activation, keras.layers.Softmax)):
             return None, None, activation
         tensor = node.input_tensors[0]
@@ -248,13 +263,13 @@ def _name(activation):
     return "linear" if activation is None else getattr(activation, "__name__", type(activation).__name__)
 
 
-def _told(model, activation, from_logits):
+def _told(model, activation, from_logits, one_output):
     if from_logits is not None:
         return from_logits
-    if activation not in _FROM_LOGITS:
+    if activation not in ("linear", _OF_PROBABILITIES[one_output]):
         raise ValueError(
-            f"Expected logits or softmax probabilities as the output of {model.name}. Received: the activation {activation!r}. "
-            "Try: from_logits=True or False"
+            f"Expected logits or {_OF_PROBABILITIES[one_output]} probabilities as the output of {model.name}. "
+            f"Received: the activation {activation!r}. Try: from_logits=True or False"
         )
     return _FROM_LOGITS[activation]
 
@@ -272,8 +287,20 @@ def _layer_output(model, name):
 
 
 def _logits(outputs, from_logits):
-    outputs = keras.ops.cast(outputs, output_dtype())
+    outputs = of_two_classes(keras.ops.cast(outputs, output_dtype()), from_logits)
     return outputs if from_logits else keras.ops.log(keras.ops.clip(outputs, 1e-7, 1.0))
+
+
+def of_two_classes(scores, from_logits):
+    """Returns scores [N, classes] of a Keras model as they are, or of one output [N, 1] those of both classes.
+
+    Args:
+        scores: logits or probabilities.
+        from_logits: whether they are logits: (0, z) of one output z; else (1 - p, p) of one output p.
+    """
+    if scores.shape[-1] != 1:
+        return scores
+    return keras.ops.concatenate([keras.ops.zeros_like(scores) if from_logits else 1 - scores, scores], axis=-1)
 
 
 def _pooled(features):

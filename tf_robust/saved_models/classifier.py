@@ -1,5 +1,6 @@
 """A loaded model of any format as one callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes]."""
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -19,13 +20,16 @@ from tf_robust.utils.files import digest_of_folder, read_json
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped to it before the logarithm
 SUM_TOLERANCE = 0.02  # of the sum of probabilities, which 8-bit models round
+FEWEST_TOLD = 20  # images, by which one output of a probability is told from one of a logit
+_SCALES = ("0,1", "-1,1", "0,255")  # of images on which a probability stays in [0, 1]
 
 
 class Classifier:
     """A loaded model as a callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes], a tf.Tensor.
 
     Works in `tf.function` and `tf.GradientTape`. With outputs="probabilities" the logits are log(max(p, 1e-12)), whose
-    softmax is p. A model with uint8 inputs receives round(255 x), through which no gradient flows.
+    softmax is p. A model with one output [N, 1] has two classes: its probability p is that of the second, (1 - p, p), and its logit z
+    the difference of both, (0, z). A model with uint8 inputs receives round(255 x), through which no gradient flows.
 
     Args:
         signature: how to call the model.
@@ -35,7 +39,8 @@ class Classifier:
 
     Attributes:
         input_shape: accepted TensorShape [None, H, W, C]; None: any size.
-        num_classes: None if unknown.
+        num_classes: None if unknown; 2 of a model with one output.
+        has_one_output: whether the scores are [N, 1]; None if unknown.
         output_name: of the logits or probabilities among the outputs of the signature.
         card: content of the model's `card.json`, or {}.
         description: the model and how it is called, in one line.
@@ -53,7 +58,9 @@ class Classifier:
         self._signature = signature
         self._scale, self._offset = _scaling(interface, spec.dtype, input_shape[3])
         self.input_shape = _accepted_shape(input_shape, interface.input_size, 3 if interface.blue_first else len(self._scale))
-        self.num_classes = output_spec.shape[1] if output_spec.shape.rank else None
+        columns = output_spec.shape[1] if output_spec.shape.rank else None
+        self.has_one_output = None if columns is None else columns == 1
+        self.num_classes = 2 if self.has_one_output else columns
         scale = "0,255 as uint8 (no gradients)" if spec.dtype == tf.uint8 else interface.input_range
         size = f", input_size {interface.input_size}" if interface.input_size else ""
         self.description = (
@@ -80,6 +87,15 @@ class Classifier:
         Args:
             images: float32 [N, H, W, C] in [0, 1].
         """
+        outputs_by_name, scores = self._scores(images)
+        probabilities = self.interface.outputs == "probabilities"
+        scores = _of_two_classes(scores, probabilities)
+        if probabilities:
+            scores = tf.math.log(tf.maximum(scores, SMALLEST_PROBABILITY))
+        return {**outputs_by_name, "logits": scores}
+
+    def _scores(self, images):
+        """(outputs of the signature by name, the logits or probabilities among them as the model returns them)."""
         images = tf.convert_to_tensor(images)
         if not images.dtype.is_floating:
             raise ValueError(f"Expected images as float32 in [0, 1]. Received: {images.dtype.name}")
@@ -88,16 +104,16 @@ class Classifier:
         scores = tf.cast(outputs_by_name[self.output_name], tf.float32)
         if not scores.shape.is_compatible_with([images.shape[0], None]):
             raise ValueError(f"Expected scores [{images.shape[0]}, classes] of {self.path}. Received: {shape_text(scores.shape)}")
-        if self.interface.outputs == "probabilities":
-            scores = tf.math.log(tf.maximum(scores, SMALLEST_PROBABILITY))
-        return {**outputs_by_name, "logits": scores}
+        return outputs_by_name, scores
 
     def _model_input(self, images: tf.Tensor) -> tf.Tensor:
         if self.interface.input_size:
             images = image_ops.resize(images, self.interface.input_size, self.interface.input_size)
         values = images * self._scale + self._offset
         values = values[..., ::-1] if self.interface.blue_first else values
-        return tf.saturate_cast(tf.round(values), tf.uint8) if self._type == tf.uint8 else tf.cast(values, self._type)
+        if self._type == tf.uint8:  # tf.saturate_cast clips by an operation that TensorFlow Lite lacks
+            values = tf.minimum(tf.maximum(tf.round(values), 0), 255)
+        return tf.cast(values, self._type)
 
     def has_gradients(self, image_shape: tuple[int, ...]) -> bool:
         """Returns whether gradients flow from the logits to images of `image_shape` [H, W, C]."""
@@ -107,23 +123,61 @@ class Classifier:
             total = tf.reduce_sum(self(images))
         return tape.gradient(total, images) is not None
 
+    def why_no_gradients(self) -> str:
+        """Returns why `has_gradients` is False, and what to do, for messages after the name of the model."""
+        if self._type == tf.uint8:
+            return "whose input is uint8: no gradient flows through the rounding. Try: export it with a float32 input (0 to 255)"
+        if not self.has_graph and os.path.isfile(self.path):
+            return "which computes outside of TensorFlow. Try: the float model that it was made of (Keras, SavedModel, TorchScript)"
+        return "through which no gradient flows to the images. Try: the float model, without rounding, integers and NumPy functions"
+
+    @property
+    def takes_uint8(self) -> bool:
+        """Whether the input of the model is uint8."""
+        return self._type == tf.uint8
+
     def with_input_range(self, input_range: str) -> "Classifier":
         """Returns the same model with another `interface.input_range`."""
         return self._with(input_range=input_range)
 
     def with_known_outputs(self, images: tf.Tensor | ArrayLike) -> "Classifier":
-        """Returns the model with logits or probabilities for `interface.outputs`, told by the sums over the classes if it is auto.
+        """Returns the model with logits or probabilities for `interface.outputs`, and `has_one_output`, told by the scores of images.
+
+        If `interface.outputs` is auto, they are probabilities if they sum to 1 over the classes; one output is a probability if it lies in
+        [0, 1], whatever the pixel scale is.
 
         Args:
             images: float32 [N, H, W, C] in [0, 1].
         """
-        if self.interface.outputs != "auto":
-            return self
-        return self._with(outputs="probabilities" if _are_probabilities(self(images)) else "logits")
+        known = self if self.interface.outputs != "auto" else self._with(outputs=self._kind_of_scores(images))
+        if known.has_one_output is None:
+            known = known._with()
+            known.has_one_output = self._returns_one_score(images)
+            known.num_classes = 2 if known.has_one_output else None
+        return known
+
+    def _returns_one_score(self, images):
+        return self._scores(images)[1].shape[1] == 1 if self.has_one_output is None else self.has_one_output
+
+    def _kind_of_scores(self, images):
+        if not self._returns_one_score(images):
+            return "probabilities" if _are_probabilities(self(images)) else "logits"
+        scores = [one._scores(images)[1] for one in self._on_scales()]
+        return "probabilities" if all(map(_in_unit_interval, scores)) else "logits"
+
+    def _on_scales(self):
+        """This model, and on the pixel scales that it can have: the logit of a model that expects others may lie in [0, 1], too."""
+        yield self
+        for input_range in _SCALES:
+            with contextlib.suppress(ValueError):  # such as any but 0,255 for uint8
+                yield self.with_input_range(input_range)
 
     def _with(self, **fields: typing.Any) -> "Classifier":
         interface = dataclasses.replace(self.interface, **fields)
-        return Classifier(self._signature, interface, path=self.path, loaded=self.loaded)
+        other = Classifier(self._signature, interface, path=self.path, loaded=self.loaded)
+        if other.has_one_output is None:  # what the scores of images told
+            other.has_one_output, other.num_classes = self.has_one_output, self.num_classes
+        return other
 
     def check_images_match(self, shape: tf.TensorShape | tuple[int | None, ...]) -> None:
         """Raises a ValueError with advice if images of `shape` [H, W, C] do not fit the model."""
@@ -132,7 +186,7 @@ class Classifier:
             return
         advice = "Try: convert the images, or use other data."
         if shape.rank == 3 and not expected[2:].is_compatible_with(shape[2:]):
-            advice = f"Channels are neither repeated nor averaged automatically; image files are read with three. {advice}"
+            advice = advice_on_channels(expected[2])
         elif shape.rank == 3 and expected[0] and expected[0] == expected[1]:
             advice = (
                 f"Try: --image_size={expected[0]}, which loads the data at the model's size. (--input_size={expected[0]} resizes "
@@ -163,6 +217,11 @@ class Classifier:
                     f"The outputs of {self.path} are not probabilities: the sums over the classes lie in "
                     f"[{sums.min():.3g}, {sums.max():.3g}]. If they are logits, pass --outputs=logits."
                 )
+        elif self.has_one_output and len(scores) >= FEWEST_TOLD and _in_unit_interval(scores):
+            return (
+                f"The output of {self.path} looks like a probability, but was read as a logit, whose sign decides: all images are "
+                "classified as the second class. If it is a probability, pass --outputs=probabilities."
+            )
         elif _are_probabilities(scores):
             return (
                 f"The outputs of {self.path} look like probabilities, but were read as logits: accuracies are not "
@@ -175,6 +234,27 @@ def _are_probabilities(scores: ArrayLike) -> bool:
     """Returns whether all rows of scores [N, classes] are probabilities that sum to 1, within `SUM_TOLERANCE`."""
     scores = np.asarray(scores, np.float64)
     return bool(len(scores) and (scores >= 0).all() and (np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE).all())
+
+
+def advice_on_channels(expected: int | None) -> str:
+    """Returns advice for images with another number of channels than a model takes."""
+    convert = {1: "tf.image.rgb_to_grayscale(images)", 3: "tf.image.grayscale_to_rgb(images)"}.get(expected or 0, "")
+    wrapped = f"module:function with a function of images that returns model({convert}), or" if convert else "convert the images, or"
+    return f"Channels are neither repeated nor averaged automatically; image files are read with three. Try: {wrapped} use other data."
+
+
+def _in_unit_interval(scores):
+    scores = np.asarray(scores, np.float64)
+    return bool(len(scores) and ((scores >= 0) & (scores <= 1)).all())
+
+
+def _of_two_classes(scores, probabilities):
+    """Scores [N, classes]: as they are, or of a model with one output [N, 1] those of both classes."""
+    columns = scores.shape[1]
+    if columns is not None and columns != 1:
+        return scores
+    one = scores if columns == 1 else scores[:, : tf.cast(tf.shape(scores)[1] == 1, tf.int32)]  # [N, 0] of more columns
+    return tf.concat([1 - one if probabilities else tf.zeros_like(one), scores], axis=1)
 
 
 def _scaling(interface: ModelInterface, dtype: tf.DType, channels: int | None) -> tuple[np.ndarray, np.ndarray]:

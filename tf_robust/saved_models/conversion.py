@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from tf_robust.data.fitting import Fit
 from tf_robust.saved_models.deployable import Deployable
@@ -79,12 +80,30 @@ def _onnx(model):
     from tf_robust.saved_models import onnx_operations  # noqa: F401
 
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # unsupported operations are raised below
-    convert = converter.convert.from_function
-    proto, _ = _converted("onnx", model, lambda: convert(model.serve, input_signature=model.serve.input_signature))
+    convert, signature = converter.convert.from_function, model.serve.input_signature
+    proto, _ = _converted("onnx", model, lambda: convert(_with_constants(model.serve), input_signature=signature))
     unsupported = {node.op_type for node in proto.graph.node if not onnx.defs.has(node.op_type, node.domain)}
     if unsupported:
         raise _not_convertible("onnx", model, unsupported)
     return proto.SerializeToString()
+
+
+def _with_constants(serve):
+    """A tf.function of images whose constants from outside, such as the mean of a Normalization layer, are part of its graph; the converter
+    to ONNX takes them for inputs."""
+    concrete = serve.get_concrete_function()
+    captured = zip(concrete.captured_inputs, concrete.inputs[1:], strict=True)
+    constants = {internal.name: external.numpy() for external, internal in captured if external.dtype != tf.resource}
+    if not constants:
+        return serve
+    frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False, aggressive_inlining=True)
+    graph, (images, *_), (logits,) = frozen.graph.as_graph_def(), concrete.inputs, frozen.outputs
+
+    def call(values):
+        inputs = {images.name: values, **{name: tf.constant(constant) for name, constant in constants.items()}}
+        return {"logits": tf.graph_util.import_graph_def(graph, inputs, [logits.name], name="")[0]}
+
+    return tf.function(call, input_signature=serve.input_signature)
 
 
 def _converted(name: str, model: Deployable, convert: Callable):

@@ -60,14 +60,13 @@ class Deployable(tf.Module):
         Raises:
             ValueError: its layers are not known.
         """
-        if (network := self.network()) is not None:
-            return network
-        if reason := self._why_not_keras():
+        if reason := self.why_not_keras():
             raise ValueError(
                 f"Expected a Keras model of floats for the format keras. Received: {self.classifier.path}, {reason}. "
                 "Try: --formats without keras"
             )
-        return self._behind_its_input_range(self.classifier.loaded)
+        network = self.network()
+        return self._behind_its_input_range(self.classifier.loaded) if network is None else network
 
     def _behind_its_input_range(self, model: typing.Any) -> keras.Model:
         interface = self.classifier.interface
@@ -77,12 +76,15 @@ class Deployable(tf.Module):
         x = keras.ops.flip(x, axis=-1) if interface.blue_first else x
         scores = model(x)
         scores = scores[self.classifier.output_name] if isinstance(scores, dict) else scores
+        scores = models.of_two_classes(scores, interface.outputs != "probabilities")
         if interface.outputs == "probabilities":
             scores = keras.ops.log(keras.ops.maximum(scores, SMALLEST_PROBABILITY))
         return keras.Model(images, {"logits": scores}, name=model.name)
 
-    def _why_not_keras(self):
-        """Why the model cannot be a keras.Model of images in [0, 1]; empty if it can."""
+    def why_not_keras(self) -> str:
+        """Returns why the model cannot be a keras.Model of images in [0, 1]; empty if it can."""
+        if self.network() is not None:
+            return ""
         if not isinstance(self.classifier.loaded, keras.Model):
             return "whose layers are unknown"
         if self.classifier.loaded.inputs[0].dtype == "uint8":

@@ -23,6 +23,8 @@ BATCH = 50
 MARGIN, P_VALUE = 0.03, 1e-4  # of a clear difference of two accuracies, one of them the best of several
 ABOVE_CHANCE = 0.2  # of the way from the most frequent class to 1
 MOST_CLASSES = 100  # whose order is checked
+_ORDER_OF_FOLDERS = "--label_map=FILE with a line 'NAME COLUMN' for every class of an image folder, or rename the classes"
+_ORDER_OF_LABELS = "give as labels these columns, the indices of the model's scores"
 CHANCE = 0.02  # of as many columns of their own if every class had its column at random
 ACCURATE = 0.75  # as ABOVE_CHANCE, for so few classes that chance cannot be excluded
 
@@ -65,7 +67,7 @@ def with_fitting_range(classify: Classifier, images: np.ndarray, labels: np.ndar
     return classify
 
 
-def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> None:
+def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Sequence[str], in_folders: bool = True) -> None:
     """Checks that the classes of a model are in the order of the data.
 
     An assignment of columns to classes is found on one half of the images and confirmed on the other: it is clearly better there, and
@@ -76,6 +78,7 @@ def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Seque
         logits: [N, C].
         labels: int [N].
         class_names: of the C classes.
+        in_folders: whether the classes are those of image folders, which a label map orders; for the message.
 
     Raises:
         ValueError: another order clearly fits better.
@@ -89,8 +92,8 @@ def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Seque
         raise ValueError(
             f"Expected the classes of the model in the order of the data: {_some(class_names)}. Received: logits with which "
             f"{declared.mean():.1%} of {len(labels)} images are classified correctly, and {assigned.mean():.1%} with the columns "
-            f"{_moved(class_names, columns)}. Try: --label_map=FILE with a line 'NAME COLUMN' for every class of an image folder, or "
-            "rename the classes (--check_inputs=false skips this check)"
+            f"{_moved(class_names, columns)}. Try: {_ORDER_OF_FOLDERS if in_folders else _ORDER_OF_LABELS} "
+            "(--check_inputs=false skips this check)"
         )
 
 
@@ -224,5 +227,4 @@ def _some(names, most=20):
 
 
 def _flag(input_range):
-    text = f"--input_range={input_range}"
-    return f"'{text}'" if " " in text else text
+    return f"--input_range='{input_range}'" if " " in input_range else f"--input_range={input_range}"

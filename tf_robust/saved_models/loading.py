@@ -13,12 +13,13 @@ import keras
 import tensorflow as tf
 
 from tf_robust.saved_models import formats
-from tf_robust.saved_models.classifier import Classifier
+from tf_robust.saved_models.classifier import Classifier, advice_on_channels
 from tf_robust.saved_models.formats import named_models
 from tf_robust.saved_models.formats.keras_files import keras_signature
 from tf_robust.saved_models.interface import NAMED_RANGES, ModelInterface
-from tf_robust.saved_models.signatures import OUTPUTS, Signature, listed
+from tf_robust.saved_models.signatures import OUTPUTS, Signature, listed, shape_text
 from tf_robust.utils.deprecation import moved_names
+from tf_robust.utils.reading import cause, line_of_user
 
 __all__ = ["NAMED_RANGES", "Classifier", "ModelInterface", "classifier_of", "image_size_of", "load_classifier"]
 __getattr__ = moved_names(__name__, {"Interface": "saved_models.loading.ModelInterface"})
@@ -94,12 +95,40 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
             )
     else:
         signature = Signature(
-            lambda images: {"scores": _scores(model(images), interface.outputs, path)},
+            lambda images: {"scores": _scores(_called(model, images, path), interface.outputs, path)},
             {"images": tf.TensorSpec(None, tf.float32)},
             {"scores": tf.TensorSpec(None, tf.float32)},
             has_graph=isinstance(model, _OF_TENSORFLOW),
         )
     return Classifier(signature.channels_last(), interface, path=path, loaded=model)
+
+
+def _called(model, images, path):
+    """What a function returns for images; its errors name the line of its code, or the channels of the images."""
+    try:
+        return model(images)
+    except (MemoryError, tf.errors.ResourceExhaustedError):
+        raise
+    except Exception as error:  # of any kind: the code is the user's
+        received = shape_text(images.shape[1:])
+        for channels, convert in ((1, tf.image.rgb_to_grayscale), (3, tf.image.grayscale_to_rgb)):
+            if tf.executing_eagerly() and {images.shape[3], channels} == {1, 3} and _takes(model, convert(images)):
+                expected = shape_text(tf.TensorShape([*images.shape[1:3], channels]))
+                raise ValueError(
+                    f"Expected images [height, width, channels] {expected} for {path}. Received: {received}. {advice_on_channels(channels)}"
+                ) from error
+        line = line_of_user(error)
+        if not line and not isinstance(model, keras.Model):
+            raise
+        raise ValueError(f"Expected {path} to return scores of images {received}. Received: {cause(error)}. {line}".rstrip()) from error
+
+
+def _takes(model, images):
+    try:
+        model(images)
+    except Exception:
+        return False
+    return True
 
 
 def _scores(result: object, kind: str, path: str) -> tf.Tensor:

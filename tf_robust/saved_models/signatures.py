@@ -74,7 +74,7 @@ class Signature:
             kind: logits, probabilities or auto, as `kind` returns it.
 
         Raises:
-            ValueError: there is no such output, or it is not float [N, classes].
+            ValueError: there is no such output, or it is not float [N, classes]; [N, 1] has two classes.
         """
         name = kind if kind in self.outputs else next(iter(self.outputs), "")
         others = [other for other in OUTPUTS if other in self.outputs and other != kind]
@@ -84,9 +84,9 @@ class Signature:
             raise ValueError(f"Expected an output named {expected}, or only one output. Received: {described(self.outputs)}.{advice}")
         spec = self.outputs[name]
         classes = spec.shape[1] if spec.shape.rank == 2 else None
-        if not spec.dtype.is_floating or spec.shape.rank not in (None, 2) or classes in (0, 1):
+        if not spec.dtype.is_floating or spec.shape.rank not in (None, 2) or classes == 0:
             expected = kind if kind in OUTPUTS else "logits or probabilities"
-            raise ValueError(f"Expected {expected} as floats [N, classes], at least 2 classes. Received: {described({name: spec})}")
+            raise ValueError(f"Expected {expected} as floats [N, classes], or [N, 1] for 2 classes. Received: {described({name: spec})}")
         return name
 
 
