@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tests.methods.users_models import SOURCE, sequential
 from tf_robust import data, methods
 from tf_robust.data.augment import crop_flip, patch_gaussian
 from tf_robust.training import callbacks, checkpoints, loop
@@ -163,6 +164,16 @@ def test_an_infinite_gradient_is_named(network, source):
     )
     with pytest.raises(loop.TrainingDiverged, match="step 0: gradient"):
         loop.fit(method, source(), epochs=1, batch_size=12)
+
+
+@pytest.mark.parametrize("name", ["adversarial", "trades"])
+def test_divergence_inside_the_attack_of_a_method_is_named(name, tmp_path):
+    method = methods.METHODS[name](sequential(), steps=2)
+    method.compile(optimizer=keras.optimizers.SGD(1e30))  # finite weights, whose logits overflow
+    cause = "logits .* attack" if name == "adversarial" else "(logits .* attack|loss term 'cross_entropy')"  # TRADES computes both at once
+    with pytest.raises(loop.TrainingDiverged, match=rf"Not finite at step \d+: {cause}.*last good checkpoint .* Try: a lower"):
+        loop.fit(method, SOURCE, epochs=3, batch_size=12, checkpoint_folder=str(tmp_path))
+    assert all(np.isfinite(v).all() for v in state(method))
 
 
 def test_it_learns_and_validates(network, source, tmp_path):

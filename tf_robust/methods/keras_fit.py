@@ -11,6 +11,7 @@ from tf_robust import losses, models
 from tf_robust.data.dataset_views import view_functions, views_of
 from tf_robust.data.pipeline import Batch
 from tf_robust.ops import philox
+from tf_robust.training import divergence
 
 RANGE_TOLERANCE = 0.01
 CHECKED = 500  # images
@@ -71,6 +72,7 @@ class KerasFit(keras.Model):
 
         Raises:
             ValueError: the method needs more than images and labels, or the first images do not have the range of the classifier's input.
+            TrainingDiverged: a loss term, the gradient or the logits under attack are not finite.
         """
         if not isinstance(getattr(x, "element_spec", None), Batch):
             self._check_own_data()
@@ -88,7 +90,8 @@ class KerasFit(keras.Model):
         if self.compiled and not self.optimizer.built:  # within the step, the creation of its variables would have the step traced twice
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
-        return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
+        with divergence.named(self, "the weights are those before the step"):
+            return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
 
     def _check_range(self, x):
         """Raises ValueError if the first images do not span the range of the classifier's input."""

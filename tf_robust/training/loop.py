@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.data.source import Source
-from tf_robust.training import checkpoints, distribution
+from tf_robust.training import checkpoints, distribution, divergence
 from tf_robust.training.averaging import WeightAverage
+from tf_robust.training.divergence import TrainingDiverged as TrainingDiverged
 from tf_robust.training.interrupts import StopOnInterrupt
 from tf_robust.training.selection import Selection
 from tf_robust.training.validation import Validation
@@ -25,10 +26,6 @@ from tf_robust.training.validation import Validation
 CHECKPOINT_SECONDS = 600.0
 
 Method = Any  # a `methods.base.Method`, which this package does not import
-
-
-class TrainingDiverged(RuntimeError):
-    """A loss term or the gradient is not finite."""
 
 
 class TrainingStopped(Exception):
@@ -99,7 +96,7 @@ def fit(
         TrainingResult
 
     Raises:
-        TrainingDiverged: a loss term or the gradient is not finite; the last good checkpoint is kept.
+        TrainingDiverged: a loss term, the gradient or the logits under attack are not finite; the last good checkpoint is kept.
         Interrupted: after Ctrl-C or at `stop_after`; the state is saved.
         WorkerLost: the process of another machine has ended.
     """
@@ -218,20 +215,10 @@ def checked_run(run_steps: Callable[[Iterator, tf.Tensor], None], iterator: Iter
         method: the method that is trained.
 
     Raises:
-        TrainingDiverged: a loss term or the gradient is not finite; the message names it and the step.
+        TrainingDiverged: a loss term, the gradient or the logits under attack are not finite; the message names it and the step.
     """
-    try:
+    with divergence.named(method, "the last good checkpoint is kept"):
         run_steps(iterator, tf.constant(count))
-    except tf.errors.InvalidArgumentError as error:
-        step = int(method.optimizer.iterations.numpy())
-        line = next((text for text in error.message.split("\n") if "Tensor had" in text), None)
-        if line is None:
-            raise
-        tensor = line.split(" : ")[0].strip()
-        raise TrainingDiverged(
-            f"Not finite at step {step}: {tensor} ({line.split(' : ')[-1].strip()}). Training stopped; the last good "
-            f"checkpoint is kept. Try: a lower learning rate or weight of the term."
-        ) from error
 
 
 def _values(method):
