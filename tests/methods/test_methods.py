@@ -183,6 +183,27 @@ def test_ramp_rises_linearly_from_the_start(network):
     assert [float(method.ramp(s)) for s in (0, 22, 23, 24, 26, 27, 90)] == [0, 0, 0.125, 0.25, 0.5, 0.5, 0.5]
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("by_keras", [False, True])
+def test_a_second_training_has_its_own_schedule(by_keras, jit_compile, network, source):
+    """The term would start after two epochs of one each: it stays 0, though the first training's start, at step 2, is passed."""
+
+    def fit(images):
+        if by_keras:
+            return method.fit(images.images / np.float32(255), images.labels, batch_size=12, shuffle=False, verbose=0)
+        return loop.fit(method, images, epochs=1, batch_size=12)
+
+    method = build("gaussian", network(batch_norm=False), jit_compile, weight=1.0, start_epoch=2)
+    fit(source(12))
+    compiled = method.compiled_gradients
+    fit(source(48))
+    assert method.start == 8 and float(method.trackers[method.term_names[-1]].result()) == 0.0
+    assert (compiled is None) == (not jit_compile)
+    later = method.compiled_gradients
+    method.schedule(4, 4)
+    assert method.compiled_gradients is later  # of an equal schedule
+
+
 def test_a_ramp_that_cannot_finish_warns(network):
     ramp = {"start_epoch": 300.0, "warmup_steps": 14000}  # Table 2 of the FCL paper, read literally
     (warning,) = build("fcl", network(), **ramp).schedule(48, 450 * 48)
