@@ -204,6 +204,16 @@ def test_a_second_training_has_its_own_schedule(by_keras, jit_compile, network, 
     assert method.compiled_gradients is later  # of an equal schedule
 
 
+def test_epochs_of_a_dataset_of_batches_are_counted_as_such(network, source):
+    """The term starts after the first of two epochs of three steps."""
+    method = build("gaussian", network(), weight=1.0, start_epoch=1)
+    batches_of_seed_0 = data.training_batches(source(), 12, seed=0)  # without end
+    history = method.fit(batches_of_seed_0, steps_per_epoch=3, epochs=2, shuffle=False, verbose=0).history["noised_cross_entropy"]
+    assert method.start == 3 and history[0] == 0.0 < history[1]
+    with pytest.raises(ValueError, match="Expected start_step .* unknown length.* Try: steps_per_epoch"):
+        method.fit(batches_of_seed_0, epochs=2, verbose=0)
+
+
 def test_a_ramp_that_cannot_finish_warns(network):
     ramp = {"start_epoch": 300.0, "warmup_steps": 14000}  # Table 2 of the FCL paper, read literally
     (warning,) = build("fcl", network(), **ramp).schedule(48, 450 * 48)

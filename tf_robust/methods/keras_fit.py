@@ -77,16 +77,16 @@ class KerasFit(keras.Model):
         if not isinstance(getattr(x, "element_spec", None), Batch):
             self._check_own_data()
             self._check_range(x)
-            steps = _steps_per_epoch(x, y, batch_size, **kwargs)
-            if steps is not None:
-                for warning in self.schedule(steps, steps * epochs):
-                    logging.warning(warning)
-                self.train_function = None  # the schedule is part of the compiled step
-            elif getattr(self, "start_epoch", 0) or getattr(self, "warmup_epochs", 0):
-                raise ValueError(
-                    f"Expected start_step and warmup_steps for {type(self).__name__} on a dataset of unknown length. "
-                    "Received: start_epoch or warmup_epochs. Try: steps_per_epoch in fit"
-                )
+        steps = _steps_per_epoch(x, y, batch_size, **kwargs)
+        if steps is not None:
+            for warning in self.schedule(steps, steps * epochs):
+                logging.warning(warning)
+            self.train_function = None  # the schedule is part of the compiled step
+        elif getattr(self, "start_epoch", 0) or getattr(self, "warmup_epochs", 0):
+            raise ValueError(
+                f"Expected start_step and warmup_steps for {type(self).__name__} on a dataset of unknown length. "
+                "Received: start_epoch or warmup_epochs. Try: steps_per_epoch in fit"
+            )
         if self.compiled and not self.optimizer.built:  # within the step, the creation of its variables would have the step traced twice
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
