@@ -71,12 +71,19 @@ class KerasFit(keras.Model):
             **kwargs: of `keras.Model.fit`.
 
         Raises:
-            ValueError: the method needs more than images and labels, or the first images do not have the range of the classifier's input.
+            ValueError: the method needs more than images and labels or cannot train on batches of this size, or the first images do
+                not have the range of the classifier's input.
             TrainingDiverged: a loss term, the gradient or the logits under attack are not finite.
         """
-        if not isinstance(getattr(x, "element_spec", None), Batch):
+        if isinstance(spec := getattr(x, "element_spec", None), Batch):
+            sizes = [spec.labels.shape[0]] if spec.labels.shape[0] else []
+        else:
             self._check_own_data()
-            self._check_range(x)
+            images = _first_images(x)
+            self._check_range(images)
+            sizes = _batch_sizes(x, images, batch_size, **kwargs)
+        for size in sizes:
+            self.check_batch(size)
         steps = _steps_per_epoch(x, y, batch_size, **kwargs)
         if steps is not None:
             for warning in self.schedule(steps, steps * epochs):
@@ -95,8 +102,6 @@ class KerasFit(keras.Model):
 
     def _check_range(self, x):
         """Raises ValueError if the first images do not span the range of the classifier's input."""
-        if isinstance(x, tf.data.Dataset):
-            x = next(iter(x.take(1)), (None,))[0]
         if isinstance(x, tuple) or not hasattr(x, "shape") or not len(x):  # views, a PyDataset, or none
             return
         first, (low, high) = np.asarray(x[:CHECKED]), self.input_range
@@ -220,6 +225,30 @@ class KerasFit(keras.Model):
         return [self._loss_tracker, *terms, self.accuracy if self._compile_metrics is None else self._compile_metrics]
 
 
+def _first_images(x):
+    """Returns the images of a dataset's first batch, or those of arrays; perhaps a tuple of their views; None: not known."""
+    if isinstance(x, tf.data.Dataset):
+        first = next(iter(x.take(1)), None)
+        return first[0] if isinstance(first, tuple) else None
+    return x[0][0] if isinstance(x, keras.utils.PyDataset) else x
+
+
+def _batch_sizes(x, images, batch_size, validation_split=0.0, validation_data=None, **_):
+    """Returns the known numbers of images in the batches of an epoch: in the first one, and with arrays in a smaller last one."""
+    images = images[0] if isinstance(images, tuple) and images else images
+    if not hasattr(images, "shape"):
+        return []
+    if isinstance(x, tf.data.Dataset | keras.utils.PyDataset):
+        return [len(images)]
+    count = _training_images(images, validation_split, validation_data)
+    size = min(batch_size or 32, count)
+    return [size, *([count % size] if size and count % size else [])]
+
+
+def _training_images(x, validation_split, validation_data):
+    return len(x) if validation_data is not None else int(len(x) * (1 - (validation_split or 0.0)))
+
+
 def _steps_per_epoch(x, y, batch_size, steps_per_epoch=None, validation_split=0.0, validation_data=None, **_):
     """Returns the number of steps in an epoch of `fit`, or None if it is not known."""
     if steps_per_epoch is not None:
@@ -229,5 +258,4 @@ def _steps_per_epoch(x, y, batch_size, steps_per_epoch=None, validation_split=0.
         return count if count >= 0 else None
     if y is None:
         return len(x) if isinstance(x, keras.utils.PyDataset) else None
-    count = len(x) if validation_data is not None else int(len(x) * (1 - (validation_split or 0.0)))
-    return -(-count // (batch_size or 32))
+    return -(-_training_images(x, validation_split, validation_data) // (batch_size or 32))

@@ -114,6 +114,7 @@ def fit(
         raise ValueError(
             f"Expected a batch that {strategy.num_replicas_in_sync} replicas divide equally. Received: batch_size={batch_size}"
         )
+    method.check_batch(batch_size)
     for warning in method.schedule(steps, steps * epochs):
         logging.warning(warning)
     with strategy.scope():
