@@ -11,7 +11,7 @@ from tf_robust import losses, models
 from tf_robust.data.dataset_views import view_functions, views_of
 from tf_robust.data.pipeline import Batch
 from tf_robust.ops import philox
-from tf_robust.training import divergence
+from tf_robust.training import divergence, optimizers
 
 RANGE_TOLERANCE = 0.01
 CHECKED = 500  # images
@@ -140,7 +140,7 @@ class KerasFit(keras.Model):
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         if y is None:
             raise ValueError(f"Expected images and labels, (x, y). Received: only images, for {type(self).__name__}")
-        optimizer: Any = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # of a LossScaleOptimizer
+        optimizer: Any = optimizers.updating(self.optimizer)
         step = tf.cast(tf.convert_to_tensor(optimizer._iterations), tf.int64)  # `iterations` counts updates of accumulated gradients
         views = tuple(self._unit_images(view) for view in x) if isinstance(x, tuple) else self._draw_views(self._unit_images(x), step)
         if len(views) != len(self.views):

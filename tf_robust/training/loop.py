@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.data.source import Source
-from tf_robust.training import checkpoints, distribution, divergence
+from tf_robust.training import checkpoints, distribution, divergence, optimizers
 from tf_robust.training.averaging import WeightAverage
 from tf_robust.training.divergence import TrainingDiverged as TrainingDiverged
 from tf_robust.training.interrupts import StopOnInterrupt
@@ -175,7 +175,7 @@ def fit(
 
 def _check_devices(method, strategy, selection):
     """Raises ValueError for options that do not work on several devices or machines."""
-    if method.optimizer.global_clipnorm and strategy.num_replicas_in_sync > 1:
+    if optimizers.updating(method.optimizer).global_clipnorm and strategy.num_replicas_in_sync > 1:
         raise ValueError(
             f"Expected one device with global_clipnorm: Keras clips each device's part of the gradient. Received: "
             f"{strategy.num_replicas_in_sync}"

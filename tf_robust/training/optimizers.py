@@ -11,6 +11,11 @@ OPTIMIZERS = ("adam", "sgd", "lars")
 SCHEDULES = ("constant", "exponential", "steps", "cosine")
 
 
+def updating(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Returns the optimizer that updates the weights: the inner one of a `LossScaleOptimizer`, which has its options."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 class LARS(keras.optimizers.SGD):
     """Layer-wise adaptive rate scaling (You et al., 2017), as in SimCLR: SGD with momentum on scaled gradients.
 
