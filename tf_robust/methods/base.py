@@ -14,6 +14,7 @@ from tf_robust.data.source import Source
 from tf_robust.methods.keras_fit import KerasFit
 from tf_robust.models.fused_batch_norms import fuse_batch_norms
 from tf_robust.ops import philox
+from tf_robust.training import optimizers
 
 Terms = dict[str, tf.Tensor]  # loss terms by name: per example [N], or scalar
 View = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # (images, seed) -> images
@@ -105,6 +106,9 @@ class Method(KerasFit):
         super().compile(
             optimizer=optimizer, jit_compile=False, **kwargs
         )  # with True, Keras would compile the complete step, including its checks
+        optimizer = optimizers.updating(self.optimizer)
+        if isinstance(optimizer, optimizers.LARS):
+            optimizer.exclude_from_scaling(self.logits_layer.variables if self.logits_layer is not None else ())
         fuse_batch_norms(self)
         self._jit_compile = jit_compile
         self.discard_graphs()
