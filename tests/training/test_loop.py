@@ -85,6 +85,19 @@ def test_a_checkpoint_without_seconds_is_restored(network, tmp_path):
     assert checkpoints.restore(build_ready(network), str(tmp_path)) == (3, 0.0)
 
 
+def test_a_checkpoint_of_bfloat16_weights_is_restored(network, tmp_path):
+    keras.config.set_dtype_policy("bfloat16")
+    try:
+        saved, restored = build_ready(network), build_ready(network, seed=1)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    checkpoints.save(saved, str(tmp_path), 3)
+    assert checkpoints.restore(restored, str(tmp_path))[0] == 3
+    for a, b in zip(state(saved), state(restored), strict=True):
+        assert a.dtype == b.dtype and a.tolist() == b.tolist()
+    assert saved.classifier.variables[0].dtype == "bfloat16"
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Returns `folder:DIR` of 48 images of two sizes, whose class is a color under noise."""
@@ -208,8 +221,8 @@ def test_a_surplus_checkpoint_is_removed_on_resume(network, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["step_000000002.npz", "step_000000003.npz"]
 
 
-def build_ready(network, **shape):
-    method = build(network(**shape))
+def build_ready(network, **options):
+    method = build(network(**options))
     method.optimizer.build(method.classifier.trainable_variables)
     return method
 
