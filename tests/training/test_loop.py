@@ -49,6 +49,20 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(stop, network, so
     assert [entry["epoch"] for entry in json.load(open(tmp_path / "history.json"))] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("stop", [3, 5])
+def test_a_checkpoint_that_has_reached_stop_after_is_kept(stop, network, source, tmp_path):
+    options = {"epochs": 2, "batch_size": 12, "checkpoint_folder": str(tmp_path)}
+    with pytest.raises(loop.Interrupted, match="step 5 of 8"):
+        loop.fit(build(network()), source(), stop_after=5, **options)
+    method = build(network(seed=9))
+    with pytest.raises(loop.Interrupted, match=f"Expected stop_after beyond the checkpoint, at step 5 of 8. Received: {stop}"):
+        loop.fit(method, source(), stop_after=stop, **options)
+    assert sorted(os.listdir(tmp_path)) == ["step_000000004.npz", "step_000000005.npz"] and method.optimizer.iterations == 5
+    assert loop.fit(build(network()), source(), stop_after=8, **{**options, "checkpoint_folder": None, "epochs": 1}).steps == 4
+    with pytest.raises(ValueError, match="Expected stop_after >= 1, or None. Received: 0"):
+        loop.fit(method, source(), stop_after=0, **options)
+
+
 def test_the_seconds_of_interrupted_processes_are_counted(network, source, tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])

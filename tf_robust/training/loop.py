@@ -86,7 +86,7 @@ def fit(
         validation: a set to evaluate after every epoch, or about ten times in a longer training run; None: no validation.
         callbacks: Keras callbacks.
         steps_per_execution: number of steps per call of the compiled graph.
-        stop_after: stop cleanly at this global step, as Ctrl-C does.
+        stop_after: stop cleanly at this global step, as Ctrl-C does; before the first step if the checkpoint has reached it.
         servers: addresses of processes that produce the batches (`data.service`); empty: this process.
         on_first_batch: called before the first step with its batch, unless servers produce the batches.
         selection: chooses the epoch whose weights the classifier gets, and may stop the training early; on one machine. None: the last.
@@ -102,6 +102,8 @@ def fit(
     """
     if epochs < 1 or steps_per_execution < 1:
         raise ValueError(f"Expected epochs and steps_per_execution >= 1. Received: {epochs}, {steps_per_execution}")
+    if stop_after is not None and stop_after < 1:
+        raise ValueError(f"Expected stop_after >= 1, or None. Received: {stop_after}")
     if method.closed_form:
         start = time.monotonic()
         method.solve(source)
@@ -128,6 +130,11 @@ def fit(
     distribution.check_agreement(strategy, step)
     if step:
         print(f"Resumed at step {step} of {steps * epochs}.", flush=True)
+    if stop_after is not None and stop_after <= step < steps * epochs and not (selection and selection.stops):
+        raise Interrupted(
+            f"Expected stop_after beyond the checkpoint, at step {step} of {steps * epochs}. Received: {stop_after}. "
+            "Try: a larger one, or None, to resume the training"
+        )
     start, run_steps = time.monotonic() - seconds, steps_function(method, average)
     measurements = Validation(method, source, validation, pipeline.get("views", ()), epochs, average, selection)
     verbose = 1 if sys.stdout.isatty() else 2
