@@ -167,3 +167,16 @@ def test_invalid_images_raise(net, images, message):
 def test_a_model_without_gradients_raises(model):
     with pytest.raises(attribution.WithoutGradient, match="Expected a model that is differentiable"):
         attribution.contextual_utility(model, np.full([2, 4, 4, 3], 0.5, np.float32), np.array([0, 1]))
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda net, images: attribution.contextual_utility(net, images, np.zeros(0, np.int64)),
+        attribution.contextual_sensitivity,
+        attribution.squared_sensitivity_estimate,
+    ],
+)
+def test_no_images_are_refused(measure, net):
+    with pytest.raises(ValueError, match=r"Expected at least one image. Received: images of shape \(0, 4, 3, 2\)"):
+        measure(net, np.zeros((0, *SHAPE), np.float32))

@@ -29,10 +29,10 @@ def contextual_utility(model: Model, images: npt.ArrayLike, labels: npt.ArrayLik
         tf.Tensor [N, H, W, C], >= 0, in nats per unit of pixel value.
 
     Raises:
-        ValueError: images that are not finite or not in [0, 1].
+        ValueError: no images, or images that are not finite or not in [0, 1].
         WithoutGradient: the model is not differentiable.
     """
-    images = tf.constant(image_ops.check_images(images))
+    images = _checked(images)
     with tf.GradientTape() as tape:
         tape.watch(images)
         loss = losses.cross_entropy(labels, output(model, images, "logits"))
@@ -52,8 +52,12 @@ def contextual_sensitivity(encoder: Model, images: npt.ArrayLike, *, memory_limi
 
     Returns:
         tf.Tensor [N, H, W, C], >= 0.
+
+    Raises:
+        ValueError: no images, or images that are not finite or not in [0, 1].
+        WithoutGradient: the encoder is not differentiable.
     """
-    images = tf.constant(image_ops.check_images(images))
+    images = _checked(images)
     dimensions = output(encoder, images[:1], "embedding").shape[-1]
     at_once = max(1, memory_limit // _bytes_per_image(encoder, images.shape[1:]))
     rows, copies = min(at_once, len(images)), max(1, min(dimensions, at_once // len(images)))
@@ -88,10 +92,14 @@ def squared_sensitivity_estimate(encoder: Model, images: npt.ArrayLike, *, proje
 
     Returns:
         tf.Tensor [N, H, W, C], >= 0; its root is an estimate of the sensitivity, biased low.
+
+    Raises:
+        ValueError: no images, or images that are not finite or not in [0, 1]; projections < 1.
+        WithoutGradient: the encoder is not differentiable.
     """
     if projections < 1:
         raise ValueError(f"Expected projections >= 1. Received: {projections}")
-    images = tf.constant(image_ops.check_images(images))
+    images = _checked(images)
 
     @tf.function
     def squared_gradient(projection):
@@ -103,6 +111,13 @@ def squared_sensitivity_estimate(encoder: Model, images: npt.ArrayLike, *, proje
         return _gradient(tape, projected, images) ** 2
 
     return sum(squared_gradient(tf.constant(p)) for p in range(projections)) / projections
+
+
+def _checked(images):
+    images = image_ops.check_images(images)
+    if not len(images):
+        raise ValueError(f"Expected at least one image. Received: images of shape {images.shape}")
+    return tf.constant(images)
 
 
 def _gradient(tape, target, images):

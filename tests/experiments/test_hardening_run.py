@@ -13,14 +13,16 @@ import tensorflow as tf
 
 import tf_robust as tfr
 from tests.test_cli import main
+from tf_robust import corruptions
 from tf_robust.evaluation import EvalConfig
 from tf_robust.experiments import hardening_run
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.hardening_data import fraction_held_out
 from tf_robust.experiments.model_checks import print_note
-from tf_robust.hardening.choice import choose
+from tf_robust.hardening.choice import Choice, Point, choose
 from tf_robust.hardening.search import Search
+from tf_robust.hardening.target import Outcome
 from tf_robust.saved_models.loading import load_classifier
 
 SIZE = 12
@@ -54,7 +56,7 @@ def start(tmp_path_factory):
 
 OPTIONS = {
     "data": _images(600, 2),
-    "validation_data": _images(300, 7),
+    "validation_data": _images(900, 7),
     "test_data": _images(300, 8),
     "input_range": "0,255",
     "target": "corruptions",
@@ -74,7 +76,10 @@ def test_a_model_becomes_more_robust_on_images_never_used_before(hardened):
     assert result.changed and result.search.choice.target["low"] > 0
     before, after = result.values["corruptions/mean15"]
     assert after > before
-    images, labels = _images(500, 3, noise=0.25)  # other noise than the search had
+    images, labels = _images(1000, 3)  # the search had others
+    names = [corruption.name for corruption in corruptions.BENCHMARK]
+    corrupted = [corruptions.corrupt(images[i::15] / np.float32(255), name, 4, 1).numpy() for i, name in enumerate(names)]
+    images, labels = 255 * np.concatenate(corrupted), np.concatenate([labels[i::15] for i in range(15)])
     original = keras.saving.load_model(result.trainable.classifier.path, compile=False)
     accuracy = [np.mean(model.predict(images.astype(np.float32), verbose=0).argmax(axis=1) == labels) for model in (original, result.model)]
     assert accuracy[1] > accuracy[0]
@@ -277,3 +282,11 @@ def test_confidences_are_not_fitted_on_images_that_the_model_is_chosen_on(start,
 def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
     config = hardening_run.HardenConfig()
     assert "No candidate keeps the accuracy" in hardening_run.summary(None, config)
+    even = {"mean": 0.02, "low": -0.01, "high": 0.05, "p": 0.3, "count": 400, "test": "paired t, max-t"}
+    point = Point(Outcome(np.ones(400, bool), np.ones(400)), 0.5)
+    choice = Choice(point, {**even, "mean": 0.0}, even, False, 1234, 24)
+    found = hardening_run.summary(choice, config)
+    assert "the best of 24 models gains +0.020 [-0.010, +0.050]. About 1,000 validation images would be needed" in found
+    helpful = dataclasses.replace(choice, target={**even, "low": 0.01}, helps=True, images_needed=0)
+    found = hardening_run.summary(helpful, config)
+    assert "Target (corruptions) +0.020 [+0.010, +0.050], as the best of 24 models, clean accuracy +0.000" in found

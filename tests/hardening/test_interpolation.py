@@ -2,6 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_robust.hardening.interpolation import average, greedy_soup, interpolate
 
@@ -25,6 +26,18 @@ def test_the_mean_of_models():
     models = [_weights(seed) for seed in range(3)]
     np.testing.assert_allclose(average(models)[0], np.mean([one[0] for one in models], axis=0), rtol=1e-6)
     np.testing.assert_allclose(average(models, [0.5, 0.25, 0.25])[1], 0.5 * models[0][1] + 0.25 * (models[1][1] + models[2][1]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_weights_of_any_precision_are_averaged(dtype):
+    dtype = tf.as_dtype(dtype).as_numpy_dtype
+    start, end = ([np.array(values, dtype)] for values in ([1.0, -2.0], [3.0, 4.0]))
+    (half,), (mean,) = interpolate(start, end, 0.5), average([start, end, end, end])
+    for found, expected in ((half, [2.0, 1.0]), (mean, [2.5, 2.5])):
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found.astype(np.float64), expected)
+    members, (soup,), _ = greedy_soup([start, end], lambda weights: float(weights[0][1]), -2.0)
+    assert members == [0, 1] and soup.tolist() == half.tolist()
 
 
 def test_models_of_different_shapes():

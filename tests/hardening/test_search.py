@@ -4,14 +4,16 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_robust.hardening.budget import parse_budget
 from tf_robust.hardening.candidates import Candidate, candidates, variations
 from tf_robust.hardening.choice import choose
 from tf_robust.hardening.frontier import COEFFICIENTS, Allowance, Frontier
+from tf_robust.hardening.interpolation import interpolate
 from tf_robust.hardening.search import RUNGS, Search
 from tf_robust.hardening.target import TARGETS, Outcome
-from tf_robust.hardening.trials import TrialStore
+from tf_robust.hardening.trials import Trial, TrialStore
 from tf_robust.methods import METHODS
 from tf_robust.training.loop import TrainingDiverged
 
@@ -274,3 +276,11 @@ def test_a_gain_that_costs_too_much_clean_accuracy_counts_as_far_as_it_is_allowe
     np.testing.assert_allclose(search.attainable(harmless), (0.56, 1.0), rtol=1e-3)
     np.testing.assert_allclose(search.attainable([point(0.8, 0.55, 0.5), point(0.7, 0.75, 1.0)]), (0.57, 0.55), rtol=1e-3)
     assert search.attainable([point(0.7, 0.4, 1.0)]) == (start.target, 0.0)
+
+
+def test_the_store_keeps_weights_of_bfloat16(tmp_path):
+    store, weights = TrialStore(str(tmp_path), {}), [np.array([0.75, -3.0], tf.bfloat16.as_numpy_dtype), np.array([2], np.int64)]
+    trial = Trial(candidates("corruptions")[0], 0, 10, 1.0, (), False)
+    store.write(trial, weights, 1.0)
+    half, integers = interpolate([np.zeros_like(weights[0]), weights[1]], store.weights(trial), 0.5)
+    assert half.dtype == weights[0].dtype and half.tolist() == [0.375, -1.5] and integers.tolist() == [2]

@@ -8,6 +8,7 @@ from tf_robust.data.pipeline import training_batches
 from tf_robust.hardening.batch_statistics import reestimated
 from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.training import CHUNK, MAX_BATCH_NORM_MOMENTUM, MOMENTUM, Trainers, batch_norms, fine_tuning
+from tf_robust.training.loop import TrainingDiverged
 
 BATCH = 16
 
@@ -40,6 +41,13 @@ def test_dropout_of_a_training_is_that_of_the_first(source):
     first, second = (trainers.train(candidate, 12) for _ in range(2))
     for one, other in zip(first, second):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["adversarial", "trades"])
+def test_a_candidate_whose_attack_meets_logits_that_are_not_finite_has_diverged(source, method):
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3), keras.layers.Flatten(), keras.layers.Dense(3)])
+    with pytest.raises(TrainingDiverged, match="Not finite at step"):
+        _trainers(source, model).train(Candidate(method, method, {"steps": 2}, learning_rate=1e30), 20)
 
 
 def test_plain_fine_tuning_is_sgd_with_a_cosine_in_chunks(source):

@@ -215,3 +215,12 @@ def test_a_wrong_range_is_refused_before_the_first_step(x, input_range, in_a_dat
     data = (tf.data.Dataset.from_tensor_slices(data).batch(12),) if in_a_dataset else data
     with pytest.raises(ValueError, match=r"Expected images in .*Received: images in .*Try: CrossEntropy\(model, input_range="):
         fit_of(method, *data)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "adversarial"])
+def test_divergence_stops_fit_with_a_message(name):
+    method = methods.METHODS[name](sequential(), **({"steps": 2} if name == "adversarial" else {}))
+    method.compile(keras.optimizers.SGD(1e30))
+    with pytest.raises(loop.TrainingDiverged, match=r"Not finite at step [1-9]\d*: .*weights are those before the step. Try: a lower"):
+        method.fit(X, Y, batch_size=12, epochs=3, verbose=0)
+    assert all(np.isfinite(v).all() for v in weights(method.classifier))

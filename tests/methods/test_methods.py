@@ -183,6 +183,37 @@ def test_ramp_rises_linearly_from_the_start(network):
     assert [float(method.ramp(s)) for s in (0, 22, 23, 24, 26, 27, 90)] == [0, 0, 0.125, 0.25, 0.5, 0.5, 0.5]
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("by_keras", [False, True])
+def test_a_second_training_has_its_own_schedule(by_keras, jit_compile, network, source):
+    """The term would start after two epochs of one each: it stays 0, though the first training's start, at step 2, is passed."""
+
+    def fit(images):
+        if by_keras:
+            return method.fit(images.images / np.float32(255), images.labels, batch_size=12, shuffle=False, verbose=0)
+        return loop.fit(method, images, epochs=1, batch_size=12)
+
+    method = build("gaussian", network(batch_norm=False), jit_compile, weight=1.0, start_epoch=2)
+    fit(source(12))
+    compiled = method.compiled_gradients
+    fit(source(48))
+    assert method.start == 8 and float(method.trackers[method.term_names[-1]].result()) == 0.0
+    assert (compiled is None) == (not jit_compile)
+    later = method.compiled_gradients
+    method.schedule(4, 4)
+    assert method.compiled_gradients is later  # of an equal schedule
+
+
+def test_epochs_of_a_dataset_of_batches_are_counted_as_such(network, source):
+    """The term starts after the first of two epochs of three steps."""
+    method = build("gaussian", network(), weight=1.0, start_epoch=1)
+    batches_of_seed_0 = data.training_batches(source(), 12, seed=0)  # without end
+    history = method.fit(batches_of_seed_0, steps_per_epoch=3, epochs=2, shuffle=False, verbose=0).history["noised_cross_entropy"]
+    assert method.start == 3 and history[0] == 0.0 < history[1]
+    with pytest.raises(ValueError, match="Expected start_step .* unknown length.* Try: steps_per_epoch"):
+        method.fit(batches_of_seed_0, epochs=2, verbose=0)
+
+
 def test_a_ramp_that_cannot_finish_warns(network):
     ramp = {"start_epoch": 300.0, "warmup_steps": 14000}  # Table 2 of the FCL paper, read literally
     (warning,) = build("fcl", network(), **ramp).schedule(48, 450 * 48)

@@ -1,5 +1,7 @@
 """MoCo: its loss against NumPy, the queue's order, the key encoder's moving average, and gradients."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -8,8 +10,9 @@ import tensorflow as tf
 from tests.conftest import tiny_network, tiny_source
 from tests.methods.test_methods import batches, build
 from tf_robust import data
+from tf_robust.data.augment import clean
 from tf_robust.methods import mixing
-from tf_robust.training import checkpoints
+from tf_robust.training import checkpoints, loop
 
 SHAPE = (8, 8, 1)
 
@@ -60,6 +63,90 @@ def test_queue_holds_the_newest_keys_and_wraps_around(queue):
         method.query_encoder.set_weights(after)
         newest.update({(step * 4 + i) % queue: key for i, key in enumerate(keys)})
     np.testing.assert_allclose(method.memory.numpy(), [newest[row] for row in range(queue)], atol=1e-5)
+
+
+def test_batches_of_different_sizes_replace_the_oldest_keys():
+    """Against a queue of the last keys, whose rows are written in turn."""
+    method = moco(batch_norm=False, queue=5, momentum=0.0)
+    rows, turn, remember = list(method.memory.numpy()), itertools.cycle(range(5)), []
+    encode = method.encode_grouped
+    method.encode_grouped = lambda *arguments: remember.append(encode(*arguments)) or remember[-1]
+    for step, count in enumerate((4, 2, 5, 1, 3, 4)):
+        method.loss_terms(batch_of(count, step), training=True)
+        for key in unit(remember[-1][1].numpy()):
+            rows[next(turn)] = key
+        np.testing.assert_allclose(method.memory.numpy(), rows, atol=1e-6)
+    assert method.position == 19 % 5
+
+
+def test_fit_of_keras_replaces_the_oldest_keys_after_a_smaller_last_batch():
+    method = build("moco", tiny_network(), queue=32, projection_width=5)
+    images, memory, replaced = np.random.default_rng(0).random((20, 16, 16, 1), np.float32), method.memory.numpy(), []
+
+    class Replaced(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            nonlocal memory
+            memory, before = method.memory.numpy(), memory
+            replaced.append(np.flatnonzero((memory != before).any(axis=1)).tolist())
+
+    method.fit(images, np.arange(20) % 3, batch_size=8, epochs=2, verbose=0, callbacks=[Replaced()])
+    rows = np.arange(40) % 32
+    assert replaced == [sorted(rows[first:end].tolist()) for first, end in ((0, 8), (8, 16), (16, 20), (20, 28), (28, 36), (36, 40))]
+
+
+@pytest.mark.parametrize("train", ["arrays", "dataset", "batches", "loop"])
+def test_batches_that_it_cannot_train_on_are_refused_before_the_first_step(train):
+    method, source = build("moco", tiny_network(), queue=7), tiny_source(24)
+    images, views = source.images.astype(np.float32) / 255, (clean, mirrored)
+    with pytest.raises(ValueError, match="moco_queue of at least the batch, 8. Received: 7"):
+        if train == "arrays":
+            method.fit(images, source.labels, batch_size=8)
+        elif train == "dataset":
+            method.fit(tf.data.Dataset.from_tensor_slices((images, source.labels)).batch(8))
+        elif train == "batches":
+            method.fit(data.training_batches(source, 8, seed=0, views=views), steps_per_epoch=3)
+        else:
+            loop.fit(method, source, epochs=1, batch_size=8, views=views)
+    assert not int(method.optimizer.iterations)
+
+
+def test_a_smaller_last_batch_must_be_divisible_into_groups_too():
+    method = build("moco", tiny_network(), batch_norm_groups=4)
+    with pytest.raises(ValueError, match="divide equally. Received: 6 images"):
+        method.fit(np.zeros((22, 16, 16, 1), np.float32), np.zeros(22, np.int64), batch_size=8)
+
+
+def test_a_resumed_training_continues_the_queue(tmp_path):
+    def fit(**options):
+        method = build("moco", tiny_network(), queue=10, projection_width=5)
+        loop.fit(method, tiny_source(12), epochs=4, batch_size=4, views=(clean, mirrored), **options)
+        return method
+
+    with pytest.raises(loop.Interrupted):
+        fit(checkpoint_folder=str(tmp_path), stop_after=4)
+    for a, b in zip(fit().variables, fit(checkpoint_folder=str(tmp_path)).variables, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+@pytest.mark.slow
+def test_two_devices_with_unequal_parts_of_a_batch_fill_one_queue(two_replicas):
+    """The keys of devices with 2 and 1 images, in their order."""
+    with two_replicas.scope():
+        method = moco(batch_norm=False, queue=5)
+
+    @tf.function
+    def enqueue(keys):
+        two_replicas.run(method.enqueue, (keys,))
+
+    expected, turn = method.memory.numpy(), itertools.cycle(range(5))
+    for step in range(3):
+        keys = np.random.default_rng(step).random((3, 5), np.float32)
+        parts = [tf.constant(keys[:2]), tf.constant(keys[2:])]
+        enqueue(two_replicas.experimental_distribute_values_from_function(lambda context: parts[context.replica_id_in_sync_group]))
+        for key in keys:
+            expected[next(turn)] = key
+        np.testing.assert_array_equal(method.memory.numpy(), expected)
+    assert method.position == 9 % 5
 
 
 def test_the_key_encoder_is_the_exact_average_of_the_querys_past():

@@ -101,7 +101,7 @@ def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypa
         views = test_methods.views(name)
         grouped_fit(one, data.training_batches(tiny_source(), 12, seed=3, views=views).take(20), monkeypatch)
     for a, b in zip(state(one), state(two), strict=True):
-        assert a.dtype == np.float64
+        assert a.dtype == np.float64 or not a.shape  # a position in a queue is an integer
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-8)
     assert metrics_of(two) == pytest.approx(metrics_of(one), rel=1e-6)
 

@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
 from tests.methods.test_methods import batches, build
-from tf_robust import data, metrics, models
+from tests.methods.users_models import functional
+from tf_robust import data, methods, metrics, models
 from tf_robust.data import augment
 from tf_robust.methods import contrastive
 from tf_robust.models import heads
-from tf_robust.training import callbacks, loop
+from tf_robust.training import callbacks, loop, optimizers
 
 SHAPE = (8, 8, 1)
 
@@ -245,3 +246,21 @@ def test_validation_logs_neighbours_alignment_and_uniformity(tmp_path):
     assert logs["val_nearest_neighbours"] == metrics.nearest_neighbour_accuracy(known, source.labels, embeddings, tiny_source(30).labels)
     assert logs["val_alignment"] == pytest.approx(metrics.alignment(embeddings, flipped), rel=1e-4)
     assert logs["val_uniformity"] == pytest.approx(metrics.uniformity(embeddings), rel=1e-4)
+
+
+@pytest.mark.parametrize("loss_scale", [False, True])
+@pytest.mark.parametrize("model", [tiny_network, functional])
+def test_lars_takes_plain_steps_for_the_linear_monitor(model, loss_scale):
+    """Also for a user's model, whose last layer has another name: the first step of each variable, by NumPy."""
+    method, optimizer = methods.SimCLR(model()), optimizers.build("lars", 0.5)
+    method.compile(keras.optimizers.LossScaleOptimizer(optimizer, 8.0) if loss_scale else optimizer)
+    method.optimizer.build(method.trainable_variables)
+    batch, monitor = next(batches(tiny_source(), 1, name="simclr")), method.logits_layer.kernel
+    gradients = [g.numpy() / (8.0 if loss_scale else 1.0) for g in method.gradients(batch, batch.step[0])[0]]
+    before = [v.numpy() for v in method.trainable_variables]
+    method.train_step(batch)
+    for variable, w, g in zip(method.trainable_variables, before, gradients, strict=True):
+        scaled = w.ndim > 1 and variable is not monitor and np.linalg.norm(g) > 0
+        ratio = 0.001 * np.linalg.norm(w) / np.linalg.norm(g) if scaled else 1.0
+        np.testing.assert_allclose(variable.numpy(), w - 0.5 * ratio * g, rtol=1e-5, atol=1e-6)
+    assert any(variable is monitor for variable in method.trainable_variables)

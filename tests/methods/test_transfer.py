@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
 from tests.methods.test_methods import batches, build, weights
-from tf_robust import losses, models
+from tests.methods.users_models import functional
+from tf_robust import losses, methods, models
+from tf_robust.models import heads
 from tf_robust.saved_models import export
 from tf_robust.training import checkpoints, loop
 
@@ -233,6 +235,37 @@ def test_similarity_takes_a_model_inside_another_whose_layers_cannot_be_copied()
     method.fit(images, labels, epochs=1, batch_size=4, verbose=0)
     np.testing.assert_allclose(method.start_embedding(images), start, atol=1e-5)
     assert np.abs(method.encode(images, False)["embedding"] - start).max() > 1e-4
+
+
+def encoder_of_one_stage():
+    images, x = heads.normalized_input(SHAPE, 0.5, 0.5, 8, "tiny")
+    x = keras.layers.Conv2D(4, 3, strides=2, name="stage_1")(x)
+    return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(x), 3, "tiny")
+
+
+def frozen_users_model():
+    model = functional()
+    for layer in model.layers[:-1]:
+        layer.trainable = False
+    return model
+
+
+@pytest.mark.parametrize("build_model, options", [(encoder_of_one_stage, {"frozen_stages": 1}), (frozen_users_model, {})])
+def test_l2_sp_needs_weights_of_the_encoder(build_model, options):
+    frozen = options.get("frozen_stages", 0)
+    with pytest.raises(ValueError, match=f"Expected trained weights in the encoder for L2SP.* Received: none, with frozen_stages={frozen}"):
+        build("l2_sp", build_model(), **options)
+
+
+def test_l2_sp_of_a_frozen_head_is_the_distance_of_the_encoder():
+    model = functional()
+    model.layers[-1].trainable = False
+    method = methods.L2SP(model, alpha=0.5, beta=10.0)
+    for variable in method.encoder_variables:
+        variable.assign_add(tf.ones_like(variable))
+    batch = next(batches(tiny_source(), 1))
+    terms, _ = method.loss_terms(batch, training=True)
+    np.testing.assert_allclose(terms["l2_sp"], 0.25 * sum(np.prod(v.shape) for v in model.trainable_variables), rtol=1e-5)
 
 
 def test_invalid_arguments_raise():

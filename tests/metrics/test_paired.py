@@ -29,6 +29,38 @@ def test_mcnemar_is_the_sign_flip_test_of_the_difference():
     assert metrics.mcnemar(first, second) == pytest.approx(np.mean(np.array(totals) >= abs(differences.sum())))
 
 
+def test_the_best_of_independent_models_has_the_interval_of_the_largest():
+    """With independent differences the largest of K t statistics is known; at many images it is the normal quantile of 0.975^(1/K)."""
+    random, images, models = np.random.default_rng(0), 3000, 12
+    second, compared = np.zeros(images), random.normal(size=(models, images))
+    plain, result = metrics.paired_difference(compared[3], second), metrics.selected_difference(compared[3], second, compared)
+    error = compared[3].std(ddof=1) / np.sqrt(images)
+    assert (result["high"] - result["mean"]) / error == pytest.approx(scipy.stats.norm.ppf(0.975 ** (1 / models)), abs=0.04)
+    assert result["mean"] == plain["mean"] == pytest.approx((result["low"] + result["high"]) / 2)
+    assert result["p"] == pytest.approx(min(1, 2 * (1 - (1 - plain["p"] / 2) ** models)), abs=0.02)
+
+
+def test_the_best_of_correlated_models_is_that_of_a_multivariate_t():
+    """The chance that all t statistics stay below the width, by SciPy's integral; few images."""
+    random, images = np.random.default_rng(1), 9
+    compared = random.normal(size=(3, images)) + 2 * random.normal(size=images)
+    result = metrics.selected_difference(compared[0], np.zeros(images), compared)
+    width = (result["high"] - result["mean"]) / (compared[0].std(ddof=1) / np.sqrt(images))
+    chance = scipy.stats.multivariate_t(shape=np.corrcoef(compared), df=images - 1, seed=0).cdf([width] * 3)
+    assert chance == pytest.approx(0.975, abs=0.003)
+
+
+def test_models_that_are_equal_are_one_and_one_alone_has_the_plain_interval():
+    first, second = np.random.default_rng(2).random((2, 50)).round(1)
+    plain = metrics.paired_difference(first, second)
+    for compared in ([first], [first, second]):
+        assert metrics.selected_difference(first, second, compared) == plain
+    equal = metrics.selected_difference(first, second, [first] * 5)
+    assert equal["low"] == pytest.approx(plain["low"], abs=0.003) and equal["p"] >= plain["p"]
+    with pytest.raises(ValueError, match=r"Expected compared models \[K, 50\]"):
+        metrics.selected_difference(first, second, [first[1:]])
+
+
 def test_a_mean_over_sets_has_the_paired_t_interval():
     random = np.random.RandomState(1)
     first, second = random.binomial(75, 0.6, 40) / 75, random.binomial(75, 0.55, 40) / 75

@@ -12,9 +12,9 @@ from tf_robust.training.averaging import WeightAverage
 MOMENTUM = 0.8
 
 
-def build(network, ema=MOMENTUM, **options):
-    method = methods.CrossEntropy(network)
-    method.compile(optimizers.build("sgd", 0.1, ema=ema, **options))
+def build(network, ema=MOMENTUM, loss_scale=False, **options):
+    method, optimizer = methods.CrossEntropy(network), optimizers.build("sgd", 0.1, ema=ema, **options)
+    method.compile(keras.optimizers.LossScaleOptimizer(optimizer) if loss_scale else optimizer)
     return method
 
 
@@ -37,8 +37,9 @@ def recursion(steps):
     return averages
 
 
-def test_the_model_has_the_averages_of_weights_and_batch_statistics(network, source):
-    method, recorder = build(network()), Recorder()
+@pytest.mark.parametrize("loss_scale", [False, True])
+def test_the_model_has_the_averages_of_weights_and_batch_statistics(loss_scale, network, source):
+    method, recorder = build(network(), loss_scale=loss_scale), Recorder()
     loop.fit(method, source(), epochs=2, batch_size=12, callbacks=[recorder])
     assert len(recorder.steps) == 8 and len(method.classifier.non_trainable_variables) == 2
     for variable, last, expected in zip(method.classifier.variables, recorder.steps[-1], recursion(recorder.steps), strict=True):
@@ -122,7 +123,8 @@ def test_options_that_cannot_be_are_refused(network, source, two_replicas):
         optimizers.build("adam", 0.1, ema=1.0)
     with pytest.raises(ValueError, match="Expected global_clipnorm >= 0. Received: -1"):
         optimizers.build("adam", 0.1, global_clipnorm=-1.0)
-    with two_replicas.scope():
-        method = build(network(), global_clipnorm=1.0)
-    with pytest.raises(ValueError, match="Expected one device with global_clipnorm"):
-        loop.fit(method, source(), epochs=1, batch_size=12)
+    for loss_scale in (False, True):
+        with two_replicas.scope():
+            method = build(network(), global_clipnorm=1.0, loss_scale=loss_scale)
+        with pytest.raises(ValueError, match="Expected one device with global_clipnorm"):
+            loop.fit(method, source(), epochs=1, batch_size=12)

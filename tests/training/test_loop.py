@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tests.methods.users_models import SOURCE, sequential
 from tf_robust import data, methods
 from tf_robust.data.augment import crop_flip, patch_gaussian
 from tf_robust.training import callbacks, checkpoints, loop
@@ -46,6 +47,20 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(stop, network, so
         np.testing.assert_array_equal(a, b)
     assert uninterrupted.get_metrics_result() == resumed.get_metrics_result()  # metrics of the epoch in which it was stopped
     assert [entry["epoch"] for entry in json.load(open(tmp_path / "history.json"))] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("stop", [3, 5])
+def test_a_checkpoint_that_has_reached_stop_after_is_kept(stop, network, source, tmp_path):
+    options = {"epochs": 2, "batch_size": 12, "checkpoint_folder": str(tmp_path)}
+    with pytest.raises(loop.Interrupted, match="step 5 of 8"):
+        loop.fit(build(network()), source(), stop_after=5, **options)
+    method = build(network(seed=9))
+    with pytest.raises(loop.Interrupted, match=f"Expected stop_after beyond the checkpoint, at step 5 of 8. Received: {stop}"):
+        loop.fit(method, source(), stop_after=stop, **options)
+    assert sorted(os.listdir(tmp_path)) == ["step_000000004.npz", "step_000000005.npz"] and method.optimizer.iterations == 5
+    assert loop.fit(build(network()), source(), stop_after=8, **{**options, "checkpoint_folder": None, "epochs": 1}).steps == 4
+    with pytest.raises(ValueError, match="Expected stop_after >= 1, or None. Received: 0"):
+        loop.fit(method, source(), stop_after=0, **options)
 
 
 def test_the_seconds_of_interrupted_processes_are_counted(network, source, tmp_path, monkeypatch):
@@ -82,6 +97,19 @@ def test_a_checkpoint_without_seconds_is_restored(network, tmp_path):
         arrays = {name: file[name] for name in file.files if name != "seconds"}
     np.savez(path, **arrays)
     assert checkpoints.restore(build_ready(network), str(tmp_path)) == (3, 0.0)
+
+
+def test_a_checkpoint_of_bfloat16_weights_is_restored(network, tmp_path):
+    keras.config.set_dtype_policy("bfloat16")
+    try:
+        saved, restored = build_ready(network), build_ready(network, seed=1)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    checkpoints.save(saved, str(tmp_path), 3)
+    assert checkpoints.restore(restored, str(tmp_path))[0] == 3
+    for a, b in zip(state(saved), state(restored), strict=True):
+        assert a.dtype == b.dtype and a.tolist() == b.tolist()
+    assert saved.classifier.variables[0].dtype == "bfloat16"
 
 
 @pytest.fixture
@@ -165,6 +193,16 @@ def test_an_infinite_gradient_is_named(network, source):
         loop.fit(method, source(), epochs=1, batch_size=12)
 
 
+@pytest.mark.parametrize("name", ["adversarial", "trades"])
+def test_divergence_inside_the_attack_of_a_method_is_named(name, tmp_path):
+    method = methods.METHODS[name](sequential(), steps=2)
+    method.compile(optimizer=keras.optimizers.SGD(1e30))  # finite weights, whose logits overflow
+    cause = "logits .* attack" if name == "adversarial" else "(logits .* attack|loss term 'cross_entropy')"  # TRADES computes both at once
+    with pytest.raises(loop.TrainingDiverged, match=rf"Not finite at step \d+: {cause}.*last good checkpoint .* Try: a lower"):
+        loop.fit(method, SOURCE, epochs=3, batch_size=12, checkpoint_folder=str(tmp_path))
+    assert all(np.isfinite(v).all() for v in state(method))
+
+
 def test_it_learns_and_validates(network, source, tmp_path):
     path = str(tmp_path / "history.json")
     loop.fit(
@@ -197,8 +235,8 @@ def test_a_surplus_checkpoint_is_removed_on_resume(network, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["step_000000002.npz", "step_000000003.npz"]
 
 
-def build_ready(network, **shape):
-    method = build(network(**shape))
+def build_ready(network, **options):
+    method = build(network(**options))
     method.optimizer.build(method.classifier.trainable_variables)
     return method
 

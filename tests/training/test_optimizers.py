@@ -36,16 +36,17 @@ def test_invalid_arguments_raise():
         optimizers.learning_rate_schedule("constant", 0.0, steps_per_epoch=1, epochs=1)
 
 
-def test_lars_scales_only_kernels():
+@pytest.mark.parametrize("excluded_first", [True, False])
+def test_lars_scales_only_kernels(excluded_first):
     random = np.random.RandomState(0)
     names = ("conv/kernel", "conv/bias", "logits/kernel", "zero/kernel")
     shapes = ((3, 2), (2,), (2, 3), (2, 2))
     values = [random.randn(*shape) * (name != "zero/kernel") for name, shape in zip(names, shapes)]
     variables = [keras.Variable(value.astype(np.float32), name=name.split("/")[1]) for name, value in zip(names, values)]
-    for variable, name in zip(variables, names):
-        variable._path = name
     optimizer = optimizers.build("lars", 0.5, momentum=0.9)
-    optimizer.build(variables)
+    steps = [lambda: optimizer.exclude_from_scaling(variables[2:3]), lambda: optimizer.build(variables)]
+    for step in steps if excluded_first else reversed(steps):
+        step()
     velocities = [np.zeros(shape) for shape in shapes]
     for _ in range(3):
         gradients = [random.randn(*shape) for shape in shapes]

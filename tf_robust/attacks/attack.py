@@ -114,7 +114,7 @@ class Attack:
         try:
             return graph(images, classes, [self.seed, attempt], indices)
         except tf.errors.InvalidArgumentError as error:
-            if _NOT_FINITE not in error.message:
+            if NOT_FINITE not in error.message:
                 raise
             raise ValueError(
                 f"Expected finite logits from the model during {type(self).__name__}. Received: NaN "
@@ -167,7 +167,7 @@ class Attack:
         return self._compiled[1]
 
 
-_NOT_FINITE = "logits of an attacked model"
+NOT_FINITE = "logits of an attacked model"  # in the message of an attack's graph
 
 
 def occurring_classes(logits: np.ndarray) -> np.ndarray:
@@ -211,5 +211,5 @@ def loss_and_gradient(
 def finite(logits: tf.Tensor) -> tf.Tensor:
     """Returns the logits; the graph fails if one is NaN or +infinity. -infinity is allowed: a class that is masked out."""
     invalid = tf.reduce_any(tf.math.is_nan(logits) | (logits == np.inf))
-    with tf.control_dependencies([tf.debugging.assert_equal(invalid, False, _NOT_FINITE)]):
+    with tf.control_dependencies([tf.debugging.assert_equal(invalid, False, NOT_FINITE)]):
         return tf.identity(logits)

@@ -22,7 +22,7 @@ from tf_robust.experiments.model_checks import check_model_suits, with_checked_i
 from tf_robust.experiments.runs import runs_of
 from tf_robust.hardening import batch_statistics, candidates, delivery
 from tf_robust.hardening.budget import Clock, parse_budget
-from tf_robust.hardening.choice import choose
+from tf_robust.hardening.choice import choose, distinct, gain
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.diagnosis import diagnose
 from tf_robust.hardening.frontier import Allowance, Frontier
@@ -118,7 +118,8 @@ def harden(
     for line in [*diagnosis.lines(), *_start_lines(search.start, config, proof.seconds(predict))]:
         log(line)
     frontier, interrupted = _run(search, model, log)
-    choice = choose(search.start, frontier.points, config.max_clean_loss)
+    tried = [point for trial in search.trials for point in trial.points]
+    choice = choose(search.start, frontier.points, config.max_clean_loss, tried)
     record = SearchRecord(
         "" if given.images is not None or test is not None else given.config.data,
         search.start,
@@ -132,7 +133,7 @@ def harden(
         interrupted,
         fraction_held_out(given, classifier, validation),
     )
-    notes = [summary(choice, config), *_control_note(search, choice), *([parts.note] if parts.note else [])]
+    notes = [summary(choice, config), *_control_note(search, choice, [*frontier.points, *tried]), *([parts.note] if parts.note else [])]
     notes.append(f"The search took {duration(clock.seconds)}.")
     for note in notes:
         log(note)
@@ -183,7 +184,7 @@ def _search(model, images, predict, parts, config, seed, store, clock, log):
     return search
 
 
-def _control_note(search, choice):
+def _control_note(search, choice, compared):
     """A sentence on plain fine-tuning for as long as the finalists; none if it was not reached, or is the choice."""
     if choice and any(member.candidate.control for member in choice.point.members):
         return []
@@ -198,7 +199,7 @@ def _control_note(search, choice):
     note = f"On validation images, the control, plain fine-tuning for {duration(control.seconds)} ({control.steps:,} steps): {changes}."
     if not choice or not choice.helps:
         return [note]
-    more = paired_difference(choice.point.outcome.target, point.outcome.target)
+    more = gain(choice.point, point, distinct(compared))
     separated = more["low"] is not None and more["low"] > 0
     return [f"{note} Target of the chosen model minus that of the control: {_difference(more)}{', not separated' * (not separated)}."]
 
@@ -243,19 +244,20 @@ def summary(choice, config: HardenConfig) -> str:
     if not choice:
         return f"No candidate keeps the accuracy on unchanged validation images within {config.max_clean_loss:g}: the model is unchanged."
     point, target, clean = choice.point, choice.target, choice.clean
-    gain = _difference(target)
+    change = _difference(target)
+    best = f"the best of {choice.compared} models" if choice.compared > 1 else "the best"
     if not choice.helps:
         more = (
             f" About {float(f'{choice.images_needed:.1g}'):,.0f} validation images would be needed to tell." if choice.images_needed else ""
         )
-        return f"Nothing improves the target ({config.target}) outside the interval: the best gains {gain}.{more} The model is unchanged."
+        return f"Nothing improves the target ({config.target}) outside the interval: {best} gains {change}.{more} The model is unchanged."
     little = " There is little to be gained: the model is robust already." if target["mean"] < LITTLE else ""
     unsure = ""
     if clean["low"] < -config.max_clean_loss:
         unsure = f" These images do not exclude a larger loss of clean accuracy than {config.max_clean_loss:g}."
     return (
-        f"Chosen on {target['count']:,} validation images: {point.name}. Target ({config.target}) {gain}, clean accuracy "
-        f"{_difference(clean)}.{unsure}{little}"
+        f"Chosen on {target['count']:,} validation images: {point.name}. Target ({config.target}) {change}"
+        f"{f', as {best}' * (choice.compared > 1)}, clean accuracy {_difference(clean)}.{unsure}{little}"
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.target import Outcome
-from tf_robust.metrics.paired import PairedDifference, paired_difference
+from tf_robust.metrics.paired import PairedDifference, paired_difference, selected_difference
 
 ROUNDING = 1e-9
 
@@ -73,9 +73,10 @@ class Choice:
     Attributes:
         point: the chosen model.
         clean: paired difference of the clean accuracy to the start.
-        target: paired difference of the target to the start.
+        target: paired difference of the target to the start, with the interval of the best of all compared models.
         helps: whether the target is better than the start's, outside the interval.
         images_needed: validation images with which the interval would decide whether the target is better; 0: these do.
+        compared: number of models among which the point is the best.
     """
 
     point: Point
@@ -83,24 +84,44 @@ class Choice:
     target: PairedDifference
     helps: bool
     images_needed: int
+    compared: int = 1
 
 
-def choose(start: Point, points: Sequence[Point], max_clean_loss: float) -> Choice | None:
+def choose(start: Point, points: Sequence[Point], max_clean_loss: float, tried: Sequence[Point] = ()) -> Choice | None:
     """Returns the point with the best target among those that lose at most `max_clean_loss` of clean accuracy; None: there is none.
 
     Args:
         start: the model as it was given.
         points: the others.
         max_clean_loss: as a fraction.
+        tried: further models by whose outcome on the same images the search went on, such as the points of its trials. The interval
+            allows for the choice among `points` and these: what was found by a search for the best is larger by chance.
     """
     allowed = [point for point in points if point.clean - start.clean >= -max_clean_loss - ROUNDING]
     if not allowed:
         return None
     best = max(allowed, key=lambda point: (point.target, point.clean))
     clean = paired_difference(best.outcome.clean, start.outcome.clean)
-    target = paired_difference(best.outcome.target, start.outcome.target)
+    compared = distinct([*points, *tried])
+    target = gain(best, start, compared)
     helps = target["low"] is not None and target["low"] > 0
-    return Choice(best, clean, target, helps, 0 if helps else _images_needed(target))
+    return Choice(best, clean, target, helps, 0 if helps else _images_needed(target), len(compared))
+
+
+def distinct(points: Sequence[Point]) -> list[Point]:
+    """Returns the points without repetitions: some of a search's trials are on the frontier too."""
+    return list({id(point): point for point in points}.values())
+
+
+def gain(best: Point, other: Point, compared: Sequence[Point]) -> PairedDifference:
+    """Returns the target of the best of several points minus that of another, with an interval that allows for the selection.
+
+    Args:
+        best: the selected point.
+        other: such as the start.
+        compared: all points among which it was selected.
+    """
+    return selected_difference(best.outcome.target, other.outcome.target, [point.outcome.target for point in compared])
 
 
 def attainable(start: Point, points: Sequence[Point], max_clean_loss: float) -> tuple[float, float]:

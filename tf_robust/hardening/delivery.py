@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_robust.hardening.trainable import TrainableModel, is_saved_model
 from tf_robust.models import weights
 from tf_robust.saved_models import formats
+from tf_robust.utils.arrays import storable
 from tf_robust.utils.files import atomic_file, atomic_folder, disk_is_full
 
 KERAS = (".keras", ".h5", ".hdf5")
@@ -103,4 +104,4 @@ def _write_weights(source, folder, variables):
     with np.load(file) as old:
         names = {name: name.partition(":")[2] for name in sorted(old.files)}
         if len(values) == len(variables) and all(path in values and values[path].shape == old[name].shape for name, path in names.items()):
-            np.savez(os.path.join(folder, weights.FILE), **{name: values[path] for name, path in names.items()})
+            np.savez(os.path.join(folder, weights.FILE), **{name: storable(values[path]) for name, path in names.items()})

@@ -7,6 +7,7 @@ as well. Integers, such as the states of random generators, are those of the fir
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import tensorflow as tf
 
 Weights = Sequence[np.ndarray]
 
@@ -65,6 +66,6 @@ def greedy_soup(models: Sequence[Weights], score: Callable[[Weights], float], be
 
 def _mean(values, fractions):
     first = np.asarray(values[0])
-    if not np.issubdtype(first.dtype, np.floating):
+    if not tf.as_dtype(first.dtype).is_floating:  # also of bfloat16
         return first
     return sum(fraction * np.asarray(value, np.float64) for fraction, value in zip(fractions, values)).astype(first.dtype)

@@ -87,7 +87,7 @@ class Search:
         begin = self.clock.seconds
         try:
             per_step = self.trainers.seconds_per_step(self.candidates[1])
-        except ValueError:  # the model does not suit the method
+        except (ValueError, TrainingDiverged):  # the model does not suit the method, or its training diverges
             per_step = self.trainers.seconds_per_step(self.control)
         seconds = self.clock.seconds - begin + MINIMUM_STEPS * per_step + len(QUICK_COEFFICIENTS) * self.seconds_of_evaluation
         needed = MINIMUM_CANDIDATES * seconds / RUNGS[0]

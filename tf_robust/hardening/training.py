@@ -66,7 +66,7 @@ class Trainers:
         """Returns the weights after a number of steps from the start.
 
         Raises:
-            TrainingDiverged: a loss term or the gradient is not finite.
+            TrainingDiverged: a loss term, the gradient or the logits under attack are not finite.
         """
         trainer = self._trainer(candidate)
         for variable, state in self._random_states:

@@ -12,6 +12,7 @@ import numpy as np
 from tf_robust.hardening.candidates import Candidate
 from tf_robust.hardening.choice import Member, Point
 from tf_robust.hardening.target import Outcome
+from tf_robust.utils.arrays import storable
 from tf_robust.utils.files import atomic_file, read_json, write_json
 
 _ARGUMENTS, _FRONTIER = "arguments.json", "frontier.json"
@@ -114,7 +115,7 @@ class TrialStore:
         outcomes = {f"clean_{i}": point.outcome.clean for i, point in enumerate(trial.points)}
         outcomes |= {f"target_{i}": point.outcome.target for i, point in enumerate(trial.points)}
         _save(path + ".npz", outcomes)
-        _save(path + ".weights.npz", {f"{i:05}": weight for i, weight in enumerate(weights)})
+        _save(path + ".weights.npz", {f"{i:05}": storable(weight) for i, weight in enumerate(weights)})
         write_json(
             path + ".json",
             {

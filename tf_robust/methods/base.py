@@ -14,6 +14,7 @@ from tf_robust.data.source import Source
 from tf_robust.methods.keras_fit import KerasFit
 from tf_robust.models.fused_batch_norms import fuse_batch_norms
 from tf_robust.ops import philox
+from tf_robust.training import optimizers
 
 Terms = dict[str, tf.Tensor]  # loss terms by name: per example [N], or scalar
 View = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # (images, seed) -> images
@@ -80,6 +81,7 @@ class Method(KerasFit):
     term_names: tuple[str, ...] = ("cross_entropy",)
     compiles = True  # whether XLA can compile the gradients
     compiled_gradients = None
+    _jit_compile = False
     loop_iterations = 1  # maximum number of iterations of the loops in a step
 
     def compile(
@@ -104,8 +106,17 @@ class Method(KerasFit):
         super().compile(
             optimizer=optimizer, jit_compile=False, **kwargs
         )  # with True, Keras would compile the complete step, including its checks
+        optimizer = optimizers.updating(self.optimizer)
+        if isinstance(optimizer, optimizers.LARS):
+            optimizer.exclude_from_scaling(self.logits_layer.variables if self.logits_layer is not None else ())
         fuse_batch_norms(self)
-        self.compiled_gradients = tf.function(self.gradients, autograph=False, jit_compile=True) if jit_compile else None
+        self._jit_compile = jit_compile
+        self.discard_graphs()
+
+    def discard_graphs(self) -> None:
+        """Discards the compiled graphs of a step, which hold attributes such as the start of a term as constants."""
+        self.train_function = None
+        self.compiled_gradients = tf.function(self.gradients, autograph=False, jit_compile=True) if self._jit_compile else None
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         """Returns the terms of the loss for a batch.
@@ -165,7 +176,9 @@ class Method(KerasFit):
         """Raises ValueError unless the method can train on batches of this size, over all replicas."""
 
     def schedule(self, steps_per_epoch: int, total_steps: int) -> list[str]:
-        """Converts epochs to steps. Called once before training; until then an epoch counts as one step.
+        """Converts epochs to steps. Called before each training; until then an epoch counts as one step.
+
+        A method that changes an attribute here that its terms read calls `discard_graphs`.
 
         Returns:
             warnings, messages to log.

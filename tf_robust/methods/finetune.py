@@ -82,6 +82,11 @@ class L2SP(FineTune):
         head = {id(v) for layer in (*layers, self.logits_layer) if layer is not None for v in layer.variables}
         self.head_variables = [v for v in self.trainable_variables if id(v) in head]
         self.encoder_variables = [v for v in self.trainable_variables if id(v) not in head]
+        if not self.encoder_variables:
+            raise ValueError(
+                f"Expected trained weights in the encoder for {type(self).__name__}, which keeps them near their start. Received: none, "
+                f"with frozen_stages={kwargs.get('frozen_stages', 0)} of {classifier.name}. Try: fewer frozen stages, or FineTune"
+            )
         self.starts = [
             self.add_weight(shape=v.shape, trainable=False, name=f"start_{i}", initializer=keras.initializers.Zeros())
             for i, v in enumerate(self.encoder_variables)
@@ -92,7 +97,7 @@ class L2SP(FineTune):
     def regularization(self, images: tf.Tensor, outputs: Terms) -> Terms:
         del images, outputs
         distance = tf.add_n([tf.reduce_sum((v.value - start.value) ** 2) for v, start in zip(self.encoder_variables, self.starts)])
-        head = tf.add_n([tf.reduce_sum(v.value**2) for v in self.head_variables])
+        head = tf.add_n([tf.constant(0.0, distance.dtype), *(tf.reduce_sum(v.value**2) for v in self.head_variables)])
         return {"l2_sp": self.alpha / 2 * distance + self.beta / 2 * head}
 
 

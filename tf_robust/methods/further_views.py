@@ -103,11 +103,15 @@ class AuxiliaryTermMethod(FurtherViewsMethod):
         self.weight, self.reduction = weight, reduction
         self.start_epoch, self.start_step = start_epoch, start_step
         self.warmup_epochs, self.warmup_steps = warmup_epochs, warmup_steps
+        self.start = self.warmup = 0
         self.schedule(1, 0)
 
     def schedule(self, steps_per_epoch: int, total_steps: int) -> list[str]:
+        before = self.start, self.warmup
         self.start = round(self.start_epoch * steps_per_epoch) + self.start_step
         self.warmup = round(self.warmup_epochs * steps_per_epoch) + self.warmup_steps
+        if (self.start, self.warmup) != before:
+            self.discard_graphs()
         if self.start and self.distribute_strategy.num_replicas_in_sync > 1 and any(b.synchronized for b in distribution.batch_norms(self)):
             raise ValueError(
                 f"Expected the term {self.term_names[-1]!r} from the first step on, with synchronized batch norm on several "

@@ -11,6 +11,7 @@ from tf_robust import losses, models
 from tf_robust.data.dataset_views import view_functions, views_of
 from tf_robust.data.pipeline import Batch
 from tf_robust.ops import philox
+from tf_robust.training import divergence, optimizers
 
 RANGE_TOLERANCE = 0.01
 CHECKED = 500  # images
@@ -70,30 +71,37 @@ class KerasFit(keras.Model):
             **kwargs: of `keras.Model.fit`.
 
         Raises:
-            ValueError: the method needs more than images and labels, or the first images do not have the range of the classifier's input.
+            ValueError: the method needs more than images and labels or cannot train on batches of this size, or the first images do
+                not have the range of the classifier's input.
+            TrainingDiverged: a loss term, the gradient or the logits under attack are not finite.
         """
-        if not isinstance(getattr(x, "element_spec", None), Batch):
+        if isinstance(spec := getattr(x, "element_spec", None), Batch):
+            sizes = [spec.labels.shape[0]] if spec.labels.shape[0] else []
+        else:
             self._check_own_data()
-            self._check_range(x)
-            steps = _steps_per_epoch(x, y, batch_size, **kwargs)
-            if steps is not None:
-                for warning in self.schedule(steps, steps * epochs):
-                    logging.warning(warning)
-                self.train_function = None  # the schedule is part of the compiled step
-            elif getattr(self, "start_epoch", 0) or getattr(self, "warmup_epochs", 0):
-                raise ValueError(
-                    f"Expected start_step and warmup_steps for {type(self).__name__} on a dataset of unknown length. "
-                    "Received: start_epoch or warmup_epochs. Try: steps_per_epoch in fit"
-                )
+            images = _first_images(x)
+            self._check_range(images)
+            sizes = _batch_sizes(x, images, batch_size, **kwargs)
+        for size in sizes:
+            self.check_batch(size)
+        steps = _steps_per_epoch(x, y, batch_size, **kwargs)
+        if steps is not None:
+            for warning in self.schedule(steps, steps * epochs):
+                logging.warning(warning)
+            self.train_function = None  # the schedule is part of the compiled step
+        elif getattr(self, "start_epoch", 0) or getattr(self, "warmup_epochs", 0):
+            raise ValueError(
+                f"Expected start_step and warmup_steps for {type(self).__name__} on a dataset of unknown length. "
+                "Received: start_epoch or warmup_epochs. Try: steps_per_epoch in fit"
+            )
         if self.compiled and not self.optimizer.built:  # within the step, the creation of its variables would have the step traced twice
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
-        return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
+        with divergence.named(self, "the weights are those before the step"):
+            return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
 
     def _check_range(self, x):
         """Raises ValueError if the first images do not span the range of the classifier's input."""
-        if isinstance(x, tf.data.Dataset):
-            x = next(iter(x.take(1)), (None,))[0]
         if isinstance(x, tuple) or not hasattr(x, "shape") or not len(x):  # views, a PyDataset, or none
             return
         first, (low, high) = np.asarray(x[:CHECKED]), self.input_range
@@ -132,7 +140,7 @@ class KerasFit(keras.Model):
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         if y is None:
             raise ValueError(f"Expected images and labels, (x, y). Received: only images, for {type(self).__name__}")
-        optimizer: Any = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # of a LossScaleOptimizer
+        optimizer: Any = optimizers.updating(self.optimizer)
         step = tf.cast(tf.convert_to_tensor(optimizer._iterations), tf.int64)  # `iterations` counts updates of accumulated gradients
         views = tuple(self._unit_images(view) for view in x) if isinstance(x, tuple) else self._draw_views(self._unit_images(x), step)
         if len(views) != len(self.views):
@@ -217,6 +225,30 @@ class KerasFit(keras.Model):
         return [self._loss_tracker, *terms, self.accuracy if self._compile_metrics is None else self._compile_metrics]
 
 
+def _first_images(x):
+    """Returns the images of a dataset's first batch, or those of arrays; perhaps a tuple of their views; None: not known."""
+    if isinstance(x, tf.data.Dataset):
+        first = next(iter(x.take(1)), None)
+        return first[0] if isinstance(first, tuple) else None
+    return x[0][0] if isinstance(x, keras.utils.PyDataset) else x
+
+
+def _batch_sizes(x, images, batch_size, validation_split=0.0, validation_data=None, **_):
+    """Returns the known numbers of images in the batches of an epoch: in the first one, and with arrays in a smaller last one."""
+    images = images[0] if isinstance(images, tuple) and images else images
+    if not hasattr(images, "shape"):
+        return []
+    if isinstance(x, tf.data.Dataset | keras.utils.PyDataset):
+        return [len(images)]
+    count = _training_images(images, validation_split, validation_data)
+    size = min(batch_size or 32, count)
+    return [size, *([count % size] if size and count % size else [])]
+
+
+def _training_images(x, validation_split, validation_data):
+    return len(x) if validation_data is not None else int(len(x) * (1 - (validation_split or 0.0)))
+
+
 def _steps_per_epoch(x, y, batch_size, steps_per_epoch=None, validation_split=0.0, validation_data=None, **_):
     """Returns the number of steps in an epoch of `fit`, or None if it is not known."""
     if steps_per_epoch is not None:
@@ -226,5 +258,4 @@ def _steps_per_epoch(x, y, batch_size, steps_per_epoch=None, validation_split=0.
         return count if count >= 0 else None
     if y is None:
         return len(x) if isinstance(x, keras.utils.PyDataset) else None
-    count = len(x) if validation_data is not None else int(len(x) * (1 - (validation_split or 0.0)))
-    return -(-count // (batch_size or 32))
+    return -(-_training_images(x, validation_split, validation_data) // (batch_size or 32))

@@ -28,6 +28,9 @@ class MoCo(MemoryMethod):
         projection_width: of queries and keys.
         batch_norm_groups: parts of a replica's batch, each with its own batch statistics, as on several GPUs; images are
             shuffled before they are divided for the keys, so that a query's statistics do not reveal its key. 1: not divided.
+
+    Attributes:
+        position: int64, the row of the queue that has the oldest key, which the next one replaces.
     """
 
     default_views = ("moco_v2", "moco_v2")
@@ -48,6 +51,9 @@ class MoCo(MemoryMethod):
         if not 0 <= momentum < 1 or batch_norm_groups < 1:
             raise ValueError(f"Expected momentum in [0, 1) and batch_norm_groups >= 1. Received: {momentum}, {batch_norm_groups}")
         self.momentum, self.groups = momentum, batch_norm_groups
+        self.position = self.add_weight(
+            shape=(), dtype="int64", trainable=False, name="position", aggregation="only_first_replica", initializer="zeros"
+        )
         images, embedding = self.network.input, self.network.output["embedding"]
         head = heads.projection(embedding.shape[-1], projection_layers, projection_width, "projection", batch_norm=False)
         self.query_encoder = keras.Model(images, [embedding, head(embedding)], name="query_encoder")
@@ -77,7 +83,7 @@ class MoCo(MemoryMethod):
             [tf.reduce_sum(query * key, axis=1, keepdims=True), tf.matmul(query, self.memory.value, transpose_b=True)], axis=1
         )
         contrast = losses.cross_entropy(tf.zeros([tf.shape(query)[0]], tf.int64), candidates / self.temperature)
-        self.remember(self.oldest(batch.step), key)
+        self.enqueue(key)
         cross_entropy, logits = self.linear(embeddings, batch.labels)
         return {"contrastive": contrast, "linear": cross_entropy}, logits
 
@@ -104,15 +110,16 @@ class MoCo(MemoryMethod):
         inverse = tf.math.invert_permutation(order)
         return [tf.gather(tf.concat(outputs, axis=0), inverse) for outputs in zip(*parts)]
 
-    def oldest(self, steps: tf.Tensor) -> tf.Tensor:
-        """Returns the rows int [n] of the queue that this replica's keys of a step replace.
+    def enqueue(self, keys: tf.Tensor) -> None:
+        """Replaces the oldest keys of the queue by those of a step, of all replicas in their order.
 
-        With N images per step over all replicas the queue is filled from its beginning, N rows per step, and again from the
-        beginning once its end is reached.
+        The queue is filled from its beginning, and again from the beginning once its end is reached.
 
         Args:
-            steps: int64 [n], n times the step.
+            keys: [n, P] of this replica, of length 1; with n of all replicas at most the length of the queue.
         """
-        replica, count = tf.distribute.get_replica_context(), tf.shape(steps, tf.int64)[0]
-        first = tf.cast(replica.replica_id_in_sync_group, tf.int64) * count
-        return (steps[0] * count * replica.num_replicas_in_sync + first + tf.range(count)) % self.memory.shape[0]
+        keys = self.all_gather(keys)
+        following = self.position.value + tf.range(tf.shape(keys, tf.int64)[0] + 1)
+        rows = following % self.memory.shape[0]
+        self.memory.assign(tf.tensor_scatter_nd_update(self.memory.value, rows[:-1, None], tf.stop_gradient(keys)))
+        self.position.assign(rows[-1])

@@ -29,7 +29,7 @@ from tf_robust.metrics.corruption_error import (
 from tf_robust.metrics.flips import CIFAR_PERTURBATIONS, PERTURBATIONS, flip_probability, flip_rate, mean_flip_probability, mean_flip_rate
 from tf_robust.metrics.linearized import aurra_values, expected_calibration_values, rms_calibration_values
 from tf_robust.metrics.open_set import auroc, false_positive_rate, logit_scores, neighbor_scores
-from tf_robust.metrics.paired import mcnemar, newcombe_interval, paired_difference
+from tf_robust.metrics.paired import mcnemar, newcombe_interval, paired_difference, selected_difference
 from tf_robust.metrics.references import reference_table
 from tf_robust.metrics.representation import alignment, nearest_neighbour_accuracy, uniformity
 from tf_robust.metrics.response_rate import aurra, response_rate_curve

@@ -6,6 +6,8 @@ import numpy as np
 import scipy.stats
 from numpy.typing import ArrayLike
 
+DRAWS = 40_000  # of `selected_difference`
+
 
 class PairedDifference(typing.TypedDict):
     """Comparison of two models on the same images.
@@ -16,7 +18,7 @@ class PairedDifference(typing.TypedDict):
         high: its upper end; None with one image.
         p: p value.
         count: number of images.
-        test: "McNemar" or "paired t".
+        test: "McNemar", "paired t", or "paired t, max-t" if it allows for a selection.
     """
 
     mean: float
@@ -75,6 +77,50 @@ def paired_difference(first: ArrayLike, second: ArrayLike) -> PairedDifference:
     half = float(scipy.stats.t.ppf(0.975, count - 1) * error) if count > 1 else None
     low, high = (None, None) if half is None else (mean - half, mean + half)
     return {"mean": mean, "low": low, "high": high, "p": p, "count": count, "test": test}
+
+
+def selected_difference(first: ArrayLike, second: ArrayLike, compared: ArrayLike) -> PairedDifference:
+    """Returns `paired_difference` of a model that was selected on these same images, with an interval that allows for the selection.
+
+    The largest of many differences is large by chance. The interval is that of simultaneous intervals for all compared models
+    (single-step max-t; Hothorn et al., 2008): as many standard errors wide as the largest of the models' t statistics reaches in 2.5 % of
+    draws, if no model differs from the second one. The statistics are drawn with the correlations that the models have over the images,
+    so models that are nearly equal count as nearly one. The p value is adjusted alike, and at least 2 / `DRAWS`.
+
+    Args:
+        first: [N], of the selected model.
+        second: [N], of the model that it is compared with.
+        compared: [K, N], of all models among which the first one was selected; those equal to the second one do not count.
+
+    Raises:
+        ValueError: shapes that differ or are not [N].
+    """
+    result = paired_difference(first, second)
+    second, compared = np.asarray(second, np.float64), np.asarray(compared, np.float64)
+    if compared.ndim != 2 or compared.shape[1:] != second.shape:
+        raise ValueError(f"Expected compared models [K, {len(second)}], one value per image. Received shape: {compared.shape}")
+    differences = compared - second
+    differences -= differences.mean(axis=1, keepdims=True)
+    lengths = np.linalg.norm(differences, axis=1)
+    differences = differences[lengths > 0] / lengths[lengths > 0, None]
+    if len(differences) < 2 or result["low"] is None:
+        return result
+    maxima = _largest_t(differences @ differences.T, result["count"] - 1)
+    mean, before = result["mean"], float(scipy.stats.t.ppf(0.975, result["count"] - 1))
+    error = (mean - result["low"]) / before
+    half = error * max(before, float(np.quantile(maxima, 0.975)))
+    p = float(2 * np.mean(maxima >= abs(mean) / error)) if error else result["p"]
+    p = min(1.0, max(result["p"], p, 2 / DRAWS))
+    return {**result, "low": mean - half, "high": mean + half, "p": p, "test": "paired t, max-t"}
+
+
+def _largest_t(correlations, degrees):
+    """Draws the largest of t statistics [K] with these correlations [K, K] and degrees of freedom."""
+    values, vectors = np.linalg.eigh(correlations)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    random = np.random.default_rng(0)
+    normal = np.concatenate([np.max(random.standard_normal((DRAWS // 20, len(root))) @ root, axis=1) for _ in range(20)])
+    return normal / np.sqrt(random.chisquare(degrees, DRAWS) / degrees)
 
 
 def newcombe_interval(first: typing.Sequence[float], second: typing.Sequence[float]) -> tuple[float, float]:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust.models.heads import HEAD_LAYERS
+from tf_robust.utils.arrays import storable
 from tf_robust.utils.files import DAMAGED
 
 FILE = "weights.npz"
@@ -18,7 +19,7 @@ KERAS_FILES = (".keras", ".h5")
 
 def write_weights(classifier: keras.Model, folder: str) -> None:
     """Writes all variables of a classifier, in their order, to `folder`/weights.npz."""
-    np.savez(os.path.join(folder, FILE), **{f"{i:05d}:{v.path}": v.numpy() for i, v in enumerate(classifier.variables)})
+    np.savez(os.path.join(folder, FILE), **{f"{i:05d}:{v.path}": storable(v.numpy()) for i, v in enumerate(classifier.variables)})
 
 
 def load_encoder(classifier: keras.Model, path: str, *, head: bool = False) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_robust.training.optimizers import updating
+
 Method = Any  # a `methods.base.Method`, which this package does not import
 
 
@@ -27,7 +29,8 @@ class WeightAverage:
     """
 
     def __init__(self, method: Method):
-        self.method, self.enabled = method, bool(method.optimizer.use_ema)
+        self.method, self._optimizer = method, updating(method.optimizer)
+        self.enabled = bool(self._optimizer.use_ema)
         candidates = method.classifier.non_trainable_variables if self.enabled else []
         self._statistics = [v for v in candidates if tf.as_dtype(v.dtype).is_floating]
         self.variables = [
@@ -36,15 +39,15 @@ class WeightAverage:
 
     def update(self) -> None:
         """Averages the batch statistics. Called in the graph after each step; the first value is a copy, as in Keras."""
-        first = tf.equal(tf.convert_to_tensor(self.method.optimizer.iterations), 1)
+        first = tf.equal(tf.convert_to_tensor(self._optimizer.iterations), 1)
         for average, statistic in zip(self.variables, self._statistics):
-            momentum = tf.where(first, tf.zeros([], average.dtype), tf.cast(self.method.optimizer.ema_momentum, average.dtype))
+            momentum = tf.where(first, tf.zeros([], average.dtype), tf.cast(self._optimizer.ema_momentum, average.dtype))
             average.assign(momentum * tf.convert_to_tensor(average) + (1 - momentum) * tf.convert_to_tensor(statistic))
 
     def apply(self) -> None:
         """Sets the classifier's weights to the averages, unless no step was taken."""
-        if self.enabled and int(self.method.optimizer.iterations.numpy()):
-            self.method.optimizer.finalize_variable_values(self.method.trainable_variables)
+        if self.enabled and int(self._optimizer.iterations.numpy()):
+            self._optimizer.finalize_variable_values(self.method.trainable_variables)
             for average, statistic in zip(self.variables, self._statistics):
                 statistic.assign(average.numpy())
 
@@ -62,8 +65,8 @@ class WeightAverage:
 
     def warn_if_long(self, steps: int) -> None:
         """Logs a warning if the average reaches over more than a third of a training of so many steps."""
-        if self.enabled and 3 / (1 - self.method.optimizer.ema_momentum) > steps:
-            momentum = self.method.optimizer.ema_momentum
+        if self.enabled and 3 / (1 - self._optimizer.ema_momentum) > steps:
+            momentum = self._optimizer.ema_momentum
             logging.warning(
                 "--ema=%g averages over about %.0f steps, of %d in all: weights of the beginning count. Try: --ema=%.2g",
                 momentum,

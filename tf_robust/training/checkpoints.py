@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tf_robust.utils.arrays import storable
 from tf_robust.utils.files import DAMAGED, atomic_file
 
 KEPT = 2
@@ -33,7 +34,7 @@ def save(method: Method, folder: str, step: int, seconds: float = 0.0, write: bo
         write: False: only read the variables, which all workers must do together.
         state: further variables, of the training loop.
     """
-    arrays = {f"{i:05d}": v.numpy() for i, v in enumerate(_variables(method, state))}
+    arrays = {f"{i:05d}": storable(v.numpy()) for i, v in enumerate(_variables(method, state))}
     if not write:
         return
     with atomic_file(_path(folder, step), "wb") as file:

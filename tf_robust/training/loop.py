@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.data.source import Source
-from tf_robust.training import checkpoints, distribution
+from tf_robust.training import checkpoints, distribution, divergence, optimizers
 from tf_robust.training.averaging import WeightAverage
+from tf_robust.training.divergence import TrainingDiverged as TrainingDiverged
 from tf_robust.training.interrupts import StopOnInterrupt
 from tf_robust.training.selection import Selection
 from tf_robust.training.validation import Validation
@@ -25,10 +26,6 @@ from tf_robust.training.validation import Validation
 CHECKPOINT_SECONDS = 600.0
 
 Method = Any  # a `methods.base.Method`, which this package does not import
-
-
-class TrainingDiverged(RuntimeError):
-    """A loss term or the gradient is not finite."""
 
 
 class TrainingStopped(Exception):
@@ -89,7 +86,7 @@ def fit(
         validation: a set to evaluate after every epoch, or about ten times in a longer training run; None: no validation.
         callbacks: Keras callbacks.
         steps_per_execution: number of steps per call of the compiled graph.
-        stop_after: stop cleanly at this global step, as Ctrl-C does.
+        stop_after: stop cleanly at this global step, as Ctrl-C does; before the first step if the checkpoint has reached it.
         servers: addresses of processes that produce the batches (`data.service`); empty: this process.
         on_first_batch: called before the first step with its batch, unless servers produce the batches.
         selection: chooses the epoch whose weights the classifier gets, and may stop the training early; on one machine. None: the last.
@@ -99,12 +96,14 @@ def fit(
         TrainingResult
 
     Raises:
-        TrainingDiverged: a loss term or the gradient is not finite; the last good checkpoint is kept.
+        TrainingDiverged: a loss term, the gradient or the logits under attack are not finite; the last good checkpoint is kept.
         Interrupted: after Ctrl-C or at `stop_after`; the state is saved.
         WorkerLost: the process of another machine has ended.
     """
     if epochs < 1 or steps_per_execution < 1:
         raise ValueError(f"Expected epochs and steps_per_execution >= 1. Received: {epochs}, {steps_per_execution}")
+    if stop_after is not None and stop_after < 1:
+        raise ValueError(f"Expected stop_after >= 1, or None. Received: {stop_after}")
     if method.closed_form:
         start = time.monotonic()
         method.solve(source)
@@ -117,6 +116,7 @@ def fit(
         raise ValueError(
             f"Expected a batch that {strategy.num_replicas_in_sync} replicas divide equally. Received: batch_size={batch_size}"
         )
+    method.check_batch(batch_size)
     for warning in method.schedule(steps, steps * epochs):
         logging.warning(warning)
     with strategy.scope():
@@ -130,6 +130,11 @@ def fit(
     distribution.check_agreement(strategy, step)
     if step:
         print(f"Resumed at step {step} of {steps * epochs}.", flush=True)
+    if stop_after is not None and stop_after <= step < steps * epochs and not (selection and selection.stops):
+        raise Interrupted(
+            f"Expected stop_after beyond the checkpoint, at step {step} of {steps * epochs}. Received: {stop_after}. "
+            "Try: a larger one, or None, to resume the training"
+        )
     start, run_steps = time.monotonic() - seconds, steps_function(method, average)
     measurements = Validation(method, source, validation, pipeline.get("views", ()), epochs, average, selection)
     verbose = 1 if sys.stdout.isatty() else 2
@@ -177,7 +182,7 @@ def fit(
 
 def _check_devices(method, strategy, selection):
     """Raises ValueError for options that do not work on several devices or machines."""
-    if method.optimizer.global_clipnorm and strategy.num_replicas_in_sync > 1:
+    if optimizers.updating(method.optimizer).global_clipnorm and strategy.num_replicas_in_sync > 1:
         raise ValueError(
             f"Expected one device with global_clipnorm: Keras clips each device's part of the gradient. Received: "
             f"{strategy.num_replicas_in_sync}"
@@ -218,20 +223,10 @@ def checked_run(run_steps: Callable[[Iterator, tf.Tensor], None], iterator: Iter
         method: the method that is trained.
 
     Raises:
-        TrainingDiverged: a loss term or the gradient is not finite; the message names it and the step.
+        TrainingDiverged: a loss term, the gradient or the logits under attack are not finite; the message names it and the step.
     """
-    try:
+    with divergence.named(method, "the last good checkpoint is kept"):
         run_steps(iterator, tf.constant(count))
-    except tf.errors.InvalidArgumentError as error:
-        step = int(method.optimizer.iterations.numpy())
-        line = next((text for text in error.message.split("\n") if "Tensor had" in text), None)
-        if line is None:
-            raise
-        tensor = line.split(" : ")[0].strip()
-        raise TrainingDiverged(
-            f"Not finite at step {step}: {tensor} ({line.split(' : ')[-1].strip()}). Training stopped; the last good "
-            f"checkpoint is kept. Try: a lower learning rate or weight of the term."
-        ) from error
 
 
 def _values(method):

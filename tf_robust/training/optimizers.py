@@ -11,11 +11,16 @@ OPTIMIZERS = ("adam", "sgd", "lars")
 SCHEDULES = ("constant", "exponential", "steps", "cosine")
 
 
+def updating(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Returns the optimizer that updates the weights: the inner one of a `LossScaleOptimizer`, which has its options."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 class LARS(keras.optimizers.SGD):
     """Layer-wise adaptive rate scaling (You et al., 2017), as in SimCLR: SGD with momentum on scaled gradients.
 
-    A kernel's gradient g is scaled by trust * |w| / |g|, where it and the kernel w are nonzero. Biases, batch norm and the layer
-    `logits`, the linear monitor, take plain steps.
+    A kernel's gradient g is scaled by trust * |w| / |g|, where it and the kernel w are nonzero. Biases, batch norm and the kernels of
+    `exclude_from_scaling` take plain steps; a method excludes the layer of the logits, SimCLR's linear monitor.
 
     Args:
         learning_rate: a number or a schedule.
@@ -34,11 +39,20 @@ class LARS(keras.optimizers.SGD):
         **kwargs,
     ):
         super().__init__(learning_rate, momentum=momentum, name=name, **kwargs)
-        self.trust = trust
+        self.trust, self._excluded = trust, frozenset[int]()
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         super().build(variables)
-        self._scaled = [len(v.shape) > 1 and not v.path.startswith("logits/") for v in variables]
+        self._scaled = self._which_are_scaled(variables)
+
+    def exclude_from_scaling(self, variables: Sequence[keras.Variable]) -> None:
+        """Sets the variables that take plain steps, besides those of rank 0 or 1."""
+        self._excluded = frozenset(id(v) for v in variables)
+        if self.built:
+            self._scaled = self._which_are_scaled(self._trainable_variables)
+
+    def _which_are_scaled(self, variables):
+        return [len(v.shape) > 1 and id(v) not in self._excluded for v in variables]
 
     def update_step(self, gradient: tf.Tensor, variable: keras.Variable, learning_rate: tf.Tensor) -> None:
         gradient = tf.convert_to_tensor(gradient)

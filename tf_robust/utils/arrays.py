@@ -1,9 +1,15 @@
-"""Arrays as base64 text, for JSON."""
+"""Arrays in files: as base64 text for JSON, and of types that NumPy's files do not know."""
 
 import base64
 
 import numpy as np
 import numpy.typing as npt
+
+
+def storable(array: npt.ArrayLike) -> np.ndarray:
+    """Returns an array for `np.savez`: bfloat16 and other types that its files do not know as float32, which holds their values exactly."""
+    array = np.asarray(array)
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
 def encoded(array: np.ndarray) -> str:
