@@ -173,7 +173,7 @@ def _best(scores):
 
 def _scores(classify, images, labels):
     """(bool [N]: classified correctly, float [N]: logarithm of the probability of the label, which decides between equal accuracies)."""
-    data.check_labels(labels, (scores := logits_of(classify, images)).shape[1], "the first images, by the columns of the logits")
+    data.check_labels(labels, (scores := logits_of(classify, images)).shape[1], "a sample of the images, by the columns of the logits")
     logits = np.nan_to_num(scores.astype(np.float64), nan=-1e30, neginf=-1e30, posinf=1e30)
     rows = np.arange(len(labels))
     others = logits.copy()
