@@ -237,7 +237,7 @@ def _matched(corrupted, source, card):
     if source.paths is not None and source.class_mask and isinstance(corrupted, ArrayFileSource) and fingerprint != source.fingerprint():
         folders = sorted(source.class_mask, key=lambda column: source.class_names[column])  # as written without a label map
         own = dataclasses.replace(
-            source,  # type: ignore[call-arg]  # `labels` is a field of a FileSource
+            source,  # `labels` is a field of a FileSource
             labels=tuple(folders.index(label) for label in source.read_labels()),
             class_names=tuple(source.class_names[column] for column in folders),
             class_mask=None,
