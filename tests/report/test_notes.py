@@ -18,3 +18,10 @@ def test_means_over_other_severities_are_named(evaluate):
     run = {**evaluate("a", 0, {"corruptions/mean15": 0.6}), "card": {"corruption_means": {"means_over_severities": [1, 3, 5]}}}
     other = {**evaluate("b", 0, {"corruptions/mean15": 0.6}), "card": {}}
     assert report.evaluation_notes([run, other]) == ["a: means over corruptions are of severity 1, 3, 5 alone."]
+
+
+def test_few_bins_of_the_calibration_error_are_named(evaluate):
+    few, many = ({**evaluate(row, 0, {"calibration/rms": 0.02}), "card": {}} for row in ("few", "many"))
+    few["rows"][0]["count"], many["rows"][0]["count"] = 160, 500
+    (note,) = report.evaluation_notes([few, many])
+    assert note.startswith("few: the RMS calibration error is that of bins of 100 images. 160 images give 1, ")

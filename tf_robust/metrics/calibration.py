@@ -9,8 +9,10 @@ from numpy.typing import ArrayLike
 
 from tf_robust.metrics import checks
 
+BIN_SIZE = 100  # examples in a bin
 
-def rms_calibration_error(confidences: ArrayLike, correct: ArrayLike, bin_size: int = 100, compat: bool = False) -> float:
+
+def rms_calibration_error(confidences: ArrayLike, correct: ArrayLike, bin_size: int = BIN_SIZE, compat: bool = False) -> float:
     """Returns the root mean square calibration error over bins of equally many examples (URRL, section 3.3; NoisyMix, Table 11).
 
     sqrt(sum over bins b of n_b / N * (mean confidence of b - accuracy of b)^2), bins as in `reliability_bins`.
@@ -38,7 +40,7 @@ def rms_calibration_error(confidences: ArrayLike, correct: ArrayLike, bin_size: 
     return float(np.sqrt(squares.sum() / counts.sum()))
 
 
-def reliability_bins(confidences: ArrayLike, correct: ArrayLike, bin_size: int = 100) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def reliability_bins(confidences: ArrayLike, correct: ArrayLike, bin_size: int = BIN_SIZE) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns bins of `bin_size` consecutive examples by rising confidence; the last one also takes the remainder.
 
     Examples of equal confidence keep their order (a stable sort), so a bin's edge may divide them.

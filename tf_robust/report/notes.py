@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from tf_robust import metrics
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.evaluation.smoothing import ABSTAINS
+from tf_robust.metrics.calibration import BIN_SIZE
 from tf_robust.report.formatting import number_range
 from tf_robust.report.table_types import Evaluation
 
@@ -20,6 +21,7 @@ _CHANGES = {
     "certified": "noise",
     "smoothed": "attacks",
 }  # family of measures: what was applied to its images
+_FEW_BINS = 5  # of the RMS calibration error
 
 
 def size_notes(evaluations: Iterable[Evaluation]) -> list[str]:
@@ -103,6 +105,20 @@ def abstention_notes(evaluations: Iterable[Evaluation]) -> list[str]:
     return [f"{row}: {ABSTAINS}." for row in dict.fromkeys(rows)]
 
 
+def calibration_notes(evaluations: Iterable[Evaluation]) -> list[str]:
+    """Returns a sentence for each number of images that gives the RMS calibration error few bins."""
+    rows: dict[int, list[str]] = {}
+    for evaluation in evaluations:
+        for row in evaluation["rows"]:
+            if row["measure"] == "calibration/rms" and (row.get("count") or _FEW_BINS * BIN_SIZE) < _FEW_BINS * BIN_SIZE:
+                rows.setdefault(row["count"], []).append(evaluation["row"])
+    return [
+        f"{', '.join(dict.fromkeys(names))}: the RMS calibration error is that of bins of {BIN_SIZE} images. {count:,} images give "
+        f"{max(1, count // BIN_SIZE)}, in which errors of different confidences cancel: it may be too low."
+        for count, names in rows.items()
+    ]
+
+
 def latency_notes(evaluations: Iterable[Evaluation]) -> list[str]:
     """Returns a sentence on how latencies were measured, with the CPUs."""
     timed = [one for one in evaluations if any(row["measure"] == "deployed/milliseconds" for row in one["rows"])]
@@ -129,6 +145,7 @@ def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
         adaptation_notes,
         certificate_notes,
         abstention_notes,
+        calibration_notes,
         latency_notes,
     )
     return [note for notes_of in kinds for note in notes_of(evaluations)]
