@@ -53,7 +53,7 @@ def test_attacks_by_gradient_on_a_model_without_are_refused_first(evaluations, a
     classifier = loading.classifier_of(lambda images: tf.stop_gradient(network(images)), loading.ModelInterface(check_inputs=False))
     config = evaluation.EvalConfig(evaluations=evaluations, attack=attack, subset=20)
     data = EvaluationData(TrainConfig(data="digits"), config)
-    with pytest.raises(ValueError, match=f"Expected a model with gradients for {named}. Received: .*Try: --attack=square"):
+    with pytest.raises(ValueError, match=f"Expected a model with gradients for {named}. Received: .*Try: .*--attack=square"):
         model_evaluation.evaluate(classifier, data, str(tmp_path / "out"), row="rounded", saved_model=softmax)
     assert not (tmp_path / "out").exists()
 

@@ -1,6 +1,5 @@
 """The runs that flags describe, and flags that no run uses."""
 
-import functools
 import logging
 from collections.abc import Iterable
 
@@ -58,8 +57,9 @@ def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]
         )
         for seed in values.seeds
     ]
+    owners = _owners()
     for run in runs:
-        run.ignored = {name: f"it belongs to {owner}" for name, owner in _owners().items() if values[name].present and name not in used}
+        run.ignored = {name: f"it belongs to {owner}" for name, owner in owners.items() if values[name].present and name not in used}
         if values["validation_fraction"].present and data.has_fixed_splits(config.data):
             run.ignored["validation_fraction"] = f"{config.data} has a validation split of its own"
         if not config.select and not config.early_stopping:
@@ -79,7 +79,6 @@ def warn_of_unused_options(values: flags.FlagValues, eval_config: evaluation.Eva
             logging.warning("--%s has no effect: %s", name, reason)
 
 
-@functools.cache
 def _owners():
     """{flag: the flag that makes it effective} of the flags of methods, augmentations and views."""
     shared = parameters(Method)

@@ -23,8 +23,8 @@ class ModelInterface:
             the end: blue first, as in "0,255 bgr"; caffe: blue first, in 0 to 255, ImageNet's mean subtracted; auto: the one of these
             with which the model classifies most images correctly.
         outputs: kind of the model's output; the output of that name is used, or else the only one. auto: told by the name, or else by
-            the sums over the classes on the first images, which are 1 for probabilities. One output [N, 1] has two classes: a probability,
-            if it lies in [0, 1], is that of the second class, a logit the difference of both.
+            the sums over the classes on the first images, which are 1 for probabilities. One output [N, 1] is that of the second of two
+            classes: its probability, in [0, 1], or its logit.
         signature: of the SavedModel, to call.
         input_size: side in pixels that images are resized to for the model (bilinear, antialiased); 0: as they are.
         trust: run the Python code in a Keras file (Lambda layers).
