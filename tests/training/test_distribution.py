@@ -79,7 +79,7 @@ def test_two_workers_take_the_steps_of_one_process(tmp_path, two_replicas, float
     for name, method in expected.items():
         arrays = np.load(tmp_path / f"{name}.npz")
         for one, two in zip(test_replicas.state(method), arrays.values(), strict=True):
-            assert two.dtype == np.float64
+            assert two.dtype == (np.int64 if name == "moco" and one.dtype.kind == "i" else np.float64)  # MoCo's position in its queue
             np.testing.assert_allclose(two, one, rtol=0, atol=1e-8)
 
 
