@@ -135,7 +135,7 @@ def test_channels_are_reversed_only_for_a_clear_difference(reversed_wrong, expec
 def test_images_that_are_sorted_by_class_are_checked_as_well():
     """With the wrong pixel scale the model always predicts the class of the first 400 images."""
     images, labels = np.full((800, 4, 4, 3), 51, np.uint8), np.repeat([0, 1], 400)
-    images[:, 0, 0, 1] = np.where((np.arange(800) % 5 == 0) ^ (labels == 1), 204, 102)  # four in five are told apart
+    images[:, 0, 0, 1] = np.where((np.arange(800) % 5 == 0) ^ (labels == 1), 204, 102)  # four in five differ
 
     def model(batch):
         return np.eye(2, dtype=np.float32)[(np.asarray(batch)[:, 0, 0, 1] > 150).astype(int)]

@@ -20,7 +20,7 @@ from tf_robust.utils.files import digest_of_folder, read_json
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped to it before the logarithm
 SUM_TOLERANCE = 0.02  # of the sum of probabilities, which 8-bit models round
-FEWEST_TOLD = 20  # images, by which one output of a probability is told from one of a logit
+FEWEST_TOLD = 20  # images, by whose scores one output is taken for a probability or a logit
 _SCALES = ("0,1", "-1,1", "0,255")  # of images on which a probability stays in [0, 1]
 
 

@@ -104,7 +104,7 @@ def classifier_of(model: keras.Model | Callable, interface: ModelInterface = Mod
 
 
 def _called(model, images, path):
-    """What a function returns for images; its errors name the line of its code, or the channels of the images."""
+    """Calls a function on images; its errors name the line of its code, or the channels of the images."""
     try:
         return model(images)
     except (MemoryError, tf.errors.ResourceExhaustedError):
