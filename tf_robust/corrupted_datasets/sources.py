@@ -59,9 +59,8 @@ class RecordFileSource(RecordFiles):
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         def example(_, record):
             fields = self._fields(record)
-            return tf.ensure_shape(image_ops.decode(fields["image"], self.image_shape[-1]), self.image_shape), tf.cast(
-                fields["label"], tf.int64
-            )
+            image = image_ops.decode(fields["image"], self.image_shape[-1])
+            return tf.ensure_shape(image, self.image_shape), tf.cast(fields["label"], tf.int64)
 
         return self._records().map(example, PARALLEL_READS, deterministic=True).batch(batch_size)
 

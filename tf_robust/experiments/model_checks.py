@@ -175,9 +175,10 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
     checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES])
     if automatic:
         print_note(f"--input_range={checked.interface.input_range} fits {predict.path} best.")
+    logits = input_check.logits_of(checked, images)
     if not source.class_mask and source.num_classes <= input_check.MOST_CLASSES:
-        input_check.check_class_order(input_check.logits_of(checked, images), labels, source.class_names, _in_folders(source))
-    note = input_check.note_on_chance(checked, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES], source.class_names)
+        input_check.check_class_order(logits, labels, source.class_names, _in_folders(source))
+    note = input_check.note_on_chance(checked, logits, images, labels, source.class_names)
     if note:
         print_note(note)
     return checked

@@ -97,7 +97,7 @@ def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Seque
         )
 
 
-def note_on_chance(classify: Classifier, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> str:
+def note_on_chance(classify: Classifier, logits: np.ndarray, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> str:
     """Returns a note on a model that is hardly more accurate than always predicting the most frequent class; empty for all others.
 
     If some pixel scale together with another order of the classes is clearly better, the note names them: with few classes that is no
@@ -105,11 +105,11 @@ def note_on_chance(classify: Classifier, images: np.ndarray, labels: np.ndarray,
 
     Args:
         classify: the model, with its pixel scale.
+        logits: [N, C], of the images.
         images: float32 [N, H, W, C] in [0, 1].
         labels: int [N], columns of the logits.
         class_names: of the columns.
     """
-    logits = logits_of(classify, images)
     correct = logits.argmax(axis=1) == labels
     if len(labels) < 2 or len(np.unique(labels)) < 2 or _above_chance(correct, labels) >= ABOVE_CHANCE:
         return ""
