@@ -103,7 +103,7 @@ class EvalConfig:
         abstain_accuracy: wanted accuracy among the answered images: a threshold of confidence that meets it is found on validation images;
             0: none.
         conformal: wanted coverage of conformal prediction sets (APS), fitted on validation images; 0: none.
-        ood: data sets of other classes, named as in shifts, to be told from the model's own by their scores.
+        ood: data sets of other classes, named as in shifts, to be distinguished from the model's own classes by a score.
         per_image: also write what the model predicts for each clean, noisy, corrupted and shifted image: Parquet files in per_image/ of
             the workdir, one per shard of about 10,000 images. Processes and tasks share shards, so that one set can be evaluated by many.
     """

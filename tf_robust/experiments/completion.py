@@ -142,7 +142,7 @@ def _complete_by(launcher, tasks, pending, show):
     """Completes runs as tasks of a launcher."""
     handles: dict[typing.Any, int] = {}
     locked_until: dict[int, float] = {}
-    shown, told = 0, time.monotonic()
+    shown, reported_at = 0, time.monotonic()
     try:
         while pending or handles:
             for number in list(pending):
@@ -166,12 +166,12 @@ def _complete_by(launcher, tasks, pending, show):
                     tasks.announce(number)
                     tasks.end(number, outcome.evaluation)
                 print(f"  {len(tasks.evaluations)} of {len(tasks.runs)} complete, {len(handles)} submitted", flush=True)
-            if handles and time.monotonic() - told > _STATUS_SECONDS:
+            if handles and time.monotonic() - reported_at > _STATUS_SECONDS:
                 for number in handles.values():
                     tasks.tell(number)
                 if len(tasks.evaluations) > shown:
                     show(tasks.complete())
-                shown, told = len(tasks.evaluations), time.monotonic()
+                shown, reported_at = len(tasks.evaluations), time.monotonic()
             if pending and not handles:
                 time.sleep(_POLL_SECONDS)
     except KeyboardInterrupt:
@@ -195,7 +195,7 @@ def share(launcher: Launcher, function: Callable[[], None], folder: str) -> None
     logs = [os.path.join(os.path.abspath(folder), f"task_{number}.log") for number in range(launcher.tasks)]
     handles = {launcher.submit(function, log): log for log in logs}
     print(f"  {len(handles)} tasks, output: {os.path.join(folder, 'task_*.log')}", flush=True)
-    failures, told = [], time.monotonic()
+    failures, reported_at = [], time.monotonic()
     try:
         while handles:
             for handle in launcher.ended([*handles], _POLL_SECONDS):
@@ -204,10 +204,10 @@ def share(launcher: Launcher, function: Callable[[], None], folder: str) -> None
                     return
                 failures.append(f"{outcome.failure} (output: {log})")
                 print(f"  FAILED: {failures[-1]}", flush=True)
-            if time.monotonic() - told > _STATUS_SECONDS:
+            if time.monotonic() - reported_at > _STATUS_SECONDS:
                 for log in handles.values():
                     print(f"  {os.path.basename(log)}: {last_line(log) or 'not begun'}", flush=True)
-                told = time.monotonic()
+                reported_at = time.monotonic()
     finally:
         launcher.cancel([*handles])
     raise ValueError("\n".join(["All tasks failed.", *failures]))

@@ -54,8 +54,8 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("sweep_engine", "grid", ("grid", "optuna"), engines, values)
     _define_flag(values, "trials", Parameter("trials", int, 20, "number of points that optuna samples."))
     flags.DEFINE_string("sweep_storage", "", "URL of optuna's database, shared by processes; empty: SQLite in the workdir.", values)
-    places = "where runs are completed and sets measured: in this process, or by tasks of Ray or Slurm."
-    flags.DEFINE_enum("launcher", "local", LAUNCHERS, places, values)
+    launcher_help = "where runs are trained and shards are evaluated: in this process, or by tasks of Ray or Slurm."
+    flags.DEFINE_enum("launcher", "local", LAUNCHERS, launcher_help, values)
     options = "resources of a task: num_cpus=2,num_gpus=1 (ray); cpus_per_task=4,timeout_min=600,slurm_partition=NAME (slurm)."
     _define_flag(values, "launcher_options", Parameter("launcher_options", tuple[str, ...], (), options))
     flags.DEFINE_string("saved_model", "", "model to evaluate (evaluate, attack); empty: that of the workdir.", values)

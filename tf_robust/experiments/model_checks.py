@@ -132,7 +132,7 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
 
 
 def with_known_outputs(predict: Classifier, source: Source) -> Classifier:
-    """Returns a model with logits or probabilities for `outputs="auto"`, told by its outputs on the first images of a source."""
+    """Returns a model with logits or probabilities for `outputs="auto"`, inferred from its outputs on the first images of a source."""
     if predict.interface.outputs == "auto" or predict.has_one_output is None:
         known = predict.with_known_outputs(evaluation.first_images(source, IMAGES_FOR_OUTPUTS)[0])
     else:

@@ -20,7 +20,7 @@ def frontier(start: Point, points: Sequence[Point], choice: Choice | None, targe
         points: the others.
         choice: the chosen one is marked; None: none is.
         target: its name, for the axis.
-        max_clean_loss: of the search. Points that lose much more are left out, so that the others can be told apart.
+        max_clean_loss: of the search. Points that lose much more are left out, so that the others can be distinguished.
     """
     limit = start.clean - max(LEAST_CLEAN_RANGE, 3 * max_clean_loss)
     shown = [point for point in points if point.clean >= limit]

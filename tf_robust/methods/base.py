@@ -42,7 +42,7 @@ class Method(KerasFit):
         embedding: name of the layer whose output is the embedding; None: the input of the last Dense layer.
         stages: names of layers after which images can be mixed and noise added, in their order.
         input_range: (low, high) of the images that the classifier takes, such as (0, 255).
-        from_logits: whether the classifier returns logits; None: told by its last layer's activation.
+        from_logits: whether the classifier returns logits; None: inferred from its last layer's activation.
 
     Attributes:
         classifier: the model as given, which shares all weights.

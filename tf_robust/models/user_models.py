@@ -110,7 +110,7 @@ def wrap(
             output of a model that does not end with one.
         stages: names of layers, in their order, after which the network is divided; of Functional and Sequential models.
         input_range: (low, high) of the model's images.
-        from_logits: whether the model returns logits; None: told by the activation of its last layer.
+        from_logits: whether the model returns logits; None: inferred from the activation of its last layer.
 
     Raises:
         ValueError: another kind of model, or a layer that it does not have.

@@ -141,7 +141,7 @@ class Classifier:
         return self._with(input_range=input_range)
 
     def with_known_outputs(self, images: tf.Tensor | ArrayLike) -> "Classifier":
-        """Returns the model with logits or probabilities for `interface.outputs`, and `has_one_output`, told by the scores of images.
+        """Returns the model with logits or probabilities for `interface.outputs`, and `has_one_output`, inferred from the scores of images.
 
         If `interface.outputs` is auto, they are probabilities if they sum to 1 over the classes; one output is a probability if it lies in
         [0, 1], whatever the pixel scale is.
@@ -175,7 +175,7 @@ class Classifier:
     def _with(self, **fields: typing.Any) -> "Classifier":
         interface = dataclasses.replace(self.interface, **fields)
         other = Classifier(self._signature, interface, path=self.path, loaded=self.loaded)
-        if other.has_one_output is None:  # what the scores of images told
+        if other.has_one_output is None:  # inferred from the scores of images
             other.has_one_output, other.num_classes = self.has_one_output, self.num_classes
         return other
 

@@ -22,7 +22,7 @@ class ModelInterface:
             one number or one per channel: "mean=0.485,0.456,0.406 std=0.229,0.224,0.225", for which imagenet is short; " bgr" at
             the end: blue first, as in "0,255 bgr"; caffe: blue first, in 0 to 255, ImageNet's mean subtracted; auto: the one of these
             with which the model classifies most images correctly.
-        outputs: kind of the model's output; the output of that name is used, or else the only one. auto: told by the name, or else by
+        outputs: kind of the model's output; the output of that name is used, or else the only one. auto: inferred from the name, or else by
             the sums over the classes on the first images, which are 1 for probabilities. One output [N, 1] is that of the second of two
             classes: its probability, in [0, 1], or its logit.
         signature: of the SavedModel, to call.
