@@ -166,8 +166,10 @@ def test_training_curves_of_a_long_training_show_validation_at_its_epochs(tmp_pa
     history = [{"epoch": epoch, "total": 2.0 - epoch / 10} for epoch in range(6)]
     history[2]["val_accuracy"], history[5]["val_accuracy"] = 0.5, 0.75
     for row, epochs in (("xe", history), ("fcl", history[:3])):
-        (tmp_path / f"{row}.json").write_text(json.dumps(epochs))
-    (chart,) = figures.of_training({row: str(tmp_path / f"{row}.json") for row in ("xe", "fcl", "missing")})
+        (tmp_path / row).mkdir()
+        (tmp_path / row / "history.json").write_text(json.dumps(epochs))
+    folders = {"xe": ("xe", "fcl"), "fcl": ("moved", "fcl"), "missing": ("moved", "missing")}
+    (chart,) = figures.of_training({row: [str(tmp_path / name) for name in names] for row, names in folders.items()})
     points = [(v["row"], v["quantity"], v["epoch"], v["value"]) for v in values(chart)]
     assert [one for one in points if one[1] == "val_accuracy"] == [
         ("xe", "val_accuracy", 3, 0.5),

@@ -77,8 +77,8 @@ def write_report(
     if data and baseline and os.path.isdir(os.path.join(folders[baseline], "saved_model")):
         examples = _examples(images, data, baseline, folders[baseline], record_folders)
     drawn = _of_data(images, data) if data else []
-    histories = {row: os.path.join(path, "history.json") for row, path in folders.items()}
-    drawn += [*figures.of_training(histories), *figures.of_models({row: (record_folders[row], folders[row]) for row in folders})]
+    both = {row: (record_folders[row], folders[row]) for row in folders}
+    drawn += [*figures.of_training(both), *figures.of_models(both)]
     if any(row["measure"] == "aurra" for one in evaluations for row in one["rows"]):
         drawn += figures.of_calibration(record_folders)
     if any(row["measure"].startswith(("calibrated/", "abstention/", "conformal/")) for one in evaluations for row in one["rows"]):

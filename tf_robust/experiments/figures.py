@@ -81,15 +81,16 @@ def _noises(folder, clean, probabilities):
     )
 
 
-def of_training(histories: Mapping[str, str]) -> list[Figure]:
+def of_training(folders: Mapping[str, Sequence[str]]) -> list[Figure]:
     """Returns training curves. Long training runs are validated at some epochs only.
 
     Args:
-        histories: {row: path of its history.json}; missing files are skipped.
+        folders: {row: folders to search for its history.json, in this order}; rows without one are skipped.
     """
     curves = {}
-    for row, path in histories.items():
-        if os.path.exists(path):
+    for row, candidates in folders.items():
+        paths = (os.path.join(candidate, "history.json") for candidate in candidates)
+        if path := next(filter(os.path.exists, paths), None):
             epochs = callbacks.read_history(path)
             names = dict.fromkeys(name for epoch in epochs for name in epoch if name != "epoch")
             curves[row] = {name: [epoch.get(name) for epoch in epochs] for name in names}
