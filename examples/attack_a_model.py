@@ -21,7 +21,9 @@ parser.add_argument("--radii", type=float, nargs="+", default=(0.25, 0.5, 1.0, 2
 options = parser.parse_args()
 
 model = loading.load_classifier(options.model)
-images, labels = tfr.images(100, data=options.data)  # float32 [N, H, W, C] in [0, 1], int64 [N]
+height, *_ = loading.image_size_of(model) or (0,)  # 0: the images keep their size
+images, labels = tfr.images(100, data=options.data, image_size=height)  # float32 [N, H, W, C] in [0, 1], int64 [N]
+model = model.with_known_outputs(images)  # logits or probabilities, by the outputs themselves
 
 for radius in options.radii:
     attacked = tfr.attack(model, images, labels, "pgd", norm=options.norm, radius=radius)

@@ -35,6 +35,7 @@ options = parser.parse_args()
 
 model, evaluations = options.model or plain_model(), "clean,noise,corruptions"
 result = tfr.evaluate(model, data=options.data, subset=options.subset, evaluations=evaluations, severities="3")  # default: all five
-for measure in ("clean", "un", "nun", "corruptions/mean15", "corruptions/noise", "corruptions/blur", "corruptions/weather"):
-    print(f"{measure:20} {result.values[measure]:.3f}")
+for measure in ("clean", "bal", "un", "nun", "corruptions/mean15", "corruptions/noise", "corruptions/blur", "corruptions/weather"):
+    if measure in result.values:  # balanced sets have bal instead of clean
+        print(f"{measure:20} {result.values[measure]:.3f}")
 print("Report:", result.report(os.path.join(tempfile.mkdtemp(), "report.html")))  # charts, tables and a verdict in one file

@@ -14,7 +14,7 @@ def test_logits_are_scaled_and_shifted_also_after_saving(tmp_path, scale, bias):
     images = keras.Input((3,))
     model = keras.Model(images, ScaleLogits(scale, bias)(images))
     model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras", custom_objects={"ScaleLogits": ScaleLogits})
+    loaded = keras.models.load_model(tmp_path / "model.keras")
     for one in (model, loaded):
         np.testing.assert_allclose(one(LOGITS), LOGITS * np.array(scale) + np.array(bias), rtol=1e-6)
 

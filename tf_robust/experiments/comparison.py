@@ -111,7 +111,7 @@ def write_report(
 def print_table(table: Table, evaluations: Sequence[dict]) -> None:
     """Prints the table of a report, and notes on the sizes of its images."""
     notes = (*report.evaluation_notes(evaluations), *_worst_slices(evaluations))
-    print("\n".join(["", report.to_text(table), *notes, *_worst_slices(evaluations), ""]))
+    print("\n".join(["", report.to_text(table), *notes, ""]))
 
 
 def _worst_slices(evaluations):

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 
+@keras.saving.register_keras_serializable("tf_robust")
 class ScaleLogits(keras.layers.Layer):
     """Logits [N, C] -> logits * scale + bias: temperature scaling (scale = 1 / temperature) or vector scaling.
 
