@@ -9,6 +9,7 @@
 """
 
 import dataclasses
+import functools
 import os
 import tempfile
 import typing
@@ -118,12 +119,16 @@ def evaluate(model: Model, validation_data=None, **arguments) -> Result:
     predict, evaluation_data = _model_and_data(model, given, run, values)
     if not isinstance(surrogate, (str, os.PathLike)):
         evaluation_data = dataclasses.replace(evaluation_data, surrogate=surrogate)
+    classes = functools.partial(_class_names, evaluation_data)
     in_memory = {
-        name: {one: dataclasses.replace(_in_memory(images, predict, run), name=one) for one, images in sets.items()}
+        name: {
+            one: dataclasses.replace(_in_memory(images, run, classes() if name == "shifts" else ()), name=one)
+            for one, images in sets.items()
+        }
         for name, sets in further.items()
         if isinstance(sets, Mapping)
     }
-    validation = None if validation_data is None else _in_memory(validation_data, predict, run)
+    validation = None if validation_data is None else _in_memory(validation_data, run, classes())
     evaluation_data = dataclasses.replace(
         evaluation_data,
         shift_images=in_memory.get("shifts", {}),
@@ -173,7 +178,7 @@ def harden(model: Model, folder: str = "", validation_data=None, test_data=None,
     copied = _copy(model) if isinstance(model, keras.Model) else model
     classifier, evaluation_data = _model_and_data(copied, given, run, values)
     config = HardenConfig(**values_of(values, HardenConfig))
-    held_out = [None if one is None else _in_memory(one, classifier, run) for one in (validation_data, test_data)]
+    held_out = [None if one is None else _in_memory(one, run, _class_names(evaluation_data)) for one in (validation_data, test_data)]
     temporary = None if folder else tempfile.TemporaryDirectory()
     used_folder = temporary.name if temporary else folder
     validation, test = held_out
@@ -280,13 +285,19 @@ def _model_and_data(model, given, run, values):
     classifier = _classifier(model, loading.ModelInterface(**values_of(values, loading.ModelInterface)))
     evaluation_data = run.data()
     if not isinstance(given, str):
-        evaluation_data = dataclasses.replace(evaluation_data, images=_in_memory(given, classifier, run))
+        evaluation_data = dataclasses.replace(evaluation_data, images=_in_memory(given, run, num_classes=classifier.num_classes or 0))
     return classifier, evaluation_data
 
 
-def _in_memory(given, predict, run):
+def _class_names(evaluation_data):
+    """The names of the classes of the evaluated images, for labels of further images in memory."""
+    images = evaluation_data.images
+    return (evaluation_data.evaluation_source() if images is None else images).class_names
+
+
+def _in_memory(given, run, class_names=(), num_classes=0):
     """The source of arrays or a Dataset."""
-    options = {"data_range": run.config.data_range, "num_classes": predict.num_classes or 0}
+    options = {"data_range": run.config.data_range, "class_names": class_names, "num_classes": num_classes}
     if isinstance(given, tf.data.Dataset):
         if given.cardinality() == tf.data.INFINITE_CARDINALITY and run.eval_config.subset:
             print_note(f"the dataset is endless: evaluated on its first {run.eval_config.subset} examples, in their order.")

@@ -115,6 +115,14 @@ def test_a_subset_of_a_set_in_another_order_is_drawn_anew(records):
     assert result.labels.tolist() == labels.tolist()
 
 
+def test_a_subset_in_another_order_has_the_order_of_its_labels(records):
+    kept = np.argsort(clean().labels, kind="stable")[::-1]
+    result = open_corrupted("cifar10_corrupted", clean().subset(kept), "glass_blur", 3, data_dir=str(records))
+    images, labels = read(result)
+    assert labels.tolist() == result.labels.tolist() == sorted(clean().labels)[::-1]
+    assert sorted(images[:, 0, 0, 0] - 60) == list(range(SIZE)) and (clean().labels[images[:, 0, 0, 0] - 60] == labels).all()
+
+
 def test_a_set_of_other_labels_in_another_order_is_rejected(records):
     other = clean()
     other.labels[:] = (other.labels + 1) % CLASSES

@@ -117,6 +117,14 @@ def test_labels_become_the_columns_of_a_model(folders):
     assert mapped.subset(np.array([2])).labels == (2,) and relabelled(folders, {"dog": 2, "cat": 7}).num_classes == 8
 
 
+def test_labels_of_arrays_become_the_columns_of_a_model():
+    source = data.from_arrays(np.zeros((3, 8, 8, 3), np.uint8) + np.arange(3, dtype=np.uint8)[:, None, None, None], ["dog", "cat", "dog"])
+    mapped = relabelled(source, {"dog": 2, "cat": 7})
+    for part in (mapped, mapped.subset(np.arange(3))):
+        images, labels = next(part.ordered(3).as_numpy_iterator())
+        assert labels.tolist() == [2, 7, 2] and images[:, 0, 0, 0].tolist() == [0, 1, 2]
+
+
 def test_a_folder_without_an_entry_is_rejected(folders):
     with pytest.raises(ValueError, match=r"name every class folder of folder:.* Missing: cat \(1 of 2\)"):
         relabelled(folders, {"dog": 2})

@@ -126,6 +126,32 @@ def test_bad_arrays_are_refused_with_advice(images, labels, data_range, message)
         data.from_arrays(images, labels, data_range=data_range)
 
 
+@pytest.mark.parametrize("labels", [np.array([0, 2, 10, 1], object), ["0", "2", "10", "1"], [b"0", b"2", b"10", b"1"]])
+def test_integers_of_other_types_are_class_indices(labels):
+    source = data.from_arrays(IMAGES[:4], labels)
+    assert source.labels.tolist() == [0, 2, 10, 1] and source.num_classes == 11
+    named = data.from_arrays(IMAGES[:4], [str(label) for label in (2, 3, 5, 2)], class_names=("2", "3", "5"))
+    assert named.labels.tolist() == [0, 1, 2, 0]
+
+
+def test_names_of_validation_labels_are_the_classes_of_the_data():
+    def classify(images):
+        columns = np.round(np.asarray(images)[:, 0, 0, 0] * 4)
+        return np.eye(3, dtype=np.float32)[np.clip(columns, 0, 2).astype(int)] * 4
+
+    names, columns = np.array(["ant", "bee", "cat"]), np.arange(60) % 3
+    images = np.broadcast_to((columns / 4).astype(np.float32)[:, None, None, None], (60, 8, 8, 3))
+    some = columns > 0
+    result = api.evaluate(
+        classify, data=(images, names[columns]), validation_data=(images[some], names[columns[some]]), evaluations="clean", conformal=0.9
+    )
+    assert result.values["clean"] == 1.0 and result.values["conformal/size"] <= 1.0  # 3 if the validation labels were other columns
+    shifted = api.evaluate(
+        classify, data=(images, names[columns]), shifts={"night": (images[some], names[columns[some]])}, evaluations="clean"
+    )
+    assert shifted.values["shift/night"] == 1.0
+
+
 def test_bad_datasets_are_refused_with_advice(model):
     dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS))
     with pytest.raises(ValueError, match=r"Expected a finite dataset. Received: an endless one \(repeat\). Try: subset=1000"):
@@ -168,6 +194,10 @@ def test_bad_npz_files_are_refused_with_advice(tmp_path):
     np.savez(tmp_path / "pickled.npz", x=np.array([{}], object), y=LABELS)
     with pytest.raises(ValueError, match="arrays of numbers or text"):
         data.open_source(f"npz:{tmp_path}/pickled.npz", "all")
+    np.savez(tmp_path / "whole.npz", x=IMAGES, y=LABELS)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:-50])
+    with pytest.raises(ValueError, match="Received: .*cut.npz"):
+        data.open_source(f"npz:{tmp_path}/cut.npz", "all")
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(ValueError, match="arrays of numbers or text"):
         data.open_source(f"npz:{tmp_path}/text.npz", "all")

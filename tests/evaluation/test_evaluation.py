@@ -8,8 +8,9 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
+from PIL import Image
 
-from tf_robust import corrupted_datasets, corruptions, evaluation, metrics
+from tf_robust import corrupted_datasets, corruptions, data, evaluation, metrics
 from tf_robust.evaluation import scoring
 from tf_robust.utils import arrays
 
@@ -298,6 +299,9 @@ def test_empty_sets_and_invalid_settings_raise():
         EvalConfig(evaluations=("noises",))
     with pytest.raises(ValueError, match="subset >= 0"):
         EvalConfig(subset=-1)
+    for repeated in ({"attack": ("pgd", "pgd")}, {"curve_attacks": ("pgd_l2",) * 2}, {"certified_radii": (0.5, 0.5)}):
+        with pytest.raises(ValueError, match=f"Expected each value of --{next(iter(repeated))} once. Received: .* 2 times"):
+            EvalConfig(**repeated)
     for floor in ("-0.1", "nan", "none"):
         with pytest.raises(ValueError, match="Expected --nun_floor to be auto or a number >= 0"):
             EvalConfig(nun_floor=floor)
@@ -319,6 +323,37 @@ def test_cards_differ_in_what_a_measure_depends_on(source):
     assert evaluation.difference("corruptions/mean15", card, few) == [("corruptions.means_over_severities", [1, 2, 3, 4, 5], [1, 3])]
     for measure in ("corruptions/fog/3", "clean", "un"):
         assert evaluation.difference(measure, card, few) == []
+
+
+def test_cards_of_checks_have_their_radii(source):
+    adversarial = EvalConfig(evaluations=("adversarial",))
+    changes: list[dict] = [{}, {"attack_radii": ("linf_8/255", "l2_0.5")}, {"attack_radii": ("linf_4/255",)}, {"attack_subset": 4}]
+    cards = [evaluation.card_of(source(30), dataclasses.replace(adversarial, **change), None) for change in changes]
+    assert cards[0]["checks"] == cards[1]["checks"]
+    assert len({json.dumps(card["checks"]) for card in cards}) == 3
+
+
+def test_cards_of_published_sets_have_the_sizes_of_their_files(source, tmp_path):
+    cards = []
+    for number, size in enumerate((10, 10, 11)):
+        folder = tmp_path / str(number) / "CIFAR-10-C"
+        folder.mkdir(parents=True)
+        np.save(folder / "fog.npy", np.zeros(size, np.uint8))
+        config = EvalConfig(evaluations=("corruptions",), corrupted_dir=str(folder))
+        cards.append(evaluation.card_of(source(30), config, None)["corruptions"])
+    assert cards[0]["prepared_set"] == "CIFAR-10-C" and cards[0] == cards[1] != cards[2]
+
+
+def test_sizes_of_the_same_files_have_their_own_corruptions_and_noise(tmp_path):
+    for number, label in enumerate("ab" * 4):
+        (tmp_path / "photos" / label).mkdir(parents=True, exist_ok=True)
+        pixels = np.random.RandomState(number).randint(0, 256, (50 + number, 60, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / label / f"{number}.png")
+    for size in (32, 40):
+        photos = data.open_source(f"folder:{tmp_path}/photos", "all", image_size=size)
+        config = EvalConfig(evaluations=("noise", "corruptions"), severities=(3,))
+        for one in evaluation.evaluation_sets(photos, photos, config):
+            assert next(iter(one.open()))[0].shape[1:] == (size, size, 3)
 
 
 def test_nun_floor_is_applied_and_in_the_card(source):

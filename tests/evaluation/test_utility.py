@@ -56,6 +56,8 @@ def test_measures_equal_numpy():
         evaluation.parse_measure("utility/corner_uninformative").lower_is_better
         and not evaluation.parse_measure("utility/corner_informative").lower_is_better
     )
+    assert not evaluation.parse_measure("shift/calibration").lower_is_better  # of a folder of that name
+    assert evaluation.parse_measure("calibration/rms").lower_is_better and evaluation.parse_measure("adapted/flips/mean").lower_is_better
 
 
 def test_digits_without_images_or_utility_are_left_out():

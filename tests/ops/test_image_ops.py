@@ -81,6 +81,16 @@ def test_files_are_decoded_as_by_pillow(kind, options, gray):
     assert decoded.dtype == np.uint8 and np.abs(decoded - expected).max() <= (1 if kind == "JPEG" else 0)
 
 
+@pytest.mark.parametrize("colors", [50, 256, "gray"])
+def test_colors_of_a_palette_are_decoded(colors):
+    image = Image.fromarray(np.random.RandomState(0).randint(0, 256, (9, 7, 3)).astype(np.uint8))
+    image = image.convert("L") if colors == "gray" else image.quantize(colors)
+    for kind in ("BMP", "PNG"):
+        image.save(file := io.BytesIO(), kind)
+        decoded = tf.function(image_ops.decode)(tf.constant(file.getvalue()), 3).numpy()
+        np.testing.assert_array_equal(decoded, Image.open(file).convert("RGB"))
+
+
 def test_files_that_are_no_image_cannot_be_decoded():
     for contents in (b"", b"text", b"\xff\xd8\xff broken"):
         with pytest.raises(tf.errors.InvalidArgumentError):

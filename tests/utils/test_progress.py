@@ -80,3 +80,7 @@ def test_lines_are_passed_on_at_intervals(clock):
         log(f"line {second}")
         clock[0] += 1.0
     assert lines == ["line 0", "line 2", "line 4", "line 6"]
+    log = progress.at_intervals(lines.append, 2.0, always=("Warning", "Waiting"))
+    for line in ("first", "second", "Warning: third", "fourth"):
+        log(line)
+    assert lines[4:] == ["first", "Warning: third"]

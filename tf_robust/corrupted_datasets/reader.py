@@ -267,4 +267,10 @@ def _subset(corrupted, source, same_order):
             f"Expected the labels of {source.name} ({source.split}) in {corrupted.name}. Received: label "
             f"{labels[source.positions][index]} for {clean_labels[index]} at index {index}: other images"
         )
-    return corrupted if complete else corrupted.subset(np.sort(stratified_order(labels)[: len(source)]))
+    if complete:
+        return corrupted
+    chosen = np.sort(stratified_order(labels)[: len(source)])
+    if np.any(np.diff(source.positions) < 0):  # as in test-time adaptation: class by class as in the source
+        by_class, ranks = np.argsort(labels[chosen], kind="stable"), np.argsort(np.argsort(clean_labels, kind="stable"))
+        chosen = chosen[by_class][ranks]
+    return corrupted.subset(chosen)

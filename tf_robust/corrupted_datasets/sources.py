@@ -68,7 +68,7 @@ class RecordFileSource(RecordFiles):
         return dataclasses.replace(self, size=len(indices), kept=self.positions[indices])
 
     def _records(self):
-        """Returns a Dataset of (position, record) of the kept examples."""
+        """Returns a Dataset of (position, record) of the kept examples in their order; in another than the files', from memory."""
         count = self.builder.info.splits[self.tfds_split].num_examples
         if self.kept is None:
             return self._range(0, count)
@@ -79,4 +79,8 @@ class RecordFileSource(RecordFiles):
         mask = np.zeros(count, bool)
         mask[self.kept] = True
         mask = tf.constant(mask)
-        return records.filter(lambda position, _: mask[position])
+        records = records.filter(lambda position, _: mask[position])
+        if np.all(np.diff(self.kept) > 0):
+            return records
+        found = dict(records.as_numpy_iterator())
+        return tf.data.Dataset.from_tensor_slices((self.kept, np.array([found[position] for position in self.kept], object)))

@@ -3,6 +3,7 @@
 Images are rounded to the 256 levels in which data sets store them.
 """
 
+import numbers
 import os
 import typing
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from tf_robust.data.source import ArraySource, check_labels
 from tf_robust.ops import pixel_scale
+from tf_robust.utils.files import DAMAGED
 
 UNSPLIT = "all"  # the split of a data set without splits
 _MOST_EXAMPLES = 200_000  # read from a Dataset of unknown length
@@ -103,7 +105,7 @@ def open_npz(name: str, **options: typing.Any) -> ArraySource:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = dict(arrays) if isinstance(arrays, np.lib.npyio.NpzFile) else {}
-    except (ValueError, OSError, EOFError) as error:
+    except DAMAGED as error:
         raise ValueError(f"Expected an .npz file of arrays of numbers or text. Received: {path} ({error})") from error
     for pair in (("x", "y"), ("images", "labels"), ("x_test", "y_test")):
         if set(pair) <= found.keys():
@@ -128,6 +130,7 @@ def class_indices(
     values = np.asarray(labels)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
+    values = _as_integers(values, class_names)
     if values.dtype.kind in "SUO" and values.ndim == 1:
         return _from_names(values, where, class_names)
     if values.ndim == 2 and values.dtype.kind in "biuf":
@@ -150,13 +153,27 @@ def class_indices(
     return indices, names
 
 
+def _as_integers(values, class_names):
+    """Labels of integers in an array of objects, or of decimal digits as texts that are no class names, as int64; others unchanged."""
+    if values.ndim != 1 or not len(values) or values.dtype.kind not in "SUO":
+        return values
+    if all(isinstance(value, numbers.Integral) for value in values):
+        return values.astype(np.int64)
+    texts = _texts(values)
+    return np.array(texts, np.int64) if not class_names and all(text.isdecimal() for text in texts) else values
+
+
+def _texts(values):
+    return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
+
+
 def _from_names(values, where, class_names):
-    texts = [value.decode() if isinstance(value, bytes) else str(value) for value in values]
+    texts = _texts(values)
     names = tuple(class_names) or tuple(sorted(set(texts)))
     if unknown := sorted(set(texts) - set(names)):
         raise ValueError(f"Expected labels in {where} of the classes {', '.join(names)}. Received: {unknown[0]!r}")
-    numbers = {name: number for number, name in enumerate(names)}
-    return np.array([numbers[text] for text in texts], np.int64), names
+    positions = {name: position for position, name in enumerate(names)}
+    return np.array([positions[text] for text in texts], np.int64), names
 
 
 def _image_and_label(element, where):

@@ -6,6 +6,8 @@ import importlib.resources
 import json
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from tf_robust.data.source import Source
 
 _PARTS_OF_IMAGENET = ("imagenet_a", "imagenet_r")
@@ -148,9 +150,12 @@ def relabelled(source: Source, label_map: Mapping[str, int], outputs: int | None
             f"Received: {max(columns)} for {source.class_names[columns.index(max(columns))]!r}"
         )
     names = {column: name for name, column in label_map.items()}
-    return dataclasses.replace(  # type: ignore[call-arg]  # `labels` is a field of a FileSource
+    if "labels" not in {field.name for field in dataclasses.fields(source)}:
+        raise ValueError(f"Expected images in class folders or arrays with --label_map. Received: {source.name}, which is read as records")
+    new_labels = np.take(columns, source.read_labels())
+    return dataclasses.replace(  # type: ignore[call-arg]  # `labels` is a field of these sources
         source,
-        labels=tuple(columns[label] for label in source.read_labels()),
+        labels=new_labels.astype(np.int64) if isinstance(source.labels, np.ndarray) else tuple(new_labels.tolist()),
         class_mask=tuple(sorted(columns)),
         class_names=tuple(names.get(column, str(column)) for column in range(outputs)),
     )

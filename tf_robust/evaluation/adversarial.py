@@ -5,6 +5,7 @@ functions (predict, evaluation set) -> record, for `EvaluationSet.measure`.
 """
 
 import fractions
+from collections.abc import Iterable
 
 import numpy as np
 import scipy.stats
@@ -42,6 +43,14 @@ CHECKED = 200  # images on which the attacks are checked
 _CHECK_QUERIES = 1000
 _TOLERANCE = 0.01  # by which ordered accuracies may be out of order
 _BROKEN = 0.02  # largest accuracy of a model at a radius that can make any image gray
+
+
+def largest_radii(threats: Iterable[str]) -> dict[str, float]:
+    """Returns {norm: the largest radius} of threats NORM_RADIUS, at which the attacks are checked."""
+    largest: dict[str, float] = {}
+    for norm, radius in map(parse_threat, threats):
+        largest[norm] = max(radius, largest.get(norm, 0.0))
+    return largest
 
 
 def parse_threat(text: str) -> tuple[str, float]:

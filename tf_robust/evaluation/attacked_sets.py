@@ -57,13 +57,13 @@ def _attacks(source, eval_config, surrogate):
     ]
     if not eval_config.attack_checks:
         return sets
-    largest = {norm: max(radius for other, radius in threats.values() if other == norm) for norm, _ in threats.values()}
 
     def first_batch():
         return clean().unbatch().take(adversarial.CHECKED).batch(adversarial.CHECKED)
 
     return sets + [
-        EvaluationSet(f"checks/{norm}", first_batch, adversarial.checks(norm, radius, source.positions)) for norm, radius in largest.items()
+        EvaluationSet(f"checks/{norm}", first_batch, adversarial.checks(norm, radius, source.positions))
+        for norm, radius in adversarial.largest_radii(threats).items()
     ]
 
 

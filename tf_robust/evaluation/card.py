@@ -7,7 +7,7 @@ from tf_robust import corruptions, metrics
 from tf_robust.corrupted_datasets import reader
 from tf_robust.data import toy
 from tf_robust.data.shifts import Shift
-from tf_robust.data.source import Source
+from tf_robust.data.source import Source, digest
 from tf_robust.evaluation import adaptation, adversarial, boundary, smoothing
 from tf_robust.evaluation.confidence import applies_to
 from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
@@ -132,7 +132,10 @@ def card_of(
         if attacked and eval_config.attacks_by_gradient:
             card["fgsm"] = attacked
         if eval_config.attack_checks and eval_config.attacks_by_gradient:
-            card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED}
+            card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED, **attacked}
+            radii = adversarial.largest_radii(eval_config.attack_radii)
+            if radii != adversarial.largest_radii(EvalConfig.attack_radii):  # those of every card without this part
+                card["checks"]["radii"] = radii
     if "attack_curves" in chosen:
         card["distance"] = {"seed": adversarial.SEED, **attacked}
     if "certified" in chosen:
@@ -155,7 +158,15 @@ def _corruption_fields(eval_config, description):
         return {"seed": NOISE_SEED, **description}
     set_card = reader.card_of(eval_config.corrupted_dir) if os.path.isdir(eval_config.corrupted_dir) else {}
     known = {field: set_card[field] for field in ("seed", *description) if field in set_card}
-    return known or {"prepared_set": os.path.basename(eval_config.corrupted_dir.rstrip("/"))}
+    return known or {"prepared_set": os.path.basename(eval_config.corrupted_dir.rstrip("/")), **_files_of(eval_config.corrupted_dir)}
+
+
+def _files_of(folder):
+    """Names and sizes of the files of a published set, without its subfolders; nothing for a TFDS name."""
+    if not os.path.isdir(folder):
+        return {}
+    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    return {"files": digest("\n".join(f"{entry.name} {entry.stat().st_size if entry.is_file() else ''}" for entry in entries))}
 
 
 def image_sizes(source: Source, predict: Classifier) -> dict[str, list[int]]:

@@ -1,5 +1,6 @@
 """Configuration of an evaluation; the flags of the command line are derived from it."""
 
+import collections
 import dataclasses
 import typing
 import warnings
@@ -145,6 +146,10 @@ class EvalConfig:
         for name in self.evaluations:
             if name not in EVALUATIONS:
                 raise unknown("evaluation", name, EVALUATIONS)
+        for name in ("attack", "attack_radii", "curve_attacks", "certified_radii"):
+            values = getattr(self, name)
+            if repeated := [value for value, count in collections.Counter(values).items() if count > 1]:
+                raise ValueError(f"Expected each value of --{name} once. Received: {repeated[0]} {values.count(repeated[0])} times")
         if not self.evaluations:
             raise ValueError(f"Expected evaluations, of: {', '.join(EVALUATIONS)}. Received: none")
         if not self.severities or sorted({*self.severities} & {*ALL_SEVERITIES}) != [*self.severities]:

@@ -124,7 +124,8 @@ def _corrupted(source, family, name, severity, eval_config, clean):
         num_bytes = 4 * len(source) * int(np.prod(source.image_shape))
         if images is not source or num_bytes > set_cache.SET_BYTES:
             return _indexed(images, batches, change)
-        key = source.fingerprint(), source.positions.tobytes(), name, severity, *options.values(), batch_size_of(source.image_shape)
+        images_key = source.fingerprint(), tuple(source.image_shape), str(source.fit), source.positions.tobytes()
+        key = *images_key, name, severity, *options.values(), batch_size_of(source.image_shape)
         return set_cache.cached(key, num_bytes, lambda: _changed(source, batches, change))
 
     return _changed_set(f"{family}/{name}/{severity}", source, clean, open_corrupted)

@@ -9,7 +9,7 @@ from tf_robust.evaluation.config import EvalConfig
 
 _STD_IMAGES = 50_000
 _BATCH = 500
-_stds: dict[str, np.ndarray] = {}  # cache by the fingerprint of the training set
+_stds: dict[tuple, np.ndarray] = {}  # cache by the fingerprint of the training set and the size of its images
 
 
 def noise_probabilities(training_source: Source, eval_config: EvalConfig) -> np.ndarray:
@@ -29,7 +29,7 @@ def probabilities(std: np.ndarray, eval_config: EvalConfig) -> np.ndarray:
 
 def training_std(training_source: Source) -> np.ndarray:
     """Returns the standard deviation of each location [H, W] over (at most 50,000) training images; cached."""
-    key = training_source.fingerprint()
+    key = training_source.fingerprint(), tuple(training_source.image_shape), str(training_source.fit)
     if key not in _stds:
         _stds[key] = _computed_std(training_source)
     return _stds[key]

@@ -25,6 +25,8 @@ from tf_robust.evaluation.scoring import masked, score_set
 from tf_robust.utils.arrays import decoded
 
 PER_IMAGE = "per_image"  # folder of the results of each image, next to the records
+WARNING, WAITING = "  Warning:", "  Waiting"  # beginnings of lines of the log
+IMPORTANT = (WARNING, WAITING)
 _POLL_SECONDS = 1.0  # between two reads of a file that other processes write
 
 
@@ -87,10 +89,10 @@ def records(
             left = f", {remaining:.0f} min left" if remaining > 0.5 else ""
             log(f"  {_summary(complete[one.name])}  {len(complete)}/{len(sets)}{left}")
             for message in complete[one.name].get("warnings", ()):
-                log(f"  Warning: {one.name}: {message}")
+                log(f"{WARNING} {one.name}: {message}")
         if len(complete) < len(sets):
             if not waited:
-                log(f"  Waiting for another process, which measures {len(sets) - len(complete)} of {len(sets)} sets.")
+                log(f"{WAITING} for another process, which measures {len(sets) - len(complete)} of {len(sets)} sets.")
             waited = True
             time.sleep(_POLL_SECONDS)
             read_again()

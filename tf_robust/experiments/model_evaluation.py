@@ -110,7 +110,7 @@ def evaluate(
             validation=validation,
             open_sets=open_sets,
             depends=lambda name: evaluation.dependencies(digest, interface_fields, card, name),
-            log=log or progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES),
+            log=log or progress.at_intervals(functools.partial(print, flush=True), SECONDS_BETWEEN_LINES, evaluation.IMPORTANT),
         )
     content = {
         "row": row,

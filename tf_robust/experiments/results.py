@@ -71,9 +71,10 @@ class Result:
             FileNotFoundError: there are no such results.
             ValueError: the set has none.
         """
-        if name in self.values and (found := evaluation.images_of(self.evaluation, self.folder, name)) is not None:
+        if (found := evaluation.images_of(self.evaluation, self.folder, name)) is not None:
             return found.drop(columns="set")
-        known = [one for one in self.values if os.path.isdir(evaluation.per_image_folder(self.folder, one))]
+        names = dict.fromkeys(("clean", *(str(evaluation.parse_measure(one).plain) for one in self.values)))
+        known = [one for one in names if os.path.isdir(evaluation.per_image_folder(self.folder, one))]
         if not known:
             raise FileNotFoundError("Expected results of each image. Received: none. Try: an evaluation with per_image=True")
         raise unknown("set with results of each image", name, known)

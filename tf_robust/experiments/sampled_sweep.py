@@ -163,7 +163,11 @@ class SampledSweep:
         for measure in self.measures:
             if not all(measure in values for values in measured):
                 raise unknown("measure to choose by", measure, measured[0])
-        return [float(np.mean([values[name] for values in measured])) for name in self.measures or list(measured[0])[:1]]
+        if self.measures:
+            return [float(np.mean([values[name] for values in measured])) for name in self.measures]
+        first = next(iter(measured[0]))  # the study maximizes it before its name is known
+        sign = -1 if parse_measure(first).lower_is_better else 1
+        return [sign * float(np.mean([values[first] for values in measured]))]
 
     def _completed(self, trial, runs):
         """The evaluations of the runs of a trial."""

@@ -35,20 +35,30 @@ def aurra_values(confidences: ArrayLike, correct: ArrayLike) -> np.ndarray:
     """Returns float64 [N], values of which `aurra` is the mean: jackknife pseudovalues, shifted by their bias.
 
     Args:
-        confidences: [N] in [0, 1]; examples of equal confidence keep their order.
+        confidences: [N] in [0, 1]; examples of equal confidence count as in `aurra`, as their mean.
         correct: bool [N], or 0 and 1.
     """
     confidences, correct = checks.outcomes(confidences, correct)
-    count, order = len(confidences), np.argsort(-confidences, kind="stable")
-    hits, answered = np.cumsum(correct[order]), np.arange(1, count + 1)
-    before = np.concatenate([[0.0], np.cumsum(hits / answered)[:-1]])  # sum of the accuracies above each example
-    after = _sums_from(hits[1:] / answered[:-1])  # below it, where one fewer is answered
-    lost = correct[order] * _sums_from(1 / answered[:-1])
-    pseudovalues = np.empty(count)
-    pseudovalues[order] = np.sum(hits / answered) - (before + after - lost)
-    return pseudovalues - pseudovalues.mean() + np.mean(hits / answered)
+    count, answered = len(confidences), np.arange(1, len(confidences) + 1)
+    _, group, sizes = np.unique(-confidences, return_inverse=True, return_counts=True)  # of equal confidence, the most confident first
+    ends = np.cumsum(sizes)
+    starts, group_hits = ends - sizes, np.bincount(group, weights=correct)
+    hits = np.cumsum(np.repeat(group_hits / sizes, sizes))
+    accuracies = hits / answered
+    # without one example of a group: the accuracies above it, those inside it with its other examples, and those below it
+    above = _sums_before(accuracies)[starts]
+    inverses = _sums_before(1 / answered)
+    inside = inverses[ends - 1] - inverses[starts]
+    below = _sums_before(np.append(hits[1:] / answered[:-1], 0.0))
+    below = below[-1] - below[ends - 1]
+    others = (group_hits[group] - correct) / np.maximum(sizes[group] - 1, 1)  # accuracy of the group's other examples
+    rest = above[group] + (hits - np.repeat(group_hits / sizes, sizes))[starts][group] * inside[group]
+    rest += others * (sizes - 1 - starts * inside)[group]
+    rest += below[group] - correct * (inverses[count - 1] - inverses[ends - 1])[group]
+    pseudovalues = np.sum(accuracies) - rest
+    return pseudovalues - pseudovalues.mean() + np.mean(accuracies)
 
 
-def _sums_from(values):
-    """Returns the sum from each position on, and 0 at the end: [N - 1] -> [N]."""
-    return np.append(np.cumsum(values[::-1])[::-1], 0.0)
+def _sums_before(values):
+    """Returns the sums of the values before each position, and of all: [N] -> [N + 1]."""
+    return np.append(0.0, np.cumsum(values))

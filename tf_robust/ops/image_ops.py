@@ -36,12 +36,33 @@ def decode(contents: tf.Tensor, channels: int) -> tf.Tensor:
     Returns:
         uint8 [H, W, channels]
     """
-    image = tf.cond(
-        tf.io.is_jpeg(contents),
-        lambda: tf.io.decode_jpeg(contents, channels=channels, dct_method="INTEGER_ACCURATE"),
-        lambda: tf.io.decode_image(contents, channels=channels, expand_animations=False),
+    image = tf.case(
+        [
+            (tf.io.is_jpeg(contents), lambda: tf.io.decode_jpeg(contents, channels=channels, dct_method="INTEGER_ACCURATE")),
+            (_bmp_bits(contents) == 8, lambda: _decode_palette(contents, channels)),
+        ],
+        default=lambda: tf.io.decode_image(contents, channels=channels, expand_animations=False),
     )
     return tf.ensure_shape(image, [None, None, channels])
+
+
+def _bmp_bits(contents):
+    """Bits per pixel of a BMP file; 0 for other files."""
+    header = tf.strings.substr(tf.strings.join([contents, "\0" * 32]), 0, 32)
+    return tf.where(tf.strings.substr(header, 0, 2) == "BM", tf.cast(_field(header, 28, tf.uint16), tf.int32), 0)
+
+
+def _decode_palette(contents, channels):
+    """Decodes a BMP file of up to 256 colors, of which TensorFlow returns the numbers: uint8 [H, W, channels]."""
+    palette, pixels = 14 + _field(contents, 14, tf.int32), _field(contents, 10, tf.int32)  # where they begin
+    colors = tf.reshape(tf.io.decode_raw(tf.strings.substr(contents, palette, pixels - palette), tf.uint8), [-1, 4])
+    image = tf.gather(colors[:, 2::-1], tf.cast(tf.io.decode_bmp(contents)[..., 0], tf.int32))  # blue is stored first
+    return image if channels == 3 else tf.image.rgb_to_grayscale(image)
+
+
+def _field(contents, position, dtype):
+    """One little-endian number of a file."""
+    return tf.io.decode_raw(tf.strings.substr(contents, position, dtype.size), dtype)[0]
 
 
 def check_images(images: np.ndarray | tf.Tensor) -> np.ndarray:

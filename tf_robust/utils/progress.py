@@ -61,13 +61,15 @@ class Progress:
         return f"  {percent:3d} %  {description}  {rate:,.0f} {self.unit}/s  {ending}"
 
 
-def at_intervals(log: Callable[[str], object], seconds: float) -> Callable[[str], None]:
-    """Returns a function that passes a line to `log` unless it did so less than `seconds` ago."""
+def at_intervals(log: Callable[[str], object], seconds: float, always: tuple[str, ...] = ()) -> Callable[[str], None]:
+    """Returns a function that passes a line to `log` unless it did so less than `seconds` ago, or if it begins with one of `always`."""
     last = -float("inf")
 
     def log_line(line: str) -> None:
         nonlocal last
-        if time.monotonic() - last >= seconds:
+        if line.startswith(always):
+            log(line)
+        elif time.monotonic() - last >= seconds:
             last = time.monotonic()
             log(line)
 
