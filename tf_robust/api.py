@@ -9,7 +9,6 @@
 """
 
 import dataclasses
-import functools
 import os
 import tempfile
 import typing
@@ -119,16 +118,16 @@ def evaluate(model: Model, validation_data=None, **arguments) -> Result:
     predict, evaluation_data = _model_and_data(model, given, run, values)
     if not isinstance(surrogate, (str, os.PathLike)):
         evaluation_data = dataclasses.replace(evaluation_data, surrogate=surrogate)
-    classes = functools.partial(_class_names, evaluation_data)
+    classes = _classes(evaluation_data, predict)
     in_memory = {
         name: {
-            one: dataclasses.replace(_in_memory(images, run, classes() if name == "shifts" else ()), name=one)
+            one: dataclasses.replace(_in_memory(images, run, **(classes if name == "shifts" else {})), name=one)
             for one, images in sets.items()
         }
         for name, sets in further.items()
         if isinstance(sets, Mapping)
     }
-    validation = None if validation_data is None else _in_memory(validation_data, run, classes())
+    validation = None if validation_data is None else _in_memory(validation_data, run, **classes)
     evaluation_data = dataclasses.replace(
         evaluation_data,
         shift_images=in_memory.get("shifts", {}),
@@ -178,7 +177,9 @@ def harden(model: Model, folder: str = "", validation_data=None, test_data=None,
     copied = _copy(model) if isinstance(model, keras.Model) else model
     classifier, evaluation_data = _model_and_data(copied, given, run, values)
     config = HardenConfig(**values_of(values, HardenConfig))
-    held_out = [None if one is None else _in_memory(one, run, _class_names(evaluation_data)) for one in (validation_data, test_data)]
+    held_out = [
+        None if one is None else _in_memory(one, run, **_classes(evaluation_data, classifier)) for one in (validation_data, test_data)
+    ]
     temporary = None if folder else tempfile.TemporaryDirectory()
     used_folder = temporary.name if temporary else folder
     validation, test = held_out
@@ -289,10 +290,10 @@ def _model_and_data(model, given, run, values):
     return classifier, evaluation_data
 
 
-def _class_names(evaluation_data):
-    """The names of the classes of the evaluated images, for labels of further images in memory."""
-    images = evaluation_data.images
-    return (evaluation_data.evaluation_source() if images is None else images).class_names
+def _classes(evaluation_data, predict):
+    """Arguments of `_in_memory` for further images: the classes of the evaluated images in memory, or else of the model."""
+    class_names = () if evaluation_data.images is None else evaluation_data.images.class_names
+    return {"class_names": class_names, "num_classes": predict.num_classes or 0}
 
 
 def _in_memory(given, run, class_names=(), num_classes=0):
