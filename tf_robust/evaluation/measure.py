@@ -17,7 +17,7 @@ CONFIDENCE_FAMILIES = ("calibrated", "abstention", "conformal")  # fitted on val
 OOD_SCORES = ("max_logit", "energy", "knn")  # besides the largest probability
 _FLIP_RATES = ("mfr", "mfr_without_noise", "rate")
 _CONFIDENCE_CARD = dict.fromkeys(CONFIDENCE_FAMILIES, "confidence")
-# beginnings of the names of measures that are better when smaller
+# parts of the names of measures that are better when smaller
 _LOWER_IS_BETTER = (
     "flips/",
     "calibration",
@@ -139,7 +139,9 @@ class Measure:
         """Whether a smaller value is the better one."""
         if self.family in ("conformal", "ood"):
             return self.name.endswith(("/size", "/fpr95")) or self.name == "size"
-        return str(self.plain).startswith(_LOWER_IS_BETTER)
+        if self.family in ("shift", "class", "group", "abstention"):  # accuracies, whose names users choose
+            return False
+        return any(part in str(self) for part in _LOWER_IS_BETTER)
 
     @property
     def card_family(self) -> str:
