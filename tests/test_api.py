@@ -52,7 +52,7 @@ def test_any_callable_is_evaluated():
     def always_0(images):
         return np.eye(10, dtype=np.float32)[np.zeros(len(images), int)]
 
-    assert api.evaluate(always_0, data="digits", evaluations="clean").values["clean"] == pytest.approx(0.1, abs=0.02)
+    assert api.evaluate(always_0, "digits", evaluations="clean").values["clean"] == pytest.approx(0.1, abs=0.02)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import pandas
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from tf_robust import attacks, data, evaluation, report
 from tf_robust.experiments import hardening_run, model_evaluation
@@ -57,6 +58,7 @@ __getattr__ = moved_names(__name__, {"pictures": "api.images"})
 
 
 Model: typing.TypeAlias = str | os.PathLike | keras.Model | Callable  # path, model or callable: images [N, H, W, C] -> scores [N, classes]
+Data: typing.TypeAlias = str | tuple[ArrayLike, ArrayLike] | tf.data.Dataset  # name, (images, labels), or batches or pairs of them
 
 
 @with_python_errors
@@ -83,26 +85,26 @@ def train(folder: str, **arguments) -> Result:
 
 
 @with_python_errors
-def evaluate(model: Model, validation_data=None, **arguments) -> Result:
+def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | None = None, **arguments) -> Result:
     """Evaluates a model on data.
 
     Args:
         model: the path or name of a model of any format that `saved_models.loading.load_classifier` reads, a keras.Model, or a
             callable from images [N, H, W, C] to scores [N, classes]. By default it takes float32 in [0, 1]; whether it returns logits
             or probabilities is determined by their sums.
+        data: a name as on the command line, such as "cifar10", arrays (images, labels), or a tf.data.Dataset of (image, label); an
+            endless one needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
+            "mean=M,M,M std=S,S,S" says otherwise; labels are class indices, one-hot or class names.
         validation_data: images that calibrate, abstain_accuracy and conformal are fitted on, as `data` in memory; None: the validation
             split of the data, or the images that a model of this package was not trained on, by its card.
-        **arguments: flags by name: data and evaluations, such as data="cifar10", evaluations="clean,corruptions", subset=1000. data
-            is a name as on the command line, arrays (images, labels), or a tf.data.Dataset of (image, label); an endless one
-            needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
-            "mean=M,M,M std=S,S,S" says otherwise; labels are class indices, one-hot or class names. And the interface of the model
-            if it differs from the default: input_range="0,255", outputs="probabilities", input_size=224, signature="serving" (of a
-            SavedModel). shifts and ood may be {name: arrays or Dataset}, and surrogate a keras.Model or a callable.
+        **arguments: flags by name, such as evaluations="clean,corruptions", subset=1000, and the interface of the model if it differs
+            from the default: input_range="0,255", outputs="probabilities", input_size=224, signature="serving" (of a SavedModel).
+            shifts and ood may be {name: arrays or Dataset}, and surrogate a keras.Model or a callable.
 
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value; the model does not suit the images.
     """
-    arguments, given = _named_data(renamed(arguments))
+    arguments, given = _named_data(data, renamed(arguments))
     surrogate, further = arguments.get("surrogate", ""), {name: arguments.get(name, ()) for name in ("shifts", "ood")}
     if not isinstance(surrogate, (str, os.PathLike)):
         arguments["surrogate"] = "the model in memory"
@@ -149,16 +151,25 @@ def evaluate(model: Model, validation_data=None, **arguments) -> Result:
 
 
 @with_python_errors
-def harden(model: Model, folder: str = "", validation_data=None, test_data=None, **arguments) -> Hardened:
+def harden(
+    model: Model,
+    data: Data | None = None,
+    *,
+    folder: str = "",
+    validation_data: Data | None = None,
+    test_data: Data | None = None,
+    **arguments,
+) -> Hardened:
     """Makes a model more robust by a search among short fine-tunings, and proves it on test images never used before.
 
     Args:
         model: a Keras model, its file, or `zoo:NAME`; a keras.Model in memory is not changed.
+        data: as in `evaluate`; one set without splits is divided 70/15/15.
         folder: of trials and evaluations, from which an interrupted search resumes; empty: a temporary one.
         validation_data: images to choose on, as `data` in memory; None: a part of data.
         test_data: images of the proof, as `data` in memory; None: a part of data.
-        **arguments: flags by name: data as in `evaluate` (one set without splits is divided 70/15/15), target="corruptions",
-            max_clean_loss=0.01, budget="30m", seeds=0; evaluations of the proof; and the interface of the model.
+        **arguments: flags by name: target="corruptions", max_clean_loss=0.01, budget="30m", seeds=0; evaluations of the proof; and the
+            interface of the model.
 
     Returns:
         `Hardened`: `.model`, `.notes` on the choice, `.sentences` on what got worse and better, `.values` {measure: (before, after)},
@@ -167,7 +178,7 @@ def harden(model: Model, folder: str = "", validation_data=None, test_data=None,
     Raises:
         ValueError: a flag that does not exist, or an invalid value; the model cannot be trained or is near chance.
     """
-    arguments, given = _named_data(renamed(arguments))
+    arguments, given = _named_data(data, renamed(arguments))
     run, values = run_of({"evaluations": HARDENING_EVALUATIONS, **arguments})
     used = {*DATA, *run.eval_config.used, *hyperparameters.parameters(loading.ModelInterface), *hyperparameters.parameters(HardenConfig)}
     used.discard("per_image")
@@ -273,12 +284,12 @@ def _copy(model):
     return copied
 
 
-def _named_data(arguments):
-    """(arguments with a name for data in memory, the data as given)."""
-    given = arguments.get("data", "")
-    if isinstance(given, str):
-        return arguments, given
-    return {**arguments, "data": "dataset" if isinstance(given, tf.data.Dataset) else "arrays"}, given
+def _named_data(given, arguments):
+    """(arguments with a name for the data, the data as given)."""
+    if given is None:
+        return arguments, ""
+    name = given if isinstance(given, str) else "dataset" if isinstance(given, tf.data.Dataset) else "arrays"
+    return {**arguments, "data": name}, given
 
 
 def _model_and_data(model, given, run, values):

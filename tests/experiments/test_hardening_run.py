@@ -68,7 +68,7 @@ OPTIONS = {
 @pytest.fixture(scope="module")
 def hardened(start, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("hardened"))
-    return tfr.harden(start, folder, budget="700steps", **OPTIONS), folder
+    return tfr.harden(start, folder=folder, budget="700steps", **OPTIONS), folder
 
 
 def test_a_model_becomes_more_robust_on_images_never_used_before(hardened):
@@ -122,11 +122,11 @@ def test_report_and_card(hardened, tmp_path):
 @pytest.mark.slow
 def test_a_search_in_steps_is_reproducible_and_a_finished_one_is_read(start, hardened, tmp_path, monkeypatch):
     first, folder = hardened
-    again = tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS)
+    again = tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS)
     for one, other in zip(first.model.get_weights(), again.model.get_weights()):
         np.testing.assert_array_equal(one, other)
     monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda *_: pytest.fail("trained again"))
-    read = tfr.harden(start, folder, budget="700steps", **OPTIONS)
+    read = tfr.harden(start, folder=folder, budget="700steps", **OPTIONS)
     np.testing.assert_array_equal(read.model.get_weights()[0], first.model.get_weights()[0])
     assert read.values == first.values
 
@@ -149,7 +149,7 @@ def test_a_saved_model_stays_one_and_its_card_has_the_new_measures(start, tmp_pa
     monkeypatch.setattr("tf_robust.experiments.hardening_run.choose", chosen)
     keras.saving.load_model(start, compile=False).export(str(tmp_path / "exported"), verbose=False)
     (tmp_path / "exported" / "card.json").write_text(json.dumps({"rows": [{"measure": "old"}], "label_set": "stripes"}))
-    result = tfr.harden(str(tmp_path / "exported"), str(tmp_path / "work"), budget="240steps", **OPTIONS)
+    result = tfr.harden(str(tmp_path / "exported"), folder=str(tmp_path / "work"), budget="240steps", **OPTIONS)
     assert result.changed and not result.recipe
     path = str(tmp_path / "work" / "hardened")
     card = json.loads((tmp_path / "work" / "hardened" / "card.json").read_text())
@@ -163,7 +163,7 @@ def test_a_saved_model_stays_one_and_its_card_has_the_new_measures(start, tmp_pa
 
 def test_nothing_helps_leaves_the_model_as_it_was(start, tmp_path, monkeypatch):
     monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda self, candidate, steps: list(self.start))
-    result = tfr.harden(start, str(tmp_path / "work"), budget="240steps", **OPTIONS)
+    result = tfr.harden(start, folder=str(tmp_path / "work"), budget="240steps", **OPTIONS)
     assert not result.changed and len(result.evaluations) == 1 and not os.path.exists(tmp_path / "work" / "hardened.keras")
     assert "The model is unchanged" in result.notes[0] and not result.recipe
     for one, other in zip(result.model.get_weights(), keras.saving.load_model(start).get_weights()):
@@ -182,12 +182,12 @@ def test_interrupted_the_best_so_far_is_written_without_a_proof_and_the_same_cal
 
     with monkeypatch.context() as patched:
         patched.setattr(Search, "_rung", interrupted)
-        result = tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS)
+        result = tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS)
     assert result.search.interrupted and not result.evaluations and not result.values
     assert os.path.exists(tmp_path / "hardened.keras") == result.changed
     with pytest.raises(ValueError, match="interrupted"):
         result.report()
-    complete = tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS)
+    complete = tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS)
     assert complete.evaluations and not complete.search.interrupted
 
 
@@ -198,10 +198,10 @@ def test_a_full_disk_names_the_folder_with_the_weights(start, tmp_path, monkeypa
 
     monkeypatch.setattr("tf_robust.hardening.delivery.save", full)
     with pytest.raises(OSError, match=r"The weights are kept in .*trials: the same command writes the model"):
-        tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS)
+        tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS)
     monkeypatch.undo()
     monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda *_: pytest.fail("trained again"))
-    assert tfr.harden(start, str(tmp_path), budget="700steps", **OPTIONS).changed
+    assert tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS).changed
 
 
 def test_the_command_line(start, tmp_path, capsys):

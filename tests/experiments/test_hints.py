@@ -152,3 +152,16 @@ def test_the_order_of_classes_in_arrays_is_not_that_of_folders():
     with pytest.raises(ValueError, match="Expected a model for the 3 classes of arrays.*Try: a model of these classes") as error:
         api.evaluate(three, data=(images, np.array(["a", "b", "c"])[labels]), evaluations="clean")
     assert "label_map" not in str(error.value)
+
+
+def test_a_function_is_not_evaluated_on_fewer_named_classes_than_it_has():
+    labels = np.arange(300) % 3
+    images = np.full((300, *SHAPE), 0.1, np.float32) + np.float32(labels / 3)[:, None, None, None]
+
+    def right(images):
+        return -10 * tf.abs(3 * (tf.reduce_mean(images, [1, 2, 3]) - 0.1)[:, None] - tf.range(3.0))
+
+    names, kept = np.array(["a", "b", "c"])[labels], labels != 1
+    assert api.evaluate(right, (images, names), evaluations="clean", outputs="logits").values["clean"] == 1
+    with pytest.raises(ValueError, match="Expected a model for the 2 classes of arrays.*Received: the model 'right' with 3 classes"):
+        api.evaluate(right, (images[kept], names[kept]), evaluations="clean", outputs="logits", check_inputs=False)

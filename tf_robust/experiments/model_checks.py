@@ -115,12 +115,8 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
         ValueError: another image shape or number of classes.
     """
     predict.check_images_match(source.image_shape)
-    if predict.num_classes and not source.class_mask and predict.num_classes != source.num_classes:
-        of_one = ", as it has one output" if predict.has_one_output else ""
-        raise ValueError(
-            f"Expected a model for the {source.num_classes} classes of {source.name}. Received: {predict.path} with "
-            f"{predict.num_classes} classes{of_one}. Try: {_CLASSES_OF_FOLDERS if _in_folders(source) else _CLASSES_OF_LABELS}"
-        )
+    if predict.num_classes:
+        _check_classes(predict, source, predict.num_classes)
     names = predict.card.get("classes")  # cards of other programs may have any type
     if names and isinstance(names, list) and not source.class_mask and names != list(source.class_names):
         differing = [pair for pair in itertools.zip_longest(names, source.class_names) if pair[0] != pair[1]]
@@ -129,6 +125,32 @@ def check_model_suits(predict: Classifier, source: Source) -> None:
             f"{differing[0][0]!r} and {differing[0][1]!r}.",
             flush=True,
         )
+
+
+def check_columns(predict: Classifier, source: Source) -> None:
+    """Checks the number of classes of a model that shows it only in its predictions, if the source has class names.
+
+    Names are numbered by those that occur, so that a class without images would shift the others.
+
+    Args:
+        predict: the model, which returns logits.
+        source: of images that suit it.
+
+    Raises:
+        ValueError: another number of classes.
+    """
+    if not predict.num_classes and source.class_names != tuple(map(str, range(source.num_classes))):
+        _check_classes(predict, source, predict(evaluation.first_images(source, 1)[0]).shape[1])
+
+
+def _check_classes(predict, source, num_classes):
+    if source.class_mask or num_classes == source.num_classes:
+        return
+    of_one = ", as it has one output" if predict.has_one_output else ""
+    raise ValueError(
+        f"Expected a model for the {source.num_classes} classes of {source.name}. Received: {predict.path} with "
+        f"{num_classes} classes{of_one}. Try: {_CLASSES_OF_FOLDERS if _in_folders(source) else _CLASSES_OF_LABELS}"
+    )
 
 
 def with_known_outputs(predict: Classifier, source: Source) -> Classifier:

@@ -16,6 +16,7 @@ from tf_robust.experiments.config import UNRECORDED_FLAGS
 from tf_robust.experiments.default_split import print_default_split, with_default_split
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.model_checks import (
+    check_columns,
     check_model_suits,
     print_note,
     with_checked_inputs,
@@ -148,7 +149,9 @@ def suited(classifier: loading.Classifier, data: EvaluationData, split_chosen: b
     data = _for_model(data, classifier, split_chosen)
     source = with_label_set_of_card(classifier, data.evaluation_source())
     check_model_suits(classifier, source)
-    return with_checked_inputs(with_known_outputs(classifier, source), source), data, source
+    known = with_known_outputs(classifier, source)
+    check_columns(known, source)
+    return with_checked_inputs(known, source), data, source
 
 
 def evaluate_file(
