@@ -64,6 +64,11 @@ def test_sensitivity_equals_finite_differences_at_every_memory_limit(net, sensit
     np.testing.assert_allclose(result, sensitivity, rtol=1e-4)
 
 
+def test_sensitivity_of_an_encoder_of_bfloat16(net, sensitivity):
+    result = attribution.contextual_sensitivity(lambda x: tf.cast(net(x)["embedding"], tf.bfloat16), IMAGES)
+    np.testing.assert_allclose(result, sensitivity, rtol=0.05, atol=0.02 * sensitivity.max())
+
+
 @pytest.mark.parametrize("memory_limit", [1, 3 * 400 * np.prod(SHAPE), 2**29])
 def test_sensitivity_of_a_function(net, sensitivity, memory_limit):
     result = attribution.contextual_sensitivity(lambda x: net(x)["embedding"], IMAGES, memory_limit=int(memory_limit))

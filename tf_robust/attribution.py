@@ -68,7 +68,7 @@ def contextual_sensitivity(encoder: Model, images: npt.ArrayLike, *, memory_limi
         repeated = tf.repeat(part, count, axis=0)  # image-major [P * K, ...]
         with tf.GradientTape() as tape:
             tape.watch(repeated)
-            selected = tf.reduce_sum(output(encoder, repeated, "embedding") * tf.tile(one_hot, [tf.shape(part)[0], 1]))
+            selected = tf.reduce_sum(tf.cast(output(encoder, repeated, "embedding"), tf.float32) * tf.tile(one_hot, [tf.shape(part)[0], 1]))
         gradient = _gradient(tape, selected, repeated)
         return tf.reduce_sum(tf.reshape(gradient, tf.concat([[-1, count], tf.shape(part)[1:]], 0)) ** 2, axis=1)
 

@@ -1,5 +1,6 @@
 """Properties of every attack: ball and cube, dependence on seed and index, targets, and argument checks."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -68,6 +69,8 @@ def test_invalid_arguments_raise(name):
         ((images * 255, labels), r"\[0, 1\]"),
         ((images, [0, 1, 2, 0]), "labels in 0..1"),
         ((images, labels[:2]), "as many labels"),
+        ((images, np.eye(2)[labels]), r"labels as class indices, int \[N\]. Received: float64 \[4, 2\]. Try: labels.argmax"),
+        ((images, labels[:, None]), r"Received: int64 \[4, 1\]. Try: labels.reshape"),
     ):
         with pytest.raises(ValueError, match=message):
             attack(model, *arguments)
@@ -86,6 +89,20 @@ def test_invalid_arguments_raise(name):
         with pytest.raises(ValueError, match=rf"Expected a radius in \[0, .*{advice}"):
             build(name, norm, radius)(model, images, labels)
     assert attack(model, np.zeros([0, *SHAPE], np.float32), np.zeros(0, int)).shape == (0, *SHAPE)
+
+
+@pytest.mark.parametrize("layer", [keras.layers.Resizing(4, 4), keras.layers.RandomFlip()])
+def test_keras_models_are_attacked_in_inference_mode(layer):
+    """Also those with a layer that Keras runs in training mode by default, and the rest of the model with it."""
+    keras.utils.set_random_seed(0)
+    layers = [layer, keras.layers.Flatten(), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5), keras.layers.Dense(2)]
+    model = keras.Sequential([keras.Input(SHAPE), *layers])
+    images, labels = sample_images(lambda x: model(x, training=False), count=8)
+    before = [variable.numpy() for variable in model.variables]
+    attacked, expected = (build("pgd")(classify, images, labels) for classify in (model, lambda x: model(x, training=False)))
+    np.testing.assert_array_equal(attacked, expected)
+    for variable, value in zip(model.variables, before):
+        np.testing.assert_array_equal(variable, value)
 
 
 @pytest.mark.parametrize("name", ATTACKS)

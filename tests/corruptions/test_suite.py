@@ -157,6 +157,7 @@ def test_constants_can_be_chosen(sample_images):
         ({"images": np.full([2, 8, 8, 3], np.nan, np.float32)}, "finite"),
         ({"images": np.zeros([2, 8, 8, 4], np.float32)}, "C = 1 or 3"),
         ({"images": np.zeros([8, 8], np.float32)}, "shape"),
+        ({"name": "gaussian_noise", "indices": [7]}, "Expected one index per image"),
     ],
 )
 def test_invalid_arguments_are_rejected(change, message, sample_images):

@@ -127,8 +127,9 @@ def test_a_fraction_of_training_becomes_validation(with_splits):
     assert sorted(train.paths + validation.paths) == sorted(full.paths)
 
 
-def test_a_validation_folder_precedes_the_fraction(with_splits):
-    write(with_splits / "validation", {"cat": 1, "dog": 1}, 70)
+@pytest.mark.parametrize("name", ["validation", "val"])
+def test_a_validation_folder_precedes_the_fraction(name, with_splits):
+    write(with_splits / name, {"cat": 1, "dog": 1}, 70)
     assert data.has_validation(f"folder:{with_splits}")
     assert len(open_folder(with_splits, "validation", validation_fraction=0.5)) == 2
     assert len(open_folder(with_splits, "train", validation_fraction=0.5)) == 20

@@ -10,6 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tf_robust import api, data
+from tf_robust.data import hugging_face
 from tf_robust.evaluation import slices
 
 NAMES = ["cat", "dog", "owl"]
@@ -210,6 +211,11 @@ def test_sets_without_splits_are_divided_for_training_and_evaluated_as_a_whole(f
         assert sorted(sum(parts, ())) == sorted(data.open_source(name, "all").paths)
     with pytest.raises(ValueError, match="Expected the split test or validation of digits"):
         data.open_source("digits", "all")
+
+
+def test_gray_images_of_16_bits_keep_their_upper_8():
+    levels = np.arange(0, 65536, 1024, dtype=np.uint16).reshape(8, 8)
+    np.testing.assert_array_equal(hugging_face._pixels(Image.fromarray(levels))[..., 0], levels // 256)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs the extra datasets")

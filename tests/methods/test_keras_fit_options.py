@@ -82,6 +82,52 @@ def test_labels_of_probabilities(labels):
     both(y=labels, sample_weight=WEIGHTS, validation_data=(X, labels))
 
 
+def with_one_output(activation):
+    model = functional()
+    return keras.Model(model.inputs, keras.layers.Dense(1, activation=activation)(model.layers[-2].output))
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", None])
+@pytest.mark.parametrize(
+    "labels", [Y % 2, np.float32(Y % 2)[:, None], SOFT[:, :1]], ids=["indices [N]", "floats [N, 1]", "probabilities [N, 1]"]
+)
+def test_models_with_one_output(activation, labels):
+    """Weights, loss, metrics and their validation are those of Keras' binary cross-entropy."""
+    histories, models = [], []
+    for method in (lambda model: model, methods.CrossEntropy):
+        trained = method(with_one_output(activation))
+        loss = keras.losses.BinaryCrossentropy(from_logits=activation is None)
+        metrics = [keras.metrics.BinaryAccuracy(threshold=0.3, name="accuracy"), keras.metrics.MeanSquaredError(name="mse")]
+        trained.compile(optimizers.SGD(0.1), **({} if hasattr(trained, "classifier") else {"loss": loss}), metrics=metrics)
+        history = trained.fit(
+            X, labels, 16, 3, shuffle=False, verbose=0, sample_weight=WEIGHTS, validation_data=(X[:20], labels[:20], WEIGHTS[:20])
+        )
+        histories.append(history.history)
+        models.append(getattr(trained, "classifier", trained))
+        histories[-1].update(evaluated=trained.evaluate(X, labels, verbose=0, batch_size=20))
+    assert_equal(*models, atol=1e-5)
+    assert histories[0].keys() == histories[1].keys()
+    for name, values in histories[0].items():
+        np.testing.assert_allclose(histories[1][name], values, rtol=1e-3, err_msg=name)
+
+
+def test_labels_that_are_no_integers_stop_the_training():
+    method = methods.CrossEntropy(functional())
+    method.compile(optimizers.SGD(0.1))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected integers as class indices"):
+        method.fit(X, Y + 0.5, verbose=0)
+
+
+def test_a_second_fit_counts_the_steps_of_the_first(caplog):
+    method = methods.Gaussian(functional(), start_step=4)
+    method.compile(optimizers.SGD(0.1))
+    method.fit(X, Y, 16, 1, verbose=0)
+    assert "never switched on" in caplog.text
+    caplog.clear()
+    method.fit(X, Y, 16, 1, verbose=0)
+    assert "never switched on" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "name, callback",
     [

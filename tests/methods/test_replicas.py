@@ -106,6 +106,39 @@ def test_two_devices_take_the_steps_of_one(name, two_replicas, float64, monkeypa
     assert metrics_of(two) == pytest.approx(metrics_of(one), rel=1e-6)
 
 
+def test_a_last_batch_smaller_than_the_number_of_devices(two_replicas):
+    """The weights and losses are those of Keras, whose second device also has no image of it."""
+    images, labels = tiny_source(13).images / np.float32(255), tiny_source(13).labels
+    histories, weights = [], []
+    for method in (lambda model: model, methods.CrossEntropy):
+        with two_replicas.scope():
+            keras.utils.set_random_seed(0)
+            layers = [keras.layers.Flatten(), keras.layers.Dense(3)]
+            trained = method(keras.Sequential([keras.Input(images.shape[1:]), *layers]))
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            trained.compile(keras.optimizers.SGD(0.1), **({} if hasattr(trained, "classifier") else {"loss": loss}))
+        histories.append(trained.fit(images, labels, 6, 2, shuffle=False, verbose=0).history["loss"])
+        histories[-1].append(np.ravel(trained.evaluate(images, labels, 6, verbose=0))[0])
+        weights.append(trained.get_weights()[0])
+    np.testing.assert_allclose(*weights, atol=1e-6)
+    np.testing.assert_allclose(*histories, rtol=1e-5)
+
+
+class Block(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.norm = keras.layers.BatchNormalization()
+
+    def call(self, images, training=False):
+        return self.norm(images, training=training)
+
+
+def test_batch_norm_inside_a_layer_is_synchronized():
+    block = Block()
+    distribution.synchronize_batch_norm(keras.Sequential([keras.Input([4, 4, 1]), block]))
+    assert block.norm.synchronized
+
+
 @pytest.mark.parametrize("synchronized", [False, True])
 def test_batch_norm_uses_the_statistics_of_each_replica_or_of_all(synchronized, two_replicas, float64):
     with two_replicas.scope():

@@ -80,6 +80,23 @@ def test_lbfgs_with_two_classes_is_the_regression_between_them():
     assert np.mean(logits.argmax(axis=1) == source.labels) > 0.95
 
 
+def test_lbfgs_without_a_bias():
+    images = keras.Input([16, 16, 1])
+    embedded = keras.layers.Dense(8, activation="relu")(keras.layers.Flatten()(images))
+    model, source = keras.Model(images, keras.layers.Dense(3, use_bias=False)(embedded)), tiny_source(48)
+    build("linear_probe", model, solver="lbfgs", weight_decay=0.1).solve(source)
+    features = keras.Model(images, embedded)(source.images / np.float32(255)).numpy()
+    logits = features @ model.layers[-1].kernel.numpy()
+    gradient = features.T @ (scipy.special.softmax(logits, axis=1) - np.eye(3)[source.labels]) / 48
+    np.testing.assert_allclose(gradient, -0.1 * model.layers[-1].kernel.numpy(), atol=1e-4)
+
+
+def test_lbfgs_on_one_class_is_refused():
+    source = tiny_source(48)
+    with pytest.raises(ValueError, match="Expected training images of at least 2 classes"):
+        build("linear_probe", tiny_network(), solver="lbfgs").solve(source.subset(np.flatnonzero(source.labels == 1)))
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_lbfgs_ends_where_the_gradient_of_the_documented_loss_is_0(classes):
     source, network = tiny_source(48, classes=classes), tiny_network(classes=classes)

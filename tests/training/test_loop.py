@@ -161,6 +161,15 @@ def test_steps_per_execution_changes_nothing(network, source):
             np.testing.assert_array_equal(a, b)
 
 
+def test_a_callback_ends_the_training_after_an_epoch(network, source):
+    method, begun = build(network(), "cross_entropy"), []
+    counts = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: begun.append(batch))
+    stops = keras.callbacks.EarlyStopping("cross_entropy", min_delta=100, patience=1)
+    assert loop.fit(method, source(50), epochs=5, batch_size=12, callbacks=[counts, stops]).steps == 8
+    assert begun == [0, 1, 2, 3] * 2
+    assert loop.fit(method, source(50), epochs=1, batch_size=12).steps == 4  # the next training does not end at once
+
+
 def test_ctrl_c_stops_cleanly_and_the_state_is_saved(network, source, tmp_path):
     class Press(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):

@@ -80,12 +80,12 @@ class Attack:
             tf.Tensor float32 [N, H, W, C] in [0, 1].
 
         Raises:
-            ValueError: images not finite or outside [0, 1]; labels or targets that the model does not have; a radius that
+            ValueError: images not finite or outside [0, 1]; labels or targets that are no class indices of the model; a radius that
                 is negative or larger than the images allow; a model without gradients; logits that are not finite.
         """
-        images, labels = image_ops.check_images(images), np.asarray(labels)
+        images, labels = image_ops.check_images(images), _indices(labels, "labels")
         self.check(images.shape[1:])
-        targeted, classes = targets is not None, (labels if targets is None else np.asarray(targets)).astype(np.int64)
+        targeted, classes = targets is not None, labels if targets is None else _indices(targets, "targets")
         indices = np.arange(len(images)) if indices is None else np.asarray(indices, np.int64)
         if not len(images) == len(labels) == len(classes) == len(indices):
             raise ValueError(
@@ -168,6 +168,16 @@ class Attack:
 
 
 NOT_FINITE = "logits of an attacked model"  # in the message of an attack's graph
+
+
+def _indices(labels, name):
+    """Labels or targets as int64 [N], checked."""
+    values = np.asarray(labels)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        of_rows = values.ndim == 2 and values.shape[1] > 1
+        advice = f". Try: {name}.argmax(axis=1)" if of_rows else f". Try: {name}.reshape(-1).astype(int)"
+        raise ValueError(f"Expected {name} as class indices, int [N]. Received: {values.dtype} {list(values.shape)}{advice}")
+    return values.astype(np.int64)
 
 
 def occurring_classes(logits: np.ndarray) -> np.ndarray:

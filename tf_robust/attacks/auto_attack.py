@@ -79,8 +79,8 @@ class AutoAttack(Attack):
         indices: npt.ArrayLike | None = None,
     ) -> tf.Tensor:
         attacked = self._cross_entropy(model, images, labels, targets=targets, indices=indices).numpy()
-        images, labels = np.asarray(images), np.asarray(labels)
-        targeted, goals = targets is not None, labels if targets is None else np.asarray(targets)
+        images, labels = np.asarray(images), np.asarray(labels, np.int64)
+        targeted, goals = targets is not None, labels if targets is None else np.asarray(targets, np.int64)
         indices = np.arange(len(images)) if indices is None else np.asarray(indices)
         margins, robust, classes = self._evaluate(model, attacked, goals, targeted)
         for member in list(self.members(classes).values())[1:]:

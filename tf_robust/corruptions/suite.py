@@ -106,7 +106,7 @@ def corrupt(
 
     Raises:
         ValueError: unknown name (the message suggests the nearest ones), severity, constants or protocol; images that are
-            integers, not finite or not in [0, 1] (checked outside of graphs only).
+            integers, not finite or not in [0, 1] (checked outside of graphs only); another number of indices.
     """
     if protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS)
@@ -120,6 +120,9 @@ def corrupt(
         raise ValueError(f"Expected float32 images in [0, 1]. Received dtype: {images.dtype.name}")
     if indices is not None:
         indices = tf.reshape(tf.cast(indices, tf.int64), [-1])
+        counts = tf.convert_to_tensor(indices).shape[0], images.shape[0]
+        if None not in counts and counts[0] != counts[1]:
+            raise ValueError(f"Expected one index per image, {counts[1]}. Received: {counts[0]}")
     if name in NOISE_SETS:
         corrupted = _noise_set(images, name, seed, indices, probabilities)
     else:

@@ -241,4 +241,6 @@ def _range_that_fits(low, high):
         return "--data_range=0,255"
     if -1 <= low and high <= 1:
         return "--data_range=-1,1"
+    if 0 <= low and high <= 65535:
+        return "--data_range=0,65535, if the values have 16 bits"
     return "--data_range='mean=M,M,M std=S,S,S', the numbers by which they were standardized (of images in [0, 1])"

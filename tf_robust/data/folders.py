@@ -1,4 +1,4 @@
-"""`folder:DIR`: image files of any size in one subfolder per class, optionally below train/, validation/ and test/."""
+"""`folder:DIR`: image files of any size in one subfolder per class, optionally below train/, validation/ (or val/) and test/."""
 
 import contextlib
 import dataclasses
@@ -109,7 +109,7 @@ class FileSource(Source):
 def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validation_fraction: float) -> Source:
     """Opens `folder:DIR` as a `FileSource`.
 
-    If DIR has train/ (and test/, perhaps validation/), those are the splits, and train/ names the classes; without
+    If DIR has train/ (and test/, perhaps validation/ or val/), those are the splits, and train/ names the classes; without
     validation/ a fraction of train/ is used. With test/ alone, test/ names the classes. With neither, all images of DIR are read.
 
     Args:
@@ -133,7 +133,8 @@ def open_folder(name: str, split: str, size: tuple[int, ...], fit: str, validati
         raise FileNotFoundError(f"Expected {train} next to the other splits. Not found")
     first = os.path.join(root, "test") if tested_only else train if has_splits else root
     classes = _subfolders(first)
-    base = os.path.join(root, split) if has_splits and (split == "test" or has_validation(name, 0.0)) else first
+    folder_of_split = _validation_folder(root) if split == "validation" else os.path.join(root, split)
+    base = folder_of_split if has_splits and (split == "test" or has_validation(name, 0.0)) else first
     files = _files(split, base, classes)
     height, width = size or common_size(files if base == first else _files("train", first, classes)) or USUAL_SIZE
     own = common_size(files)
@@ -160,7 +161,13 @@ def is_unsplit(name: str) -> bool:
 def has_validation(name: str, validation_fraction: float) -> bool:
     """Returns whether `open_folder(name, "validation", ...)` has examples."""
     root = os.path.expanduser(name.removeprefix("folder:"))
-    return is_unsplit(name) or validation_fraction > 0.0 or os.path.isdir(os.path.join(root, "validation"))
+    return is_unsplit(name) or validation_fraction > 0.0 or bool(_validation_folder(root))
+
+
+def _validation_folder(root):
+    """The subfolder of validation images; empty: there is none."""
+    folders = (os.path.join(root, name) for name in ("validation", "val"))
+    return next((folder for folder in folders if os.path.isdir(folder)), "")
 
 
 def _subfolders(folder):

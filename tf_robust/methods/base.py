@@ -307,7 +307,8 @@ class Method(KerasFit):
             weights = tf.cast(tf.reshape(weights, [-1]), term.dtype)
             term *= tf.tile(weights, tf.shape(term) // tf.shape(weights))  # of several views in one term
         if term.shape.rank == 1:
-            term = tf.reduce_sum(term) / tf.cast(tf.shape(term)[0], term.dtype)
+            count = tf.maximum(tf.shape(term)[0], 1)  # a replica may have no image of a small last batch of `fit`
+            term = tf.reduce_sum(term) / tf.cast(count, term.dtype)
         return term / replicas
 
     @property

@@ -37,6 +37,8 @@ class FurtherViewsMethod(Method):
     def encode_further(self, images: tf.Tensor, training: bool, network: keras.Model | None = None) -> typing.Any:
         """Returns the outputs for one further view, normalized as `own` or `inference`; does not update the moving averages.
 
+        Dropout draws the same mask as in the first view.
+
         Args:
             images: [N, ...].
             training: bool.

@@ -62,6 +62,8 @@ class KerasFit(keras.Model):
 
         Images have the range of the classifier's input. Labels are class indices, one-hot or probabilities of the classes. Sample and
         class weights multiply the terms of each example, not terms of pairs of examples. A dataset of `data.Batch` is taken as well.
+        The first batch of a dataset is read once before training, to check it; so one that is shuffled with a seed continues with its
+        second order.
 
         Args:
             x: images, or a dataset.
@@ -86,7 +88,8 @@ class KerasFit(keras.Model):
             self.check_batch(size)
         steps = _steps_per_epoch(x, y, batch_size, **kwargs)
         if steps is not None:
-            for warning in self.schedule(steps, steps * epochs):
+            done = int(optimizers.updating(self.optimizer)._iterations) if self.compiled else 0
+            for warning in self.schedule(steps, done + steps * epochs):
                 logging.warning(warning)
             self.train_function = None  # the schedule is part of the compiled step
         elif getattr(self, "start_epoch", 0) or getattr(self, "warmup_epochs", 0):
@@ -172,30 +175,48 @@ class KerasFit(keras.Model):
             return tf.identity(images)
 
     def _labels(self, y):
-        """Returns labels int64 [N] of indices [N] or [N, 1], or float32 [N, classes] of one-hot labels or probabilities."""
+        """Returns labels int64 [N] of indices [N] or [N, 1], or float32 [N, classes] of one-hot labels or probabilities.
+
+        Floating-point labels of a classifier with one output, [N] or [N, 1], are probabilities of the second class.
+        """
         labels, classes = tf.convert_to_tensor(y), self.network.output["logits"].shape[-1]
+        of_each = labels.shape.rank == 1 or labels.shape.rank == 2 and labels.shape[1] == 1
+        if of_each and self.has_one_output and labels.dtype.is_floating:
+            second = tf.cast(tf.reshape(labels, [-1]), tf.float32)
+            labels = tf.stack([1.0 - second, second], axis=1)
         if labels.shape.rank == 2 and labels.shape[1] == classes:
             labels = tf.cast(labels, tf.float32)
             valid = tf.reduce_all(labels >= 0.0) & tf.reduce_all(tf.abs(tf.reduce_sum(labels, axis=1) - 1.0) <= PROBABILITY_TOLERANCE)
             message = "Expected class indices, one-hot labels or probabilities that sum to 1. Received labels up to"
             with tf.control_dependencies([tf.debugging.Assert(valid, [message, tf.reduce_max(labels)])]):
                 return tf.identity(labels)
-        if labels.shape.rank == 1 or labels.shape.rank == 2 and labels.shape[1] == 1:
-            return tf.cast(tf.reshape(labels, [-1]), tf.int64)
+        if of_each:
+            indices = tf.cast(tf.reshape(labels, [-1]), tf.int64)
+            if not labels.dtype.is_floating:
+                return indices
+            valid = tf.reduce_all(tf.cast(indices, labels.dtype) == tf.reshape(labels, [-1]))
+            with tf.control_dependencies([tf.debugging.Assert(valid, ["Expected integers as class indices. Received:", labels])]):
+                return tf.identity(indices)
         raise ValueError(f"Expected class indices [N], or one-hot labels or probabilities [N, {classes}]. Received shape: {labels.shape}")
 
     def test_step(self, data: Any) -> dict:
         """Updates loss and metrics by one batch of (x, y), in inference mode."""
         self.on_own_data = True
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
-        predictions = self.predictions(self(x, training=False))
+        scores = models.of_two_classes(self.predictions(self(x, training=False)), self.returns_logits)
         labels = self._labels(y)
-        logits = predictions if self.returns_logits else tf.math.log(tf.clip_by_value(predictions, 1e-7, 1.0))
+        logits = scores if self.returns_logits else tf.math.log(tf.clip_by_value(scores, 1e-7, 1.0))
         loss = losses.cross_entropy(labels, tf.cast(logits, tf.float32))
-        loss = tf.reduce_mean(loss if weights is None else loss * tf.cast(tf.reshape(weights, [-1]), loss.dtype))
-        loss += self.regularization_loss()
-        self._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
-        return {"loss": self._loss_tracker.result(), **self.update_metrics(labels, y, predictions, weights)}
+        loss = loss if weights is None else loss * tf.cast(tf.reshape(weights, [-1]), loss.dtype)
+        count = tf.shape(labels)[0]  # 0 on a replica that has no image of a small last batch
+        loss = tf.reduce_sum(loss) / tf.cast(tf.maximum(count, 1), loss.dtype) + self.regularization_loss()
+        self._loss_tracker.update_state(loss, sample_weight=count)
+        return {"loss": self._loss_tracker.result(), **self.update_metrics(labels, y, scores, weights)}
+
+    @property
+    def has_one_output(self) -> bool:
+        """Whether the classifier returns [N, 1], the logit or probability of the second of two classes."""
+        return self._wrapped is not None and self._wrapped.has_one_output
 
     @property
     def returns_logits(self) -> bool:
@@ -211,12 +232,21 @@ class KerasFit(keras.Model):
         """Returns the sum of the losses of the classifier's layers, such as those of kernel regularizers."""
         return tf.add_n([tf.constant(0.0), *(tf.reduce_sum(tf.cast(loss, tf.float32)) for loss in self.classifier.losses)])
 
-    def update_metrics(self, labels: tf.Tensor, y: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor | None) -> dict:
-        """Updates the metrics given to `compile`, or else the accuracy; returns {name: value}."""
+    def update_metrics(self, labels: tf.Tensor, y: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor | None) -> dict:
+        """Updates the metrics given to `compile`, or else the accuracy; returns {name: value}.
+
+        Args:
+            labels: of `_labels`.
+            y: labels as given.
+            scores: logits or probabilities [N, classes], as the classifier returns them; metrics of a classifier with one output get that.
+            weights: of the examples, or None.
+        """
         if self._compile_metrics is None:
-            self.accuracy.update_state(losses.class_indices(labels), predictions)
+            self.accuracy.update_state(losses.class_indices(labels), scores)
             return {"accuracy": self.accuracy.result()}
-        self._compile_metrics.update_state(y, predictions, weights)
+        if self.has_one_output:
+            scores = scores[:, 1:] - scores[:, :1] if self.returns_logits else scores[:, 1:]
+        self._compile_metrics.update_state(y, scores, weights)
         return self._compile_metrics.result()
 
     def own_metrics(self) -> list[keras.Metric]:

@@ -46,6 +46,9 @@ class LinearProbe(Method):
         Args:
             source: the training set.
             iterations: maximum number of iterations.
+
+        Raises:
+            ValueError: the images are of one class.
         """
         encode = tf.function(lambda images: self.network(images, training=False)["embedding"])
         features, labels = (
@@ -54,11 +57,16 @@ class LinearProbe(Method):
         )
         binary = len(np.unique(labels)) == 2
         inverse_penalty = (2.0 if binary else 1.0) / (self.weight_decay * len(labels)) if self.weight_decay else np.inf
-        regression = LogisticRegression(C=inverse_penalty, max_iter=iterations, tol=1e-6).fit(features.astype(np.float64), labels)
+        if len(np.unique(labels)) < 2:
+            raise ValueError(f"Expected training images of at least 2 classes for a linear probe. Received: those of {source.name}, of 1")
+        with_bias = self.logits.bias is not None
+        regression = LogisticRegression(C=inverse_penalty, max_iter=iterations, tol=1e-6, fit_intercept=with_bias)
+        regression.fit(features.astype(np.float64), labels)
         kernel, bias = regression.coef_.T, regression.intercept_
         if binary:  # scikit-learn has one column, the difference w; the squared kernel of -w / 2 and w / 2 is half of w's
             kernel, bias = np.concatenate([-kernel, kernel], axis=1) / 2, np.concatenate([-bias, bias]) / 2
         full_kernel, full_bias = np.zeros([kernel.shape[0], source.num_classes]), np.full([source.num_classes], bias.min() - 30.0)
         full_kernel[:, regression.classes_], full_bias[regression.classes_] = kernel, bias
-        for variable, value in zip((self.logits.kernel, self.logits.bias), (full_kernel, full_bias)):
-            variable.assign(value)
+        self.logits.kernel.assign(full_kernel)
+        if with_bias:
+            self.logits.bias.assign(full_bias)

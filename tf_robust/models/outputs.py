@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -15,8 +16,11 @@ Model = Callable[[Any], Any]
 
 
 def output(model: Model, images: tf.Tensor, key: str) -> tf.Tensor:
-    """Returns a model's output for images, or the entry `key` of it where it is a dictionary."""
-    outputs = model(images)
+    """Returns a model's output for images, or the entry `key` of it where it is a dictionary; Keras models run in inference mode.
+
+    Without the argument, Keras runs a whole model in training mode if one of its layers does so by default, such as Resizing.
+    """
+    outputs = model(images, training=False) if isinstance(model, keras.layers.Layer) else model(images)
     return outputs[key] if isinstance(outputs, dict) else outputs
 
 

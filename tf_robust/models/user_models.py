@@ -22,12 +22,14 @@ class WrappedModel:
         pieces: the network in pieces, as `models.stages` returns them.
         logits_layer: embedding -> logits; None where the logits are not a Dense layer's output for the embedding.
         from_logits: whether the model returns logits; otherwise probabilities.
+        has_one_output: whether the model returns [N, 1], the logit or probability of the second of two classes.
     """
 
     network: keras.Model
     pieces: list[keras.Model]
     logits_layer: keras.layers.Layer | None
     from_logits: bool
+    has_one_output: bool
 
 
 @keras.saving.register_keras_serializable("tf_robust")
@@ -152,7 +154,7 @@ def wrap(
     network = keras.Model(images, outputs(*body(scale(images))), name=f"{model.name}_network")
     first, *rest = [*middle, last]
     pieces = [unscaled, keras.Model(images, first(scale(_uncentered()(images))), name="piece_1_of_images"), *rest]
-    return WrappedModel(network, pieces, head if embedding is None and not one_output else None, from_logits)
+    return WrappedModel(network, pieces, head if embedding is None and not one_output else None, from_logits, one_output)
 
 
 def is_network(model: keras.Model) -> bool:
@@ -183,7 +185,7 @@ def _wrap_observed(model, images, scale, unscaled, embedding, from_logits):
     network = keras.Model(images, outputs(scale(images)), name=f"{model.name}_network")
     head = LinearOutput(layer, name="logits", dtype=output_dtype()) if embedding is None and not one_output else None
     whole = keras.Model(images, network(_uncentered()(images)), name="piece_1")
-    return WrappedModel(network, [unscaled, whole], head, from_logits)
+    return WrappedModel(network, [unscaled, whole], head, from_logits, one_output)
 
 
 def _inner_layers(layer):

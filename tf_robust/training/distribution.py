@@ -95,11 +95,10 @@ def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset, batch
 
 
 def batch_norms(layer: keras.layers.Layer) -> Iterator[keras.layers.BatchNormalization]:
-    """Yields all batch norm layers inside a layer or model, at any depth."""
-    for inner in getattr(layer, "layers", ()):
+    """Yields all batch norm layers inside a layer or model, at any depth, also those that are attributes of a layer."""
+    for inner in layer._flatten_layers(include_self=False):
         if isinstance(inner, keras.layers.BatchNormalization):
             yield inner
-        yield from batch_norms(inner)
 
 
 def synchronize_batch_norm(model: keras.Model) -> None:

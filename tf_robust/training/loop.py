@@ -33,7 +33,7 @@ class TrainingStopped(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was stopped, by Ctrl-C for example; the state is saved, and the same command resumes it."""
+    """Training was stopped, by Ctrl-C for example; if there is a folder of checkpoints, the same command resumes it."""
 
 
 @dataclasses.dataclass
@@ -84,7 +84,7 @@ def fit(
         checkpoint_folder: folder of the checkpoints, saved after each epoch and, on one machine, about every ten minutes and on
             Ctrl-C; None: no checkpoints.
         validation: a set to evaluate after every epoch, or about ten times in a longer training run; None: no validation.
-        callbacks: Keras callbacks.
+        callbacks: Keras callbacks. They may end the training after an epoch (`stop_training`); their state is not in checkpoints.
         steps_per_execution: number of steps per call of the compiled graph.
         stop_after: stop cleanly at this global step, as Ctrl-C does; before the first step if the checkpoint has reached it.
         servers: addresses of processes that produce the batches (`data.service`); empty: this process.
@@ -97,7 +97,7 @@ def fit(
 
     Raises:
         TrainingDiverged: a loss term, the gradient or the logits under attack are not finite; the last good checkpoint is kept.
-        Interrupted: after Ctrl-C or at `stop_after`; the state is saved.
+        Interrupted: after Ctrl-C or at `stop_after`; the state is saved if there is a `checkpoint_folder`.
         WorkerLost: the process of another machine has ended.
     """
     if epochs < 1 or steps_per_execution < 1:
@@ -141,6 +141,7 @@ def fit(
     callback_list = keras.callbacks.CallbackList(
         list(callbacks) if chief else [], add_progbar=chief, model=method, verbose=verbose, epochs=epochs, steps=steps
     )
+    method.stop_training = False
     callback_list.on_train_begin()
     with distribution.detect_lost_workers(strategy), data.service.watched(servers), StopOnInterrupt(one_machine) as stop_requested:
         saver = _Saver(method, checkpoint_folder, step, start, state)
@@ -148,13 +149,14 @@ def fit(
         if on_first_batch and not servers:
             on_first_batch(data.first_batch(source, batch_size, seed=method.seed, step=step, **pipeline))
         iterator = iter(distribution.distribute(strategy, batches, batch_size))
-        while step < steps * epochs and not (selection and selection.stops):
+        while step < steps * epochs and not (selection and selection.stops) and not method.stop_training:
             epoch, steps_done = divmod(step, steps)
             callback_list.on_epoch_begin(epoch)
             if not steps_done:
                 method.reset_metrics()
             while step < (epoch + 1) * steps:
                 count = min(steps_per_execution, (epoch + 1) * steps - step, (stop_after or step + 10**9) - step)
+                callback_list.on_train_batch_begin(step - epoch * steps)
                 checked_run(run_steps, iterator, count, method)
                 step += count
                 callback_list.on_train_batch_end(step - epoch * steps - 1, _values(method))
@@ -254,7 +256,8 @@ class _Saver:
 
     def stop(self, step, total):
         self.save(step)
-        raise Interrupted(f"Stopped at step {step} of {total}. Try: the same command resumes the training.")
+        advice = "the same command resumes the training" if self.folder else "a checkpoint_folder, from which the training can be resumed"
+        raise Interrupted(f"Stopped at step {step} of {total}. Try: {advice}.")
 
     def save_if_due(self, step):
         if time.monotonic() - self.time > CHECKPOINT_SECONDS:
