@@ -276,3 +276,13 @@ def test_images_of_other_formats_are_named_and_small_ones_noted(without_splits, 
     printed = capsys.readouterr().out
     assert f"enlarged by a factor of about {224 / min(height, width):.1f} (median size {height}x{width})" in printed
     assert "2 images of folder:" in printed and "such as " in printed and "new.webp" in printed
+
+
+def test_the_fingerprint_changes_with_the_contents_of_files_of_one_size(tmp_path):
+    folder = tmp_path / "photos" / "cat"
+    folder.mkdir(parents=True)
+    fingerprints = set()
+    for level in (0, 1):
+        Image.new("RGB", (8, 8), (level, 0, 0)).save(folder / "a.bmp")
+        fingerprints.add(open_folder(tmp_path / "photos", "all").fingerprint())
+    assert len(fingerprints) == 2

@@ -1,6 +1,8 @@
 """Data of the user's own: the same images as arrays, Dataset, folder, CSV and .npz give the same measures; bad input is refused."""
 
 import importlib.util
+import os
+import shutil
 
 import keras
 import numpy as np
@@ -261,9 +263,27 @@ def test_a_model_is_evaluated_on_all_images_unless_it_was_trained_on_a_part(mode
     for chosen, count in (("all", 30), ("validation", 3)):
         found = api.evaluate(trained.model, data=name, evaluations="clean", evaluation_split=chosen).evaluation
         assert found["split"] == chosen and found["card"]["data"]["pictures"] == count
+    elsewhere = shutil.copytree(folder / "photos", folder / "elsewhere" / "photos")
+    moved = api.evaluate(trained.model, data=f"folder:{elsewhere}", evaluations="clean").evaluation
+    assert moved["split"] == "test" and moved["card"]["data"]["pictures"] == 3  # the same images
+    shutil.copy(elsewhere / "cat" / sorted(os.listdir(elsewhere / "cat"))[0], elsewhere / "cat" / "another.png")
+    others = api.evaluate(trained.model, data=f"folder:{elsewhere}", evaluations="clean").evaluation
+    assert others["split"] == "all" and others["card"]["data"]["pictures"] == 31
     foreign = api.evaluate(model, data=name, evaluations="clean").evaluation
     assert foreign["split"] == "all" and foreign["card"]["data"]["pictures"] == 30
     assert "has no splits: evaluated on all of its images" in capsys.readouterr().out
+
+
+def test_test_images_of_data_without_splits_are_not_those_of_a_training_with_another_fraction(folder):
+    name = f"npz:{folder}/table.npz"
+    np.savez(folder / "table.npz", x=np.random.RandomState(0).rand(200, 28, 28, 1), y=np.arange(200) % 2)
+    trained = api.train(
+        str(folder / "few"), data=name, validation_fraction=0.02, epochs=1, model="lenet", batch_size=50, evaluations="clean"
+    )
+    found = api.evaluate(trained.model, name, evaluations="clean").evaluation
+    assert found["card"]["data"] == trained.evaluation["card"]["data"] and found["card"]["data"]["pictures"] == 4
+    with pytest.raises(ValueError, match="Expected validation_fraction <= 0.02"):
+        api.evaluate(trained.model, name, evaluations="clean", validation_fraction=0.1, evaluation_split="test")
 
 
 def test_slices_are_classes_and_groups_of_a_column(examples, model, folder):

@@ -205,9 +205,9 @@ def test_validation_images_are_not_those_of_the_training(name, recorded, given, 
     config = TrainConfig(data=name, validation_fraction=given)
     if isinstance(expected, str):
         with pytest.raises(ValueError, match=expected):
-            with_validation_of_card(model, config)
+            with_validation_of_card(model.card, model.path, config)
     else:
-        assert with_validation_of_card(model, config).validation_fraction == expected
+        assert with_validation_of_card(model.card, model.path, config).validation_fraction == expected
 
 
 def test_smaller_validation_fractions_are_parts_of_larger_ones(source):

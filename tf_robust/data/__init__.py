@@ -5,7 +5,7 @@ from tf_robust.data.class_mask import declared, masked, read_label_map, relabell
 from tf_robust.data.dataset_views import views
 from tf_robust.data.folders import FileSource
 from tf_robust.data.pipeline import Batch, evaluation_batches, first_batch, steps_per_epoch, training_batches
-from tf_robust.data.shifts import Shift
+from tf_robust.data.shifts import OF_FILES, Shift
 from tf_robust.data.source import ArraySource, check_labels
 from tf_robust.data.sources import (
     has_fixed_splits,

@@ -12,7 +12,7 @@ from tf_robust.data.class_mask import IMAGENET_CLASSES, class_mask
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_subset
 
-_FILES = ("folder:", "csv:", "npz:", "hf:")
+OF_FILES = ("folder:", "csv:", "npz:", "hf:")  # prefixes of names that contain a path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ def shift_name(data: str) -> str:
     Args:
         data: name of the data set, as in `sources.open_source`.
     """
-    if data.startswith(_FILES):
+    if data.startswith(OF_FILES):
         kind, _, path = data.partition(":")
         data = os.path.basename(os.path.normpath(path))
         data = data if kind in ("folder", "hf") else os.path.splitext(data)[0]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from absl.flags import FlagValues
 
+from tf_robust.data import is_unsplit
 from tf_robust.evaluation import EvalConfig, Measure, check_requirements, parse_requirements
 from tf_robust.experiments import measuring, model_evaluation
 from tf_robust.experiments.commands import command
@@ -14,7 +15,7 @@ from tf_robust.experiments.evaluated_model import EvaluatedModel, evaluated_mode
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.exporting import export_model
 from tf_robust.experiments.locations import row_name
-from tf_robust.experiments.model_checks import is_same_data, print_note
+from tf_robust.experiments.model_checks import is_same_data, print_note, with_validation_of_card
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.runs import runs_of, warn_of_unused_options
 from tf_robust.saved_models import latency, loading
@@ -78,9 +79,12 @@ def _check_adaptation(values: FlagValues) -> None:
 
 def _with_split(given: EvaluationData, model: EvaluatedModel) -> EvaluationData:
     """Returns data with the split that all formats are evaluated on, and prints a note if the user chose none and the data have none."""
+    card = read_card(model.path)
+    if is_unsplit(given.config.data):
+        given = dataclasses.replace(given, config=with_validation_of_card(card, model.path, given.config))
     if model.values["evaluation_split"].present:
         return given
-    trained_on = str(read_card(model.path).get("data", ""))
+    trained_on = str(card.get("data", ""))
     calibrated = [] if is_same_data(trained_on, given.config.data) else [name for name in QUANTIZED if name in model.values.formats]
     given = with_default_split(given, trained_on, calibrated)
     print_default_split(given, calibrated)

@@ -181,7 +181,7 @@ def fraction_held_out(given: EvaluationData, start: Classifier, validation: Sour
     """
     if validation is not None or given.images is not None:
         return None
-    known = fraction_not_trained_on(start, given.config.data)
+    known = fraction_not_trained_on(start.card, given.config.data)
     held_out = given.config.validation_fraction or HELD_OUT
     return held_out if known is None else min(held_out, known)
 

@@ -1,10 +1,12 @@
 """Checks that a loaded model suits the data it is evaluated on; possible mismatches are printed as notes."""
 
 import dataclasses
+import filecmp
 import functools
 import itertools
 import os
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -53,55 +55,72 @@ def with_label_set_of_card(predict: Classifier, source: Source) -> Source:
     return data.declared(source, label_set)
 
 
-def with_validation_of_card(predict: Classifier, config: TrainConfig) -> TrainConfig:
-    """Returns a configuration whose validation images are among those that a model was not trained on, by the flags in its card.
+def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: TrainConfig) -> TrainConfig:
+    """Returns a configuration whose validation (and, of data without splits, test) images a model was not trained on, by its card.
 
     A `validation_fraction` of 0 becomes that of the training, which is printed. Models of other data, without such a card, or of data with
     a validation split of their own are not concerned.
 
     Args:
-        predict: the model.
+        card: of the model.
+        path: of the model, for messages.
         config: names the data.
 
     Raises:
         ValueError: the model was trained on some of these images.
     """
-    held_out = fraction_not_trained_on(predict, config.data)
+    held_out = fraction_not_trained_on(card, config.data)
     if held_out is None or data.has_own_validation(config.data, config.data_dir or None):
         return config
     if not held_out:
         raise ValueError(
-            f"Expected validation images of {config.data} that {predict.path} was not trained on. Received: a model that was trained on "
+            f"Expected validation images of {config.data} that {path} was not trained on. Received: a model that was trained on "
             "all training images (validation_fraction=0 in its card). Try: other data, or train it with --validation_fraction=0.1"
         )
     if config.validation_fraction > held_out:
         raise ValueError(
-            f"Expected --validation_fraction <= {held_out:g}, that of the training of {predict.path}, which was trained on the other "
+            f"Expected --validation_fraction <= {held_out:g}, that of the training of {path}, which was trained on the other "
             f"images. Received: {config.validation_fraction:g}. Try: leave out --validation_fraction"
         )
     if config.validation_fraction:
         return config
-    print_note(f"--validation_fraction={held_out:g}, from the card of {predict.path}: images that it was not trained on.")
+    print_note(f"--validation_fraction={held_out:g}, from the card of {path}: images that it was not trained on.")
     return dataclasses.replace(config, validation_fraction=held_out)
 
 
-def fraction_not_trained_on(predict: Classifier, name: str) -> float | None:
+def fraction_not_trained_on(card: Mapping[str, typing.Any], name: str) -> float | None:
     """Returns the fraction of a data set that was held out in the training of a model, by its card; None: other data, or not known."""
-    flags = predict.card.get("flags")
-    trained_on = str(predict.card.get("data", ""))
+    flags = card.get("flags")
+    trained_on = str(card.get("data", ""))
     if not isinstance(flags, dict) or "validation_fraction" not in flags or not is_same_data(trained_on, name):
         return None
     return data.held_out_fraction(name, float(flags["validation_fraction"]))
 
 
 def is_same_data(name: str, other: str) -> bool:
-    """Returns whether the last parts of the paths in the names of two data sets are equal."""
-    return _last_part(name) == _last_part(other)
+    """Returns whether two names are those of one data set: of files, paths that end alike, if both exist with the same content."""
+    paths = [one.partition(":")[2] if one.startswith(data.OF_FILES) else "" for one in (name, other)]
+    if not all(paths):
+        return not any(paths) and name.partition(":")[0] == other.partition(":")[0]
+    first, second = (os.path.normpath(os.path.expanduser(path)) for path in paths)
+    if os.path.basename(first) != os.path.basename(second):
+        return False
+    return not (os.path.exists(first) and os.path.exists(second)) or _have_same_content(first, second)
 
 
-def _last_part(name):
-    """The last part of the path in the name of a data set."""
-    return os.path.basename(os.path.normpath(name.partition(":")[2] or name))
+def _have_same_content(first, second):
+    """Whether two files, or the names and sizes of the files in two folders, are the same."""
+    if os.path.samefile(first, second):
+        return True
+    if os.path.isfile(first) and os.path.isfile(second):
+        return filecmp.cmp(first, second, shallow=False)
+    return os.path.isdir(first) and os.path.isdir(second) and _sizes(first) == _sizes(second)
+
+
+def _sizes(folder):
+    """{path within a folder: size in bytes} of its files."""
+    paths = (os.path.join(place, file) for place, _, files in os.walk(folder) for file in files)
+    return {os.path.relpath(path, folder): os.path.getsize(path) for path in paths}
 
 
 def _in_folders(source):
