@@ -104,9 +104,9 @@ def test_boundary_measures_and_figure(tmp_path):
     assert list(rows) == ["clean", "boundary/length", "boundary/gradient"]
     assert rows["boundary/length"] == pytest.approx(2.2 * np.pi, rel=1e-3)
     assert 0.7 < rows["clean"] < 1
-    ((path, caption),) = figures.of_boundaries(str(tmp_path), {"row": str(tmp_path / "row")}, (source, source))
+    ((path, caption),) = figures.of_boundaries(str(tmp_path), {"row": {record["set"]: record for record in records}}, (source, source))
     assert path.endswith("boundaries.png") and "boundaries" in caption
-    assert figures.of_boundaries(str(tmp_path), {"row": str(tmp_path)}, ()) == []
+    assert figures.of_boundaries(str(tmp_path), {"row": {}}, ()) == []
     assert evaluation.card_of(source, eval_config, None)["boundary"]["grid"] == boundary.GRID
 
 

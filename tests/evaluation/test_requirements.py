@@ -14,6 +14,13 @@ def test_bounds_that_measures_can_have():
     evaluation.check_requirements(evaluation.parse_requirements(required), config)
 
 
+def test_names_of_classes_may_have_any_characters():
+    assert evaluation.parse_requirements("class/polar bear >= 0.5, class/né+1<=1") == [
+        ("class/polar bear", ">=", 0.5),
+        ("class/né+1", "<=", 1),
+    ]
+
+
 def test_requirements():
     required = evaluation.parse_requirements("corruptions/mean15>=0.7, flips/mean <= 0.1")
     rows = [{"measure": "corruptions/mean15", "value": 0.65}, {"measure": "flips/mean", "value": 0.05}]

@@ -73,6 +73,8 @@ def test_the_best_row_has_the_best_mean_over_seeds():
     assert "Chosen of 2 by clean on validation images: b (0.6000). Its" in sweeps.best(evaluations)[1]
     with pytest.raises(ValueError, match="measure to choose by"):
         sweeps.best(evaluations, "un")
+    chosen, message = sweeps.best([*evaluations, found("c", 1, 0.99, 0.0)])  # its seed 0 failed
+    assert chosen == ["b"] and message.endswith("Not considered, as runs failed: c.")
 
 
 def test_several_measures_choose_all_rows_that_no_other_surpasses():

@@ -152,6 +152,16 @@ def _smoothing_parts(eval_config, attacked):
     return {"certified": {**noise, **samples}, "smoothed_clean": {**noise, **votes}, "smoothed": {**noise, **votes, **attack}}
 
 
+def has_corruptions_of(card: Card, eval_config: EvalConfig) -> bool:
+    """Returns whether the corruptions in a card, if there are any, are those of an evaluation: its frost, or its corrupted set."""
+    if "corruptions" not in card:
+        return True
+    shape = tuple(card["data"]["picture_shape"])
+    description = corruptions.describe(shape, eval_config.constants(shape), eval_config.protocol(shape), eval_config.frost_dir or None)
+    fields = _corruption_fields(eval_config, description)
+    return {name: card["corruptions"].get(name) for name in fields} == fields
+
+
 def _corruption_fields(eval_config, description):
     """Fields of corruptions on the fly, or of the card of a corrupted set; of a published set only the name is known."""
     if not eval_config.corrupted_dir:

@@ -42,7 +42,7 @@ def parse_requirements(text: str) -> list[Requirement]:
     """
     parsed = []
     for part in filter(None, (part.strip() for part in text.split(","))):
-        match = re.fullmatch(r"([\w/.\-]+)\s*(>=|<=)\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)", part)
+        match = re.fullmatch(r"([^<>=;]*[^<>=;\s])\s*(>=|<=)\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)", part)
         if not match:
             raise ValueError(f"Expected --require='MEASURE>=NUMBER,...' (or <=). Received: {part!r}")
         parsed.append((match[1], match[2], float(match[3])))

@@ -77,19 +77,19 @@ def write_report(
     if data and baseline and os.path.isdir(os.path.join(folders[baseline], "saved_model")):
         examples = _examples(images, data, baseline, folders[baseline], record_folders)
     drawn = _of_data(images, data) if data else []
-    both = {row: (record_folders[row], folders[row]) for row in folders}
+    both, own_records = {row: (record_folders[row], folders[row]) for row in folders}, _own_records(evaluations)
     drawn += [*figures.of_training(both), *figures.of_models(both)]
     if any(row["measure"] == "aurra" for one in evaluations for row in one["rows"]):
-        drawn += figures.of_calibration(record_folders)
+        drawn += figures.of_calibration(own_records)
     if any(row["measure"].startswith(("calibrated/", "abstention/", "conformal/")) for one in evaluations for row in one["rows"]):
-        drawn += figures.of_confidence(_own_records(evaluations))
+        drawn += figures.of_confidence(own_records)
     if any(row["measure"].startswith("boundary/") for one in evaluations for row in one["rows"]):
         sources = [data.source("train"), data.evaluation_source()] if data else []
-        drawn += figures.of_boundaries(images, record_folders, sources)
+        drawn += figures.of_boundaries(images, own_records, sources)
     if any(row["measure"].startswith(("robust/", "distance/")) for one in evaluations for row in one["rows"]):
-        drawn += figures.of_attacks(record_folders, suite.get("panels"))
+        drawn += figures.of_attacks(own_records, suite.get("panels"))
     if any(row["measure"].startswith("certified/") for one in evaluations for row in one["rows"]):
-        drawn += figures.of_certified(_own_records(evaluations))
+        drawn += figures.of_certified(own_records)
     commits = ", ".join(dict.fromkeys(one["commit"] for one in evaluations))
     table = report.write(
         folder,

@@ -118,17 +118,16 @@ def of_models(folders: Mapping[str, Sequence[str]]) -> list[Figure]:
     return drawn
 
 
-def of_calibration(workdirs: Mapping[str, str]) -> list[Figure]:
-    """Returns reliability diagram and response-rate curve on the last measured clean set.
+def of_calibration(records_by_row: Mapping[str, Mapping[str, dict]]) -> list[Figure]:
+    """Returns reliability diagram and response-rate curve on the clean images.
 
     Args:
-        workdirs: {row: folder of its records}.
+        records_by_row: {row: {set: record}}.
     """
     outcomes = {}
-    for row, workdir in workdirs.items():
-        clean = [r for r in evaluation.read_records(os.path.join(workdir, "measured.jsonl")) if "confidences" in r]
-        if clean:
-            outcomes[row] = evaluation.confidences(clean[-1]), evaluation.correctness(clean[-1])
+    for row, records in records_by_row.items():
+        if clean := next((record for record in records.values() if "confidences" in record), None):
+            outcomes[row] = evaluation.confidences(clean), evaluation.correctness(clean)
     return [report.reliability_diagram(outcomes), report.response_rate_curves(outcomes)] if outcomes else []
 
 
@@ -171,18 +170,16 @@ def of_confidence(records_by_row: Mapping[str, Mapping[str, dict]]) -> list[Figu
     return [*diagram, report.reliability_by_severity(binned), report.risk_coverage(binned)] if binned else []
 
 
-def of_boundaries(folder: str, workdirs: Mapping[str, str], sources: Iterable[Source]) -> list[Figure]:
-    """Returns the figure of the last measured decision boundaries.
+def of_boundaries(folder: str, records_by_row: Mapping[str, Mapping[str, dict]], sources: Iterable[Source]) -> list[Figure]:
+    """Returns the figure of the measured decision boundaries.
 
     Args:
         folder: of the figure.
-        workdirs: {row: folder of its records}.
+        records_by_row: {row: {set: record}}.
         sources: training and evaluated points; may be empty.
     """
     boundaries: dict[str, report.boundaries.Boundary] = {}
-    for row, workdir in workdirs.items():
-        path = os.path.join(workdir, "measured.jsonl")
-        records = {record["set"]: record for record in evaluation.read_records(path)}
+    for row, records in records_by_row.items():
         if "boundary" in records:
             record, clean = records["boundary"], records.get("clean")
             boundaries[row] = {
@@ -290,17 +287,16 @@ def draw_maps(folder: str, predict: Predict, source: Source) -> str | None:
     return report.captioned_images(os.path.join(folder, "maps.png"), lines)
 
 
-def of_attacks(workdirs: Mapping[str, str], panels: Mapping[str, Sequence[str]] | None = None) -> list[Figure]:
-    """Returns attack curves of the last measured distances.
+def of_attacks(records_by_row: Mapping[str, Mapping[str, dict]], panels: Mapping[str, Sequence[str]] | None = None) -> list[Figure]:
+    """Returns attack curves of the measured distances.
 
     Args:
-        workdirs: {row: folder of its records}.
+        records_by_row: {row: {set: record}}.
         panels: {title: [rows]}, the rows of each row of panels; None: all rows in one.
     """
     by_row = {}
-    for row, workdir in workdirs.items():
-        records = evaluation.read_records(os.path.join(workdir, "measured.jsonl"))
-        distances = [record for record in records if "distances" in record]
+    for row, records in records_by_row.items():
+        distances = [record for record in records.values() if "distances" in record]
         if distances:
             by_row[row] = {record["set"].partition("/")[2]: evaluation.adversarial.read_distances(record) for record in distances}
     return [report.attack_curves(by_row, panels)] if by_row else []

@@ -107,6 +107,12 @@ def losses(measured: Mapping, baseline: Mapping) -> list[str]:
     evaluations = [{**one, "row": row, "seed": 0} for row, one in (("baseline", baseline), ("model", measured))]
     table = aggregate(evaluations, baseline="baseline", per_image=PerImage(comparison.records_in))
     compared = [entry for entry in table["rows"] if entry["measure"] in table["headlines"] and entry["difference"]]
+    if not compared:
+        mains = ", ".join(table["headlines"]) or "none"
+        raise ValueError(
+            f"Expected a main measure that the model and {baseline['saved_model']} share. Received: {mains}, of one of them each. "
+            "Try: the same --evaluations for both"
+        )
     return [
         f"  {entry['measure']} is {entry['mean']:.4f}, {difference_text(entry['difference'])} against {baseline['saved_model']}"
         for entry in compared

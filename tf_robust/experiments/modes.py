@@ -59,7 +59,8 @@ def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
                 f"Expected a suite that trains its rows with --dry_run. Received: {values.suite}, whose rows evaluate existing models"
             )
         evaluations, failures = suites.measure_all(flagfiles, overrides, workdir, shown_as)
-        return report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {}, argv)
+        report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {}, argv)
+        return sys.exit("\n".join(["Rows failed:", *failures])) if failures else None
     runs = [run for row in rows for run in runs_of(values_of_rows[row], row, shown_as.get(row, ""))]
     warn_of_ignored_flags(runs)
     if values.dry_run:
@@ -118,6 +119,8 @@ def evaluate(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
     """Writes a corrupted copy of the data, which `evaluate` reads with --corrupted_dir."""
     run = runs_of(values, "")[0]
+    if values["severities"].present:
+        logging.warning("--severities has no effect: all five are written.")
     given = run.data() if values["evaluation_split"].present else with_default_split(run.data(), "")
     source, eval_config = given.evaluation_source(), run.eval_config
     shape = source.image_shape

@@ -189,7 +189,8 @@ class Run:
         with self.claim(folder):
             before = evaluation.read_evaluation(path) if os.path.exists(path) else {}
             measuring = model_evaluation.recorded(self.eval_config)
-            if "training" in before and before.get("measuring") == measuring:  # else written by `evaluate`
+            same = before.get("measuring") == measuring and evaluation.has_corruptions_of(before["card"], self.eval_config)
+            if "training" in before and same:  # else written by `evaluate`
                 print("  already done", flush=True)
                 if self.eval_config.per_image and not os.path.isdir(os.path.join(folder, evaluation.PER_IMAGE)):
                     print_note(f"without results of each image. Try: tf-robust evaluate {folder} --per_image")

@@ -98,6 +98,8 @@ def _tested(values, point, folder_of, folder):
     """Evaluations of a point on the test set, in a subfolder for each seed."""
     evaluations = []
     for run in _runs_at(values, point, "test"):
+        if not os.path.isdir(os.path.join(folder_of(run), "saved_model")):
+            continue  # a run that failed, which the report names
         to = os.path.join(folder, f"seed_{run.seed}")
         measured = model_evaluation.evaluate_file(os.path.join(folder_of(run), "saved_model"), run.data(), to, row=run.shown_as)
         evaluations.append({**measured.content, "measured_in": to})
@@ -129,7 +131,8 @@ def best(evaluations: Iterable[Mapping], metric: str = "") -> tuple[list[str], s
 
     Args:
         evaluations: as in `evaluation.json`.
-        metric: measures by which rows are compared, with commas between them; empty: the first measure of the first evaluation. With one
+        metric: measures by which rows are compared, with commas between them; empty: the first measure of the first evaluation. Rows with
+            fewer seeds than others, whose runs failed, are not chosen. With one
             the best row is chosen, the first of equals; with several all rows that no other surpasses in every measure.
 
     Raises:
@@ -144,14 +147,16 @@ def best(evaluations: Iterable[Mapping], metric: str = "") -> tuple[list[str], s
     for row, values in measured:
         by_row.setdefault(row, []).append([values[name] for name in measures])
     signs = [-1 if parse_measure(name).lower_is_better else 1 for name in measures]
-    means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in by_row.items()}
+    most = max(map(len, by_row.values()))
+    incomplete = [row for row, of_seeds in by_row.items() if len(of_seeds) < most]
+    means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in by_row.items() if row not in incomplete}
     chosen = _front({row: signs * mean for row, mean in means.items()})
     chosen = chosen if len(measures) > 1 else chosen[:1]
     listed = "; ".join(f"{row} ({', '.join(f'{mean:.4f}' for mean in means[row])})" for row in chosen)
     return chosen, (
         f"Chosen of {len(means)} by {', '.join(measures)} on validation images: {listed}. "
         f"{'Their validation results are' if len(chosen) > 1 else 'Its validation result is'} optimistic, as the best of several; the test "
-        "set was not used for the choice."
+        f"set was not used for the choice.{f' Not considered, as runs failed: {chr(44).join(incomplete)}.' if incomplete else ''}"
     )
 
 

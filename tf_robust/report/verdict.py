@@ -11,6 +11,7 @@ from tf_robust.report.table_types import Entry, Table
 from tf_robust.report.tables import cells, difference_of, gain, is_clear, t_interval
 
 _NEGLIGIBLE = 0.02  # a loss that the interval must exclude to be called "no measurable loss"
+_ROUNDING = 1e-9  # of a mean of many numbers
 _SAME_TIME = 0.1  # relative difference of training times that is called none
 _LISTED = 3  # values of one model
 
@@ -250,7 +251,7 @@ def _abstention(own: dict[str, Entry]) -> list[str]:
 def _is_below(table: Table, entry: Entry, clean: Entry) -> bool:
     """Whether an accuracy is clearly below the clean one: paired over seeds or images, else if the two intervals do not overlap."""
     if fall := table["falls"].get(entry["measure"]):
-        return fall["high"] is not None and fall["high"] < 0
+        return fall["high"] is not None and fall["high"] < -_ROUNDING
     if len(clean["seeds"]) > 1 and entry["seeds"] == clean["seeds"]:
         _, high = t_interval([one - other for one, other in zip(entry["values"], clean["values"])])
         return high is not None and high < 0
