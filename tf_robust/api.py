@@ -117,6 +117,8 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
         {*used, "train_examples", "label_fraction", "seeds"} if eval_config.needs_training_set else used,
         f"the evaluations {', '.join(eval_config.evaluations)}",
     )
+    if validation_data is not None and not eval_config.needs_validation_set:
+        raise ValueError("Expected calibrate, abstain_accuracy or conformal, which are fitted on validation_data. Received: none of them")
     predict, evaluation_data = _model_and_data(model, given, run, values)
     if not isinstance(surrogate, (str, os.PathLike)):
         evaluation_data = dataclasses.replace(evaluation_data, surrogate=surrogate)
@@ -185,6 +187,11 @@ def harden(
     check_used(arguments, {*used, "train_examples", "seeds", "validation_fraction"}, "hardening")
     if isinstance(model, (str, os.PathLike)):
         check_format(model)
+    if isinstance(model, loading.Classifier) and isinstance(model.loaded, keras.Model):  # the search changes its weights
+        exists = os.path.exists(model.path)
+        model = (
+            loading.load_classifier(model.path, model.interface) if exists else loading.classifier_of(_copy(model.loaded), model.interface)
+        )
     copied = _copy(model) if isinstance(model, keras.Model) else model
     classifier, evaluation_data = _model_and_data(copied, given, run, values)
     config = HardenConfig(**values_of(values, HardenConfig))
@@ -324,6 +331,6 @@ def _in_memory(given, run, class_names=(), num_classes=0):
 
 def _name_of(model, predict):
     """The name of a model in tables: of its file, its Keras name, or that of its function."""
-    if os.path.exists(predict.path):
+    if isinstance(model, (str, os.PathLike)) or os.path.exists(predict.path):
         return row_name(predict.path)
     return str(getattr(model, "name", None) or getattr(model, "__name__", None) or type(model).__name__)

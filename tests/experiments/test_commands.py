@@ -203,6 +203,7 @@ def test_foreign_models_have_the_names_of_their_files(sample_images, trained, tm
         ("theirs/model.keras", "model"),
         ("theirs/export/", "export"),
         ("/saved_model", "model"),
+        ("theirs/seed_0.keras", "seed_0"),
     ],
 )
 def test_the_row_of_a_model(path, row):

@@ -9,6 +9,7 @@ from tf_robust import api, data, evaluation, report
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.experiments import command_checks
 from tf_robust.experiments.surrogates import load_surrogate
+from tf_robust.saved_models import loading
 
 RADIUS = 0.1
 SUBSET = 60
@@ -125,3 +126,9 @@ def test_models_attacked_from_different_surrogates_are_not_compared(matrices):
     ours, theirs = (api.evaluate(model, surrogate=differentiable(matrix), **OPTIONS).evaluation for matrix in matrices)
     with pytest.raises(ValueError, match="Expected 'robust/transfer/linf_0.1' to be measured in one way.*robust_transfer.surrogate"):
         report.aggregate([{**ours, "row": "a"}, {**theirs, "row": "b"}])
+
+
+def test_a_function_has_one_digest_in_a_process():
+    first, second = (lambda images: images), (lambda images: -images)
+    digests = [loading.classifier_of(model, loading.ModelInterface()).digest() for model in (first, first, second)]
+    assert digests[0] == digests[1] != digests[2]

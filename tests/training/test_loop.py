@@ -164,7 +164,7 @@ def test_steps_per_execution_changes_nothing(network, source):
 def test_a_callback_ends_the_training_after_an_epoch(network, source):
     method, begun = build(network(), "cross_entropy"), []
     counts = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: begun.append(batch))
-    stops = keras.callbacks.EarlyStopping("cross_entropy", min_delta=100, patience=1)
+    stops = keras.callbacks.EarlyStopping("cross_entropy", mode="min", min_delta=100, patience=1)
     assert loop.fit(method, source(50), epochs=5, batch_size=12, callbacks=[counts, stops]).steps == 8
     assert begun == [0, 1, 2, 3] * 2
     assert loop.fit(method, source(50), epochs=1, batch_size=12).steps == 4  # the next training does not end at once

@@ -199,8 +199,9 @@ def _optimizer(config: TrainConfig, steps_per_epoch: int) -> keras.optimizers.Op
 
 @contextlib.contextmanager
 def _precision(mixed: bool) -> Iterator[None]:
+    before = keras.mixed_precision.dtype_policy()
     keras.mixed_precision.set_dtype_policy("mixed_bfloat16" if mixed else "float32")
     try:
         yield
     finally:
-        keras.mixed_precision.set_dtype_policy("float32")
+        keras.mixed_precision.set_dtype_policy(before)

@@ -119,6 +119,9 @@ def read_arguments(values: flags.FlagValues, arguments: Sequence[str], positiona
             raise ValueError(f"Unrecognized argument {word!r}. Expected --flag=value{_place(word, located)}")
     if {"seed", "seeds"} <= {argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")}:
         raise ValueError("Expected --seed or --seeds, which are the same flag. Received: both")
+    for name in ("workdir", "data_dir", "corrupted_dir", "frost_dir", "saved_model", "init_from", "label_map"):
+        if isinstance(path := values[name].value, str) and path.startswith("~"):
+            values[name].value = os.path.expanduser(path)
     for old, new in RENAMED_FLAGS.items():
         if values[old].present:
             logging.warning("--%s is now --%s. The old name will be removed in the next release.", old, new)

@@ -115,8 +115,10 @@ class Hardened:
 
     @property
     def recipe(self) -> str:
-        """Lines of Python that train the chosen recipe without the search; empty if nothing helps, or of a SavedModel."""
-        if not self.changed or not isinstance(self.model, keras.Model):
+        """Lines of Python that train the chosen recipe without the search; empty if nothing helps, or of a SavedModel or a model of images
+        that are normalized per channel."""
+        options = self.trainable.options
+        if not self.changed or not isinstance(self.model, keras.Model) or options and "input_range" not in options:
             return ""
         search, path = self.search, self.trainable.classifier.path
         point = search.choice.point  # type: ignore[union-attr]

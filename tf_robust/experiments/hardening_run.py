@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -142,6 +143,8 @@ def harden(
     hardened = Hardened(model, record, [], config, notes, temporary=temporary)
     if hardened.changed:
         _deliver(hardened, folder)
+    else:
+        _remove_delivered(folder, hardened)
     if not interrupted:
         try:
             evaluations, figures = proof.run(search.trainers.start, weights if hardened.changed else None, log)
@@ -306,6 +309,15 @@ def _deliver(hardened, folder):
     except OSError as error:
         raise OSError(f"{error}. The weights are kept in {os.path.join(folder, 'trials')}: the same command writes the model") from error
     _update_card(hardened, folder, {"rows": [], "card": {}})  # those of the start do not hold
+
+
+def _remove_delivered(folder, hardened):
+    """Removes the model that the search had written when it was interrupted, and has not improved on since."""
+    path = os.path.join(folder, HARDENED) + delivery.suffix_of(hardened.trainable)
+    if os.path.isdir(path):
+        shutil.rmtree(path)
+    elif os.path.exists(path):
+        os.remove(path)
 
 
 def _update_card(hardened, folder, evaluation):

@@ -2,6 +2,7 @@
 
 import collections
 import os
+import re
 from collections.abc import Sequence
 
 from absl.flags import FlagValues
@@ -47,7 +48,7 @@ def row_name(model: str) -> str:
 
 def _parts(model):
     """The parts of a model's path that name it: without `saved_model` and `seed_N`."""
-    parts = [part for part in os.path.abspath(model).split(os.sep) if part != "saved_model" and not part.startswith("seed_")]
+    parts = [part for part in os.path.abspath(model).split(os.sep) if part != "saved_model" and not re.fullmatch(r"seed_\d+", part)]
     return parts if any(parts) else ["model"]
 
 

@@ -1,5 +1,6 @@
 """The lines of Python that train a chosen recipe without the search."""
 
+import os
 import typing
 from collections.abc import Mapping
 
@@ -16,7 +17,7 @@ from tf_robust.hardening.interpolation import average, interpolate
 from tf_robust.hardening.training import fine_tuning
 
 # images and labels: your training images, with the pixel values and the size that the model takes
-model = keras.saving.load_model({path!r}, compile=False)
+{model}
 start = model.get_weights()
 dataset = tf.data.Dataset.from_tensor_slices((images.astype("float32"), labels))
 dataset = dataset.shuffle(len(images), seed={seed}).repeat().batch({batch_size})
@@ -65,12 +66,13 @@ def lines_of(point: Point, path: str, *, batch_size: int, seed: int, options: Ma
         seed: of training.
         options: arguments of all methods, such as `input_range`.
     """
+    model = f"model = keras.saving.load_model({path!r}, compile=False)" if os.path.isfile(path) else "# model: the one before the search"
     reestimation = ""
     if point.reestimated:
         reestimation = _REESTIMATION.format(arguments=_arguments({}, options), input_range=options.get("input_range", (0.0, 1.0)))
     return "".join(
         [
-            _HEAD.format(path=path, batch_size=batch_size, seed=seed),
+            _HEAD.format(model=model, batch_size=batch_size, seed=seed),
             _FLIP if any(member.candidate.augmentations for member in point.members) else "",
             _EXTRA if any("extra_corruptions" in member.candidate.views for member in point.members) else "",
             *(_member(candidate, steps, {"seed": seed, **options}) for candidate, steps, _ in point.members),

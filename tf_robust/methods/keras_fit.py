@@ -88,7 +88,7 @@ class KerasFit(keras.Model):
             self.check_batch(size)
         steps = _steps_per_epoch(x, y, batch_size, **kwargs)
         if steps is not None:
-            done = int(optimizers.updating(self.optimizer)._iterations) if self.compiled else 0
+            done = int(tf.convert_to_tensor(optimizers.updating(self.optimizer)._iterations)) if self.compiled else 0
             for warning in self.schedule(steps, done + steps * epochs):
                 logging.warning(warning)
             self.train_function = None  # the schedule is part of the compiled step

@@ -251,12 +251,14 @@ def _last_dense(tensor):
     activation, one_output = "linear", tensor.shape[-1] == 1
     while True:
         operation, node = history(tensor)
-        own = "softmax" if isinstance(operation, keras.layers.Softmax) else _name(getattr(operation, "activation", None))
+        is_layer = isinstance(operation, keras.layers.Layer)
+        named = isinstance(operation, keras.layers.Softmax) or not is_layer and type(operation).__name__ in ("Softmax", "Sigmoid")
+        own = type(operation).__name__.lower() if named else _name(getattr(operation, "activation", None))
         activation = own if activation == "linear" else activation
         if isinstance(operation, keras.layers.Dense):
             known = activation in ("linear", _OF_PROBABILITIES[one_output])
             return (operation, node.input_tensors[0], activation) if known else (None, None, activation)
-        if not isinstance(operation, (keras.layers.Activation, keras.layers.Softmax)):
+        if not named and not isinstance(operation, keras.layers.Activation):
             return None, None, activation
         tensor = node.input_tensors[0]
 

@@ -18,6 +18,7 @@ from tf_robust.saved_models.interface import ModelInterface
 from tf_robust.saved_models.signatures import Signature, described, shape_text
 from tf_robust.utils.files import digest_of_folder, read_json
 
+_digests: dict[int, tuple[object, str]] = {}  # {id: (a function, which stays in memory, its digest)}
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped to it before the logarithm
 SUM_TOLERANCE = 0.02  # of the sum of probabilities, which 8-bit models round
 FEWEST_TOLD = 20  # images, by whose scores one output is taken for a probability or a logit
@@ -197,11 +198,11 @@ class Classifier:
         )
 
     def digest(self) -> str:
-        """Returns 16 hexadecimal digits that differ for another model: of its files or weights; of a function, new ones each time."""
+        """Returns 16 hexadecimal digits that differ for another model: of its files or weights; of a function, new ones in each process."""
         if os.path.exists(self.path):
             return digest_of_folder(self.path, exclude=("card.json",))
         if not isinstance(self.loaded, keras.Model):
-            return secrets.token_hex(8)  # what a function computes is unknown
+            return _digests.setdefault(id(self.loaded), (self.loaded, secrets.token_hex(8)))[1]  # what a function computes is unknown
         digest = hashlib.sha256(self.path.encode())
         for weight in self.loaded.get_weights():
             digest.update(np.ascontiguousarray(weight).tobytes())

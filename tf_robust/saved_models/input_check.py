@@ -62,7 +62,8 @@ def with_fitting_range(classify: Classifier, images: np.ndarray, labels: np.ndar
         raise ValueError(
             f"Expected the pixel scale with which {classify.path} was trained. Received: --input_range={declared}, with which it "
             f"classifies {correct[declared].mean():.1%} of {len(labels)} images correctly; with {best} it is {correct[best].mean():.1%}. "
-            f"Try: {_flag(best)} (--input_range=auto takes the best one, --check_inputs=false skips this check)"
+            f"Try: {_flag(best)} (--input_range=auto takes the best one, --check_inputs=false skips this check, as images that were "
+            "attacked need)"
         )
     return classify
 
@@ -93,7 +94,7 @@ def check_class_order(logits: np.ndarray, labels: np.ndarray, class_names: Seque
             f"Expected the classes of the model in the order of the data: {_some(class_names)}. Received: logits with which "
             f"{declared.mean():.1%} of {len(labels)} images are classified correctly, and {assigned.mean():.1%} with the columns "
             f"{_moved(class_names, columns)}. Try: {_ORDER_OF_FOLDERS if in_folders else _ORDER_OF_LABELS} "
-            "(--check_inputs=false skips this check)"
+            "(--check_inputs=false skips this check, as images that were attacked need)"
         )
 
 
