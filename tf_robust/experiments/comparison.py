@@ -173,7 +173,10 @@ def _own_records(evaluations):
     for one in evaluations:
         first.setdefault(one["row"], one)
     read = {row: evaluation.read_records(os.path.join(records_in(one), "measured.jsonl")) for row, one in first.items()}
-    return {row: evaluation.own_records(one, read[row]) for row, one in first.items()}
+    return {
+        row: evaluation.own_records(one, read[row]) if "model_digest" in one else {record["set"]: record for record in read[row]}
+        for row, one in first.items()  # evaluations of version 0.1.0 do not identify the model
+    }
 
 
 def _examples(folder, data, baseline, baseline_folder, record_folders):
