@@ -15,7 +15,7 @@ import tf_robust as tfr
 from tests.test_cli import main
 from tf_robust import corruptions
 from tf_robust.evaluation import EvalConfig
-from tf_robust.experiments import hardening_run
+from tf_robust.experiments import hardening_run, workdir
 from tf_robust.experiments.config import TrainConfig
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.hardening_data import fraction_held_out
@@ -24,6 +24,7 @@ from tf_robust.hardening.choice import Choice, Point, choose
 from tf_robust.hardening.search import Search
 from tf_robust.hardening.target import Outcome
 from tf_robust.saved_models.loading import load_classifier
+from tf_robust.utils import locks
 
 SIZE = 12
 
@@ -189,6 +190,11 @@ def test_interrupted_the_best_so_far_is_written_without_a_proof_and_the_same_cal
         result.report()
     complete = tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS)
     assert complete.evaluations and not complete.search.interrupted
+
+
+def test_two_searches_do_not_share_a_folder(start, tmp_path):
+    with workdir.held(str(tmp_path)), pytest.raises(locks.WorkdirLocked, match="Another process is working in"):
+        tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS)
 
 
 @pytest.mark.slow

@@ -267,7 +267,7 @@ def is_url(path: str) -> bool:
 
 def is_run(folder: str) -> bool:
     """Returns whether a folder is the workdir of a run."""
-    return os.path.exists(os.path.join(folder, "flags.txt"))
+    return bool(folder) and os.path.exists(os.path.join(folder, "flags.txt"))
 
 
 def check_writable(values: FlagValues) -> None:

@@ -21,6 +21,7 @@ from tf_robust.experiments.hardening_proof import Proof
 from tf_robust.experiments.locations import folder_name, row_name
 from tf_robust.experiments.model_checks import check_model_suits, with_checked_inputs, with_known_outputs
 from tf_robust.experiments.runs import runs_of
+from tf_robust.experiments.workdir import held
 from tf_robust.hardening import batch_statistics, candidates, delivery
 from tf_robust.hardening.budget import Clock, parse_budget
 from tf_robust.hardening.choice import choose, distinct, gain
@@ -96,7 +97,13 @@ def harden(
     Raises:
         ValueError: the model cannot be trained, does not suit the images, or is near chance; the budget is too small; or confidences are
             to be fitted, for which no images are left.
+        WorkdirLocked: another process holds the folder.
     """
+    with held(folder):
+        return _harden(classifier, given, config, folder, validation, test, temporary, log)
+
+
+def _harden(classifier, given, config, folder, validation, test, temporary, log):
     check_no_confidence(given)
     check_input(classifier)
     clock = Clock()

@@ -9,6 +9,7 @@ from tf_robust.experiments.run import Run
 # flags on which the evaluated images and labels depend
 DATA_FLAGS = (
     "data",
+    "data_range",
     "data_dir",
     "download",
     "label_map",

@@ -16,6 +16,24 @@ from tf_robust.utils.locks import WorkdirLocked, file_lock
 
 
 @contextlib.contextmanager
+def held(folder: str) -> Iterator[None]:
+    """Holds a folder, which is created if it is missing.
+
+    Raises:
+        PermissionError: the folder is not writable.
+        WorkdirLocked: another process holds the folder.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(file_lock(os.path.join(folder, "lock"), wait=False))
+        except WorkdirLocked as error:
+            raise WorkdirLocked(f"Another process is working in {folder}") from error
+        except OSError as error:
+            raise PermissionError(f"Expected a workdir that can be written. Received: {folder} ({error.strerror})") from error
+        yield
+
+
+@contextlib.contextmanager
 def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | None = None, free: Collection[str] = ()) -> Iterator[str]:
     """Holds a folder for one run with given flags.
 
@@ -30,13 +48,7 @@ def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | N
         ValueError: the run was started with other flags; the message has the differences.
         WorkdirLocked: another process holds the folder.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(file_lock(os.path.join(folder, "lock"), wait=False))
-        except WorkdirLocked as error:
-            raise WorkdirLocked(f"Another process is working in {folder}") from error
-        except OSError as error:
-            raise PermissionError(f"Expected a workdir that can be written. Received: {folder} ({error.strerror})") from error
+    with held(folder):
         # not recursively: subfolders may be workdirs of other runs
         clear_unfinished(folder, *(os.path.join(folder, name) for name in ("checkpoints", "saved_model", "figures")))
         _bind(folder, flags, defaults or {}, free)
