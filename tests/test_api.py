@@ -13,6 +13,7 @@ from tf_robust import api, cli, metrics
 from tf_robust.experiments import measuring
 from tf_robust.experiments.keyword_arguments import in_python
 from tf_robust.saved_models import loading
+from tf_robust.saved_models.classifier import read_card
 
 
 @pytest.mark.slow
@@ -69,6 +70,15 @@ def scaled():
 
 
 INTERFACE = {"input_range": "0,255", "outputs": "probabilities"}
+
+
+def test_without_data_a_model_is_evaluated_on_those_of_its_card():
+    path = "zoo:digits/lenet_cross_entropy"
+    assert api.evaluate(path, evaluations="clean").evaluation["data"] == read_card(path)["data"]
+    with pytest.raises(ValueError, match="Expected data, as the model has no card"):
+        api.evaluate(lambda images: images, evaluations="clean")
+
+
 DIGITS = {"data": "digits", "evaluations": "clean,calibration", "subset": 100}
 
 

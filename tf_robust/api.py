@@ -35,6 +35,7 @@ from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.trainable import check_format
 from tf_robust.report import charts as report_charts
 from tf_robust.saved_models import loading
+from tf_robust.saved_models.classifier import read_card
 from tf_robust.saved_models.zoo import load
 from tf_robust.utils import hyperparameters
 from tf_robust.utils.deprecation import moved_names
@@ -94,7 +95,8 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
             or probabilities is determined by their sums.
         data: a name as on the command line, such as "cifar10", arrays (images, labels), or a tf.data.Dataset of (image, label); an
             endless one needs a subset. Their pixel scale is 0..255 for integers and 0..1 for floats, unless data_range="0,255" or
-            "mean=M,M,M std=S,S,S" says otherwise; labels are class indices, one-hot or class names.
+            "mean=M,M,M std=S,S,S" says otherwise; labels are class indices, one-hot or class names. None: the data in the card of a
+            model of this package.
         validation_data: images that calibrate, abstain_accuracy and conformal are fitted on, as `data` in memory; None: the validation
             split of the data, or the images that a model of this package was not trained on, by its card.
         **arguments: flags by name, such as evaluations="clean,corruptions", subset=1000, and the interface of the model if it differs
@@ -104,7 +106,7 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value; the model does not suit the images.
     """
-    arguments, given = _named_data(data, renamed(arguments))
+    arguments, given = _named_data(_data_of_card(model) if data is None else data, renamed(arguments))
     surrogate, further = arguments.get("surrogate", ""), {name: arguments.get(name, ()) for name in ("shifts", "ood")}
     if not isinstance(surrogate, (str, os.PathLike)):
         arguments["surrogate"] = "the model in memory"
@@ -180,7 +182,7 @@ def harden(
     Raises:
         ValueError: a flag that does not exist, or an invalid value; the model cannot be trained or is near chance.
     """
-    arguments, given = _named_data(data, renamed(arguments))
+    arguments, given = _named_data(_data_of_card(model) if data is None else data, renamed(arguments))
     run, values = run_of({"evaluations": HARDENING_EVALUATIONS, **arguments})
     used = {*DATA, *run.eval_config.used, *hyperparameters.parameters(loading.ModelInterface), *hyperparameters.parameters(HardenConfig)}
     used.discard("per_image")
@@ -291,10 +293,18 @@ def _copy(model):
     return copied
 
 
+def _data_of_card(model):
+    """The name of the data that a model was trained on, by its card."""
+    card = read_card(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else getattr(model, "card", {})
+    if not card.get("data"):
+        raise ValueError(
+            'Expected data, as the model has no card that names any. Received: none. Try: data=(images, labels), or data="mnist"'
+        )
+    return str(card["data"])
+
+
 def _named_data(given, arguments):
     """(arguments with a name for the data, the data as given)."""
-    if given is None:
-        return arguments, ""
     name = given if isinstance(given, str) else "dataset" if isinstance(given, tf.data.Dataset) else "arrays"
     return {**arguments, "data": name}, given
 
