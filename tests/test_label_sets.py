@@ -110,7 +110,8 @@ def test_imagenet_r_from_files_is_evaluated_by_its_suite(tmp_path, thousand, mon
         (tmp_path / f"runs/noisymix_table1_imagenet/{row}/seed_0/flags.txt").write_text("--label_set=imagenet\n--model=resnet50\n")
     monkeypatch.chdir(tmp_path)
     command = ["suite", "flags/noisymix/table11_imagenet_r", folder, "--label_set=imagenet_r", "--image_size=8"]
-    main(*command)
+    with pytest.raises(SystemExit, match="Rows failed:\nadversarial failed"):
+        main(*command)
     results = read(tmp_path / "runs" / "noisymix_table11_imagenet_r" / "results.json")["rows"]
     clean = {entry["row"]: entry for entry in results if entry["measure"] == "clean"}
     assert set(clean) == {"baseline", "noisymix"}

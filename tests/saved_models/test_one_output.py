@@ -247,8 +247,8 @@ def test_hardening_keeps_the_one_output(folder, name, tmp_path):
     labels = np.arange(400) % 2
     images = np.clip(80 + 80 * labels[:, None, None, None] + random.normal(0, 30, (400, *SHAPE)), 0, 255).astype(np.uint8)
     hardened = api.harden(
-        *(str(folder / name), str(tmp_path / "run")),
-        **{"data": (images, labels), "target": "noise", "budget": "300steps", "evaluations": "clean", "input_range": "0,255"},
+        *(str(folder / name), (images, labels)),
+        **{"folder": str(tmp_path / "run"), "target": "noise", "budget": "300steps", "evaluations": "clean", "input_range": "0,255"},
     )
     assert hardened.values["clean"][0] > 0.9
     model = loading.load_classifier(hardened.save(str(tmp_path / "hardened")), ModelInterface(input_range="0,255"))
