@@ -72,6 +72,12 @@ def scaled():
 INTERFACE = {"input_range": "0,255", "outputs": "probabilities"}
 
 
+def test_numbers_of_images():
+    assert len(api.images(np.int64(3), data="digits", subset=np.int64(5))[0]) == 3
+    with pytest.raises(ValueError, match="Expected count >= 1. Received: 0"):
+        api.images(0, data="digits")
+
+
 def test_without_data_a_model_is_evaluated_on_those_of_its_card():
     path = "zoo:digits/lenet_cross_entropy"
     assert api.evaluate(path, evaluations="clean").evaluation["data"] == read_card(path)["data"]

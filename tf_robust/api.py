@@ -217,6 +217,8 @@ def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: a flag that does not exist or has no effect, or an invalid value.
     """
+    if count < 1:
+        raise ValueError(f"Expected count >= 1. Received: {count}")
     arguments = renamed(arguments)
     run, _ = run_of(arguments)
     check_used(arguments, {*DATA, "evaluation_split", "subset"}, "reading images")

@@ -7,6 +7,7 @@ import typing
 import warnings
 from collections.abc import Callable, Mapping, Set
 
+import numpy as np
 from absl import flags
 
 from tf_robust.experiments.compatibility import RENAMED_FLAGS
@@ -61,6 +62,7 @@ def run_of(arguments: Mapping[str, typing.Any]) -> tuple[Run, flags.FlagValues]:
         raise ValueError(f"Expected names of flags, as `tf-robust --helpfull` lists them. Received: {', '.join(sorted(names))}.{hint}")
     if isinstance(arguments.get("input_range"), (tuple, list)):  # as of methods
         arguments = {**arguments, "input_range": ",".join(f"{value:g}" for value in arguments["input_range"])}
+    arguments = {name: value.item() if isinstance(value, np.generic) else value for name, value in arguments.items()}
     values = with_values(parse_arguments([]), arguments)
     if len(values.seeds) > 1:
         raise ValueError(f"Expected one seed. Received: seeds={text_of(values.seeds)}. Try: one call per seed")
