@@ -34,8 +34,7 @@ from tf_robust.experiments.results import Comparison, Result, compare
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.trainable import check_format
 from tf_robust.report import charts as report_charts
-from tf_robust.saved_models import loading
-from tf_robust.saved_models.classifier import read_card
+from tf_robust.saved_models import formats, loading
 from tf_robust.saved_models.zoo import load
 from tf_robust.utils import hyperparameters
 from tf_robust.utils.deprecation import moved_names
@@ -59,6 +58,7 @@ __getattr__ = moved_names(__name__, {"pictures": "api.images"})
 
 
 Model: typing.TypeAlias = str | os.PathLike | keras.Model | Callable  # path, model or callable: images [N, H, W, C] -> scores [N, classes]
+_IN_MEMORY = ("arrays", "dataset")  # names of data in memory
 Data: typing.TypeAlias = str | tuple[ArrayLike, ArrayLike] | tf.data.Dataset  # name, (images, labels), or batches or pairs of them
 
 
@@ -190,7 +190,7 @@ def harden(
     if isinstance(model, (str, os.PathLike)):
         check_format(model)
     if isinstance(model, loading.Classifier) and isinstance(model.loaded, keras.Model):  # the search changes its weights
-        exists = os.path.exists(model.path)
+        exists = os.path.exists(model.path) or model.path.partition(":")[0] in formats.PREFIXES
         model = (
             loading.load_classifier(model.path, model.interface) if exists else loading.classifier_of(_copy(model.loaded), model.interface)
         )
@@ -297,8 +297,11 @@ def _copy(model):
 
 def _data_of_card(model):
     """The name of the data that a model was trained on, by its card."""
-    card = read_card(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else getattr(model, "card", {})
-    if not card.get("data"):
+    if isinstance(model, (str, os.PathLike)):
+        card = loading.load_classifier(os.fspath(model)).card
+    else:
+        card = getattr(model, "card", {})
+    if card.get("data", "") in ("", *_IN_MEMORY):
         raise ValueError(
             'Expected data, as the model has no card that names any. Received: none. Try: data=(images, labels), or data="mnist"'
         )
@@ -307,7 +310,7 @@ def _data_of_card(model):
 
 def _named_data(given, arguments):
     """(arguments with a name for the data, the data as given)."""
-    name = given if isinstance(given, str) else "dataset" if isinstance(given, tf.data.Dataset) else "arrays"
+    name = given if isinstance(given, str) else _IN_MEMORY[isinstance(given, tf.data.Dataset)]
     return {**arguments, "data": name}, given
 
 

@@ -87,7 +87,9 @@ def _columns(table, name):
 def _pixels(image):
     """A Pillow image as uint8 [H, W, 1 or 3]; of 16 bits the upper 8."""
     if image.mode.startswith("I"):  # Pillow's conversion would cut values above 255
-        return (np.asarray(image).clip(0, 65535) // 256).astype(np.uint8)[..., None]
+        values = np.asarray(image).clip(0, 65535)
+        bits_16 = image.mode != "I" or values.max() > 255  # mode I may also have 8 bits
+        return (values // 256 if bits_16 else values).astype(np.uint8)[..., None]
     gray = image.mode in ("1", "L")
     pixels = np.asarray(image.convert("L" if gray else "RGB"))
     return pixels[..., None] if gray else pixels

@@ -198,7 +198,7 @@ class ArraySource(Source):
         self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
     ) -> tf.data.Dataset:
         del windows  # images have one size: views crop their windows themselves
-        with tf.init_scope():  # tensors that a graph captures may be larger than its constants, 2 GB
+        with tf.init_scope(), tf.device("CPU"):  # tensors that a graph captures may be larger than its constants, 2 GB
             images, labels = tf.constant(self.images), tf.constant(self.labels)
         order = self.epoch_order(seed, epoch)
         batches = tf.data.Dataset.from_tensor_slices(order).skip(skip_batches * batch_size)

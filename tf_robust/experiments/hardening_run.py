@@ -97,6 +97,7 @@ def harden(
     Raises:
         ValueError: the model cannot be trained, does not suit the images, or is near chance; the budget is too small; or confidences are
             to be fitted, for which no images are left.
+        PermissionError: the folder is not writable.
         WorkdirLocked: another process holds the folder.
     """
     with held(folder):

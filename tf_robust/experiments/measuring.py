@@ -108,9 +108,10 @@ def losses(measured: Mapping, baseline: Mapping) -> list[str]:
     table = aggregate(evaluations, baseline="baseline", per_image=PerImage(comparison.records_in))
     compared = [entry for entry in table["rows"] if entry["measure"] in table["headlines"] and entry["difference"]]
     if not compared:
-        mains = ", ".join(table["headlines"]) or "none"
+        mains = ", ".join(table["headlines"]) or "none at all"
         raise ValueError(
-            f"Expected a main measure that the model and {baseline['saved_model']} share. Received: {mains}, of one of them each. "
+            f"Expected a main measure that the model and {baseline['saved_model']} share. Received main measures of only one of them: "
+            f"{mains}. "
             "Try: the same --evaluations for both"
         )
     return [

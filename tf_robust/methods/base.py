@@ -305,7 +305,7 @@ class Method(KerasFit):
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if term.shape.rank == 1 and weights is not None:
             weights = tf.cast(tf.reshape(weights, [-1]), term.dtype)
-            term *= tf.tile(weights, tf.shape(term) // tf.shape(weights))  # of several views in one term
+            term *= tf.tile(weights, tf.shape(term) // tf.maximum(tf.shape(weights), 1))  # of several views in one term
         if term.shape.rank == 1:
             count = tf.maximum(tf.shape(term)[0], 1)  # a replica may have no image of a small last batch of `fit`
             term = tf.reduce_sum(term) / tf.cast(count, term.dtype)

@@ -58,7 +58,9 @@ class LinearProbe(Method):
         binary = len(np.unique(labels)) == 2
         inverse_penalty = (2.0 if binary else 1.0) / (self.weight_decay * len(labels)) if self.weight_decay else np.inf
         if len(np.unique(labels)) < 2:
-            raise ValueError(f"Expected training images of at least 2 classes for a linear probe. Received: those of {source.name}, of 1")
+            raise ValueError(
+                f"Expected training images of at least 2 classes for a linear probe. Received: images of 1 class in {source.name}"
+            )
         with_bias = self.logits.bias is not None
         regression = LogisticRegression(C=inverse_penalty, max_iter=iterations, tol=1e-6, fit_intercept=with_bias)
         regression.fit(features.astype(np.float64), labels)

@@ -253,7 +253,7 @@ def _last_dense(tensor):
         operation, node = history(tensor)
         is_layer = isinstance(operation, keras.layers.Layer)
         named = isinstance(operation, keras.layers.Softmax) or not is_layer and type(operation).__name__ in ("Softmax", "Sigmoid")
-        own = type(operation).__name__.lower() if named else _name(getattr(operation, "activation", None))
+        own = "sigmoid" if type(operation).__name__ == "Sigmoid" else "softmax" if named else _name(getattr(operation, "activation", None))
         activation = own if activation == "linear" else activation
         if isinstance(operation, keras.layers.Dense):
             known = activation in ("linear", _OF_PROBABILITIES[one_output])

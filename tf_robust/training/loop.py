@@ -84,7 +84,8 @@ def fit(
         checkpoint_folder: folder of the checkpoints, saved after each epoch and, on one machine, about every ten minutes and on
             Ctrl-C; None: no checkpoints.
         validation: a set to evaluate after every epoch, or about ten times in a longer training run; None: no validation.
-        callbacks: Keras callbacks. They may end the training after an epoch (`stop_training`); their state is not in checkpoints.
+        callbacks: Keras callbacks. On one machine they may end the training after an epoch (`stop_training`). Checkpoints do not contain
+            their state.
         steps_per_execution: number of steps per call of the compiled graph.
         stop_after: stop cleanly at this global step, as Ctrl-C does; before the first step if the checkpoint has reached it.
         servers: addresses of processes that produce the batches (`data.service`); empty: this process.
@@ -149,7 +150,7 @@ def fit(
         if on_first_batch and not servers:
             on_first_batch(data.first_batch(source, batch_size, seed=method.seed, step=step, **pipeline))
         iterator = iter(distribution.distribute(strategy, batches, batch_size))
-        while step < steps * epochs and not (selection and selection.stops) and not method.stop_training:
+        while step < steps * epochs and not (selection and selection.stops) and not (one_machine and method.stop_training):
             epoch, steps_done = divmod(step, steps)
             callback_list.on_epoch_begin(epoch)
             if not steps_done:
