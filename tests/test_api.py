@@ -81,7 +81,7 @@ def test_numbers_of_images():
 def test_without_data_a_model_is_evaluated_on_those_of_its_card():
     path = "zoo:digits/lenet_cross_entropy"
     assert api.evaluate(path, evaluations="clean").evaluation["data"] == read_card(path)["data"]
-    with pytest.raises(ValueError, match="Expected data, as the model has no card"):
+    with pytest.raises(ValueError, match="Expected data, as there is no card of"):
         api.evaluate(lambda images: images, evaluations="clean")
 
 

@@ -35,6 +35,7 @@ from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.trainable import check_format
 from tf_robust.report import charts as report_charts
 from tf_robust.saved_models import formats, loading
+from tf_robust.saved_models.classifier import read_card
 from tf_robust.saved_models.zoo import load
 from tf_robust.utils import hyperparameters
 from tf_robust.utils.deprecation import moved_names
@@ -298,13 +299,11 @@ def _copy(model):
 def _data_of_card(model):
     """The name of the data that a model was trained on, by its card."""
     if isinstance(model, (str, os.PathLike)):
-        card = loading.load_classifier(os.fspath(model)).card
+        card = read_card(os.fspath(model)) or read_card(os.path.join(model, "saved_model"))  # of a run
     else:
         card = getattr(model, "card", {})
     if card.get("data", "") in ("", *_IN_MEMORY):
-        raise ValueError(
-            'Expected data, as the model has no card that names any. Received: none. Try: data=(images, labels), or data="mnist"'
-        )
+        raise ValueError(f"Expected data, as there is no card of {model} that names any. Received: none. Try: data=(images, labels)")
     return str(card["data"])
 
 

@@ -151,7 +151,7 @@ def _harden(classifier, given, config, folder, validation, test, temporary, log)
     hardened = Hardened(model, record, [], config, notes, temporary=temporary)
     if hardened.changed:
         _deliver(hardened, folder)
-    else:
+    elif not interrupted:  # else the model of a search that was complete would be lost
         _remove_delivered(folder, hardened)
     if not interrupted:
         try:

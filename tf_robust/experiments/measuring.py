@@ -110,9 +110,8 @@ def losses(measured: Mapping, baseline: Mapping) -> list[str]:
     if not compared:
         mains = ", ".join(table["headlines"]) or "none at all"
         raise ValueError(
-            f"Expected a main measure that the model and {baseline['saved_model']} share. Received main measures of only one of them: "
-            f"{mains}. "
-            "Try: the same --evaluations for both"
+            f"Expected a main measure that the model and {baseline['saved_model']} share. Received: main measures of only "
+            f"one of them ({mains}). Try: the same --evaluations for both"
         )
     return [
         f"  {entry['measure']} is {entry['mean']:.4f}, {difference_text(entry['difference'])} against {baseline['saved_model']}"
