@@ -8,7 +8,7 @@ from tests.test_cli import main
 from tf_robust.experiments import completion, deployed, flags, measuring, modes
 from tf_robust.experiments.flags import parse_arguments
 from tf_robust.experiments.run import Run
-from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags, warn_of_unused_options
+from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags, warn_of_training_options, warn_of_unused_options
 
 
 def runs(*arguments):
@@ -100,12 +100,22 @@ def test_options_of_an_evaluation_without_effect_are_reported(given, messages, c
     assert [record.getMessage() for record in caplog.records] == [f"--{message}" for message in messages]
 
 
+@pytest.mark.parametrize("given, names", [
+    ("--method=fcl --fcl_k=9 --data=digits --epochs=3 --weight_decay=0.1", "--epochs, --fcl_k, --method, --weight_decay"),
+    ("--data=digits --seed=2 --subset=5 --train_examples=9 --label_fraction=0.5 --validation_fraction=0.5 --attack=pgd", ""),
+])  # fmt: skip
+def test_options_of_training_are_reported_where_nothing_is_trained(given, names, caplog):
+    warn_of_training_options(parse_arguments(given.split()), "an evaluation")
+    assert caplog.messages == ([f"No effect on an evaluation: {names}"] if names else [])
+
+
 @pytest.mark.parametrize("formats", [(), ("--formats=keras",)])
 def test_the_command_evaluate_warns(formats, tmp_path, caplog, monkeypatch):
     for module in (measuring, deployed):
         monkeypatch.setattr(module, "report", lambda *_: None)
-    flags = ("--subset=20", "--evaluations=clean", "--severities=1", f"--workdir={tmp_path}/out")
+    flags = ("--subset=20", "--evaluations=clean", "--severities=1", "--epochs=3", f"--workdir={tmp_path}/out")
     main("evaluate", "zoo:digits/lenet_augmix", *flags, *formats)
+    assert caplog.text.count("No effect on an evaluation: --epochs") == 1
     assert caplog.text.count("--severities has no effect: it belongs to the evaluations corruptions, corruptions_bar. Received: ") == 1
 
 

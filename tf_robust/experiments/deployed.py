@@ -17,7 +17,7 @@ from tf_robust.experiments.exporting import export_model
 from tf_robust.experiments.locations import row_name
 from tf_robust.experiments.model_checks import is_same_data, print_note, with_validation_of_card
 from tf_robust.experiments.reporting import report
-from tf_robust.experiments.runs import runs_of, warn_of_unused_options
+from tf_robust.experiments.runs import runs_of, warn_of_training_options, warn_of_unused_options
 from tf_robust.saved_models import latency, loading
 from tf_robust.saved_models.classifier import read_card
 from tf_robust.saved_models.deployed_files import QUANTIZED, WITH_GRADIENTS, size
@@ -50,6 +50,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
     check_requirements(parse_requirements(values.require), run.eval_config)
     given = _with_split(_with_attacks(run.data(), model), model)
     warn_of_unused_options(values, given.eval_config)
+    warn_of_training_options(values, "an evaluation")
     configs = {name: _of_format(name, given.eval_config) for name in values.formats}
     paths = export_model(model, values.formats, os.path.join(folder, "exported"), reuse=True)
     evaluations = []

@@ -19,7 +19,7 @@ from tf_robust.experiments.flags import values_of
 from tf_robust.experiments.locations import row_name
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.experiments.model_evaluation import suited
-from tf_robust.experiments.runs import runs_of
+from tf_robust.experiments.runs import runs_of, warn_of_training_options
 from tf_robust.experiments.suggestions import print_commands
 from tf_robust.saved_models import conversion, export, loading
 from tf_robust.saved_models.deployable import Deployable
@@ -54,6 +54,7 @@ def export_and_report(values: FlagValues, argv: Sequence[str]) -> None:
         argv: the arguments from which they were parsed.
     """
     model, formats = evaluated_model(values, values.saved_model), list(values.formats)
+    warn_of_training_options(values, "an export")
     chosen = formats != [*FILES] or any(word.lstrip("-").startswith("formats") for word in argv)
     own = os.path.join(model.run, "exported") if model.run else os.path.join("runs", "exported", row_name(model.path))
     written, failures = write_formats(model, formats, values.workdir or own, chosen=chosen)

@@ -20,7 +20,7 @@ from tf_robust.experiments.hardening_data import check_no_confidence, fraction_h
 from tf_robust.experiments.hardening_proof import Proof
 from tf_robust.experiments.locations import folder_name, row_name
 from tf_robust.experiments.model_checks import check_model_suits, with_checked_inputs, with_known_outputs
-from tf_robust.experiments.runs import runs_of
+from tf_robust.experiments.runs import runs_of, warn_of_training_options
 from tf_robust.experiments.workdir import held
 from tf_robust.hardening import batch_statistics, candidates, delivery
 from tf_robust.hardening.budget import Clock, parse_budget
@@ -52,6 +52,7 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
         argv: the arguments from which they were parsed.
     """
     run = runs_of(values, row_name(values.saved_model))[0]
+    warn_of_training_options(values, "hardening")
     interface = loading.ModelInterface(**values_of(values, loading.ModelInterface))
     config = HardenConfig(**values_of(values, HardenConfig))
     check_format(values.saved_model)

@@ -16,7 +16,7 @@ from tf_robust.experiments.launchers import launcher_of
 from tf_robust.experiments.locations import folder_name, row_name
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.experiments.reporting import report
-from tf_robust.experiments.runs import runs_of, warn_of_unused_options
+from tf_robust.experiments.runs import runs_of, warn_of_training_options, warn_of_unused_options
 from tf_robust.report import vega
 from tf_robust.report.formatting import difference_text
 from tf_robust.report.tables import aggregate, gain
@@ -42,6 +42,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     run = runs_of(model.values, row_name(model.path))[0]
     check_requirements(parse_requirements(values.require), run.eval_config)
     warn_of_unused_options(values, run.eval_config)
+    warn_of_training_options(values, "an evaluation")
     before = os.path.join(folder, "evaluation.json")
     earlier = read_json(before) if os.path.exists(before) else {}
     vega.prepare()

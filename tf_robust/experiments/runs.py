@@ -7,13 +7,14 @@ from absl import flags
 
 from tf_robust import data, evaluation, methods
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
-from tf_robust.experiments.config import UNRECORDED_FLAGS, TrainConfig
+from tf_robust.experiments.config import DATA, UNRECORDED_FLAGS, TrainConfig
 from tf_robust.experiments.flags import flag_names, text_of, values_of
 from tf_robust.experiments.run import Run
 from tf_robust.methods.base import Method
 from tf_robust.utils.hyperparameters import parameters
 
 _SELECTION = ("select_every", "select_images")
+_SHARED = ("train_examples", "label_fraction", "strategy")  # options of training that evaluations have, too
 _RECEIVED = {"validation_fraction": ("data",), **dict.fromkeys(_SELECTION, ("select", "early_stopping"))}  # {ignored flag: the reason's}
 
 
@@ -77,6 +78,18 @@ def warn_of_unused_options(values: flags.FlagValues, eval_config: evaluation.Eva
     for name, reason in eval_config.unused.items():
         if values[name].present:
             logging.warning("--%s has no effect: %s", name, reason)
+
+
+def warn_of_training_options(values: flags.FlagValues, purpose: str) -> None:
+    """Logs a warning if options of training were given, which have no effect on a command for trained models.
+
+    Args:
+        values: flags that were given.
+        purpose: of the command.
+    """
+    of_training = {*parameters(TrainConfig), *parameters(Method), *_owners()} - {*DATA, *_SHARED}
+    if given := [name for name in sorted(of_training) if name in values and values[name].present]:
+        logging.warning("No effect on %s: %s", purpose, ", ".join(f"--{name}" for name in given))
 
 
 def _owners():
