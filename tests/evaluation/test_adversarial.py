@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_robust as tfr
 from tests.attacks.oracles import Linear, sample_images
 from tf_robust import data, evaluation
 from tf_robust.evaluation import adversarial
@@ -116,6 +117,34 @@ def test_curves_give_the_distances_to_the_boundary(linear, source):
         row = rows[f"distance/{text}"]
         assert 0.999 * np.median(distances) <= row.value <= 1.03 * np.median(distances), text
         assert row.low < row.value < row.high and row.count == 60
+
+
+def test_curves_give_accuracies_at_radii_that_are_compared_per_image(linear, source):
+    radii = ("l2_0.03", "l2_0.06", "l2_1/10", "linf_1/200")
+    settings = {"evaluations": "attack_curves", "curve_attacks": "pgd_l2,plb_l2", "check_inputs": False}
+    result = tfr.evaluate(linear, (source.images / np.float32(255), source.labels), attack_radii=",".join(radii), **settings)
+    distances, per_image = known_distances(linear, source, 2), evaluation.PerImage(lambda _: result.folder)
+    for threat in radii[:3]:
+        radius, value = adversarial.parse_threat(threat)[1], result.values[f"attack_curves/{threat}"]
+        assert np.mean(distances > radius) <= value <= np.mean(distances > radius / 1.03), threat
+        assert per_image(result.evaluation, f"attack_curves/{threat}")[1].mean() == value
+    assert 0.9 > result.values["attack_curves/l2_0.03"] > result.values["attack_curves/l2_1/10"]
+    assert not [measure for measure in result.values if "linf" in measure]  # no curve in this norm
+    other = tfr.evaluate(linear, (source.images / np.float32(255), source.labels), **{**settings, "curve_attacks": "pgd_l2"})
+    cards = result.evaluation["card"], other.evaluation["card"]
+    assert evaluation.difference("attack_curves/l2_0.03", *cards) == [("attack_curves.attacks", ["pgd_l2", "plb_l2"], ["pgd_l2"])]
+    assert evaluation.difference("distance/pgd_l2", *cards) == []
+
+
+def test_the_strongest_attack_counts_at_each_radius():
+    distances = [np.array(row, np.float32) for row in ([0.0, 1.0, 2.0, np.inf], [0.0, 2.0, np.inf, np.inf])]
+    records = [{"distances": arrays.encoded(one)} for one in distances]
+    assert [adversarial.correct_at(records, radius).tolist() for radius in (0.0, 1.0, 1.5)] == [
+        [False, True, True, True],
+        [False, False, True, True],
+        [False, False, True, True],
+    ]
+    assert adversarial.correct_at(records[1:], 1.5).tolist() == [False, True, True, True]
 
 
 def test_median_intervals_have_the_nominal_coverage():

@@ -19,6 +19,7 @@ ATTACKS = {
     "transfer": ("transferred PGD", ", computed with the gradients of another model, the surrogate: not a white-box attack"),
     "plb": ("PLB", ""),
     "fgsm": ("FGSM", ""),
+    "attack_curves": ("Minimum-norm attacks", ": none of the attacks of the curves finds a misclassified perturbation up to this size"),
 }
 NORMS = {"l0": "L0", "l1": "L1", "l2": "L2", "linf": "L∞"}
 _MEANS = {
@@ -110,6 +111,8 @@ def _attacked(measure: Measure) -> tuple[str, str, str] | None:
         return None
     name, detail = ATTACKS[attack]
     within = f", {NORMS[norm]} radius {radius}" if threat else ""
+    if attack == "attack_curves":
+        return f"{name}{within}", f"images changed by {name.lower()}{within}", detail
     return f"{_capitalized(attack_of(name).removeprefix('the '))}{within}", f"images changed by {attack_of(name)}{within}", detail
 
 

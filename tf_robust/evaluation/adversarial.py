@@ -137,6 +137,16 @@ def read_distances(record: dict) -> np.ndarray:
     return decoded(record["distances"], np.float32)
 
 
+def correct_at(records: Iterable[dict], radius: float) -> np.ndarray:
+    """Returns bool [N]: the images that are classified correctly and for which no attack finds a misclassified perturbation up to a radius.
+
+    Args:
+        records: of the distances of attacks in the same norm, at least one.
+        radius: in that norm, on the [0, 1] pixel scale.
+    """
+    return np.min([read_distances(record) for record in records], axis=0) > radius
+
+
 def transferred_attack(norm: str, radius: float) -> attacks.Attack:
     """Returns the attack that is computed on a surrogate: PGD, which goes on after the surrogate is wrong."""
     return attacks.ProjectedGradientDescent(

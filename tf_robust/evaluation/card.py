@@ -138,6 +138,7 @@ def card_of(
                 card["checks"]["radii"] = radii
     if "attack_curves" in chosen:
         card["distance"] = {"seed": adversarial.SEED, **attacked}
+        card["attack_curves"] = {**card["distance"], "attacks": list(eval_config.curve_attacks)}
     if "certified" in chosen:
         card.update(_smoothing_parts(eval_config, attacked))
     return card

@@ -41,7 +41,7 @@ _OPTIONS = {
     "calibration": ("per_image",),
     "perturbations": ("corruption_constants", "sequences"),
     "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks", "surrogate"),
-    "attack_curves": ("curve_attacks", "attack_subset"),
+    "attack_curves": ("curve_attacks", "attack_radii", "attack_subset"),
     "certified": (
         *("smoothing_sigma", "smoothing_selection", "smoothing_samples", "smoothing_attack"),
         *("certified_radii", "attack_subset"),
@@ -59,7 +59,8 @@ class EvalConfig:
             severity); corruptions_bar (the ten of CIFAR-10-C-bar at each severity, or of ImageNet-C-bar with ImageNet's constants);
             perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
             steepness); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
-            (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations); certified
+            (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations, and accuracies
+            at attack_radii, all radii at the cost of one); certified
             (certified accuracy by randomized smoothing); slices
             (accuracy per class and per group, of the worst, and the gap between best and worst, on clean images).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
@@ -76,7 +77,7 @@ class EvalConfig:
         frost_dir: folder of the original frost photographs; empty: procedural ice.
         sequences: the perturbation sequences: ten as imagenet_p (with snow) or cifar_p (with spatter), or all fourteen.
         attack_radii: norms and radii of robust accuracy, NORM_RADIUS with l2 or linf, on the [0, 1] pixel scale; linf also
-            by FGSM.
+            by FGSM. Also those of accuracies by attack_curves.
         attack: attacks of robust accuracy, one measure each: autoattack (APGD, APGD-T, FAB-T, Square: robust/NORM_RADIUS),
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS), square (alone, for models without gradients; then there are neither
             FGSM nor checks of the attacks: robust/square/NORM_RADIUS).

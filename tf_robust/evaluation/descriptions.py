@@ -24,7 +24,7 @@ MEASURES: dict[str, tuple[str, ...]] = {  # measures, or examples of them, by su
     "Sequences of perturbations": ("flips/mean", "flips/mean_without_noise", "flips/tilt", "flips/mfr", "flips/rate/tilt"),
     "Attacks": (
         *("robust/l2_0.5", "robust/linf_8/255", "robust/pgd/l2_0.5", "robust/transfer/linf_8/255", "fgsm/linf_8/255"),
-        *("distance/pgd_l2", "distance/plb_linf", "checks/failed"),
+        *("attack_curves/l2_0.5", "distance/pgd_l2", "distance/plb_linf", "checks/failed"),
     ),
     "Randomized smoothing": ("certified/l2_0.5", "certified/mean_radius", "certified/abstained", "smoothed/clean", "smoothed/pgd/l2_0.5"),
     "Test-time adaptation": ("adapted/clean", "adapted/corruptions/mean15"),

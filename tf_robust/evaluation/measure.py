@@ -39,7 +39,8 @@ class Measure:
     """One measure of a model: `corruptions/fog/3` has family "corruptions", name "fog" and severity 3.
 
     Attributes:
-        family: kind of measure: clean, bal, un, nun, corruptions, corruptions_bar, flips, robust, fgsm, checks, distance, calibration, ...
+        family: kind of measure: clean, bal, un, nun, corruptions, corruptions_bar, flips, robust, fgsm, checks, distance, attack_curves,
+            calibration, ...
         name: the member of the family: a corruption, a mean over several, an attack's norm and radius, ...; may be empty.
         severity: 1 to 5 for one severity of a corruption, else None.
         value: a fraction, except for boundaries, utilities and distances.

@@ -64,7 +64,9 @@ def measures_of(records: list[dict], eval_config: EvalConfig, imagenet: bool = F
     ]
     for _, record in by_kind.get("certified", []):
         measures += _certified_measures(record, eval_config.certified_radii)
-    return measures + _distance_measures(by_kind.get("distances", [])) + _check_measures(by_kind.get("checks", []))
+    distances = by_kind.get("distances", [])
+    measures += _minimum_norm_measures(distances, eval_config.attack_radii) + _distance_measures(distances)
+    return measures + _check_measures(by_kind.get("checks", []))
 
 
 def _accuracy_measures(accuracies, clean, evaluations):
@@ -153,6 +155,17 @@ def _flip_measures(sequences_and_records, sequences, imagenet):
             measures += [measure("mfr", rate["mean"] / 100), measure("mfr_without_noise", rate["mean_without_noise"] / 100)]
             measures += [measure(f"rate/{name}", percent / 100) for name, percent in rate["rates"].items()]
     return measures + [measure(name, value) for name, value in probabilities.items()]
+
+
+def _minimum_norm_measures(distances, threats):
+    """Accuracies under all attacks that search for the smallest perturbation in the norm of a threat."""
+    measures = []
+    for threat in threats:
+        norm, radius = adversarial.parse_threat(threat)
+        if own := [record for name, record in distances if adversarial.parse_curve(name.name)[1] == norm]:
+            correct = adversarial.correct_at(own, radius)
+            measures.append(Measure("attack_curves", threat).with_accuracy(int(correct.sum()), len(correct)))
+    return measures
 
 
 def _distance_measures(distances):

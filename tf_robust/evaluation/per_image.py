@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 
 from tf_robust import metrics
-from tf_robust.evaluation import card, smoothing
+from tf_robust.evaluation import adversarial, card, smoothing
 from tf_robust.evaluation.config import ALL_SEVERITIES
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, parse_measure
 from tf_robust.evaluation.recording import per_image_folder, read_records, record_key, shards_module
@@ -59,6 +59,8 @@ class PerImage:
             return self._of_clean(evaluation, own, str(name))
         if name.family == "certified":
             return self._certified(evaluation, own, name)
+        if name.family == "attack_curves":
+            return self._minimum_norm(evaluation, own, name)
         values = [_values(own[name]) for name in weights if name in own]
         per_set = [value for value in values if value is not None]
         if len(per_set) < len(weights):
@@ -88,6 +90,15 @@ class PerImage:
         if certified is None:
             return None
         return record_key(card.dependencies(None, None, evaluation["card"], str(name))), certified
+
+    def _minimum_norm(self, evaluation, own, name):
+        """The values of an accuracy under the attacks that search for the smallest perturbation."""
+        norm, radius = adversarial.parse_threat(name.name)
+        attacks = [attack for attack in evaluation["card"]["attack_curves"]["attacks"] if adversarial.parse_curve(attack)[1] == norm]
+        if any(f"distance/{attack}" not in own for attack in attacks):
+            return None
+        correct = adversarial.correct_at([own[f"distance/{attack}"] for attack in attacks], radius)
+        return record_key(card.dependencies(None, None, evaluation["card"], str(name))), correct
 
     def _records(self, evaluation):
         """Returns {set: record} for the records of this evaluation."""

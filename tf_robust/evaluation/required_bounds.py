@@ -16,7 +16,7 @@ _SOURCES = {  # family of measures: the evaluations that give them
     "corruptions": ("corruptions",),
     "flips": ("perturbations",),
     **dict.fromkeys(("robust", "fgsm", "checks"), ("adversarial",)),
-    "distance": ("attack_curves",),
+    **dict.fromkeys(("distance", "attack_curves"), ("attack_curves",)),
     **dict.fromkeys(("certified", "smoothed"), ("certified",)),
     **dict.fromkeys(("calibration", "aurra"), ("calibration",)),
     **dict.fromkeys(("class", "classes", "group", "groups"), ("slices",)),

@@ -86,7 +86,7 @@ def write_report(
     if any(row["measure"].startswith("boundary/") for one in evaluations for row in one["rows"]):
         sources = [data.source("train"), data.evaluation_source()] if data else []
         drawn += figures.of_boundaries(images, own_records, sources)
-    if any(row["measure"].startswith(("robust/", "distance/")) for one in evaluations for row in one["rows"]):
+    if any(row["measure"].startswith(("robust/", "attack_curves/", "distance/")) for one in evaluations for row in one["rows"]):
         drawn += figures.of_attacks(own_records, suite.get("panels"))
     if any(row["measure"].startswith("certified/") for one in evaluations for row in one["rows"]):
         drawn += figures.of_certified(own_records)

@@ -28,6 +28,7 @@ _EVALUATIONS = {
     "robust": "adversarial",
     "fgsm": "adversarial",
     "distance": "attack_curves",
+    "attack_curves": "attack_curves",
 }
 
 

@@ -18,6 +18,7 @@ _CHANGES = {
     "robust": "attacks",
     "fgsm": "attacks",
     "distance": "attacks",
+    "attack_curves": "attacks",
     "certified": "noise",
     "smoothed": "attacks",
 }  # family of measures: what was applied to its images

@@ -15,6 +15,7 @@ _KINDS = {
     "nun": "noise",
     "robust": "attacks",
     "fgsm": "attacks",
+    "attack_curves": "attacks",
     "shift": "shifts",
 }  # of families of measures
 _THREAT = re.compile(r"(l2|linf)_.*$")  # at the end of the name of an attack's measure

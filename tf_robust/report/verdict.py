@@ -265,7 +265,7 @@ def _worst_of_kinds(own: dict[str, Entry]) -> list[Entry]:
         [e for m, e in own.items() if m in groups],
         [e for m, e in own.items() if _is_of_corruptions(parse_measure(m)) and m not in groups],
         [e for m, e in own.items() if parse_measure(m).family in ("un", "nun")],
-        [e for m, e in own.items() if parse_measure(m).family in ("robust", "fgsm")],
+        [e for m, e in own.items() if parse_measure(m).family in ("robust", "fgsm", "attack_curves")],
         [e for m, e in own.items() if parse_measure(m).family == "shift"],
     ]
     accuracies = [[entry for entry in kind if describe(entry["measure"]).images] for kind in kinds]
