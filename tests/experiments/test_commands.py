@@ -12,6 +12,7 @@ import pytest
 
 from tests.test_cli import SMALL, little_drawn, main, sample_images, trained  # noqa: F401
 from tf_robust import cli
+from tf_robust.evaluation import recording
 from tf_robust.experiments import commands, locations
 from tf_robust.experiments.commands import parse_command
 from tf_robust.experiments.flags import given_values, parse_arguments
@@ -163,6 +164,16 @@ def test_a_run_without_evaluations_is_evaluated_later_on_its_data(sample_images,
     assert (found["row"], found["method"], found["model"], found["rows"][0]["count"]) == ("run", "cross_entropy", "lenet", 24)
     main("evaluate", f"{tmp_path}/run", "--evaluations=clean", f"--workdir={tmp_path}/elsewhere")
     assert read(tmp_path / "elsewhere" / "evaluation.json")["rows"] == found["rows"]
+
+
+def test_an_evaluation_of_a_run_goes_on_from_its_records(sample_images, tmp_path, monkeypatch):  # noqa: F811
+    main("train", sample_images, *SMALL[:-1], "--evaluations=clean", f"--workdir={tmp_path}/run")
+    scored, score_set = [], recording.score_set
+    monkeypatch.setattr(recording, "score_set", lambda predict, one: scored.append(one.name) or score_set(predict, one))
+    main("evaluate", f"{tmp_path}/run", "--evaluations=clean,noise")
+    assert scored == ["un", "nun"]
+    of_run, further = (read(tmp_path / "run" / folder / "evaluation.json")["rows"] for folder in ("", "measured"))
+    assert of_run == further[:1]
 
 
 def test_foreign_models_have_the_names_of_their_files(sample_images, trained, tmp_path, monkeypatch, capsys):  # noqa: F811

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 
 from absl.flags import FlagValues
@@ -46,6 +47,8 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     before = os.path.join(folder, "evaluation.json")
     earlier = read_json(before) if os.path.exists(before) else {}
     vega.prepare()
+    if model.run:
+        _copy_records(model.run, folder)
     if launcher := launcher_of(values.launcher, values.launcher_options, folder):
         share(launcher, functools.partial(_measure, arguments_of(values), folder), folder)
     evaluation, data = model.evaluate(run, folder)
@@ -69,6 +72,14 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     if run.eval_config.per_image:
         print(f"Results of each image: {os.path.join(folder, PER_IMAGE)}{os.sep}")
     return {**evaluation, "measured_in": folder}
+
+
+def _copy_records(run: str, folder: str) -> None:
+    """Copies the records of a run to the folder of a further evaluation of its model, which measures the same sets only once."""
+    of_run, own = (os.path.join(place, "measured.jsonl") for place in (run, folder))
+    if os.path.exists(of_run) and not os.path.exists(own):
+        os.makedirs(folder, exist_ok=True)
+        shutil.copyfile(of_run, own)
 
 
 def _measure(arguments: Sequence[str], folder: str) -> None:
