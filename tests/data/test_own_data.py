@@ -236,6 +236,22 @@ def test_hugging_face_data_sets_on_disk(examples, model, folder):
     datasets.DatasetDict({"train": part, "test": part.select(range(3))}).save_to_disk(folder / "split")
     assert [len(data.open_source(f"hf:{folder}/split", split)) for split in ("train", "test")] == [9, 3]
     assert not data.has_validation(f"hf:{folder}/split")
+    assert data.has_validation(f"hf:{folder}/split", validation_fraction=0.4)
+    parts = {split: data.open_source(f"hf:{folder}/split", split, validation_fraction=0.4) for split in ("train", "validation", "test")}
+    assert [len(part) for part in parts.values()] == [5, 4, 3]
+    assert sorted([*parts["train"].positions, *parts["validation"].positions]) == list(range(9))
+    for part in (*list(parts.values())[:2], data.open_source(f"hf:{folder}/split", "train", examples=4)):
+        np.testing.assert_array_equal(part.images, images[part.positions])  # by which noise is drawn
+        np.testing.assert_array_equal(part.labels, labels[part.positions])
+    few = data.open_source(f"hf:{folder}/split", "train", validation_fraction=0.4, examples=3)
+    assert {*few.positions} < {*parts["train"].positions}
+    texts = datasets.Features({"image": datasets.Image(), "label": datasets.Value("string")})
+    split = {"train": ["owl", "cat", "dog"], "validation": ["owl", "dog", "dog"], "test": ["dog", "dog", "owl"]}
+    tables = {name: datasets.Dataset.from_dict({"image": encoded[:3], "label": words}, features=texts) for name, words in split.items()}
+    datasets.DatasetDict(tables).save_to_disk(folder / "texts")
+    for name, words in split.items():
+        opened = data.open_source(f"hf:{folder}/texts", name)
+        assert opened.class_names == ("cat", "dog", "owl") and [opened.class_names[label] for label in opened.labels] == words
     with pytest.raises(FileNotFoundError, match="hf:.*/nowhere could not be read"):
         data.open_source(f"hf:{folder}/nowhere", "test")
 
@@ -284,6 +300,41 @@ def test_test_images_of_data_without_splits_are_not_those_of_a_training_with_ano
     assert found["card"]["data"] == trained.evaluation["card"]["data"] and found["card"]["data"]["pictures"] == 4
     with pytest.raises(ValueError, match="Expected validation_fraction <= 0.02"):
         api.evaluate(trained.model, name, evaluations="clean", validation_fraction=0.1, evaluation_split="test")
+
+
+def test_images_added_to_data_without_splits_do_not_become_test_images(folder):
+    name, random = f"npz:{folder}/table.npz", np.random.RandomState(0)
+    images, labels = random.rand(60, 28, 28, 1), np.arange(60) % 2
+    np.savez(folder / "table.npz", x=images, y=labels)
+    trained = api.train(str(folder / "run"), data=name, epochs=1, model="lenet", batch_size=16, evaluations="clean")
+    path = str(folder / "run" / "saved_model")
+    assert api.evaluate(path, name, evaluations="clean").values == trained.values
+    np.savez(folder / "table.npz", x=np.concatenate([images, images[:2]]), y=[*labels, 0, 1])
+    for options in ({}, {"evaluation_split": "test"}, {"calibrate": "temperature", "evaluation_split": "all"}):
+        with pytest.raises(ValueError, match=r"Received: images that have changed since \(62 instead of 60\)"):
+            api.evaluate(path, name, evaluations="clean", **options)
+    with pytest.raises(ValueError, match="have changed since"):
+        api.harden(path, name, budget="1m")
+    assert api.evaluate(path, name, evaluations="clean", evaluation_split="all").evaluation["card"]["data"]["pictures"] == 62
+
+
+def test_files_of_keras_datasets_have_splits(tmp_path):
+    random = np.random.RandomState(0)
+    train, test = (random.randint(0, 256, (count, 8, 8), np.uint8) for count in (40, 10))
+    np.savez(tmp_path / "keras.npz", x_train=train, y_train=np.arange(40) % 5, x_test=test, y_test=np.arange(10) % 4)
+    name = f"npz:{tmp_path}/keras.npz"
+    assert not data.is_unsplit(name) and not data.has_validation(name) and data.has_validation(name, validation_fraction=0.25)
+    parts = {split: data.open_source(name, split, validation_fraction=0.25) for split in ("train", "validation", "test")}
+    assert {split: (len(part), part.split, part.num_classes) for split, part in parts.items()} == {
+        "train": (30, "train", 5),
+        "validation": (10, "validation", 5),
+        "test": (10, "test", 5),
+    }
+    np.testing.assert_array_equal(parts["test"].images[..., 0], test)
+    assert sorted([*parts["train"].positions, *parts["validation"].positions]) == list(range(40))
+    np.testing.assert_array_equal(parts["validation"].images[..., 0], train[parts["validation"].positions])
+    with pytest.raises(ValueError, match="validation split"):
+        data.open_source(name, "validation")
 
 
 def test_slices_are_classes_and_groups_of_a_column(examples, model, folder):

@@ -54,6 +54,14 @@ def test_classes_correspond_by_name(source):
         shifts.matched(named(source(), ["dogs", "cow", "cat"]), original, name="s")
 
 
+def test_numbers_as_names_of_folders_are_names(source):
+    numbers = [str(number) for number in range(12)]  # as of a table; folders are sorted as texts: 0, 1, 10, 11, 2, ...
+    table, folders = named(source(), numbers), named(source(), sorted(numbers))
+    for one, other in ((table, folders), (folders, table)):
+        columns = shifts.matched(one, other, name="s").columns
+        assert [other.class_names[column] for column in columns] == list(one.class_names)
+
+
 def test_classes_correspond_by_number_where_one_has_no_names(source):
     numbers, names = named(source(), ["0", "1", "2"]), named(source(), ["owl", "cat", "dog"])
     for one, other in ((numbers, names), (names, numbers)):

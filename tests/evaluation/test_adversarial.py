@@ -136,6 +136,22 @@ def test_curves_give_accuracies_at_radii_that_are_compared_per_image(linear, sou
     assert evaluation.difference("distance/pgd_l2", *cards) == []
 
 
+def test_radii_of_curves_are_checked(linear, source):
+    with pytest.raises(ValueError, match="Try: 8/255, as in linf_8/255"):
+        evaluated(linear, source, evaluations=("attack_curves",), curve_attacks=("plb_linf",), attack_radii=("linf_8",))
+    evaluated(linear, source, evaluations=("attack_curves",), curve_attacks=("pgd_l2",), attack_radii=("linf_8", "l2_0.1"))
+
+
+def test_attacks_are_checked_on_images_of_all_classes(linear, source, monkeypatch):
+    monkeypatch.setattr(adversarial, "CHECKED", 12)
+    by_class = source.subset(np.argsort(source.labels, kind="stable"))
+    settings = evaluation.EvalConfig(evaluations=("adversarial",), attack=("pgd",), attack_radii=RADII[:1])
+    checks = next(one for one in evaluation.evaluation_sets(by_class, None, settings) if one.name == "checks/l2")
+    labels = np.concatenate([labels for _, labels in checks.open().as_numpy_iterator()])
+    shares = np.bincount(source.labels, minlength=3) / 60
+    assert len(labels) == 12 and np.abs(np.bincount(labels, minlength=3) - 12 * shares).max() <= 1
+
+
 def test_the_strongest_attack_counts_at_each_radius():
     distances = [np.array(row, np.float32) for row in ([0.0, 1.0, 2.0, np.inf], [0.0, 2.0, np.inf, np.inf])]
     records = [{"distances": arrays.encoded(one)} for one in distances]

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from tf_robust import data, evaluation, metrics
+from tf_robust.experiments import construction
+from tf_robust.experiments.config import TrainConfig
 from tf_robust.saved_models.embeddings import with_embedding
 from tf_robust.saved_models.loading import ModelInterface, classifier_of
 from tf_robust.utils.arrays import decoded
@@ -55,6 +57,12 @@ def test_embedding_of_a_keras_model_is_the_input_of_its_last_dense_layer():
     np.testing.assert_allclose(outputs["embedding"], model.layers[1](images.reshape(6, 16) * 255), rtol=1e-5)
     np.testing.assert_allclose(outputs["logits"], model(images * 255), rtol=1e-5)
     assert with_embedding(classifier_of(lambda images: images)) is None
+
+
+def test_other_data_may_have_more_classes(source, tmp_path):
+    np.savez(tmp_path / "many.npz", x=_others().images, y=np.arange(40) + 60)
+    opened = construction.open_other(TrainConfig(), f"npz:{tmp_path}/many.npz", source(60, split="test"))
+    assert len(opened) == 40 and opened.num_classes == 100
 
 
 def test_other_channels_are_refused_and_sizes_are_fitted(source):

@@ -8,6 +8,7 @@ from tf_robust.data.pipeline import Batch, evaluation_batches, first_batch, step
 from tf_robust.data.shifts import OF_FILES, Shift
 from tf_robust.data.source import ArraySource, check_labels
 from tf_robust.data.sources import (
+    describe_undivided,
     has_fixed_splits,
     has_own_validation,
     has_training,

@@ -3,6 +3,8 @@
 Images are rounded to the 256 levels in which data sets store them.
 """
 
+import contextlib
+import dataclasses
 import numbers
 import os
 import typing
@@ -19,6 +21,7 @@ from tf_robust.utils.files import DAMAGED
 UNSPLIT = "all"  # the split of a data set without splits
 _MOST_EXAMPLES = 200_000  # read from a Dataset of unknown length
 _CHANNELS = (1, 3)
+_SPLIT_ARRAYS = {"x_train", "y_train", "x_test", "y_test"}
 _TOLERANCE = 0.005  # of the pixel scale
 
 
@@ -92,8 +95,23 @@ def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0
     return from_arrays(np.concatenate(images)[kept], np.concatenate(labels)[kept], name, **options)
 
 
-def open_npz(name: str, **options: typing.Any) -> ArraySource:
-    """Opens `npz:FILE`, with the arrays x and y or images and labels, as `from_arrays` does.
+def npz_has_splits(name: str) -> bool:
+    """Returns whether `npz:FILE` has x_train, y_train, x_test and y_test, as the files of keras.datasets."""
+    path = os.path.expanduser(name.removeprefix("npz:"))
+    if not os.path.isfile(path):
+        return False
+    with contextlib.suppress(*DAMAGED), np.load(path, allow_pickle=False) as arrays:
+        return isinstance(arrays, np.lib.npyio.NpzFile) and _SPLIT_ARRAYS <= {*arrays.files}
+    return False
+
+
+def open_npz(name: str, split: str = UNSPLIT, **options: typing.Any) -> ArraySource:
+    """Opens `npz:FILE`, with the arrays x and y or images and labels, or with splits as `npz_has_splits` says, as `from_arrays` does.
+
+    Args:
+        name: npz:FILE.
+        split: train or test, of a file with splits; else `all`.
+        **options: as in `from_arrays`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -107,6 +125,10 @@ def open_npz(name: str, **options: typing.Any) -> ArraySource:
             found = dict(arrays) if isinstance(arrays, np.lib.npyio.NpzFile) else {}
     except DAMAGED as error:
         raise ValueError(f"Expected an .npz file of arrays of numbers or text. Received: {path} ({error})") from error
+    if _SPLIT_ARRAYS <= found.keys():
+        both = np.concatenate([found["y_train"], found["y_test"]])
+        classes = class_indices(both, name, options.pop("class_names", ()), options.pop("num_classes", 0))[1]
+        return dataclasses.replace(from_arrays(found[f"x_{split}"], found[f"y_{split}"], name, class_names=classes, **options), split=split)
     for pair in (("x", "y"), ("images", "labels"), ("x_test", "y_test")):
         if set(pair) <= found.keys():
             return from_arrays(found[pair[0]], found[pair[1]], name, **options)

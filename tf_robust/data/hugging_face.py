@@ -1,5 +1,6 @@
 """`hf:NAME` and `hf:DIR`: data sets of the Hugging Face Hub, or folders that its package `datasets` reads."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -8,7 +9,7 @@ import tensorflow as tf
 from tf_robust.data.arrays import UNSPLIT, class_indices
 from tf_robust.data.fitting import USUAL_SIZE, Fit
 from tf_robust.data.source import ArraySource
-from tf_robust.data.subsets import stratified_order
+from tf_robust.data.subsets import held_out_positions, stratified_order
 
 _SPLITS = {"train": ("train",), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 
@@ -20,7 +21,9 @@ def splits(name: str) -> tuple[str, ...]:
     return found if len(own) > 1 else (UNSPLIT,)
 
 
-def open_hf(name: str, split: str, size: tuple[int, ...], fit: str, examples: int = 0, num_classes: int = 0) -> ArraySource:
+def open_hf(
+    name: str, split: str, size: tuple[int, ...], fit: str, examples: int = 0, num_classes: int = 0, validation_fraction: float = 0.0
+) -> ArraySource:
     """Reads one split of `hf:NAME_OR_DIR`.
 
     Args:
@@ -30,19 +33,22 @@ def open_hf(name: str, split: str, size: tuple[int, ...], fit: str, examples: in
         fit: of `fitting.FITS`, how images of another size are resized.
         examples: number of examples to read, stratified; 0: all.
         num_classes: as in `arrays.from_arrays`.
+        validation_fraction: fraction of the training examples held out as validation split, if there is none.
 
     Raises:
         FileNotFoundError: the data set could not be read.
-        ValueError: the package or the split is missing, or there are no columns of images and labels.
+        ValueError: the package or the split is missing, there are no columns of images and labels, or an invalid fraction.
     """
     loaded = _load(name)
-    own = next((own for own in loaded if split == UNSPLIT or own in _SPLITS[split]), None)
+    divided = split in ("train", "validation") and "validation" not in splits(name)
+    own = next((own for own in loaded if split == UNSPLIT or own in _SPLITS["train" if divided else split]), None)
     if own is None:
         raise ValueError(f"Expected the split {split!r} of {name}. Received: {', '.join(loaded)}")
     table = loaded[own]
     image_column, label_column = _columns(table, name)
-    labels, class_names = class_indices(table[label_column], name, getattr(table.features[label_column], "names", ()), num_classes)
-    kept = np.sort(stratified_order(labels)[:examples]) if examples else np.arange(len(labels))
+    labels, class_names = class_indices(table[label_column], name, _class_names(loaded, label_column, name, num_classes))
+    kept = held_out_positions(labels, split, validation_fraction, name) if divided else np.arange(len(labels))
+    kept = kept[np.sort(stratified_order(labels[kept])[:examples])] if examples else kept
     images = [_pixels(table[int(i)][image_column]) for i in kept]
     channels = max(image.shape[2] for image in images)
     own_sizes = {image.shape[:2] for image in images}
@@ -51,7 +57,18 @@ def open_hf(name: str, split: str, size: tuple[int, ...], fit: str, examples: in
     pixels = [np.repeat(image, channels, axis=2) if image.shape[2] < channels else image for image in images]
     if change:
         pixels = [change.levels(tf.constant(image)).numpy() for image in pixels]
-    return ArraySource.of(name, split, np.stack(pixels), labels[kept], class_names)
+    source = ArraySource.of(name, split, np.stack(pixels), labels[kept], class_names)
+    return source if len(kept) == len(labels) else dataclasses.replace(source, kept=kept)
+
+
+def _class_names(loaded, label_column, name, num_classes):
+    """The names of the classes: those of the column, else of the labels of all splits, some of which may lack a class."""
+    tables = [table for table in loaded.values() if label_column in table.features]
+    if names := getattr(tables[0].features[label_column], "names", ()):
+        return names
+    labels = np.concatenate([np.asarray(table[label_column]) for table in tables])
+    known = labels[labels >= 0] if labels.dtype.kind in "if" else labels  # -1: not published
+    return class_indices(known, name, num_classes=num_classes)[1]
 
 
 def _load(name):

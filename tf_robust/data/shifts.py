@@ -126,22 +126,22 @@ def with_size_of(source: Source, original: Source, image_fit: str = "crop") -> S
 def _columns(source: Source, original: Source, mask: tuple[int, ...] | None) -> tuple[int, ...]:
     """The column of the original's classes for each class of a shifted set, of which `mask` are the columns if it is a part of ImageNet."""
     names, known = source.class_names, original.class_names
+    column_of = {name: column for column, name in enumerate(known)}
+    if {*names} <= {*known}:
+        return tuple(column_of[name] for name in names)
     numbered = _are_numbers(names) or _are_numbers(known)
     by_wordnet_id = original.label_set == "imagenet" and all(re.fullmatch(r"n\d{8}", name) for name in names)
-    if len(names) == len(known) and (numbered or by_wordnet_id or names == known):
+    if len(names) == len(known) and (numbered or by_wordnet_id):
         return tuple(range(len(names)))
     if by_wordnet_id and mask and len(mask) == len(names):
         return mask
-    column_of = {name: column for column, name in enumerate(known)}
     missing = [name for name in names if name not in column_of]
-    if missing:
-        nearest = difflib.get_close_matches(missing[0], known, n=1, cutoff=0.7)
-        raise ValueError(
-            f"Expected in {source.name} classes of {original.name}: {', '.join(known[:5])}{', ...' if len(known) > 5 else ''} "
-            f"({len(known)}). Received: {len(missing)} unknown: {', '.join(map(repr, missing[:3]))}{', ...' if len(missing) > 3 else ''}."
-            f"{f' Did you mean {nearest[0]!r}?' if nearest else ' Try: class folders of the same names'}"
-        )
-    return tuple(column_of[name] for name in names)
+    nearest = difflib.get_close_matches(missing[0], known, n=1, cutoff=0.7)
+    raise ValueError(
+        f"Expected in {source.name} classes of {original.name}: {', '.join(known[:5])}{', ...' if len(known) > 5 else ''} "
+        f"({len(known)}). Received: {len(missing)} unknown: {', '.join(map(repr, missing[:3]))}{', ...' if len(missing) > 3 else ''}."
+        f"{f' Did you mean {nearest[0]!r}?' if nearest else ' Try: class folders of the same names'}"
+    )
 
 
 def _are_numbers(names):

@@ -11,14 +11,15 @@ import functools
 import os
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from tf_robust.data import arrays, corner_digits, folders, hugging_face, tables, tfds_sets, toy
 from tf_robust.data.arrays import UNSPLIT
 from tf_robust.data.class_mask import label_set_of
 from tf_robust.data.fitting import FITS
-from tf_robust.data.source import ArraySource, Source
-from tf_robust.data.subsets import stratified_subset, three_ways
+from tf_robust.data.source import ArraySource, Source, digest
+from tf_robust.data.subsets import stratified_subset, three_ways, without_validation
 from tf_robust.utils.errors import unknown
 
 SPLITS = ("train", "validation", "test")
@@ -84,10 +85,11 @@ def open_source(
     elif name.startswith("csv:"):
         source = tables.open_csv(name, file_size, image_fit, num_classes)
     elif name.startswith("npz:"):
-        source = arrays.open_npz(name, data_range=data_range, num_classes=num_classes).resized(size, image_fit)
+        source = _npz(name, split, validation_fraction, data_range, num_classes).resized(size, image_fit)
     elif name.startswith("hf:"):
         first = UNSPLIT if is_unsplit(name) else split
-        source = hugging_face.open_hf(name, first, file_size, image_fit, examples if first == split else 0, num_classes)
+        few = examples if first == split else 0
+        source = hugging_face.open_hf(name, first, file_size, image_fit, few, num_classes, validation_fraction)
     elif name in EMBEDDED:
         source = _embedded(name, split).resized(size, image_fit)
     elif name == "synthetic_mnist":
@@ -107,6 +109,14 @@ def open_source(
     if split != UNSPLIT and is_unsplit(name):
         source = three_ways(source, split, held_out_fraction(name, validation_fraction))
     return _subset(source, examples)
+
+
+def _npz(name, split, validation_fraction, data_range, num_classes):
+    """All images of a file without splits; of one with splits those of a split, where training images are held out for validation."""
+    divided = arrays.npz_has_splits(name)
+    origin = UNSPLIT if not divided else "test" if split == "test" else "train"
+    source = arrays.open_npz(name, origin, data_range=data_range, num_classes=num_classes)
+    return dataclasses.replace(without_validation(source, split, validation_fraction), split=split) if origin == "train" else source
 
 
 def _part_of(source, split, image_size, image_fit, examples):
@@ -131,6 +141,12 @@ def load(name: str, split: str, data_dir: str | None = None, **options) -> tf.da
     return open_source(name, split, data_dir, **options).ordered(256).unbatch()
 
 
+def describe_undivided(name: str, **options) -> dict:
+    """Returns what determines the splits of a data set without splits, for JSON. Arguments as in `open_source`."""
+    labels = open_source(name, UNSPLIT, **options).read_labels()
+    return {"images": len(labels), "labels": digest(np.asarray(labels, np.int64))}
+
+
 def has_fixed_splits(name: str) -> bool:
     """Returns whether a data set, not of TFDS or a folder, has three splits of its own: `validation_fraction` has no effect."""
     return name in EMBEDDED or name == "synthetic_mnist"
@@ -140,7 +156,9 @@ def is_unsplit(name: str) -> bool:
     """Returns whether a data set has no splits of its own: `open_source` divides it in three."""
     if name.startswith("folder:"):
         return folders.is_unsplit(name)
-    return name.startswith(("csv:", "npz:")) or name.startswith("hf:") and UNSPLIT in hugging_face.splits(name)
+    if name.startswith("npz:"):
+        return not arrays.npz_has_splits(name)
+    return name.startswith("csv:") or name.startswith("hf:") and UNSPLIT in hugging_face.splits(name)
 
 
 def has_training(name: str) -> bool:
@@ -166,9 +184,10 @@ def has_validation(name: str, data_dir: str | None = None, validation_fraction: 
     if name.startswith("folder:"):
         return folders.has_validation(name, validation_fraction)
     if name.startswith(("csv:", "npz:")):
-        return True
+        return is_unsplit(name) or validation_fraction > 0
     if name.startswith("hf:"):
-        return bool({"validation", UNSPLIT} & set(hugging_face.splits(name)))
+        found = set(hugging_face.splits(name))
+        return bool({"validation", UNSPLIT} & found) or ("train" in found and validation_fraction > 0)
     return tfds_sets.has_validation(name, data_dir, validation_fraction)
 
 

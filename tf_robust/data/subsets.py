@@ -152,13 +152,18 @@ def without_validation(source: Source, split: str, fraction: float) -> Source:
     Raises:
         ValueError: no image is left for training or for validation.
     """
-    order = stratified_order(np.asarray(source.labels))
+    return source.subset(held_out_positions(np.asarray(source.labels), split, fraction, source.name))
+
+
+def held_out_positions(labels: np.ndarray, split: str, fraction: float, name: str) -> np.ndarray:
+    """Returns the positions of `without_validation` in a training set with these labels, sorted int [M]. name: for messages."""
+    order = stratified_order(labels)
     count = round(fraction * len(order))
     if split == "validation" and not count:
         raise ValueError(
-            f"{source.name} has no validation split. Expected --validation_fraction > 0 (such as 0.1), which holds "
+            f"{name} has no validation split. Expected --validation_fraction > 0 (such as 0.1), which holds "
             f"out a part of the training set. Received: {fraction}"
         )
     if count == len(order):
         raise ValueError(f"Expected a --validation_fraction that leaves images to train on. Received: {fraction} of {count}")
-    return source.subset(np.sort(order[:count] if split == "validation" else order[count:]))
+    return np.sort(order[:count] if split == "validation" else order[count:])

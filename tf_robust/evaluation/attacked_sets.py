@@ -58,11 +58,13 @@ def _attacks(source, eval_config, surrogate):
     if not eval_config.attack_checks:
         return sets
 
-    def first_batch():
-        return clean().unbatch().take(adversarial.CHECKED).batch(adversarial.CHECKED)
+    few = stratified_subset(source, adversarial.CHECKED) if source.random_access and len(source) > adversarial.CHECKED else source
+
+    def checked():
+        return clean_batches(few).unbatch().take(adversarial.CHECKED).batch(adversarial.CHECKED)
 
     return sets + [
-        EvaluationSet(f"checks/{norm}", first_batch, adversarial.checks(norm, radius, source.positions))
+        EvaluationSet(f"checks/{norm}", checked, adversarial.checks(norm, radius, few.positions))
         for norm, radius in adversarial.largest_radii(threats).items()
     ]
 
@@ -81,13 +83,17 @@ def _transferred(source, threats, surrogate):
 
 def _curves(source, eval_config):
     """Sets for the sizes of the smallest perturbations that are misclassified."""
+    curves = {text: adversarial.parse_curve(text) for text in eval_config.curve_attacks}
+    for norm, radius in map(adversarial.parse_threat, eval_config.attack_radii):
+        if norm in {of_curve for _, of_curve in curves.values()}:
+            norms.check_radius(radius, norms.norm(norm), source.image_shape)
     return [
         EvaluationSet(
             f"distance/{text}",
             functools.partial(clean_batches, source),
-            adversarial.distances(adversarial.minimal_attack(*adversarial.parse_curve(text)), source.positions),
+            adversarial.distances(adversarial.minimal_attack(*curve), source.positions),
         )
-        for text in eval_config.curve_attacks
+        for text, curve in curves.items()
     ]
 
 

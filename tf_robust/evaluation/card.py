@@ -132,7 +132,7 @@ def card_of(
         if attacked and eval_config.attacks_by_gradient:
             card["fgsm"] = attacked
         if eval_config.attack_checks and eval_config.attacks_by_gradient:
-            card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED, **attacked}
+            card["checks"] = {"seed": adversarial.SEED, "pictures": adversarial.CHECKED, "subset": "stratified", **attacked}
             radii = adversarial.largest_radii(eval_config.attack_radii)
             if radii != adversarial.largest_radii(EvalConfig.attack_radii):  # those of every card without this part
                 card["checks"]["radii"] = radii

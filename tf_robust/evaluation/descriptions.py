@@ -112,8 +112,8 @@ _OTHERS = {  # measure: its long name, meaning and unit
     ),
     "boundary/gradient": (
         "Steepness at the decision boundary",
-        "Gradient of the difference of the two logits, mean along the decision boundary",
-        "Difference per length",
+        "Norm of the gradient of class 1's probability, mean along the decision boundary",
+        "Probability per length, the plane is 6 by 6",
     ),
     "utility/corner_informative": (
         "Utility of informative corners",

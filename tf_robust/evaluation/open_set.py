@@ -47,8 +47,10 @@ class OpenSets:
 
 
 def known_images(training: Source) -> Source:
-    """Returns the training images whose embeddings are known: all, or a fixed stratified subset."""
-    return stratified_subset(training, KNOWN) if training.random_access and len(training) > KNOWN else training
+    """Returns the training images whose embeddings are known: all, a fixed stratified subset, or the first ones of a stream."""
+    if len(training) <= KNOWN:
+        return training
+    return stratified_subset(training, KNOWN) if training.random_access else training.part(0, KNOWN)
 
 
 def sets(open_sets: OpenSets, source: Source, batch_size: int) -> list[EvaluationSet]:

@@ -73,11 +73,11 @@ def write_report(
     for one in evaluations:  # the first seed of each row
         folders.setdefault(one["row"], os.path.dirname(one["saved_model"]))
         record_folders.setdefault(one["row"], records_in(one))
-    examples = None
+    examples, own_records = None, _own_records(evaluations)
     if data and baseline and os.path.isdir(os.path.join(folders[baseline], "saved_model")):
-        examples = _examples(images, data, baseline, folders[baseline], record_folders)
+        examples = _examples(images, data, baseline, folders[baseline], own_records)
     drawn = _of_data(images, data) if data else []
-    both, own_records = {row: (record_folders[row], folders[row]) for row in folders}, _own_records(evaluations)
+    both = {row: (record_folders[row], folders[row]) for row in folders}
     drawn += [*figures.of_training(both), *figures.of_models(both)]
     if any(row["measure"] == "aurra" for one in evaluations for row in one["rows"]):
         drawn += figures.of_calibration(own_records)
@@ -179,10 +179,9 @@ def _own_records(evaluations):
     }
 
 
-def _examples(folder, data, baseline, baseline_folder, record_folders):
-    source, config = data.evaluation_source(), data.eval_config
+def _examples(folder, data, baseline, baseline_folder, own_records):
+    source, config, records = data.evaluation_source(), data.eval_config, {row: [*own.values()] for row, own in own_records.items()}
     sets = evaluation.evaluation_sets(source, data.noise_source(), config, data.config.data_dir or None)
-    records = {row: evaluation.read_records(os.path.join(path, "measured.jsonl")) for row, path in record_folders.items()}
 
     def load_baseline():
         return evaluation.masked(loading.load_classifier(os.path.join(baseline_folder, "saved_model")), source.class_mask)

@@ -93,7 +93,7 @@ def open_shift(config: TrainConfig, name: str, original: Source, *, subset: int 
     Raises:
         ValueError: unknown name, a class that the original does not have, or another number of channels.
     """
-    source = _open_further(config, name, original, images)
+    source = _open_further(config, name, original, images, original.num_classes)
     shift = shifts.matched(source, original, name=shifts.shift_name(name), subset=subset, image_fit=config.image_fit)
     if shift.source.fit:
         print_note(f"images of {name} are {shift.source.fit}.")
@@ -112,13 +112,13 @@ def open_other(config: TrainConfig, name: str, original: Source, *, subset: int 
     Raises:
         ValueError: unknown name, or another number of channels.
     """
-    source = shifts.with_size_of(_open_further(config, name, original, images), original, config.image_fit)
+    source = shifts.with_size_of(_open_further(config, name, original, images, 0), original, config.image_fit)
     if source.fit:
         print_note(f"images of {name} are {source.fit}.")
     return data.subsets.stratified_subset(source, subset) if 0 < subset < len(source) else source
 
 
-def _open_further(config, name, original, images):
+def _open_further(config, name, original, images, num_classes):
     return data.open_source(
         name if images is None else images,
         "all" if images is not None or data.is_unsplit(name) else "test",
@@ -127,7 +127,7 @@ def _open_further(config, name, original, images):
         default_size=original.image_shape[:2],
         download=config.download,
         data_range=config.data_range if images is None and name.startswith("npz:") else "",
-        num_classes=original.num_classes,
+        num_classes=num_classes,
     )
 
 

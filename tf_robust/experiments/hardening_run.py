@@ -19,7 +19,7 @@ from tf_robust.experiments.hardened import HARDENED, Hardened, SearchRecord
 from tf_robust.experiments.hardening_data import check_no_confidence, fraction_held_out, parts_of, proof_data, validation_set
 from tf_robust.experiments.hardening_proof import Proof
 from tf_robust.experiments.locations import folder_name, row_name
-from tf_robust.experiments.model_checks import check_model_suits, with_checked_inputs, with_known_outputs
+from tf_robust.experiments.model_checks import check_model_suits, check_unchanged, with_checked_inputs, with_known_outputs
 from tf_robust.experiments.runs import runs_of, warn_of_training_options
 from tf_robust.experiments.workdir import held
 from tf_robust.hardening import batch_statistics, candidates, delivery
@@ -110,6 +110,8 @@ def _harden(classifier, given, config, folder, validation, test, temporary, log)
     check_input(classifier)
     clock = Clock()
     given = dataclasses.replace(given, model_size=loading.image_size_of(classifier), num_classes=classifier.num_classes or 0)
+    if given.images is None and (validation is None or test is None):
+        check_unchanged(classifier.card, classifier.path, given.config)
     parts = parts_of(given, validation, test, config=config)
     log(parts.summary)
     check_model_suits(classifier, parts.validation)

@@ -20,7 +20,7 @@ DATA = {
     "synthetic_mnist": "FCL's corner digits from MNIST, 15 classes",
     "folder:DIR": "images, one subfolder per class, or DIR/train and DIR/test with such subfolders",
     "csv:FILE": "image files in a table with the columns path, label and, optionally, a group",
-    "npz:FILE": "the arrays x and y, or images and labels, of an .npz file",
+    "npz:FILE": "the arrays x and y, or images and labels, of an .npz file; or x_train, y_train, x_test, y_test",
     "hf:NAME_OR_DIR": "a data set of Hugging Face's package datasets (extra [datasets])",
     "mnist, cifar10, cifar100, imagenet2012, ...": "any image-classification set of TFDS by its name, in --data_dir",
 }

@@ -77,6 +77,7 @@ def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: T
             f"Expected validation images of {config.data} that {path} was not trained on. Received: a model that was trained on "
             "all training images (validation_fraction=0 in its card). Try: other data, or train it with --validation_fraction=0.1"
         )
+    check_unchanged(card, path, config)
     if config.validation_fraction > held_out:
         raise ValueError(
             f"Expected --validation_fraction <= {held_out:g}, that of the training of {path}, which was trained on the other "
@@ -86,6 +87,29 @@ def with_validation_of_card(card: Mapping[str, typing.Any], path: str, config: T
         return config
     print_note(f"--validation_fraction={held_out:g}, from the card of {path}: images that it was not trained on.")
     return dataclasses.replace(config, validation_fraction=held_out)
+
+
+def check_unchanged(card: Mapping[str, typing.Any], path: str, config: TrainConfig) -> None:
+    """Checks that data without splits have the images of a model's training, by its card: otherwise their splits are others.
+
+    Args:
+        card: of the model.
+        path: of the model, for messages.
+        config: names the data.
+
+    Raises:
+        ValueError: they have changed.
+    """
+    before = card.get("undivided")
+    if not isinstance(before, dict) or not data.is_unsplit(config.data) or not is_same_data(str(card.get("data", "")), config.data):
+        return
+    now = data.describe_undivided(config.data, data_range=config.data_range)
+    if now != before:
+        count = f"{now['images']} instead of {before.get('images')}" if now["images"] != before.get("images") else "with other labels"
+        raise ValueError(
+            f"Expected the images of {config.data} with which {path} was trained: of changed images, it is not known which ones it was "
+            f"trained on. Received: images that have changed since ({count}). Try: keep new images in a folder or file of their own"
+        )
 
 
 def fraction_not_trained_on(card: Mapping[str, typing.Any], name: str) -> float | None:

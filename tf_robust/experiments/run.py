@@ -172,12 +172,17 @@ class Run:
             "data": self.config.data,
             "classes": list(source.class_names),
             "label_set": source.label_set,
+            **({"undivided": self._undivided()} if data.is_unsplit(self.config.data) else {}),
             "seed": self.seed,
             "flags": self.flags,
             "input": export.input_card(source),
             "versions": environment.describe(),
             "commit": environment.commit(),
         }
+
+    def _undivided(self):
+        """What determines which images of data without splits the run is trained on."""
+        return data.describe_undivided(self.config.data, data_range=self.config.data_range)
 
     def complete(self, folder: str) -> dict | None:
         """Trains, exports and evaluates, unless this is already done.
