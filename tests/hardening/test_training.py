@@ -43,6 +43,19 @@ def test_dropout_of_a_training_is_that_of_the_first(source):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
 
+def test_the_loss_scale_of_float16_is_not_reset_to_0(source):
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        trainers, candidate = _trainers(source), Candidate("plain", "cross_entropy", learning_rate=0.05)
+        first, second = (trainers.train(candidate, 3) for _ in range(2))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    before = _model().get_weights()
+    assert all(np.isfinite(one).all() for one in first) and any((one != other).any() for one, other in zip(first, before))
+    for one, other in zip(first, second):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize("method", ["adversarial", "trades"])
 def test_a_candidate_whose_attack_meets_logits_that_are_not_finite_has_diverged(source, method):
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3), keras.layers.Flatten(), keras.layers.Dense(3)])

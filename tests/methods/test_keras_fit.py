@@ -224,3 +224,13 @@ def test_divergence_stops_fit_with_a_message(name):
     with pytest.raises(loop.TrainingDiverged, match=r"Not finite at step [1-9]\d*: .*weights are those before the step. Try: a lower"):
         method.fit(X, Y, batch_size=12, epochs=3, verbose=0)
     assert all(np.isfinite(v).all() for v in weights(method.classifier))
+
+
+def test_gray_images_need_no_axis_of_channels():
+    images, labels = np.random.RandomState(0).rand(12, 6, 6).astype(np.float32), np.arange(12) % 3
+    losses = []
+    for x in (images, images[..., None]):
+        keras.utils.set_random_seed(0)
+        method = methods.CrossEntropy(keras.Sequential([keras.Input([6, 6, 1]), keras.layers.Flatten(), keras.layers.Dense(3)]))
+        losses.append(fitted(method, tf.data.Dataset.from_tensor_slices((x, labels)).batch(6))["loss"])
+    assert losses[0] == losses[1]

@@ -362,3 +362,11 @@ def test_images_that_are_too_small_are_refused(name, side):
 def test_depths_between_the_resnets_are_refused():
     with pytest.raises(ValueError, match=r"depth = 6n \+ 2 .*Received: 18"):
         models.resnet.cifar_resnet((16, 16, 3), CLASSES, depth=18)
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_networks_are_read_from_keras_files(name, tmp_path):
+    model = models.build(name, SHAPES[name], CLASSES)
+    model.save(tmp_path / "model.keras")
+    read, images = keras.saving.load_model(tmp_path / "model.keras"), tf.constant(sample_images(SHAPES[name]))
+    np.testing.assert_allclose(read(images)["logits"], model(images)["logits"], rtol=1e-4, atol=1e-5)

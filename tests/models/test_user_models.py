@@ -30,3 +30,51 @@ def test_activations_that_are_operations_give_probabilities(units, operation):
     wrapped, x = models.wrap(model), np.random.RandomState(0).rand(5, 4, 4, 1).astype(np.float32)
     assert not wrapped.from_logits
     np.testing.assert_allclose(scipy.special.softmax(wrapped.network(x)["logits"], axis=1)[:, -1], model(x)[:, -1], atol=1e-6)
+
+
+class OtherOrder(keras.Model):
+    """Its layers are made in another order than they are called in."""
+
+    def __init__(self, end):
+        super().__init__()
+        self.classes, self.hidden = layers.Dense(3, "softmax" if end == "softmax" else None), layers.Dense(7, "relu")
+        self.dropout, self.flatten, self.end = layers.Dropout(0.5), layers.Flatten(), end
+
+    def call(self, images, training=False):
+        scores = self.classes(self.dropout(self.hidden(self.flatten(images)), training=training))
+        if self.end == "operation":
+            return keras.ops.softmax(scores)
+        return scores / 2 if self.end == "scaled" else scores
+
+
+@pytest.mark.parametrize("end", ["linear", "softmax", "operation", "scaled"])
+def test_layers_of_subclassed_models_are_those_called_last(end):
+    keras.utils.set_random_seed(0)
+    model, images = OtherOrder(end), np.random.default_rng(0).random((6, 4, 4, 1), np.float32)
+    model(images)
+    if end == "scaled":  # logits, but not those of the layer
+        with pytest.raises(ValueError, match="Expected from_logits=True or False"):
+            models.wrap(model)
+    wrapped = models.wrap(model, from_logits=True if end == "scaled" else None)
+    outputs, probabilities = wrapped.network(images), model(images).numpy()
+    probabilities = probabilities if end in ("softmax", "operation") else scipy.special.softmax(probabilities, axis=1)
+    np.testing.assert_allclose(scipy.special.softmax(outputs["logits"], axis=1), probabilities, atol=1e-6)
+    np.testing.assert_allclose(outputs["embedding"], model.hidden(images.reshape(6, 16)), atol=1e-6)
+    assert (wrapped.logits_layer is None) == (end == "scaled")
+    if wrapped.logits_layer is not None:
+        assert wrapped.logits_layer.kernel is model.classes.kernel
+
+
+def test_stage_0_is_the_image_from_minus_1_to_1_whatever_the_preprocessing():
+    images = np.random.default_rng(0).random((6, 4, 4, 1), np.float32)
+    inputs = keras.Input([4, 4, 1])
+    embedding = layers.Flatten()(layers.Rescaling(255.0, name="own")(inputs))
+    own = keras.Model(inputs, {"logits": layers.Dense(3)(embedding), "embedding": embedding})
+    backbone = keras.Sequential([keras.Input([4, 4, 1]), layers.Conv2D(2, 3)])
+    for network in (own, models.from_backbone(backbone, 3, mean=0.0, std=1 / 255)):
+        first, *rest = models.stages(network)
+        np.testing.assert_allclose(first(images), 2 * images - 1, atol=1e-6)
+        found = first(images)
+        for piece in rest:
+            found = piece(found)
+        np.testing.assert_allclose(found["logits"], network(images)["logits"], rtol=1e-3, atol=1e-3)

@@ -139,7 +139,7 @@ def _of_keras_model(classifier, shape):
         input_range = (float(offset[0]), float(offset[0] + scale[0]))
         return TrainableModel(classifier, model, {**options, "input_range": input_range}, has_batch_norm=has_batch_norm)
     images = keras.Input(shape, name="images")
-    x = keras.layers.Rescaling(scale.tolist(), offset.tolist(), name="normalization")(images)
+    x = keras.layers.Rescaling(scale.tolist(), offset.tolist(), name="input_range")(images)
     x = keras.ops.flip(x, axis=-1) if interface.blue_first else x
     outputs = model(x)
     if options and isinstance(outputs, dict):

@@ -114,13 +114,14 @@ class _Trainer:
         with fine_tuning(model, layers):
             method.compile(optimizer=keras.optimizers.SGD(0.0, momentum=MOMENTUM))
             method.optimizer.build(method.trainable_variables)
+        self._optimizer_start = [variable.numpy() for variable in method.optimizer.variables]
         self._run_steps = loop.steps_function(method)
 
     def train(self, start: Weights, learning_rate: float, steps: int) -> list[np.ndarray]:
         optimizer = self.method.optimizer
         self.model.set_weights(start)
-        for variable in optimizer.variables:
-            variable.assign(tf.zeros_like(variable))
+        for variable, value in zip(optimizer.variables, self._optimizer_start):
+            variable.assign(value)
         iterator, done, timed = iter(self.batches), 0, None
         with fine_tuning(self.model, self.layers):  # the graph is built with these in the first chunk
             while done < steps:

@@ -148,7 +148,8 @@ class KerasFit(keras.Model):
         views = tuple(self._unit_images(view) for view in x) if isinstance(x, tuple) else self._draw_views(self._unit_images(x), step)
         if len(views) != len(self.views):
             raise ValueError(f"Expected {len(self.views)} views: {self._view_names()}. Received: a tuple of {len(views)}")
-        return Batch(views, self._labels(y), tf.fill([tf.shape(views[0])[0]], step)), y, weights
+        count = tf.maximum(tf.shape(views[0])[0], 1)  # a replica may have no image of a small last batch, but has a step
+        return Batch(views, self._labels(y), tf.fill([count], step)), y, weights
 
     def _draw_views(self, images, step):
         seed, context = tf.stack([tf.constant(self.seed, tf.int64), step]), tf.distribute.get_replica_context()
@@ -167,7 +168,9 @@ class KerasFit(keras.Model):
                 f"Expected float images in [0, 1]. Received: {x.dtype.name}. "
                 "Try: divide them by 255, or input_range=(0, 255) if the model scales them itself"
             )
-        images = tf.ensure_shape(tf.cast(x, tf.float32), [None, *self.network.input_shape[1:]])
+        shape = [None, *self.network.input_shape[1:]]
+        x = x[..., None] if x.shape.rank == 3 and shape[-1] == 1 else x  # as Keras does
+        images = tf.ensure_shape(tf.cast(x, tf.float32), shape)
         images = images if (low, high) == (0.0, 1.0) else (images - low) / (high - low)
         message = f"Expected images in [{low:g}, {high:g}]. Try: input_range=(low, high) of the images that the model takes"
         inside = tf.reduce_all((images >= -RANGE_TOLERANCE) & (images <= 1.0 + RANGE_TOLERANCE))

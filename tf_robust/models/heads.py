@@ -15,6 +15,7 @@ def normalized_input(
     minimum_size: int,
     name: str,
     resize: int = 0,
+    layer: str = "normalization",
 ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
     """Returns the input of a model, images in [0, 1], and its normalized form (x - mean) / std.
 
@@ -28,6 +29,7 @@ def normalized_input(
         name: of the model, for messages.
         resize: side in pixels to which images are resized first (bilinear, antialiased), gray ones with three equal channels,
             to fit weights trained on color images of another size; 0: not resized.
+        layer: name of the layer that normalizes; the output of `normalization` is stage 0 of the model, see `stages`.
 
     Raises:
         ValueError: the images are smaller than the model allows.
@@ -39,7 +41,7 @@ def normalized_input(
         raise ValueError(f"Expected images of at least {minimum_size}x{minimum_size} for {name}. Received: {height}x{width}")
     images = keras.Input(input_shape, name="images")
     means, stds = np.asarray(mean), np.asarray(std)
-    scaling = keras.layers.Rescaling((1.0 / stds).tolist(), offset=(-means / stds).tolist(), name="normalization")
+    scaling = keras.layers.Rescaling((1.0 / stds).tolist(), offset=(-means / stds).tolist(), name=layer)
     to_color = channels == 1 and (resize or max(means.size, stds.size) == 3)
     color = keras.ops.repeat(images, 3, axis=-1) if to_color else images
     return images, scaling(_resized(color, resize, resize) if resize else color)
@@ -66,19 +68,28 @@ def _resizing_matrix(old_size, new_size):
 def stages(classifier: keras.Model) -> list[keras.Model]:
     """Returns a classifier in pieces, which share its layers.
 
-    Stage 0 is the normalized (and possibly resized) image; stage i is the output of the layer named `stage_i`.
+    Stage 0 is the output of the layer `normalization`, the normalized (and possibly resized) image, or of a model without one the image
+    in [-1, 1], whatever its own preprocessing; stage i is the output of the layer named `stage_i`.
 
     Args:
-        classifier: a model of this package.
+        classifier: images in [0, 1] -> {"logits", "embedding"}.
 
     Returns:
         [images -> stage 0, stage 0 -> stage 1, ..., last stage -> {"logits", "embedding"}], keras.Models
     """
     names = [layer.name for layer in classifier.layers]
-    first = "normalization" if "normalization" in names else "input_range"  # of a wrapped model
-    ends = [first, *(f"stage_{i}" for i in range(1, len(names)) if f"stage_{i}" in names)]
+    ends = [name for name in ("normalization", *(f"stage_{i}" for i in range(1, len(names)))) if name in names]
     cuts = [classifier.input, *(classifier.get_layer(name).output for name in ends), classifier.output]
-    return [keras.Model(start, end, name=f"piece_{i}") for i, (start, end) in enumerate(zip(cuts, cuts[1:]))]
+    own = [keras.Model(start, end, name=f"piece_{i}") for i, (start, end) in enumerate(zip(cuts, cuts[1:]))]
+    return own if "normalization" in names else [*in_centered_images(own[0]), *own[1:]]
+
+
+def in_centered_images(model: keras.Model) -> list[keras.Model]:
+    """Returns a model of images in [0, 1] in two pieces: images -> images in [-1, 1], and these -> its output."""
+    images = keras.Input(model.input.shape[1:], name="images", dtype=output_dtype())
+    centered = keras.layers.Rescaling(2.0, offset=-1.0, dtype=output_dtype())(images)
+    uncentered = keras.layers.Rescaling(0.5, offset=0.5, dtype=output_dtype())(images)
+    return [keras.Model(images, centered, name="piece_0"), keras.Model(images, model(uncentered), name="piece_1")]
 
 
 def projection(width: int, layers: int, output: int, name: str, *, batch_norm: bool = True) -> keras.Sequential:
@@ -136,7 +147,7 @@ def from_backbone(backbone: keras.Model, num_classes: int, *, mean: PerChannel =
             f"Received: {backbone.name} with output_shape={backbone.output_shape}. Try: keras.Model(backbone.input, "
             "the output of one of its layers)"
         )
-    images, x = normalized_input(backbone.input_shape[1:], mean, std, 1, backbone.name)
+    images, x = normalized_input(backbone.input_shape[1:], mean, std, 1, backbone.name, layer="preprocessing")
     features = backbone(x)
     if len(features.shape) == 3:
         features = keras.layers.GlobalAveragePooling1D()(features)

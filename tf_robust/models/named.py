@@ -58,7 +58,7 @@ def build_named(name: str, input_shape: Sequence[int], num_classes: int, *, resi
         backbone, preprocess = _BUILDERS[kind](rest, (height, width, 3), weights)
         scale, offset, is_reversed = _affine(preprocess)
         mean, std = tuple(-offset / scale), tuple(1 / scale)  # scale * x + offset = (x - mean) / std
-        images, x = heads.normalized_input(tuple(input_shape), mean, std, 1, name, resize)
+        images, x = heads.normalized_input(tuple(input_shape), mean, std, 1, name, resize, layer="preprocessing")
         features = backbone(x[..., ::-1] if is_reversed else x)
         return heads.classifier(images, _pooled(features), num_classes, backbone.name)
 

@@ -52,6 +52,7 @@ def _uniform(bound):
     return keras.initializers.RandomUniform(-bound, bound)
 
 
+@keras.saving.register_keras_serializable("tf_robust")
 class Dropout(keras.layers.Dropout):
     """Dropout whose mask also depends on the replica; in Keras it is the same on all."""
 

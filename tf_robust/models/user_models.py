@@ -1,12 +1,17 @@
 """Wraps any Keras model with one output as a network, images in [0, 1] -> {"logits", "embedding"}, that shares all its weights."""
 
+import contextlib
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
+import scipy.special
 import tensorflow as tf
 
+from tf_robust.models import heads
 from tf_robust.models.heads import output_dtype
 
 _FROM_LOGITS = {"linear": True, "softmax": False, "sigmoid": False}  # by the activation of the output
@@ -73,21 +78,12 @@ class _Observed(keras.layers.Layer):
         self.model, self.layer, self.of_output, self.built = model, layer, of_output, True
 
     def call(self, images, training=False):
-        original, observed = self.layer.call, []
-
-        def call(inputs, *args, **kwargs):
-            outputs = original(inputs, *args, **kwargs)
-            observed.append(outputs if self.of_output else inputs)
-            return outputs
-
-        object.__setattr__(self.layer, "call", call)
-        try:
+        with _calls_of([self.layer]) as calls:
             outputs = self.model(images, training=training)
-        finally:
-            object.__delattr__(self.layer, "call")
-        if not observed:
+        if not calls:
             raise ValueError(f"Expected a layer that {self.model.name} calls. Received: {self.layer.name}. Try: embedding='another layer'")
-        return outputs, observed[-1]
+        _, inputs, own = calls[-1]
+        return outputs, own if self.of_output else inputs
 
     def get_config(self):
         raise ValueError(
@@ -123,11 +119,10 @@ def wrap(
         raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
     scale = keras.layers.Rescaling(high - low, offset=low, name="input_range", dtype=output_dtype())
     images = keras.Input(shape, name="images", dtype=output_dtype())
-    unscaled = keras.Model(images, _centered()(images), name="piece_0")  # stage 0 is in [-1, 1], as in this package's networks
     if not _is_graph(model) or _is_model(history(model.outputs[0])[0]):
         if stages:
             raise ValueError(f"Expected stages=() for {model.name}, which is not a graph of layers. Received: {tuple(stages)}")
-        return _wrap_observed(model, images, scale, unscaled, embedding, from_logits)
+        return _wrap_observed(model, images, scale, embedding, from_logits)
     dense, features, activation = _last_dense(model.outputs[0])
     one_output = model.outputs[0].shape[-1] == 1
     from_logits = _told(model, activation, from_logits, one_output)
@@ -153,7 +148,7 @@ def wrap(
     body = keras.Model(model.inputs[0], ends, name=f"{model.name}_body")
     network = keras.Model(images, outputs(*body(scale(images))), name=f"{model.name}_network")
     first, *rest = [*middle, last]
-    pieces = [unscaled, keras.Model(images, first(scale(_uncentered()(images))), name="piece_1_of_images"), *rest]
+    pieces = [*heads.in_centered_images(keras.Model(images, first(scale(images)))), *rest]
     return WrappedModel(network, pieces, head if embedding is None and not one_output else None, from_logits, one_output)
 
 
@@ -163,19 +158,23 @@ def is_network(model: keras.Model) -> bool:
     return isinstance(outputs, dict) and {"logits", "embedding"} <= set(outputs)
 
 
-def _wrap_observed(model, images, scale, unscaled, embedding, from_logits):
+def _wrap_observed(model, images, scale, embedding, from_logits):
     leaves = list(dict.fromkeys(_inner_layers(model)))
     named = [leaf for leaf in leaves if leaf.name == embedding]
-    dense = [leaf for leaf in leaves if isinstance(leaf, keras.layers.Dense)]
-    if embedding is not None and not named or embedding is None and not dense:
+    if embedding is not None and not named:
         raise ValueError(
             f"Expected a layer name of {model.name} as the embedding: {', '.join(leaf.name for leaf in leaves)}. Received: {embedding}"
         )
-    last = leaves[-1]
-    activation = "softmax" if isinstance(last, keras.layers.Softmax) else _name(getattr(last, "activation", None))
-    one_output = bool(dense) and dense[-1].units == 1
+    dense, activation, one_output = _observed_end(model, leaves, scale)
+    if embedding is None and dense is None:
+        raise ValueError(
+            f"Expected the name of a layer as the embedding of {model.name}, which has no Dense layer with its output's width: "
+            f"{', '.join(leaf.name for leaf in leaves)}. Received: none"
+        )
+    if activation is None and from_logits is None:
+        raise ValueError(f"Expected from_logits=True or False for {model.name}, which does not end with a Dense layer. Received: None")
     from_logits = _told(model, activation, from_logits, one_output)
-    layer = named[0] if embedding is not None else dense[-1]
+    layer = named[0] if embedding is not None else dense
     observed = _Observed(model, layer, embedding is not None, name="model", dtype=output_dtype())
 
     def outputs(inputs):
@@ -183,9 +182,53 @@ def _wrap_observed(model, images, scale, unscaled, embedding, from_logits):
         return {"logits": _logits(predictions, from_logits), "embedding": _pooled(embedded)}
 
     network = keras.Model(images, outputs(scale(images)), name=f"{model.name}_network")
-    head = LinearOutput(layer, name="logits", dtype=output_dtype()) if embedding is None and not one_output else None
-    whole = keras.Model(images, network(_uncentered()(images)), name="piece_1")
-    return WrappedModel(network, [unscaled, whole], head, from_logits, one_output)
+    with_head = embedding is None and not one_output and activation in ("linear", "softmax")
+    head = LinearOutput(layer, name="logits", dtype=output_dtype()) if with_head else None
+    return WrappedModel(network, heads.in_centered_images(network), head, from_logits, one_output)
+
+
+def _observed_end(model, leaves, scale):
+    """Returns (the Dense layer that is called last with the width of the output, the output's activation, whether it is [N, 1]).
+
+    Found by calling the model on noise. The activation is None where the output is neither the layer's nor a softmax or sigmoid of it.
+    """
+    noise = np.random.RandomState(0).uniform(size=(4, *_input_shape(model))).astype(np.float32)
+    with _calls_of([leaf for leaf in leaves if isinstance(leaf, keras.layers.Dense)]) as calls:
+        outputs = keras.ops.convert_to_numpy(model(scale(noise), training=False)).astype(np.float64)
+    own = {layer: keras.ops.convert_to_numpy(found).astype(np.float64) for layer, _, found in calls}  # of the last call
+    dense = next((layer for layer, _, _ in calls[::-1] if own[layer].shape == outputs.shape), None)
+    one_output = outputs.shape[-1] == 1
+    if dense is None:
+        return None, None, one_output
+    same = functools.partial(np.allclose, outputs, rtol=1e-2, atol=1e-4)
+    if same(own[dense]):
+        return dense, _name(dense.activation), one_output
+    if dense.activation is keras.activations.linear:
+        if same(scipy.special.expit(own[dense]) if one_output else scipy.special.softmax(own[dense], axis=-1)):
+            return dense, _OF_PROBABILITIES[one_output], one_output
+    return dense, None, one_output
+
+
+@contextlib.contextmanager
+def _calls_of(layers):
+    """Context with a list to which (layer, inputs, outputs) of each call of some layers is added."""
+    calls: list[tuple] = []
+
+    def observed(layer, original):
+        def call(inputs, *args, **kwargs):
+            outputs = original(inputs, *args, **kwargs)
+            calls.append((layer, inputs, outputs))
+            return outputs
+
+        return call
+
+    for layer in layers:
+        object.__setattr__(layer, "call", observed(layer, layer.call))
+    try:
+        yield calls
+    finally:
+        for layer in layers:
+            object.__delattr__(layer, "call")
 
 
 def _inner_layers(layer):
@@ -193,16 +236,6 @@ def _inner_layers(layer):
     for inner in layer._layers:
         yield inner
         yield from _inner_layers(inner)
-
-
-def _centered():
-    """A layer from images in [0, 1] to [-1, 1]."""
-    return keras.layers.Rescaling(2.0, offset=-1.0, dtype=output_dtype())
-
-
-def _uncentered():
-    """The inverse of `_centered`."""
-    return keras.layers.Rescaling(0.5, offset=0.5, dtype=output_dtype())
 
 
 def _is_graph(model):
