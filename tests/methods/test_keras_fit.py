@@ -234,3 +234,11 @@ def test_gray_images_need_no_axis_of_channels():
         method = methods.CrossEntropy(keras.Sequential([keras.Input([6, 6, 1]), keras.layers.Flatten(), keras.layers.Dense(3)]))
         losses.append(fitted(method, tf.data.Dataset.from_tensor_slices((x, labels)).batch(6))["loss"])
     assert losses[0] == losses[1]
+
+
+def test_layers_that_assign_trainable_weights_are_refused():
+    method = methods.CrossEntropy(
+        keras.Sequential([keras.Input([16, 16, 1]), keras.layers.Flatten(), keras.layers.SpectralNormalization(keras.layers.Dense(3))])
+    )
+    with pytest.raises(ValueError, match="Expected layers that leave their trainable weights to the optimizer. Received: .*kernel"):
+        fitted(method)

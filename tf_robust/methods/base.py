@@ -283,6 +283,11 @@ class Method(KerasFit):
             terms, logits = loss_terms(batch, training=True)
             terms = {name: self._reduce(terms[name], weights) for name in self.term_names}
             loss = tf.add_n(list(terms.values()))
+        if assigned := [v.path for v in variables if scope.get_current_value(v) is not None]:
+            raise ValueError(
+                f"Expected layers that leave their trainable weights to the optimizer. Received: {assigned[0]}, which its layer assigns in "
+                "training (as keras.layers.SpectralNormalization does). Try: a model without this layer"
+            )
         with tape:  # outside the scope, where regularizers would not see the variables
             further = [*scope.losses, *(v.regularizer(v) for v in variables if v.regularizer is not None)]
             loss = tf.add_n([loss, *(self._reduce(tf.cast(tf.reduce_sum(value), loss.dtype)) for value in further)])
