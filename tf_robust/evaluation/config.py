@@ -59,8 +59,8 @@ class EvalConfig:
             severity); corruptions_bar (the ten of CIFAR-10-C-bar at each severity, or of ImageNet-C-bar with ImageNet's constants);
             perturbations (flip probabilities); calibration; boundary (of data=toy or toy_band: length and
             steepness); utility (of corner digits: accuracy on the rare classes, contextual utility of the corners); adversarial
-            (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations, and accuracies
-            at attack_radii, all radii at the cost of one); certified
+            (robust accuracy, FGSM, checks of the attacks); attack_curves (sizes of the smallest perturbations, accuracies
+            at attack_radii); certified
             (certified accuracy by randomized smoothing); slices
             (accuracy per class and per group, of the worst, and the gap between best and worst, on clean images).
         nun_floor: number added to the standard deviations that NUN's probabilities are inversely proportional to, on the [0, 1]
@@ -77,7 +77,7 @@ class EvalConfig:
         frost_dir: folder of the original frost photographs; empty: procedural ice.
         sequences: the perturbation sequences: ten as imagenet_p (with snow) or cifar_p (with spatter), or all fourteen.
         attack_radii: norms and radii of robust accuracy, NORM_RADIUS with l2 or linf, on the [0, 1] pixel scale; linf also
-            by FGSM. Also those of accuracies by attack_curves.
+            by FGSM.
         attack: attacks of robust accuracy, one measure each: autoattack (APGD, APGD-T, FAB-T, Square: robust/NORM_RADIUS),
             pgd (40 steps, 2 random starts: robust/pgd/NORM_RADIUS), square (alone, for models without gradients; then there are neither
             FGSM nor checks of the attacks: robust/square/NORM_RADIUS).
