@@ -181,7 +181,7 @@ class Run:
         }
 
     def _undivided(self):
-        """What determines which images of data without splits the run is trained on."""
+        """The description of data without splits, by which changed data are recognized."""
         return data.describe_undivided(self.config.data, data_range=self.config.data_range)
 
     def complete(self, folder: str) -> dict | None:

@@ -1,6 +1,5 @@
 """Wraps any Keras model with one output as a network, images in [0, 1] -> {"logits", "embedding"}, that shares all its weights."""
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from tf_robust.models import heads
 from tf_robust.models.heads import output_dtype
+from tf_robust.models.observed import Observed, calls_of, inner_layers
 
 _FROM_LOGITS = {"linear": True, "softmax": False, "sigmoid": False}  # by the activation of the output
 _OF_PROBABILITIES = {False: "softmax", True: "sigmoid"}  # activation of probabilities, by whether there is one output
@@ -68,27 +68,6 @@ class LinearOutput(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict) -> "LinearOutput":
         return cls(keras.saving.deserialize_keras_object(config.pop("dense")), **config)
-
-
-class _Observed(keras.layers.Layer):
-    """Calls a model whose layers are not known as a graph; also returns the input or output of one of its layers."""
-
-    def __init__(self, model, layer, of_output, **kwargs):
-        super().__init__(**kwargs)
-        self.model, self.layer, self.of_output, self.built = model, layer, of_output, True
-
-    def call(self, images, training=False):
-        with _calls_of([self.layer]) as calls:
-            outputs = self.model(images, training=training)
-        if not calls:
-            raise ValueError(f"Expected a layer that {self.model.name} calls. Received: {self.layer.name}. Try: embedding='another layer'")
-        _, inputs, own = calls[-1]
-        return outputs, own if self.of_output else inputs
-
-    def get_config(self):
-        raise ValueError(
-            f"Expected a Functional or Sequential model for a method that copies its layers. Received: {type(self.model).__name__}"
-        )
 
 
 def wrap(
@@ -159,7 +138,7 @@ def is_network(model: keras.Model) -> bool:
 
 
 def _wrap_observed(model, images, scale, embedding, from_logits):
-    leaves = list(dict.fromkeys(_inner_layers(model)))
+    leaves = list(dict.fromkeys(inner_layers(model)))
     named = [leaf for leaf in leaves if leaf.name == embedding]
     if embedding is not None and not named:
         raise ValueError(
@@ -175,7 +154,7 @@ def _wrap_observed(model, images, scale, embedding, from_logits):
         raise ValueError(f"Expected from_logits=True or False for {model.name}, which does not end with a Dense layer. Received: None")
     from_logits = _told(model, activation, from_logits, one_output)
     layer = named[0] if embedding is not None else dense
-    observed = _Observed(model, layer, embedding is not None, name="model", dtype=output_dtype())
+    observed = Observed(model, layer, embedding is not None, name="model", dtype=output_dtype())
 
     def outputs(inputs):
         predictions, embedded = observed(inputs)
@@ -193,7 +172,7 @@ def _observed_end(model, leaves, scale):
     Found by calling the model on noise. The activation is None where the output is neither the layer's nor a softmax or sigmoid of it.
     """
     noise = np.random.RandomState(0).uniform(size=(4, *_input_shape(model))).astype(np.float32)
-    with _calls_of([leaf for leaf in leaves if isinstance(leaf, keras.layers.Dense)]) as calls:
+    with calls_of([leaf for leaf in leaves if isinstance(leaf, keras.layers.Dense)]) as calls:
         outputs = keras.ops.convert_to_numpy(model(scale(noise), training=False)).astype(np.float64)
     own = {layer: keras.ops.convert_to_numpy(found).astype(np.float64) for layer, _, found in calls}  # of the last call
     dense = next((layer for layer, _, _ in calls[::-1] if own[layer].shape == outputs.shape), None)
@@ -207,35 +186,6 @@ def _observed_end(model, leaves, scale):
         if same(scipy.special.expit(own[dense]) if one_output else scipy.special.softmax(own[dense], axis=-1)):
             return dense, _OF_PROBABILITIES[one_output], one_output
     return dense, None, one_output
-
-
-@contextlib.contextmanager
-def _calls_of(layers):
-    """Context with a list to which (layer, inputs, outputs) of each call of some layers is added."""
-    calls: list[tuple] = []
-
-    def observed(layer, original):
-        def call(inputs, *args, **kwargs):
-            outputs = original(inputs, *args, **kwargs)
-            calls.append((layer, inputs, outputs))
-            return outputs
-
-        return call
-
-    for layer in layers:
-        object.__setattr__(layer, "call", observed(layer, layer.call))
-    try:
-        yield calls
-    finally:
-        for layer in layers:
-            object.__delattr__(layer, "call")
-
-
-def _inner_layers(layer):
-    """Yields the layers within a layer in their order; `_flatten_layers` of Keras reverses those of nested models."""
-    for inner in layer._layers:
-        yield inner
-        yield from _inner_layers(inner)
 
 
 def _is_graph(model):
