@@ -72,8 +72,10 @@ def scaled():
 INTERFACE = {"input_range": "0,255", "outputs": "probabilities"}
 
 
-def test_numbers_of_images():
+def test_numbers_of_images(capsys):
     assert len(api.images(np.int64(3), data="digits", subset=np.int64(5))[0]) == 3
+    assert len(api.images(9, data="digits", subset=5)[0]) == 5
+    assert "digits (test) has 5 images, fewer than 9." in capsys.readouterr().out
     with pytest.raises(ValueError, match="Expected count >= 1. Received: 0"):
         api.images(0, data="digits")
 
@@ -128,6 +130,8 @@ def test_arguments_without_effect_raise(scaled, tmp_path):
             api.evaluate(model, **{**DIGITS, **told})
     with pytest.raises(ValueError, match="fcl_k, input_size"):
         api.train(str(tmp_path), method="gaussian", fcl_k=3, input_size=9)
+    with pytest.raises(ValueError, match="Received: attack, select_every, severities. Try"):
+        api.train(str(tmp_path), evaluations="clean", attack="pgd", severities=(1,), select_every=5)
     with pytest.raises(ValueError, match="reading images. Received: epochs"):
         api.images(3, epochs=3)
 
@@ -155,9 +159,35 @@ def test_attacks_of_probabilities_are_those_of_their_logits(scaled):
     np.testing.assert_allclose(*attacked, atol=1e-5)
 
 
+def test_a_model_of_another_pixel_scale_is_not_attacked_on_the_wrong_one(scaled):
+    images, labels = api.images(300, data="digits", evaluation_split="validation")
+    pixels = np.concatenate([images.reshape(len(images), -1), np.ones([len(images), 1])], axis=1)
+    solution = np.linalg.lstsq(pixels, np.eye(10)[labels], rcond=1e-3)[0]
+    of_255 = keras.Sequential([keras.Input([28, 28, 1]), keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(10)])
+    of_255.layers[-1].set_weights([solution[:-1], solution[-1]])
+    settings = {"norm": "linf", "radius": 0.02, "steps": 3}
+    with pytest.raises(ValueError, match='pixel scale with which .*input_range="0,1".*Try: input_range="0,255"'):
+        api.attack(of_255, images, labels, "pgd", **settings)
+    declared = api.attack(of_255, images, labels, "pgd", input_range="0,255", **settings)
+    of_1 = keras.Sequential([keras.Input([28, 28, 1]), keras.layers.Rescaling(255), of_255])
+    np.testing.assert_allclose(declared, api.attack(of_1, images, labels, "pgd", **settings), atol=1e-5)
+    assert api.attack(of_255, images, labels, "pgd", check_inputs=False, **settings).shape == images.shape
+
+
 def test_probabilities_taken_for_logits_give_a_note(scaled, capsys):
     api.evaluate(scaled[1], **{**DIGITS, "evaluations": "clean"}, input_range="0,255", outputs="logits")
     assert "look like probabilities" in capsys.readouterr().out
+
+
+def test_the_current_folder_has_no_learning_curves_of_a_model_in_memory(scaled, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "history.json").write_text('{"loss": [1.0, 0.5]}')
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "worst.png").write_bytes(b"of something else")
+    scaled[0].save("model.keras")
+    for model in (scaled[0], "model.keras"):
+        with open(api.evaluate(model, **DIGITS).report(), encoding="utf-8") as file:
+            assert "when clean and misclassified" not in file.read()
 
 
 def test_a_result_has_values_a_frame_and_a_report(scaled, tmp_path):
@@ -193,6 +223,9 @@ def test_comparisons_are_paired_over_the_images(scaled, tmp_path):
     assert "<html" in open(named.report(str(tmp_path / "report.html")), encoding="utf-8").read()
     with pytest.raises(ValueError, match="measured in one way.* differ in"):
         api.compare(api.evaluate(plain, **DIGITS), api.evaluate(worse, **{**DIGITS, "subset": 90}))
+    one, other = (api.evaluate(model, **DIGITS) for model in (plain, worse))
+    other.evaluation["seed"] = 1  # as of two runs in folders of one name
+    assert set(api.compare(one, other).frame()["row"]) == {"plain (2)"}
     with pytest.raises(ValueError, match="at least two results"):
         api.compare(api.evaluate(plain, **DIGITS))
 

@@ -29,10 +29,11 @@ from tf_robust.experiments.flags import values_of
 from tf_robust.experiments.hardened import Hardened
 from tf_robust.experiments.keyword_arguments import check_used, renamed, run_of, with_python_errors
 from tf_robust.experiments.locations import row_name
-from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, print_note
+from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, print_note, with_fitting_range
 from tf_robust.experiments.results import Comparison, Result, compare
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.trainable import check_format
+from tf_robust.ops import image_ops
 from tf_robust.report import charts as report_charts
 from tf_robust.saved_models import formats, loading
 from tf_robust.saved_models.classifier import read_card
@@ -78,7 +79,8 @@ def train(folder: str, **arguments) -> Result:
         raise ValueError(f"Expected a local folder. Received: {folder}. Try: tf-robust train --workdir={folder}")
     arguments = renamed(arguments)
     run, _ = run_of(arguments)
-    check_used(arguments, {*run.flags, *UNRECORDED_FLAGS}, f"training with the method {run.config.method!r}")
+    used = {*run.flags, *UNRECORDED_FLAGS} - run.ignored.keys() - run.eval_config.unused.keys()
+    check_used(arguments, used, f"training with the method {run.config.method!r} and its evaluations")
     run.row = run.shown_as = os.path.basename(os.path.abspath(folder))
     content = run.complete(folder)
     if content is None:
@@ -223,7 +225,10 @@ def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
     arguments = renamed(arguments)
     run, _ = run_of(arguments)
     check_used(arguments, {*DATA, "evaluation_split", "subset"}, "reading images")
-    return evaluation.first_images(run.data().evaluation_source(), count)
+    source = run.data().evaluation_source()
+    if count > len(source):
+        print_note(f"{source.name} ({source.split}) has {len(source)} images, fewer than {count}.")
+    return evaluation.first_images(source, count)
 
 
 @with_python_errors
@@ -235,15 +240,21 @@ def attack(model: Model, images: np.ndarray, labels: np.ndarray, name: str = "pg
         images: float32 [N, H, W, C] in [0, 1].
         labels: int [N].
         name: one of `attacks.ATTACKS`.
-        **settings: arguments of the attack, such as norm="l2", radius=0.5.
+        **settings: arguments of the attack, such as norm="l2", radius=0.5, and the interface of the model, as in `evaluate`.
 
     Raises:
-        ValueError: unknown attack.
+        ValueError: unknown attack; another pixel scale than the declared one clearly suits the model better.
     """
     if name not in attacks.ATTACKS:
         raise ValueError(f"Expected an attack of: {', '.join(attacks.ATTACKS)}. Received: {name!r}")
-    classify = _classifier(model, loading.ModelInterface()).with_known_outputs(images[:IMAGES_FOR_OUTPUTS])
-    return attacks.ATTACKS[name](**settings)(classify, images, labels)
+    of_interface = {one: settings.pop(one) for one in hyperparameters.parameters(loading.ModelInterface) if one in settings}
+    interface = values_of(run_of(of_interface)[1], loading.ModelInterface)
+    classify = _classifier(model, loading.ModelInterface(**interface))
+    attacker = attacks.ATTACKS[name](**settings)
+    classify, classes = classify.with_known_outputs(images[:IMAGES_FOR_OUTPUTS]), np.asarray(labels)
+    if classes.shape == (len(images),) and classes.dtype.kind in "iu":  # else the attack names what is wrong
+        classify = with_fitting_range(classify, image_ops.check_images(images), classes)
+    return attacker(classify, images, labels)
 
 
 def charts(*results: Result, baseline: str | None = None) -> list[report.Chart]:

@@ -74,6 +74,8 @@ def test_invalid_arguments_raise(name):
     ):
         with pytest.raises(ValueError, match=message):
             attack(model, *arguments)
+    with pytest.raises(ValueError, match="at least two classes .*Try: tf_robust.attack"):
+        attack(lambda images: tf.reduce_mean(images, axis=(1, 2))[:, :1], images, np.zeros(len(images), int))
     with pytest.raises(ValueError, match="labels in 0..1 in the targets"):
         attack(model, images, labels, targets=[0, 1, 5, 0])
     with pytest.raises(ValueError, match="finite logits in the images to attack"):

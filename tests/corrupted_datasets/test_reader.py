@@ -1,5 +1,6 @@
 """Available corrupted sets; those of TFDS, with its own names and order; and those of `tf-robust corrupt`."""
 
+import dataclasses
 import os
 import shutil
 
@@ -191,6 +192,18 @@ def test_a_written_set_of_other_images_is_rejected_even_in_another_order(own_set
     for layout in ("npy", "tfds"):
         with pytest.raises(ValueError, match="Expected the labels of other .*at index"):
             open_corrupted(str(root / f"{layout}_cifar_c"), other, "impulse_noise", 1)
+
+
+@pytest.mark.parametrize("layout", ["npy", "tfds"])
+def test_a_written_set_of_other_images_with_the_same_labels_is_rejected(own_sets, layout):
+    root, source = own_sets
+    folder = str(root / f"{layout}_cifar_c")
+    night = dataclasses.replace(source, images=source.images // 4)
+    for other in (night, night.subset(np.array([5, 2]))):
+        with pytest.raises(ValueError, match=r"corrupted set of the images of own_sets \(test\).*Try: tf-robust corrupt"):
+            open_corrupted(folder, other, "impulse_noise", 1)
+    subset_of_subset = source.subset(np.array([1, 5, 2])).subset(np.array([1, 2]))
+    assert open_corrupted(folder, subset_of_subset, "impulse_noise", 1).positions.tolist() == [5, 2]
 
 
 def test_truncated_records_are_rejected(own_sets, tmp_path):

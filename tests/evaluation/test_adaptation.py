@@ -65,6 +65,17 @@ def test_accuracy_is_that_of_the_adapted_batches(labelled, model, order):
     assert "batches of 20 to 21 images" in note and order in note
 
 
+def test_the_report_of_an_adapted_model_has_the_charts_of_its_confidences(labelled, model, tmp_path):
+    options = {"evaluations": "clean,calibration", "adaptation_batch_size": 20}
+    found = {}
+    for adaptation_ in ("none", "batch_norm"):
+        chosen = options if adaptation_ == "batch_norm" else {"evaluations": options["evaluations"]}
+        result = tfr.evaluate(model, data=labelled, adaptation=adaptation_, **chosen)
+        with open(result.report(str(tmp_path / f"{adaptation_}.html")), encoding="utf-8") as file:
+            found[adaptation_] = file.read().count("<figure")
+    assert found["none"] == found["batch_norm"] > 0
+
+
 def test_cards_of_other_batches_differ_and_records_are_not_shared(labelled):
     images, labels = labelled
     source = data.ArraySource.of("tiny", "test", images, labels, map(str, range(3)))

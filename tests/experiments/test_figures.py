@@ -25,11 +25,12 @@ def brightest_third(images):
     return tf.stack([thirds[0] - 0.2, *thirds[1:]], axis=1)
 
 
-def test_worst_images_are_misclassified_at_the_most_severities(source, drawn):
+@pytest.mark.parametrize("evaluated", [("clean",), ()])
+def test_worst_images_are_misclassified_at_the_most_severities(source, drawn, evaluated):
     test = source(60, split="test")
     eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), corruption_constants="cifar")
     sets = [one for one in evaluation.evaluation_sets(test, None, eval_config) if one.name == "clean" or "/contrast/" in one.name]
-    records = evaluation.records(brightest_third, sets, log=lambda _: None)
+    records = evaluation.records(brightest_third, [one for one in sets if one.name in evaluated or "/" in one.name], log=lambda _: None)
     assert figures.draw_worst("folder", brightest_third, test, sets, records) == "folder/worst.png"
     ((name, sample_images, captions),) = drawn[0]
     batches = {one.name: next(iter(one.open())) for one in sets}
@@ -41,6 +42,18 @@ def test_worst_images_are_misclassified_at_the_most_severities(source, drawn):
     assert name == "contrast" and expected
     np.testing.assert_array_equal(sample_images, batches["corruptions/contrast/3"][0].numpy()[expected])
     assert captions == [f"{labels[i]} as {said['corruptions/contrast/3'][i]}" for i in expected]
+
+
+def test_images_in_an_order_of_their_own_are_not_among_the_worst(source, drawn, tmp_path):
+    test = source(60, split="test")
+    reversed_levels = [(test.images * (1 - 0.15 * severity))[::-1].astype(np.uint8) for severity in range(1, 6)]
+    np.save(tmp_path / "contrast.npy", np.concatenate(reversed_levels))
+    np.save(tmp_path / "labels.npy", np.tile(np.asarray(test.labels)[::-1], 5))
+    eval_config = evaluation.EvalConfig(evaluations=("clean", "corruptions"), corrupted_dir=str(tmp_path))
+    sets = evaluation.evaluation_sets(test, None, eval_config)
+    records = evaluation.records(brightest_third, sets, log=lambda _: None)
+    assert {record.get("order") for record in records} == {None, "other"}
+    assert figures.draw_worst("folder", brightest_third, test, sets, records) is None and not drawn
 
 
 def test_maps_have_utility_and_sensitivity(source, drawn):

@@ -32,5 +32,20 @@ def test_seeds_and_models_of_other_paths_are_not_named_by_folders():
     ]
 
 
+def test_models_of_several_folders_are_seeds_of_one_row_if_their_training_was_the_same(tmp_path):
+    def trained(folder, seed, **flags):
+        workdir = tmp_path / folder
+        workdir.mkdir()
+        (workdir / "flags.txt").write_text("".join(f"--{name}={value}\n" for name, value in {"seeds": seed, **flags}.items()))
+        return one(str(workdir), ["clean"], row="fcl", model=str(workdir / "saved_model"), seed=seed)
+
+    first, other = trained("k20", 0, fcl_k=20, subset=0), trained("k64", 1, fcl_k=64, subset=0)
+    again = trained("again", 2, fcl_k=20, subset=1000)
+    assert names(first, other) == ["k20", "k64"]
+    assert names(first, again) == ["fcl", "fcl"]
+    assert names(first, again, other) == ["k20", "again", "k64"]
+    assert names(one("x", ["clean"], model="/a/m.keras"), one("y", ["clean"], model="/b/m.keras", seed=1)) == ["a/m.keras", "b/m.keras"]
+
+
 def test_the_same_folder_twice_ends():
     assert names(one("runs/a", ["clean"]), one("runs/a", ["clean"])) == ["model (a)", "model (a)"]

@@ -65,6 +65,19 @@ def test_a_run_starts_from_the_encoder_of_its_own_seed(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_run_is_evaluated_again_when_its_shifted_data_have_changed(tmp_path, monkeypatch):
+    images, labels = evaluation.first_images(run_of("cross_entropy").source("test"), 40)
+    shifted, run = str(tmp_path / "dark.npz"), run_of("cross_entropy")
+    run.eval_config = evaluation.EvalConfig(evaluations=("clean",), shifts=(f"npz:{shifted}",), ood=(f"npz:{shifted}",), subset=40)
+    cards = []
+    for factor in (0.5, 0.2):
+        np.savez(shifted, images=(images * 255 * factor).astype(np.uint8), labels=labels)
+        original = run.data().evaluation_source()
+        others = evaluation.OpenSets(run.data().other_sources(original)).card()
+        cards.append({"shift": {one.name: one.card() for one in run.data().shifts(original)}, "ood": others})
+    assert not run._has_further_data_of(cards[0]) and run._has_further_data_of(json.loads(json.dumps(cards[1])))
+
+
 def test_xla_training_equals_plain_training_and_excludes_synchronized_batch_norm(tmp_path):
     run = run_of("fcl", jit_compile=True)
     run.train(str(tmp_path))

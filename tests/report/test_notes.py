@@ -25,3 +25,5 @@ def test_few_bins_of_the_calibration_error_are_named(evaluate):
     few["rows"][0]["count"], many["rows"][0]["count"] = 160, 500
     (note,) = report.evaluation_notes([few, many])
     assert note.startswith("few: the RMS calibration error is that of bins of 100 images. 160 images give 1, ")
+    few["rows"][0]["measure"] = "adapted/calibration/rms"
+    assert report.evaluation_notes([few]) == [note]

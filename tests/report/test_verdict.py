@@ -189,6 +189,12 @@ def test_the_falls_of_one_model_are_paired_over_the_images(one_seed):
     assert "No change of the images lowers that significantly" in verdict(one_seed({"mine": {"clean": 190, "un": 189}}))
 
 
+def test_corruptions_in_an_order_of_their_own_are_not_paired_with_the_clean_images(evaluate):
+    values = {"clean": ("one", np.arange(IMAGES) < 190), "corruptions/fog/1": ("two in another order", np.arange(IMAGES)[::-1] < 186)}
+    run = evaluate("mine", 0, {measure: correct.mean() for measure, (_, correct) in values.items()})
+    assert tables.aggregate([run], per_image=lambda _, measure: values[measure])["falls"] == {}
+
+
 def test_one_model_that_abstains(evaluate):
     values = {"clean": 0.9, "corruptions/mean15": 0.5}
     for name, coverage, accuracy in (("", 0.92, 0.967), ("severity_1/", 0.8, 0.9), ("severity_5/", 0.77, 0.521)):

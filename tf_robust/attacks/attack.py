@@ -97,6 +97,11 @@ class Attack:
             batch = np.arange(start, min(start + self.batch_size, len(images)))
             predict, attack = self._graphs(model, targeted)
             logits = checked_logits(predict(tf.constant(images[batch])), labels[batch], "the images to attack")
+            if logits.shape[1] == 1:
+                raise ValueError(
+                    "Expected logits of at least two classes from the attacked model. Received: one output. Try: tf_robust.attack, which "
+                    "reads it as that of the second class"
+                )
             data.check_labels(classes[batch], logits.shape[1], "the targets of an attack")
             reached = Criterion(tf.constant(classes[batch]), targeted).reached(tf.constant(logits)).numpy()
             active = batch[~reached] if self.skip_misclassified else batch

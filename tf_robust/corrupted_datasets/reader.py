@@ -53,7 +53,8 @@ def open_corrupted(
 
     Raises:
         FileNotFoundError: the folder, corruption or severity is missing; the message lists the available ones.
-        ValueError: an incomplete file, one of another shape or type, or labels that do not match.
+        ValueError: an incomplete file, one of another shape or type, labels that do not match, or a set that `tf-robust corrupt` wrote
+            of other images.
     """
     if severity not in SEVERITIES:
         raise ValueError(f"Expected severity in 1..5. Received: {severity}")
@@ -66,7 +67,11 @@ def open_corrupted(
         if (corruption, severity) not in present:
             raise FileNotFoundError(f"Expected {corruption!r} at severity {severity} in {where}. Received: {_listed(present)}")
         corrupted = _open_arrays(where, corruption, severity) if kind == "arrays" else _open_records(where, corruption, severity)
-    return corrupted if source is None else _matched(corrupted, source, card_of(where))
+    if source is None:
+        return corrupted
+    corrupted = _matched(corrupted, source, card_of(where))
+    check_images(where, source)
+    return corrupted
 
 
 def available(where: str, data_dir: str | None = None) -> list[tuple[str, int]]:
@@ -77,6 +82,25 @@ def available(where: str, data_dir: str | None = None) -> list[tuple[str, int]]:
         return sorted((name, severity) for name in _array_names(where) for severity in SEVERITIES)
     folder = _tfds_folder(where, data_dir) if kind == "tfds" else where
     return sorted(_record_folders(folder))
+
+
+def check_images(where: str, source: Source) -> None:
+    """Checks that a set that `tf-robust corrupt` wrote is one of a source's images, where its card can tell.
+
+    With a label map, or without all classes, the fingerprint of a source is another than that of the images that were corrupted.
+
+    Raises:
+        ValueError: it is of other images.
+    """
+    card = card_of(where)
+    if not card or source.class_mask or card["data"]["fingerprint"] in source.fingerprints():
+        return
+    written, split = card["data"].get("name", "other images"), card["data"].get("split")
+    raise ValueError(
+        f"Expected a corrupted set of the images of {source.name} ({source.split}) in {where}. Received: one of "
+        f"{written}{f' ({split})' if split else ''}, of other content or size. Try: tf-robust corrupt with these images and options, "
+        "into another folder"
+    )
 
 
 def card_of(where: str) -> dict:

@@ -95,6 +95,7 @@ class FileSource(Source):
             self,
             size=len(indices),
             kept=self.positions[indices],
+            superset=self,
             paths=tuple(self.paths[i] for i in indices),
             labels=tuple(self.labels[i] for i in indices),
         )

@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import os
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -36,6 +36,7 @@ class Source:
         columns: {name: text [N] of each example of the full set}, further columns of a table of images; None: none.
         label_set: published set of classes of the labels, one of `class_mask.LABEL_SETS`; empty: not declared.
         balanced: whether an epoch draws every class equally often (`subsets.balanced`).
+        superset: the source of which this is a subset; None: it is complete.
 
     Class attributes, which callers check instead of the type:
         in_memory: all images are held in memory, in `images`.
@@ -58,6 +59,7 @@ class Source:
     label_set: str = dataclasses.field(default="", kw_only=True)
     balanced: bool = dataclasses.field(default=False, kw_only=True)
     columns: Mapping[str, np.ndarray] | None = dataclasses.field(default=None, kw_only=True)
+    superset: "Source | None" = dataclasses.field(default=None, kw_only=True, compare=False, repr=False)
 
     def __len__(self) -> int:
         return self.size
@@ -119,6 +121,13 @@ class Source:
     def fingerprint(self) -> str:
         """Returns a text that is equal for the same examples in the same order and differs for others."""
         raise NotImplementedError
+
+    def fingerprints(self) -> Iterator[str]:
+        """Yields the fingerprint of this source, and of each source of which it is a subset, with images of its size."""
+        source: Source | None = self
+        while source is not None:
+            yield dataclasses.replace(source, image_shape=self.image_shape, fit=self.fit).fingerprint()
+            source = source.superset
 
     def epoch(
         self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
@@ -209,7 +218,12 @@ class ArraySource(Source):
 
     def subset(self, indices: np.ndarray) -> typing.Self:
         return dataclasses.replace(
-            self, size=len(indices), kept=self.positions[indices], images=self.images[indices], labels=self.labels[indices]
+            self,
+            size=len(indices),
+            kept=self.positions[indices],
+            superset=self,
+            images=self.images[indices],
+            labels=self.labels[indices],
         )
 
     def read_range(self, first: int, last: int) -> Arrays:

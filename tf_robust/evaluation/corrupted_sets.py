@@ -160,6 +160,7 @@ def _from_disk(source, family, names, eval_config, data_dir):
             f"{', '.join(map(str, eval_config.severities))} in {folder}. Received: "
             f"{', '.join(f'{name} {severity}' for name, severity in sorted(available)) or 'none'}"
         )
+    reader.check_images(folder, source)  # also where all sets were measured before
     return [corrupted_set(name, severity) for name, severity in chosen]
 
 

@@ -15,6 +15,7 @@ from tf_robust.evaluation.scoring import confidences, correctness
 from tf_robust.utils.arrays import decoded
 
 FEWEST_FOR_RMS = 500  # images, five bins of the RMS calibration error: with fewer it has no interval
+OTHER_ORDER = " in another order"  # end of a digest of images
 _OF_CLEAN: dict[str, Callable[[dict], np.ndarray]] = {
     "calibration/rms": lambda record: metrics.rms_calibration_values(confidences(record), correctness(record)),
     "calibration/ece": lambda record: metrics.expected_calibration_values(confidences(record), correctness(record)),
@@ -48,7 +49,8 @@ class PerImage:
 
         Returns:
             (digest of the images and their processing, array [N]: bool for an accuracy on one set, else float64), or None if the measure
-            is not a mean over images or its records are missing.
+            is not a mean over images or its records are missing. The digest ends in `OTHER_ORDER` where the images are those of the
+            clean set in another order.
         """
         name = parse_measure(measure).plain
         weights = _weights(name, evaluation)
@@ -65,10 +67,12 @@ class PerImage:
         per_set = [value for value in values if value is not None]
         if len(per_set) < len(weights):
             return None
-        images = card.dependencies(None, None, evaluation["card"], str(name))
+        images = record_key(card.dependencies(None, None, evaluation["card"], str(name)))
+        if any(own[name].get("order") for name in weights):
+            images += OTHER_ORDER
         if len(per_set) == 1 and per_set[0].dtype == bool:
-            return record_key(images), per_set[0]
-        return record_key(images), sum(weight * value for weight, value in zip(weights.values(), per_set))
+            return images, per_set[0]
+        return images, sum(weight * value for weight, value in zip(weights.values(), per_set))
 
     def _of_clean(self, evaluation, own, measure):
         """The values of a measure of the clean images; None for records of older versions, which have no scores of each image."""

@@ -81,7 +81,7 @@ def records(
                 record = shards.record() if shards else (one.measure or score_set)(masked(predict, one.class_mask), one)
                 if record is None:
                     continue
-                complete[one.name] = {"set": one.name, "depends": keys[one.name], **record}
+                complete[one.name] = {"set": one.name, "depends": keys[one.name], **record, **_order(one)}
                 if path and locks:
                     _append(path, locks, complete[one.name])
             computed += 1
@@ -105,6 +105,11 @@ def records(
     if path and divided:
         _remove_others(os.path.join(os.path.dirname(path), PER_IMAGE), {per_image_folder(os.path.dirname(path), name) for name in divided})
     return [complete[one.name] for one in sets]
+
+
+def _order(one):
+    """The field of a record that says that a set has the images in another order than the clean set."""
+    return {"order": "other"} if one.origin and one.origin() is not one.images else {}
 
 
 def per_image_folder(folder: str, name: str) -> str:

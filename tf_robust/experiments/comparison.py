@@ -71,7 +71,7 @@ def write_report(
     folders: dict[str, str] = {}
     record_folders: dict[str, str] = {}
     for one in evaluations:  # the first seed of each row
-        folders.setdefault(one["row"], os.path.dirname(one["saved_model"]))
+        folders.setdefault(one["row"], _run_folder(one))
         record_folders.setdefault(one["row"], records_in(one))
     examples, own_records = None, _own_records(evaluations)
     if data and baseline and os.path.isdir(os.path.join(folders[baseline], "saved_model")):
@@ -79,16 +79,17 @@ def write_report(
     drawn = _of_data(images, data) if data else []
     both = {row: (record_folders[row], folders[row]) for row in folders}
     drawn += [*figures.of_training(both), *figures.of_models(both)]
-    if any(row["measure"] == "aurra" for one in evaluations for row in one["rows"]):
+    measured = {evaluation.parse_measure(row["measure"]).plain.family for one in evaluations for row in one["rows"]}
+    if "aurra" in measured:
         drawn += figures.of_calibration(own_records)
-    if any(row["measure"].startswith(("calibrated/", "abstention/", "conformal/")) for one in evaluations for row in one["rows"]):
+    if measured & {"calibrated", "abstention", "conformal"}:
         drawn += figures.of_confidence(own_records)
-    if any(row["measure"].startswith("boundary/") for one in evaluations for row in one["rows"]):
+    if "boundary" in measured:
         sources = [data.source("train"), data.evaluation_source()] if data else []
         drawn += figures.of_boundaries(images, own_records, sources)
-    if any(row["measure"].startswith(("robust/", "attack_curves/", "distance/")) for one in evaluations for row in one["rows"]):
+    if measured & {"robust", "attack_curves", "distance"}:
         drawn += figures.of_attacks(own_records, suite.get("panels"))
-    if any(row["measure"].startswith("certified/") for one in evaluations for row in one["rows"]):
+    if "certified" in measured:
         drawn += figures.of_certified(own_records)
     commits = ", ".join(dict.fromkeys(one["commit"] for one in evaluations))
     table = report.write(
@@ -118,10 +119,10 @@ def _worst_slices(evaluations):
     """Lines that name the class and the group with the lowest accuracy of each evaluation."""
     for one in evaluations:
         for family in ("class", "group"):
-            slices = [row for row in one["rows"] if row["measure"].startswith(f"{family}/")]
+            slices = {name.name: row for row in one["rows"] if (name := evaluation.parse_measure(row["measure"]).plain).family == family}
             if slices:
-                worst = min(slices, key=lambda row: row["value"])
-                name, interval = worst["measure"].partition("/")[2], f"[{worst['low']:.3f}, {worst['high']:.3f}]"
+                name, worst = min(slices.items(), key=lambda item: item[1]["value"])
+                interval = f"[{worst['low']:.3f}, {worst['high']:.3f}]"
                 yield f"Lowest accuracy of a {family} ({one['row']}): {name}, {worst['value']:.3f} {interval} on {worst['count']} images."
 
 
@@ -165,6 +166,12 @@ def print_verdict(table: Table) -> None:
 def records_in(evaluation):
     """The folder of the records of an evaluation."""
     return evaluation.get("measured_in", os.path.dirname(evaluation["saved_model"]))
+
+
+def _run_folder(one):
+    """The folder of the run that exported an evaluated model, with its learning curves and figures; of other models that of the records."""
+    folder, name = os.path.split(one["saved_model"])
+    return folder if name == "saved_model" and os.path.exists(os.path.join(folder, "flags.txt")) else records_in(one)
 
 
 def _own_records(evaluations):

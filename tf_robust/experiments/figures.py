@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tf_robust import attribution, corruptions, evaluation, report
+from tf_robust import attribution, corruptions, data, evaluation, report
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
 from tf_robust.data import toy
@@ -231,7 +231,8 @@ def draw_worst(
 ) -> str | None:
     """Draws images of the first batch that are classified correctly when clean and misclassified at the middle severity.
 
-    There is one row per corruption, and images that are misclassified at the most severities come first.
+    There is one row per corruption, and images that are misclassified at the most severities come first. Corruptions whose images are
+    in another order than the clean ones, so that nobody knows which belong together, have none.
 
     Args:
         folder: of the figure.
@@ -244,16 +245,21 @@ def draw_worst(
         The path, or None if there are no such images.
     """
     correct = {record["set"]: evaluation.correctness(record) for record in records if record["kind"] == "accuracy"}
+    in_order = {record["set"] for record in records if "order" not in record}
+    clean = correct.get("clean", correct.get("bal"))
+    if clean is None:  # not evaluated
+        images, labels = next(iter(data.evaluation_batches(source, evaluation.batch_size_of(source.image_shape))))
+        clean = np.argmax(predict(images), axis=1) == labels.numpy()
     measured = sorted({severity for one in sets if (severity := evaluation.parse_measure(one.name).severity)})
     middle, lines = measured[len(measured) // 2] if measured else None, []
     for one in sets:
         measure = evaluation.parse_measure(one.name)
-        if measure.severity is None or measure.severity != middle:
+        if measure.severity is None or measure.severity != middle or one.name not in in_order:
             continue
         name = measure.name
         images, labels = (part.numpy() for part in next(iter(one.open())))
         by_severity = [correct[other][: len(labels)] for other in correct if other.startswith(f"{measure.family}/{name}/")]
-        wrong = ~correct[one.name][: len(labels)] & correct.get("clean", correct.get("bal", correct[one.name] | True))[: len(labels)]
+        wrong = ~correct[one.name][: len(labels)] & clean[: len(labels)]
         order = np.argsort(np.where(wrong, -np.sum(~np.array(by_severity), axis=0), 1), kind="stable")[: min(wrong.sum(), 2 * SHOWN)]
         if len(order):
             predictions = np.argmax(predict(images[order]), axis=1)

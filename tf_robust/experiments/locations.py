@@ -1,15 +1,18 @@
 """Folders and row names of runs."""
 
 import collections
+import dataclasses
 import os
 import re
 from collections.abc import Sequence
 
 from absl.flags import FlagValues
 
+from tf_robust.evaluation import EvalConfig
 from tf_robust.experiments import suites
 from tf_robust.experiments.flags import flagfiles_of
 from tf_robust.experiments.run import Run
+from tf_robust.experiments.workdir import recorded_flags
 from tf_robust.report.adaptation import ADAPTED
 
 
@@ -53,8 +56,10 @@ def _parts(model):
 
 
 def with_distinct_rows(evaluations: Sequence[dict]) -> list[dict]:
-    """Returns evaluations in which models of one row name and seed have as much of their paths in their names as they differ in, those with
-    test-time adaptation are named so where others are without, and several evaluations of one model have the names of their folders.
+    """Returns evaluations in which different models of one row name have as much of their paths in their names as they differ in, those
+    with test-time adaptation are named so where others are without, and several evaluations of one model have the names of their folders.
+
+    Models of several folders are seeds of one row if their seeds differ and their training has the same settings otherwise.
 
     Args:
         evaluations: as in `evaluation.json`.
@@ -64,10 +69,33 @@ def with_distinct_rows(evaluations: Sequence[dict]) -> list[dict]:
         evaluations = [{**one, "row": one["row"] + ADAPTED} if own else one for own, one in zip(adapted, evaluations)]
     groups: dict[tuple, list[dict]] = {}
     for one in evaluations:
-        groups.setdefault((one["row"], one["seed"], one["data"], one["split"]), []).append(one)
-    colliding = {row for (row, *_), members in groups.items() if len({tuple(_parts(one["saved_model"])) for one in members}) > 1}
+        groups.setdefault((one["row"], one["data"], one["split"]), []).append(one)
+    colliding = {row for (row, *_), members in groups.items() if not _are_seeds(members)}
     named = [{**one, "row": _distinct_name(one, groups)} if one["row"] in colliding else one for one in evaluations]
     return _named_by_folder(named)
+
+
+def _are_seeds(evaluations):
+    """Whether evaluations are of one model, or of models of one training that differ in their seeds."""
+    models = {(one["seed"], tuple(_parts(one["saved_model"]))) for one in evaluations}
+    if len({path for _, path in models}) == 1:
+        return True
+    if len({seed for seed, _ in models}) < len(models):
+        return False
+    settings = [_training_settings(one) for one in evaluations]
+    common = set.intersection(*(set(flags) for flags in settings))
+    return bool(common) and len({tuple(flags[name] for name in sorted(common)) for flags in settings}) == 1
+
+
+def _training_settings(evaluation):
+    """{flag: value} of the training of an evaluated model, without seeds; {} for models from elsewhere."""
+    folders = evaluation.get("measured_in", ""), os.path.dirname(evaluation["saved_model"])
+    path = next((path for folder in folders if os.path.exists(path := os.path.join(folder, "flags.txt"))), None)
+    if path is None:
+        return {}
+    measuring = {field.name for field in dataclasses.fields(EvalConfig)}
+    flags = recorded_flags(path)
+    return {name: re.sub(r"seed_\d+", "", value) for name, value in flags.items() if name not in {"seeds", *measuring}}
 
 
 def _named_by_folder(evaluations):

@@ -226,20 +226,13 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
     Raises:
         ValueError: another pixel scale or order of the classes clearly fits better; "auto" without the check.
     """
-    automatic = predict.interface.input_range == "auto"
-    if "input" in predict.card:  # of our own export
-        return predict.with_input_range("0,1") if automatic else predict
-    if not predict.interface.check_inputs:
-        if automatic:
-            raise ValueError("Expected an --input_range with --check_inputs=false. Received: auto. Try: --check_inputs")
-        return predict
+    if unchecked := _unchecked(predict):
+        return unchecked
     count = min(max(CHECKED_IMAGES, IMAGES_PER_CLASS * source.num_classes), MOST_IMAGES)
     if source.random_access:  # which may be sorted by class, as arrays often are
         source = source.subset(stratified_order(np.asarray(source.labels))[:count])
     images, labels = evaluation.first_images(source, count)
-    checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES])
-    if automatic:
-        print_note(f"--input_range={checked.interface.input_range} fits {predict.path} best.")
+    checked = with_fitting_range(predict, images, labels)
     logits = input_check.logits_of(checked, images)
     if not source.class_mask and source.num_classes <= input_check.MOST_CLASSES:
         input_check.check_class_order(logits, labels, source.class_names, _in_folders(source))
@@ -247,6 +240,40 @@ def with_checked_inputs(predict: Classifier, source: Source) -> Classifier:
     if note:
         print_note(note)
     return checked
+
+
+def with_fitting_range(predict: Classifier, images: np.ndarray, labels: np.ndarray) -> Classifier:
+    """Checks the pixel scale of a model that this package did not export.
+
+    Args:
+        predict: the model.
+        images: float32 [N, H, W, C] in [0, 1].
+        labels: int [N], columns of the logits.
+
+    Returns:
+        The model, with the pixel scale that fits best in place of `input_range="auto"`.
+
+    Raises:
+        ValueError: another pixel scale clearly fits better; "auto" without the check.
+    """
+    if unchecked := _unchecked(predict):
+        return unchecked
+    checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES])
+    if predict.interface.input_range == "auto":
+        print_note(f"--input_range={checked.interface.input_range} fits {predict.path} best.")
+    return checked
+
+
+def _unchecked(predict):
+    """A model whose pixel scale is known or not to be checked; None for others."""
+    automatic = predict.interface.input_range == "auto"
+    if "input" in predict.card:  # of our own export
+        return predict.with_input_range("0,1") if automatic else predict
+    if predict.interface.check_inputs:
+        return None
+    if automatic:
+        raise ValueError("Expected an --input_range with --check_inputs=false. Received: auto. Try: --check_inputs")
+    return predict
 
 
 def with_possible_attacks(eval_config: evaluation.EvalConfig, predict: Classifier, source: Source) -> evaluation.EvalConfig:

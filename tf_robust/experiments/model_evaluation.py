@@ -265,4 +265,4 @@ def _draw(done, folder):
     if {*evaluation.CORRUPTION_FAMILIES} & set(eval_config.evaluations):
         figures.draw_worst(folder, masked, source, done.result.sets, done.result.records)
     if "adversarial" in eval_config.evaluations and eval_config.attacks_by_gradient:
-        figures.draw_attacked(folder, done.classifier, source, eval_config.attack_radii)
+        figures.draw_attacked(folder, evaluation.masked(done.classifier, source.class_mask), source, eval_config.attack_radii)

@@ -30,7 +30,7 @@ from tf_robust.experiments.flags import FLAGS_HOME, given_values, parse_argument
 from tf_robust.experiments.launchers import launcher_of
 from tf_robust.experiments.locations import folder_name, resolve_workdir, seed_folder, with_distinct_rows
 from tf_robust.experiments.reporting import complete_and_report, report, report_by_data
-from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
+from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags, warn_of_unused_options
 from tf_robust.experiments.suggestions import DATA_FLAGS, LOCATION_FLAGS, flags_of, print_commands
 from tf_robust.training import distribution, loop
 from tf_robust.utils.errors import message_of, unknown
@@ -78,6 +78,8 @@ def train(values: flags.FlagValues, argv: Sequence[str]) -> None:
         values = with_values(values, {"evaluations": values["evaluations"].default})
     runs = runs_of(values, row, table.get("shown_as", {}).get(row, ""))
     warn_of_ignored_flags(runs)
+    if not only:
+        warn_of_unused_options(values, runs[0].eval_config)
     if values.dry_run:
         return costs.print_costs(runs)
     if only:

@@ -138,7 +138,7 @@ def compare(*results: Result, baseline: str | None = None, **named: Result) -> C
         tfr.compare(plain=a, robust=b).report("comparison.html")
 
     Args:
-        *results: the first is the baseline. Equal names are numbered.
+        *results: the first is the baseline. Equal names are numbered; several seeds of a row, beside other rows, are averaged.
         baseline: name of another baseline.
         **named: further results, by the name to show them with.
 
@@ -149,10 +149,14 @@ def compare(*results: Result, baseline: str | None = None, **named: Result) -> C
     if len(chosen) < 2:
         raise ValueError(f"Expected at least two results to compare. Received: {len(chosen)}")
     seen: collections.Counter = collections.Counter()
+    one_row = len({result.evaluation["row"] for result in chosen}) == 1
     for number, result in enumerate(chosen):
-        key = result.evaluation["row"], result.evaluation["seed"]
+        key = result.evaluation["row"], None if one_row else result.evaluation["seed"]
         seen[key] += 1
         chosen[number] = _renamed(result, f"{key[0]} ({seen[key]})") if seen[key] > 1 else result
+    if len({result.evaluation["row"] for result in chosen}) == len(chosen):  # pairs have one seed
+        seed = chosen[0].evaluation["seed"]
+        chosen = [Result(r.folder, {**r.evaluation, "seed": seed}, r._model, r._temporary) for r in chosen]
     return Comparison(chosen, baseline or chosen[0].evaluation["row"])
 
 

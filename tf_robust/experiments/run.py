@@ -184,6 +184,15 @@ class Run:
         """The description of data without splits, by which changed data are recognized."""
         return data.describe_undivided(self.config.data, data_range=self.config.data_range)
 
+    def _has_further_data_of(self, card):
+        """Whether the shifted data and the data of other classes are those of an evaluation's card."""
+        if not self.eval_config.shifts and not self.eval_config.ood:
+            return True
+        data, source = self.data(), self.data().evaluation_source()
+        shifts = {shift.name: shift.card() for shift in data.shifts(source)}
+        others = evaluation.OpenSets(data.other_sources(source)).card()["sets"]
+        return card.get("shift", {}) == shifts and card.get("ood", {"sets": {}})["sets"] == others
+
     def complete(self, folder: str) -> dict | None:
         """Trains, exports and evaluates, unless this is already done.
 
@@ -195,7 +204,7 @@ class Run:
             before = evaluation.read_evaluation(path) if os.path.exists(path) else {}
             measuring = model_evaluation.recorded(self.eval_config)
             same = before.get("measuring") == measuring and evaluation.has_corruptions_of(before["card"], self.eval_config)
-            if "training" in before and same:  # else written by `evaluate`
+            if "training" in before and same and self._has_further_data_of(before["card"]):  # else written by `evaluate`
                 print("  already done", flush=True)
                 if self.eval_config.per_image and not os.path.isdir(os.path.join(folder, evaluation.PER_IMAGE)):
                     print_note(f"without results of each image. Try: tf-robust evaluate {folder} --per_image")

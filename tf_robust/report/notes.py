@@ -111,7 +111,8 @@ def calibration_notes(evaluations: Iterable[Evaluation]) -> list[str]:
     rows: dict[int, list[str]] = {}
     for evaluation in evaluations:
         for row in evaluation["rows"]:
-            if row["measure"] == "calibration/rms" and (row.get("count") or _FEW_BINS * BIN_SIZE) < _FEW_BINS * BIN_SIZE:
+            is_rms = str(parse_measure(row["measure"]).plain) == "calibration/rms"
+            if is_rms and (row.get("count") or _FEW_BINS * BIN_SIZE) < _FEW_BINS * BIN_SIZE:
                 rows.setdefault(row["count"], []).append(evaluation["row"])
     return [
         f"{', '.join(dict.fromkeys(names))}: the RMS calibration error is that of bins of {BIN_SIZE} images. {count:,} images give "

@@ -15,6 +15,7 @@ import scipy.stats
 from tf_robust import metrics
 from tf_robust.evaluation import card
 from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.per_image import OTHER_ORDER
 from tf_robust.metrics.paired import PairedDifference
 from tf_robust.report import attack_results, training_times
 from tf_robust.report.measure_order import by_family, headlines_of, without_adaptation
@@ -184,11 +185,15 @@ def _falls(evaluations: Sequence[Evaluation], measures: Sequence[str], per_image
     if per_image is None or clean is None:
         return {}
     same_images = [measure for measure in measures if parse_measure(measure).family not in ("shift", "calibration", "aurra")]
-    results = {measure: result[1] for measure in same_images if (result := per_image(evaluations[0], measure))}
-    expected = results.pop(clean, None)
+    results = {measure: result for measure in same_images if (result := per_image(evaluations[0], measure))}
+    _, expected = results.pop(clean, (None, None))
     if expected is None:
         return {}
-    return {measure: metrics.paired_difference(values, expected) for measure, values in results.items() if len(values) == len(expected)}
+    return {
+        measure: metrics.paired_difference(values, expected)
+        for measure, (images, values) in results.items()
+        if len(values) == len(expected) and not images.endswith(OTHER_ORDER)
+    }
 
 
 def _over_images(pairs: Sequence[tuple[Evaluation, Evaluation]], measure: str, per_image: PerImage | None) -> PairedDifference | None:
