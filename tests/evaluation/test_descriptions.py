@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tf_robust import metrics
+from tf_robust import corruptions, metrics
 from tf_robust.evaluation.descriptions import describe
 
 RESULTS = os.path.join(os.path.dirname(__file__), "..", "..", "results")
@@ -77,7 +77,7 @@ def test_the_images_of_accuracies_can_stand_in_a_sentence():
 
 def test_all_means_and_corruptions_are_described():
     names = [f"corruptions/{name}" for name in (*metrics.MEANS, *metrics.BENCHMARK, *metrics.EXTRA)]
-    names += [f"flips/{name}" for name in (*metrics.PERTURBATIONS, *metrics.CIFAR_PERTURBATIONS)]
+    names += [f"flips/{name}" for name in corruptions.SEQUENCES]
     assert all(describe(name).meaning for name in names)
 
 

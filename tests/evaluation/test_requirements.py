@@ -1,17 +1,24 @@
 """Required bounds of measures: parsing, measures that an evaluation does not give, and what is not met."""
 
 import contextlib
+import dataclasses
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.evaluation.test_descriptions import recorded_measures
-from tf_robust import evaluation
+from tf_robust import data, evaluation
+from tf_robust.evaluation import scoring
 
 
 def test_bounds_that_measures_can_have():
     config = evaluation.EvalConfig(("clean", "corruptions", "calibration"))
-    required = "clean>=1,clean>=0,corruptions/mce<=90,calibration/nll<=2,deployed/bytes<=1000000"
+    required = "clean>=1,clean>=0,corruptions/mce<=90,calibration/nll<=2"
     evaluation.check_requirements(evaluation.parse_requirements(required), config)
+    evaluation.check_requirements(evaluation.parse_requirements("deployed/bytes<=1000000"), config, deployed=True)
+    with pytest.raises(ValueError, match="Received: deployed/bytes, of the files of --formats"):
+        evaluation.check_requirements(evaluation.parse_requirements("deployed/bytes<=1000000"), config)
 
 
 def test_names_of_classes_may_have_any_characters():
@@ -43,7 +50,7 @@ def test_requirements():
         ("clean>=-0.1", ("clean",), "from 0 to 1 for clean, a fraction. Received: clean>=-0.1$"),
         ("corruptions/fog/3>=1.5", ("corruptions",), "Received: corruptions/fog/3>=1.5. Try: --require='corruptions/fog/3>=0.015'"),
         ("corruptions/mean_15>=0.5", ("clean", "corruptions"), "Did you mean 'corruptions/mean15'"),
-        ("corruptions/mean15>=0.5", ("clean", "noise"), "of --evaluations=clean,noise.*Try: --evaluations=clean,noise,corruptions"),
+        ("corruptions/mean15>=0.5", ("clean", "noise"), "with --evaluations=clean,noise. Try: --evaluations=clean,noise,corruptions"),
         ("robust/linf_8/255>=0.1", ("clean",), "Try: --evaluations=clean,adversarial"),
         ("classes/worst>=0.1", ("clean",), "Try: --evaluations=clean,slices"),
     ],
@@ -65,7 +72,7 @@ def test_required_measures_that_no_evaluation_gives_are_refused(required, evalua
     ],
 )
 def test_required_measures_without_their_flag_are_refused(required, advice):
-    with pytest.raises(ValueError, match=f"Received: .*, without its flag. Try: {advice}$"):
+    with pytest.raises(ValueError, match=f"Expected --require with measures of the chosen options. Received: .*. Try: {advice}$"):
         evaluation.check_requirements(evaluation.parse_requirements(required), evaluation.EvalConfig(("clean", "corruptions")))
 
 
@@ -76,8 +83,8 @@ def test_required_measures_without_their_flag_are_refused(required, advice):
         ("conformal/severity_3/coverage>=0.8", ""),
         ("conformal/severity_5/coverage>=0.8", "Try: --severities=2,3,5"),
         ("calibrated/temperature<=3", "Try: --calibrate=temperature"),
-        ("calibrated/shift/rain/ece<=1", "Try: --shifts=rain"),
-        ("ood/texture/auroc>=0.9", "Try: --ood=texture"),
+        ("calibrated/shift/rain/ece<=1", "Try: --shifts=folder:data/night,rain"),
+        ("ood/texture/auroc>=0.9", "Try: --ood=svhn,texture"),
         ("conformal/severity_6/coverage>=0.8", "measure in --require"),
         ("conformal/size_of/coverage>=0.8", "measure in --require"),
     ],
@@ -94,10 +101,115 @@ def test_measures_at_a_severity_need_corruptions():
         evaluation.check_requirements([("conformal/severity_3/size", "<=", 3.0)], evaluation.EvalConfig(("clean",), conformal=0.9))
 
 
-def test_every_recorded_measure_may_be_required():
-    names = recorded_measures()
-    sets = {evaluation.parse_measure(name).plain.name for name in names if evaluation.parse_measure(name).family == "shift"}
-    fitted = {"calibrate": "temperature", "abstain_accuracy": 0.9, "conformal": 0.9}
-    config = evaluation.EvalConfig(evaluation.EVALUATIONS, shifts=tuple(sets), **fitted)
-    for name in names:
-        evaluation.check_requirements([(name, ">=", 0.0)], config)
+def _is_accepted(name, config):
+    try:
+        evaluation.check_measures([name], config, "--require")
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "names, options",
+    [
+        ("clean", {"adaptation": "batch_norm"}),
+        ("adapted/clean", {}),
+        ("label_fraction_0.1/clean", {}),
+        ("bal", {"evaluations": ("corruptions",)}),
+        ("robust/linf_8/255 fgsm/linf_8/255 checks/l2/noise", {"evaluations": ("adversarial",), "attack_radii": ("linf_4/255",)}),
+        ("robust/linf_8/255 robust/square/linf_8/255", {"evaluations": ("adversarial",), "attack": ("pgd",)}),
+        ("robust/pgd/linf_8/255 robust/transfer/linf_8/255 fgsm/l2_0.5 robust/pgd robust/l1_3", {"evaluations": ("adversarial",)}),
+        ("checks/failed", {"evaluations": ("adversarial",), "attack_checks": False}),
+        ("corruptions_bar/mean", {}),
+        ("corruptions_bar/ripple", {"evaluations": ("corruptions_bar",), "corruption_constants": "imagenet"}),
+        ("corruptions/fog/3 corruptions/mce", {"evaluations": ("corruptions",), "severities": (1, 5)}),
+        ("corruptions/relative_mce corruptions/fog/6 corruptions/mean15/3", {"evaluations": ("corruptions",)}),
+        ("certified/l2_0.75 smoothed/pgd/l2_0 smoothed/l2_0.5", {"evaluations": ("certified",)}),
+        ("smoothed/pgd/l2_0.25", {"evaluations": ("certified",), "smoothing_attack": False}),
+        ("nun/floor_0.1 nun/floor_0.3", {"evaluations": ("noise",)}),
+        ("nun", {"evaluations": ("noise_floor",)}),
+        ("distance/plb_l1 distance/pgd_l1 attack_curves/l2_0.1", {"evaluations": ("attack_curves",)}),
+        ("attack_curves/l2_0.5", {"evaluations": ("attack_curves",), "curve_attacks": ("plb_linf",)}),
+        ("flips/spatter flips/rate/spatter", {"evaluations": ("perturbations",)}),
+        ("flips/mfr flips/snow", {"evaluations": ("perturbations",), "sequences": "cifar_p"}),
+        ("groups/worst group/a", {"evaluations": ("slices",)}),
+        ("calibrated/ece calibrated/temperature", {"evaluations": ("noise",), "calibrate": "temperature"}),
+    ],
+)
+def test_measures_that_other_options_give_are_refused(names, options):
+    config = evaluation.EvalConfig(**{"evaluations": ("clean",), **options})
+    assert [name for name in names.split() if _is_accepted(name, config)] == []
+
+
+def test_a_message_names_all_options_that_a_measure_needs():
+    message = (
+        "Received: robust/pgd/linf_2/255 with --evaluations=clean --attack=autoattack --attack_radii=l2_0.5. "
+        "Try: --evaluations=clean,adversarial --attack=autoattack,pgd --attack_radii=l2_0.5,linf_2/255$"
+    )
+    with pytest.raises(ValueError, match=message):
+        evaluation.check_measures(["robust/pgd/linf_2/255"], evaluation.EvalConfig(("clean",), attack_radii=("l2_0.5",)), "--require")
+    with pytest.raises(ValueError, match="Received: fgsm/l2_0.5, which no --attack_radii gives. Try: tf-robust list measures"):
+        evaluation.check_measures(["fgsm/l2_0.5"], evaluation.EvalConfig(("clean",)), "--require")
+    with pytest.raises(ValueError, match="Received: clean. Try: label_fraction_0.1/clean"):
+        evaluation.check_measures(["clean"], evaluation.EvalConfig(("clean",)), "--sweep_metric", label_fraction=0.1)
+
+
+def test_measures_that_the_data_or_the_model_decide_are_accepted():
+    evaluations = ("clean", "corruptions", "adversarial", "slices", "boundary", "utility")
+    config = evaluation.EvalConfig(evaluations, ood=("svhn",), groups="site", surrogate="other.keras")
+    names = "bal bal/rare clean/per_class corruptions/mce corruptions/relative_mce robust/square/linf_8/255 robust/transfer/l2_0.5 "
+    names += "class/a class/b/c group/1 groups/gap ood/svhn/knn/auroc boundary/gradient utility/corner_informative"
+    assert [name for name in names.split() if not _is_accepted(name, config)] == []
+
+
+def _thirds(images):
+    """Returns logits of the three classes of the tiny source: the brightness of each third."""
+    images = tf.convert_to_tensor(images)
+    return tf.stack([tf.reduce_mean(images[:, 16 * i // 3 : 16 * (i + 1) // 3], axis=[1, 2, 3]) for i in range(3)], axis=1) * 9.0
+
+
+def test_exactly_the_measures_of_an_evaluation_may_be_required(source, monkeypatch):
+    monkeypatch.setattr(scoring, "score_sequences", lambda *_: {"kind": "flips", "count": 6, "flip_probability": 0.1})
+    monkeypatch.setattr(evaluation, "is_imagenet", lambda _, config: config.corruption_constants != "cifar")
+    config, noise = evaluation.EvalConfig, {"smoothing_selection": 2, "smoothing_samples": 20}
+    configs = [
+        config(("clean", "noise", "corruptions", "calibration"), severities=(1, 3)),
+        config(("corruptions", "corruptions_bar", "slices"), corruption_constants="cifar", severities=(2,)),
+        config(("corruptions", "calibration")),
+        config(("perturbations", "noise_floor"), sequences="cifar_p"),
+        config(("perturbations",), sequences="all"),
+        config(("perturbations",)),
+        config(("perturbations",), corruption_constants="cifar"),
+        config(("adversarial",), attack=("pgd",), attack_radii=("l2_0.5",), attack_checks=False, surrogate="another model"),
+        config(("adversarial",), attack=("square",), attack_radii=("linf_8/255",), attack_queries=2),
+        config(("adversarial",), attack_radii=("linf_4/255",), attack_queries=2),
+        config(("attack_curves",), attack_radii=("l2_0.5",), curve_attacks=("pgd_l2", "plb_l1")),
+        config(("certified",), certified_radii=(0.0, 0.1), **noise),
+        config(("certified",), certified_radii=(0.05,), smoothing_attack=False, **noise),
+        config(("clean", "corruptions"), severities=(1,), shifts=("folder:a/night",), calibrate="temperature", abstain_accuracy=0.3),
+        config(("noise",), shifts=("rain",), calibrate="vector", conformal=0.5),
+        config(("corruptions",), severities=(1,), conformal=0.5),
+        config(("clean",), ood=("others",)),
+        config(("clean", "noise"), adaptation="batch_norm", adaptation_batch_size=3),
+    ]
+    tested, train = source(6, split="test"), source(60)
+    labels = np.where(np.arange(60) % 5, train.labels, 0)  # some are wrong, so that confidences can be fitted
+    validation, rows = data.ArraySource.of("tiny", "validation", train.images, labels, "012"), []
+    for one in configs:
+        names = map(data.shifts.shift_name, one.shifts)
+        done = evaluation.evaluate_records(
+            _thirds,
+            tested,
+            train,
+            one,
+            log=lambda _: None,
+            shifts=[data.shifts.matched(dataclasses.replace(tested, name=name), tested, name=name) for name in names],
+            surrogate=_thirds if one.surrogate else None,
+            validation=validation if one.needs_validation_set else None,
+            open_sets=evaluation.OpenSets(dict.fromkeys(one.ood, train)),
+        )
+        rows.append({str(measure.of_model(1.0, one.adaptation != "none")) for measure in done.measures})
+    every = {*recorded_measures()}.union(*rows)
+    for one, own in zip(configs, rows):
+        decided_by_data = {name for name in every if name.startswith(("class/", "bal", "clean/per_class"))}
+        assert {name for name in every if _is_accepted(name, one)} - decided_by_data == own - decided_by_data, one

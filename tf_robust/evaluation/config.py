@@ -32,6 +32,7 @@ EVALUATIONS = (
 DEFAULT_EVALUATIONS = ("clean", "noise")
 ALL_SEVERITIES = (1, 2, 3, 4, 5)
 _OF_ALL_IMAGES = ("adaptation", "calibrate", "abstain_accuracy", "conformal")  # they need all images of a set at once
+OF_FITTED_CONFIDENCE = ("clean", "calibration", "slices", "corruptions")  # of the sets that fitted confidences are measured on
 _OPTIONS = {
     "clean": ("per_image",),
     "noise": ("nun_floor", "per_image"),

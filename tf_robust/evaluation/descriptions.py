@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from tf_robust import metrics
+from tf_robust.corruptions import SEQUENCES
 from tf_robust.evaluation.accuracy_descriptions import ATTACKS, NORMS, accuracy, attack_of, words
 from tf_robust.evaluation.confidence_descriptions import fitted, open_set
 from tf_robust.evaluation.measure import Measure, parse_measure
@@ -192,7 +192,7 @@ def _flips(measure: Measure) -> tuple[str, str, str] | None:
         name = "Mean flip probability (mFP)" if kind == "mean" else "Mean flip rate (mFR)"
         text = f"{frames}, {over}" if kind == "mean" else f"{frames}, divided by AlexNet's, {over}"
         return name + without, text, _FRACTION if kind == "mean" else _RATIO
-    if tail not in metrics.PERTURBATIONS + metrics.CIFAR_PERTURBATIONS:
+    if tail not in SEQUENCES:
         return None
     if head == "rate":
         return f"Flip rate, {words(tail)}", f"{frames} ({words(tail)}), divided by AlexNet's", _RATIO

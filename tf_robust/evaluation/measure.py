@@ -100,6 +100,10 @@ class Measure:
         """The same name for a model that was trained with all labels and is not adapted."""
         return dataclasses.replace(self, label_fraction="", adapted=False)
 
+    def of_model(self, label_fraction: float, adapted: bool) -> Measure:
+        """Returns the measure with the prefix of a model: the fraction of labels that it was trained with, and whether it is adapted."""
+        return dataclasses.replace(self, label_fraction="" if label_fraction == 1 else f"{label_fraction:g}", adapted=adapted)
+
     @property
     def unadapted(self) -> str:
         """The full name of the same without adaptation."""

@@ -3,32 +3,14 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from tf_robust.data.shifts import shift_name
 from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.descriptions import MEASURES, describe
-from tf_robust.evaluation.measure import OOD_SCORES, Measure, parse_measure
+from tf_robust.evaluation.measure import parse_measure
+from tf_robust.evaluation.required_options import mismatch
 from tf_robust.utils.errors import unknown
 
 Requirement = tuple[str, str, float]  # measure, ">=" or "<=", bound
-_SOURCES = {  # family of measures: the evaluations that give them
-    "clean": ("clean",),
-    **dict.fromkeys(("un", "nun"), ("noise", "noise_floor")),
-    "corruptions": ("corruptions",),
-    "flips": ("perturbations",),
-    **dict.fromkeys(("robust", "fgsm", "checks"), ("adversarial",)),
-    **dict.fromkeys(("distance", "attack_curves"), ("attack_curves",)),
-    **dict.fromkeys(("certified", "smoothed"), ("certified",)),
-    **dict.fromkeys(("calibration", "aurra"), ("calibration",)),
-    **dict.fromkeys(("class", "classes", "group", "groups"), ("slices",)),
-    "boundary": ("boundary",),
-    "utility": ("utility",),
-}
 _OTHER_NAMES = ("accuracy", "acc", "clean_accuracy", "accuracy/clean", "test_accuracy", "top1")  # of the measure clean elsewhere
-_FLAGS = {  # family of measures: the flag that makes them
-    "calibrated": ("calibrate", "temperature"),
-    "abstention": ("abstain_accuracy", "0.95"),
-    "conformal": ("conformal", "0.9"),
-}
 
 
 def parse_requirements(text: str) -> list[Requirement]:
@@ -49,84 +31,61 @@ def parse_requirements(text: str) -> list[Requirement]:
     return parsed
 
 
-def check_requirements(required: Iterable[Requirement], eval_config: EvalConfig) -> None:
+def check_requirements(
+    required: Iterable[Requirement], eval_config: EvalConfig, label_fraction: float = 1.0, deployed: bool = False
+) -> None:
     """Checks, before an evaluation, that it gives the required measures.
 
     Args:
         required: as `parse_requirements` returns it.
         eval_config: what is measured.
+        label_fraction: as in `check_measures`.
+        deployed: as in `check_measures`.
 
     Raises:
-        ValueError: an unknown measure, one of an evaluation or a flag that is not chosen, or a bound outside [0, 1] of a fraction.
+        ValueError: as in `check_measures`, or a bound outside [0, 1] of a fraction.
     """
     required = list(required)
-    check_measures([measure for measure, _, _ in required], eval_config, "--require")
+    check_measures([measure for measure, _, _ in required], eval_config, "--require", label_fraction, deployed)
     for measure, sign, bound in required:
         if describe(measure).is_fraction and not 0 <= bound <= 1:
             advice = f". Try: --require='{measure}{sign}{bound / 100:g}'" if 1 < bound <= 100 else ""
             raise ValueError(f"Expected a bound from 0 to 1 for {measure}, a fraction. Received: {measure}{sign}{bound:g}{advice}")
 
 
-def check_measures(measures: Iterable[str], eval_config: EvalConfig, flag: str) -> None:
+def check_measures(
+    measures: Iterable[str], eval_config: EvalConfig, flag: str, label_fraction: float = 1.0, deployed: bool = False
+) -> None:
     """Checks, before an evaluation, that it gives measures.
+
+    Measures that the data or the model may or may not have, such as the accuracy of a class, are accepted.
 
     Args:
         measures: their names.
         eval_config: what is measured.
         flag: that names the measures, for messages.
+        label_fraction: fraction of the labels that the model was trained with.
+        deployed: size and latency of a file are measured too.
 
     Raises:
-        ValueError: an unknown measure, or one of an evaluation or a flag that is not chosen.
+        ValueError: an unknown measure, or one that these options do not give.
     """
     for measure in measures:
         if measure in _OTHER_NAMES:
             raise ValueError(f"Unknown measure in {flag}: {measure!r}. Did you mean 'clean', the accuracy on unchanged images?")
         if not describe(measure).meaning:
             raise unknown(f"measure in {flag}", measure, [name for names in MEASURES.values() for name in names])
-        parsed = parse_measure(measure).plain
-        if missing := _missing_flag(parsed, eval_config):
-            raise ValueError(f"Expected {flag} with measures of the chosen flags. Received: {measure}, without its flag. Try: {missing}")
-        sources = _sources(parsed)
-        if sources and not set(sources) & set(eval_config.evaluations):
-            chosen = ",".join(eval_config.evaluations)
-            raise ValueError(
-                f"Expected {flag} with measures of --evaluations={chosen}. Received: {measure}. Try: --evaluations={chosen},{sources[0]}"
-            )
-
-
-def _sources(measure: Measure) -> tuple[str, ...]:
-    """The evaluations of which one is needed for a measure; empty: any."""
-    return ("corruptions",) if _images(measure)[0] == "severities" else _SOURCES.get(measure.family, ())
-
-
-def _missing_flag(measure: Measure, eval_config: EvalConfig) -> str:
-    """The flag that makes a measure, if it is not given or has another value; else empty."""
-    flag, example = _FLAGS.get(measure.family, ("", ""))
-    if flag and getattr(eval_config, flag) in ("none", 0.0):
-        return f"--{flag}={example}"
-    if str(measure) == "calibrated/temperature" and eval_config.calibrate != "temperature":
-        return "--calibrate=temperature"
-    images, name = _images(measure)
-    if images == "severities":
-        chosen = {*map(str, eval_config.severities)}
-        return "" if name in chosen else f"--severities={','.join(sorted({*chosen, name}))}"
-    if images and name not in map(shift_name, getattr(eval_config, images)):
-        return f"--{images}={name}"
-    return ""
-
-
-def _images(measure: Measure) -> tuple[str, str]:
-    """The flag that chooses the images of a measure, and its value for them; empty: clean images, or others."""
-    if measure.family == "shift":
-        return "shifts", measure.name
-    group = measure.name.rpartition("/")[0]
-    if measure.family == "ood":
-        data, _, score = group.rpartition("/")
-        return "ood", data if data and score in OOD_SCORES else group
-    if measure.family in _FLAGS and group:
-        kind, _, name = group.replace("severity_", "severity/", 1).partition("/")
-        return {"severity": "severities", "shift": "shifts"}[kind], name
-    return "", ""
+        parsed = parse_measure(measure)
+        if parsed.family == "deployed":
+            if not deployed:
+                raise ValueError(f"Expected {flag} with measures of a model. Received: {measure}, of the files of --formats")
+            continue
+        named = parsed.plain.of_model(label_fraction, eval_config.adaptation != "none")
+        if named != parsed:
+            options = f"--adaptation={eval_config.adaptation} and --label_fraction={label_fraction:g}"
+            raise ValueError(f"Expected {flag} with names of measures of {options}. Received: {measure}. Try: {named}")
+        if message := mismatch(parsed.plain, eval_config):
+            raise ValueError(f"Expected {flag} with measures of the chosen options. Received: {message}")
 
 
 def shortfalls(rows: Iterable[Mapping], required: Iterable[Requirement]) -> list[str]:

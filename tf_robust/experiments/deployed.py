@@ -47,11 +47,12 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
     model = evaluated_model(values, values.saved_model)
     folder = os.path.join(measuring.folder_of(model), "formats")
     run = runs_of(model.values, row_name(model.path))[0]
-    check_requirements(parse_requirements(values.require), run.eval_config)
     given = _with_split(_with_attacks(run.data(), model), model)
     warn_of_unused_options(values, given.eval_config)
     warn_of_training_options(values, "an evaluation")
     configs = {name: _of_format(name, given.eval_config) for name in values.formats}
+    for name, (config, _) in configs.items():
+        _check_required(values, name, config, run.config.label_fraction)
     paths = export_model(model, values.formats, os.path.join(folder, "exported"), reuse=True)
     evaluations = []
     for name, path in paths.items():
@@ -76,6 +77,14 @@ def _check_adaptation(values: FlagValues) -> None:
             f"Try: tf-robust evaluate {values.saved_model or 'MODEL'} --adaptation={values.adaptation} --workdir=DIR, without --formats, "
             "and tf-robust report with the folders of both, for one page"
         )
+
+
+def _check_required(values: FlagValues, name: str, eval_config: EvalConfig, label_fraction: float) -> None:
+    """Raises ValueError for required measures that the evaluation of a format, perhaps without gradients, does not give."""
+    try:
+        check_requirements(parse_requirements(values.require), eval_config, label_fraction, deployed=True)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _with_split(given: EvaluationData, model: EvaluatedModel) -> EvaluationData:

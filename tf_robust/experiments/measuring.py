@@ -41,7 +41,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     model = evaluated_model(values, values.saved_model)
     folder = folder_of(model)
     run = runs_of(model.values, row_name(model.path))[0]
-    check_requirements(parse_requirements(values.require), run.eval_config)
+    check_requirements(parse_requirements(values.require), run.eval_config, run.config.label_fraction)
     warn_of_unused_options(values, run.eval_config)
     warn_of_training_options(values, "an evaluation")
     before = os.path.join(folder, "evaluation.json")

@@ -227,9 +227,7 @@ def _in_order(source, shifts, order):
 
 def _named(measures, data):
     """The measures, named after the fraction of labels that the model was trained with and its adaptation."""
-    fraction, adapted = data.config.label_fraction, data.eval_config.adaptation != "none"
-    label_fraction = "" if fraction == 1 else f"{fraction:g}"
-    return [dataclasses.replace(measure, label_fraction=label_fraction, adapted=adapted) for measure in measures]
+    return [measure.of_model(data.config.label_fraction, data.eval_config.adaptation != "none") for measure in measures]
 
 
 def _attacks(records):

@@ -41,7 +41,8 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
     sampled = values.sweep_engine == "optuna"
     points = [middle(axes)] if sampled else grid(axes)  # of a sampled sweep an example
     runs = [run for point in points for run in _runs_at(values, point, "validation")]
-    check_measures(_measures(values.sweep_metric), runs[0].eval_config, "--sweep_metric")
+    for run in runs:
+        check_measures(_measures(values.sweep_metric), run.eval_config, "--sweep_metric", run.config.label_fraction)
     warn_of_ignored_flags(runs)
     if values.dry_run:
         if sampled:
