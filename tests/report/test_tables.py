@@ -117,6 +117,18 @@ def test_single_corruptions_are_details_unless_there_is_nothing_else(evaluate):
     assert tables.aggregate([evaluate("xe", 0, {"flips/tilt": 0.1})])["measures"] == ["flips/tilt"]
 
 
+def test_a_corruption_without_a_mean_is_a_main_measure(evaluate):
+    """As of a corrupted set on disk that has some corruptions alone."""
+    part = {"clean": 0.9, "class/a": 0.9, "corruptions/fog": 0.6, "corruptions/fog/3": 0.6, "corruptions_bar/ripple/2": 0.5}
+    table = tables.aggregate([evaluate("xe", 0, part), evaluate("fcl", 0, {**part, "corruptions/fog": 0.1})])
+    assert table["headlines"] == table["measures"] == ["clean", "corruptions/fog", "corruptions_bar/ripple/2"]
+    assert kinds_of_robustness(table)["corruptions"] == "corruptions/fog"
+    noise = {**part, "corruptions/noise": 0.5, "corruptions/shot_noise": 0.4}
+    table = tables.aggregate([evaluate("xe", 0, noise)])
+    assert table["measures"] == ["clean", "corruptions/fog", "corruptions/noise", "corruptions_bar/ripple/2"]
+    assert table["details"] == ["class/a", "corruptions/fog/3", "corruptions/shot_noise"]
+
+
 def test_measures_of_a_family_stand_together_and_shared_ones_are_compared(evaluate):
     """The second model has no gradients: another attack, which comes last among its own measures."""
     white = {"clean": 0.9, "robust/l2_0.5": 0.3, "robust/transfer/l2_0.5": 0.4, "corruptions/mean15": 0.8}

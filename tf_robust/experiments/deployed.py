@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from absl.flags import FlagValues
 
 from tf_robust.data import UNSPLIT, is_unsplit
-from tf_robust.evaluation import EvalConfig, Measure, check_requirements, parse_requirements
+from tf_robust.evaluation import EvalConfig, Measure
 from tf_robust.experiments import measuring, model_evaluation
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.default_split import print_default_split, with_default_split
@@ -82,7 +82,7 @@ def _check_adaptation(values: FlagValues) -> None:
 def _check_required(values: FlagValues, name: str, eval_config: EvalConfig, label_fraction: float) -> None:
     """Raises ValueError for required measures that the evaluation of a format, perhaps without gradients, does not give."""
     try:
-        check_requirements(parse_requirements(values.require), eval_config, label_fraction, deployed=True)
+        measuring.check_required(values, eval_config, label_fraction, deployed=True)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 

@@ -1,5 +1,6 @@
 """Evaluates a saved model on the data that flags describe (`tf-robust evaluate`)."""
 
+import dataclasses
 import functools
 import os
 import shutil
@@ -7,7 +8,16 @@ from collections.abc import Mapping, Sequence
 
 from absl.flags import FlagValues
 
-from tf_robust.evaluation import PER_IMAGE, PerImage, check_requirements, parse_requirements, read_evaluation
+from tf_robust.evaluation import (
+    PER_IMAGE,
+    EvalConfig,
+    PerImage,
+    check_measures,
+    check_requirements,
+    parse_measure,
+    parse_requirements,
+    read_evaluation,
+)
 from tf_robust.experiments import comparison
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.completion import share
@@ -20,6 +30,7 @@ from tf_robust.experiments.reporting import report
 from tf_robust.experiments.runs import runs_of, warn_of_training_options, warn_of_unused_options
 from tf_robust.report import vega
 from tf_robust.report.formatting import difference_text
+from tf_robust.report.measure_order import by_family, headlines_of, without_members
 from tf_robust.report.tables import aggregate, gain
 from tf_robust.report.verdict import is_separated
 from tf_robust.utils.files import read_json, write_json
@@ -41,7 +52,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     model = evaluated_model(values, values.saved_model)
     folder = folder_of(model)
     run = runs_of(model.values, row_name(model.path))[0]
-    check_requirements(parse_requirements(values.require), run.eval_config, run.config.label_fraction)
+    check_required(values, run.eval_config, run.config.label_fraction)
     warn_of_unused_options(values, run.eval_config)
     warn_of_training_options(values, "an evaluation")
     before = os.path.join(folder, "evaluation.json")
@@ -72,6 +83,24 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     if run.eval_config.per_image:
         print(f"Results of each image: {os.path.join(folder, PER_IMAGE)}{os.sep}")
     return {**evaluation, "measured_in": folder}
+
+
+def check_required(values: FlagValues, eval_config: EvalConfig, label_fraction: float, deployed: bool = False) -> None:
+    """Checks, before an evaluation, that it gives the measures of --require, and those in which it is compared with a baseline.
+
+    Args:
+        values: parsed flags.
+        eval_config: what is measured.
+        label_fraction: as in `check_measures`.
+        deployed: as in `check_measures`.
+
+    Raises:
+        ValueError: it does not.
+    """
+    check_requirements(parse_requirements(values.require), eval_config, label_fraction, deployed)
+    if values.require_not_worse_than:
+        mains = main_measures(read_baseline(values.require_not_worse_than))
+        check_measures(mains, eval_config, "--require_not_worse_than", label_fraction)
 
 
 def _copy_records(run: str, folder: str) -> None:
@@ -106,30 +135,47 @@ def read_baseline(path: str) -> dict:
     return {**read_evaluation(path), "measured_in": folder}
 
 
+def main_measures(evaluation: Mapping) -> list[str]:
+    """Returns the measures of an evaluation by which another model is compared with its model; not size and latency of a file."""
+    measures = by_family(row["measure"] for row in evaluation["rows"] if parse_measure(row["measure"]).family != "deployed")
+    return headlines_of(without_members(measures), set())
+
+
 def losses(measured: Mapping, baseline: Mapping) -> list[str]:
-    """Returns a message for every main measure in which a model is significantly worse than a baseline on the same images.
+    """Returns a message for every main measure of a baseline in which a model is significantly worse on the same images.
 
     Args:
         measured: evaluation of the model, with "measured_in".
         baseline: evaluation of the baseline, with "measured_in".
 
     Raises:
-        ValueError: they were evaluated on different images or in different ways.
+        ValueError: the model lacks a main measure, or they were evaluated on different images or in different ways.
     """
+    mains, own = main_measures(baseline), {row["measure"] for row in measured["rows"]}
+    missing = [measure for measure in mains if measure not in own and not _has_no_value(measure, measured)]
+    if missing or not mains:
+        lacking = f"the model lacks {', '.join(missing)}" if mains else "the baseline has none"
+        raise ValueError(
+            f"Expected the main measures of {baseline['saved_model']} of the model too, to compare them. Received: {lacking}. "
+            "Try: the same --evaluations for both"
+        )
     evaluations = [{**one, "row": row, "seed": 0} for row, one in (("baseline", baseline), ("model", measured))]
     table = aggregate(evaluations, baseline="baseline", per_image=PerImage(comparison.records_in))
-    compared = [entry for entry in table["rows"] if entry["measure"] in table["headlines"] and entry["difference"]]
-    if not compared:
-        mains = ", ".join(table["headlines"]) or "none at all"
-        raise ValueError(
-            f"Expected a main measure that the model and {baseline['saved_model']} share. Received: main measures of only "
-            f"one of them ({mains}). Try: the same --evaluations for both"
-        )
     return [
         f"  {entry['measure']} is {entry['mean']:.4f}, {difference_text(entry['difference'])} against {baseline['saved_model']}"
-        for entry in compared
-        if entry["difference"] and gain(entry) < 0 and is_separated(table, entry)
+        for entry in table["rows"]
+        if entry["measure"] in mains and entry["difference"] and gain(entry) < 0 and is_separated(table, entry)
     ]
+
+
+def _has_no_value(measure, measured):
+    """Whether a measure has no value: the distance of an attack that fails, the accuracy of a model that always abstains."""
+    name, options = parse_measure(measure), measured["measuring"]
+    if name.family == "abstention":
+        return str(dataclasses.replace(name, name="coverage")) in {row["measure"] for row in measured["rows"]}
+    if name.family == "distance":
+        return "attack_curves" in options["evaluations"] and name.name in options["curve_attacks"]
+    return name.family in ("boundary", "utility") and name.family in options["evaluations"]
 
 
 def folder_of(model: EvaluatedModel) -> str:

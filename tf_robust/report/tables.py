@@ -18,7 +18,7 @@ from tf_robust.evaluation.measure import parse_measure
 from tf_robust.evaluation.per_image import OTHER_ORDER
 from tf_robust.metrics.paired import PairedDifference
 from tf_robust.report import attack_results, training_times
-from tf_robust.report.measure_order import by_family, headlines_of, without_adaptation
+from tf_robust.report.measure_order import by_family, headlines_of, without_adaptation, without_members
 from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, PerImage, Table
 from tf_robust.utils.errors import unknown
 
@@ -47,7 +47,7 @@ def aggregate(
     _check_cards(evaluations)
     order = list(dict.fromkeys(row for row, _ in runs))
     available = by_family(measure for _, measure in runs)
-    measures = [measure for measure in available if not parse_measure(measure).is_member] or available
+    measures = without_members(available)
     adapted = without_adaptation(measures)
     measures = [measure for measure in measures if measure not in adapted]
     headlines = headlines_of(measures, {measure for printed in (paper or {}).values() for measure in printed})

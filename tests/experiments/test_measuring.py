@@ -1,0 +1,65 @@
+"""Comparison with a baseline (`--require_not_worse_than`): which measures, and which are missing. Without records, by the intervals."""
+
+import json
+
+import pytest
+
+from tf_robust.evaluation import EvalConfig
+from tf_robust.experiments import measuring
+from tf_robust.experiments.flags import parse_arguments
+
+
+def evaluation(folder, values, **measuring_options):
+    """An evaluation with values and intervals of ±0.01."""
+    rows = [{"measure": name, "value": value, "count": 100, "low": value - 0.01, "high": value + 0.01} for name, value in values.items()]
+    names = {"row": "one", "seed": 0, "method": "m", "data": "digits", "model": "m", "split": "test", "commit": "c", "saved_model": "one"}
+    options = {"evaluations": ["clean"], "evaluation_split": "test", "subset": 0, **measuring_options}
+    return {**names, "rows": rows, "measuring": options, "measured_in": str(folder)}
+
+
+def test_single_corruptions_are_compared_where_no_mean_was_measured(tmp_path):
+    fog = {"clean": 0.87, "corruptions/fog": 0.87, "corruptions/fog/3": 0.87}
+    worse = evaluation(tmp_path, {**fog, "corruptions/fog": 0.02})
+    (message,) = measuring.losses(worse, evaluation(tmp_path, fog))
+    assert "corruptions/fog is 0.0200, -0.850" in message
+    (message,) = measuring.losses(
+        evaluation(tmp_path, {**fog, "corruptions/fog": 0.02, "corruptions/mean15": 0.5}), evaluation(tmp_path, fog)
+    )
+    assert "corruptions/fog is 0.0200" in message  # the baseline has no mean
+
+
+def test_main_measures_that_the_model_lacks_are_an_error(tmp_path):
+    baseline = evaluation(tmp_path, {"clean": 0.8, "corruptions/fog": 0.7, "un": 0.5, "deployed/bytes": 9.0})
+    with pytest.raises(
+        ValueError, match="Expected the main measures of one .*Received: the model lacks corruptions/fog, un. Try: the same"
+    ):
+        measuring.losses(evaluation(tmp_path, {"clean": 0.8, "nun": 0.4}), baseline)
+    with pytest.raises(ValueError, match="Received: the baseline has none"):
+        measuring.losses(baseline, evaluation(tmp_path, {}))
+    assert measuring.losses(evaluation(tmp_path, {"clean": 0.8, "corruptions/fog": 0.7, "un": 0.5, "nun": 0.1}), baseline) == []
+
+
+def test_a_measure_without_a_value_is_not_missing(tmp_path):
+    """The attacks of the curves failed on most images: there is no median distance."""
+    baseline = evaluation(tmp_path, {"clean": 0.8, "distance/plb_l2": 0.3})
+    attacked = {"evaluations": ["clean", "attack_curves"], "curve_attacks": ["plb_l2"]}
+    assert measuring.losses(evaluation(tmp_path, {"clean": 0.8}, **attacked), baseline) == []
+    with pytest.raises(ValueError, match="the model lacks distance/plb_l2"):
+        measuring.losses(evaluation(tmp_path, {"clean": 0.8}, **{**attacked, "curve_attacks": ["pgd_l2"]}), baseline)
+    always_abstains = evaluation(tmp_path, {"abstention/threshold": 1.0, "abstention/coverage": 0.0})
+    answers = evaluation(tmp_path, {"abstention/threshold": 0.8, "abstention/coverage": 0.7, "abstention/accuracy": 0.9})
+    assert ["abstention/coverage is 0.0000" in message for message in measuring.losses(always_abstains, answers)] == [True]
+
+
+def test_the_measures_of_a_baseline_are_checked_before_the_evaluation(tmp_path):
+    content = evaluation(tmp_path, {"clean": 0.8, "corruptions/mean15": 0.7, "corruptions/fog": 0.7})
+    (tmp_path / "evaluation.json").write_text(json.dumps(content))
+    (tmp_path / "measured.jsonl").write_text("")
+
+    def check(evaluations):
+        values = parse_arguments([f"--evaluations={evaluations}", f"--require_not_worse_than={tmp_path}/evaluation.json"])
+        measuring.check_required(values, EvalConfig(evaluations=tuple(values.evaluations)), 1.0)
+
+    check("corruptions,clean,noise")
+    with pytest.raises(ValueError, match="Expected --require_not_worse_than .* corruptions/mean15 .*Try: --evaluations=clean,corruptions"):
+        check("clean")
