@@ -52,6 +52,14 @@ def test_python_takes_validation_and_other_data_in_memory():
     assert result.values["ood/dark/energy/auroc"] == pytest.approx(metrics.auroc(*(metrics.logit_scores(one)["energy"] for one in logits)))
 
 
+@pytest.mark.parametrize("fitted", [{"calibrate": "temperature"}, {"abstain_accuracy": 0.5}, {"conformal": 0.8}])
+def test_confidences_need_clean_shifted_or_corrupted_images(fitted):
+    config = evaluation.EvalConfig(("noise", "corruptions_bar"), **fitted)
+    assert not config.needs_validation_set and evaluation.EvalConfig(("noise",), shifts=("folder:night",), **fitted).needs_validation_set
+    with pytest.raises(ValueError, match=f"{next(iter(fitted))}"):
+        api.evaluate(_model, data=_drawn(30, 0), validation_data=_drawn(30, 1), evaluations="noise", **fitted)
+
+
 def test_a_missing_validation_part_is_named():
     with pytest.raises(ValueError, match=r"Expected a validation part.*Try: validation_data=\(images, labels\)"):
         api.evaluate(_model, data=_drawn(30, 0), evaluations="clean", conformal=0.8)

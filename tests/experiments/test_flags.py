@@ -93,6 +93,10 @@ def test_all_training_commands_warn(command, tmp_path, caplog, monkeypatch):
      ["corruption_constants has no effect: corrupted images are read. Received: --corrupted_dir=c"]),
     ("--corrupted_dir=c --corruption_constants=cifar --evaluations=corruptions,perturbations", []),
     ("--subset=5 --calibrate=temperature --epochs=3", []),
+    ("--calibrate=vector --conformal=0.8 --evaluations=noise,attack_curves",
+     [f"{name} has no effect: it belongs to the evaluations clean, corruptions, calibration, slices. "
+      "Received: --evaluations=noise,attack_curves" for name in ("calibrate", "conformal")]),
+    ("--abstain_accuracy=0.8 --evaluations=noise --shifts=folder:night", []),
 ])  # fmt: skip
 def test_options_of_an_evaluation_without_effect_are_reported(given, messages, caplog):
     values = parse_arguments(given.split())

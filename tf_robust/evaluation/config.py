@@ -31,15 +31,15 @@ EVALUATIONS = (
 )
 DEFAULT_EVALUATIONS = ("clean", "noise")
 ALL_SEVERITIES = (1, 2, 3, 4, 5)
-_OF_ALL_IMAGES = ("adaptation", "calibrate", "abstain_accuracy", "conformal")  # they need all images of a set at once
-OF_FITTED_CONFIDENCE = ("clean", "calibration", "slices", "corruptions")  # of the sets that fitted confidences are measured on
+_FITTED = ("calibrate", "abstain_accuracy", "conformal")  # on validation images
+_OF_ALL_IMAGES = ("adaptation", *_FITTED)  # they need all images of a set at once
 _OPTIONS = {
-    "clean": ("per_image",),
+    "clean": ("per_image", *_FITTED),
     "noise": ("nun_floor", "per_image"),
     "noise_floor": ("per_image",),
-    "corruptions": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir", "per_image"),
+    "corruptions": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "frost_dir", "per_image", *_FITTED),
     "corruptions_bar": ("severities", "corruption_constants", "corruption_protocol", "corrupted_dir", "per_image"),
-    "calibration": ("per_image",),
+    "calibration": ("per_image", *_FITTED),
     "perturbations": ("corruption_constants", "sequences"),
     "adversarial": ("attack_radii", "attack", "attack_subset", "attack_queries", "attack_checks", "surrogate"),
     "attack_curves": ("curve_attacks", "attack_radii", "attack_subset"),
@@ -47,7 +47,7 @@ _OPTIONS = {
         *("smoothing_sigma", "smoothing_selection", "smoothing_samples", "smoothing_attack"),
         *("certified_radii", "attack_subset"),
     ),
-    "slices": ("groups", "per_image"),
+    "slices": ("groups", "per_image", *_FITTED),
 }  # fields that only these evaluations depend on
 
 
@@ -214,8 +214,8 @@ class EvalConfig:
 
     @property
     def needs_validation_set(self) -> bool:
-        """Whether confidences are fitted on validation images."""
-        return self.calibrate != "none" or bool(self.abstain_accuracy or self.conformal)
+        """Whether confidences are fitted on validation images: where there are sets to measure them on."""
+        return any(getattr(self, name) not in ("none", 0) for name in _FITTED if name not in self.unused)
 
     def floor(self, std: np.ndarray) -> float:
         """Returns NUN's floor for the standard deviations of the locations [H, W]."""
@@ -235,7 +235,7 @@ class EvalConfig:
             if not {*own} & {*self.evaluations}
         }
         if self.shifts:
-            reasons.pop("per_image", None)
+            reasons = {name: reason for name, reason in reasons.items() if name not in ("per_image", *_FITTED)}
         return {**self._overridden(), **reasons}
 
     def _overridden(self):

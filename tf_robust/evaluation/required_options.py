@@ -7,7 +7,7 @@ from tf_robust import corruptions, metrics
 from tf_robust.attacks import norms
 from tf_robust.data.shifts import shift_name
 from tf_robust.evaluation import adversarial
-from tf_robust.evaluation.config import ALL_SEVERITIES, OF_FITTED_CONFIDENCE, EvalConfig
+from tf_robust.evaluation.config import ALL_SEVERITIES, EvalConfig
 from tf_robust.evaluation.corrupted_sets import NOISE_FLOORS
 from tf_robust.evaluation.measure import OOD_SCORES, Measure
 
@@ -226,7 +226,7 @@ def _fitted(flag):
         if kind == "shift":
             return [option, Option("shifts", (rest,))]
         if measure.is_fitted:
-            return [option] if eval_config.shifts else [option, _evaluation(*OF_FITTED_CONFIDENCE)]
+            return [option] if flag in eval_config.used else [option, _evaluation(*_CLEAN_SET, "corruptions")]
         return [option, _evaluation(*_CLEAN_SET)]
 
     return options

@@ -185,7 +185,7 @@ def evaluate_file(
     if not draw:
         return done
     _draw(done, os.path.join(folder, "figures"))
-    if done.data.eval_config.calibrate != "none":
+    if done.data.eval_config.calibrate != "none" and done.result.fitted:
         _export(done, os.path.join(folder, "calibrated"))
     return done
 
