@@ -32,6 +32,14 @@ def test_the_measure_is_that_of_the_evaluation(name, network, source):
     assert selection.sign == (-1.0 if name == "calibration/nll" else 1.0)
 
 
+def test_other_evaluations_of_the_run_do_not_matter(network, source):
+    """The surrogate and the radii are of the evaluation adversarial, which the selection is without."""
+    options = {"surrogate": "another model", "attack_radii": ("l2_0.5",), "curve_attacks": ("pgd_linf",)}
+    config = dataclasses.replace(QUICK, evaluations=("adversarial", "attack_curves"), **options)
+    assert selecting.selection_of(TrainConfig(select="un"), config, source(30), source()).name == "un"
+    assert selecting.selection_of(TrainConfig(select="distance/pgd_linf"), config, source(30), source()).name == "distance/pgd_linf"
+
+
 def test_a_run_exports_the_weights_of_the_epoch_it_selected(tmp_path, monkeypatch):
     kept = {}
 

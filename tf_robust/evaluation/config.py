@@ -204,8 +204,15 @@ class EvalConfig:
             )
         for text in self.attack_radii:
             adversarial.parse_threat(text)
-        for text in self.curve_attacks:
-            adversarial.parse_curve(text)
+        norms_of_curves = {adversarial.parse_curve(text)[1] for text in self.curve_attacks}
+        others = [text for text in self.attack_radii if adversarial.parse_threat(text)[0] not in norms_of_curves]
+        given = self.attack_radii != EvalConfig.attack_radii
+        if given and others and "attack_curves" in self.evaluations and "adversarial" not in self.evaluations:
+            raise ValueError(
+                "Expected --attack_radii in the norms of --curve_attacks, whose accuracies the evaluation attack_curves gives. "
+                f"Received: {', '.join(others)} with --curve_attacks={','.join(self.curve_attacks)}. "
+                f"Try: --curve_attacks={','.join(self.curve_attacks)},pgd_{others[0].partition('_')[0]}"
+            )
 
     @property
     def needs_training_set(self) -> bool:

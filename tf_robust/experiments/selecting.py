@@ -84,7 +84,16 @@ def _measure(
     wanted: Measure, eval_config: EvalConfig, validation: Source, training_source: Source, data_dir: str | None
 ) -> Callable[[keras.Model], float]:
     """Returns the function that measures a network."""
-    options = dataclasses.replace(eval_config, evaluations=(_EVALUATIONS[wanted.family],), subset=0, corrupted_dir="", groups="")
+    radii = EvalConfig.attack_radii if wanted.family == "distance" else eval_config.attack_radii  # distances depend on none
+    options = dataclasses.replace(
+        eval_config,
+        evaluations=(_EVALUATIONS[wanted.family],),
+        attack_radii=radii,
+        subset=0,
+        corrupted_dir="",
+        groups="",
+        surrogate="",
+    )
     sets = [one for one in evaluation.evaluation_sets(validation, training_source, options, data_dir) if _is_needed(one, wanted)]
     if not sets:
         raise ValueError(
