@@ -39,6 +39,13 @@ def test_the_printed_average_is_the_mean_over_twelve_suites():
     }
 
 
+def test_suites_without_numbers_of_the_paper_have_no_mean_of_them():
+    means = means_of()
+    del means.suites["table2_cars"]["paper"]  # optional in suite.json
+    assert means.paper({"table2_cars": [], "table2_cifar10": []}) == {}
+    assert means.paper({"table2_cifar10": []})["urrl"]["clean"] == [pytest.approx(0.9734), None]
+
+
 @pytest.fixture
 def runs(tmp_path):
     """Two suites of two data sets, three rows and two seeds; (folder of their table, {(suite, row, seed): [correct, attacked]})."""

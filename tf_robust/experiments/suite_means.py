@@ -122,7 +122,7 @@ class SuiteMeans:
         means: dict[str, dict[str, list]] = {}
         for row in self.table["rows"]:
             for measure in self._measures():
-                printed = [self.suites[name]["paper"].get(row, {}).get(self.table["suites"][name].get(measure)) for name in divided]
+                printed = [self.suites[name].get("paper", {}).get(row, {}).get(self.table["suites"][name].get(measure)) for name in divided]
                 if all(printed):
                     means.setdefault(row, {})[measure] = [float(np.mean([value for value, _ in printed])), None]
         return means
