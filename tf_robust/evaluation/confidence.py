@@ -1,7 +1,8 @@
 """Confidence fitted on validation images, and measured on clean, shifted and corrupted ones: scaling, abstention, conformal sets.
 
 Scaling is fitted on all validation images, or on one half where a threshold or conformal sets are fitted too, for which the other half
-remains. The half of an image is drawn from its index, as are the random numbers of conformal sets.
+remains. The halves are a fixed random division that depends on the number of images alone; the random number of a conformal set is a pure
+function of its image's index.
 """
 
 import dataclasses
