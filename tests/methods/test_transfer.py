@@ -174,19 +174,6 @@ def test_similarity_starts_at_0_with_a_finite_gradient(form):
     assert float(method.loss_terms(batch, training=True)[0]["similarity"]) == pytest.approx(float(expected), rel=1e-4) != 0
 
 
-def test_similarity_with_the_statistics_of_the_batch_starts_at_0_with_batch_norm_too():
-    term = {}
-    for mode in ("inference", "own"):
-        method = build("similarity", trained().classifier, batch_norm=mode, weight=2.0)
-        batch = next(batches(tiny_source(), 1))
-        averages = [v.numpy() for v in method.classifier.non_trainable_variables]
-        method.start_embedding(batch.views[0], training=True)
-        assert all((a == v.numpy()).all() for a, v in zip(averages, method.classifier.non_trainable_variables))
-        now = method.classifier(batch.views[0], training=True)["embedding"]
-        term[mode] = float(method.regularization(batch.views[0], {"embedding": now}, training=True)["similarity"])
-    assert term["own"] == 0.0 < 0.01 < term["inference"]
-
-
 def test_the_frozen_encoder_does_not_change_and_is_in_checkpoints(tmp_path):
     method = build("similarity", trained().classifier)
     frozen = [v.numpy() for v in method.starts]

@@ -50,17 +50,16 @@ class FineTune(Method):
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         outputs = self.outputs(batch.views[0], training)
         terms = {"cross_entropy": self.cross_entropy(batch.labels, outputs["logits"])}
-        return {**terms, **self.regularization(batch.views[0], outputs, training)}, outputs["logits"]
+        return {**terms, **self.regularization(batch.views[0], outputs)}, outputs["logits"]
 
-    def regularization(self, images: tf.Tensor, outputs: Terms, training: bool) -> Terms:
+    def regularization(self, images: tf.Tensor, outputs: Terms) -> Terms:
         """Returns {name: term}, the terms that keep the classifier near its start.
 
         Args:
             images: float32 [N, H, W, C].
             outputs: the classifier's, for these images.
-            training: whether these are of training mode.
         """
-        del images, outputs, training
+        del images, outputs
         return {}
 
 
@@ -95,8 +94,8 @@ class L2SP(FineTune):
         for start, variable in zip(self.starts, self.encoder_variables):
             start.assign(variable.value)
 
-    def regularization(self, images: tf.Tensor, outputs: Terms, training: bool) -> Terms:
-        del images, outputs, training
+    def regularization(self, images: tf.Tensor, outputs: Terms) -> Terms:
+        del images, outputs
         distance = tf.add_n([tf.reduce_sum((v.value - start.value) ** 2) for v, start in zip(self.encoder_variables, self.starts)])
         head = tf.add_n([tf.constant(0.0, distance.dtype), *(tf.reduce_sum(v.value**2) for v in self.head_variables)])
         return {"l2_sp": self.alpha / 2 * distance + self.beta / 2 * head}
@@ -105,31 +104,22 @@ class L2SP(FineTune):
 class Similarity(FineTune):
     """URRL's similarity regularization: weight * |S - S*| for the embeddings' inner products S over the batch (URRL, eq. 4).
 
-    S* are those of the frozen initial encoder.
+    S* are those of the frozen initial encoder, in inference mode.
 
     Args:
         weight: of the term.
         form: frobenius, the norm as in the paper; mean_squared, the mean of the squared entries.
-        batch_norm: of the initial encoder: inference (its averages) or own (the statistics of the batch, as in S).
     """
 
     term_names = ("cross_entropy", "similarity")
 
     def __init__(
-        self,
-        classifier: keras.Model,
-        *,
-        weight: float = 0.1,
-        form: typing.Literal["frobenius", "mean_squared"] = "frobenius",
-        batch_norm: typing.Literal["inference", "own"] = "inference",
-        **kwargs,
+        self, classifier: keras.Model, *, weight: float = 0.1, form: typing.Literal["frobenius", "mean_squared"] = "frobenius", **kwargs
     ):
         super().__init__(classifier, **kwargs)
         if not weight >= 0 or form not in ("frobenius", "mean_squared"):
             raise ValueError(f"Expected weight >= 0 and form 'frobenius' or 'mean_squared'. Received: {weight}, {form!r}")
-        if batch_norm not in ("inference", "own"):
-            raise ValueError(f"Expected batch_norm 'inference' or 'own'. Received: {batch_norm!r}")
-        self.weight, self.form, self.batch_norm = weight, form, batch_norm
+        self.weight, self.form = weight, form
         self.encoder = keras.Model(self.network.input, self.network.output["embedding"], name="encoder")
         self.starts = [
             self.add_weight(shape=v.shape, dtype=v.dtype, trainable=False, name=f"start_{i}", initializer="zeros")
@@ -138,11 +128,11 @@ class Similarity(FineTune):
         for start, variable in zip(self.starts, self.encoder.variables):
             start.assign(variable.value)
 
-    def start_embedding(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Returns the embeddings of the initial encoder. Its layers are not copied, so any model will do."""
+    def start_embedding(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns the embeddings of the initial encoder, in inference mode. Its layers are not copied, so any model will do."""
         with keras.StatelessScope([(v, start.value) for v, start in zip(self.encoder.variables, self.starts)]):
-            return self.encoder(images, training=training and self.batch_norm == "own")
+            return self.encoder(images, training=False)
 
-    def regularization(self, images: tf.Tensor, outputs: Terms, training: bool) -> Terms:
-        features, frozen = self.all_gather(outputs["embedding"]), self.all_gather(self.start_embedding(images, training))
+    def regularization(self, images: tf.Tensor, outputs: Terms) -> Terms:
+        features, frozen = self.all_gather(outputs["embedding"]), self.all_gather(self.start_embedding(images))
         return {"similarity": self.weight * losses.similarity(features, frozen, self.form == "mean_squared")}
