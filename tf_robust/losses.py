@@ -104,7 +104,7 @@ def feature_contrastive(
         [N].
     """
     others, positive, own = _similarities(anchors, positives, negatives)
-    others = tf.linalg.set_diag(others / temperature, tf.fill(tf.shape(positive), others.dtype.min))  # [N, N], no self-pairs
+    others = _with_diagonal(others / temperature, others.dtype.min)  # [N, N], no self-pairs
     candidates = [positive[:, None] / temperature, others]
     if own is not None:
         weights = tf.ones_like(own) if negative_weights is None else tf.cast(negative_weights, own.dtype)
@@ -138,10 +138,16 @@ def feature_contrastive_margin(
     def hinge(similarity):
         return tf.nn.relu(margin - (1.0 - similarity)) ** 2
 
-    loss = (1.0 - positive) ** 2 + tf.reduce_sum(tf.linalg.set_diag(hinge(others), tf.zeros_like(positive)), axis=1)
+    loss = (1.0 - positive) ** 2 + tf.reduce_sum(_with_diagonal(hinge(others), 0.0), axis=1)
     if own is not None:
         loss += hinge(own) * (1.0 if negative_weights is None else tf.cast(negative_weights, own.dtype))
     return loss
+
+
+def _with_diagonal(matrix, value):
+    """A square matrix with a number in its diagonal; XLA cannot compile the gradient of tf.linalg.set_diag for any size."""
+    rows = tf.range(tf.shape(matrix)[0])
+    return tf.where(rows[:, None] == rows, tf.constant(value, matrix.dtype), matrix)
 
 
 def nt_xent(view_a: tf.Tensor, view_b: tf.Tensor, temperature: float) -> tf.Tensor:
@@ -169,7 +175,7 @@ def nt_xent(view_a: tf.Tensor, view_b: tf.Tensor, temperature: float) -> tf.Tens
         raise ValueError(f"Expected two views [N, E]. Received shapes: {view_a.shape}, {view_b.shape}")
     unit = _unit(tf.concat([view_a, view_b], axis=0))
     similarities = tf.matmul(unit, unit, transpose_b=True) / temperature
-    candidates = tf.linalg.set_diag(similarities, tf.fill(tf.shape(unit)[:1], similarities.dtype.min))
+    candidates = _with_diagonal(similarities, similarities.dtype.min)
     first, second = tf.split(unit, 2)
     positive = tf.reduce_sum(first * second, axis=1) / temperature
     return tf.reduce_mean(tf.reshape(tf.reduce_logsumexp(candidates, axis=1), [2, -1]), axis=0) - positive

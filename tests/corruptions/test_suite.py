@@ -171,5 +171,10 @@ def test_unknown_sizes_in_a_graph_are_rejected_with_advice(sample_images):
         dataset.batch(2).map(lambda x: corruptions.corrupt(x, "fog"))
 
 
-def test_an_empty_batch_stays_empty():
-    assert corruptions.corrupt(np.zeros([0, 32, 32, 3], np.float32), "gaussian_noise").shape == (0, 32, 32, 3)
+@pytest.mark.parametrize("name", corruptions.CORRUPTIONS)
+def test_an_empty_batch_stays_empty(name):
+    assert corruptions.corrupt(np.zeros([0, 32, 32, 3], np.float32), name).shape == (0, 32, 32, 3)
+
+
+def test_a_severity_may_be_a_float(sample_images):
+    np.testing.assert_array_equal(corruptions.corrupt(sample_images, "fog", 3.0), corruptions.corrupt(sample_images, "fog", 3))

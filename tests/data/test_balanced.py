@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from tf_robust import data
@@ -45,6 +46,19 @@ def test_batches_after_a_resume_are_the_same(source):
         for (a, x), (b, y) in zip(uninterrupted[step:], read(step, 14 - step), strict=True):
             np.testing.assert_array_equal(a, b)
             np.testing.assert_array_equal(x, y)
+
+
+def test_copies_of_an_image_in_an_epoch_have_crops_of_their_own(tmp_path):
+    for number in range(13):
+        side = 40 + number
+        path = tmp_path / ("b" if number == 12 else "a") / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        PIL.Image.fromarray(np.random.RandomState(number).randint(0, 256, (side, side, 3)).astype(np.uint8)).save(path)
+    balanced = data.balanced(data.open_source(f"folder:{tmp_path}", "all", image_size=32))
+    copies = [image for images, labels, _ in balanced.epoch(5, 0, 1).as_numpy_iterator() for image in images[labels == 1]]
+    assert len(copies) >= 6 and len({image.tobytes() for image in copies}) == len(copies)
+    whole, rest = ([image for image, *_ in balanced.epoch(5, 0, 2, skip_batches=skip).as_numpy_iterator()] for skip in (0, 3))
+    np.testing.assert_array_equal(whole[3:], rest)
 
 
 def test_streams_are_refused(source):

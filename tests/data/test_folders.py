@@ -267,15 +267,21 @@ def test_images_of_other_formats_are_named_and_small_ones_noted(without_splits, 
     (without_splits / "cat" / "new.webp").write_bytes(b"")
     (without_splits / "dog" / "scan.TIFF").write_bytes(b"")
     (without_splits / "dog" / "notes.txt").write_text("")
+    count = len(data.open_source(f"folder:{without_splits}", "all"))
+    (without_splits / "dog" / "more").mkdir()
+    for path in ("dog/more/below.png", "beside.png", "dog/._1.png"):
+        Image.new("RGB", (8, 8)).save(without_splits / path)
     source = data.open_source(f"folder:{without_splits}", "all")
-    assert [os.path.basename(path) for path in folders.unread_images(source.paths)] == ["new.webp", "scan.TIFF"]
+    assert len(source) == count  # hidden files, as macOS writes them, are no images
+    unread = ["beside.png", "new.webp", "scan.TIFF", "below.png"]
+    assert [os.path.basename(path) for path in folders.unread_images(source.paths)] == unread
     height, width = (int(np.median([size[axis] for size in SIZES])) for axis in (1, 0))  # as many of each
     assert folders.median_size(source.paths) == (height, width)
     print_note.cache_clear()
     construction.open_split(TrainConfig(data=source.name), "all", 0, seed=0, model_size=())
     printed = capsys.readouterr().out
     assert f"enlarged by a factor of about {224 / min(height, width):.1f} (median size {height}x{width})" in printed
-    assert "2 images of folder:" in printed and "such as " in printed and "new.webp" in printed
+    assert "4 images of folder:" in printed and "are not read, such as " in printed and "beside.png" in printed
 
 
 def test_the_fingerprint_changes_with_the_contents_of_files_of_one_size(tmp_path):

@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tf_robust import api, data
+from tf_robust import api, corrupted_datasets, data
+from tf_robust.corrupted_datasets import reader
 from tf_robust.data import hugging_face
 from tf_robust.evaluation import slices
 
@@ -122,6 +123,11 @@ LABELS = np.arange(6) % 3
         (IMAGES, np.full((6, 3), 1 / 3), "", "Expected one-hot labels in arrays"),
         (IMAGES, LABELS - 1, "", r"Expected labels in 0..1 in arrays. Received: -1"),
         (IMAGES, LABELS + 0.5, "", "Expected labels as class indices"),
+        (np.round(IMAGES).astype(np.uint8), LABELS, "", "Received: uint8 from 0 to 1. Try: --data_range=0,1"),
+        ([IMAGES[0], IMAGES[0, :4]], LABELS[:2], "", "Expected images of one size in arrays. .* Try: resize them, or folder:DIR"),
+        (IMAGES, np.array(["a", None, "b"] * 2, object), "", "Expected a label for each image of arrays. Received: None at index 1"),
+        (IMAGES, np.array(["a", "b", np.nan] * 2, object), "", "Received: nan at index 2"),
+        (IMAGES, np.array([0, 1, np.nan] * 2), "", "Received: nan at index 2"),
     ],
 )
 def test_bad_arrays_are_refused_with_advice(images, labels, data_range, message):
@@ -129,7 +135,11 @@ def test_bad_arrays_are_refused_with_advice(images, labels, data_range, message)
         data.from_arrays(images, labels, data_range=data_range)
 
 
-@pytest.mark.parametrize("labels", [np.array([0, 2, 10, 1], object), ["0", "2", "10", "1"], [b"0", b"2", b"10", b"1"]])
+@pytest.mark.parametrize(
+    "labels",
+    [np.array([0, 2, 10, 1], object), np.array([0.0, 2.0, 10, 1]), np.array([0.0, 2.0, 10, 1], object)]
+    + [["0", "2", "10", "1"], [b"0", b"2", b"10", b"1"], ["0.0", "2.0", "10.0", "1.0"]],
+)
 def test_integers_of_other_types_are_class_indices(labels):
     source = data.from_arrays(IMAGES[:4], labels)
     assert source.labels.tolist() == [0, 2, 10, 1] and source.num_classes == 11
@@ -155,6 +165,10 @@ def test_names_of_validation_labels_are_the_classes_of_the_data():
     assert shifted.values["shift/night"] == 1.0
 
 
+def _indexed(image, one_hot):
+    return image, tf.argmax(one_hot)
+
+
 def test_bad_datasets_are_refused_with_advice(model):
     dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS))
     with pytest.raises(ValueError, match=r"Expected a finite dataset. Received: an endless one \(repeat\). Try: subset=1000"):
@@ -165,6 +179,10 @@ def test_bad_datasets_are_refused_with_advice(model):
         data.from_dataset(dataset.take(0))
     with pytest.raises(ValueError, match="Expected images of one size"):
         data.from_dataset(dataset.concatenate(tf.data.Dataset.from_tensor_slices((IMAGES[:, :4], LABELS))))
+    ambiguous = tf.data.Dataset.from_tensor_slices((np.moveaxis(IMAGES, 3, 1), np.eye(3)[LABELS]))
+    with pytest.raises(ValueError, match="one image of 3 channels or 3 images. Try: tf.transpose"):
+        data.from_dataset(ambiguous)
+    assert data.from_dataset(ambiguous.batch(2)).images.shape == data.from_dataset(ambiguous.map(_indexed)).images.shape == IMAGES.shape
     with pytest.raises(ValueError, match="Expected data as a name, arrays .* Received: ndarray"):
         api.evaluate(model, data=IMAGES, evaluations="clean")
     with pytest.raises(ValueError, match="Expected the name of a data set. Received: tuple"):
@@ -180,14 +198,28 @@ def test_bad_tables_are_refused_with_advice(folder):
         opened("file,class\na.png,cat\n")
     with pytest.raises(FileNotFoundError, match=r"Not found: .*b.png \(line 3\), 1 of 2 in all"):
         opened("path,label\nphotos/cat/00.png,cat\nb.png,cat\n")
-    with pytest.raises(ValueError, match="none in line 2"):
-        opened("path,label\nphotos/cat/00.png,\n")
+    for blank in ("", "  "):
+        with pytest.raises(ValueError, match="none in line 2"):
+            opened(f"path,label\nphotos/cat/00.png,{blank}\n")
     with pytest.raises(ValueError, match="no lines below the header"):
         opened("path,label\n")
     with pytest.raises(ValueError, match="Received: .*table.csv in line 2"):
         opened("path,label\ntable.csv,cat\n")
     with pytest.raises(FileNotFoundError, match="Not found: .*none.csv"):
         data.open_source(f"csv:{folder}/none.csv", "all")
+    with pytest.raises(FileNotFoundError, match="one subfolder per class. Not found: .*/nowhere"):
+        data.open_source(f"folder:{folder}/nowhere", "all")
+
+
+def test_labels_of_tables_are_read_as_texts_without_spaces_or_as_integers(folder):
+    paths = [f"photos/cat/{number:02}.png" for number in range(4)]
+    for labels, expected, names in (
+        (["cat", "cat ", " dog", "cat"], [0, 0, 1, 0], ("cat", "dog")),
+        (["0.0", "10.0", "2.0", "1.0"], [0, 10, 2, 1], tuple(map(str, range(11)))),  # as pandas writes a column that had a NaN
+    ):
+        (folder / "labels.csv").write_text("\n".join(["path,label", *(f"{path},{label}" for path, label in zip(paths, labels))]))
+        opened = data.open_source(f"csv:{folder}/labels.csv", "all")
+        assert list(opened.labels) == expected and opened.class_names == names
 
 
 def test_bad_npz_files_are_refused_with_advice(tmp_path):
@@ -204,6 +236,9 @@ def test_bad_npz_files_are_refused_with_advice(tmp_path):
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(ValueError, match="arrays of numbers or text"):
         data.open_source(f"npz:{tmp_path}/text.npz", "all")
+    np.save(tmp_path / "one.npy", IMAGES)
+    with pytest.raises(ValueError, match="Expected an .npz file .* Received: .*one.npy .an .npy file of one array"):
+        data.open_source(f"npz:{tmp_path}/one.npy", "all")
 
 
 def test_sets_without_splits_are_divided_for_training_and_evaluated_as_a_whole(folder):
@@ -217,7 +252,9 @@ def test_sets_without_splits_are_divided_for_training_and_evaluated_as_a_whole(f
 
 def test_gray_images_of_16_bits_keep_their_upper_8():
     levels = np.arange(0, 65536, 1024, dtype=np.uint16).reshape(8, 8)
-    np.testing.assert_array_equal(hugging_face._pixels(Image.fromarray(levels))[..., 0], levels // 256)
+    for channels in (1, 3):
+        pixels = hugging_face._pixels(Image.fromarray(levels), channels)
+        np.testing.assert_array_equal(pixels, np.repeat((levels // 256)[..., None], channels, axis=2))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs the extra datasets")
@@ -254,6 +291,52 @@ def test_hugging_face_data_sets_on_disk(examples, model, folder):
         assert opened.class_names == ("cat", "dog", "owl") and [opened.class_names[label] for label in opened.labels] == words
     with pytest.raises(FileNotFoundError, match="hf:.*/nowhere could not be read"):
         data.open_source(f"hf:{folder}/nowhere", "test")
+
+
+def _hugging_face_folder(path, **tables):
+    import datasets
+
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES)})
+    rows = {name: {"image": images, "label": [i % 3 for i in range(len(images))]} for name, images in tables.items()}
+    made = {name: datasets.Dataset.from_dict(table, features=features) for name, table in rows.items()}
+    (made["all"] if "all" in made else datasets.DatasetDict(made)).save_to_disk(path)
+    return f"hf:{path}"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs the extra datasets")
+def test_hugging_face_images_have_one_shape_in_every_split_and_subset(tmp_path):
+    gray, color = np.full((8, 8), 90, np.uint8), np.full((8, 8, 3), 90, np.uint8)
+    large = Image.fromarray(np.full((12, 16, 3), 90, np.uint8))
+    small, of_gray = [Image.fromarray(color)] * 7, [Image.fromarray(gray)] * 6
+    varying = _hugging_face_folder(tmp_path / "varying", all=[*small, large])
+    assert {data.open_source(varying, "all", examples=count).image_shape for count in (0, 3, 8)} == {(224, 224, 3)}
+    split = _hugging_face_folder(tmp_path / "split", train=of_gray, test=[*of_gray, large])
+    assert [data.open_source(split, name).image_shape for name in ("train", "test")] == [(8, 8, 1)] * 2
+    turned = small[0].resize((16, 12))
+    turned.info["exif"] = (exif := Image.Exif()).tobytes()
+    exif[0x0112] = 6
+    turned.save(tmp_path / "turned.jpg", exif=exif)
+    rotated = _hugging_face_folder(tmp_path / "turned", all=[{"path": str(tmp_path / "turned.jpg"), "bytes": None}] * 3)
+    assert data.open_source(rotated, "all").image_shape == (16, 12, 3)
+    for images, message in (
+        ([*small, None], r"Expected an image in every row of hf:.* \(train\). Received: none in row 7"),
+        ([Image.fromarray(gray.astype(np.float32) / 255)] * 3, "Received: floating-point values in row 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            data.open_source(_hugging_face_folder(tmp_path / f"bad{len(images)}", all=images), "all")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs the extra datasets")
+def test_subsets_of_hugging_face_sets_take_the_corrupted_set_of_all_images(tmp_path):
+    images = [Image.fromarray(image) for image in np.random.RandomState(0).randint(0, 256, (12, 16, 16, 3)).astype(np.uint8)]
+    name = _hugging_face_folder(tmp_path / "photos", all=images)
+    writing = corrupted_datasets.WriterConfig(corruptions=("contrast",))
+    corrupted_datasets.write(lambda: data.open_source(name, "all"), str(tmp_path / "c"), writing, corrupted_datasets.CorruptionConfig())
+    few = data.open_source(name, "all", examples=6)
+    assert len(reader.open_corrupted(str(tmp_path / "c"), few, "contrast", 3)) == 6
+    other = _hugging_face_folder(tmp_path / "others", all=images[::-1])
+    with pytest.raises(ValueError, match="Expected a corrupted set of the images of hf:"):
+        reader.open_corrupted(str(tmp_path / "c"), data.open_source(other, "all", examples=6), "contrast", 3)
 
 
 def test_a_folder_with_test_alone_takes_its_noise_from_the_evaluated_images(model, folder, capsys):

@@ -62,6 +62,16 @@ def test_other_ranges_of_pixels():
 
 
 @pytest.mark.parametrize("name", LAYERS)
+def test_values_outside_the_range_are_refused(name):
+    for images in (IMAGES * 255, IMAGES * 2 - 1):  # as Keras' `image_dataset_from_directory` reads them; and another usual scale
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Expected images in \[0, 1\]. Try: input_range"):
+            LAYERS[name]()(images)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Expected images in \[0, 1\]"):
+            list(tf.data.Dataset.from_tensors(images).map(LAYERS[name]()))
+    LAYERS[name]()(IMAGES * 1.005)  # rounding, as of a resized image
+
+
+@pytest.mark.parametrize("name", LAYERS)
 def test_inside_a_model_they_augment_in_training_only_and_are_saved(name, tmp_path):
     layer = LAYERS[name](seed=1, input_range=(-1, 2))
     model = keras.Sequential([keras.Input(IMAGES.shape[1:]), layer])

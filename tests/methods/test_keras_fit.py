@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 
 from tests.conftest import sweep, tiny_network
@@ -149,11 +150,38 @@ def test_ways_to_execute_end_with_the_same_weights(options):
     assert_equal(first.classifier, second.classifier, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", sweep([name for name in ON_IMAGES_AND_LABELS if name != "puzzlemix"], quick=("simclr", "fcl")))
+def test_compiled_gradients_take_a_smaller_last_batch(name):
+    compiled, other = (methods.METHODS[name](functional(), **OPTIONS.get(name, {})) for _ in range(2))
+    x, y = X[:40], Y[:40]
+    compiled.compile(keras.optimizers.SGD(0.1), jit_compile=True)
+    other.compile(keras.optimizers.SGD(0.1))
+    for method in (compiled, other):
+        method.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(16), verbose=0)
+    assert not compiled.jit_compile and compiled.compiled_gradients is not None  # Keras does not compile the step, with its checks
+    assert_equal(compiled.classifier, other.classifier, atol=1e-3)
+
+
 def test_gradient_accumulation_draws_anew_in_every_step():
     seeds, method = [], methods.CrossEntropy(functional(), views=[lambda images, seed: seeds.append(seed.numpy().tolist()) or images])
     optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
     fitted(method, optimizer=optimizer, compile_options={"run_eagerly": True})
     assert len({tuple(seed) for seed in seeds}) == 4
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "gaussian"])
+def test_metrics_of_two_replicas_are_those_of_all_images(name, two_replicas):
+    with two_replicas.scope():
+        method = methods.METHODS[name](functional())
+        method.compile(keras.optimizers.SGD(0.0), metrics=["accuracy", keras.metrics.AUC(name="auc", multi_label=False)])
+    labels = keras.utils.to_categorical(Y[:37], 3)
+    history = method.fit(X[:37], labels, batch_size=16, verbose=0, validation_data=(X[:37], labels)).history
+    logits = method.classifier.predict(X[:37], verbose=0)
+    assert history["val_accuracy"] == pytest.approx([np.mean(logits.argmax(axis=1) == Y[:37])], abs=1e-6)
+    assert history["val_loss"] == pytest.approx([-scipy.special.log_softmax(logits, axis=1)[range(37), Y[:37]].mean()], rel=1e-4)
+    auc = keras.metrics.AUC()
+    auc.update_state(labels, logits)
+    assert history["val_auc"] == pytest.approx([float(auc.result())], abs=5e-3)
 
 
 @pytest.mark.slow
@@ -169,8 +197,8 @@ def test_two_replicas_equal_one(two_replicas):
     assert history["loss"][0] > 0 and np.isfinite(history["val_loss"][0])
 
 
-def fit_of(method, x=X, y=Y):
-    method.compile("sgd")
+def fit_of(method, x=X, y=Y, jit_compile=False):
+    method.compile("sgd", jit_compile=jit_compile)
     method.fit(x, y, verbose=0)
 
 
@@ -191,6 +219,15 @@ def fit_of(method, x=X, y=Y):
         (lambda: fit_of(methods.CrossEntropy(functional()), X, None), r"Expected images and labels, \(x, y\)"),
         (lambda: methods.CrossEntropy(functional()).compile("sgd", "sparse_categorical_crossentropy"), "Expected no loss"),
         (lambda: methods.CrossEntropy(functional(), input_range=(1, 0)), "low < high"),
+        (lambda: methods.CrossEntropy(functional(), input_range=255), r"Expected input_range=\(low, high\) of the images"),
+        (lambda: methods.CrossEntropy(functional(), class_weights="balanced"), "of 3 classes, finite numbers .* Received: balanced"),
+        (lambda: methods.CrossEntropy(functional(), class_weights={3: 1.0}), "class_weights of 3 classes"),
+        (lambda: methods.CrossEntropy(functional(), views="augmiks"), "augmix"),
+        (lambda: methods.NoisyMix(functional(), stages="none"), "Received: 'none'"),
+        (
+            lambda: fit_of(methods.CrossEntropy(functional()), [X * 255]),  # a list of one array, as Keras takes it
+            r"Expected images in \[0, 1\]. Received: images in",
+        ),
         (lambda: methods.CrossEntropy(functional(), embedding="none"), "Expected a layer of"),
         (lambda: methods.CrossEntropy(tiny_network(), input_range=(0, 255)), "which returns logits and embedding"),
     ],
@@ -200,12 +237,16 @@ def test_what_a_method_cannot_use_is_refused(call, message):
         call()
 
 
-def test_values_out_of_range_stop_the_training():
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_values_out_of_range_stop_the_training(jit_compile):
     with pytest.raises(tf.errors.InvalidArgumentError, match="that sum to 1"):
-        fit_of(methods.CrossEntropy(functional()), X, np.ones([48, 3]))
+        fit_of(methods.CrossEntropy(functional()), X, np.ones([48, 3]), jit_compile)
     late = np.concatenate([X] * 12 + [X * 255])  # after the images that are checked before the first step
     with pytest.raises(tf.errors.InvalidArgumentError, match="Try: input_range"):
-        fit_of(methods.CrossEntropy(functional()), late, np.concatenate([Y] * 13))
+        fit_of(methods.CrossEntropy(functional()), late, np.concatenate([Y] * 13), jit_compile)
+    uneven = tf.data.Dataset.from_tensor_slices((X[:41], Y[:41])).batch(16)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="batch that 2 moco_batch_norm_groups divide .* drop_remainder=True"):
+        fit_of(methods.MoCo(functional(), queue=64, batch_norm_groups=2), uneven, None, jit_compile=False)
 
 
 @pytest.mark.parametrize("x, input_range", [(X * 255, (0, 1)), (X, (0, 255)), (2 * X - 1, (0, 1))])

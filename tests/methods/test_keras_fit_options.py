@@ -72,6 +72,33 @@ def test_options_of_fit(options):
     both(lambda: functional(regularizer="l2"), **options)
 
 
+def test_class_weights_of_a_method_are_numbers_or_a_dictionary():
+    for weights in ((3.0, 0.5, 1.0), {0: 3.0, 1: 0.5}):
+        plain, method = functional(), methods.CrossEntropy(functional(), class_weights=weights)
+        plain.compile(keras.optimizers.SGD(0.1), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        method.compile(keras.optimizers.SGD(0.1))
+        plain.fit(X, Y, class_weight={0: 3.0, 1: 0.5, 2: 1.0}, shuffle=False, verbose=0)
+        method.fit(X, Y, shuffle=False, verbose=0)
+        assert_equal(method.classifier, plain, atol=1e-5)
+
+
+@pytest.mark.parametrize("images", [X, [X]])
+def test_the_start_of_a_term_is_counted_in_steps_of_the_epoch(images):
+    method = methods.Gaussian(functional(), start_epoch=1)
+    method.compile("sgd")
+    method.fit(images, Y, batch_size=16, verbose=0)
+    assert method.start == 3
+
+
+@pytest.mark.parametrize("outputs", [lambda scores: {"scores": scores}, lambda scores: {"logits": scores}, lambda scores: [scores]])
+def test_one_output_may_be_in_a_dictionary_or_a_list(outputs, tmp_path):
+    plain = functional()
+    method = methods.CrossEntropy(keras.Model(plain.input, outputs(plain.output)))
+    method.compile(keras.optimizers.SGD(0.0))
+    history = method.fit(X, Y, validation_data=(X, Y), verbose=0).history
+    assert history["val_accuracy"][0] == pytest.approx(np.mean(plain.predict(X, verbose=0).argmax(axis=1) == Y))
+
+
 def test_datasets_with_sample_weights():
     dataset = tf.data.Dataset.from_tensor_slices((X, Y, WEIGHTS)).batch(16)
     both(x=dataset, y=None, batch_size=None)
@@ -151,6 +178,29 @@ def test_model_checkpoint_keeps_an_epoch(tmp_path):
     plain, kept = (keras.models.load_model(tmp_path / f"{name}.keras") for name in ("plain", "method"))
     assert_equal(kept, plain, atol=1e-5)
     assert np.abs(kept.get_weights()[0] - method.classifier.get_weights()[0]).max() > 1e-3
+
+
+def test_saved_weights_hold_the_state_of_the_training(tmp_path):
+    def made():
+        method = methods.Gaussian(functional(), start_step=4)
+        method.compile(keras.optimizers.SGD(0.1, momentum=0.9))
+        return method
+
+    straight, stopped, resumed = made(), made(), made()
+    straight.fit(batches(), epochs=2, verbose=0)
+    stopped.fit(
+        batches(), epochs=1, verbose=0, callbacks=[callbacks.ModelCheckpoint(str(tmp_path / "a.weights.h5"), save_weights_only=True)]
+    )
+    resumed.load_weights(tmp_path / "a.weights.h5")
+    resumed.fit(batches(), epochs=1, verbose=0)
+    assert_equal(resumed.classifier, straight.classifier, atol=1e-6)
+
+
+def test_export_is_that_of_the_classifier(tmp_path):
+    method = methods.CrossEntropy(functional())
+    method.export(str(tmp_path / "exported"), verbose=False)
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    np.testing.assert_allclose(exported.serve(X[:5]), method.classifier(X[:5]), atol=1e-5)
 
 
 def float16_model():

@@ -32,6 +32,52 @@ def test_activations_that_are_operations_give_probabilities(units, operation):
     np.testing.assert_allclose(scipy.special.softmax(wrapped.network(x)["logits"], axis=1)[:, -1], model(x)[:, -1], atol=1e-6)
 
 
+def _averaged(scores):
+    return layers.Average()([layers.Softmax()(scores), layers.Softmax()(scores / 2)])
+
+
+@pytest.mark.parametrize(
+    "units, end",
+    [
+        (3, _averaged),
+        (3, lambda scores: layers.Reshape([3])(layers.Softmax()(scores))),
+        (3, lambda scores: layers.Dropout(0.5)(layers.Softmax()(scores))),
+        (3, lambda scores: keras.ops.softmax(scores) * 0.7 + 0.1),
+        (1, lambda scores: keras.ops.clip(keras.ops.sigmoid(scores), 0.01, 0.99)),
+    ],
+)
+def test_probabilities_by_other_operations_are_not_taken_as_logits(units, end):
+    images = keras.Input([4, 4, 1])
+    model = keras.Model(images, end(layers.Dense(units)(layers.Flatten()(images))))
+    with pytest.raises(ValueError, match="Expected from_logits=True or False for .*, whose outputs look like probabilities"):
+        models.wrap(model)
+    wrapped, x = models.wrap(model, from_logits=False), np.random.RandomState(0).rand(5, 4, 4, 1).astype(np.float32)
+    np.testing.assert_allclose(scipy.special.softmax(wrapped.network(x)["logits"], axis=1)[:, -1], model(x)[:, -1], atol=1e-5)
+
+
+def test_logits_by_other_operations_are_logits():
+    keras.utils.set_random_seed(0)
+    images = keras.Input([4, 4, 1])
+    features = layers.Flatten()(images)
+    assert models.wrap(keras.Model(images, layers.Average()([layers.Dense(3)(features), layers.Dense(3)(features)]))).from_logits
+
+
+@pytest.mark.parametrize("outputs", [lambda scores: {"logits": scores}, lambda scores: (scores, scores)])
+def test_subclassed_models_with_other_outputs_than_a_tensor_are_refused(outputs):
+    class Other(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.classes, self.flatten = layers.Dense(3), layers.Flatten()
+
+        def call(self, images):
+            return outputs(self.classes(self.flatten(images)))
+
+    model = Other()
+    model(np.zeros([1, 4, 4, 1], np.float32))
+    with pytest.raises(ValueError, match="one output .N, classes., a tensor. Received: other.*, which returns a (dict|tuple)"):
+        models.wrap(model)
+
+
 class OtherOrder(keras.Model):
     """Its layers are made in another order than they are called in."""
 

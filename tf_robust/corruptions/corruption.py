@@ -39,6 +39,8 @@ class Corruption:
     ) -> tf.Tensor:
         """Returns float32 [N, H, W, C] in [0, 1], corrupted; arguments as in `corruptions.corrupt`."""
         numbers = self.constants(severity, static_shape(images), constants)
+        if images.shape[0] == 0:
+            return images
         indices = tf.range(tf.shape(images)[0]) if indices is None else indices
 
         def corrupt(images, indices):
@@ -61,6 +63,7 @@ class Corruption:
         """
         if severity not in range(1, 6):
             raise ValueError(f"Expected severity in 1..5. Received: {severity}")
+        severity = int(severity)
         if constants != "auto" and constants not in severities.SETS:
             raise unknown("set of constants", constants, ("auto", *severities.SETS))
         return severities.constants_of(

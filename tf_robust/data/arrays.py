@@ -7,10 +7,13 @@ import contextlib
 import dataclasses
 import numbers
 import os
+import re
 import typing
+import zipfile
 from collections.abc import Sequence
 
 import numpy as np
+import pandas
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
@@ -47,7 +50,7 @@ def from_arrays(
     Raises:
         ValueError: another shape, values outside `data_range`, or labels that are none of these.
     """
-    pixels = _levels(_channels_last(np.asarray(images), name), data_range, name)
+    pixels = _levels(_channels_last(_as_array(images, name), name), data_range, name)
     indices, names = class_indices(labels, name, class_names, num_classes)
     if len(pixels) != len(indices):
         raise ValueError(f"Expected as many labels as images in {name}. Received: {len(pixels)} images, {len(indices)} labels")
@@ -75,6 +78,11 @@ def from_dataset(dataset: tf.data.Dataset, name: str = "dataset", limit: int = 0
     count = 0
     for element in dataset.as_numpy_iterator():
         image, label = _image_and_label(element, name)
+        if not images and _is_ambiguous(image, label):
+            raise ValueError(
+                f"Expected images [H, W, C] or batches [N, H, W, C] in {name}. Received: {image.shape} with labels {np.shape(label)}, "
+                "one image of 3 channels or 3 images. Try: tf.transpose or expand_dims in dataset.map"
+            )
         if not _is_batch(image, label):
             image, label = image[None], np.asarray(label)[None]
         images.append(image)
@@ -100,8 +108,8 @@ def npz_has_splits(name: str) -> bool:
     path = os.path.expanduser(name.removeprefix("npz:"))
     if not os.path.isfile(path):
         return False
-    with contextlib.suppress(*DAMAGED), np.load(path, allow_pickle=False) as arrays:
-        return isinstance(arrays, np.lib.npyio.NpzFile) and _SPLIT_ARRAYS <= {*arrays.files}
+    with contextlib.suppress(*DAMAGED), zipfile.ZipFile(path) as arrays:
+        return {f"{array}.npy" for array in _SPLIT_ARRAYS} <= {*arrays.namelist()}
     return False
 
 
@@ -121,8 +129,11 @@ def open_npz(name: str, split: str = UNSPLIT, **options: typing.Any) -> ArraySou
     if not os.path.isfile(path):
         raise FileNotFoundError(f"Expected an .npz file of images and labels. Not found: {path}")
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            found = dict(arrays) if isinstance(arrays, np.lib.npyio.NpzFile) else {}
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise ValueError("an .npy file of one array")
+        with loaded as arrays:
+            found = dict(arrays)
     except DAMAGED as error:
         raise ValueError(f"Expected an .npz file of arrays of numbers or text. Received: {path} ({error})") from error
     if _SPLIT_ARRAYS <= found.keys():
@@ -152,6 +163,8 @@ def class_indices(
     values = np.asarray(labels)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
+    if values.ndim == 1 and (missing := np.flatnonzero(pandas.isna(values))).size:
+        raise ValueError(f"Expected a label for each image of {where}. Received: {values[missing[0]]} at index {missing[0]}")
     values = _as_integers(values, class_names)
     if values.dtype.kind in "SUO" and values.ndim == 1:
         return _from_names(values, where, class_names)
@@ -176,13 +189,14 @@ def class_indices(
 
 
 def _as_integers(values, class_names):
-    """Labels of integers in an array of objects, or of decimal digits as texts that are no class names, as int64; others unchanged."""
+    """Labels of integers in an array of objects, or as texts (3 or 3.0) that are no class names, as int64; others unchanged."""
     if values.ndim != 1 or not len(values) or values.dtype.kind not in "SUO":
         return values
-    if all(isinstance(value, numbers.Integral) for value in values):
+    if all(isinstance(value, numbers.Real) and float(value).is_integer() for value in values):
         return values.astype(np.int64)
     texts = _texts(values)
-    return np.array(texts, np.int64) if not class_names and all(text.isdecimal() for text in texts) else values
+    integers = not class_names and all(re.fullmatch(r"\d+(\.0+)?", text) for text in texts)  # 3.0: of columns with missing numbers
+    return np.array([text.partition(".")[0] for text in texts], np.int64) if integers else values
 
 
 def _texts(values):
@@ -220,6 +234,19 @@ def _is_batch(image, label):
     return np.ndim(label) > 0 and len(label) == len(image) and not (single and np.ndim(label) < 2)
 
 
+def _is_ambiguous(image, label):
+    """Whether [3, H, W] may be an image with a one-hot label or three gray images with their labels."""
+    labels = np.asarray(label)
+    sizes = image.ndim == 3 and image.shape[0] == 3 and image.shape[2] not in _CHANNELS and labels.shape == (3,)
+    return sizes and labels.dtype.kind in "biuf" and sorted(labels.tolist()) == [0, 0, 1]
+
+
+def _as_array(images, where):
+    if isinstance(images, list | tuple) and len(sizes := sorted({np.shape(image) for image in images})) > 1:
+        raise ValueError(f"Expected images of one size in {where}. Received: {sizes[0]} and {sizes[1]}. Try: resize them, or folder:DIR")
+    return np.asarray(images)
+
+
 def _channels_last(images, where):
     """Images [N, H, W, C] of any layout."""
     if images.ndim == 3:
@@ -237,7 +264,7 @@ def _channels_last(images, where):
 
 def _levels(images, data_range, where):
     """Images on the scale `data_range` as uint8."""
-    if images.dtype == np.uint8 and data_range in ("", "0,255"):
+    if images.dtype == np.uint8 and (data_range == "0,255" or not data_range and images.max() not in (1, images.min())):
         return np.ascontiguousarray(images)
     if not np.isfinite(images).all():
         raise ValueError(f"Expected finite values in the images of {where}. Received: NaN or infinity")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tf_robust.data.augment import VIEWS
-from tf_robust.ops import philox
+from tf_robust.ops import image_ops, philox
 from tf_robust.utils.errors import unknown
 
 FIRST_VIEW = 2000  # purpose of the first view's draws; those of augmentations begin at 1000
@@ -34,6 +34,7 @@ def views(
 
     Raises:
         ValueError: an unknown view, or a dataset that is not of batches of images and labels.
+        tf.errors.InvalidArgumentError: in iteration, images outside `input_range`.
     """
     spec, functions = dataset.element_spec, view_functions(views)
     if not isinstance(spec, tuple) or len(spec) not in (2, 3) or getattr(spec[0], "shape", tf.TensorShape([])).rank != 4:
@@ -44,8 +45,7 @@ def views(
 
     def make(step, batch):
         images, *rest = batch
-        unit = (tf.cast(images, tf.float32) - low) / (high - low)
-        made = views_of(unit, functions, tf.stack([tf.constant(seed, tf.int64), step]))
+        made = views_of(image_ops.unit_images(images, (low, high)), functions, tf.stack([tf.constant(seed, tf.int64), step]))
         return tuple(view * (high - low) + low for view in made), *rest
 
     return dataset.repeat().enumerate().map(make, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(2)

@@ -45,20 +45,25 @@ class FileSource(Source):
     def ordered(self, batch_size: int) -> tf.data.Dataset:
         return self._examples(tf.range(self.size), self._fitted).map(lambda image, label, _: (image, label)).batch(batch_size)
 
-    def _fitted(self, image, _):
+    def _fitted(self, image, *_):
         return tf.ensure_shape(image, self.image_shape) if self.fit is None else self.fit.levels(image)
 
     def epoch(
         self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()
     ) -> tf.data.Dataset:
-        def crop(image, i):
-            return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, i), windows)
+        skipped = skip_batches * batch_size
 
-        order = self.epoch_order(seed, epoch)[skip_batches * batch_size :]
+        def crop(image, position, i):  # a balanced epoch has copies of images, each with a crop of its own
+            number = tf.cast(skipped, tf.int64) + position if self.balanced else i
+            return image_ops.random_crops(image, *self.image_shape[:2], example_seed(seed, epoch, number), windows)
+
+        order = self.epoch_order(seed, epoch)[skipped:]
         return self._examples(order, crop if windows or self.varying_size else self._fitted, windows).batch(batch_size, drop_remainder=True)
 
     def _examples(self, order, crop, windows=()):
-        """Returns a Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N], cropped by `crop(image, number)`.
+        """Returns a Dataset of (uint8 [H, W, C], label, number) of the files `order`, int [N].
+
+        `crop(image, position in order, number)` crops or resizes them.
 
         TensorFlow does not report which file it could not decode. Undecodable files are therefore skipped and detected by their
         missing position: each example carries its position, and an end marker follows the last.
@@ -67,7 +72,7 @@ class FileSource(Source):
         count = tf.size(order, tf.int64)
 
         def example(position, i):
-            return position, tf.cast(tf.round(crop(self._read(paths[i]), i)), tf.uint8), labels[i], tf.cast(i, tf.int64)
+            return position, tf.cast(tf.round(crop(self._read(paths[i]), position, i)), tf.uint8), labels[i], tf.cast(i, tf.int64)
 
         def check(position, fields):
             tf.debugging.Assert(
@@ -213,7 +218,7 @@ def _files(split, base, classes):
 
 
 def _images(folder):
-    return sorted(file for file in os.listdir(folder) if file.lower().endswith(SUFFIXES))
+    return sorted(file for file in os.listdir(folder) if file.lower().endswith(SUFFIXES) and not file.startswith("."))
 
 
 @functools.lru_cache(maxsize=8)
@@ -228,9 +233,15 @@ def median_size(paths: Sequence[str], most: int = 200) -> tuple[int, int] | None
 
 
 def unread_images(paths: Sequence[str]) -> list[str]:
-    """Returns the images of other formats, such as WebP and TIFF, in the folders of image files: they are not read."""
+    """Returns the images in class folders that are not read: of other formats, such as WebP, or in subfolders; and those beside them."""
     folders = sorted({os.path.dirname(path) for path in paths})
-    return [os.path.join(folder, file) for folder in folders for file in sorted(os.listdir(folder)) if file.lower().endswith(_UNREAD)]
+    found = [os.path.join(parent, file) for parent in sorted({os.path.dirname(folder) for folder in folders}) for file in _images(parent)]
+    for folder in folders:
+        found += [os.path.join(folder, file) for file in sorted(os.listdir(folder)) if file.lower().endswith(_UNREAD)]
+        for below in _subfolders(folder):
+            for parent, _, files in os.walk(os.path.join(folder, below)):
+                found += [os.path.join(parent, file) for file in sorted(files) if file.lower().endswith((*SUFFIXES, *_UNREAD))]
+    return found
 
 
 def common_size(files: tuple[tuple[str, int], ...]) -> tuple[int, int] | None:

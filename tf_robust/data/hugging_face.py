@@ -1,9 +1,13 @@
 """`hf:NAME` and `hf:DIR`: data sets of the Hugging Face Hub, or folders that its package `datasets` reads."""
 
 import dataclasses
+import functools
+import io
 import os
 
 import numpy as np
+import PIL.ExifTags
+import PIL.Image
 import tensorflow as tf
 
 from tf_robust.data.arrays import UNSPLIT, class_indices
@@ -29,7 +33,7 @@ def open_hf(
     Args:
         name: hf:NAME of a data set on the Hub, or hf:DIR of one on disk.
         split: train, validation or test; `all`: the only one.
-        size: (height, width); empty: the size of the images if they all have one, else 224x224.
+        size: (height, width); empty: the size of the training images if they all have one, else 224x224.
         fit: of `fitting.FITS`, how images of another size are resized.
         examples: number of examples to read, stratified; 0: all.
         num_classes: as in `arrays.from_arrays`.
@@ -37,28 +41,52 @@ def open_hf(
 
     Raises:
         FileNotFoundError: the data set could not be read.
-        ValueError: the package or the split is missing, there are no columns of images and labels, or an invalid fraction.
+        ValueError: the package or the split is missing, there are no columns of images and labels, an image is missing or has
+            floating-point values, or an invalid fraction.
     """
     loaded = _load(name)
     divided = split in ("train", "validation") and "validation" not in splits(name)
     own = next((own for own in loaded if split == UNSPLIT or own in _SPLITS["train" if divided else split]), None)
+    first = next((own for own in loaded if own in _SPLITS["train"]), own)
     if own is None:
         raise ValueError(f"Expected the split {split!r} of {name}. Received: {', '.join(loaded)}")
     table = loaded[own]
     image_column, label_column = _columns(table, name)
     labels, class_names = class_indices(table[label_column], name, _class_names(loaded, label_column, name, num_classes))
-    kept = held_out_positions(labels, split, validation_fraction, name) if divided else np.arange(len(labels))
-    kept = kept[np.sort(stratified_order(labels[kept])[:examples])] if examples else kept
-    images = [_pixels(table[int(i)][image_column]) for i in kept]
-    channels = max(image.shape[2] for image in images)
-    own_sizes = {image.shape[:2] for image in images}
-    height, width = size or (next(iter(own_sizes)) if len(own_sizes) == 1 else USUAL_SIZE)
+    whole = held_out_positions(labels, split, validation_fraction, name) if divided else np.arange(len(labels))
+    kept = whole[np.sort(stratified_order(labels[whole])[:examples])] if examples else whole
+    found = {one: _sizes_and_channels(loaded[one], image_column, f"{name} ({one})") for one in {own, first}}
+    (own_sizes, _), (usual_sizes, channels) = found[own], found[first]
+    height, width = size or (next(iter(usual_sizes)) if len(usual_sizes) == 1 else USUAL_SIZE)
     change = None if own_sizes == {(height, width)} else Fit(height, width, fit, varying=len(own_sizes) > 1)
-    pixels = [np.repeat(image, channels, axis=2) if image.shape[2] < channels else image for image in images]
-    if change:
-        pixels = [change.levels(tf.constant(image)).numpy() for image in pixels]
-    source = ArraySource.of(name, split, np.stack(pixels), labels[kept], class_names)
-    return source if len(kept) == len(labels) else dataclasses.replace(source, kept=kept)
+
+    def read(positions):
+        pixels = [_pixels(table[int(i)][image_column], channels) for i in positions]
+        pixels = [change.levels(tf.constant(image)).numpy() for image in pixels] if change else pixels
+        source = ArraySource.of(name, split, np.stack(pixels), labels[positions], class_names)
+        return source if len(positions) == len(labels) else dataclasses.replace(source, kept=positions)
+
+    return dataclasses.replace(read(kept), superset=functools.partial(read, whole)) if len(kept) < len(whole) else read(whole)
+
+
+def _sizes_and_channels(table, image_column, where):
+    """The sizes {(height, width)} of all images, and 1 channel if they are all gray, else 3; without decoding them."""
+    import datasets
+
+    sizes, channels = set(), 1
+    for row, entry in enumerate(table.select_columns(image_column).cast_column(image_column, datasets.Image(decode=False))):
+        entry = entry[image_column]
+        if entry is None:
+            raise ValueError(f"Expected an image in every row of {where}. Received: none in row {row}. Try: dataset.filter")
+        with PIL.Image.open(io.BytesIO(entry["bytes"]) if entry["bytes"] is not None else entry["path"]) as image:
+            if image.mode == "F":
+                raise ValueError(
+                    f"Expected images of integers in {where}. Received: floating-point values in row {row}. Try: uint8 in 0..255"
+                )
+            turned = image.getexif().get(PIL.ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)  # by 90 degrees, when it is decoded
+            sizes.add(image.size if turned else image.size[::-1])
+            channels = channels if _is_gray(image) else 3
+    return sizes, channels
 
 
 def _class_names(loaded, label_column, name, num_classes):
@@ -101,12 +129,15 @@ def _columns(table, name):
     return images[0], label
 
 
-def _pixels(image):
-    """A Pillow image as uint8 [H, W, 1 or 3]; of 16 bits the upper 8."""
+def _is_gray(image):
+    return image.mode in ("1", "L") or image.mode.startswith("I")
+
+
+def _pixels(image, channels):
+    """A Pillow image as uint8 [H, W, channels]; of 16 bits the upper 8."""
     if image.mode.startswith("I"):  # Pillow's conversion would cut values above 255
         values = np.asarray(image).clip(0, 65535)
         bits_16 = image.mode != "I" or values.max() > 255  # mode I may also have 8 bits
-        return (values // 256 if bits_16 else values).astype(np.uint8)[..., None]
-    gray = image.mode in ("1", "L")
-    pixels = np.asarray(image.convert("L" if gray else "RGB"))
-    return pixels[..., None] if gray else pixels
+        return np.repeat((values // 256 if bits_16 else values).astype(np.uint8)[..., None], channels, axis=2)
+    pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    return pixels[..., None] if channels == 1 else pixels

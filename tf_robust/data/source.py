@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import os
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -36,7 +36,7 @@ class Source:
         columns: {name: text [N] of each example of the full set}, further columns of a table of images; None: none.
         label_set: published set of classes of the labels, one of `class_mask.LABEL_SETS`; empty: not declared.
         balanced: whether an epoch draws every class equally often (`subsets.balanced`).
-        superset: the source of which this is a subset; None: it is complete.
+        superset: the source of which this is a subset, or a function that reads it; None: it is complete.
 
     Class attributes, which callers check instead of the type:
         in_memory: all images are held in memory, in `images`.
@@ -59,7 +59,7 @@ class Source:
     label_set: str = dataclasses.field(default="", kw_only=True)
     balanced: bool = dataclasses.field(default=False, kw_only=True)
     columns: Mapping[str, np.ndarray] | None = dataclasses.field(default=None, kw_only=True)
-    superset: "Source | None" = dataclasses.field(default=None, kw_only=True, compare=False, repr=False)
+    superset: "Source | Callable[[], Source] | None" = dataclasses.field(default=None, kw_only=True, compare=False, repr=False)
 
     def __len__(self) -> int:
         return self.size
@@ -127,7 +127,7 @@ class Source:
         source: Source | None = self
         while source is not None:
             yield dataclasses.replace(source, image_shape=self.image_shape, fit=self.fit).fingerprint()
-            source = source.superset
+            source = source.superset() if callable(source.superset) else source.superset
 
     def epoch(
         self, seed: int, epoch: int | tf.Tensor, batch_size: int, skip_batches: int | tf.Tensor = 0, windows: Sequence[float] = ()

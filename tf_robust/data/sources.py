@@ -70,7 +70,7 @@ def open_source(
         raise unknown("split", split, SPLITS)
     if isinstance(name, Source):
         return _part_of(name, split, image_size, image_fit, examples)
-    if split == UNSPLIT and not is_unsplit(name):
+    if split == UNSPLIT and not is_unsplit(name) and not _is_missing_folder(name):
         raise ValueError(f"Expected the split test or validation of {name}, which has splits. Received: {split!r}")
     if data_range and not name.startswith("npz:"):
         raise ValueError(f"Expected --data_range for arrays and npz:FILE; image files have uint8 values. Received: {data_range} for {name}")
@@ -109,6 +109,10 @@ def open_source(
     if split != UNSPLIT and is_unsplit(name):
         source = three_ways(source, split, held_out_fraction(name, validation_fraction))
     return _subset(source, examples)
+
+
+def _is_missing_folder(name):
+    return name.startswith("folder:") and not os.path.isdir(os.path.expanduser(name.removeprefix("folder:")))
 
 
 def _npz(name, split, validation_fraction, data_range, num_classes):

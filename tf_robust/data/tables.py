@@ -34,14 +34,14 @@ def open_csv(name: str, size: tuple[int, ...], fit: str, num_classes: int = 0) -
         raise ValueError(
             f"Expected the columns path and label in {path}. Received: {', '.join(table.columns)}. Missing: {', '.join(missing)}"
         )
+    table["label"] = table["label"].str.strip()
     if not len(table):
         raise ValueError(f"Expected images in {path}. Received: no lines below the header")
     if (table["label"] == "").any():
         raise ValueError(f"Expected a label in every line of {path}. Received: none in line {int(np.argmax(table['label'] == '')) + 2}")
     paths = [os.path.join(os.path.dirname(path), os.path.expanduser(file)) for file in table["path"]]
     _check_files(paths, path)
-    numbers = table["label"].str.fullmatch(r"\d+").all()
-    labels, class_names = class_indices(table["label"].astype(np.int64) if numbers else list(table["label"]), name, (), num_classes)
+    labels, class_names = class_indices(list(table["label"]), name, (), num_classes)
     files = tuple(zip(paths, labels.tolist()))
     own = common_size(files)
     height, width = size or own or USUAL_SIZE

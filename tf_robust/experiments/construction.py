@@ -58,7 +58,7 @@ def open_split(
         print_note(f"images of {config.data} ({split}) are {source.fit}{_enlargement(source)}{hint}")
     unread = folders.unread_images(source.paths or ()) if config.data.startswith("folder:") else []
     if unread:
-        print_note(f"{len(unread)} images of {config.data} are in formats that are not read, such as {unread[0]}. Try: PNG or JPEG.")
+        print_note(f"{len(unread)} images of {config.data} are not read, such as {unread[0]}. Try: PNG or JPEG files in the class folders.")
     if split == "train":
         source = data.labelled_fraction(source, config.label_fraction, seed)
     return with_columns(config, source)

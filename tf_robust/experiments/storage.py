@@ -25,7 +25,7 @@ _COPIED = "copied.json"  # {file: [bytes, time of the last change]} in each fold
 _EVALUATION = "evaluation.json"
 _SAVED_MODEL = "saved_model.pb"
 _LOCAL = {"checkpoints", "locks", "slurm", "wandb", "lock", _STORE, _COPIED}  # files and folders that are not copied
-_WRITING = re.compile(r"\.writing-\d+$")  # files that are not complete
+_WRITING = re.compile(r"\.writing-\d+(-[0-9a-f]{8})?$")  # files that are not complete
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 
 

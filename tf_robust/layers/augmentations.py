@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_robust import corruptions
 from tf_robust.data.augment import patch_gaussian
 from tf_robust.data.augmix import augmix
-from tf_robust.ops import philox
+from tf_robust.ops import image_ops, philox
 from tf_robust.utils.errors import unknown
 
 
@@ -53,6 +53,10 @@ class StatelessAugmentation(keras.layers.Layer):
             images: [N, H, W, C] or [H, W, C].
             step: a number for each batch, such as that of `dataset.enumerate()`; None: the draws depend on the pixels.
             training: whether to augment.
+
+        Raises:
+            ValueError: integers with the default `input_range`.
+            tf.errors.InvalidArgumentError: values outside `input_range`.
         """
         images = tf.convert_to_tensor(images)
         if images.dtype.is_integer and self.input_range == (0.0, 1.0):
@@ -61,7 +65,7 @@ class StatelessAugmentation(keras.layers.Layer):
         if not training:
             return images
         (low, high), batch = self.input_range, images if images.shape.rank == 4 else images[None]
-        unit = batch if (low, high) == (0.0, 1.0) else (batch - low) / (high - low)
+        unit = image_ops.unit_images(batch, (low, high))
         number = _digest(batch) if step is None else tf.cast(step, tf.int64)
         augmented = self.augment(unit, tf.stack([tf.constant(self.seed, tf.int64), number]))
         augmented = tf.ensure_shape(augmented * (high - low) + low, batch.shape)

@@ -1,7 +1,7 @@
 """The training step that all methods share."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -36,7 +36,7 @@ class Method(KerasFit):
         weight_decay: weight_decay * w is added to the gradient of every trainable variable w, including batch norm's and biases
             (L2 regularization by weight_decay / 2 |w|^2, as in PyTorch's SGD), unless a method states otherwise.
         label_smoothing: part of each label's probability that the cross-entropy spreads evenly over all classes, in [0, 1).
-        class_weights: factor of the cross-entropy of each class's label, C numbers >= 0; None: all 1.
+        class_weights: factor of the cross-entropy of each class's label, C numbers >= 0, or {class: factor}, 1 for others; None: all 1.
         views: names of views (`data.augment.VIEWS`) or functions (images, seed) -> images, which `fit` makes of each batch of
             images in [0, 1]; None: the method's usual ones.
         embedding: name of the layer whose output is the embedding; None: the input of the last Dense layer.
@@ -72,8 +72,7 @@ class Method(KerasFit):
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"Expected label_smoothing in [0, 1). Received: {label_smoothing}")
         self.seed, self.weight_decay, self.label_smoothing = seed, weight_decay, label_smoothing
-        self.class_weights = None if class_weights is None else tuple(float(weight) for weight in class_weights)
-        self._check_class_weights()
+        self.class_weights = None if class_weights is None else self._weights_of_classes(class_weights)
         self.trackers = {name: keras.metrics.Mean(name=name) for name in ("total", *self.term_names)}
         self.accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         self.built = True
@@ -81,7 +80,7 @@ class Method(KerasFit):
     term_names: tuple[str, ...] = ("cross_entropy",)
     compiles = True  # whether XLA can compile the gradients
     compiled_gradients = None
-    _jit_compile = False
+    _compiles_gradients = False  # not Keras' `_jit_compile`, by which `fit` would compile the complete step
     loop_iterations = 1  # maximum number of iterations of the loops in a step
 
     def compile(
@@ -103,20 +102,21 @@ class Method(KerasFit):
             raise ValueError(f"Expected no loss, which {type(self).__name__} defines. Received: loss={loss!r}")
         if jit_compile and not self.compiles:
             raise ValueError(f"Expected jit_compile=false for {type(self).__name__}, which runs code outside TensorFlow. Received: true")
-        super().compile(
-            optimizer=optimizer, jit_compile=False, **kwargs
-        )  # with True, Keras would compile the complete step, including its checks
+        super().compile(optimizer=optimizer, jit_compile=False, **kwargs)  # else the complete step, where XLA drops its checks
         optimizer = optimizers.updating(self.optimizer)
         if isinstance(optimizer, optimizers.LARS):
             optimizer.exclude_from_scaling(self.logits_layer.variables if self.logits_layer is not None else ())
         fuse_batch_norms(self)
-        self._jit_compile = jit_compile
+        self._compiles_gradients = jit_compile
+        if not self.optimizer.built:  # with its variables, `load_weights` restores the state of training
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
         self.discard_graphs()
 
     def discard_graphs(self) -> None:
         """Discards the compiled graphs of a step, which hold attributes such as the start of a term as constants."""
         self.train_function = None
-        self.compiled_gradients = tf.function(self.gradients, autograph=False, jit_compile=True) if self._jit_compile else None
+        self.compiled_gradients = tf.function(self.gradients, autograph=False, jit_compile=True) if self._compiles_gradients else None
 
     def loss_terms(self, batch: Batch, training: bool) -> tuple[Terms, tf.Tensor]:
         """Returns the terms of the loss for a batch.
@@ -145,10 +145,14 @@ class Method(KerasFit):
         weights = tf.constant(self.class_weights, loss.dtype)
         return loss * (tf.gather(weights, labels) if labels.shape.rank == 1 else tf.linalg.matvec(tf.cast(labels, loss.dtype), weights))
 
-    def _check_class_weights(self):
-        weights, classes = self.class_weights, self.network.output["logits"].shape[-1]
-        if weights is not None and (len(weights) != classes or not all(0 <= w < np.inf for w in weights) or not any(weights)):
-            raise ValueError(f"Expected class_weights of {classes} classes, finite numbers >= 0, not all 0. Received: {weights}")
+    def _weights_of_classes(self, given):
+        classes, weights = self.network.output["logits"].shape[-1], given
+        if isinstance(given, Mapping):
+            weights = [given.get(label, 1.0) for label in range(classes)] if set(given) <= set(range(classes)) else ()
+        numbers = not isinstance(given, str) and len(weights) == classes and all(0 <= w < np.inf for w in weights)
+        if not numbers or not any(weights):
+            raise ValueError(f"Expected class_weights of {classes} classes, finite numbers >= 0, not all 0. Received: {given}")
+        return tuple(float(weight) for weight in weights)
 
     def frozen_variables(self) -> list[keras.Variable]:
         """Returns the trainable variables that the optimizer does not update: frozen ones, or those with their own update rule."""

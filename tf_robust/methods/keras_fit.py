@@ -10,10 +10,10 @@ import tensorflow as tf
 from tf_robust import losses, models
 from tf_robust.data.dataset_views import view_functions, views_of
 from tf_robust.data.pipeline import Batch
-from tf_robust.ops import philox
+from tf_robust.ops import image_ops, philox
+from tf_robust.ops.image_ops import RANGE_TOLERANCE
 from tf_robust.training import divergence, optimizers
 
-RANGE_TOLERANCE = 0.01
 CHECKED = 500  # images
 SMALL_RANGE = 100  # images in [0, 1] do not belong to a larger one
 PROBABILITY_TOLERANCE = 0.01  # of the sum of a label's probabilities, which may be float16
@@ -34,6 +34,9 @@ class KerasFit(keras.Model):
 
     def use_model(self, classifier: keras.Model, views, embedding, stages, input_range, from_logits) -> None:
         """Sets the classifier, its network with outputs {"logits", "embedding"}, and the views; arguments as of `Method`."""
+        if not np.shape(input_range) == (2,):
+            raise ValueError(f"Expected input_range=(low, high) of the images that the model takes. Received: {input_range}")
+        stages, views = (stages,) if isinstance(stages, str) else stages, (views,) if isinstance(views, str) else views
         self.classifier, self.input_range = classifier, tuple(float(value) for value in input_range)
         self._wrapped = None
         if models.is_network(classifier):
@@ -77,6 +80,7 @@ class KerasFit(keras.Model):
                 not have the range of the classifier's input.
             TrainingDiverged: a loss term, the gradient or the logits under attack are not finite.
         """
+        x = x[0] if isinstance(x, list | tuple) and len(x) == 1 else x  # as Keras takes the arrays of a model with one input
         if isinstance(spec := getattr(x, "element_spec", None), Batch):
             sizes = [spec.labels.shape[0]] if spec.labels.shape[0] else []
         else:
@@ -97,9 +101,6 @@ class KerasFit(keras.Model):
                 f"Expected start_step and warmup_steps for {type(self).__name__} on a dataset of unknown length. "
                 "Received: start_epoch or warmup_epochs. Try: steps_per_epoch in fit"
             )
-        if self.compiled and not self.optimizer.built:  # within the step, the creation of its variables would have the step traced twice
-            with self.distribute_strategy.scope():
-                self.optimizer.build(self.trainable_variables)
         with divergence.named(self, "the weights are those before the step"):
             return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
 
@@ -133,6 +134,10 @@ class KerasFit(keras.Model):
     def save(self, filepath: Any, overwrite: bool = True, **kwargs: Any) -> None:
         """Saves the classifier alone: a plain Keras model, which loads without this package. `save_weights` saves the state of training."""
         self.classifier.save(filepath, overwrite=overwrite, **kwargs)
+
+    def export(self, filepath: Any, **kwargs: Any) -> None:
+        """Exports the classifier alone, as `keras.Model.export` does."""
+        self.classifier.export(filepath, **kwargs)
 
     def to_batch(self, data: Any) -> tuple[Batch, tf.Tensor, tf.Tensor | None]:
         """Returns (batch with its views, labels as given, sample weights or None) of (images, labels[, sample weights]).
@@ -170,12 +175,7 @@ class KerasFit(keras.Model):
             )
         shape = [None, *self.network.input_shape[1:]]
         x = x[..., None] if x.shape.rank == 3 and shape[-1] == 1 else x  # as Keras does
-        images = tf.ensure_shape(tf.cast(x, tf.float32), shape)
-        images = images if (low, high) == (0.0, 1.0) else (images - low) / (high - low)
-        message = f"Expected images in [{low:g}, {high:g}]. Try: input_range=(low, high) of the images that the model takes"
-        inside = tf.reduce_all((images >= -RANGE_TOLERANCE) & (images <= 1.0 + RANGE_TOLERANCE))
-        with tf.control_dependencies([tf.debugging.Assert(inside, [message, "Received:", tf.reduce_min(x), tf.reduce_max(x)])]):
-            return tf.identity(images)
+        return image_ops.unit_images(tf.ensure_shape(x, shape), (low, high), "images that the model takes")
 
     def _labels(self, y):
         """Returns labels int64 [N] of indices [N] or [N, 1], or float32 [N, classes] of one-hot labels or probabilities.
@@ -216,6 +216,11 @@ class KerasFit(keras.Model):
         self._loss_tracker.update_state(loss, sample_weight=count)
         return {"loss": self._loss_tracker.result(), **self.update_metrics(labels, y, scores, weights)}
 
+    def _get_metrics_result_or_logs(self, logs):
+        """The metrics that a step returned, of all devices; Keras would average those of the last step where a step returns not all."""
+        results = self.get_metrics_result()
+        return {name: results[name] for name in logs} if set(logs) <= set(results) else logs
+
     @property
     def has_one_output(self) -> bool:
         """Whether the classifier returns [N, 1], the logit or probability of the second of two classes."""
@@ -228,8 +233,8 @@ class KerasFit(keras.Model):
 
     @staticmethod
     def predictions(outputs: Any) -> tf.Tensor:
-        """Returns logits or probabilities of the classifier's outputs."""
-        return outputs["logits"] if isinstance(outputs, dict) else outputs
+        """Returns logits or probabilities of the classifier's outputs; one output may have any name."""
+        return outputs.get("logits", next(iter(outputs.values()))) if isinstance(outputs, dict) else outputs
 
     def regularization_loss(self) -> tf.Tensor:
         """Returns the sum of the losses of the classifier's layers, such as those of kernel regularizers."""

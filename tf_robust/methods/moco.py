@@ -103,9 +103,12 @@ class MoCo(MemoryMethod):
         """
         if self.groups == 1:
             return encoder(images, training=training)
-        order = tf.range(tf.shape(images)[0])
+        count = tf.shape(images)[0]
+        message = f"Expected a batch that {self.groups} moco_batch_norm_groups divide equally. Try: dataset.batch(N, drop_remainder=True)"
+        with tf.control_dependencies([tf.debugging.Assert(count % self.groups == 0, [message, "Received:", count])]):
+            order = tf.range(count)
         if shuffle_seed is not None:
-            order = mixing.partners(shuffle_seed, tf.shape(images)[0])
+            order = mixing.partners(shuffle_seed, tf.size(order))
         parts = [encoder(part, training=training) for part in tf.split(tf.gather(images, order), self.groups)]
         inverse = tf.math.invert_permutation(order)
         return [tf.gather(tf.concat(outputs, axis=0), inverse) for outputs in zip(*parts)]

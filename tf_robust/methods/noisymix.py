@@ -65,6 +65,7 @@ class NoisyMix(FurtherViewsMethod):
             raise ValueError(f"Expected jsd_weight >= 0. Received: {jsd_weight}")
         self.term_names = ("cross_entropy", "stability") if jsd_weight else ("cross_entropy",)
         self.default_views = ("clean", "augmix", "augmix") if jsd_weight else ("clean",)
+        stages = (stages,) if isinstance(stages, str) else stages
         names = [stage for stage in stages if isinstance(stage, str)]
         super().__init__(classifier, stages=names, **kwargs)
         stages = tuple(names.index(stage) + 1 if isinstance(stage, str) else stage for stage in stages)

@@ -104,6 +104,11 @@ def wrap(
         return _wrap_observed(model, images, scale, embedding, from_logits)
     dense, features, activation = _last_dense(model.outputs[0])
     one_output = model.outputs[0].shape[-1] == 1
+    if from_logits is None and dense is None and _like_probabilities(model(scale(_noise(model)), training=False), one_output):
+        raise ValueError(
+            f"Expected from_logits=True or False for {model.name}, whose outputs look like probabilities and are not those of a Dense or "
+            "Softmax layer. Received: None"
+        )
     from_logits = _told(model, activation, from_logits, one_output)
     features = None if one_output and activation == "linear" and not from_logits else features  # not the Dense layer's logit
     embedded = _layer_output(model, embedding) if embedding else model.outputs[0] if features is None else features
@@ -171,9 +176,13 @@ def _observed_end(model, leaves, scale):
 
     Found by calling the model on noise. The activation is None where the output is neither the layer's nor a softmax or sigmoid of it.
     """
-    noise = np.random.RandomState(0).uniform(size=(4, *_input_shape(model))).astype(np.float32)
     with calls_of([leaf for leaf in leaves if isinstance(leaf, keras.layers.Dense)]) as calls:
-        outputs = keras.ops.convert_to_numpy(model(scale(noise), training=False)).astype(np.float64)
+        found = model(scale(_noise(model)), training=False)
+    if isinstance(found, dict | list | tuple):
+        raise ValueError(
+            f"Expected a model with one output [N, classes], a tensor. Received: {model.name}, which returns a {type(found).__name__}"
+        )
+    outputs = keras.ops.convert_to_numpy(found).astype(np.float64)
     own = {layer: keras.ops.convert_to_numpy(found).astype(np.float64) for layer, _, found in calls}  # of the last call
     dense = next((layer for layer, _, _ in calls[::-1] if own[layer].shape == outputs.shape), None)
     one_output = outputs.shape[-1] == 1
@@ -186,6 +195,17 @@ def _observed_end(model, leaves, scale):
         if same(scipy.special.expit(own[dense]) if one_output else scipy.special.softmax(own[dense], axis=-1)):
             return dense, _OF_PROBABILITIES[one_output], one_output
     return dense, None, one_output
+
+
+def _noise(model):
+    return np.random.RandomState(0).uniform(size=(4, *_input_shape(model))).astype(np.float32)
+
+
+def _like_probabilities(outputs, one_output):
+    """Whether outputs may be probabilities: numbers from 0 to 1 that, of more than one class, sum to 1."""
+    (outputs,) = tf.nest.flatten(outputs)
+    values = keras.ops.convert_to_numpy(outputs).astype(np.float64)
+    return bool(((values >= 0) & (values <= 1)).all() and (one_output or np.allclose(values.sum(axis=-1), 1, atol=1e-2)))
 
 
 def _is_graph(model):

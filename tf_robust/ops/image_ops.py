@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from tf_robust.ops import philox
 
+RANGE_TOLERANCE = 0.01  # of the pixel scale
+
 
 def fold(seed: tf.Tensor, purpose: int) -> tf.Tensor:
     """Returns another int [2] seed for each purpose. Not `seed + 1`: that is the seed of the next step or example."""
@@ -24,6 +26,26 @@ def to_levels(images: tf.Tensor) -> tf.Tensor:
     """Rounds float32 in [0, 1] to the nearest of 256 gray levels: uint8 of the same shape, in one pass over the memory."""
     levels = tf.raw_ops.QuantizeV2(input=images, min_range=0.0, max_range=1.0, T=tf.quint8, mode="MIN_FIRST").output
     return tf.bitcast(levels, tf.uint8)
+
+
+def unit_images(images: tf.Tensor, input_range: tuple[float, float], whose: str = "images") -> tf.Tensor:
+    """Returns images as float32 in [0, 1], after checking their values.
+
+    Args:
+        images: any shape, on the pixel scale `input_range`.
+        input_range: (low, high).
+        whose: names the images that should have this range, for the message.
+
+    Raises:
+        tf.errors.InvalidArgumentError: values outside the range, by more than `RANGE_TOLERANCE` of it.
+    """
+    low, high = input_range
+    unit = tf.cast(images, tf.float32)
+    unit = unit if (low, high) == (0.0, 1.0) else (unit - low) / (high - low)
+    message = f"Expected images in [{low:g}, {high:g}]. Try: input_range=(low, high) of the {whose}"
+    inside = tf.reduce_all((unit >= -RANGE_TOLERANCE) & (unit <= 1.0 + RANGE_TOLERANCE))
+    with tf.control_dependencies([tf.debugging.Assert(inside, [message, "Received:", tf.reduce_min(images), tf.reduce_max(images)])]):
+        return tf.identity(unit)
 
 
 def decode(contents: tf.Tensor, channels: int) -> tf.Tensor:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import typing
 import zipfile
@@ -47,10 +48,10 @@ def atomic_file(path: str | os.PathLike, mode: str = "w") -> Iterator[typing.IO]
         OSError: the file cannot be written; the message for a full disk suggests a remedy.
     """
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    temporary = f"{path}.writing-{os.getpid()}"
+    temporary = f"{path}.writing-{_unique()}"
     _remove_leftovers(path, keep=temporary)
     try:
-        with _open_locked(temporary, mode) as file:
+        with _open_locked(temporary, mode.replace("w", "x")) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -64,6 +65,11 @@ def atomic_file(path: str | os.PathLike, mode: str = "w") -> Iterator[typing.IO]
         if disk_is_full(error):
             raise OSError(errno.ENOSPC, FULL, path) from error
         raise
+
+
+def _unique() -> str:
+    """Returns the end of a temporary name; hosts and containers that share a folder may have processes with the same number."""
+    return f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def _open_locked(path: str, mode: str) -> typing.IO:
@@ -100,8 +106,7 @@ def atomic_folder(path: str) -> Iterator[str]:
     Raises:
         OSError: the disk is full; the message suggests a remedy.
     """
-    temporary, old = f"{path}.writing-{os.getpid()}", f"{path}.old-{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary, old = f"{path}.writing-{(unique := _unique())}", f"{path}.old-{unique}"
     try:
         yield temporary
         for folder, _, files in os.walk(temporary):
@@ -128,7 +133,7 @@ def clear_unfinished(*folders: str) -> None:
     """
     for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
-            if re.search(r"\.(writing|old)-\d+$", name):
+            if re.search(r"\.(writing|old)-\d+(-[0-9a-f]{8})?$", name):
                 path = os.path.join(folder, name)
                 shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
