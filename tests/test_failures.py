@@ -96,6 +96,28 @@ def test_only_temporary_files_of_dead_processes_are_removed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a.json", "ab.json.writing-3"] and files.read_json(path) == {"b": 1}
 
 
+def test_an_interrupted_folder_keeps_its_former_content(tmp_path, monkeypatch):
+    path, rename, calls = tmp_path / "model", os.rename, []
+    path.mkdir()
+    (path / "old").write_text("1")
+
+    def interrupted(source, target):
+        calls.append(source)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), files.atomic_folder(str(path)) as temporary:
+        os.makedirs(temporary)
+    assert os.listdir(tmp_path) == ["model"] and os.listdir(path) == ["old"]
+    monkeypatch.undo()
+    os.rename(path, tmp_path / "model.old-17-0123abcd")  # as a process leaves it that is killed there
+    (tmp_path / "model.writing-17-0123abcd").mkdir()
+    files.clear_unfinished(str(tmp_path))
+    assert os.listdir(tmp_path) == ["model"] and os.listdir(path) == ["old"]
+
+
 def test_a_reused_temporary_file_is_not_removed(tmp_path, monkeypatch):
     path, temporary, lockf = str(tmp_path / "a.json"), str(tmp_path / "a.json.writing-3"), files.fcntl.lockf
 

@@ -99,6 +99,86 @@ def test_formats_are_evaluated_side_by_side(exported, tmp_path, capsys):
     assert os.path.getmtime(int8) == before  # a file of the same model is kept
 
 
+def test_integers_are_calibrated_on_all_classes_of_data_that_are_sorted_by_class():
+    labels = np.repeat(np.arange(10), 60)
+    images = np.repeat(labels.astype(np.uint8), 64).reshape(-1, 8, 8, 1) + np.arange(64, dtype=np.uint8).reshape(8, 8, 1)
+    found = exporting._of_all_classes(data.from_arrays(images, labels), 100)
+    assert np.bincount(np.round(255 * found[:, 0, 0, 0]).astype(int)).tolist() == [10] * 10
+
+
+def test_a_file_is_written_anew_for_other_images(theirs, tmp_path, capsys):
+    for name in ("plain", "data.npz"):
+        copy = shutil.copytree if os.path.isdir(theirs / name) else shutil.copyfile
+        copy(theirs / name, tmp_path / name)
+    command = ["evaluate", f"{tmp_path}/plain", f"--data=npz:{tmp_path}/data.npz", "--formats=tflite_int8", "--evaluations=clean"]
+    command += ["--check_inputs=false", f"--workdir={tmp_path}/out"]
+    main(*command)
+    int8 = tmp_path / "out" / "formats" / "exported" / "model_int8.tflite"
+    before = int8.read_bytes()
+    with np.load(tmp_path / "data.npz") as arrays:
+        images, labels = arrays["images"], arrays["labels"]
+    np.savez(tmp_path / "data.npz", images=images // 8 + 1, labels=labels)
+    main(*command)
+    assert int8.read_bytes() != before
+
+
+@keras.saving.register_keras_serializable("theirs")
+class Scale(keras.layers.Layer):
+    def call(self, images):
+        return images * 2
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.classes, self.flatten = keras.layers.Dense(3), keras.layers.Flatten()
+
+    def call(self, images):
+        return self.classes(self.flatten(images))
+
+
+def subclassed():
+    model = Subclassed()
+    model(np.zeros([1, 16, 16, 1], np.float32))
+    return model
+
+
+def calling_python():
+    kernel = np.random.RandomState(0).randn(256, 3).astype(np.float32)
+    logits = lambda x: tf.ensure_shape(tf.numpy_function(lambda y: y.reshape(len(y), -1) @ kernel, [x], tf.float32), [None, 3])
+    return tf.function(logits, input_signature=[tf.TensorSpec([None, 16, 16, 1], tf.float32)])
+
+
+def test_models_of_python(theirs, tmp_path, capsys):
+    where, options = f"--data=npz:{theirs}/data.npz", ["--check_inputs=false", "--outputs=logits"]
+    main("export", f"{__name__}:subclassed", where, *options, f"--workdir={tmp_path}/subclassed")
+    assert "Note: keras is left out: " in capsys.readouterr().out and (tmp_path / "subclassed" / "saved_model").is_dir()
+    with pytest.raises(ValueError, match="Expected a model of TensorFlow operations. Received: .*, which calls Python code"):
+        main("export", f"{__name__}:calling_python", where, *options, "--formats=savedmodel", f"--workdir={tmp_path}/python")
+
+
+def test_the_latency_of_a_file_with_classes_of_the_user_is_left_out(theirs, tmp_path, capsys):
+    layers = [keras.Input((16, 16, 1)), Scale(), keras.layers.Flatten(), keras.layers.Dense(3)]
+    keras.Sequential(layers).save(tmp_path / "model.keras")
+    options = ["--formats=keras", "--evaluations=clean", "--check_inputs=false", f"--workdir={tmp_path}/out"]
+    main("evaluate", f"{tmp_path}/model.keras", f"--data=npz:{theirs}/data.npz", *options)
+    assert "the latency of keras is left out." in capsys.readouterr().out
+    rows = {row["measure"] for row in read(tmp_path / "out" / "formats" / "results.json")["rows"]}
+    assert {"clean", "deployed/bytes"} <= rows and "deployed/milliseconds" not in rows
+
+
+def test_attacks_are_transferred_from_the_model_with_its_own_pixel_scale(theirs, tmp_path, capsys):
+    layers = [keras.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(3)]
+    keras.Sequential(layers).save(tmp_path / "model.keras")
+    options = ["--formats=keras", "--evaluations=clean,adversarial", "--attack=pgd", "--attack_radii=linf_8/255", "--check_inputs=false"]
+    scale = "mean=0.306 std=0.376"
+    flags = [f"--data=npz:{theirs}/data.npz", *options, f"--input_range={scale}", "--noattack_checks", f"--workdir={tmp_path}/out"]
+    main("evaluate", f"{tmp_path}/model.keras", *flags)
+    assert f"(input_range={scale}, outputs=logits)" in capsys.readouterr().out
+    values = {row["measure"]: row["mean"] for row in read(tmp_path / "out" / "formats" / "results.json")["rows"]}
+    assert values["robust/transfer/linf_8/255"] == pytest.approx(values["robust/pgd/linf_8/255"], abs=0.02)
+
+
 def test_a_run_in_bfloat16_is_deployed_in_float32(tmp_path, monkeypatch, capsys):
     """Converters have no operations in bfloat16; the SavedModel stays as it is."""
     run, folder = str(tmp_path / "run"), tmp_path / "out" / "formats"

@@ -13,16 +13,22 @@ import tensorflow as tf
 
 import tf_robust as tfr
 from tests.test_cli import main
-from tf_robust import corruptions
+from tf_robust import corruptions, data
 from tf_robust.evaluation import EvalConfig
-from tf_robust.experiments import hardening_run, workdir
+from tf_robust.experiments import hardening_proof, hardening_run, workdir
 from tf_robust.experiments.config import TrainConfig
+from tf_robust.experiments.default_split import with_default_split
 from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.experiments.hardened import Hardened
 from tf_robust.experiments.hardening_data import fraction_held_out
-from tf_robust.experiments.model_checks import print_note
+from tf_robust.experiments.model_checks import check_unchanged, fraction_not_trained_on, print_note, with_validation_of_card
+from tf_robust.hardening import figures
 from tf_robust.hardening.choice import Choice, Point, choose
+from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.search import Search
 from tf_robust.hardening.target import Outcome
+from tf_robust.saved_models import card_files
+from tf_robust.saved_models.classifier import read_card
 from tf_robust.saved_models.loading import load_classifier
 from tf_robust.utils import locks
 
@@ -218,7 +224,7 @@ def test_the_command_line(start, tmp_path, capsys):
     printed = capsys.readouterr().out
     for text in ("training, 180 validation and 180 test images", "Breaks it most", "Budget of the search: 400steps", "Rung 3", "Report: "):
         assert text in printed, text
-    assert {"harden.html", "harden.json", "figures", "start", "trials"} <= set(os.listdir(tmp_path / "work"))
+    assert {"harden.html", "harden.json", "figures", "proof", "trials"} <= set(os.listdir(tmp_path / "work"))
     assert ("minus that of the control: " in printed) <= ("Model:  " in printed)
     assert ("Model:  " in printed) == os.path.exists(tmp_path / "work" / "hardened.keras") == ("Worse: " in printed)
 
@@ -247,16 +253,81 @@ def test_the_images_that_a_hardened_model_was_not_trained_on_are_recorded(start,
         shutil.copyfile(start, tmp_path / name)
     record = {"model": "hardened.keras", "data": "mnist", "validation_fraction": 0.1}
     (tmp_path / "harden.json").write_text(json.dumps(record))
-    assert load_classifier(tmp_path / "hardened.keras").card == trained.card and load_classifier(tmp_path / "other.keras").card == {}
-    (tmp_path / "hardened.keras").unlink()
-    (tmp_path / "hardened").mkdir()
-    (tmp_path / "hardened" / "card.json").write_text(json.dumps({"flags": {"validation_fraction": "0.3", "resize": "0"}}))
-    search = types.SimpleNamespace(validation_fraction=0.15)
-    model = types.SimpleNamespace(classifier=types.SimpleNamespace(path=str(tmp_path / "hardened"), loaded=None))
-    (tmp_path / "hardened" / "saved_model.pb").write_bytes(b"")
-    hardened = types.SimpleNamespace(search=search, trainable=model, notes=["Chosen"])
-    hardening_run._update_card(hardened, str(tmp_path), {"rows": [], "card": {}})
-    assert json.loads((tmp_path / "hardened" / "card.json").read_text())["flags"] == {"validation_fraction": "0.15", "resize": "0"}
+    card = load_classifier(tmp_path / "hardened.keras").card
+    assert fraction_not_trained_on(card, "mnist") == 0.1 and load_classifier(tmp_path / "other.keras").card == {}
+    assert fraction_held_out(dataclasses.replace(given, config=TrainConfig(data="digits")), plain, test=object()) == 0.15
+    unsplit = dataclasses.replace(given, config=TrainConfig(data=f"npz:{tmp_path}/any.npz"))
+    assert fraction_held_out(unsplit, plain, test=object()) is None
+
+
+@pytest.mark.parametrize("kind", ["keras", "saved_model"])
+def test_the_data_of_the_start_and_of_the_search_are_recorded(start, tmp_path, kind):
+    first, second, third = ({"data": name, "validation_fraction": held_out} for name, held_out in (("a", 0.1), ("b", 0.15), ("c", None)))
+    path, record = tmp_path / ("hardened.keras" if kind == "keras" else "hardened"), {"data": "b", "validation_fraction": 0.15}
+    if kind == "keras":
+        shutil.copyfile(start, path)
+        record |= {"model": "hardened.keras", "trained_on": [first, second, third]}
+        (tmp_path / "harden.json").write_text(json.dumps(record))
+    else:
+        path.mkdir()
+        of_start = {"data": "a", "flags": {"validation_fraction": "0.1"}, "rows": [1], "confidence": {"threshold": 0.5}, "undivided": {}}
+        (path / "card.json").write_text(json.dumps(of_start))
+        search = types.SimpleNamespace(trained_on=[first, second, third], **record)
+        hardened = Hardened(types.SimpleNamespace(), search, [], HardenConfig(), ["Chosen"])
+        hardened.update_card(str(path))
+        assert not {"confidence", "undivided"} & {*json.loads((path / "card.json").read_text())}
+    card = read_card(str(path))
+    assert card["data"] == card_files.training_data(str(path)) == "b" and card.get("rows", []) == []
+    assert [one["data"] for one in card_files.trainings(card)] == ["a", "b", "c"]
+    assert [fraction_not_trained_on(card, name) for name in "abcd"] == [0.1, 0.15, None, None]
+
+
+def test_changed_data_of_a_hardened_model_are_refused_and_unknown_parts_are_noted(tmp_path, capsys):
+    images, labels = _images(200, 2)
+    np.savez(tmp_path / "a.npz", images=images, labels=labels)
+    name = f"npz:{tmp_path}/a.npz"
+    config = TrainConfig(data=name)
+    card = {"trained_on": [{"data": name, "validation_fraction": 0.15, "undivided": data.describe_undivided(name)}]}
+    assert with_validation_of_card(card, "m.keras", config).validation_fraction == 0.15
+    given = EvaluationData(config, EvalConfig())
+    assert with_default_split(given, card).eval_config.evaluation_split == "test"
+    card["trained_on"][0]["validation_fraction"] = None
+    print_note.cache_clear()
+    assert with_default_split(given, card).eval_config.evaluation_split == "all"
+    assert "was trained on images of npz:" in capsys.readouterr().out
+    np.savez(tmp_path / "a.npz", images=images[:-20], labels=labels[:-20])
+    with pytest.raises(ValueError, match=r"images that have changed since \(180 instead of 200\)"):
+        check_unchanged(card, "m.keras", config)
+
+
+@pytest.mark.parametrize(
+    "config, evaluations, radii, expected",
+    [
+        ({"target": "adversarial", "attack_radius": 12 / 255}, "clean,adversarial", ("linf_4/255",), ("linf_4/255", "linf_0.0470588")),
+        ({"target": "adversarial", "attack_radius": 4 / 255}, "clean,adversarial", ("linf_4/255",), ("linf_4/255",)),
+        ({"target": "adversarial", "attack_norm": "l2", "attack_radius": 0.5}, "clean", ("linf_4/255",), ("l2_0.5",)),
+    ],
+)
+def test_the_proof_attacks_with_the_radius_of_the_target(config, evaluations, radii, expected):
+    chosen = EvalConfig(evaluations=tuple(evaluations.split(",")), attack_radii=radii)
+    found = hardening_proof._with_target(chosen, HardenConfig(**config))
+    assert found.attack_radii == expected and found.evaluations == ("clean", "adversarial")
+
+
+def test_the_proof_measures_the_target():
+    for target, evaluation in (("noise", "noise"), ("corruptions", "corruptions"), ("blur_corruptions", "corruptions")):
+        found = hardening_proof._with_target(EvalConfig(evaluations=("clean",)), HardenConfig(target=target))
+        assert found.evaluations == ("clean", evaluation)
+    assert hardening_proof._with_target(EvalConfig(evaluations=("clean",)), HardenConfig(target="shift=folder:x")).evaluations == ("clean",)
+
+
+def test_chance_is_the_accuracy_of_a_constant():
+    labels = np.repeat([0, 1], [600, 400])
+    random = np.random.default_rng(0)
+    constant, weak = labels == 0, random.random(1000) < 0.74
+    with pytest.raises(ValueError, match="near that of chance, 0.500"):
+        hardening_run._check_start(types.SimpleNamespace(outcome=Outcome(constant, constant)), labels, "m.keras")
+    hardening_run._check_start(types.SimpleNamespace(outcome=Outcome(weak, weak)), labels, "m.keras")
 
 
 def test_formats_that_cannot_be_trained(tmp_path):
@@ -288,6 +359,9 @@ def test_confidences_are_not_fitted_on_images_that_the_model_is_chosen_on(start,
 def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
     config = hardening_run.HardenConfig()
     assert "No candidate keeps the accuracy" in hardening_run.summary(None, config)
+    assert hardening_run.summary(None, config, tried=False).startswith("Interrupted before a candidate was tried")
+    start = Point(Outcome(np.ones(4, bool), np.ones(4)), 0.0)
+    assert figures.frontier(start, [], None, "noise", 0.01).spec  # of that search
     even = {"mean": 0.02, "low": -0.01, "high": 0.05, "p": 0.3, "count": 400, "test": "paired t, max-t"}
     point = Point(Outcome(np.ones(400, bool), np.ones(400)), 0.5)
     choice = Choice(point, {**even, "mean": 0.0}, even, False, 1234, 24)

@@ -185,6 +185,9 @@ def test_models_of_a_store_are_evaluated(machine, tmp_path):
     network = keras.Sequential([keras.Input([28, 28, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
     network.save(tmp_path / "model.keras")
     fsspec.filesystem("memory").put_file(str(tmp_path / "model.keras"), "/bucket/model.keras")
+    fsspec.filesystem("memory").pipe_file("/bucket/harden.json", b'{"model": "hardened.keras", "data": "digits"}')
+    fsspec.filesystem("memory").pipe_file("/bucket/other/model.keras.json", b'{"data": "digits"}')
+    fsspec.filesystem("memory").put_file(str(tmp_path / "model.keras"), "/bucket/other/model.keras")
     machine("second")
     run("evaluate", URL, "--evaluations=clean")  # on its own data
     found = read_json("runs/memory/bucket/table/measured/evaluation.json")
@@ -193,6 +196,9 @@ def test_models_of_a_store_are_evaluated(machine, tmp_path):
     assert read_json("of_folder/evaluation.json")["model_digest"] == found["model_digest"]
     run("evaluate", "memory://bucket/model.keras", "--data=digits", "--evaluations=clean", "--workdir=of_file")
     assert read_json("of_file/evaluation.json")["model"] == "model.keras"
+    assert read_json("runs/memory/bucket/harden.json")["model"] == "hardened.keras"  # cards are fetched too
+    run("evaluate", "memory://bucket/other/model.keras", "--evaluations=clean", "--workdir=of_card")
+    assert read_json("of_card/evaluation.json")["data"] == "digits"
     with pytest.raises(SystemExit, match="Expected a model: a finished run, .* Not found: memory://bucket/none"):
         run("evaluate", "memory://bucket/none")
     with pytest.raises(SystemExit, match="Expected --data, the images to evaluate runs/memory/bucket/model.keras on"):

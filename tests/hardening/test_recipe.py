@@ -40,6 +40,14 @@ def test_the_lines_of_every_recipe_run(start, tmp_path, monkeypatch, name):
     assert not np.array_equal(names["ends"][0][0], names["start"][0])
 
 
+def test_the_start_with_batch_norm_re_estimated(start, tmp_path, monkeypatch):
+    lines = lines_of(Point(OUTCOME, 0.0, (), reestimated=True), start, batch_size=16, seed=0, options={"input_range": (0.0, 255.0)})
+    names, model = _run(lines, tmp_path, monkeypatch)
+    variables = [weight.name for weight in model.weights]
+    same = [np.array_equal(weight, first) for weight, first in zip(model.get_weights(), names["start"])]
+    assert [name for name, unchanged in zip(variables, same) if not unchanged] == ["moving_mean", "moving_variance"]
+
+
 def test_soups_frozen_layers_augmentations_and_reestimation(start, tmp_path, monkeypatch):
     plain = Candidate("plain", "cross_entropy")
     members = [one for one in variations(plain, has_batch_norm=True, has_layers=True) if one.layers != "all" or one.augmentations]

@@ -1,6 +1,7 @@
 """The search on a model with one weight, whose accuracy and time are formulas."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -186,8 +187,33 @@ def test_weights_of_trials_that_are_not_needed_are_deleted(tmp_path):
     assert len(list((tmp_path / "trials").glob("*.weights.npz"))) == len(search.finalists()) == 5
 
 
+def test_files_of_others_are_kept_and_arguments_without_a_trial_are_replaced(tmp_path):
+    folder = tmp_path / "work" / "trials"
+    TrialStore(str(folder), {"radius": 8})
+    (folder / "patients.csv").write_text("1")
+    store = TrialStore(str(folder), {"radius": 0.03})  # the first one was refused before its first trial
+    store.discard()
+    assert os.listdir(folder) == ["patients.csv"]
+    (folder / "patients.csv").unlink()
+    TrialStore(str(folder), {"radius": 1}).discard()
+    assert not (tmp_path / "work").exists()
+
+
+def test_an_unsuitable_variation_is_left_out(tmp_path, monkeypatch):
+    search, train = _search(tmp_path, "2000steps"), Trainers.train
+
+    def trained(self, candidate, steps):
+        if candidate.variation:
+            raise ValueError("Expected trainable weights")
+        return train(self, candidate, steps)
+
+    monkeypatch.setattr(Trainers, "train", trained)
+    search.run()
+    assert {trial.rung for trial in search.trials} == {0, 1, 2} and not any(trial.candidate.variation for trial in search.trials)
+
+
 def test_other_arguments_in_the_same_folder_are_refused(tmp_path):
-    _search(tmp_path, "3000steps")
+    _search(tmp_path, "3000steps").run()
     with pytest.raises(ValueError, match=r"Expected the arguments of the search in .*budget=3000steps. Received: budget=20m"):
         _search(tmp_path, "20m")
 

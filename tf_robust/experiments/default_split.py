@@ -1,26 +1,38 @@
 """The part of data without splits that a model is evaluated on unless the user chooses one."""
 
 import dataclasses
-from collections.abc import Sequence
+import typing
+from collections.abc import Mapping, Sequence
 
 from tf_robust import data
 from tf_robust.experiments.evaluation_data import EvaluationData
-from tf_robust.experiments.model_checks import is_same_data, print_note
+from tf_robust.experiments.model_checks import print_note, trainings_on
 
 
-def with_default_split(given: EvaluationData, trained_on: str, calibrated: Sequence[str] = ()) -> EvaluationData:
+def with_default_split(given: EvaluationData, card: Mapping[str, typing.Any], calibrated: Sequence[str] = ()) -> EvaluationData:
     """Returns data with the split to evaluate a model on: for data without splits, all images that it was not made of.
 
     Args:
         given: the data, with the default split.
-        trained_on: data that the model was trained on, by its card; empty: not known.
+        card: of the model; names the data that it was trained on.
         calibrated: formats whose integers are calibrated on training images.
     """
     name = given.config.data
-    part_only = is_same_data(trained_on, name) or calibrated
+    trained = trainings_on(card, name) if given.images is None else []
+    if any(_is_unknown(one) for one in trained) and data.is_unsplit(name):
+        print_note(
+            f"the model was trained on images of {name} that are not those of a split: its accuracies on them may be too high. "
+            "Try: the test images that were given with these data"
+        )
+        trained = []
+    part_only = trained or calibrated
     if given.images is None and (part_only or not data.is_unsplit(name)):
         return given
     return dataclasses.replace(given, eval_config=dataclasses.replace(given.eval_config, evaluation_split="all"))
+
+
+def _is_unknown(training):
+    return training.get("validation_fraction", 0.0) is None
 
 
 def print_default_split(given: EvaluationData, calibrated: Sequence[str] = ()) -> None:

@@ -14,8 +14,9 @@ from tf_robust.experiments.default_split import print_default_split, with_defaul
 from tf_robust.experiments.evaluated_model import EvaluatedModel, evaluated_model
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.exporting import export_model
+from tf_robust.experiments.flags import values_of
 from tf_robust.experiments.locations import row_name
-from tf_robust.experiments.model_checks import is_same_data, print_note, with_validation_of_card
+from tf_robust.experiments.model_checks import print_note, trainings_on, with_validation_of_card
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.runs import runs_of, warn_of_training_options, warn_of_unused_options
 from tf_robust.saved_models import latency, loading
@@ -94,9 +95,9 @@ def _with_split(given: EvaluationData, model: EvaluatedModel) -> EvaluationData:
         given = dataclasses.replace(given, config=with_validation_of_card(card, model.path, given.config))
     if model.values["evaluation_split"].present:
         return given
-    trained_on = str(card.get("data", ""))
-    calibrated = [] if is_same_data(trained_on, given.config.data) else [name for name in QUANTIZED if name in model.values.formats]
-    given = with_default_split(given, trained_on, calibrated)
+    trained = trainings_on(card, given.config.data)
+    calibrated = [] if trained else [name for name in QUANTIZED if name in model.values.formats]
+    given = with_default_split(given, card, calibrated)
     print_default_split(given, calibrated)
     return given
 
@@ -107,7 +108,11 @@ def _with_attacks(given: EvaluationData, model: EvaluatedModel) -> EvaluationDat
     if "adversarial" not in config.evaluations:
         return given
     attack = config.attack if model.values["attack"].present else ("square",)
-    return dataclasses.replace(given, eval_config=dataclasses.replace(config, attack=attack, surrogate=config.surrogate or model.path))
+    if config.surrogate:
+        return dataclasses.replace(given, eval_config=dataclasses.replace(config, attack=attack))
+    itself = loading.load_classifier(model.path, loading.ModelInterface(**values_of(model.values, loading.ModelInterface)))
+    config = dataclasses.replace(config, attack=attack, surrogate=model.path)
+    return dataclasses.replace(given, eval_config=config, surrogate=itself)
 
 
 def _note_on_integers(name, config):
@@ -150,10 +155,11 @@ def _evaluate(name: str, path: str, given: EvaluationData, folder: str, model: E
     trust = model.values.trust
     classifier = loading.load_classifier(path, loading.ModelInterface(trust=trust))
     done = model_evaluation.evaluate(classifier, given, folder, row=name, saved_model=path, split_chosen=True)
-    milliseconds, calls = latency.milliseconds(path, tuple(done.source.image_shape), trust)
-    measures = [
-        Measure("deployed", "bytes").with_value(size(path), 1),
-        Measure("deployed", "milliseconds").with_value(milliseconds, calls),
-    ]
+    measures = [Measure("deployed", "bytes").with_value(size(path), 1)]
+    try:
+        milliseconds, calls = latency.milliseconds(path, tuple(done.source.image_shape), trust)
+        measures.append(Measure("deployed", "milliseconds").with_value(milliseconds, calls))
+    except RuntimeError as error:  # such as a Keras file with classes of the user's own, which another process does not know
+        print_note(f"the latency of {name} is left out. {error}")
     names, rows = model.names(classifier.card), [*done.content["rows"], *(measure.to_json() for measure in measures)]
     return {**done.content, **names, "rows": rows, "cpu": environment.cpu_model()}

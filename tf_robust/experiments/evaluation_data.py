@@ -38,7 +38,7 @@ class EvaluationData:
     model_size: tuple[int, int] | tuple[()] = ()
     num_classes: int = 0
     images: Source | None = None
-    surrogate: keras.Model | Callable | None = None
+    surrogate: Classifier | keras.Model | Callable | None = None
     training_images: Source | None = None
     validation_images: Source | None = None
     ood_images: Mapping[str, Source] = dataclasses.field(default_factory=dict)

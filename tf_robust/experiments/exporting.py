@@ -11,7 +11,7 @@ import numpy as np
 from absl.flags import FlagValues
 
 from tf_robust import data, evaluation
-from tf_robust.data.source import Source
+from tf_robust.data.source import Source, digest
 from tf_robust.experiments.commands import command
 from tf_robust.experiments.evaluated_model import EvaluatedModel, evaluated_model
 from tf_robust.experiments.evaluation_data import EvaluationData
@@ -39,6 +39,8 @@ _CARD = (
     "data",
     "classes",
     "label_set",
+    "trained_on",
+    "undivided",
     "seed",
     "flags",
     "note",
@@ -154,7 +156,13 @@ def calibration_images(given: EvaluationData) -> np.ndarray:
             f"Expected training images to calibrate {', '.join(QUANTIZED)} on. Received: {name}, which has none. "
             f"Try: a folder with train/, or --formats without {', '.join(QUANTIZED)}"
         )
-    return evaluation.first_images(given.source("train"), CALIBRATION)[0]
+    return _of_all_classes(given.source("train"), CALIBRATION)
+
+
+def _of_all_classes(source, count):
+    """Images [N, H, W, C] in [0, 1], stratified: arrays and tables are often sorted by class."""
+    few = min(count, len(source))
+    return evaluation.first_images(data.stratified_subset(source, few) if source.random_access else source, few)[0]
 
 
 class Exporter:
@@ -169,7 +177,7 @@ class Exporter:
     def __init__(self, classifier: loading.Classifier, given: EvaluationData, source: Source):
         self.classifier, self.given, self.source = classifier, given, source
         self.model = Deployable(classifier, tuple(source.image_shape))
-        self.images = evaluation.first_images(source, CHECKED)[0]
+        self.images = _of_all_classes(source, CHECKED)
         self.logits = logits_of(classifier, self.images)
         self.float32_logits = self.logits if self.model.float32 is classifier else logits_of(self.model.float32, self.images)
         if self.float32_logits is not self.logits:
@@ -205,7 +213,8 @@ class Exporter:
         """
         path = os.path.join(folder, FILES[name])
         card = self._card(name)
-        if not (reuse and _is_of(path, {**self.origin, "calibration": card["calibration"], "confidence": card.get("confidence")})):
+        compared = {field: card.get(field) for field in ("input", "calibration", "confidence")}
+        if not (reuse and _is_of(path, {**self.origin, **compared})):
             os.makedirs(folder, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder, prefix=f"{FILES[name]}.writing-") as temporary:
                 complete = os.path.join(temporary, FILES[name])
@@ -241,7 +250,8 @@ class Exporter:
         }
 
     def _calibration_card(self):
-        return {"images": len(self.calibration), "data": self.given.config.data, "split": "train"}
+        images, fingerprint = self.calibration, digest(np.round(255 * self.calibration).astype(np.uint8))
+        return {"images": len(images), "data": self.given.config.data, "split": "train", "fingerprint": fingerprint}
 
     def _check(self, name: str, path: str) -> dict[str, float | int]:
         """Compares the logits of a file with those of the model.
@@ -281,8 +291,8 @@ def _replace(complete: str, path: str) -> None:
         with export.atomic_folder(path) as temporary:
             os.rename(complete, temporary)
     else:
+        os.replace(complete, path)  # first: a card of another file would have it taken for the new one
         os.replace(card_of(complete), f"{path}.json")
-        os.replace(complete, path)
 
 
 def _is_of(path: str, origin: Mapping) -> bool:

@@ -20,6 +20,7 @@ from tf_robust.hardening.trainable import TrainableModel
 from tf_robust.hardening.trials import Trial
 from tf_robust.report.changes import change_sentences, changes, further_changes
 from tf_robust.report.html import Image
+from tf_robust.utils.files import read_json, write_json
 
 START, HARDENED = "start", "hardened"
 
@@ -40,6 +41,7 @@ class SearchRecord:
         batch_size: of training.
         interrupted: whether the search was stopped before its budget was used up.
         validation_fraction: of the data, that neither the start nor the search was trained on; None: not known.
+        trained_on: data of the training of the start and of the search, as `card_files.trainings` returns them.
     """
 
     data: str
@@ -53,6 +55,7 @@ class SearchRecord:
     batch_size: int
     interrupted: bool = False
     validation_fraction: float | None = None
+    trained_on: Sequence[dict] = ()
 
 
 class Hardened:
@@ -117,8 +120,8 @@ class Hardened:
     def recipe(self) -> str:
         """Lines of Python that train the chosen recipe without the search; empty if nothing helps, or of a SavedModel or a model of images
         that are normalized per channel."""
-        options = self.trainable.options
-        if not self.changed or not isinstance(self.model, keras.Model) or options and "input_range" not in options:
+        scaled = self.trainable.network is not self.trainable.model and "input_range" not in self.trainable.options
+        if not self.changed or not isinstance(self.model, keras.Model) or scaled:
             return ""
         search, path = self.search, self.trainable.classifier.path
         point = search.choice.point  # type: ignore[union-attr]
@@ -131,7 +134,24 @@ class Hardened:
             ValueError: the path has the suffix of another kind.
             OSError: it cannot be written.
         """
-        return delivery.save(self.trainable, path)
+        path = delivery.save(self.trainable, path)
+        self.update_card(path)
+        return path
+
+    def update_card(self, path: str) -> None:
+        """Replaces what does not hold for the hardened model in the copied card of a SavedModel that this package exported.
+
+        Args:
+            path: of the hardened model.
+        """
+        file, search = os.path.join(path, "card.json"), self.search
+        if not os.path.exists(file):
+            return
+        proved = self.evaluations[-1] if self.evaluations else {"rows": [], "card": {}}
+        of_start = {field: value for field, value in read_json(file).items() if field not in ("confidence", "undivided")}
+        data = {"data": search.data} if search.data else {}
+        new = {"rows": proved["rows"], "evaluation_card": proved["card"], "hardened": self.notes[0], "trained_on": list(search.trained_on)}
+        write_json(file, {**of_start, **data, **new})
 
     def card(self) -> dict:
         """Returns the record of the search and of the proof, for JSON."""
@@ -141,6 +161,7 @@ class Hardened:
             "model": f"{HARDENED}{delivery.suffix_of(self.trainable)}" if self.changed else None,
             "data": self.search.data,
             "validation_fraction": self.search.validation_fraction,
+            "trained_on": list(self.search.trained_on),
             "config": dataclasses.asdict(self.config),
             "seed": self.search.seed,
             "batch_size": self.search.batch_size,

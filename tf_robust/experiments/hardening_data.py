@@ -171,15 +171,18 @@ def check_no_confidence(given: EvaluationData) -> None:
         )
 
 
-def fraction_held_out(given: EvaluationData, start: Classifier, validation: Source | None = None) -> float | None:
-    """Returns the fraction of the data that neither the start nor a search is trained on; None: not known, or data in memory.
+def fraction_held_out(
+    given: EvaluationData, start: Classifier, validation: Source | None = None, test: Source | None = None
+) -> float | None:
+    """Returns the fraction of the data that neither the start nor a search is trained on; None: it is none of the usual parts.
 
     Args:
         given: describes the data.
         start: the model before the search.
         validation: as in `parts_of`.
+        test: as in `parts_of`.
     """
-    if validation is not None or given.images is not None:
+    if given.images is not None or validation is not None or test is not None and data.is_unsplit(given.config.data):
         return None
     known = fraction_not_trained_on(start.card, given.config.data)
     held_out = given.config.validation_fraction or HELD_OUT

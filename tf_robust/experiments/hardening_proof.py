@@ -1,6 +1,7 @@
 """The proof of a hardened model: it and the start on test images that the search never used."""
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ import numpy as np
 
 from tf_robust import evaluation
 from tf_robust.attacks.attack import Predict
+from tf_robust.evaluation import adversarial
 from tf_robust.experiments import gains, model_evaluation
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.hardened import HARDENED, START
@@ -27,17 +29,18 @@ _CAPTIONS = {
     HARDENED: f"Newly wrong: images that the start classifies correctly and the hardened model does not; {_UNDER}",
 }
 
+PROOF = "proof"  # subfolder of the evaluations
 Weights = Sequence[np.ndarray]
 
 
 class Proof:
-    """Evaluates the start and the hardened model; adversarially, too, if that is the target.
+    """Evaluates the start and the hardened model, on the target, too, if the evaluations leave it out.
 
     Args:
         model: to evaluate.
         data: the test images.
         config: names the target.
-        folder: has the hardened model; gets a subfolder for each model.
+        folder: has the hardened model; gets a subfolder `proof` with a folder for each model.
     """
 
     def __init__(self, model: TrainableModel, data: EvaluationData, config: HardenConfig, folder: str):
@@ -45,14 +48,9 @@ class Proof:
         available = len(data.images)  # type: ignore[arg-type]
         self.images = min(eval_config.subset or PROOF_IMAGES, available)
         subset = self.images if self.images < available else 0  # a shift may have more images
-        if config.target == "adversarial" and "adversarial" not in eval_config.evaluations:
-            eval_config = dataclasses.replace(
-                eval_config,
-                evaluations=(*eval_config.evaluations, "adversarial"),
-                attack_radii=(f"{config.attack_norm}_{config.attack_radius:g}",),
-                attack_subset=eval_config.attack_subset or ATTACKED_IMAGES,
-            )
-        self.model, self.folder = model, folder
+        eval_config = _with_target(eval_config, config)
+        self.model, self.folder = model, os.path.join(folder, PROOF)
+        self.delivered = os.path.join(folder, HARDENED)  # without its suffix
         self.data = dataclasses.replace(data, eval_config=dataclasses.replace(eval_config, subset=subset))
 
     def seconds(self, predict: Predict) -> float:
@@ -85,7 +83,7 @@ class Proof:
         self.model.network.set_weights(weights)
         classifier, own = self.model.classifier, os.path.join(self.folder, row)
         if row == HARDENED and os.path.exists(classifier.path):  # as it was written
-            classifier = loading.load_classifier(os.path.join(self.folder, HARDENED) + delivery.suffix_of(self.model), classifier.interface)
+            classifier = loading.load_classifier(self.delivered + delivery.suffix_of(self.model), classifier.interface)
         log(f"Evaluating the {row} model on {self.images:,} test images.")
         os.makedirs(own, exist_ok=True)
         done = model_evaluation.evaluate(classifier, self.data, own, row=row, saved_model=classifier.path)
@@ -110,3 +108,20 @@ class Proof:
                 figures.append((drawn[0], caption))
         self.model.network.set_weights(weights[HARDENED])
         return figures
+
+
+def _with_target(eval_config, config):
+    """An evaluation that measures the target of a search; images of new conditions are added by `proof_data`."""
+    needed = "" if config.shift else config.target if config.target in ("noise", "adversarial") else "corruptions"
+    chosen = eval_config.evaluations
+    if needed and needed not in chosen:
+        eval_config = dataclasses.replace(eval_config, evaluations=(*chosen, needed))
+    if needed != "adversarial":
+        return eval_config
+    radius = f"{config.attack_norm}_{config.attack_radius:g}"
+    if needed not in chosen:
+        most = eval_config.attack_subset or ATTACKED_IMAGES
+        return dataclasses.replace(eval_config, attack_radii=(radius,), attack_subset=most)
+    given = [adversarial.parse_threat(one) for one in eval_config.attack_radii]
+    measured = any(norm == config.attack_norm and math.isclose(size, config.attack_radius, rel_tol=1e-4) for norm, size in given)
+    return eval_config if measured else dataclasses.replace(eval_config, attack_radii=(*eval_config.attack_radii, radius))

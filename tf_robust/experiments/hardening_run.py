@@ -8,10 +8,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 from absl.flags import FlagValues
 
-from tf_robust import methods, models
+from tf_robust import data, methods, models
 from tf_robust.data.source import Source
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.flags import values_of
@@ -35,12 +36,12 @@ from tf_robust.hardening.trials import TrialStore
 from tf_robust.metrics.paired import paired_difference
 from tf_robust.report import vega
 from tf_robust.report.formatting import interval
-from tf_robust.saved_models import export, loading
-from tf_robust.utils.files import read_json, write_json
+from tf_robust.saved_models import card_files, loading
+from tf_robust.utils.files import write_json
 from tf_robust.utils.progress import duration
 
 BATCH_SIZE = 64
-NEAR_CHANCE = 1.5  # times the accuracy of chance
+NEAR_CHANCE = 0.02  # of the way from the accuracy of chance to 1
 LITTLE = 0.01  # a gain that is called little
 
 
@@ -132,8 +133,9 @@ def _harden(classifier, given, config, folder, validation, test, temporary, log)
     frontier, interrupted = _run(search, model, log)
     tried = [point for trial in search.trials for point in trial.points]
     choice = choose(search.start, frontier.points, config.max_clean_loss, tried)
+    held_out = fraction_held_out(given, classifier, validation, test)
     record = SearchRecord(
-        "" if given.images is not None or test is not None else given.config.data,
+        "" if given.images is not None else given.config.data,
         search.start,
         diagnosis,
         search.trials,
@@ -143,9 +145,14 @@ def _harden(classifier, given, config, folder, validation, test, temporary, log)
         given.seed,
         search.trainers.batch_size,
         interrupted,
-        fraction_held_out(given, classifier, validation),
+        held_out,
+        [*card_files.trainings(classifier.card), *_training(given, held_out)],
     )
-    notes = [summary(choice, config), *_control_note(search, choice, [*frontier.points, *tried]), *([parts.note] if parts.note else [])]
+    notes = [
+        summary(choice, config, bool(search.trials)),
+        *_control_note(search, choice, [*frontier.points, *tried]),
+        *([parts.note] if parts.note else []),
+    ]
     notes.append(f"The search took {duration(clock.seconds)}.")
     for note in notes:
         log(note)
@@ -167,8 +174,17 @@ def _harden(classifier, given, config, folder, validation, test, temporary, log)
         for sentence in hardened.sentences:
             log(sentence)
         if hardened.changed:
-            _update_card(hardened, folder, evaluations[-1])
+            hardened.update_card(os.path.join(folder, HARDENED) + delivery.suffix_of(model))
     return hardened
+
+
+def _training(given, held_out):
+    """The entry of a card for the data of a search; none of data in memory."""
+    if given.images is not None:
+        return []
+    name = given.config.data
+    undivided = data.describe_undivided(name, data_range=given.config.data_range) if data.is_unsplit(name) else None
+    return [{"data": name, "validation_fraction": held_out, "undivided": undivided}]
 
 
 def _search(model, images, predict, parts, config, seed, store, clock, log):
@@ -192,7 +208,7 @@ def _search(model, images, predict, parts, config, seed, store, clock, log):
         has_layers=isinstance(model.model, tf.keras.Model),
         log=log,
     )
-    _check_start(search.start, model.classifier.path, parts)
+    _check_start(search.start, images.clean.labels, model.classifier.path)
     search.check_budget()
     model.network.set_weights(search.trainers.start)
     return search
@@ -248,13 +264,16 @@ def _run(search, model, log):
     return frontier, True
 
 
-def summary(choice, config: HardenConfig) -> str:
+def summary(choice, config: HardenConfig, tried: bool = True) -> str:
     """Returns a sentence on the choice.
 
     Args:
         choice: as `choose` returns it.
         config: of the search.
+        tried: whether any candidate was.
     """
+    if not choice and not tried:
+        return "Interrupted before a candidate was tried: the model is unchanged."
     if not choice:
         return f"No candidate keeps the accuracy on unchanged validation images within {config.max_clean_loss:g}: the model is unchanged."
     point, target, clean = choice.point, choice.target, choice.clean
@@ -289,13 +308,16 @@ def _arguments(config, given, parts, model):
     }
 
 
-def _check_start(start, path, parts):
-    """Raises ValueError if the model does not classify better than chance."""
-    chance = 1.0 / len(parts.train.class_mask or range(parts.train.num_classes))
-    if start.clean < NEAR_CHANCE * chance:
+def _check_start(start, labels, path):
+    """Raises ValueError if the model does not classify better than chance: by the mean accuracy of the classes, 1 / C for a constant."""
+    classes, counts = np.unique(labels, return_counts=True)
+    balanced = float(np.mean([start.outcome.clean[labels == label].mean() for label in classes]))
+    chance = 1.0 / len(classes)
+    error = math.sqrt(chance * (1 - chance) * np.mean(1 / counts) / len(classes))
+    if balanced <= chance + max(NEAR_CHANCE * (1 - chance), 2 * error):
         raise ValueError(
-            f"Expected a trained model. Received: {path} with an accuracy of {start.clean:.3f} on {len(start.outcome.clean)} validation "
-            f"images, near that of chance, {chance:.3f}. Try: another --input_range (auto finds it); or the class order of the data"
+            f"Expected a trained model. Received: {path} with a mean accuracy of {balanced:.3f} over the classes of {len(labels)} "
+            f"validation images, near that of chance, {chance:.3f}. Try: another --input_range (auto finds it), or check the class order"
         )
 
 
@@ -311,31 +333,20 @@ def _reestimator(model, trainers):
 
 
 def _deliver(hardened, folder):
-    """Writes the model and removes the proof of an earlier one; if that fails, the weights are still in the folder of the trials."""
-    for proof in ("harden.json", "harden.html"):
-        if os.path.exists(os.path.join(folder, proof)):
-            os.remove(os.path.join(folder, proof))
+    """Writes the model and its record and removes the proof of an earlier one; if that fails, the folder of the trials has the weights."""
+    if os.path.exists(report := os.path.join(folder, "harden.html")):
+        os.remove(report)
+    write_json(os.path.join(folder, "harden.json"), hardened.card())  # first: it says on which images the model was trained
     try:
         hardened.save(os.path.join(folder, HARDENED))
     except OSError as error:
         raise OSError(f"{error}. The weights are kept in {os.path.join(folder, 'trials')}: the same command writes the model") from error
-    _update_card(hardened, folder, {"rows": [], "card": {}})  # those of the start do not hold
 
 
 def _remove_delivered(folder, hardened):
     """Removes the model that the search had written when it was interrupted, and has not improved on since."""
     path = os.path.join(folder, HARDENED) + delivery.suffix_of(hardened.trainable)
-    if os.path.isdir(path):
+    if os.path.isfile(os.path.join(path, "saved_model.pb")):
         shutil.rmtree(path)
-    elif os.path.exists(path):
+    elif os.path.isfile(path):
         os.remove(path)
-
-
-def _update_card(hardened, folder, evaluation):
-    """Replaces the measures and the validation fraction in the card of a SavedModel that this package exported."""
-    path = os.path.join(folder, HARDENED) + delivery.suffix_of(hardened.trainable)
-    file, held_out = os.path.join(path, "card.json"), hardened.search.validation_fraction
-    if os.path.exists(file):
-        if held_out is not None and isinstance(flags := read_json(file).get("flags"), dict):
-            export.update_card(path, flags={**flags, "validation_fraction": str(held_out)})
-        export.update_card(path, rows=evaluation["rows"], evaluation_card=evaluation["card"], hardened=hardened.notes[0])

@@ -16,7 +16,7 @@ from tf_robust.data.class_mask import IMAGENET_CLASSES
 from tf_robust.data.source import Source
 from tf_robust.data.subsets import stratified_order
 from tf_robust.experiments.config import TrainConfig
-from tf_robust.saved_models import input_check
+from tf_robust.saved_models import card_files, input_check
 from tf_robust.saved_models.loading import Classifier
 
 CHECKED_IMAGES, IMAGES_PER_CLASS, MOST_IMAGES = 300, 10, 1000
@@ -100,11 +100,11 @@ def check_unchanged(card: Mapping[str, typing.Any], path: str, config: TrainConf
     Raises:
         ValueError: they have changed.
     """
-    before = card.get("undivided")
-    if not isinstance(before, dict) or not data.is_unsplit(config.data) or not is_same_data(str(card.get("data", "")), config.data):
+    described = [one["undivided"] for one in trainings_on(card, config.data) if isinstance(one.get("undivided"), dict)]
+    if not described or not data.is_unsplit(config.data):
         return
     now = data.describe_undivided(config.data, data_range=config.data_range)
-    if now != before:
+    for before in (one for one in described if one != now):
         count = f"{now['images']} instead of {before.get('images')}" if now["images"] != before.get("images") else "with other labels"
         raise ValueError(
             f"Expected the images of {config.data} with which {path} was trained: of changed images, it is not known which ones it was "
@@ -114,11 +114,13 @@ def check_unchanged(card: Mapping[str, typing.Any], path: str, config: TrainConf
 
 def fraction_not_trained_on(card: Mapping[str, typing.Any], name: str) -> float | None:
     """Returns the fraction of a data set that was held out in the training of a model, by its card; None: other data, or not known."""
-    flags = card.get("flags")
-    trained_on = str(card.get("data", ""))
-    if not isinstance(flags, dict) or "validation_fraction" not in flags or not is_same_data(trained_on, name):
-        return None
-    return data.held_out_fraction(name, float(flags["validation_fraction"]))
+    fractions = [one.get("validation_fraction") for one in trainings_on(card, name)]
+    return min((data.held_out_fraction(name, fraction) for fraction in fractions if fraction is not None), default=None)
+
+
+def trainings_on(card: Mapping[str, typing.Any], name: str) -> list[dict[str, typing.Any]]:
+    """Returns the trainings of a model on a data set, as `card_files.trainings`."""
+    return [one for one in card_files.trainings(card) if is_same_data(one["data"], name)]
 
 
 def is_same_data(name: str, other: str) -> bool:

@@ -201,7 +201,7 @@ def recorded(eval_config: evaluation.EvalConfig) -> dict:
 
 def _for_model(data, classifier, split_chosen):
     """The data with the image size, the classes and the validation fraction of a model, and with all images of data without splits."""
-    data = data if split_chosen else with_default_split(data, str(classifier.card.get("data", "")))
+    data = data if split_chosen else with_default_split(data, classifier.card)
     fits = data.eval_config.needs_validation_set and data.validation_images is None
     divided = data.eval_config.evaluation_split != UNSPLIT and is_unsplit(data.config.data)
     held_out = data.images is None and (fits or divided)

@@ -123,7 +123,7 @@ def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
     run = runs_of(values, "")[0]
     if values["severities"].present:
         logging.warning("--severities has no effect: all five are written.")
-    given = run.data() if values["evaluation_split"].present else with_default_split(run.data(), "")
+    given = run.data() if values["evaluation_split"].present else with_default_split(run.data(), {})
     source, eval_config = given.evaluation_source(), run.eval_config
     shape = source.image_shape
     corruption_config = corrupted_datasets.CorruptionConfig(

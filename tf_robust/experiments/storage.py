@@ -16,6 +16,7 @@ from absl.flags import FlagValues
 
 from tf_robust.evaluation.recording import PER_IMAGE
 from tf_robust.experiments.command_checks import check_model, is_run, is_url
+from tf_robust.saved_models.card_files import training_data
 from tf_robust.utils.errors import message_of
 from tf_robust.utils.files import read_json, write_json
 
@@ -49,6 +50,8 @@ def local_workdir(command: str, values: FlagValues) -> Iterator[None]:
     """
     if is_url(values.saved_model):
         values.saved_model = _fetched_model(values.saved_model)
+        if not values["data"].present and (data := training_data(values.saved_model)):
+            values["data"].parse(data)
         check_model(command, values)
     values.runs = [_fetched_pattern(pattern) if is_url(pattern) else pattern for pattern in values.runs]
     if not is_url(values.workdir):
@@ -148,6 +151,13 @@ def _fetched_model(url):
     for name in names:
         parts = [part for part in name.removeprefix(root).split("/") if part]
         _fetch_file(files, name, os.path.join(local_folder(url), *parts))
+    folder = os.path.dirname(local_folder(url))
+    cards = {f"{root}.json": f"{local_folder(url)}.json", f"{root.rpartition('/')[0]}/harden.json": os.path.join(folder, "harden.json")}
+    for name, path in cards.items():  # they say on which images the model was trained
+        with _reached(url):
+            exists = files.exists(name)
+        if exists:
+            _fetch_file(files, name, path)
     return local_folder(url)
 
 

@@ -14,25 +14,33 @@ from tf_robust.saved_models import loading
 _IMAGES = 50  # whose outputs tell probabilities from logits
 
 
-def load_surrogate(model: str | os.PathLike | keras.Model | Callable, source: Source, trust: bool = False) -> loading.Classifier:
+def load_surrogate(
+    model: loading.Classifier | str | os.PathLike | keras.Model | Callable, source: Source, trust: bool = False
+) -> loading.Classifier:
     """Returns a surrogate for images of a source.
 
     Its interface is found: probabilities are recognized by their sums, the pixel scale is that of its card or the one with which
     it classifies most images correctly, and images are resized to its input size in front of it.
 
     Args:
-        model: path or name of a model, a keras.Model or a callable.
+        model: path or name of a model, a keras.Model or a callable; or a model whose interface is known.
         source: the images to attack.
         trust: run the Python code in a Keras file.
 
     Raises:
         ValueError: it has no gradients, takes other images or has another number of classes.
     """
+    if isinstance(model, loading.Classifier):
+        return _checked(model, source)
     interface = loading.ModelInterface(input_range="auto", trust=trust)
     size = loading.image_size_of(_load(model, interface))
     if size and size != tuple(source.image_shape[:2]) and size[0] == size[1]:
         interface = dataclasses.replace(interface, input_size=size[0])
-    surrogate = _load(model, interface)
+    return _checked(_load(model, interface), source)
+
+
+def _checked(surrogate, source):
+    """A surrogate with the interface that suits it, if it has gradients and takes these images."""
     surrogate.check_images_match(source.image_shape)
     if surrogate.num_classes and not source.class_mask and surrogate.num_classes != source.num_classes:
         raise ValueError(

@@ -34,6 +34,7 @@ def frontier(start: Point, points: Sequence[Point], choice: Choice | None, targe
         values += [_value(point, name, point is chosen) for point in sorted(line, key=lambda point: point.coefficient)]
     reestimated = "batch norm re-estimated"
     values += [_value(point, reestimated, point is chosen) for point in points if point.reestimated]
+    values = values or [_value(start, "start", False)]
     domains = {key: domain([value[key] for value in values]) for key in ("clean", "target")}
     titles = {"clean": "accuracy on unchanged images", "target": f"accuracy, {target}"}
     x, y = (

@@ -41,8 +41,10 @@ with fine_tuning(model, {layers!r}):
     method.fit({dataset}, steps_per_epoch={steps})
 ends.append(model.get_weights())
 """
-_TAIL = """
+_INTERPOLATION = """
 model.set_weights(interpolate(start, average(ends), {coefficient:g}))
+"""
+_TAIL = """\
 {reestimation}model.save("robust.keras")
 """
 _REESTIMATION = """
@@ -76,7 +78,8 @@ def lines_of(point: Point, path: str, *, batch_size: int, seed: int, options: Ma
             _FLIP if any(member.candidate.augmentations for member in point.members) else "",
             _EXTRA if any("extra_corruptions" in member.candidate.views for member in point.members) else "",
             *(_member(candidate, steps, {"seed": seed, **options}) for candidate, steps, _ in point.members),
-            _TAIL.format(coefficient=point.coefficient, reestimation=reestimation),
+            _INTERPOLATION.format(coefficient=point.coefficient) if point.members else "",
+            _TAIL.format(reestimation=reestimation),
         ]
     )
 

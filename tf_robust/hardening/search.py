@@ -171,8 +171,13 @@ class Search:
         return trials
 
     def _rung(self, rung, candidates):
-        share = self._shares(rung, len(candidates))
-        return [self._trial(candidate, rung, share(number)) for number, candidate in enumerate(candidates)]
+        share, trials = self._shares(rung, len(candidates)), []
+        for number, candidate in enumerate(candidates):
+            try:
+                trials.append(self._trial(candidate, rung, share(number)))
+            except ValueError as error:  # the model does not suit the variation, such as frozen batch norm if it trains nothing else
+                self.log(f"{candidate.name} is left out: {error}")
+        return trials
 
     def _settings(self, best, recipes):
         """The candidates of the second rung: the best recipes as they are and with variations, those of the first twice as often."""

@@ -143,7 +143,8 @@ def _of_keras_model(classifier, shape):
     x = keras.ops.flip(x, axis=-1) if interface.blue_first else x
     outputs = model(x)
     if options and isinstance(outputs, dict):
-        outputs = outputs[classifier.output_name]
+        name = classifier.output_name
+        outputs = outputs[name if name in outputs else next(one for one in ("logits", "probabilities", *outputs) if one in outputs)]
     return TrainableModel(classifier, keras.Model(images, outputs), options, has_batch_norm=has_batch_norm)
 
 

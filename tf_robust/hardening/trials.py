@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -55,13 +54,13 @@ class TrialStore:
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, _ARGUMENTS)
         recorded = read_json(path) if os.path.exists(path) else None
-        if recorded is not None and recorded != dict(arguments):
+        if recorded is not None and recorded != dict(arguments) and self.finished():
             different = [name for name in arguments if recorded.get(name) != arguments[name]]
             raise ValueError(
                 f"Expected the arguments of the search in {folder}: {_text(recorded, different)}. Received: {_text(arguments, different)}. "
                 "Try: another --workdir, so that this search and its model are kept"
             )
-        if recorded is None:
+        if recorded != dict(arguments):
             write_json(path, dict(arguments))
 
     @property
@@ -80,9 +79,10 @@ class TrialStore:
         write_json(os.path.join(self.folder, _FRONTIER), {"evaluations": frontier_evaluations})
 
     def discard(self) -> None:
-        """Deletes the folder, and the one above if nothing is left in it."""
-        shutil.rmtree(self.folder)
+        """Deletes the arguments of a search without trials, and the folder and the one above if nothing is left in them."""
+        os.remove(os.path.join(self.folder, _ARGUMENTS))
         with contextlib.suppress(OSError):
+            os.rmdir(self.folder)
             os.rmdir(os.path.dirname(os.path.abspath(self.folder)))
 
     def finished(self) -> list[str]:

@@ -1,8 +1,10 @@
-"""Cards of models as files. Importing this module does not import TensorFlow."""
+"""Cards of models as files, and the data that models were trained on. Importing this module does not import TensorFlow."""
 
 import contextlib
 import json
 import os
+import typing
+from collections.abc import Mapping
 
 
 def training_data(path: str) -> str:
@@ -15,9 +17,60 @@ def training_data(path: str) -> str:
         return path.removeprefix("zoo:").partition("/")[0]
     cards = (os.path.join(path, "card.json"), os.path.join(path, "saved_model", "card.json"), f"{path}.json")
     file = next(filter(os.path.isfile, cards), "")
-    if not file or os.path.exists(os.path.join(path, "flags.txt")):
+    if os.path.exists(os.path.join(path, "flags.txt")):
         return ""
-    with contextlib.suppress(OSError, ValueError), open(file, encoding="utf-8") as opened:
-        card = json.load(opened)
-        return card["data"] if isinstance(card, dict) and isinstance(card.get("data"), str) else ""
+    with contextlib.suppress(OSError, ValueError):
+        card = {**(_read(file) if file else {}), **card_of_hardening(path)}
+        return card["data"] if isinstance(card.get("data"), str) else ""
     return ""
+
+
+def card_of_hardening(path: str) -> dict[str, typing.Any]:
+    """Returns the fields of a card that the record `harden.json` beside a hardened model gives; {} for other models.
+
+    Args:
+        path: of the model.
+
+    Raises:
+        ValueError: the record is damaged.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    file = os.path.join(folder, "harden.json")
+    record = _read(file) if os.path.isfile(file) else {}
+    if record.get("model") != name:
+        return {}
+    data, fraction = record.get("data"), record.get("validation_fraction")
+    known = {} if fraction is None else {"validation_fraction": fraction}
+    own = [{"data": data, **known}] if data else []  # of a record without the field `trained_on`
+    return {**({"data": data} if data else {}), "trained_on": record.get("trained_on", own)}
+
+
+def _read(file):
+    try:
+        with open(file, encoding="utf-8") as opened:
+            content = json.load(opened)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"Expected JSON in {file}. Received: a damaged file ({error}). Try: restore an intact copy") from error
+    return content if isinstance(content, dict) else {}
+
+
+def trainings(card: Mapping[str, typing.Any]) -> list[dict[str, typing.Any]]:
+    """Returns the data that a model was trained on, by its card.
+
+    Args:
+        card: of the model.
+
+    Returns:
+        Dictionaries with `data`, the name of the data set; `validation_fraction` of its images, held out for validation and, of data
+        without splits, for test (None: other images were held out than those of a split; missing: the usual fraction); and, of data
+        without splits, `undivided`, which determines their division (`data.describe_undivided`).
+    """
+    entries = card.get("trained_on")
+    if isinstance(entries, list):
+        return [one for one in entries if isinstance(one, dict) and isinstance(one.get("data"), str)]
+    name, flags = card.get("data"), card.get("flags")
+    if not isinstance(name, str) or not name:
+        return []
+    known = isinstance(flags, dict) and "validation_fraction" in flags
+    fraction = {"validation_fraction": float(flags["validation_fraction"])} if known else {}  # type: ignore[index]
+    return [{"data": name, **fraction, **({"undivided": card["undivided"]} if "undivided" in card else {})}]

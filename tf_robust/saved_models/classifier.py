@@ -13,7 +13,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tf_robust.ops import image_ops
-from tf_robust.saved_models import zoo
+from tf_robust.saved_models import card_files, zoo
 from tf_robust.saved_models.interface import ModelInterface
 from tf_robust.saved_models.signatures import Signature, described, shape_text
 from tf_robust.utils.files import digest_of_folder, read_json
@@ -294,22 +294,9 @@ def _accepted_shape(input_shape: tf.TensorShape, size: int, numbers: int) -> tf.
 
 
 def read_card(path: str) -> dict:
-    """Returns the card of a model of a path or zoo:NAME; {} if it has none."""
+    """Returns the card of a model of a path or zoo:NAME; {} if it has none. What `harden` recorded beside the model is part of it."""
     if path.startswith("zoo:"):
         return zoo.card(path.removeprefix("zoo:"))
     file = next(filter(os.path.exists, (os.path.join(path, "card.json"), f"{path}.json")), None)
-    if not file:
-        return _data_of_hardened(path)
-    card = read_json(file, True)
-    return card if isinstance(card, dict) else {}  # written by other software
-
-
-def _data_of_hardened(path):
-    """The data on which `harden` trained a model, from the record beside it, as fields of a card; {} for other models."""
-    folder, name = os.path.split(os.path.abspath(path))
-    file = os.path.join(folder, "harden.json")
-    record = read_json(file, True) if os.path.exists(file) else {}
-    if not isinstance(record, dict) or record.get("model") != name or not record.get("data"):
-        return {}
-    fraction = record.get("validation_fraction")
-    return {"data": record["data"], **({} if fraction is None else {"flags": {"validation_fraction": str(fraction)}})}
+    card = read_json(file, True) if file else {}
+    return {**(card if isinstance(card, dict) else {}), **card_files.card_of_hardening(path)}  # written by other software

@@ -28,7 +28,7 @@ class Deployable(tf.Module):
         serve: tf.function: images -> {"logits": [N, classes]}.
 
     Raises:
-        ValueError: the model is a file that was converted already.
+        ValueError: the model is a file that was converted already, or calls Python code.
     """
 
     def __init__(self, classifier: Classifier, shape: tuple[int, ...]):
@@ -40,7 +40,14 @@ class Deployable(tf.Module):
             self.float32 = classifier_of(rebuild(classifier.card, classifier.path))
         spec = tf.TensorSpec(self.input_shape, tf.float32, "images")
         self.serve = tf.function(lambda images: {"logits": self.float32(images)}, input_signature=[spec])
-        self.held = list(self.serve.get_concrete_function().variables)  # found and frozen by the converters
+        function = self.serve.get_concrete_function()
+        self.held = list(function.variables)  # found and frozen by the converters
+        definition = function.graph.as_graph_def()
+        nodes = [*definition.node, *(node for one in definition.library.function for node in one.node_def)]
+        if any(node.op in ("PyFunc", "PyFuncStateless", "EagerPyFunc") for node in nodes):
+            raise ValueError(
+                f"Expected a model of TensorFlow operations. Received: {classifier.path}, which calls Python code (tf.py_function)"
+            )
 
     def __call__(self, images: tf.Tensor, training: bool = False) -> dict[str, tf.Tensor]:
         outputs = self.classifier.outputs(images)
@@ -85,7 +92,7 @@ class Deployable(tf.Module):
         """Returns why the model cannot be a keras.Model of images in [0, 1]; empty if it can."""
         if self.network() is not None:
             return ""
-        if not isinstance(self.classifier.loaded, keras.Model):
+        if not getattr(self.classifier.loaded, "inputs", None) or not isinstance(self.classifier.loaded, keras.Model):
             return "whose layers are unknown"
         if self.classifier.loaded.inputs[0].dtype == "uint8":
             return "which takes uint8"

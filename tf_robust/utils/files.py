@@ -122,6 +122,8 @@ def atomic_folder(path: str) -> Iterator[str]:
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        if os.path.isdir(old) and not os.path.lexists(path):  # interrupted between the renames
+            os.rename(old, path)
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -133,9 +135,12 @@ def clear_unfinished(*folders: str) -> None:
     """
     for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
-            if re.search(r"\.(writing|old)-\d+(-[0-9a-f]{8})?$", name):
-                path = os.path.join(folder, name)
-                shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+            if ending := re.search(r"\.(writing|old)-\d+(-[0-9a-f]{8})?$", name):
+                path, complete = os.path.join(folder, name), os.path.join(folder, name[: ending.start()])
+                if ending[1] == "old" and not os.path.lexists(complete):  # killed between the renames of `atomic_folder`
+                    os.rename(path, complete)
+                else:
+                    shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
 def write_json(path: str | os.PathLike, value: Json) -> None:
