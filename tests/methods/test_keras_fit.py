@@ -154,8 +154,8 @@ def test_ways_to_execute_end_with_the_same_weights(options):
 def test_compiled_gradients_take_a_smaller_last_batch(name):
     compiled, other = (methods.METHODS[name](functional(), **OPTIONS.get(name, {})) for _ in range(2))
     x, y = X[:40], Y[:40]
-    compiled.compile(keras.optimizers.SGD(0.1), jit_compile=True)
-    other.compile(keras.optimizers.SGD(0.1))
+    compiled.compile(keras.optimizers.SGD(0.01), jit_compile=True)
+    other.compile(keras.optimizers.SGD(0.01))
     for method in (compiled, other):
         method.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(16), verbose=0)
     assert not compiled.jit_compile and compiled.compiled_gradients is not None  # Keras does not compile the step, with its checks
