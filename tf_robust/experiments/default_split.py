@@ -22,7 +22,7 @@ def with_default_split(given: EvaluationData, card: Mapping[str, typing.Any], ca
     if any(_is_unknown(one) for one in trained) and data.is_unsplit(name):
         print_note(
             f"the model was trained on images of {name} that are not those of a split: its accuracies on them may be too high. "
-            "Try: the test images that were given with these data"
+            "Try: other images, such as the test images of that training"
         )
         trained = []
     part_only = trained or calibrated

@@ -104,7 +104,9 @@ def check_unchanged(card: Mapping[str, typing.Any], path: str, config: TrainConf
     if not described or not data.is_unsplit(config.data):
         return
     now = data.describe_undivided(config.data, data_range=config.data_range)
-    for before in (one for one in described if one != now):
+    changed = [one for one in described if one != now]
+    if changed:
+        before = changed[0]
         count = f"{now['images']} instead of {before.get('images')}" if now["images"] != before.get("images") else "with other labels"
         raise ValueError(
             f"Expected the images of {config.data} with which {path} was trained: of changed images, it is not known which ones it was "
