@@ -78,6 +78,15 @@ def test_a_run_is_evaluated_again_when_its_shifted_data_have_changed(tmp_path, m
     assert not run._has_further_data_of(cards[0]) and run._has_further_data_of(json.loads(json.dumps(cards[1])))
 
 
+def test_a_run_is_evaluated_again_when_its_surrogate_has_changed(tmp_path):
+    run, path, cards = run_of("cross_entropy"), str(tmp_path / "surrogate.keras"), []
+    run.eval_config = evaluation.EvalConfig(evaluations=("clean", "adversarial"), attack=("pgd",), surrogate=path)
+    for _ in range(2):
+        keras.Sequential([keras.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(10)]).save(path)
+        cards.append(evaluation.card_of(run.source("test"), run.eval_config, None, surrogate=loading.load_classifier(path)))
+    assert not run._has_surrogate_of(cards[0]) and run._has_surrogate_of(json.loads(json.dumps(cards[1]))) and run._has_surrogate_of({})
+
+
 def test_xla_training_equals_plain_training_and_excludes_synchronized_batch_norm(tmp_path):
     run = run_of("fcl", jit_compile=True)
     run.train(str(tmp_path))

@@ -21,7 +21,7 @@ from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.methods.base import Method
 from tf_robust.methods.contrastive import ContrastiveMethod
-from tf_robust.saved_models import export
+from tf_robust.saved_models import export, loading
 from tf_robust.training import callbacks, checkpoints, distribution, loop
 from tf_robust.utils import environment
 from tf_robust.utils.files import read_json, write_json
@@ -193,6 +193,11 @@ class Run:
         others = evaluation.OpenSets(data.other_sources(source)).card()["sets"]
         return card.get("shift", {}) == shifts and card.get("ood", {"sets": {}})["sets"] == others
 
+    def _has_surrogate_of(self, card):
+        """Whether the model from which attacks are transferred is that of an evaluation's card, not a later one of the same path."""
+        digest = card.get("robust_transfer", {}).get("surrogate")
+        return digest is None or loading.load_classifier(self.eval_config.surrogate).digest() == digest
+
     def complete(self, folder: str) -> dict | None:
         """Trains, exports and evaluates, unless this is already done.
 
@@ -204,7 +209,8 @@ class Run:
             before = evaluation.read_evaluation(path) if os.path.exists(path) else {}
             measuring = model_evaluation.recorded(self.eval_config)
             same = before.get("measuring") == measuring and evaluation.has_corruptions_of(before["card"], self.eval_config)
-            if "training" in before and same and self._has_further_data_of(before["card"]):  # else written by `evaluate`
+            same = same and self._has_further_data_of(before["card"]) and self._has_surrogate_of(before["card"])
+            if "training" in before and same:  # else written by `evaluate`
                 print("  already done", flush=True)
                 if self.eval_config.per_image and not os.path.isdir(os.path.join(folder, evaluation.PER_IMAGE)):
                     print_note(f"without results of each image. Try: tf-robust evaluate {folder} --per_image")
