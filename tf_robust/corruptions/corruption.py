@@ -38,7 +38,7 @@ class Corruption:
         self, images: tf.Tensor, severity: int, *, seed: int = 0, indices: tf.Tensor | None = None, constants: str = "auto"
     ) -> tf.Tensor:
         """Returns float32 [N, H, W, C] in [0, 1], corrupted; arguments as in `corruptions.corrupt`."""
-        numbers = self.constants(severity, static_shape(images), constants)
+        numbers, severity = self.constants(severity, static_shape(images), constants), int(severity)  # draws depend on the integer
         if images.shape[0] == 0:
             return images
         indices = tf.range(tf.shape(images)[0]) if indices is None else indices

@@ -104,7 +104,12 @@ def wrap(
         return _wrap_observed(model, images, scale, embedding, from_logits)
     dense, features, activation = _last_dense(model.outputs[0])
     one_output = model.outputs[0].shape[-1] == 1
-    if from_logits is None and dense is None and _like_probabilities(model(scale(_noise(model)), training=False), one_output):
+    if (
+        from_logits is None
+        and dense is None
+        and activation == "linear"
+        and _like_probabilities(model(scale(_noise(model)), training=False), one_output)
+    ):
         raise ValueError(
             f"Expected from_logits=True or False for {model.name}, whose outputs look like probabilities and are not those of a Dense or "
             "Softmax layer. Received: None"
