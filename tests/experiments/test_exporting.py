@@ -102,7 +102,7 @@ def test_formats_are_evaluated_side_by_side(exported, tmp_path, capsys):
 def test_integers_are_calibrated_on_all_classes_of_data_that_are_sorted_by_class():
     labels = np.repeat(np.arange(10), 60)
     images = np.repeat(labels.astype(np.uint8), 64).reshape(-1, 8, 8, 1) + np.arange(64, dtype=np.uint8).reshape(8, 8, 1)
-    found = exporting._of_all_classes(data.from_arrays(images, labels), 100)
+    found = evaluation.stratified_images(data.from_arrays(images, labels), 100)[0]
     assert np.bincount(np.round(255 * found[:, 0, 0, 0]).astype(int)).tolist() == [10] * 10
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.data.source import Source
-from tf_robust.data.subsets import stratified_order
+from tf_robust.data.subsets import stratified_order, stratified_subset
 
 BATCH = 500
 
@@ -35,3 +35,9 @@ def first_images(source: Source, count: int) -> tuple[np.ndarray, np.ndarray]:
     batches = data.evaluation_batches(source, min(count, BATCH)).as_numpy_iterator()
     first = list(itertools.islice(batches, -(-count // min(count, BATCH))))
     return np.concatenate([b[0] for b in first])[:count], np.concatenate([b[1] for b in first])[:count]
+
+
+def stratified_images(source: Source, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns at most `count` images of a source as `first_images`, stratified where it has random access: arrays are often sorted."""
+    count = min(count, len(source))
+    return first_images(stratified_subset(source, count) if source.random_access else source, count)

@@ -156,13 +156,7 @@ def calibration_images(given: EvaluationData) -> np.ndarray:
             f"Expected training images to calibrate {', '.join(QUANTIZED)} on. Received: {name}, which has none. "
             f"Try: a folder with train/, or --formats without {', '.join(QUANTIZED)}"
         )
-    return _of_all_classes(given.source("train"), CALIBRATION)
-
-
-def _of_all_classes(source, count):
-    """Images [N, H, W, C] in [0, 1], stratified: arrays and tables are often sorted by class."""
-    few = min(count, len(source))
-    return evaluation.first_images(data.stratified_subset(source, few) if source.random_access else source, few)[0]
+    return evaluation.stratified_images(given.source("train"), CALIBRATION)[0]
 
 
 class Exporter:
@@ -177,7 +171,7 @@ class Exporter:
     def __init__(self, classifier: loading.Classifier, given: EvaluationData, source: Source):
         self.classifier, self.given, self.source = classifier, given, source
         self.model = Deployable(classifier, tuple(source.image_shape))
-        self.images = _of_all_classes(source, CHECKED)
+        self.images = evaluation.stratified_images(source, CHECKED)[0]
         self.logits = logits_of(classifier, self.images)
         self.float32_logits = self.logits if self.model.float32 is classifier else logits_of(self.model.float32, self.images)
         if self.float32_logits is not self.logits:

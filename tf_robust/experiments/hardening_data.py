@@ -124,14 +124,14 @@ def validation_set(parts: Parts, config: HardenConfig, given: EvaluationData) ->
     attack = attacks.ProjectedGradientDescent(norm=config.attack_norm, radius=config.attack_radius, steps=ATTACK_STEPS)
     shifted = None
     if parts.shift:
-        shift_images, labels = _most(parts.shift.validation.source)
+        shift_images, labels = evaluation.stratified_images(parts.shift.validation.source, MOST_VALIDATION_IMAGES)
         shifted = LabeledImages(shift_images, np.take(parts.shift.validation.columns, labels), parts.shift.validation.class_mask)
-    images, labels = _most(parts.validation)
+    images, labels = evaluation.stratified_images(parts.validation, MOST_VALIDATION_IMAGES)
     return ValidationSet(
         images,
         labels,
         config.target,
-        clean=LabeledImages(*_most(parts.validation, MOST_CLEAN_IMAGES)),
+        clean=LabeledImages(*evaluation.stratified_images(parts.validation, MOST_CLEAN_IMAGES)),
         probabilities=probabilities,
         attack=attack,
         class_mask=parts.validation.class_mask,
@@ -265,9 +265,3 @@ def _with_shift(train, given, name, adapt):
     *adapted, validation, test = [shift.source.subset(positions) for positions in stratified_parts(labels, parts)]
     own = ShiftParts(name, dataclasses.replace(shift, source=validation), test, len(adapted[0]) if adapted else 0)
     return (JoinedSource.of(train, adapted[0], shift.columns) if adapted else train), own
-
-
-def _most(source, most=MOST_VALIDATION_IMAGES):
-    """(images, labels), at most so many, stratified: data in memory may be sorted by class."""
-    count = min(most, len(source))
-    return evaluation.first_images(stratified_subset(source, count) if source.random_access else source, count)
