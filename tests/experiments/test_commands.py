@@ -199,6 +199,11 @@ def test_foreign_models_have_the_names_of_their_files(sample_images, trained, tm
     with pytest.raises(ValueError, match="Unknown --baseline: 'c'. Known: a, b"):
         main("report", "runs/evaluation/*", "--baseline=c")
     capsys.readouterr()
+    shutil.copytree("runs/evaluation", "records")
+    os.rename("theirs/a.keras", "theirs/removed.keras")
+    main("report", "records/*", "--baseline=b", f"--workdir={tmp_path}/of_copies")
+    said = capsys.readouterr().out
+    assert "theirs/b.keras  (b, seed" in said and "theirs/a.keras  (" not in said  # names the models that exist
     held_out = ("--evaluation_split=validation", "--validation_fraction=0.3")
     main("evaluate", "theirs/b.keras", sample_images, *held_out, "--evaluations=clean", "--workdir=runs/evaluation/b")
     main("report", "runs/evaluation/*", f"--workdir={tmp_path}/both")

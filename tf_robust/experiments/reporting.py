@@ -85,7 +85,8 @@ def report(
     comparison.print_table(written, evaluations)
     print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
     print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")
-    for evaluation in evaluations[:6]:
+    present = [evaluation for evaluation in evaluations if os.path.exists(evaluation["saved_model"])]  # records may be copied without it
+    for evaluation in present[:6]:
         print(f"Model:   {evaluation['saved_model']}  ({evaluation['row']}, seed {evaluation['seed']})")
     print_commands(next_commands)
     comparison.print_verdict(written)
