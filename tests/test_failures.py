@@ -118,6 +118,22 @@ def test_an_interrupted_folder_keeps_its_former_content(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["model"] and os.listdir(path) == ["old"]
 
 
+def test_files_that_another_process_is_writing_are_not_cleared(tmp_path):
+    (tmp_path / "a.json.writing-17-0123abcd").write_text("of a killed process")
+    code = f"""
+import time
+from tf_robust.utils.files import atomic_file
+with atomic_file({str(tmp_path / "b.json")!r}) as file:
+    print("writing", flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "writing\n"
+        files.clear_unfinished(str(tmp_path))
+        assert [name.partition("-")[0] for name in os.listdir(tmp_path)] == ["b.json.writing"]
+        process.kill()
+
+
 def test_a_reused_temporary_file_is_not_removed(tmp_path, monkeypatch):
     path, temporary, lockf = str(tmp_path / "a.json"), str(tmp_path / "a.json.writing-3"), files.fcntl.lockf
 

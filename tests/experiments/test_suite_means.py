@@ -151,6 +151,14 @@ def test_with_fewer_suites_the_mean_of_the_paper_is_over_these(runs, tmp_path, c
         main("report", f"--suite={folder}", f"{tmp_path}/runs/a/*/*", f"--workdir={tmp_path}/out")
 
 
+def test_the_mean_is_over_one_split(runs, tmp_path):
+    folder, _ = runs
+    for path in (tmp_path / "runs" / "a").rglob("evaluation.json"):
+        path.write_text(path.read_text().replace('"split": "test"', '"split": "validation"'))
+    with pytest.raises(ValueError, match="Expected evaluations on one split of all data sets. Received: test and validation"):
+        main("report", f"--suite={folder}", f"{tmp_path}/runs/*/*/*", f"--workdir={tmp_path}/out")
+
+
 def test_the_standard_error_is_that_of_independent_suites():
     random = np.random.RandomState(3)
     parts = {"a": random.rand(40), "b": random.rand(90) / 3}

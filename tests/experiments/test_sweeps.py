@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 
 import pytest
 
@@ -121,6 +122,10 @@ def test_sampled_points_are_reproducible_and_the_best_is_tested(tmp_path, capsys
     said = r"Expected the sweep that began the study 'first' in sqlite.*batch_size=10..30 by clean. Received: .* by un. Try"
     with pytest.raises(ValueError, match=said):
         sweep(first, "--trials=4", "--epochs=1", "--sweep_metric=un")
+    with pytest.raises(
+        ValueError, match=r"flags that began the study 'first' .*: --epochs=1 --seeds=0. Received: --epochs=2 --seeds=0,1. Try"
+    ):
+        sweep(first, "--trials=4", "--epochs=2", "--seeds=0,1", "--sweep_metric=clean")
 
 
 @pytest.mark.slow
@@ -159,7 +164,7 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage,
 
     class FakeRun:
         def __init__(self, point):
-            self.point, self.callbacks = point, ()
+            self.point, self.callbacks, self.config = point, (), types.SimpleNamespace(epochs=9)
 
         def complete(self, folder):
             accuracy = float(self.point["x"])
@@ -177,12 +182,12 @@ def test_trainings_behind_the_others_are_pruned_and_failures_are_trials(storage,
 
     stopped = []
     axes = {"x": search_space.Range(0.0, 1.0, log=False, integer=False)}
-    by_noise = SampledSweep(axes, ("un",), lambda point: [FakeRun(point)], lambda run: "", trials=20, seed=3, epochs=9)
+    by_noise = SampledSweep(axes, ("un",), lambda point: [FakeRun(point)], lambda run: "", trials=20, seed=3, epochs=9, flags={})
     with pytest.raises(ValueError, match="Unknown measure"):  # after a training that was not pruned
         by_noise.complete(storage, "noise")
     first = optuna.load_study(study_name="noise", storage=storage).get_trials()
     assert first and not any(trial.intermediate_values for trial in first)
-    many = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=40, seed=3, epochs=9)
+    many = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=40, seed=3, epochs=9, flags={})
     monkeypatch.setattr("tf_robust.experiments.sampled_sweep.read_evaluation", lambda path: {})
     points, _, notes = many.complete(storage, "study")
     trials = optuna.load_study(study_name="study", storage=storage).get_trials()
@@ -205,7 +210,7 @@ def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch):
 
     class FakeRun:
         def __init__(self, point):
-            self.point = point
+            self.point, self.config = point, types.SimpleNamespace(epochs=1)
 
         def complete(self, folder):
             begun.append(self.point["x"])
@@ -214,7 +219,7 @@ def test_interrupted_trials_are_resumed_with_their_point(storage, monkeypatch):
             return {"rows": [{"measure": "clean", "value": 0.5}]}
 
     axes = {"x": search_space.Range(0, 1000, log=False, integer=True)}
-    three = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=3, seed=3, epochs=1)
+    three = SampledSweep(axes, ("clean",), lambda point: [FakeRun(point)], lambda run: "", trials=3, seed=3, epochs=1, flags={})
     monkeypatch.setattr("tf_robust.experiments.sampled_sweep.read_evaluation", lambda path: {})
     with pytest.raises(KeyboardInterrupt):
         three.complete(storage, "study")
@@ -248,7 +253,8 @@ class Run:
         return {"rows": [{"measure": "un", "value": float(self.point["x"])}]}
 
 axes = {"x": search_space.Range(0, 10_000, log=False, integer=True)}
-sweep = sampled_sweep.SampledSweep(axes, ("un",), lambda point: [Run(point)], lambda run: run.point["x"], trials=8, seed=3, epochs=1)
+folder_of = lambda run: run.point["x"]
+sweep = sampled_sweep.SampledSweep(axes, ("un",), lambda point: [Run(point)], folder_of, trials=8, seed=3, epochs=1, flags={})
 print(len(sweep.complete(storage, "study")[0]))
 """
 
@@ -295,7 +301,7 @@ def test_a_database_that_cannot_be_used_is_named(url, error, message):
         pytest.importorskip("psycopg")
     from tf_robust.experiments.sampled_sweep import SampledSweep
 
-    one = SampledSweep({"x": ("1", "2")}, ("clean",), lambda point: [], lambda run: "", trials=1, seed=0, epochs=1)
+    one = SampledSweep({"x": ("1", "2")}, ("clean",), lambda point: [], lambda run: "", trials=1, seed=0, epochs=1, flags={})
     with pytest.raises(error, match=message):
         one.complete(url, "study")
 

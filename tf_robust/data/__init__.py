@@ -14,6 +14,7 @@ from tf_robust.data.sources import (
     has_training,
     has_validation,
     held_out_fraction,
+    is_of_user,
     is_unsplit,
     load,
     open_source,

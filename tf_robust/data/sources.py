@@ -156,6 +156,11 @@ def has_fixed_splits(name: str) -> bool:
     return name in EMBEDDED or name == "synthetic_mnist"
 
 
+def is_of_user(name: str) -> bool:
+    """Returns whether data are files of the user, which may change, and not a data set with a version."""
+    return name.startswith(("folder:", "csv:", "npz:"))
+
+
 def is_unsplit(name: str) -> bool:
     """Returns whether a data set has no splits of its own: `open_source` divides it in three."""
     if name.startswith("folder:"):

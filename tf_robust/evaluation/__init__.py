@@ -23,7 +23,7 @@ from tf_robust.evaluation import (
 )
 from tf_robust.evaluation.batches import batch_size_of, first_images, stratified_images
 from tf_robust.evaluation.card import card_of, dependencies, difference, has_corruptions_of, image_sizes
-from tf_robust.evaluation.config import DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig
+from tf_robust.evaluation.config import DEFAULT_EVALUATIONS, EVALUATIONS, EvalConfig, options_of
 from tf_robust.evaluation.corrupted_sets import NOISE_SEED
 from tf_robust.evaluation.evaluation_set import EvaluationSet
 from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_measure

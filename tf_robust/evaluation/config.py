@@ -51,6 +51,11 @@ _OPTIONS = {
 }  # fields that only these evaluations depend on
 
 
+def options_of(evaluation: str) -> tuple[str, ...]:
+    """Returns the names of the fields of `EvalConfig` that belong to an evaluation."""
+    return _OPTIONS.get(evaluation, ())
+
+
 @dataclasses.dataclass(frozen=True)
 class EvalConfig:
     """Configuration of an evaluation. No trained weight depends on it.

@@ -211,6 +211,11 @@ QUICK_START = "flags/quickstart"
 QUICK_START_FLAGS = {"workdir", "seeds"}  # with these alone it is still the quick start
 _OF_MODELS = ("evaluate", "attack", "harden", "export")
 _TRAIN_ONLY = ("none",)
+_OWNERS = {
+    **dict.fromkeys(("require", "require_not_worse_than"), ("evaluate", "attack")),
+    **dict.fromkeys(("sweep_metric", "sweep_engine", "sweep_storage", "trials"), ("sweep",)),
+    "baseline": ("report",),
+}  # flags of some commands alone
 _MISPLACED = {"saved_model": "evaluate", "suite": "suite", "runs": "report"}  # flags that another command needs
 
 
@@ -315,6 +320,9 @@ def _check(values, name):
     for flag, owner in _MISPLACED.items():
         if name in ("train", "sweep") and values[flag].value:
             raise ValueError(f"--{flag} has no effect on training. Try: tf-robust {owner} {' '.join(_texts(values[flag].value))}")
+    for flag, owners in _OWNERS.items():
+        if values[flag].present and name not in owners:
+            raise ValueError(f"--{flag} belongs to the command{'s' * (len(owners) > 1)} {' and '.join(owners)}. Received: {name}")
     if _TRAIN_ONLY[0] in values.evaluations and (name != "train" or not trains_only(values)):
         raise ValueError(
             f"Expected evaluations with {name}. Received: --evaluations={','.join(values.evaluations)}. "

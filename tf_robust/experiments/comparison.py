@@ -170,6 +170,8 @@ def records_in(evaluation):
 
 def _run_folder(one):
     """The folder of the run that exported an evaluated model, with its learning curves and figures; of other models that of the records."""
+    if os.path.exists(os.path.join(records_in(one), "flags.txt")):
+        return records_in(one)
     folder, name = os.path.split(one["saved_model"])
     return folder if name == "saved_model" and os.path.exists(os.path.join(folder, "flags.txt")) else records_in(one)
 

@@ -129,7 +129,7 @@ def _complete_here(tasks, pending):
             except WorkdirLocked as error:
                 tasks.wait(number, error)
                 later.append(number)
-            except (ValueError, OSError, tf.errors.OpError, loop.TrainingDiverged) as error:
+            except (ValueError, OSError, ImportError, tf.errors.OpError, loop.TrainingDiverged) as error:
                 if len(tasks.runs) == 1:
                     raise
                 tasks.fail(number, message_of(error))
@@ -170,7 +170,10 @@ def _complete_by(launcher, tasks, pending, show):
                 for number in handles.values():
                     tasks.tell(number)
                 if len(tasks.evaluations) > shown:
-                    show(tasks.complete())
+                    try:
+                        show(tasks.complete())
+                    except (ValueError, OSError) as error:  # the tasks go on, and the last report shows it again
+                        print(f"  No report: {message_of(error)}", flush=True)
                 shown, reported_at = len(tasks.evaluations), time.monotonic()
             if pending and not handles:
                 time.sleep(_POLL_SECONDS)

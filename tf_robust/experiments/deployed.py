@@ -49,7 +49,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> list[dict]:
     folder = os.path.join(measuring.folder_of(model), "formats")
     run = runs_of(model.values, row_name(model.path))[0]
     given = _with_split(_with_attacks(run.data(), model), model)
-    warn_of_unused_options(values, given.eval_config)
+    warn_of_unused_options(values, [given.eval_config])
     warn_of_training_options(values, "an evaluation")
     configs = {name: _of_format(name, given.eval_config) for name in values.formats}
     for name, (config, _) in configs.items():

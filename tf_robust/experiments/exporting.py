@@ -61,7 +61,8 @@ def export_and_report(values: FlagValues, argv: Sequence[str]) -> None:
     own = os.path.join(model.run, "exported") if model.run else os.path.join("runs", "exported", row_name(model.path))
     written, failures = write_formats(model, formats, values.workdir or own, chosen=chosen)
     if written:
-        given = [word for word in argv if not word.startswith("--formats") and word != "export"]
+        pairs = zip(["", *argv], argv)  # the value may be a word of its own
+        given = [word for before, word in pairs if not word.startswith("--formats") and before != "--formats" and word != "export"]
         print_commands({"measure what is deployed": command("evaluate", *given, f"--formats={','.join(written)}")})
     if failures and (chosen or not written):
         raise _not_written(failures)

@@ -53,7 +53,7 @@ def measure_and_report(values: FlagValues, argv: Sequence[str]) -> dict:
     folder = folder_of(model)
     run = runs_of(model.values, row_name(model.path))[0]
     check_required(values, run.eval_config, run.config.label_fraction)
-    warn_of_unused_options(values, run.eval_config)
+    warn_of_unused_options(values, [run.eval_config])
     warn_of_training_options(values, "an evaluation")
     before = os.path.join(folder, "evaluation.json")
     earlier = read_json(before) if os.path.exists(before) else {}

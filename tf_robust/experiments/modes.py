@@ -13,6 +13,7 @@ from tf_robust import corrupted_datasets, evaluation
 from tf_robust.data import service
 from tf_robust.experiments import (
     comparison,
+    completion,
     costs,
     deployed,
     exporting,
@@ -30,7 +31,7 @@ from tf_robust.experiments.flags import FLAGS_HOME, given_values, parse_argument
 from tf_robust.experiments.launchers import launcher_of
 from tf_robust.experiments.locations import folder_name, resolve_workdir, seed_folder, with_distinct_rows
 from tf_robust.experiments.reporting import complete_and_report, report, report_by_data
-from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags, warn_of_unused_options
+from tf_robust.experiments.runs import runs_of, warn_of_unused_flags
 from tf_robust.experiments.suggestions import DATA_FLAGS, LOCATION_FLAGS, flags_of, print_commands
 from tf_robust.training import distribution, loop
 from tf_robust.utils.errors import message_of, unknown
@@ -53,7 +54,14 @@ def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
     flagfiles, shown_as = {row: os.path.join(folder, f"{row}.flags") for row in rows}, table.get("shown_as", {})
     values_of_rows = {row: with_values(parse_arguments([f"--flagfile={path}"]), overrides) for row, path in flagfiles.items()}
     workdir = values.workdir or os.path.join("runs", table["name"])
-    if all(row_values.saved_model or row_values.mode == "evaluate" for row_values in values_of_rows.values()):
+    evaluating = [row for row, row_values in values_of_rows.items() if row_values.saved_model or row_values.mode == "evaluate"]
+    if evaluating and len(evaluating) < len(rows):
+        raise ValueError(
+            f"Expected rows that are all trained, or that all evaluate a model (--saved_model). Received: {values.suite}, where only "
+            f"{', '.join(evaluating)} {'evaluates' if len(evaluating) == 1 else 'evaluate'} a model. Try: two folders, then "
+            "tf-robust report over the workdirs of both"
+        )
+    if evaluating:
         if values.dry_run:
             raise ValueError(
                 f"Expected a suite that trains its rows with --dry_run. Received: {values.suite}, whose rows evaluate existing models"
@@ -61,8 +69,13 @@ def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
         evaluations, failures = suites.measure_all(flagfiles, overrides, workdir, shown_as)
         report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {}, argv)
         return sys.exit("\n".join(["Rows failed:", *failures])) if failures else None
-    runs = [run for row in rows for run in runs_of(values_of_rows[row], row, shown_as.get(row, ""))]
-    warn_of_ignored_flags(runs)
+    runs = []
+    for row in rows:
+        try:
+            runs += runs_of(values_of_rows[row], row, shown_as.get(row, ""))
+        except ValueError as error:
+            raise ValueError(f"{flagfiles[row]}: {error}") from error
+    warn_of_unused_flags(values, runs)
     if values.dry_run:
         return costs.print_costs(runs)
     runs.sort(key=lambda run: run.seed)  # all rows of a seed before the next seed: an incomplete table is balanced
@@ -77,26 +90,25 @@ def train(values: flags.FlagValues, argv: Sequence[str]) -> None:
     if only:  # the run is recorded with the default evaluations, for `evaluate WORKDIR`
         values = with_values(values, {"evaluations": values["evaluations"].default})
     runs = runs_of(values, row, table.get("shown_as", {}).get(row, ""))
-    warn_of_ignored_flags(runs)
-    if not only:
-        warn_of_unused_options(values, runs[0].eval_config)
+    warn_of_unused_flags(values, runs, evaluated=not only)
     if values.dry_run:
         return costs.print_costs(runs)
-    if only:
-        return _train(runs, workdir)
     launcher = launcher_of(values.launcher, values.launcher_options, workdir)
-    complete_and_report(workdir, runs, lambda one: seed_folder(workdir, one, len(runs)), table, argv, launcher)
 
+    def folder_of(run):
+        return seed_folder(workdir, run, len(runs))
 
-def _train(runs, workdir):
-    """Trains and exports runs without evaluation; called again, it resumes."""
-    for one in runs:
-        folder = seed_folder(workdir, one, len(runs))
-        with one.claim(folder), one.tracked(folder) as tracked:
-            one.train(folder, [tracked])
-        if one.chief:
-            print(f"Model:   {os.path.join(folder, 'saved_model')}")
-            print_commands({"measure it": command("evaluate", folder, *flags_of(one, LOCATION_FLAGS))})
+    if not only:
+        return complete_and_report(workdir, runs, folder_of, table, argv, launcher)
+    for run in runs:
+        run.evaluates = False
+    _, failures = completion.run_all(runs, folder_of, launcher)
+    for run in runs:
+        if run.chief and os.path.isdir(model := os.path.join(folder_of(run), "saved_model")):
+            print(f"Model:   {model}")
+            print_commands({"measure it": command("evaluate", folder_of(run), *flags_of(run, LOCATION_FLAGS))})
+    if failures:
+        raise ValueError("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
 
 
 def sweep(values: flags.FlagValues, argv: Sequence[str]) -> None:

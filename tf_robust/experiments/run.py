@@ -21,10 +21,11 @@ from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.model_checks import print_note
 from tf_robust.methods.base import Method
 from tf_robust.methods.contrastive import ContrastiveMethod
+from tf_robust.models import weights
 from tf_robust.saved_models import export, loading
 from tf_robust.training import callbacks, checkpoints, distribution, loop
 from tf_robust.utils import environment
-from tf_robust.utils.files import read_json, write_json
+from tf_robust.utils.files import digest_of_folder, read_json, write_json
 
 # Flags that may differ when a run is resumed: no trained weight depends on them.
 EVALUATION_FLAGS = (*(field.name for field in dataclasses.fields(evaluation.EvalConfig)), "steps_per_execution", "profile")
@@ -49,6 +50,7 @@ class Run:
         init_path: workdir or SavedModel with the initial encoder; empty: random weights. A suite sets it for `init_from_row`.
         ignored: {given flag without an effect: the reason}.
         callbacks: further Keras callbacks of the training.
+        evaluates: whether the trained model is evaluated; False: it is only exported.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Run:
         self.init_path = config.init_from.replace("{seed}", str(seed))
         self.ignored: dict[str, str] = {}
         self.callbacks: tuple[keras.callbacks.Callback, ...] = ()
+        self.evaluates = True
 
     @property
     def chief(self) -> bool:
@@ -76,7 +79,8 @@ class Run:
 
     def claim(self, folder: str) -> AbstractContextManager:
         """Returns a context in which the chief worker holds a workdir for this run. See `workdir.claim`."""
-        return contextlib.nullcontext() if not self.chief else workdir.claim(folder, self.flags, self.defaults, free=EVALUATION_FLAGS)
+        free = {*EVALUATION_FLAGS} - {*selecting.options_of(self.config)}
+        return contextlib.nullcontext() if not self.chief else workdir.claim(folder, self.flags, self.defaults, free=free)
 
     def data(self) -> EvaluationData:
         """Returns the data of this run."""
@@ -116,12 +120,12 @@ class Run:
             folder: workdir.
             further: callbacks of the chief worker, besides those of the run.
         """
-        card = os.path.join(folder, "saved_model", "card.json")
-        if os.path.exists(card) and (result := read_json(card).get("training")):
+        if result := self._exported(folder).get("training"):
             print("  already trained", flush=True)
             return loop.TrainingResult(**result)
         s = self.config
         source = self.training_source()
+        start = self._start()
         method, pipeline = self.method(source), self.pipeline()
         has_validation = data.has_validation(s.data, s.data_dir or None, s.validation_fraction)
         validation = self.source("validation") if has_validation else None
@@ -132,6 +136,7 @@ class Run:
                     print(f"  No checkpoint in {checkpoint_folder}: training restarts.", flush=True)
                 text = "\n".join(f"--{name}={value}" for name, value in sorted(self.flags.items()))
                 board = callbacks.TensorBoard(os.path.join(folder, "tensorboard"), text, s.profile)
+                workdir.bind_inputs(checkpoint_folder, self._inputs(source, start))
                 watching = [callbacks.History(history), board, *self.callbacks, *further]
             result = loop.fit(
                 method,
@@ -159,7 +164,7 @@ class Run:
         export.export(
             method.classifier,
             os.path.join(folder, "saved_model"),
-            {**self.card(source), "training": result.record()},
+            {**self.card(source), "training": result.record(), "init_weights": start},
             fit=source.fit,
         )
         return result
@@ -179,6 +184,38 @@ class Run:
             "versions": environment.describe(),
             "commit": environment.commit(),
         }
+
+    def _exported(self, folder):
+        """The card of the exported model of a workdir; empty if there is none."""
+        card = os.path.join(folder, "saved_model", "card.json")
+        return read_json(card) if os.path.exists(card) else {}
+
+    def _start(self):
+        """A digest of the weights from which training starts, if they are those of a trained model; else empty."""
+        files = (os.path.join(self.init_path, *parts) for parts in ((), (weights.FILE,), ("saved_model", weights.FILE)))
+        path = next(filter(os.path.isfile, files), "")
+        return digest_of_folder(path) if path else ""
+
+    def _inputs(self, source, start):
+        """What must not change while training is interrupted, for JSON: {name: text}. Data sets with a version do not change."""
+        images = {"training images": f"{len(source):,}, fingerprint {source.fingerprint()}"} if data.is_of_user(self.config.data) else {}
+        return {**images, "initial weights": start}
+
+    def _check_inputs(self, folder, before):
+        """Raises ValueError if the evaluated images or the initial weights of a complete run are not those of the flags any more."""
+        if data.is_of_user(self.config.data):
+            now, source = before["card"]["data"], self.data().evaluation_source()
+            if list(source.image_shape) == now["picture_shape"] and source.fingerprint() != now["fingerprint"]:
+                raise ValueError(
+                    f"Expected the images on which {folder} was evaluated ({now['pictures']:,}). Received: {self.config.data} has changed "
+                    f"({len(source):,}). Try: tf-robust evaluate {folder} for the present images, or another --workdir to train on them"
+                )
+        then = self._exported(folder).get("init_weights", "")
+        if then and then != self._start():
+            raise ValueError(
+                f"Expected the weights from which {folder} was trained. Received: {self.init_path}, which was trained again or is "
+                f"missing. Try: delete {folder} to train from the present weights, or another --workdir"
+            )
 
     def _undivided(self):
         """The description of data without splits, by which changed data are recognized."""
@@ -202,26 +239,41 @@ class Run:
         """Trains, exports and evaluates, unless this is already done.
 
         Returns:
-            The content of `evaluation.json`; None in workers other than the chief.
+            The content of `evaluation.json`; "measured_in": the folder, if it was complete. None in workers other than the chief, and
+            for runs that are not evaluated.
+
+        Raises:
+            ValueError: the run was started with other flags, data or initial weights.
         """
         path = os.path.join(folder, "evaluation.json")
         with self.claim(folder):
+            if not self.evaluates:
+                with self.tracked(folder) as tracked:
+                    self.train(folder, [tracked])
+                    tracked.files("run", folder, TRACKED)
+                storage.copy_finished(folder)
+                return None
             before = evaluation.read_evaluation(path) if os.path.exists(path) else {}
             measuring = model_evaluation.recorded(self.eval_config)
             same = before.get("measuring") == measuring and evaluation.has_corruptions_of(before["card"], self.eval_config)
             same = same and self._has_further_data_of(before["card"]) and self._has_surrogate_of(before["card"])
-            if "training" in before and same:  # else written by `evaluate`
+            if "training" in before:  # else written by `evaluate`
+                self._check_inputs(folder, before)
+            if "training" in before and same:
                 print("  already done", flush=True)
+                if self.config.tracker and not os.path.exists(os.path.join(folder, tracking.RUN_IDS)):
+                    print_note("trained without --tracker, so that its epochs are not recorded there")
                 if self.eval_config.per_image and not os.path.isdir(os.path.join(folder, evaluation.PER_IMAGE)):
                     print_note(f"without results of each image. Try: tf-robust evaluate {folder} --per_image")
-                return before
+                model = os.path.join(folder, "saved_model")  # the folder may have been moved
+                return {**before, "saved_model": model if os.path.isdir(model) else before["saved_model"], "measured_in": folder}
             source = self.data().evaluation_source()
             evaluation.check(source, self.eval_config)  # fails before training
             self.data().shifts(source)
             self.data().validation_source()
             self.data().other_sources(source)
             with self.tracked(folder) as tracked:
-                trained = before.get("training") or self.train(folder, [tracked]).record()
+                trained = (self._exported(folder) and before.get("training")) or self.train(folder, [tracked]).record()
                 if not self.chief:
                     return None
                 saved_model = os.path.join(folder, "saved_model")
@@ -231,6 +283,7 @@ class Run:
                 flags = {name: text for name, text in self.flags.items() if name not in (*EVALUATION_FLAGS, *UNRECORDED_FLAGS)}
                 callbacks.TensorBoard(os.path.join(folder, "tensorboard", "measured")).compare(flags, result["rows"])
                 write_json(path, result)
+                workdir.write_flags(folder, self.flags)  # those of the evaluation may differ from those of the first start
                 tracked.results(result["rows"])
                 tracked.files("run", folder, TRACKED)
             storage.copy_finished(folder)

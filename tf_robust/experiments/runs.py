@@ -1,12 +1,13 @@
 """The runs that flags describe, and flags that no run uses."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 
 from absl import flags
 
 from tf_robust import data, evaluation, methods
 from tf_robust.data.augment import AUGMENTATIONS, VIEWS
+from tf_robust.experiments import selecting
 from tf_robust.experiments.config import DATA, UNRECORDED_FLAGS, TrainConfig
 from tf_robust.experiments.flags import flag_names, text_of, values_of
 from tf_robust.experiments.run import Run
@@ -15,7 +16,13 @@ from tf_robust.utils.hyperparameters import parameters
 
 _SELECTION = ("select_every", "select_images")
 _SHARED = ("train_examples", "label_fraction", "strategy")  # options of training that evaluations have, too
-_RECEIVED = {"validation_fraction": ("data",), **dict.fromkeys(_SELECTION, ("select", "early_stopping"))}  # {ignored flag: the reason's}
+_RECEIVED = {
+    "validation_fraction": ("data",),
+    **dict.fromkeys(_SELECTION, ("select", "early_stopping")),
+    **dict.fromkeys(("momentum", "nesterov"), ("optimizer",)),
+    **dict.fromkeys(("decay_rate", "decay_epochs", "decay_factor"), ("schedule",)),
+    "init_head": ("init_from", "init_from_row"),
+}  # {ignored flag: flags to which the reason is due}
 
 
 def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]:
@@ -63,21 +70,54 @@ def runs_of(values: flags.FlagValues, row: str, shown_as: str = "") -> list[Run]
         run.ignored = {name: f"it belongs to {owner}" for name, owner in owners.items() if values[name].present and name not in used}
         if values["validation_fraction"].present and data.has_fixed_splits(config.data):
             run.ignored["validation_fraction"] = f"{config.data} has a validation split of its own"
-        if not config.select and not config.early_stopping:
-            run.ignored |= {name: "it belongs to --select or --early_stopping" for name in _SELECTION if values[name].present}
+        run.ignored |= {name: f"it belongs to {owner}" for name, owner in _unused(config).items() if _differs(values[name])}
     return runs
 
 
-def warn_of_unused_options(values: flags.FlagValues, eval_config: evaluation.EvalConfig) -> None:
-    """Logs a warning for each given option that has no effect on an evaluation.
+def _unused(config):
+    """{flag: the flag that makes it effective} of the flags of a training that have no effect with the values of others."""
+    with_momentum = config.optimizer in ("sgd", "lars")
+    conditions = {
+        "--select or --early_stopping": (config.select or config.early_stopping, _SELECTION),
+        "--optimizer=sgd or lars": (with_momentum, ("momentum", "nesterov")),
+        "--schedule=exponential": (config.schedule == "exponential", ("decay_rate",)),
+        "--schedule=steps": (config.schedule == "steps", ("decay_epochs", "decay_factor")),
+        "--init_from or --init_from_row": (config.init_from or config.init_from_row, ("init_head",)),
+    }
+    return {name: owner for owner, (is_met, names) in conditions.items() if not is_met for name in names}
+
+
+def warn_of_unused_options(values: flags.FlagValues, eval_configs: Sequence[evaluation.EvalConfig], used: Collection[str] = ()) -> None:
+    """Logs a warning for each given option that has no effect on any of some evaluations.
 
     Args:
         values: flags that were given.
-        eval_config: the evaluation, of a run perhaps with further flags.
+        eval_configs: the evaluations, of runs perhaps with further flags.
+        used: options that have another effect.
     """
-    for name, reason in eval_config.unused.items():
-        if values[name].present:
+    for name, reason in eval_configs[0].unused.items():
+        has_effect = name in used or any(name not in other.unused for other in eval_configs)
+        if _differs(values[name]) and not has_effect:
             logging.warning("--%s has no effect: %s", name, reason)
+
+
+def warn_of_unused_flags(values: flags.FlagValues, runs: Sequence[Run], evaluated: bool = True) -> None:
+    """Logs a warning for each given flag that has no effect on any of some runs.
+
+    Args:
+        values: flags that were given.
+        runs: of one table.
+        evaluated: whether the trained models are evaluated.
+    """
+    warn_of_ignored_flags(runs)
+    if evaluated:
+        chosen_by = {option for run in runs for option in selecting.options_of(run.config)}
+        warn_of_unused_options(values, [run.eval_config for run in runs], chosen_by)
+
+
+def _differs(flag):
+    """Whether a flag was given with another value than its default."""
+    return flag.present and flag.value != flag.default
 
 
 def warn_of_training_options(values: flags.FlagValues, purpose: str) -> None:
@@ -103,9 +143,8 @@ def _owners():
     return {name: " or ".join(choices) for name, choices in owners.items()}
 
 
-def warn_of_ignored_flags(runs: Iterable[Run]) -> None:
+def warn_of_ignored_flags(runs: Sequence[Run]) -> None:
     """Logs a warning for each given flag that no run uses: it belongs to another method or view, or has no effect on the data."""
-    runs = list(runs)
     reasons = {name: (reason, run) for run in runs for name, reason in run.ignored.items()}
     for name, (reason, run) in reasons.items():
         if not any(name not in other.ignored and name in other.flags for other in runs):

@@ -71,6 +71,7 @@ class SampledSweep:
         trials: number of trials, with those that are pruned or fail.
         seed: of the sampler.
         epochs: of the longest training.
+        flags: {name: text} on which all trials depend.
     """
 
     axes: Mapping[str, Axis]
@@ -80,6 +81,7 @@ class SampledSweep:
     trials: int
     seed: int
     epochs: int
+    flags: Mapping[str, str]
 
     def complete(self, storage: str, name: str) -> tuple[list[Point], list[dict], list[str]]:
         """Completes the trials of a study; the same call resumes it, and processes with the same call share it.
@@ -105,9 +107,16 @@ class SampledSweep:
         ended = study.get_trials(deepcopy=False, states=(_COMPLETE, _PRUNED))
         points = {name_of(trial.user_attrs["point"]): trial.user_attrs["point"] for trial in ended if trial.state == _COMPLETE}
         paths = [os.path.join(self.folder_of(run), "evaluation.json") for point in points.values() for run in self.runs_at(point)]
+        try:
+            evaluations = [read_evaluation(path) for path in paths]
+        except FileNotFoundError as error:
+            raise ValueError(
+                f"Expected the workdir of the trials of the study {name!r} in {storage}. Received: one without {error.filename}. Try: "
+                "their --workdir, or one with another last folder, which is the name of the study"
+            ) from error
         others = [f"{name_of(one.user_attrs['point'])}: {one.user_attrs['reason']}" for one in ended if one.state == _PRUNED]
         notes = [f"{len(ended)} trials, of which {len(others)} {'was' if len(others) == 1 else 'were'} pruned or failed.", *others]
-        return [*points.values()], [read_evaluation(path) for path in paths], notes
+        return [*points.values()], evaluations, notes
 
     def _study(self, storage, name):
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -131,6 +140,14 @@ class SampledSweep:
                 f"Expected the sweep that began the study {name!r} in {storage}: {before}. Received: {asked}. Try: another --workdir"
             )
         study.set_user_attr("asked", asked)
+        first, given = study.user_attrs.get("flags"), dict(self.flags)
+        if first not in (None, given):
+            names = sorted(name for name in {*first, *given} if first.get(name) != given.get(name))
+            then, now = (" ".join(f"--{name}={flags.get(name, '')}" for name in names) for flags in (first, given))
+            raise ValueError(
+                f"Expected the flags that began the study {name!r} in {storage}: {then}. Received: {now}. Try: another --workdir"
+            )
+        study.set_user_attr("flags", given)
         return study
 
     def _open_trials(self, study):
@@ -154,7 +171,7 @@ class SampledSweep:
             return _end(trial, str(error))
         except WorkdirLocked:
             return _end(trial, "a process is completing the same point")
-        except (ValueError, OSError, tf.errors.OpError, loop.TrainingDiverged) as error:
+        except (ValueError, OSError, ImportError, tf.errors.OpError, loop.TrainingDiverged) as error:
             return _end(trial, f"failed: {message_of(error)}")
         except KeyboardInterrupt:
             trial.study.enqueue_trial(trial.params)  # resumes in the same folder
@@ -173,7 +190,7 @@ class SampledSweep:
         """The evaluations of the runs of a trial."""
         measures = self.measures or runs[0].eval_config.evaluations[:1]
         if len(measures) == 1 and parse_measure(measures[0]).is_clean:
-            runs[0].callbacks = (Pruning(trial, self.epochs),)
+            runs[0].callbacks = (Pruning(trial, runs[0].config.epochs),)
         return [evaluation for run in runs if (evaluation := run.complete(self.folder_of(run)))]
 
     def _signs(self):

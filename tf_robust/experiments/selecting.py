@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import typing
 from collections.abc import Callable
 
 import keras
@@ -30,6 +31,15 @@ _EVALUATIONS = {
     "distance": "attack_curves",
     "attack_curves": "attack_curves",
 }
+
+
+_REPLACED: dict[str, typing.Any] = {
+    "subset": 0,
+    "corrupted_dir": "",
+    "groups": "",
+    "surrogate": "",
+}  # options that the choice of an epoch does not use
+_UNUSED = (*_REPLACED, "per_image", "calibrate", "abstain_accuracy", "conformal")
 
 
 def selection_of(config: TrainConfig, eval_config: EvalConfig, validation: Source | None, training_source: Source) -> Selection | None:
@@ -66,6 +76,14 @@ def selection_of(config: TrainConfig, eval_config: EvalConfig, validation: Sourc
     )
 
 
+def options_of(config: TrainConfig) -> tuple[str, ...]:
+    """Returns the options of the evaluation on which the choice of the best epoch depends; none without a choice."""
+    if not config.select and not config.early_stopping:
+        return ()
+    chosen_by = _EVALUATIONS[check_measure(config.select or "clean").partition("/")[0]]
+    return tuple(name for name in evaluation.options_of(chosen_by) if name not in _UNUSED)
+
+
 def check_measure(name: str) -> str:
     """Returns the name of a measure that can choose an epoch.
 
@@ -89,10 +107,7 @@ def _measure(
         eval_config,
         evaluations=(_EVALUATIONS[wanted.family],),
         attack_radii=radii,
-        subset=0,
-        corrupted_dir="",
-        groups="",
-        surrogate="",
+        **_REPLACED,
     )
     sets = [one for one in evaluation.evaluation_sets(validation, training_source, options, data_dir) if _is_needed(one, wanted)]
     if not sets:

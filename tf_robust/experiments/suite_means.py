@@ -98,6 +98,9 @@ class SuiteMeans:
                     "training": {"seconds": sum(one.get("training", {}).get("seconds", 0) for one in parts.values())},
                 }
             )
+        splits = sorted({part["split"] for one in evaluations for part in one["parts"].values()})
+        if len(splits) > 1:
+            raise ValueError(f"Expected evaluations on one split of all data sets. Received: {' and '.join(splits)}")
         evaluations = [one for one in evaluations if one["rows"]]
         if not evaluations:
             raise ValueError(f"Expected a row that was measured in all of {', '.join(divided)}. Received: none")

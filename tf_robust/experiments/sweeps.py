@@ -1,19 +1,21 @@
 """Sweeps of hyperparameters: the best point on validation images is evaluated on the test set."""
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from absl.flags import FlagValues
 
-from tf_robust.evaluation import check_measures, parse_measure
+from tf_robust.evaluation import EvalConfig, check_measures, parse_measure
 from tf_robust.experiments import completion, costs, flags, model_evaluation
 from tf_robust.experiments.commands import command
+from tf_robust.experiments.config import DATA
 from tf_robust.experiments.launchers import launcher_of
 from tf_robust.experiments.reporting import report
 from tf_robust.experiments.run import Run
-from tf_robust.experiments.runs import runs_of, warn_of_ignored_flags
-from tf_robust.experiments.search_space import Point, axes_of, grid, middle, name_of
+from tf_robust.experiments.runs import runs_of, warn_of_unused_flags
+from tf_robust.experiments.search_space import Point, Range, axes_of, grid, middle, name_of
 from tf_robust.utils.errors import unknown
 from tf_robust.utils.files import write_json
 
@@ -21,6 +23,8 @@ _SWEEP_FLAGS = (
     *("mode", "sweep", "sweep_metric", "sweep_engine", "sweep_storage", "trials"),
     *("launcher", "launcher_options", "workdir", "seeds"),
 )
+
+_FIXED = (*DATA, "label_fraction", *(field.name for field in dataclasses.fields(EvalConfig)), *_SWEEP_FLAGS)  # not axes of a sweep
 
 
 def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str]) -> None:
@@ -38,12 +42,17 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
         ValueError: an invalid sweep, or all runs failed.
     """
     axes = axes_of(values.sweep, {name: values[name].default for name in flags.flag_names()})
+    if fixed := [name for name in axes if name in _FIXED]:
+        raise ValueError(
+            f"Expected axes that leave the validation images and their measures as they are. Received: {', '.join(fixed)}. "
+            "Try: a folder with a flagfile for each value, and tf-robust suite"
+        )
     sampled = values.sweep_engine == "optuna"
     points = [middle(axes)] if sampled else grid(axes)  # of a sampled sweep an example
     runs = [run for point in points for run in _runs_at(values, point, "validation")]
     for run in runs:
         check_measures(_measures(values.sweep_metric), run.eval_config, "--sweep_metric", run.config.label_fraction)
-    warn_of_ignored_flags(runs)
+    warn_of_unused_flags(values, runs)
     if values.dry_run:
         if sampled:
             print(f"One of {values.trials} trials, in the middle of the ranges:")
@@ -74,13 +83,16 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
         {"train it with more seeds": _command_with_more_seeds(values, points[0], f"{workdir}/chosen")},
         argv,
     )
-    print("\n".join([message, *notes]))
+    print("\n".join([message, *(notes if sampled else ())]))
+    if notes and not sampled:
+        raise ValueError("\n".join([f"{len(notes)} of {len(runs)} runs failed.", *notes]))
 
 
 def _sample(values, axes, workdir, folder_of):
     """Points, evaluations and messages of a sweep by Optuna."""
     from tf_robust.experiments.sampled_sweep import SampledSweep  # of an extra
 
+    example = _runs_at(values, middle(axes), "validation")[0]
     sweep = SampledSweep(
         axes=axes,
         measures=_measures(values.sweep_metric),
@@ -88,11 +100,16 @@ def _sample(values, axes, workdir, folder_of):
         folder_of=folder_of,
         trials=values.trials,
         seed=values.seeds[0],
-        epochs=values.epochs,
+        epochs=_longest(axes["epochs"]) if "epochs" in axes else values.epochs,
+        flags={**{name: text for name, text in example.flags.items() if name not in axes}, "seeds": flags.text_of(values.seeds)},
     )
     os.makedirs(workdir, exist_ok=True)
     storage = values.sweep_storage or f"sqlite:///{os.path.join(os.path.abspath(workdir), 'study.db')}"
     return sweep.complete(storage, os.path.basename(os.path.abspath(workdir)))
+
+
+def _longest(axis):
+    return int(axis.high) if isinstance(axis, Range) else max(map(int, axis))
 
 
 def _tested(values, point, folder_of, folder):

@@ -9,7 +9,9 @@ import logging
 import os
 from collections.abc import Collection, Iterator, Mapping
 
+from tf_robust.experiments import tracking
 from tf_robust.experiments.compatibility import current_flags
+from tf_robust.training import checkpoints
 from tf_robust.utils import environment
 from tf_robust.utils.files import atomic_file, clear_unfinished, read_json, write_json
 from tf_robust.utils.locks import WorkdirLocked, file_lock
@@ -55,10 +57,41 @@ def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | N
         try:
             yield folder
         except BaseException:
-            if not any(os.path.isdir(os.path.join(folder, name)) for name in ("checkpoints", "saved_model")):
-                # without results the flags are not binding
-                os.remove(os.path.join(folder, "flags.txt"))
+            if not any(os.path.exists(os.path.join(folder, name)) for name in ("checkpoints", "saved_model", "evaluation.json")):
+                for name in ("flags.txt", tracking.RUN_IDS):  # without results the flags are not binding
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(os.path.join(folder, name))
             raise
+
+
+def write_flags(folder: str, flags: Mapping[str, str]) -> None:
+    """Writes `flags.txt`, which repeats a run as a flagfile."""
+    with atomic_file(os.path.join(folder, "flags.txt")) as file:
+        file.writelines(f"--{name}={value}\n" for name, value in sorted(flags.items()))
+
+
+def bind_inputs(folder: str, inputs: Mapping[str, str]) -> None:
+    """Writes what a training depends on besides its flags beside its checkpoints, and checks it when the training resumes.
+
+    Args:
+        folder: of the checkpoints.
+        inputs: {name: text}.
+
+    Raises:
+        ValueError: there are checkpoints of a training with other inputs; the message has the differences.
+    """
+    path = os.path.join(folder, "inputs.json")
+    if checkpoints.existing(folder):
+        before = read_json(path) if os.path.exists(path) else {}
+        differing = [
+            f"  {name}: {before[name]} then, {inputs[name]} now" for name in inputs if before.get(name, inputs[name]) != inputs[name]
+        ]
+        if differing:
+            raise ValueError(
+                "\n".join([f"The training of {os.path.dirname(folder)} was started with other data or weights:", *differing])
+                + f"\nTry: those of its start to resume, or another --workdir; or delete {folder} to start again."
+            )
+    write_json(path, {**inputs})
 
 
 def recorded_flags(path: str) -> dict[str, str]:
@@ -107,7 +140,8 @@ def _bind(folder, flags, defaults, free):
                 + "\n".join(differing)
                 + "\nTry: the same flags to resume, or another --workdir."
             )
-        recorded = read_json(os.path.join(folder, "environment.json"))
+        environment_file = os.path.join(folder, "environment.json")
+        recorded = read_json(environment_file) if os.path.exists(environment_file) else versions
         for key, version in versions.items():
             if recorded.get(key) != version:
                 logging.warning(
@@ -119,5 +153,4 @@ def _bind(folder, flags, defaults, free):
                 )
         return
     write_json(os.path.join(folder, "environment.json"), versions)
-    with atomic_file(path) as file:
-        file.writelines(f"--{name}={value}\n" for name, value in sorted(flags.items()))
+    write_flags(folder, flags)

@@ -97,7 +97,7 @@ def fit(
         TrainingResult
 
     Raises:
-        TrainingDiverged: a loss term, the gradient or the logits under attack are not finite; the last good checkpoint is kept.
+        TrainingDiverged: a loss term, the gradient or the logits under attack are not finite; earlier checkpoints are kept.
         Interrupted: after Ctrl-C or at `stop_after`; the state is saved if there is a `checkpoint_folder`.
         WorkerLost: the process of another machine has ended.
     """
@@ -228,7 +228,7 @@ def checked_run(run_steps: Callable[[Iterator, tf.Tensor], None], iterator: Iter
     Raises:
         TrainingDiverged: a loss term, the gradient or the logits under attack are not finite; the message names it and the step.
     """
-    with divergence.named(method, "the last good checkpoint is kept"):
+    with divergence.named(method, "earlier checkpoints are kept"):
         run_steps(iterator, tf.constant(count))
 
 

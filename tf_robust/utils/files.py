@@ -87,13 +87,17 @@ def _open_locked(path: str, mode: str) -> typing.IO:
 
 def _remove_leftovers(path: str | os.PathLike, keep: str) -> None:
     """Removes temporary files of killed processes, whose locks the system has freed."""
-    if not fcntl:
-        return
-    for leftover in set(glob.glob(f"{glob.escape(os.fspath(path))}.writing-*")) - {keep}:
-        with contextlib.suppress(OSError), open(leftover, "r+b") as file:  # an error: another process is writing it
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(leftover)):  # otherwise renamed meanwhile, and a new file has its name
-                os.remove(leftover)
+    if fcntl:
+        for leftover in set(glob.glob(f"{glob.escape(os.fspath(path))}.writing-*")) - {keep}:
+            _remove_unlocked(leftover)
+
+
+def _remove_unlocked(path):
+    """Removes a temporary file, unless another process is writing it."""
+    with contextlib.suppress(OSError), open(path, "r+b") as file:  # an error: another process is writing it
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # otherwise renamed meanwhile, and a new file has its name
+            os.remove(path)
 
 
 @contextlib.contextmanager
@@ -128,7 +132,7 @@ def atomic_folder(path: str) -> Iterator[str]:
 
 
 def clear_unfinished(*folders: str) -> None:
-    """Removes temporary files and folders of killed processes. Call it only while no other process writes there.
+    """Removes temporary files and folders of killed processes. Call it only while no other process writes folders there.
 
     Args:
         *folders: to search, without their subfolders; missing ones are skipped.
@@ -139,8 +143,12 @@ def clear_unfinished(*folders: str) -> None:
                 path, complete = os.path.join(folder, name), os.path.join(folder, name[: ending.start()])
                 if ending[1] == "old" and not os.path.lexists(complete):  # killed between the renames of `atomic_folder`
                     os.rename(path, complete)
+                elif os.path.isdir(path):
+                    shutil.rmtree(path)
+                elif fcntl:
+                    _remove_unlocked(path)
                 else:
-                    shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+                    os.remove(path)
 
 
 def write_json(path: str | os.PathLike, value: Json) -> None:

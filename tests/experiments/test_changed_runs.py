@@ -1,0 +1,199 @@
+"""Runs that are called again after their flags, data, models or folders have changed, and flags that a command does not use."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.test_cli import main
+from tf_robust.experiments import figures, run
+from tf_robust.experiments.flags import parse_arguments
+from tf_robust.experiments.runs import runs_of, warn_of_unused_flags
+from tf_robust.training import loop
+
+SMALL = ("--batch_size=20", "--epochs=1", "--evaluations=clean", "--subset=40")
+DIGITS = ("--data=digits", "--train_examples=60", *SMALL)
+
+
+def read(*parts):
+    with open(os.path.join(*parts), encoding="utf-8") as file:
+        return json.load(file)
+
+
+@pytest.fixture(autouse=True)
+def little_drawn(monkeypatch):
+    monkeypatch.setattr(figures, "of_data", lambda *_: [])
+    monkeypatch.setattr(figures, "draw_maps", lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("finished") / "run")
+    main("train", *DIGITS, f"--workdir={folder}")
+    return folder
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    return shutil.copytree(finished, str(tmp_path / "copied"))
+
+
+def write_images(path, count, shift=0):
+    generator = np.random.RandomState(0)
+    labels = np.arange(count) % 4
+    images = np.clip(60 * labels[:, None, None, None] + generator.randint(0, 20, (count, 16, 16, 1)), 0, 255).astype(np.uint8)
+    np.savez(path, images=images, labels=(labels + shift) % 4)
+
+
+def test_a_suite_is_refused_in_which_only_some_rows_evaluate_a_model(finished, tmp_path):
+    (tmp_path / "plain.flags").write_text("--data=digits")
+    (tmp_path / "mine.flags").write_text(f"--data=digits\n--saved_model={finished}/saved_model")
+    with pytest.raises(ValueError, match="where only mine evaluates a model. Try: two folders, then tf-robust report"):
+        main("suite", str(tmp_path), f"--workdir={tmp_path}/out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_value_in_a_row_names_its_file(tmp_path):
+    (tmp_path / "plain.flags").write_text("--data=digits\n--epochs=0")
+    with pytest.raises(ValueError, match="plain.flags: Expected --epochs >= 1. Received: 0"):
+        main("suite", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("train", "--require=clean>=0.99"), "--require belongs to the commands evaluate and attack. Received: train"),
+        (("suite", "flags/fcl/table1", "--baseline=xe"), "--baseline belongs to the command report. Received: suite"),
+        (("train", "--trials=3"), "--trials belongs to the command sweep. Received: train"),
+        (
+            ("sweep", "label_fraction=0.5,1", *DIGITS),
+            "Expected axes that leave the validation images .* Received: label_fraction. Try: a f",
+        ),
+        (("sweep", "image_size=16,28;nun_floor=0.1,0.2", *DIGITS), "Received: image_size, nun_floor. Try"),
+    ],
+)
+def test_flags_of_other_commands_and_axes_without_a_comparison_are_refused(arguments, said):
+    with pytest.raises(ValueError, match=said):
+        main(*arguments)
+
+
+@pytest.mark.parametrize(
+    "given, names",
+    [
+        (
+            "--momentum=0.5 --nesterov --decay_epochs=1,2 --decay_factor=0.5 --init_head",
+            "momentum nesterov decay_epochs decay_factor init_head",
+        ),
+        ("--optimizer=sgd --momentum=0.5 --schedule=steps --decay_epochs=1,2 --decay_rate=0.5", "decay_rate"),
+        ("--momentum=0.9 --decay_rate=0.89", ""),  # the defaults, as in flags.txt
+        ("--select=corruptions/fog --severities=3 --attack_queries=7", "attack_queries"),
+        ("--severities=1,2,3,4,5", ""),
+    ],
+)
+def test_flags_of_training_without_effect_are_reported(given, names, caplog):
+    values = parse_arguments(["--data=digits", *given.split()])
+    warn_of_unused_flags(values, runs_of(values, "row"))
+    assert {message.split()[0] for message in caplog.messages} == {f"--{name}" for name in names.split()}
+
+
+def test_the_record_of_a_finished_run_survives_a_failure(copied, capsys):
+    shutil.rmtree(os.path.join(copied, "saved_model"))
+    before = open(os.path.join(copied, "flags.txt")).read()
+    with pytest.raises(ValueError, match="batch_size: 20 then, 30 now"):
+        main("train", *DIGITS, "--batch_size=30", f"--workdir={copied}")
+    main("train", *DIGITS, "--evaluations=clean,noise", f"--workdir={copied}")  # trained and exported again
+    assert "evaluations=clean,noise" in open(os.path.join(copied, "flags.txt")).read() != before
+    assert {"clean", "un"} <= {row["measure"] for row in read(copied, "evaluation.json")["rows"]}
+    assert os.path.exists(os.path.join(copied, "saved_model", "card.json"))
+
+
+def test_a_moved_run_has_its_own_model_and_records(copied, capsys):
+    main("train", *DIGITS, f"--workdir={copied}")
+    said = capsys.readouterr().out
+    assert "already done" in said and f"Model:   {copied}/saved_model" in said
+
+
+def test_data_that_changed_after_a_run_are_noticed(tmp_path):
+    path, folder = str(tmp_path / "mine.npz"), str(tmp_path / "run")
+    write_images(path, 100)
+    arguments = ("train", f"--data=npz:{path}", "--validation_fraction=0.2", *SMALL, "--subset=0", f"--workdir={folder}")
+    main(*arguments)
+    main(*arguments)
+    write_images(path, 100, shift=1)
+    with pytest.raises(ValueError, match="Expected the images on which .* was evaluated .* has changed .* Try: tf-robust evaluate"):
+        main(*arguments)
+
+
+def test_data_that_changed_while_training_was_interrupted_are_noticed(tmp_path, monkeypatch):
+    path, folder = str(tmp_path / "mine.npz"), str(tmp_path / "run")
+    arguments = ("train", f"--data=npz:{path}", "--validation_fraction=0.2", *SMALL, "--subset=0", "--epochs=3", f"--workdir={folder}")
+    fit = loop.fit
+    monkeypatch.setattr(run.loop, "fit", lambda *given, **options: fit(*given, **options, stop_after=4))
+    write_images(path, 100)
+    with pytest.raises(loop.Interrupted):
+        main(*arguments)
+    monkeypatch.setattr(run.loop, "fit", fit)
+    write_images(path, 80)
+    with pytest.raises(ValueError, match="training images: 60, fingerprint .* then, 48, .* now\nTry: those of its start"):
+        main(*arguments)
+    write_images(path, 100)
+    main(*arguments)
+    assert [epoch["epoch"] for epoch in read(folder, "history.json")] == [0, 1, 2]
+
+
+def test_an_encoder_that_was_trained_again_is_noticed(finished, tmp_path):
+    start, folder = shutil.copytree(finished, str(tmp_path / "start")), str(tmp_path / "tuned")
+    arguments = ("train", *DIGITS, f"--init_from={start}", f"--workdir={folder}")
+    main(*arguments)
+    main(*arguments)
+    shutil.rmtree(start)
+    main("train", *DIGITS, "--seeds=5", f"--workdir={start}")
+    with pytest.raises(ValueError, match="Expected the weights from which .* was trained. Received: .*start, which was trained again"):
+        main(*arguments)
+
+
+def test_options_by_which_an_epoch_is_chosen_are_those_of_the_start(tmp_path):
+    arguments = ("train", *DIGITS, "--select=corruptions/fog", "--select_images=20", f"--workdir={tmp_path}/run")
+    main(*arguments, "--severities=1")
+    with pytest.raises(ValueError, match="--severities: 1 then, 5 now"):
+        main(*arguments, "--severities=5")
+
+
+def test_a_sweep_with_failed_points_exits_with_an_error(tmp_path, capsys):
+    arguments = ("sweep", "learning_rate=0.01,0.001", *DIGITS, f"--workdir={tmp_path}")
+    main(*arguments)
+    with pytest.raises(ValueError, match="2 of 3 runs failed.\n.*started with other flags"):
+        main("sweep", "learning_rate=0.01,0.001,0.1", *DIGITS, "--batch_size=10", f"--workdir={tmp_path}")
+
+
+def test_a_row_without_its_package_does_not_end_a_suite(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.flags").write_text("\n".join(DIGITS))
+    train = run.Run.train
+
+    def train_b(self, *arguments):
+        if self.row == "a":
+            raise ImportError("Expected the package keras_hub")
+        return train(self, *arguments)
+
+    monkeypatch.setattr(run.Run, "train", train_b)
+    with pytest.raises(ValueError, match="1 of 2 runs failed.\na, seed 0, failed: Expected the package keras_hub"):
+        main("suite", str(tmp_path), f"--workdir={tmp_path}/out")
+    assert os.path.exists(tmp_path / "out" / "b" / "seed_0" / "evaluation.json")
+
+
+def test_trainings_without_evaluation_continue_after_one_that_failed(tmp_path, monkeypatch, capsys):
+    train = run.Run.train
+
+    def train_one(self, *arguments):
+        if self.seed == 0:
+            raise loop.TrainingDiverged("the loss is not finite")
+        return train(self, *arguments)
+
+    monkeypatch.setattr(run.Run, "train", train_one)
+    with pytest.raises(ValueError, match="1 of 2 runs failed"):
+        main("train", *DIGITS[:-2], "--evaluations=none", "--seeds=0,1", f"--workdir={tmp_path}")
+    said = capsys.readouterr().out
+    assert f"Model:   {tmp_path}/seed_1/saved_model" in said and "seed_0/saved_model" not in said
