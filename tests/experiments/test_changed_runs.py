@@ -55,6 +55,14 @@ def test_a_suite_is_refused_in_which_only_some_rows_evaluate_a_model(finished, t
     assert not (tmp_path / "out").exists()
 
 
+def test_a_suite_is_refused_whose_rows_have_images_of_other_sizes(tmp_path):
+    for name, size in (("a", 16), ("b", 28)):
+        (tmp_path / f"{name}.flags").write_text("\n".join((*DIGITS, f"--image_size={size}")))
+    with pytest.raises(ValueError, match=r"Received: a and b, which differ in image_size \(16 and 28\)"):
+        main("suite", str(tmp_path), f"--workdir={tmp_path}/out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_wrong_value_in_a_row_names_its_file(tmp_path):
     (tmp_path / "plain.flags").write_text("--data=digits\n--epochs=0")
     with pytest.raises(ValueError, match="plain.flags: Expected --epochs >= 1. Received: 0"):
