@@ -117,6 +117,20 @@ def test_the_record_of_a_finished_run_survives_a_failure(copied, capsys):
     assert os.path.exists(os.path.join(copied, "saved_model", "card.json"))
 
 
+def test_flags_of_a_training_without_a_checkpoint_are_not_binding(tmp_path, monkeypatch):
+    fit = loop.fit
+
+    def diverges(*arguments, **options):
+        raise loop.TrainingDiverged("the loss is not finite")
+
+    monkeypatch.setattr(run.loop, "fit", diverges)
+    with pytest.raises(loop.TrainingDiverged):
+        main("train", *DIGITS, "--learning_rate=100", f"--workdir={tmp_path}")
+    monkeypatch.setattr(run.loop, "fit", fit)
+    main("train", *DIGITS, "--learning_rate=0.01", f"--workdir={tmp_path}")
+    assert os.path.exists(tmp_path / "evaluation.json")
+
+
 def test_a_moved_run_has_its_own_model_and_records(copied, capsys):
     main("train", *DIGITS, f"--workdir={copied}")
     said = capsys.readouterr().out

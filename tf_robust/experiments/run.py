@@ -211,7 +211,7 @@ class Run:
                     f"({len(source):,}). Try: tf-robust evaluate {folder} for the present images, or another --workdir to train on them"
                 )
         then = self._exported(folder).get("init_weights", "")
-        if then and then != self._start():
+        if then and self.init_path and then != self._start():
             raise ValueError(
                 f"Expected the weights from which {folder} was trained. Received: {self.init_path}, which was trained again or is "
                 f"missing. Try: delete {folder} to train from the present weights, or another --workdir"

@@ -57,7 +57,8 @@ def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | N
         try:
             yield folder
         except BaseException:
-            if not any(os.path.exists(os.path.join(folder, name)) for name in ("checkpoints", "saved_model", "evaluation.json")):
+            results = (os.path.exists(os.path.join(folder, name)) for name in ("saved_model", "evaluation.json"))
+            if not checkpoints.existing(os.path.join(folder, "checkpoints")) and not any(results):
                 for name in ("flags.txt", tracking.RUN_IDS):  # without results the flags are not binding
                     with contextlib.suppress(FileNotFoundError):
                         os.remove(os.path.join(folder, name))
