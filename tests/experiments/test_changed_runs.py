@@ -144,7 +144,9 @@ def test_data_that_changed_after_a_run_are_noticed(tmp_path):
     main(*arguments)
     main(*arguments)
     write_images(path, 100, shift=1)
-    with pytest.raises(ValueError, match="Expected the images on which .* was evaluated .* has changed .* Try: tf-robust evaluate"):
+    with pytest.raises(
+        ValueError, match="Expected the images on which .* was evaluated .* Received: others in npz:.* Try: another --workdir"
+    ):
         main(*arguments)
 
 

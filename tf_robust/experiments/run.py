@@ -207,8 +207,8 @@ class Run:
             now, source = before["card"]["data"], self.data().evaluation_source()
             if list(source.image_shape) == now["picture_shape"] and source.fingerprint() != now["fingerprint"]:
                 raise ValueError(
-                    f"Expected the images on which {folder} was evaluated ({now['pictures']:,}). Received: {self.config.data} has changed "
-                    f"({len(source):,}). Try: tf-robust evaluate {folder} for the present images, or another --workdir to train on them"
+                    f"Expected the images on which {folder} was evaluated ({now['pictures']:,}). Received: others in {self.config.data} "
+                    f"({len(source):,}). Try: another --workdir to train on them, or restore the earlier images"
                 )
         then = self._exported(folder).get("init_weights", "")
         if then and self.init_path and then != self._start():
