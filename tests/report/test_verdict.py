@@ -117,6 +117,45 @@ def test_close_followers_are_named(evaluate):
     assert "20.0 points more than xe." in text and "without per-image results, models are separated if their 95% intervals" in text
 
 
+def test_the_best_separated_gain_is_named_before_a_larger_mean(evaluate):
+    values = {"xe": (0.4, 0.41, 0.42), "steady": (0.44, 0.45, 0.461), "varying": (0.3, 0.46, 0.62)}
+    runs = [evaluate(row, seed, {"un": value}) for row, all_of_row in values.items() for seed, value in enumerate(all_of_row)]
+    low, high = scipy.stats.ttest_rel(values["steady"], values["xe"]).confidence_interval()
+    assert verdict(tables.aggregate(runs)).startswith(
+        "Under noise, steady has the largest separated gain of 2 models (varying: 46.0%, not separated): it classifies 45.0% of images "
+        f"with uniform noise correctly, 4.0 points more than xe [{100 * low:.1f}, {100 * high:.1f}]."
+    )
+
+
+def test_equal_models_are_level(evaluate):
+    runs = [evaluate(row, 0, {"un": value}) for row, value in (("xe", 0.4), ("fcl", 0.6), ("same", 0.6))]
+    assert verdict(tables.aggregate(runs)).startswith("Under noise, fcl ranks first of 3 models, level with same: it classifies 60.0%")
+
+
+def test_two_seeds_are_said_to_be_few(evaluate):
+    def text(seeds):
+        rows = ("xe", 0.4, 0.01), ("fcl", 0.6, 0.012)
+        return verdict(tables.aggregate([evaluate(row, seed, {"un": mean + slope * seed}) for row, mean, slope in rows for seed in seeds]))
+
+    spans = [scipy.stats.t.ppf(0.975, freedom) for freedom in (1, 2)]
+    assert f"Over two seeds such an interval spans {spans[0]:.1f} standard errors on each side, over three {spans[1]:.1f}" in text((0, 1))
+    assert "two seeds" not in text((0, 1, 2))
+
+
+def test_the_end_of_a_separated_interval_is_not_printed_as_zero(evaluate):
+    gains = np.array([0.02, 0.03, 0.0418])
+    runs = [
+        evaluate(row, seed, {"un": 0.4 + gain}) for row, of_row in (("xe", 0 * gains), ("fcl", gains)) for seed, gain in enumerate(of_row)
+    ]
+    low, high = (100 * end for end in scipy.stats.ttest_1samp(gains, 0).confidence_interval())
+    assert 0 < low < 0.4 and f"[{low:.1f}, {high:.1f}]" in verdict(tables.aggregate(runs))
+    gains -= low / 100 - 0.0002
+    runs = [
+        evaluate(row, seed, {"un": 0.4 + gain}) for row, of_row in (("xe", 0 * gains), ("fcl", gains)) for seed, gain in enumerate(of_row)
+    ]
+    assert "more than xe [0.02, 5." in verdict(tables.aggregate(runs))
+
+
 def test_other_measures_keep_their_unit(evaluate):
     runs = [evaluate(row, 0, {"flips/mean": value}) for row, value in (("xe", 0.5), ("fcl", 0.1))]
     assert verdict(tables.aggregate(runs)).startswith("fcl has a mean flip probability (mFP) of 0.100, 0.400 less than xe.")

@@ -23,18 +23,19 @@ def mean_and_std(mean: float, std: float | None) -> str:
     return value(mean) if std is None else f"{value(mean)} ± {std:.3f}"
 
 
-def interval(low: float | None, high: float | None, sign: str = "") -> str:
+def interval(low: float | None, high: float | None, sign: str = "", decimals: int = 3) -> str:
     """Returns `[low, high]`, or an empty text where there is no interval.
 
     Args:
         low: lower end, or None.
         high: upper end, or None.
         sign: the sign option of the format: "+" writes it always.
+        decimals: of both ends; one or two more where an end that is not 0 would be printed as 0 otherwise.
     """
     if low is None or high is None:
         return ""
-    digits = next((n for n in (3, 4) if all(round(end, n) or not end for end in (low, high))), 5)  # an end that is not 0 shows its sign
-    return f"[{low:{sign}z.{digits}f}, {high:{sign}z.{digits}f}]"
+    shown = next((n for n in (decimals, decimals + 1) if all(round(end, n) or not end for end in (low, high))), decimals + 2)
+    return f"[{low:{sign}z.{shown}f}, {high:{sign}z.{shown}f}]"
 
 
 def value_uncertainty(entry: Entry) -> str:
@@ -132,7 +133,7 @@ def clear_note(table: Table) -> str:
                 )
             )
         kinds[kind] = kinds.get(kind, 0) + 1
-    counted = [kind if len(kinds) == 1 else f"{kind} ({count} of {len(differences)} cells)" for kind, count in kinds.items()]
+    counted = [kind if len(kinds) == 1 else f"for {count} of {len(differences)} differences, {kind}" for kind, count in kinds.items()]
     return f"▲ better, ▼ worse: {'; '.join(counted)}. There is no correction for multiple comparisons."
 
 

@@ -25,7 +25,8 @@ def verdict_sentences(table: Table) -> list[str]:
     """Returns the verdict: the most robust models against the baseline, their cost, and the certainty.
 
     For every kind of images (corrupted, noisy, attacked) its first measure is compared. A difference is called separated if the paired
-    test is significant and its 95 % interval excludes 0. With a single model: the images on which its accuracy falls most.
+    test is significant and its 95 % interval excludes 0. The model named is the best of those with a separated gain over the baseline,
+    or without any the one with the best mean. With a single model: the images on which its accuracy falls most.
 
     Args:
         table: as `aggregate` returns it.
@@ -70,8 +71,10 @@ def _is_clean(measure: str) -> bool:
 
 
 def _best_row(table: Table, measure: str) -> str | None:
+    """The row with the best mean of those with a separated gain over the baseline; without any, of all."""
     compared = [e for e in table["rows"] if e["measure"] == measure and e["difference"]]
-    return max(compared, key=_quality)["row"] if compared else None
+    gains = [e for e in compared if gain(e) > 0 and is_separated(table, e)]
+    return max(gains or compared, key=_quality)["row"] if compared else None
 
 
 def _quality(entry: Entry) -> float:
@@ -98,6 +101,12 @@ def _subject(table: Table, row: str, chosen: Sequence[Entry]) -> str:
     if gain(chosen[0]) < 0:
         return f"{under}, no model is better than {table['baseline']}; {row} comes closest and"
     second = max(others, key=_quality)
+    if _value(second) == _value(chosen[0]):
+        return f"{under}, {row} ranks first of {len(others) + 1} models, level with {second['row']}: it"
+    if _quality(second) > _quality(chosen[0]):
+        return (
+            f"{under}, {row} has the largest separated gain of {len(others)} models ({second['row']}: {_value(second)}, not separated): it"
+        )
     close = f", before {second['row']} ({_value(second)})" if _overlap(chosen[0], second) else ""
     return f"{under}, {row} ranks first of {len(others) + 1} models{close}: it"
 
@@ -165,7 +174,7 @@ def _interval(entry: Entry, low: float | None, high: float | None) -> str:
     """The interval in points for an accuracy, else in the unit of the measure."""
     if low is None or high is None or not describe(entry["measure"]).images:
         return interval(low, high)
-    return f"[{100 * low:z.1f}, {100 * high:z.1f}]"
+    return interval(100 * low, 100 * high, decimals=1)
 
 
 def _cost(table: Table, row: str, exclude: Iterable[str]) -> str:
@@ -204,7 +213,8 @@ def _certainty(table: Table, chosen: Sequence[Entry]) -> str:
     pairs = [difference_of(entry)["pairs"] for entry in chosen]
     measured = _measured_on(table, chosen, pairs)
     if max(pairs) > 1:
-        return f"{measured}; in brackets paired 95% intervals over the seeds."
+        few = " Over two seeds such an interval spans 12.7 standard errors on each side, over three 4.3: add seeds." * (max(pairs) == 2)
+        return f"{measured}; in brackets paired 95% intervals over the seeds.{few}"
     if any(difference_of(entry)["images"] for entry in chosen):
         return f"{measured}; in brackets paired 95% intervals over the images, other seeds may differ."
     return f"{measured}; without per-image results, models are separated if their 95% intervals do not overlap."
