@@ -217,11 +217,15 @@ def test_comparisons_are_paired_over_the_images(scaled, tmp_path):
     assert {name: line[name] for name in ("low", "high", "p", "count")} == pytest.approx(
         {name: expected[name] for name in ("low", "high", "p", "count")}
     )
+    assert bool(line["separated"]) == (expected["p"] < 0.05 and not expected["low"] <= 0 <= expected["high"])
+    assert str(comparison).startswith("plain (2) has an RMS") and repr(comparison).startswith("<Comparison of plain (2) with plain: ")
     named = api.compare(one=api.evaluate(plain, **DIGITS), other=api.evaluate(worse, **DIGITS), baseline="other")
     assert set(named.frame()["row"]) == {"one"} and "other" in named._repr_html_()
     assert named.frame().set_index("measure").loc["clean", "difference"] == pytest.approx(-line["difference"])
     assert "<html" in open(named.report(str(tmp_path / "report.html")), encoding="utf-8").read()
-    with pytest.raises(ValueError, match="measured in one way.* differ in"):
+    with pytest.raises(
+        ValueError, match=r"measured in one way.* differ in the evaluated images \(data.fingerprint\), the number of images \(data"
+    ):
         api.compare(api.evaluate(plain, **DIGITS), api.evaluate(worse, **{**DIGITS, "subset": 90}))
     one, other = (api.evaluate(model, **DIGITS) for model in (plain, worse))
     other.evaluation["seed"] = 1  # as of two runs in folders of one name

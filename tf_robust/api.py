@@ -29,7 +29,7 @@ from tf_robust.experiments.flags import values_of
 from tf_robust.experiments.hardened import Hardened
 from tf_robust.experiments.keyword_arguments import check_used, renamed, run_of, with_python_errors
 from tf_robust.experiments.locations import row_name
-from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, print_note, with_fitting_range
+from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, is_same_data, print_note, with_fitting_range
 from tf_robust.experiments.results import Comparison, Result, compare
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.trainable import check_format
@@ -124,6 +124,8 @@ def evaluate(model: Model, data: Data | None = None, *, validation_data: Data | 
     )
     if validation_data is not None and not eval_config.needs_validation_set:
         raise ValueError("Expected calibrate, abstain_accuracy or conformal, which are fitted on validation_data. Received: none of them")
+    if eval_config.needs_training_set:
+        run, values = run_of({**_trained_on(model, arguments["data"]), **arguments})
     predict, evaluation_data = _model_and_data(model, given, run, values)
     if not isinstance(surrogate, (str, os.PathLike)):
         evaluation_data = dataclasses.replace(evaluation_data, surrogate=surrogate)
@@ -307,12 +309,24 @@ def _copy(model):
     return copied
 
 
+def _card_of(model):
+    """The card of a model of this package, of its path or of a run; {}: it has none."""
+    if isinstance(model, (str, os.PathLike)):
+        return read_card(os.fspath(model)) or read_card(os.path.join(model, "saved_model"))  # of a run
+    return getattr(model, "card", {})
+
+
+def _trained_on(model, name):
+    """{"train_examples": number of training images of a model, by its card}, if they are of the named data; their deviations scale NUN."""
+    card = _card_of(model)
+    flags = card.get("flags")
+    chosen = flags.get("train_examples") if isinstance(flags, dict) and is_same_data(str(card.get("data", "")), name) else None
+    return {} if chosen is None else {"train_examples": chosen}
+
+
 def _data_of_card(model):
     """The name of the data that a model was trained on, by its card."""
-    if isinstance(model, (str, os.PathLike)):
-        card = read_card(os.fspath(model)) or read_card(os.path.join(model, "saved_model"))  # of a run
-    else:
-        card = getattr(model, "card", {})
+    card = _card_of(model)
     if card.get("data", "") in ("", *_IN_MEMORY):
         raise ValueError(f"Expected data, as there is no card of {model} that names any. Received: none. Try: data=(images, labels)")
     return str(card["data"])

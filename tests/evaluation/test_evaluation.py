@@ -318,6 +318,7 @@ def test_cards_differ_in_what_a_measure_depends_on(source):
     assert evaluation.difference("corruptions/mean15", card, rounded) == [("corruptions.protocol", "cifar_c", "float")]
     assert ("data.pictures", 30, 31) in evaluation.difference("clean", card, evaluation.card_of(other, every, train))
     assert evaluation.difference("nun", card, evaluation.card_of(test, every, other))[0][0] == "noise.deviations_of"
+    assert evaluation.difference("un", card, evaluation.card_of(test, every, other)) == []
     assert evaluation.difference("clean", None, card) == []
     few = evaluation.card_of(test, dataclasses.replace(every, severities=(1, 3)), train)
     assert evaluation.difference("corruptions/mean15", card, few) == [("corruptions.means_over_severities", [1, 2, 3, 4, 5], [1, 3])]

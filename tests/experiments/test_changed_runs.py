@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.test_cli import main
+from tf_robust import api
 from tf_robust.experiments import figures, run
 from tf_robust.experiments.flags import parse_arguments
 from tf_robust.experiments.runs import runs_of, warn_of_unused_flags
@@ -135,6 +136,30 @@ def test_a_moved_run_has_its_own_model_and_records(copied, capsys):
     main("train", *DIGITS, f"--workdir={copied}")
     said = capsys.readouterr().out
     assert "already done" in said and f"Model:   {copied}/saved_model" in said
+
+
+def test_python_takes_the_deviations_of_the_images_a_run_was_trained_on(copied, capsys):
+    main("evaluate", copied, "--evaluations=noise")
+    measured = read(copied, "measured", "evaluation.json")
+    in_python = api.evaluate(copied, evaluations="noise", subset=40)
+    assert in_python.evaluation["card"] == measured["card"]
+    assert in_python.values == {row["measure"]: row["value"] for row in measured["rows"]}
+    every = api.evaluate(os.path.join(copied, "saved_model"), evaluations="noise", subset=40, train_examples=0)
+    with pytest.raises(ValueError, match="'nun' to be .* differ in the training images whose standard deviations scale the noise .noise"):
+        api.compare(in_python, every)
+
+
+def test_a_run_is_evaluated_on_all_images_of_another_file(copied, tmp_path, capsys):
+    paths = [str(tmp_path / name) for name in ("one.npz", "other.npz")]
+    for path, count in zip(paths, (400, 80)):
+        write_images(path, count)
+    folder = str(tmp_path / "run")
+    main("train", f"--data=npz:{paths[0]}", *SMALL, f"--workdir={folder}")
+    for path, split in zip(paths, ("test", "all")):
+        main("evaluate", folder, f"--data=npz:{path}", f"--workdir={tmp_path / split}")
+        measured = read(tmp_path, split, "evaluation.json")
+        assert measured["split"] == split and measured["card"]["data"]["pictures"] == 40
+    assert "has no splits: evaluated on all of its images" in capsys.readouterr().out
 
 
 def test_data_that_changed_after_a_run_are_noticed(tmp_path):

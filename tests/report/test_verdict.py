@@ -161,6 +161,13 @@ def test_other_measures_keep_their_unit(evaluate):
     assert verdict(tables.aggregate(runs)).startswith("fcl has a mean flip probability (mFP) of 0.100, 0.400 less than xe.")
 
 
+def test_names_of_measures_have_their_article(evaluate):
+    names = ("calibration/rms", "calibration/ece", "calibration/brier", "flips/mean")
+    for name, expected in zip(names, ("an RMS calib", "an expected calib", "a Brier score", "a mean flip")):
+        runs = [evaluate(row, 0, {name: value}) for row, value in (("xe", 0.5), ("fcl", 0.1))]
+        assert verdict(tables.aggregate(runs)).startswith(f"fcl has {expected}")
+
+
 def test_clean_accuracy_of_fractions_of_the_labels_is_not_the_cost(evaluate):
     runs = [
         evaluate(row, seed, {"label_fraction_0.1/clean": part + seed / 1000, "clean": clean + seed / 1000})

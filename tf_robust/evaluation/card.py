@@ -254,10 +254,13 @@ def difference(measure: str, first: Card | None, second: Card | None) -> list[tu
     if not first or not second:
         return []
     differing: list[tuple[str, object, object]] = []
+    ignored = {"deviations_of"} if parse_measure(measure).family == "un" else set()  # in the fields of all noise, but for NUN alone
     adapted = ("adaptation",) if "adaptation" in first and "adaptation" in second else ()  # else it is what is compared
     for part in ("data", *adapted, parse_measure(measure).card_family):
         one, other = ((card.get(part) if part in ("data", "adaptation") else part_of(card, measure)) or {} for card in (first, second))
         differing += [
-            (f"{part}.{field}", one.get(field), other.get(field)) for field in sorted({*one, *other}) if one.get(field) != other.get(field)
+            (f"{part}.{field}", one.get(field), other.get(field))
+            for field in sorted({*one, *other} - ignored)
+            if one.get(field) != other.get(field)
         ]
     return differing

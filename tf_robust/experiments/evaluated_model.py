@@ -8,6 +8,7 @@ from absl.flags import FlagValues
 
 from tf_robust.experiments import flags, model_evaluation, workdir
 from tf_robust.experiments.evaluation_data import EvaluationData
+from tf_robust.experiments.model_checks import is_same_data
 from tf_robust.experiments.run import Run
 from tf_robust.saved_models import loading
 
@@ -75,5 +76,7 @@ def evaluated_model(values: FlagValues, path: str) -> EvaluatedModel:
             raise ValueError(f"Expected a model, or --workdir=DIR of a trained run. Received: {folder or 'neither'}")
         own = os.path.join(path, "saved_model")
         return EvaluatedModel(own if os.path.isdir(own) else path, values, "")
-    before = flags.parse_arguments(workdir.recorded_arguments(recorded))
-    return EvaluatedModel(os.path.join(folder, "saved_model"), flags.with_values(before, flags.given_values(values)), folder)
+    before, given = flags.given_values(flags.parse_arguments(workdir.recorded_arguments(recorded))), flags.given_values(values)
+    if not is_same_data(str(before.get("data", "")), given.get("data", before.get("data", ""))):
+        before.pop("evaluation_split", None)  # of data without splits all images are evaluated, unless the model was trained on them
+    return EvaluatedModel(os.path.join(folder, "saved_model"), flags.with_values(values, {**before, **given}), folder)

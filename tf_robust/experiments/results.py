@@ -16,6 +16,8 @@ from tf_robust.report.table_types import Table
 from tf_robust.saved_models import loading
 from tf_robust.utils.errors import unknown
 
+_COLUMNS = ["row", "measure", "value", "baseline", "difference", "low", "high", "p", "count", "separated"]
+
 
 class Result:
     """An evaluated model.
@@ -101,11 +103,19 @@ class Comparison:
     def __init__(self, results: Sequence[Result], baseline: str):
         self._results, self.table = results, _table(results, baseline)
 
+    def __repr__(self) -> str:
+        others = ", ".join(row for row in self.table["order"] if row != self.table["baseline"])
+        return f"<Comparison of {others} with {self.table['baseline']}: {len(self.table['measures'])} measures>"
+
+    def __str__(self) -> str:
+        return report.verdict(self.table)
+
     def frame(self) -> pandas.DataFrame:
         """Returns a table with one line per measure and model: values, and the difference to the baseline.
 
-        `low`, `high` and `p` are the paired 95 % interval and test over the images that the models share; empty for measures that are
-        no means over images.
+        `low`, `high` and `p` are the paired 95 % t interval and test (for an accuracy McNemar's exact test) over the images that the
+        models share; empty for measures that are no means over images. The two may disagree near p = 0.05: `separated` is as in the
+        report, p < 0.05 and an interval without 0; over several seeds, with their interval.
         """
         lines = []
         for entry in self.table["rows"]:
@@ -119,9 +129,10 @@ class Comparison:
                         "baseline": entry["mean"] - difference["mean"],
                         "difference": difference["mean"],
                         **{name: images.get(name) for name in ("low", "high", "p", "count")},
+                        "separated": report.is_separated(self.table, entry),
                     }
                 )
-        return pandas.DataFrame(lines, columns=["row", "measure", "value", "baseline", "difference", "low", "high", "p", "count"])
+        return pandas.DataFrame(lines, columns=_COLUMNS)
 
     def report(self, path: str = "report.html") -> str:
         """Writes the report, one self-contained HTML file, and returns its path."""

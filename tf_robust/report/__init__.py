@@ -22,7 +22,7 @@ from tf_robust.report.notes import evaluation_notes, size_notes
 from tf_robust.report.table_types import Evaluation, Paper, PerImage, Table
 from tf_robust.report.tables import aggregate, results, to_frame
 from tf_robust.report.vega import Chart, save_all
-from tf_robust.report.verdict import verdict, verdict_sentences
+from tf_robust.report.verdict import is_separated, verdict, verdict_sentences
 from tf_robust.utils.files import atomic_file, write_json
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "to_text",
     "training_curves",
     "utility_by_class",
+    "is_separated",
     "verdict",
     "verdict_sentences",
     "write",

@@ -23,6 +23,13 @@ from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, P
 from tf_robust.utils.errors import unknown
 
 BASELINES = ("xe", "cross_entropy")
+_IN_WORDS = {
+    "data.fingerprint": "the evaluated images",
+    "data.pictures": "the number of images",
+    "data.picture_shape": "the size of the images",
+    "noise.deviations_of": "the training images whose standard deviations scale the noise",
+}  # fields of evaluation cards
+_DIGESTS = ("fingerprint", "deviations_of", "surrogate", "files")  # fields whose values say nothing
 LEVEL = 0.05  # of p values
 
 
@@ -107,9 +114,17 @@ def _check_cards(evaluations: Iterable[Evaluation]) -> None:
                 raise ValueError(
                     f"Expected {measure!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
                     f"and row {evaluation['row']!r}, seed {evaluation['seed']}, differ in "
-                    + ", ".join(f"{field} ({one} and {other})" for field, one, other in differing)
-                    + ". Try: measure one of them again with tf-robust evaluate, or report them separately"
+                    + ", ".join(_difference_in_words(*one) for one in differing)
+                    + ". Try: tf-robust evaluate MODEL --workdir=DIR for both, with the same data and options, and report these folders; "
+                    "or report them separately"
                 )
+
+
+def _difference_in_words(field: str, one: object, other: object) -> str:
+    """`the evaluated images (data.fingerprint)`, or `corruptions.protocol (cifar_c and float)`."""
+    values = "" if field.rpartition(".")[2] in _DIGESTS else f"{one} and {other}"
+    details = ": ".join(filter(None, [field if field in _IN_WORDS else "", values]))
+    return f"{_IN_WORDS.get(field, field)} ({details})" if details else field
 
 
 def _by_cell(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str], dict[int, dict]]:

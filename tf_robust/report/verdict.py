@@ -14,6 +14,7 @@ _NEGLIGIBLE = 0.02  # a loss that the interval must exclude to be called "no mea
 _ROUNDING = 1e-9  # of a mean of many numbers
 _SAME_TIME = 0.1  # relative difference of training times that is called none
 _LISTED = 3  # values of one model
+_PROPER = "Brier"  # a name, which stays capitalized
 
 
 def verdict(table: Table) -> str:
@@ -129,12 +130,18 @@ def _value(entry: Entry) -> str:
 def _amount(entry: Entry) -> str:
     """`81.2% of corrupted images`, or `a mean flip probability (mFP) of 0.055`."""
     images = describe(entry["measure"]).images
-    return f"{_value(entry)} of {images}" if images else f"a {_name(entry)} of {_value(entry)}"
+    return f"{_value(entry)} of {images}" if images else f"{_with_article(_name(entry))} of {_value(entry)}"
 
 
 def _name(entry: Entry) -> str:
     name = describe(entry["measure"]).name
-    return name if name[1:2].isupper() else name[:1].lower() + name[1:]
+    return name if name[1:2].isupper() or name.startswith(_PROPER) else name[:1].lower() + name[1:]
+
+
+def _with_article(name: str) -> str:
+    """`an RMS calibration error`, `a mean corruption error`: abbreviations by the sound of their first letter."""
+    vowels = "AEFHILMNORSX" if name[1:2].isupper() else "aeio"
+    return f"{'an' if name.startswith(tuple(vowels)) else 'a'} {name}"
 
 
 def _main_difference(table: Table, entry: Entry) -> str:
