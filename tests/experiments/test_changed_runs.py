@@ -9,7 +9,7 @@ import pytest
 
 from tests.test_cli import main
 from tf_robust import api
-from tf_robust.experiments import figures, run
+from tf_robust.experiments import evaluated_model, figures, modes, run
 from tf_robust.experiments.flags import parse_arguments
 from tf_robust.experiments.runs import runs_of, warn_of_unused_flags
 from tf_robust.training import loop
@@ -246,3 +246,29 @@ def test_trainings_without_evaluation_continue_after_one_that_failed(tmp_path, m
         main("train", *DIGITS[:-2], "--evaluations=none", "--seeds=0,1", f"--workdir={tmp_path}")
     said = capsys.readouterr().out
     assert f"Model:   {tmp_path}/seed_1/saved_model" in said and "seed_0/saved_model" not in said
+
+
+def test_a_report_notes_flags_without_effect_and_a_report_that_it_replaces(finished, tmp_path, monkeypatch, capsys, caplog):
+    monkeypatch.chdir(tmp_path)
+    main("report", finished, "--epochs=5")
+    assert "No effect on a report: --epochs" in caplog.text and "replaces" not in capsys.readouterr().out
+    main("report", finished, "--epochs=5")
+    assert "replaces" not in capsys.readouterr().out
+    main("report", finished)
+    assert f"replaces the report of another command (python run_experiment.py report {finished} --epochs=5)" in capsys.readouterr().out
+
+
+def test_a_run_in_training_is_not_evaluated(tmp_path):
+    (tmp_path / "flags.txt").write_text("--data=digits\n")
+    with pytest.raises(ValueError, match="whose training has not ended. Try: the command of the run again"):
+        main("evaluate", str(tmp_path))
+
+
+def test_an_interrupted_evaluation_exits_as_after_ctrl_c(finished, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluated_model.model_evaluation, "evaluate_file", interrupt)
+    with pytest.raises(SystemExit) as ended, modes.friendly_errors():
+        main("evaluate", finished)
+    assert ended.value.code == 130 and "Stopped. The same command continues" in capsys.readouterr().out

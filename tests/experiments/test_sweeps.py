@@ -71,9 +71,11 @@ def found(row, seed, clean, flips):
 def test_the_best_row_has_the_best_mean_over_seeds():
     evaluations = [found("a", 0, 0.9, 0.2), found("a", 1, 0.1, 0.2), found("b", 0, 0.6, 0.3), found("b", 1, 0.6, 0.3)]
     assert sweeps.best(evaluations)[0] == ["b"] and sweeps.best(evaluations, "flips/mean")[0] == ["a"]
-    assert "Chosen of 2 by clean on validation images: b (0.6000). Its" in sweeps.best(evaluations)[1]
+    assert "Chosen of 2 by clean on validation images, means over 2 seeds: b (0.6000). Its" in sweeps.best(evaluations)[1]
     with pytest.raises(ValueError, match="measure to choose by"):
         sweeps.best(evaluations, "un")
+    level = sweeps.best([*evaluations, found("c", 0, 0.6, 0.2), found("c", 1, 0.6, 0.2)])[1]
+    assert "on validation images, means over 2 seeds: b (0.6000). Level with it: c; the first is chosen. Its" in level
     chosen, message = sweeps.best([*evaluations, found("c", 1, 0.99, 0.0)])  # its seed 0 failed
     assert chosen == ["b"] and message.endswith("Not considered, as runs failed: c.")
 

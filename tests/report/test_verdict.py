@@ -110,6 +110,11 @@ def test_a_better_baseline_is_named(one_seed):
     assert f"15.0 points less than xe {interval_of(150, 120)}" in text
 
 
+def test_a_model_level_with_the_baseline_is_not_first(one_seed):
+    text = verdict(one_seed({"xe": {"un": 150}, "one": {"un": 100}, "two": {"un": 150}}))
+    assert text.startswith("Under noise, no model is better than xe; two is level and classifies 75.0% of images")
+
+
 def test_close_followers_are_named(evaluate):
     runs = [evaluate(row, 0, {"un": value}) for row, value in (("xe", 0.4), ("fcl", 0.6), ("close", 0.595), ("far", 0.5))]
     text = verdict(tables.aggregate(runs))

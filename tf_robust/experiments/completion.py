@@ -83,9 +83,12 @@ class _Tasks:
 
     def announce(self, number):
         run = self.runs[number]
-        remaining = len(self.runs) - len(self.evaluations) - len(self.failures)
+        remaining = sum(not os.path.exists(os.path.join(self.folder_of(self.runs[one]), "evaluation.json")) for one in self._pending())
         left = f", {duration(np.mean(self._times) * remaining)} left" if self._times else ""
         print(f"[{number + 1}/{len(self.runs)}] {run.row}, seed {run.seed}: {self.folder_of(run)}{left}", flush=True)
+
+    def _pending(self):
+        return [one for one in range(len(self.runs)) if one not in self.evaluations and one not in self.failures]
 
     def complete(self):
         return [evaluation for _, evaluation in sorted(self.evaluations.items()) if evaluation]
@@ -108,7 +111,8 @@ class _Tasks:
     def wait(self, number, message):
         """Notes that another process holds a run."""
         if number not in self.waiting:
-            print(f"  {message}. Skipped for now.", flush=True)
+            others = len(self._pending()) > 1
+            print(f"  {message}. {'Skipped for now' if others else 'Waiting for it; Ctrl-C ends the waiting'}.", flush=True)
         self.waiting.add(number)
 
 

@@ -223,9 +223,9 @@ def to_text(estimates: Sequence[Mapping], seeds: int) -> str:
         )
     widths = [max(map(len, column)) for column in zip(*lines)]
     total = seeds * sum((e["training"] or 0) + e["measuring"] for e in estimates)
-    disk = seeds * sum(e["disk"] for e in estimates)
+    disk, runs = seeds * sum(e["disk"] for e in estimates), len(estimates) * seeds
     text = "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
     return (
-        f"{text}\n\nTotal of {len(estimates) * seeds} runs: {duration(total)}, {disk / 2**30:.2f} GiB. Measured on this machine, "
+        f"{text}\n\nTotal of {runs} run{'s' * (runs > 1)}: {duration(total)}, {disk / 2**30:.2f} GiB. Measured on this machine, "
         f"on at most {TIMES * STEPS} steps of each row; without validation, corruptions and attacks."
     )

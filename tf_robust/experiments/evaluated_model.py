@@ -67,7 +67,7 @@ def evaluated_model(values: FlagValues, path: str) -> EvaluatedModel:
         path: of the model; empty: the run in --workdir.
 
     Raises:
-        ValueError: there is neither a path nor a run in --workdir.
+        ValueError: there is neither a path nor a run in --workdir, or the run has not ended.
     """
     folder = path or values.workdir
     recorded = os.path.join(folder, "flags.txt")
@@ -77,6 +77,12 @@ def evaluated_model(values: FlagValues, path: str) -> EvaluatedModel:
         own = os.path.join(path, "saved_model")
         return EvaluatedModel(own if os.path.isdir(own) else path, values, "")
     before, given = flags.given_values(flags.parse_arguments(workdir.recorded_arguments(recorded))), flags.given_values(values)
+    saved_model = os.path.join(folder, "saved_model")
+    if not os.path.isdir(saved_model):
+        raise ValueError(
+            f"Expected a run with an exported model. Received: {folder}, whose training has not ended. Try: the command of the run "
+            "again, which resumes it"
+        )
     if not is_same_data(str(before.get("data", "")), given.get("data", before.get("data", ""))):
         before.pop("evaluation_split", None)  # of data without splits all images are evaluated, unless the model was trained on them
-    return EvaluatedModel(os.path.join(folder, "saved_model"), flags.with_values(values, {**before, **given}), folder)
+    return EvaluatedModel(saved_model, flags.with_values(values, {**before, **given}), folder)

@@ -25,16 +25,19 @@ from tf_robust.experiments import (
     sweeps,
     tracking,
 )
+from tf_robust.experiments.commands import COMMANDS as OF_COMMANDS
 from tf_robust.experiments.commands import command, trains_only
 from tf_robust.experiments.default_split import with_default_split
 from tf_robust.experiments.flags import FLAGS_HOME, given_values, parse_arguments, text_of, values_of, with_values
 from tf_robust.experiments.launchers import launcher_of
 from tf_robust.experiments.locations import folder_name, resolve_workdir, seed_folder, with_distinct_rows
+from tf_robust.experiments.model_checks import print_note
 from tf_robust.experiments.reporting import complete_and_report, report, report_by_data
 from tf_robust.experiments.runs import runs_of, warn_of_unused_flags
 from tf_robust.experiments.suggestions import DATA_FLAGS, LOCATION_FLAGS, flags_of, print_commands
 from tf_robust.training import distribution, loop
 from tf_robust.utils.errors import message_of, unknown
+from tf_robust.utils.files import read_json
 from tf_robust.utils.locks import WorkdirLocked
 
 
@@ -169,7 +172,10 @@ def serve(values: flags.FlagValues, _: Sequence[str]) -> None:
 
 def compare(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Reports over the workdirs that match --runs, a report for each data set; --suite adds the numbers of the paper."""
+    if unused := sorted(given_values(values).keys() - {"mode", "runs", *OF_COMMANDS["report"].flags}):
+        logging.warning("No effect on a report: %s", ", ".join(f"--{name}" for name in unused))
     evaluations, workdir = comparison.read_evaluations(values.runs), values.workdir or os.path.join("runs", "report")
+    _note_replaced(workdir, command(*argv), chosen=bool(values.workdir))
     folder, rows, table = (
         suites.table_of(values.suite, FLAGS_HOME) if values.suite else ("", [], {"title": _title(evaluations, values.runs)})
     )
@@ -187,6 +193,13 @@ def compare(values: flags.FlagValues, argv: Sequence[str]) -> None:
     if not values.baseline and len({one["row"] for one in evaluations}) > 1:
         hint["compare with another row"] = "add --baseline=ROW"
     report_by_data(workdir, evaluations, table, hint, argv)
+
+
+def _note_replaced(workdir, made_by, chosen):
+    """Notes that a report in the default folder replaces that of another command."""
+    earlier = os.path.join(workdir, "results.json")
+    if not chosen and os.path.exists(earlier) and (before := read_json(earlier).get("command")) != made_by:
+        print_note(f"this replaces the report of another command ({before}) in {workdir}. To keep both: --workdir=DIR")
 
 
 def _title(evaluations, patterns):
@@ -216,11 +229,9 @@ def friendly_errors() -> Iterator[None]:
     """Exits with a message instead of a traceback after errors that the user can correct."""
     try:
         yield
-    except loop.Interrupted as stopped:
-        print(stopped)
+    except KeyboardInterrupt as stopped:
+        print(stopped if isinstance(stopped, loop.Interrupted) else "Stopped. The same command continues; what is complete is kept.")
         sys.exit(130)
-    except KeyboardInterrupt:
-        sys.exit("Stopped. The same command resumes from the last checkpoint.")
     except (ValueError, OSError, ImportError, tf.errors.OpError, loop.TrainingDiverged, WorkdirLocked, distribution.WorkerLost) as error:
         if logging.get_verbosity() >= logging.DEBUG:
             raise

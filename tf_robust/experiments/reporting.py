@@ -13,6 +13,8 @@ from tf_robust.experiments.run import Run
 from tf_robust.experiments.suggestions import LOCATION_FLAGS, flags_of, print_commands
 from tf_robust.report import vega
 
+_LISTED = 6  # models after a report
+
 
 def complete_and_report(
     workdir: str,
@@ -86,8 +88,10 @@ def report(
     print(f"Report:  {os.path.join(workdir, 'report.html')}  (also report.md, results.json)")
     print(f"Figures: {os.path.join(workdir, 'figures')}{os.sep}")
     present = [evaluation for evaluation in evaluations if os.path.exists(evaluation["saved_model"])]  # records may be copied without it
-    for evaluation in present[:6]:
+    for evaluation in present[:_LISTED]:
         print(f"Model:   {evaluation['saved_model']}  ({evaluation['row']}, seed {evaluation['seed']})")
+    if len(present) > _LISTED:
+        print(f"         and {len(present) - _LISTED} more")
     print_commands(next_commands)
     comparison.print_verdict(written)
 

@@ -150,8 +150,8 @@ def best(evaluations: Iterable[Mapping], metric: str = "") -> tuple[list[str], s
     Args:
         evaluations: as in `evaluation.json`.
         metric: measures by which rows are compared, with commas between them; empty: the first measure of the first evaluation. With one
-            the best row is chosen, the first of equals; with several all rows that no other surpasses in every measure. Rows with fewer
-            seeds than others, whose runs failed, are not chosen.
+            the best row is chosen, the first of equals, which the message names; with several all rows that no other surpasses in every
+            measure. Rows with fewer seeds than others, whose runs failed, are not chosen.
 
     Raises:
         ValueError: an evaluation does not have a measure.
@@ -168,12 +168,14 @@ def best(evaluations: Iterable[Mapping], metric: str = "") -> tuple[list[str], s
     most = max(map(len, by_row.values()))
     incomplete = [row for row, of_seeds in by_row.items() if len(of_seeds) < most]
     means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in by_row.items() if row not in incomplete}
-    chosen = _front({row: signs * mean for row, mean in means.items()})
-    chosen = chosen if len(measures) > 1 else chosen[:1]
+    front = _front({row: signs * mean for row, mean in means.items()})
+    chosen = front if len(measures) > 1 else front[:1]
+    level = f" Level with it: {', '.join(front[1:])}; the first is chosen." if len(front) > len(chosen) else ""
+    seeds = f", means over {most} seeds" if most > 1 else ""
     missing = f" Not considered, as runs failed: {', '.join(incomplete)}." if incomplete else ""
     listed = "; ".join(f"{row} ({', '.join(f'{mean:.4f}' for mean in means[row])})" for row in chosen)
     return chosen, (
-        f"Chosen of {len(means)} by {', '.join(measures)} on validation images: {listed}. "
+        f"Chosen of {len(means)} by {', '.join(measures)} on validation images{seeds}: {listed}.{level} "
         f"{'Their validation results are' if len(chosen) > 1 else 'Its validation result is'} optimistic, as the best of several; the test "
         f"set was not used for the choice.{missing}"
     )

@@ -99,8 +99,8 @@ def _subject(table: Table, row: str, chosen: Sequence[Entry]) -> str:
     measures = {measure: kind for kind, measure in kinds_of_robustness(table).items()}
     kinds = [f"under {measures[e['measure']]}" if e["measure"] in measures else f"in {_name(e)}" for e in chosen]
     under = _capitalized(_join([kinds[0], *(kind.removeprefix("under ") for kind in kinds[1:])]))
-    if gain(chosen[0]) < 0:
-        return f"{under}, no model is better than {table['baseline']}; {row} comes closest and"
+    if gain(chosen[0]) <= 0:
+        return f"{under}, no model is better than {table['baseline']}; {row} {'comes closest' if gain(chosen[0]) else 'is level'} and"
     second = max(others, key=_quality)
     if _value(second) == _value(chosen[0]):
         return f"{under}, {row} ranks first of {len(others) + 1} models, level with {second['row']}: it"

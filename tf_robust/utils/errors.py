@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable
 
 FULL = "The disk is full. Files written before are complete. Try: free disk space, then run the same command again to resume"
+_LISTED = 30  # known names, beside near ones
 
 
 def unknown(kind: str, received: str, known: Iterable[str]) -> ValueError:
-    """Returns an error for an unknown name, with the nearest known names and all of them.
+    """Returns an error for an unknown name, with the nearest known names and all of them, unless there are many.
 
     Args:
         kind: what the name refers to, such as "model".
@@ -20,7 +21,8 @@ def unknown(kind: str, received: str, known: Iterable[str]) -> ValueError:
     known = sorted(known)
     near = difflib.get_close_matches(received, known, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return ValueError(f"Unknown {kind}: {received!r}.{hint} Known: {', '.join(known)}")
+    names = f" Known: {', '.join(known)}" if len(known) <= _LISTED or not near else ""
+    return ValueError(f"Unknown {kind}: {received!r}.{hint}{names}")
 
 
 def message_of(error: BaseException) -> str:
