@@ -233,6 +233,10 @@ def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
         assert other.stdout.readline() == "held\n"
         with pytest.raises(WorkdirLocked, match="Another process is working in"), workdirs.claim(str(tmp_path), {}):
             pass
+        (tmp_path / "flags.txt").write_text("--epochs=2\n")  # of a run that would be waited for in vain
+        with pytest.raises(ValueError, match="--epochs: 2 then, 3 now"), workdirs.claim(str(tmp_path), {"epochs": "3"}):
+            pass
+        (tmp_path / "flags.txt").unlink()
         other.kill()
     with workdirs.claim(str(tmp_path), {}):
         pass

@@ -279,7 +279,8 @@ class _TupleParser(flags.ArgumentParser):
         try:
             return tuple(self.convert_one(value) for value in values if value != "")
         except ValueError as error:
-            raise ValueError(f"Expected comma-separated values of type {self.kind.__name__}") from error
+            kind = "integers" if self.kind is int else "numbers"
+            raise ValueError(f"Expected {kind} with commas between them, such as 0,1,2") from error
 
 
 def _define_flag(values, name, parameter):

@@ -50,6 +50,7 @@ def claim(folder: str, flags: Mapping[str, str], defaults: Mapping[str, str] | N
         ValueError: the run was started with other flags; the message has the differences.
         WorkdirLocked: another process holds the folder.
     """
+    _check_flags(folder, flags, defaults or {}, free)  # rather than after waiting for another process
     with held(folder):
         # not recursively: subfolders may be workdirs of other runs
         clear_unfinished(folder, *(os.path.join(folder, name) for name in ("checkpoints", "saved_model", "figures")))
@@ -126,32 +127,38 @@ def _read_flags(path):
 
 
 def _bind(folder, flags, defaults, free):
-    path, versions = os.path.join(folder, "flags.txt"), environment.describe()
-    if os.path.exists(path):
-        before = recorded_flags(path)
-        old, new = ({**defaults, **texts} for texts in (before, flags))
-        differing = [
-            f"  --{name}: {old.get(name)} then, {new.get(name)} now"
-            for name in sorted({*before, *flags} - {*free})
-            if old.get(name) != new.get(name)
-        ]
-        if differing:
-            raise ValueError(
-                f"{folder} was started with other flags:\n"
-                + "\n".join(differing)
-                + "\nTry: the same flags to resume, or another --workdir."
+    """Checks the flags and versions of an earlier start, or writes those of the first."""
+    versions = environment.describe()
+    if not _check_flags(folder, flags, defaults, free):
+        write_json(os.path.join(folder, "environment.json"), versions)
+        return write_flags(folder, flags)
+    environment_file = os.path.join(folder, "environment.json")
+    recorded = read_json(environment_file) if os.path.exists(environment_file) else versions
+    for key, version in versions.items():
+        if recorded.get(key) != version:
+            logging.warning(
+                "%s was started with %s = %s, now it is %s: a resumed run will not be bit-identical.",
+                folder,
+                key,
+                recorded.get(key),
+                version,
             )
-        environment_file = os.path.join(folder, "environment.json")
-        recorded = read_json(environment_file) if os.path.exists(environment_file) else versions
-        for key, version in versions.items():
-            if recorded.get(key) != version:
-                logging.warning(
-                    "%s was started with %s = %s, now it is %s: a resumed run will not be bit-identical.",
-                    folder,
-                    key,
-                    recorded.get(key),
-                    version,
-                )
-        return
-    write_json(os.path.join(folder, "environment.json"), versions)
-    write_flags(folder, flags)
+
+
+def _check_flags(folder, flags, defaults, free):
+    """Whether a run was started in a folder; raises ValueError if its flags were others."""
+    path = os.path.join(folder, "flags.txt")
+    if not os.path.exists(path):
+        return False
+    before = recorded_flags(path)
+    old, new = ({**defaults, **texts} for texts in (before, flags))
+    differing = [
+        f"  --{name}: {old.get(name)} then, {new.get(name)} now"
+        for name in sorted({*before, *flags} - {*free})
+        if old.get(name) != new.get(name)
+    ]
+    if differing:
+        raise ValueError(
+            f"{folder} was started with other flags:\n" + "\n".join(differing) + "\nTry: the same flags to resume, or another --workdir."
+        )
+    return True
