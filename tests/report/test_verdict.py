@@ -132,6 +132,22 @@ def test_the_best_separated_gain_is_named_before_a_larger_mean(evaluate):
     )
 
 
+def test_first_in_one_kind_is_not_said_of_another(evaluate):
+    values = {
+        "xe": ((0.4, 0.3), (0.41, 0.31), (0.42, 0.32)),
+        "steady": ((0.44, 0.5), (0.45, 0.51), (0.461, 0.522)),
+        "varying": ((0.3, 0.4), (0.46, 0.41), (0.62, 0.42)),
+    }
+    runs = [
+        evaluate(row, seed, {"un": un, "corruptions/mean15": mean})
+        for row, of_row in values.items()
+        for seed, (un, mean) in enumerate(of_row)
+    ]
+    text = verdict(tables.aggregate(runs))
+    assert "Under noise, steady has the largest separated gain of 2 models (varying: 46.0%, not separated)" in text
+    assert "Under corruptions, steady ranks first of 3 models: it" in text
+
+
 def test_equal_models_are_level(evaluate):
     runs = [evaluate(row, 0, {"un": value}) for row, value in (("xe", 0.4), ("fcl", 0.6), ("same", 0.6))]
     assert verdict(tables.aggregate(runs)).startswith("Under noise, fcl ranks first of 3 models, level with same: it classifies 60.0%")

@@ -83,8 +83,7 @@ class _Tasks:
 
     def announce(self, number):
         run = self.runs[number]
-        remaining = sum(not os.path.exists(os.path.join(self.folder_of(self.runs[one]), "evaluation.json")) for one in self._pending())
-        left = f", {duration(np.mean(self._times) * remaining)} left" if self._times else ""
+        left = f", {duration(np.mean(self._times) * len(self._pending()))} left" if self._times else ""
         print(f"[{number + 1}/{len(self.runs)}] {run.row}, seed {run.seed}: {self.folder_of(run)}{left}", flush=True)
 
     def _pending(self):

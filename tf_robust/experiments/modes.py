@@ -12,6 +12,7 @@ from absl import flags, logging
 from tf_robust import corrupted_datasets, evaluation
 from tf_robust.data import service
 from tf_robust.experiments import (
+    commands,
     comparison,
     completion,
     costs,
@@ -25,7 +26,6 @@ from tf_robust.experiments import (
     sweeps,
     tracking,
 )
-from tf_robust.experiments.commands import COMMANDS as OF_COMMANDS
 from tf_robust.experiments.commands import command, trains_only
 from tf_robust.experiments.default_split import with_default_split
 from tf_robust.experiments.flags import FLAGS_HOME, given_values, parse_arguments, text_of, values_of, with_values
@@ -172,7 +172,7 @@ def serve(values: flags.FlagValues, _: Sequence[str]) -> None:
 
 def compare(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Reports over the workdirs that match --runs, a report for each data set; --suite adds the numbers of the paper."""
-    if unused := sorted(given_values(values).keys() - {"mode", "runs", *OF_COMMANDS["report"].flags}):
+    if unused := sorted(given_values(values).keys() - {"mode", "runs", *commands.COMMANDS["report"].flags}):
         logging.warning("No effect on a report: %s", ", ".join(f"--{name}" for name in unused))
     evaluations, workdir = comparison.read_evaluations(values.runs), values.workdir or os.path.join("runs", "report")
     _note_replaced(workdir, command(*argv), chosen=bool(values.workdir))

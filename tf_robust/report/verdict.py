@@ -42,12 +42,12 @@ def verdict_sentences(table: Table) -> list[str]:
         return [f"No row shares a measure and a seed with {table['baseline']}: there is nothing to compare."]
     rows = list(compared.values())
     first = max(rows, key=rows.count)
-    groups: dict[tuple[str, bool], list[Entry]] = {}
+    groups: dict[tuple[str, bool, bool], list[Entry]] = {}
     for measure, row in sorted(compared.items(), key=lambda item: item[1] != first):
         entry = entries[row, measure]
-        groups.setdefault((row, gain(entry) < 0), []).append(entry)
-    sentences = [_comparison(table, row, chosen) for (row, _), chosen in groups.items()]
-    better = list(dict.fromkeys(row for row, loses in groups if not loses)) or [first]
+        groups.setdefault((row, gain(entry) > 0, _is_first(table, entry)), []).append(entry)
+    sentences = [_comparison(table, row, chosen) for (row, _, _), chosen in groups.items()]
+    better = list(dict.fromkeys(row for row, gains, _ in groups if gains)) or [first]
     costs = {row: text for row in better if (text := _cost(table, row, exclude=compared))}
     names = {row: f" of {row}" if len(costs) > 1 else "" for row in costs}
     cost = [f"The cost{names[row]}: {text}." for row, text in costs.items()]
@@ -78,6 +78,11 @@ def _best_row(table: Table, measure: str) -> str | None:
     return max(gains or compared, key=_quality)["row"] if compared else None
 
 
+def _is_first(table: Table, entry: Entry) -> bool:
+    """Whether no row has a better mean."""
+    return _quality(entry) >= max(_quality(other) for other in table["rows"] if other["measure"] == entry["measure"])
+
+
 def _quality(entry: Entry) -> float:
     return entry["mean"] * (-1 if parse_measure(entry["measure"]).lower_is_better else 1)
 
@@ -104,7 +109,7 @@ def _subject(table: Table, row: str, chosen: Sequence[Entry]) -> str:
     second = max(others, key=_quality)
     if _value(second) == _value(chosen[0]):
         return f"{under}, {row} ranks first of {len(others) + 1} models, level with {second['row']}: it"
-    if _quality(second) > _quality(chosen[0]):
+    if not _is_first(table, chosen[0]):
         return (
             f"{under}, {row} has the largest separated gain of {len(others)} models ({second['row']}: {_value(second)}, not separated): it"
         )
