@@ -230,6 +230,8 @@ def test_comparisons_are_paired_over_the_images(scaled, tmp_path):
     one, other = (api.evaluate(model, **DIGITS) for model in (plain, worse))
     other.evaluation["seed"] = 1  # as of two runs in folders of one name
     assert set(api.compare(one, other).frame()["row"]) == {"plain (2)"}
+    with pytest.raises(ValueError, match="Expected results of tfr.train or tfr.evaluate. Received: 'runs/a'. Try: tfr.evaluate"):
+        api.compare(api.evaluate(plain, **DIGITS), "runs/a")
     with pytest.raises(ValueError, match="at least two results"):
         api.compare(api.evaluate(plain, **DIGITS))
 

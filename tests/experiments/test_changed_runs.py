@@ -9,7 +9,7 @@ import pytest
 
 from tests.test_cli import main
 from tf_robust import api
-from tf_robust.experiments import evaluated_model, figures, modes, run
+from tf_robust.experiments import comparison, evaluated_model, figures, modes, run
 from tf_robust.experiments.flags import parse_arguments
 from tf_robust.experiments.runs import runs_of, warn_of_unused_flags
 from tf_robust.training import loop
@@ -145,7 +145,9 @@ def test_python_takes_the_deviations_of_the_images_a_run_was_trained_on(copied, 
     assert in_python.evaluation["card"] == measured["card"]
     assert in_python.values == {row["measure"]: row["value"] for row in measured["rows"]}
     every = api.evaluate(os.path.join(copied, "saved_model"), evaluations="noise", subset=40, train_examples=0)
-    with pytest.raises(ValueError, match="'nun' to be .* differ in the training images whose standard deviations scale the noise .noise"):
+    with pytest.raises(
+        ValueError, match="'nun' to be .* differ in the training images whose standard deviations scale the noise, chosen by train_examples"
+    ):
         api.compare(in_python, every)
 
 
@@ -272,3 +274,28 @@ def test_an_interrupted_evaluation_exits_as_after_ctrl_c(finished, monkeypatch, 
     with pytest.raises(SystemExit) as ended, modes.friendly_errors():
         main("evaluate", finished)
     assert ended.value.code == 130 and "Stopped. The same command continues" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("description", "said"),
+    [
+        ({"baselin": "low"}, "Unknown key in .*suite.json: 'baselin'. Did you mean 'baseline'?"),
+        ({"baseline": "lo"}, "Unknown .baseline. in .*suite.json: 'lo'. Did you mean 'low'?"),
+        ({"rows": ["low", "hihg"]}, "Unknown row in .rows. of .*suite.json: 'hihg'. Did you mean 'high'?"),
+        ({"notes": "text"}, "is not of type 'array'.*Try: docs/run.md describes"),
+    ],
+)
+def test_names_in_the_description_of_a_table_are_checked(table, description, said):
+    with open(os.path.join(table, "suite.json"), "w", encoding="utf-8") as file:
+        json.dump(description, file)
+    with pytest.raises(ValueError, match=said):
+        main("suite", table, "--dry_run")
+
+
+def test_a_report_without_its_baseline_and_one_of_validation_images_say_so(finished, tmp_path):
+    evaluation = {**read(finished, "evaluation.json"), "split": "validation", "measured_in": finished}
+    rows = [{**evaluation, "row": row} for row in ("one", "two")]
+    comparison.write_report(str(tmp_path), rows, title="t", command="c", suite={"baseline": "plain"})
+    text = (tmp_path / "report.md").read_text()
+    assert "The baseline plain is missing: it has no evaluation here." in text
+    assert "All values are those of validation images, on which settings are chosen, not of test images." in text

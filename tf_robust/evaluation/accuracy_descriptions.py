@@ -42,8 +42,8 @@ _CHECKS = {
 }
 
 _ACCURACIES = {  # measure: its long name, the images, and what else defines them
-    "clean": ("Clean accuracy", "clean images", ", the unchanged test images"),
-    "bal": ("Clean accuracy (BAL)", "clean images", ", the unchanged test images, with the same number in each class"),
+    "clean": ("Clean accuracy", "clean images", ", the unchanged images"),
+    "bal": ("Clean accuracy (BAL)", "clean images", ", the unchanged images, with the same number in each class"),
     "bal/rare": ("Clean accuracy, rare classes", "clean images of the rare classes", ", in which a small corner digit decides the class"),
     "un": ("Uniform noise (UN)", "images with uniform noise", f": {_NOISE}, all locations with the same probability"),
     "nun": (

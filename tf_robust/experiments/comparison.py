@@ -67,6 +67,9 @@ def write_report(
     suite = suite or {}
     rows = {evaluation["row"] for evaluation in evaluations}
     baseline = suite.get("baseline") if suite.get("baseline") in rows else None  # missing for a single row of a table
+    notes = list(suite.get("notes", ()))
+    if suite.get("baseline") and baseline is None and len(rows) > 1:
+        notes.append(f"The baseline {suite['baseline']} is missing: it has no evaluation here.")
     images = os.path.join(folder, "figures")
     folders: dict[str, str] = {}
     record_folders: dict[str, str] = {}
@@ -102,7 +105,7 @@ def write_report(
         baseline=baseline,
         examples=examples,
         figures=drawn,
-        notes=suite.get("notes", ()),
+        notes=notes,
         per_image=evaluation.PerImage(records_in),
         additions=additions,
     )

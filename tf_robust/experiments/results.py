@@ -12,6 +12,7 @@ import pandas
 
 from tf_robust import evaluation, report
 from tf_robust.experiments import comparison
+from tf_robust.experiments.keyword_arguments import with_python_errors
 from tf_robust.report.table_types import Table
 from tf_robust.saved_models import loading
 from tf_robust.utils.errors import unknown
@@ -142,6 +143,7 @@ class Comparison:
         return _to_html(self.table)
 
 
+@with_python_errors
 def compare(*results: Result, baseline: str | None = None, **named: Result) -> Comparison:
     """Compares models that were evaluated on the same images, image by image.
 
@@ -156,6 +158,9 @@ def compare(*results: Result, baseline: str | None = None, **named: Result) -> C
     Raises:
         ValueError: fewer than two results, an unknown baseline, or results on different images or with different settings.
     """
+    for result in (*results, *named.values()):
+        if not isinstance(result, Result):
+            raise ValueError(f"Expected results of tfr.train or tfr.evaluate. Received: {result!r}. Try: tfr.evaluate of it")
     chosen = [*results, *(_renamed(result, name) for name, result in named.items())]
     if len(chosen) < 2:
         raise ValueError(f"Expected at least two results to compare. Received: {len(chosen)}")

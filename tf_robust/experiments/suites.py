@@ -10,7 +10,7 @@ from tf_robust.experiments import flags
 from tf_robust.experiments.evaluated_model import evaluated_model
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.runs import runs_of
-from tf_robust.utils.errors import message_of
+from tf_robust.utils.errors import message_of, unknown
 from tf_robust.utils.files import read_json, write_json
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -51,15 +51,29 @@ def table_of(folder: str, home: str) -> tuple[str, list[str], dict]:
     path = folder.rstrip("/") if os.path.isdir(folder) else os.path.join(home, folder.rstrip("/"))
     rows = sorted(os.path.basename(file).removesuffix(".flags") for file in glob.glob(os.path.join(path, "*.flags")))
     suite_file = os.path.join(path, "suite.json")
-    description = read_json(suite_file, _SCHEMA) if folder and os.path.exists(suite_file) else {}
+    description = _read_description(suite_file) if folder and os.path.exists(suite_file) else {}
     if not folder or not (rows or "suites" in description):
         raise FileNotFoundError(f"Expected --suite to name a folder of .flags files. Received: {folder!r}")
     name = os.path.relpath(path, os.path.join(home, "flags")).replace(os.sep, "_").lstrip("._")
     table = {"title": name, "rows": [], "name": name, **description}
     if "suites" in table:
         return path, table["rows"], table
+    for row in table["rows"]:
+        if row not in rows:
+            raise unknown(f'row in "rows" of {suite_file}', row, rows)
+    names = [table.get("shown_as", {}).get(row, row) for row in rows]
+    if "baseline" in table and table["baseline"] not in names:
+        raise unknown(f'"baseline" in {suite_file}', table["baseline"], names)
     first = [row for row in table["rows"] if row in rows]
     return path, [*first, *(row for row in rows if row not in first)], table
+
+
+def _read_description(path):
+    """The content of a `suite.json`."""
+    content = read_json(path, advice="Try: docs/run.md lists its keys")
+    if names := content.keys() - _SCHEMA["properties"].keys():
+        raise unknown(f"key in {path}", min(names), _SCHEMA["properties"])
+    return read_json(path, _SCHEMA, advice="Try: docs/run.md describes the values of its keys")
 
 
 def check_images_match(runs: Sequence[Run]) -> None:

@@ -133,8 +133,8 @@ def clear_note(table: Table) -> str:
                 )
             )
         kinds[kind] = kinds.get(kind, 0) + 1
-    counted = [kind if len(kinds) == 1 else f"for {count} of {len(differences)} differences, {kind}" for kind, count in kinds.items()]
-    return f"▲ better, ▼ worse: {'; '.join(counted)}. There is no correction for multiple comparisons."
+    tests = [kind if len(kinds) == 1 else f"{kind} (the test of {count} of {len(differences)})" for kind, count in kinds.items()]
+    return f"A difference is marked, ▲ better or ▼ worse, if {'; or if '.join(tests)}. There is no correction for multiple comparisons."
 
 
 def best_cells(table: Table) -> set[tuple[str, str]]:

@@ -137,9 +137,17 @@ def own_notes(evaluations: Iterable[Evaluation]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(names))}: {note}." for note, names in rows.items()]
 
 
+def split_notes(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Returns a sentence if all values are those of validation images."""
+    if {evaluation.get("split") for evaluation in evaluations} != {"validation"}:
+        return []
+    return ["All values are those of validation images, on which settings are chosen, not of test images."]
+
+
 def evaluation_notes(evaluations: Sequence[Evaluation]) -> list[str]:
     """Returns sentences on what the measures of evaluations depend on."""
     kinds = (
+        split_notes,
         own_notes,
         size_notes,
         severity_notes,

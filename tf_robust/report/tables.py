@@ -27,7 +27,7 @@ _IN_WORDS = {
     "data.fingerprint": "the evaluated images",
     "data.pictures": "the number of images",
     "data.picture_shape": "the size of the images",
-    "noise.deviations_of": "the training images whose standard deviations scale the noise",
+    "noise.deviations_of": "the training images whose standard deviations scale the noise, chosen by --train_examples",
 }  # fields of evaluation cards
 _DIGESTS = ("fingerprint", "deviations_of", "surrogate", "files")  # fields whose values say nothing
 LEVEL = 0.05  # of p values
@@ -115,8 +115,8 @@ def _check_cards(evaluations: Iterable[Evaluation]) -> None:
                     f"Expected {measure!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
                     f"and row {evaluation['row']!r}, seed {evaluation['seed']}, differ in "
                     + ", ".join(_difference_in_words(*one) for one in differing)
-                    + ". Try: tf-robust evaluate MODEL --workdir=DIR for both, with the same data and options, and report these folders; "
-                    "or report them separately"
+                    + ". Try: evaluate both with the same data and options (tf-robust evaluate, with a --workdir each), or report them "
+                    "separately"
                 )
 
 

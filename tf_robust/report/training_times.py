@@ -7,6 +7,7 @@ import numpy as np
 from tf_robust.report.table_types import Evaluation
 
 _PRETRAINED = ("linear_probe", "finetune", "l2_sp", "similarity")  # methods whose training time is only that of the last stage
+_SHORTEST = 30.0  # seconds of a training that is compared; in shorter ones building the graphs takes most of the time
 
 
 def seconds(evaluations: Iterable[Evaluation]) -> dict[str, float]:
@@ -25,6 +26,8 @@ def seconds(evaluations: Iterable[Evaluation]) -> dict[str, float]:
 def ratios(evaluations: Iterable[Evaluation], baseline: str) -> dict[str, float]:
     """Returns {row: training time relative to the baseline's}, of rows that were trained from scratch for as many steps.
 
+    It is empty if the baseline trained for less than 30 seconds, most of which are spent on building graphs.
+
     Args:
         evaluations: as in `aggregate`.
         baseline: name of the row.
@@ -34,5 +37,7 @@ def ratios(evaluations: Iterable[Evaluation], baseline: str) -> dict[str, float]
     for evaluation in evaluations:
         kind = "pretrained" if evaluation.get("method") in _PRETRAINED else evaluation.get("training", {}).get("steps")
         steps.setdefault(evaluation["row"], set()).add(kind)
-    same = [row for row in times if baseline in times and steps[row] == steps[baseline] and "pretrained" not in steps[row]]
+    if times.get(baseline, 0.0) < _SHORTEST:
+        return {}
+    same = [row for row in times if steps[row] == steps[baseline] and "pretrained" not in steps[row]]
     return {row: times[row] / times[baseline] for row in same}

@@ -204,8 +204,11 @@ def _cost(table: Table, row: str, exclude: Iterable[str]) -> str:
 def _clean_cost(table: Table, clean: Entry) -> str:
     if not is_separated(table, clean):
         low, _ = paired_interval(difference_of(clean))
-        loss = "measurable loss" if low is not None and low > -_NEGLIGIBLE else "separated difference"
-        return f"no {loss} on clean images ({_signed_difference(table, clean, unit=True, note=False)})"
+        if low is not None and low > -_NEGLIGIBLE:
+            return f"no measurable loss on clean images ({_signed_difference(table, clean, unit=True, note=False)})"
+        interval_of = _interval(clean, *paired_interval(difference_of(clean)))
+        details = ", ".join(filter(None, [interval_of, f"not separated{_p_value(clean)}"]))
+        return f"{100 * difference_of(clean)['mean']:+z.1f} points on clean images ({details})"
     if gain(clean) > 0:
         return f"none on clean images ({_signed_difference(table, clean, unit=True)})"
     return _loss(table, clean)
