@@ -116,7 +116,7 @@ class Comparison:
 
         `low`, `high` and `p` are the paired 95 % t interval and test (for an accuracy McNemar's exact test) over the images that the
         models share; empty for measures that are no means over images. The two may disagree near p = 0.05: `separated` is as in the
-        report, p < 0.05 and an interval without 0; over several seeds, with their interval.
+        report, p < 0.05 and an interval without 0; over several seeds, with their interval; None for a measure without any interval.
         """
         lines = []
         for entry in self.table["rows"]:
@@ -130,7 +130,7 @@ class Comparison:
                         "baseline": entry["mean"] - difference["mean"],
                         "difference": difference["mean"],
                         **{name: images.get(name) for name in ("low", "high", "p", "count")},
-                        "separated": report.is_separated(self.table, entry),
+                        "separated": report.is_separated(self.table, entry) if entry["low"] is not None or difference["images"] else None,
                     }
                 )
         return pandas.DataFrame(lines, columns=_COLUMNS)
