@@ -110,6 +110,13 @@ def test_a_better_baseline_is_named(one_seed):
     assert f"15.0 points less than xe {interval_of(150, 120)}" in text
 
 
+def test_a_separated_loss_beside_the_headlines_is_a_cost(one_seed):
+    rows = {"xe": {"clean": 190, "corruptions/mean15": 120, "corruptions/weather": 150}}
+    rows["fcl"] = {"clean": 190, "corruptions/mean15": 150, "corruptions/weather": 120}
+    text = verdict(one_seed(rows))
+    assert f"15.0 points on images with weather corruptions {interval_of(150, 120)}" in text
+
+
 def test_a_model_level_with_the_baseline_is_not_first(one_seed):
     text = verdict(one_seed({"xe": {"un": 150}, "one": {"un": 100}, "two": {"un": 150}}))
     assert text.startswith("Under noise, no model is better than xe; two is level and classifies 75.0% of images")

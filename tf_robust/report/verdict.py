@@ -193,7 +193,7 @@ def _cost(table: Table, row: str, exclude: Iterable[str]) -> str:
     """The change on clean images, other measures that are worse, and the training time, against the baseline."""
     own = [e for e in table["rows"] if e["row"] == row and e["difference"] and e["measure"] not in exclude]
     clean = next((e for e in own if _is_clean(e["measure"])), None)
-    worse = [e for e in own if e is not clean and e["measure"] in table["headlines"] and gain(e) < 0 and is_separated(table, e)]
+    worse = [e for e in own if e is not clean and e["measure"] in table["measures"] and gain(e) < 0 and is_separated(table, e)]
     parts = [_clean_cost(table, clean)] if clean else []
     parts += [_loss(table, e) for e in worse[:_LISTED]]
     if (ratio := table["training_ratios"].get(row)) and ratio > 1 - _SAME_TIME:  # less is no cost
