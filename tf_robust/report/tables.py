@@ -23,7 +23,7 @@ from tf_robust.report.table_types import Difference, Entry, Evaluation, Paper, P
 from tf_robust.utils.errors import unknown
 
 BASELINES = ("xe", "cross_entropy")
-_IN_WORDS = {
+_FIELD_NAMES = {
     "data.fingerprint": "the evaluated images",
     "data.pictures": "the number of images",
     "data.picture_shape": "the size of the images",
@@ -114,17 +114,17 @@ def _check_cards(evaluations: Iterable[Evaluation]) -> None:
                 raise ValueError(
                     f"Expected {measure!r} to be measured in one way. Row {first['row']!r}, seed {first['seed']}, "
                     f"and row {evaluation['row']!r}, seed {evaluation['seed']}, differ in "
-                    + ", ".join(_difference_in_words(*one) for one in differing)
+                    + ", ".join(_named_difference(*one) for one in differing)
                     + ". Try: evaluate both with the same data and options (tf-robust evaluate, with a --workdir each), or report them "
                     "separately"
                 )
 
 
-def _difference_in_words(field: str, one: object, other: object) -> str:
+def _named_difference(field: str, one: object, other: object) -> str:
     """`the evaluated images (data.fingerprint)`, or `corruptions.protocol (cifar_c and float)`."""
     values = "" if field.rpartition(".")[2] in _DIGESTS else f"{one} and {other}"
-    details = ": ".join(filter(None, [field if field in _IN_WORDS else "", values]))
-    return f"{_IN_WORDS.get(field, field)} ({details})" if details else field
+    details = ": ".join(filter(None, [field if field in _FIELD_NAMES else "", values]))
+    return f"{_FIELD_NAMES.get(field, field)} ({details})" if details else field
 
 
 def _by_cell(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str], dict[int, dict]]:
