@@ -85,7 +85,7 @@ def train(folder: str, **arguments) -> Result:
     content = run.complete(folder)
     if content is None:
         raise ValueError("Expected the chief worker. Received: another worker, which has no results")
-    return Result(folder, content)
+    return Result(folder, {name: value for name, value in content.items() if name != "measured_in"})  # which is the folder
 
 
 @with_python_errors

@@ -7,7 +7,7 @@ import numpy as np
 from tf_robust.report.table_types import Evaluation
 
 _PRETRAINED = ("linear_probe", "finetune", "l2_sp", "similarity")  # methods whose training time is only that of the last stage
-_SHORTEST = 30.0  # seconds of a training that is compared; in shorter ones building the graphs takes most of the time
+_SHORTEST = 30.0  # seconds of a training that is compared; in shorter ones building the graphs takes a large part of the time
 
 
 def seconds(evaluations: Iterable[Evaluation]) -> dict[str, float]:
@@ -26,7 +26,7 @@ def seconds(evaluations: Iterable[Evaluation]) -> dict[str, float]:
 def ratios(evaluations: Iterable[Evaluation], baseline: str) -> dict[str, float]:
     """Returns {row: training time relative to the baseline's}, of rows that were trained from scratch for as many steps.
 
-    It is empty if the baseline trained for less than 30 seconds, most of which are spent on building graphs.
+    It is empty if the baseline trained for less than 30 seconds, a large part of which is spent on building graphs.
 
     Args:
         evaluations: as in `aggregate`.
