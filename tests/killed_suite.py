@@ -130,7 +130,7 @@ def contents(workdir, rows):
     contents_of_rows = {}
     for row in rows:
         folder = f"{workdir}/{row}/seed_0"
-        arrays, kept = [], sorted(os.listdir(f"{folder}/checkpoints"))
+        arrays, kept = [], sorted(name for name in os.listdir(f"{folder}/checkpoints") if name.endswith(".npz"))
         for path in ("saved_model/weights.npz", *(f"checkpoints/{name}" for name in kept)):
             with np.load(f"{folder}/{path}") as file:
                 arrays += [name.encode() + file[name].tobytes() for name in sorted(file.files) if name != "seconds"]

@@ -188,7 +188,8 @@ def test_a_sweep_tests_the_best_point_and_skips_diverged_ones(sample_images, tmp
     ]
     main(*command, "--dry_run")
     assert not os.listdir(tmp_path) and "learning_rate=0.003" in capsys.readouterr().out
-    main(*command)
+    with pytest.raises(ValueError, match="1 of 2 runs failed.\nlearning_rate=1e30"):
+        main(*command)
     monkeypatch.setattr(run.Run, "train", lambda *_: pytest.fail("a finished point was trained again"))
     monkeypatch.setattr(completion, "run_all", lambda runs, folder_of, launcher: ([runs[0].complete(folder_of(runs[0]))], []))
     main(*command)
