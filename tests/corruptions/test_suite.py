@@ -9,10 +9,12 @@ import pytest
 import sklearn.datasets
 import tensorflow as tf
 
+from tests.rounding import tolerance
 from tf_robust import corruptions, metrics
 
 EVERY = pytest.mark.parametrize("name", corruptions.CORRUPTIONS)
 RANDOM = pytest.mark.parametrize("name", [n for n, c in corruptions.CORRUPTIONS.items() if c.draw])
+DISPLACED = ("elastic_transform", "caustic_refraction", "pinch_and_twirl", "ripple")
 INDICES = np.array([7, 8, 9, 3])  # partly consecutive
 
 
@@ -43,6 +45,9 @@ def test_shape_type_range_and_severity(name, sample_images):
 
 @EVERY
 def test_results_do_not_depend_on_batch_graph_or_data_set(name, sample_images):
+    # at most 256 operations lead to a pixel (a blur by Fourier transforms, twice); where pixels move, a filter of 24 taps along each axis
+    # gives displacements within the 24 pixels of an image
+    atol = tolerance(64, size=24) if name in DISPLACED else tolerance(256)
     for severity, images in ((2, sample_images[:, :22]), (5, sample_images[..., :1])):
 
         def corrupt(images, indices):
@@ -55,9 +60,7 @@ def test_results_do_not_depend_on_batch_graph_or_data_set(name, sample_images):
             (list(mapped), expected),
             (corrupt(images[1:3], INDICES[1:3]), expected[1:3]),
         ):
-            # the order of a sum of 22 depends on its position
-            # and the refraction at a steep slope enlarges the rounding of the slope
-            np.testing.assert_allclose(np.stack(others), expected_part, rtol=0, atol=5e-6 if name == "caustic_refraction" else 1e-6)
+            np.testing.assert_allclose(np.stack(others), expected_part, rtol=0, atol=atol)
     assert corrupt(images[:0], INDICES[:0]).shape == (0, 24, 20, 1)
 
 

@@ -8,6 +8,7 @@ import pytest
 import scipy.ndimage
 from PIL import Image
 
+from tests.rounding import tolerance
 from tf_robust.hardening.small_changes import SMALL_CHANGES, changed
 
 
@@ -76,4 +77,4 @@ def test_a_change_is_a_function_of_image_and_position(name, channels):
     results = changed(images, name)
     assert results.shape == images.shape and results.dtype == np.float32 and 0 <= results.min() <= results.max() <= 1
     assert 0 < np.abs(results - images).mean() < 0.2
-    np.testing.assert_array_equal(results[:108], changed(images[:108], name))
+    np.testing.assert_allclose(results[:108], changed(images[:108], name), rtol=0, atol=tolerance(16, size=9))  # positions within 9 pixels

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.rounding import tolerance
 from tf_robust import corruptions
 from tf_robust.corruptions import corruption
 from tf_robust.data import augmix
@@ -37,11 +38,12 @@ def test_corruptions_in_tiles_are_those_of_the_whole_batch(monkeypatch, name):
     images, indices = images_of(7), [4, 5, 6, 7, 8, 9, 2]
     whole = corruptions.corrupt(images, name, 3, seed=1, indices=indices)
     monkeypatch.setattr(corruption, "TILE_BYTES", 2 * IMAGE_BYTES)
-    np.testing.assert_array_equal(corruptions.corrupt(images, name, 3, seed=1, indices=indices), whole)
+    in_tiles = corruptions.corrupt(images, name, 3, seed=1, indices=indices)
+    np.testing.assert_allclose(in_tiles, whole, rtol=0, atol=tolerance(128))  # at most four filters of 32 taps
 
 
 def test_augmix_in_tiles_is_that_of_the_whole_batch(monkeypatch):
     images = images_of(7)
     whole = augmix.augmix(images, seed=3)
     monkeypatch.setattr(augmix, "TILE_BYTES", 3 * IMAGE_BYTES)
-    np.testing.assert_array_equal(augmix.augmix(images, seed=3), whole)
+    np.testing.assert_allclose(augmix.augmix(images, seed=3), whole, rtol=0, atol=tolerance(16))  # the mixture of levels

@@ -1,7 +1,7 @@
 """Batched linear filters: float32 [N, H, W, C] of any range -> the same; H, W and C are known when the graph is built.
 
-The result for an image is bit-identical in every batch: matrix products are kept so short that no library splits their sums
-differently for another number of images.
+The result for an image is the same in every batch, up to the rounding of float32: libraries add up in another order for another number of
+images, depending on the instructions of the CPU. Matrix products are kept short.
 """
 
 import functools
