@@ -154,6 +154,7 @@ def to_markdown(content: Mapping) -> str:
         "the same test images, which neither training nor search used. Alternatives fine-tune the same start by plain Keras on the same "
         "training images for the time of the budget, half of it with each of two learning rates; the better one on validation images "
         "is kept. Rows, seeds and alternatives that are missing here have not been run yet.",
+        "The images of CIFAR-10 went through JPEG (quality about 75) once.",
         *("", f"Commit {commits}; {machines}.", "", "```sh"),
         f"python -m research.harden --row=ROW --seed=SEED --data_dir=DIR --workdir={WORKDIR}",
         *(content["command"], "```", ""),
