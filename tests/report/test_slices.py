@@ -31,3 +31,29 @@ def test_the_table_of_slices_begins_with_the_lowest(evaluation):
 def test_the_lowest_class_is_named(evaluation, capsys):
     comparison.print_table(report.aggregate([evaluation]), [evaluation])
     assert "Lowest accuracy of a class (mine): dog, 0.450 [" in capsys.readouterr().out
+
+
+def test_of_many_classes_the_lowest_and_the_highest_are_shown_and_the_others_folded(capsys):
+    counts = np.repeat([12, 3], [60, 40])  # images of each class
+    labels, order = np.repeat(np.arange(100), counts), np.concatenate([np.arange(count) for count in counts])
+    right = np.where(np.arange(100) < 60, np.arange(100) % 12 + 1, 0)  # of classes with 3 images none
+    source = ArraySource.of("photos", "test", np.zeros([len(labels), 1, 1, 3], np.uint8), labels, [f"class {i}" for i in range(100)])
+    rows = [measure.to_json() for measure in slices.measures(source, order < right[labels], "")]
+    one = {"row": "mine", "seed": 0, "method": "", "data": "photos", "model": "m", "split": "test", "rows": rows}
+    values = {row["measure"]: row["value"] for row in rows}
+    assert (values["classes/worst"], values["classes/gap"]) == pytest.approx((1 / 12, 11 / 12))
+    table = report.aggregate([one])
+    grid = grids.by_slice(table)
+    accuracies = np.sort(right[:60] / 12)
+    assert [cells[0].value for cells in grid.rows.values()] == pytest.approx([*accuracies[:20], *accuracies[-20:]])
+    assert [cells[0].value for cells in grid.folded.values()] == pytest.approx([*np.zeros(40), *accuracies[20:-20]])
+    page = report.to_html(table, "title", None, [], [], {})
+    assert page.count("<details><summary>All others: 60</summary>") == 1 and "class 59" in page
+    comparison.print_table(table, [one])
+    assert "Lowest accuracy of a class (mine): class 0, 0.083" in capsys.readouterr().out
+
+
+def test_classes_with_few_images_have_no_worst(evaluation):
+    source = ArraySource.of("photos", "test", np.zeros([30, 1, 1, 3], np.uint8), np.arange(30), [f"class {i}" for i in range(30)])
+    names = {str(measure) for measure in slices.measures(source, np.arange(30) < 20, "")}
+    assert len(names) == 30 and "classes/worst" not in names

@@ -6,6 +6,8 @@ from tf_robust import metrics
 from tf_robust.data.source import Source
 from tf_robust.evaluation.measure import Measure
 
+MIN_IMAGES = 10  # of a slice that may be the worst or the best: of 1,000 classes with one image each, the worst always has 0
+
 
 def check(source: Source, column: str) -> None:
     """Checks that the slices of a source are known.
@@ -29,7 +31,8 @@ def check(source: Source, column: str) -> None:
 def measures(source: Source, correct: np.ndarray, column: str) -> list[Measure]:
     """Returns the accuracy on every slice, on the worst, and the gap between the best and the worst, with 95 % intervals.
 
-    The interval of the worst is Wilson's for that slice alone, that of the gap Newcombe's, from 0.
+    The worst and the best are those with at least 10 images; without any, neither is given. The interval of the worst is Wilson's for that
+    slice alone, that of the gap Newcombe's, from 0.
 
     Args:
         source: the evaluated images.
@@ -44,8 +47,11 @@ def measures(source: Source, correct: np.ndarray, column: str) -> list[Measure]:
 
 def _of(one: str, all_of_them: str, names: np.ndarray, correct: np.ndarray) -> list[Measure]:
     slices = [Measure(one, name).with_accuracy(int(correct[names == name].sum()), int((names == name).sum())) for name in np.unique(names)]
-    worst, best = min(slices, key=_value), max(slices, key=_value)
-    low, high = _newcombe(best, worst) if len(slices) > 1 else (None, None)
+    compared = [one for one in slices if one.count >= MIN_IMAGES]
+    if not compared:
+        return slices
+    worst, best = min(compared, key=_value), max(compared, key=_value)
+    low, high = _newcombe(best, worst) if len(compared) > 1 else (None, None)
     return [
         Measure(all_of_them, "worst").with_value(_value(worst), worst.count, worst.low, worst.high),
         Measure(all_of_them, "gap").with_value(_value(best) - _value(worst), best.count + worst.count, low, high),

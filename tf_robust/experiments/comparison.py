@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from tf_robust import evaluation, report
+from tf_robust.evaluation.slices import MIN_IMAGES
 from tf_robust.experiments import figures, gains
 from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.suite_means import SuiteMeans
@@ -122,7 +123,11 @@ def _worst_slices(evaluations):
     """Lines that name the class and the group with the lowest accuracy of each evaluation."""
     for one in evaluations:
         for family in ("class", "group"):
-            slices = {name.name: row for row in one["rows"] if (name := evaluation.parse_measure(row["measure"]).plain).family == family}
+            slices = {
+                name.name: row
+                for row in one["rows"]
+                if (name := evaluation.parse_measure(row["measure"]).plain).family == family and row["count"] >= MIN_IMAGES
+            }
             if slices:
                 name, worst = min(slices.items(), key=lambda item: item[1]["value"])
                 interval = f"[{worst['low']:.3f}, {worst['high']:.3f}]"

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from tf_robust.evaluation.descriptions import describe
 from tf_robust.evaluation.measure import CONFIDENCE_FAMILIES, parse_measure
+from tf_robust.evaluation.slices import MIN_IMAGES
 from tf_robust.report import formatting
 from tf_robust.report.measure_order import without_adaptation
 from tf_robust.report.table_types import Entry, Table
@@ -17,6 +18,7 @@ LEGEND = "What the measures mean"
 SLICES = ("class", "group")  # families of measures
 _OWN_TABLES = (*SLICES, *CONFIDENCE_FAMILIES, "ood")
 _COLUMNS = 6  # measures side by side
+_ENDS = 20  # slices of the lowest and of the highest accuracy that are shown where there are many
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Grid:
         columns: headings of the other columns.
         rows: {heading: cells}; None stands for a cell that was not measured.
         caption: plain text.
+        folded: further rows, which are shown on request.
     """
 
     heading: str
@@ -80,6 +83,7 @@ class Grid:
     columns: list[Label]
     rows: dict[Label, list[Cell | None]]
     caption: str
+    folded: dict[Label, list[Cell | None]] = dataclasses.field(default_factory=dict)
 
 
 def values(table: Table, measures: Sequence[str] | None = None) -> Grid:
@@ -149,9 +153,16 @@ def by_slice(table: Table) -> Grid | None:
     measures = [measure for measure in members(table) if parse_measure(measure).family in SLICES]
     first = table["order"][0]
     measures.sort(key=lambda measure: texts[first, measure].value if (first, measure) in texts else 1.0)
-    rows = _rows(table, texts, measures)
     caption = "Accuracy on clean images, with 95% intervals over the images; the lowest first."
-    return Grid("By class and group", "slice", list(map(Label, table["order"])), rows, caption) if rows else None
+    shown = measures
+    if len(measures) > 2 * _ENDS:
+        large = [measure for measure in measures if table["images"][measure] >= MIN_IMAGES] or measures
+        shown = large if len(large) <= 2 * _ENDS else large[:_ENDS] + large[-_ENDS:]
+        caption += (
+            f" Up to {_ENDS} of the lowest and of the highest of {len(measures):,}, with at least {MIN_IMAGES} images if there are such."
+        )
+    rows, folded = (_rows(table, texts, chosen) for chosen in (shown, [one for one in measures if one not in shown]))
+    return Grid("By class and group", "slice", list(map(Label, table["order"])), rows, caption, folded) if rows else None
 
 
 def _rows(table, texts, measures):

@@ -119,16 +119,17 @@ def _grid(grid: Grid | None) -> str:
         return ""
     labels = (Label(grid.corner), *grid.columns)
     head = "".join(f'<th scope="col"{_title(label)}><button type="button">{html.escape(label.text)}</button></th>' for label in labels)
-    body = "".join(
-        f'<tr><th scope="row"{_title(label)}>{html.escape(label.text)}</th>{"".join(map(_cell, row, grid.columns))}</tr>\n'
-        for label, row in grid.rows.items()
-    )
     few = ' class="few"' if len(grid.columns) <= _FEW else ""
-    return _section(
-        grid.heading,
-        f'<div class="scroll" tabindex="0"><table{few}>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n'
-        f'</table></div>\n<p class="caption">{html.escape(grid.caption)}</p>\n',
-    )
+
+    def lines(rows):
+        body = "".join(
+            f'<tr><th scope="row"{_title(label)}>{html.escape(label.text)}</th>{"".join(map(_cell, row, grid.columns))}</tr>\n'
+            for label, row in rows.items()
+        )
+        return f'<div class="scroll" tabindex="0"><table{few}>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>\n'
+
+    folded = f"<details><summary>All others: {len(grid.folded):,}</summary>\n{lines(grid.folded)}</details>\n" if grid.folded else ""
+    return _section(grid.heading, f'{lines(grid.rows)}<p class="caption">{html.escape(grid.caption)}</p>\n{folded}')
 
 
 def _title(label: Label) -> str:

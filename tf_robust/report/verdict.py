@@ -8,7 +8,7 @@ from tf_robust.evaluation.measure import CORRUPTION_FAMILIES, Measure, parse_mea
 from tf_robust.report.formatting import interval, number_range, paired_interval, value
 from tf_robust.report.robustness_measures import kinds_of_robustness
 from tf_robust.report.table_types import Entry, Table
-from tf_robust.report.tables import cells, difference_of, gain, is_clear, t_interval
+from tf_robust.report.tables import cells, difference_of, gain, is_clear, t_interval, with_simultaneous_intervals
 
 _NEGLIGIBLE = 0.02  # a loss that the interval must exclude to be called "no measurable loss"
 _ROUNDING = 1e-9  # of a mean of many numbers
@@ -26,14 +26,16 @@ def verdict_sentences(table: Table) -> list[str]:
     """Returns the verdict: the most robust models against the baseline, their cost, and the certainty.
 
     For every kind of images (corrupted, noisy, attacked) its first measure is compared. A difference is called separated if the paired
-    test is significant and its 95 % interval excludes 0. The model named is the best of those with a separated gain over the baseline,
-    or without any the one with the best mean. With a single model: the images on which its accuracy falls most.
+    test is significant and its 95 % interval excludes 0, both adjusted for the number of rows. The model named is the best of those with a
+    separated gain over the baseline, or without any the one with the best mean. With a single model: the images on which its accuracy
+    falls most.
 
     Args:
         table: as `aggregate` returns it.
     """
     if len(table["order"]) == 1:
         return _of_one_model(table, table["order"][0])
+    table = with_simultaneous_intervals(table)
     entries = cells(table)
     compared = {measure: row for measure in _compared_measures(table) if (row := _best_row(table, measure))}
     if not compared:
@@ -51,7 +53,8 @@ def verdict_sentences(table: Table) -> list[str]:
     costs = {row: text for row in better if (text := _cost(table, row, exclude=compared))}
     names = {row: f" of {row}" if len(costs) > 1 else "" for row in costs}
     cost = [f"The cost{names[row]}: {text}." for row, text in costs.items()]
-    return [*sentences, *cost, _certainty(table, [entry for chosen in groups.values() for entry in chosen])]
+    gains = [_clean_gain(table, entry) for (row, measure), entry in entries.items() if row in better and measure not in compared]
+    return [*sentences, *filter(None, gains), *cost, _certainty(table, [entry for chosen in groups.values() for entry in chosen])]
 
 
 def is_separated(table: Table, entry: Entry) -> bool:
@@ -194,7 +197,7 @@ def _cost(table: Table, row: str, exclude: Iterable[str]) -> str:
     own = [e for e in table["rows"] if e["row"] == row and e["difference"] and e["measure"] not in exclude]
     clean = next((e for e in own if _is_clean(e["measure"])), None)
     worse = [e for e in own if e is not clean and e["measure"] in table["measures"] and gain(e) < 0 and is_separated(table, e)]
-    parts = [_clean_cost(table, clean)] if clean else []
+    parts = list(filter(None, [_clean_cost(table, clean)])) if clean else []
     parts += [_loss(table, e) for e in worse[:_LISTED]]
     if (ratio := table["training_ratios"].get(row)) and ratio > 1 - _SAME_TIME:  # less is no cost
         parts.append("the same training time" if ratio - 1 < _SAME_TIME else f"{ratio:.1f} times the training time")
@@ -206,12 +209,17 @@ def _clean_cost(table: Table, clean: Entry) -> str:
         low, _ = paired_interval(difference_of(clean))
         if low is not None and low > -_NEGLIGIBLE:
             return f"no measurable loss on clean images ({_signed_difference(table, clean, unit=True, note=False)})"
-        interval_of = _interval(clean, *paired_interval(difference_of(clean)))
-        details = ", ".join(filter(None, [interval_of, f"not separated{_p_value(clean)}"]))
-        return f"{100 * difference_of(clean)['mean']:+z.1f} points on clean images ({details})"
+        return f"no significant change on clean images ({_signed_difference(table, clean, unit=True, note=False)}{_p_value(clean)})"
     if gain(clean) > 0:
-        return f"none on clean images ({_signed_difference(table, clean, unit=True)})"
+        return ""
     return _loss(table, clean)
+
+
+def _clean_gain(table: Table, entry: Entry) -> str:
+    """A sentence on a separated gain on clean images, else an empty text."""
+    if not _is_clean(entry["measure"]) or not entry["difference"] or gain(entry) <= 0 or not is_separated(table, entry):
+        return ""
+    return f"On clean images {entry['row']} gains {_signed_difference(table, entry, unit=True)}."
 
 
 def _loss(table: Table, entry: Entry) -> str:
@@ -226,12 +234,13 @@ def _loss(table: Table, entry: Entry) -> str:
 def _certainty(table: Table, chosen: Sequence[Entry]) -> str:
     """Numbers of images and seeds, and the kind of the intervals."""
     pairs = [difference_of(entry)["pairs"] for entry in chosen]
-    measured = _measured_on(table, chosen, pairs)
+    measured, rows = _measured_on(table, chosen, pairs), len(table["order"]) - 1
+    adjusted = f", adjusted for the comparison of {rows} models with {table['baseline']}" if rows > 1 else ""
     if max(pairs) > 1:
         few = " Over two seeds such an interval spans 12.7 standard errors on each side, over three 4.3: add seeds." * (max(pairs) == 2)
-        return f"{measured}; in brackets paired 95% intervals over the seeds.{few}"
+        return f"{measured}; in brackets paired 95% intervals over the seeds{adjusted}.{few}"
     if any(difference_of(entry)["images"] for entry in chosen):
-        return f"{measured}; in brackets paired 95% intervals over the images, other seeds may differ."
+        return f"{measured}; in brackets paired 95% intervals over the images{adjusted}; other seeds may differ."
     return f"{measured}; without per-image results, models are separated if their 95% intervals do not overlap."
 
 
