@@ -7,13 +7,16 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 from tests.test_cli import main
 from tf_robust import cli, report
 from tf_robust.evaluation import recording
 from tf_robust.experiments import figures, modes
 from tf_robust.experiments.run import Run
+from tf_robust.training import loop
 from tf_robust.utils import errors, files
+from tf_robust.utils.errors import RunFailed
 
 SMALL = ["--data=digits", "--train_examples=60", "--subset=60", "--epochs=1", "--batch_size=12", "--evaluations=clean"]
 
@@ -33,7 +36,27 @@ def said(*arguments):
     """The message that the command line ends with."""
     with pytest.raises(SystemExit) as ended, modes.friendly_errors():
         main(*arguments)
+    assert ended.value.code in (1, 2, "training began")
     return str(ended.value)
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (ValueError("Expected"), 2),
+        (FileNotFoundError("none"), 2),
+        (ImportError("none"), 2),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1),
+        (RunFailed("1 of 2 runs failed."), 1),
+        (loop.TrainingDiverged("Not finite"), 1),
+        (tf.errors.ResourceExhaustedError(None, None, "memory"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(error, code, capsys):
+    with pytest.raises(SystemExit) as ended, modes.friendly_errors():
+        raise error
+    assert ended.value.code == code and bool(capsys.readouterr().err) == (code != 130)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +95,7 @@ def test_a_binary_flagfile_gives_an_error_before_main(tmp_path):
     done = subprocess.run(
         [sys.executable, os.path.join(cli.ROOT, "run_experiment.py"), f"--flagfile={tmp_path}/row.flags"], stderr=subprocess.PIPE, text=True
     )
-    assert done.returncode == 1 and "'utf-8' codec" in done.stderr and "row.flags)" in done.stderr
+    assert done.returncode == 2 and "'utf-8' codec" in done.stderr and "row.flags)" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -17,6 +17,7 @@ from tf_robust.experiments.commands import COMMANDS, read_command
 from tf_robust.experiments.flags import define_flags
 from tf_robust.experiments.help import command_help, help_text, listing
 from tf_robust.utils import quiet
+from tf_robust.utils.errors import WRONG_INPUT, exit_with
 
 _WARNING = std_logging.Formatter("%(levelname)s: %(message)s")
 _HELP = {"--help", "-help", "-h"}
@@ -46,7 +47,7 @@ def read_arguments(argv: Sequence[str]) -> str:
         if command.name not in ("list", "serve") and not flags.FLAGS.dry_run and flags.FLAGS.strategy != "multi_worker":
             check_writable(flags.FLAGS)
     except (ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")
+        exit_with(WRONG_INPUT, f"Error: {error}")
     return command.name
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -31,15 +32,30 @@ def test_names_of_classes_may_have_any_characters():
 def test_requirements():
     required = evaluation.parse_requirements("corruptions/mean15>=0.7, flips/mean <= 0.1")
     rows = [{"measure": "corruptions/mean15", "value": 0.65}, {"measure": "flips/mean", "value": 0.05}]
-    assert evaluation.shortfalls(rows, required) == ["  corruptions/mean15 is 0.6500, required >= 0.7"]
-    assert evaluation.shortfalls(rows, evaluation.parse_requirements("corruptions/mean15>=.65,")) == []
+    outcomes = evaluation.outcomes(rows, required)
+    assert outcomes == [
+        {"metric": "corruptions/mean15", "bound": ">= 0.7", "value": 0.65, "met": False},
+        {"metric": "flips/mean", "bound": "<= 0.1", "value": 0.05, "met": True},
+    ]
+    assert evaluation.shortfalls(outcomes) == ["  corruptions/mean15 is 0.6500, required >= 0.7"]
+    assert evaluation.outcomes(rows, evaluation.parse_requirements("corruptions/mean15>=.65,"))[0]["met"]
     for bad in ("clean", "clean>0.5", "clean>=half", "clean>=0.5;nun>=1"):
         with pytest.raises(ValueError, match="Expected --require"):
             evaluation.parse_requirements(bad)
     with pytest.raises(ValueError, match="Did you mean 'flips/mean'"):
         evaluation.check_requirements(evaluation.parse_requirements("flip/mean<=1"), evaluation.EvalConfig(("perturbations",)))
     with pytest.raises(ValueError, match="Did you mean 'flips/mean'"):
-        evaluation.shortfalls(rows, evaluation.parse_requirements("flip/mean<=1"))
+        evaluation.outcomes(rows, evaluation.parse_requirements("flip/mean<=1"))
+
+
+def test_outcomes_are_cases_of_junit(tmp_path):
+    rows = [{"measure": "clean", "value": 0.9}, {"measure": "flips/mean", "value": 0.05}]
+    outcomes = evaluation.outcomes(rows, evaluation.parse_requirements("clean>=0.95,flips/mean<=0.1"))
+    evaluation.write_junit(str(tmp_path / "bounds.xml"), {"a <model>": outcomes})
+    (suite,) = ElementTree.parse(tmp_path / "bounds.xml").getroot()
+    assert suite.attrib == {"name": "a <model>", "tests": "2", "failures": "1"}
+    assert [case.get("name") for case in suite] == ["clean >= 0.95", "flips/mean <= 0.1"]
+    assert [[failure.get("message") for failure in case] for case in suite] == [["clean is 0.9000, required >= 0.95"], []]
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_resources_that_this_machine_lacks_are_refused(alone, tmp_path):
     command = [sys.executable, "-m", "tf_robust", "train", *COMMON, "--seeds=0,1", "--launcher=ray", "--launcher_options=num_cpus=1000"]
     done = subprocess.run([*command, f"--workdir={tmp_path}/run"], env=alone, capture_output=True, text=True, timeout=300)
     assert "Ray on this machine alone. RAY_ADDRESS=HOST:6379 names a cluster." in done.stdout
-    assert done.returncode == 1 and "Expected --launcher_options with resources of this machine. Received: CPU=1000" in done.stderr
+    assert done.returncode == 2 and "Expected --launcher_options with resources of this machine. Received: CPU=1000" in done.stderr
 
 
 @pytest.mark.slow

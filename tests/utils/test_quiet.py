@@ -34,7 +34,7 @@ def run(*command, **variables):
 
 def test_a_bad_flag_alone_is_on_standard_error():
     process = run(os.path.join(cli.ROOT, "run_experiment.py"), "--epoks=3")
-    assert process.returncode == 1 and process.stderr.startswith("Error: Unknown flag --epoks") and len(process.stderr.splitlines()) == 1
+    assert process.returncode == 2 and process.stderr.startswith("Error: Unknown flag --epoks") and len(process.stderr.splitlines()) == 1
 
 
 def test_only_log_lines_are_held_back():

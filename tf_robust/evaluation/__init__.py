@@ -32,7 +32,15 @@ from tf_robust.evaluation.nonuniform_noise import noise_probabilities
 from tf_robust.evaluation.open_set import OpenSets, known_images
 from tf_robust.evaluation.per_image import OTHER_ORDER, PerImage, images_of, own_records
 from tf_robust.evaluation.recording import IMPORTANT, PER_IMAGE, per_image_folder, read_records, record_key, records
-from tf_robust.evaluation.required_bounds import check_measures, check_requirements, parse_requirements, shortfalls
+from tf_robust.evaluation.required_bounds import (
+    Outcome,
+    check_measures,
+    check_requirements,
+    outcomes,
+    parse_requirements,
+    shortfalls,
+    write_junit,
+)
 from tf_robust.evaluation.scoring import confidences, correctness, masked
 from tf_robust.evaluation.sets import check, clean_name, evaluation_sets
 from tf_robust.utils.deprecation import moved_names

@@ -1,13 +1,16 @@
 """Required bounds of measures, for continuous integration: `corruptions/mean15>=0.7,flips/mean<=0.1`."""
 
 import re
+import typing
 from collections.abc import Iterable, Mapping
+from xml.etree import ElementTree
 
 from tf_robust.evaluation.config import EvalConfig
 from tf_robust.evaluation.descriptions import MEASURES, describe
 from tf_robust.evaluation.measure import parse_measure
 from tf_robust.evaluation.required_options import mismatch
 from tf_robust.utils.errors import unknown
+from tf_robust.utils.files import atomic_file
 
 Requirement = tuple[str, str, float]  # measure, ">=" or "<=", bound
 _OTHER_NAMES = ("accuracy", "acc", "clean_accuracy", "accuracy/clean", "test_accuracy", "top1")  # of the measure clean elsewhere
@@ -88,8 +91,26 @@ def check_measures(
             raise ValueError(f"Expected {flag} with measures of the chosen options. Received: {message}")
 
 
-def shortfalls(rows: Iterable[Mapping], required: Iterable[Requirement]) -> list[str]:
-    """Returns a message for every requirement that is not met.
+class Outcome(typing.TypedDict):
+    """The outcome of a required bound.
+
+    Attributes:
+        metric: name of the measure.
+        bound: ">= 0.7", or "not worse than PATH".
+        value: of the measure.
+        met: whether the value meets the bound.
+        difference: to the other model, and its interval; of "not worse than PATH" alone.
+    """
+
+    metric: str
+    bound: str
+    value: float
+    met: bool
+    difference: typing.NotRequired[str]
+
+
+def outcomes(rows: Iterable[Mapping], required: Iterable[Requirement]) -> list[Outcome]:
+    """Returns the outcome of every requirement.
 
     Args:
         rows: dictionaries with "measure" and "value".
@@ -98,11 +119,43 @@ def shortfalls(rows: Iterable[Mapping], required: Iterable[Requirement]) -> list
     Raises:
         ValueError: a measure is not among the rows; the message has the most similar names.
     """
-    values, messages = {row["measure"]: row["value"] for row in rows}, []
+    values = {row["measure"]: row["value"] for row in rows}
+    results: list[Outcome] = []
     for measure, sign, bound in required:
         if measure not in values:
             raise unknown("measure in --require", measure, values)
-        met = values[measure] >= bound if sign == ">=" else values[measure] <= bound
-        if not met:
-            messages.append(f"  {measure} is {values[measure]:.4f}, required {sign} {bound:g}")
-    return messages
+        value = values[measure]
+        met = value >= bound if sign == ">=" else value <= bound
+        results.append({"metric": measure, "bound": f"{sign} {bound:g}", "value": value, "met": met})
+    return results
+
+
+def shortfalls(results: Iterable[Outcome]) -> list[str]:
+    """Returns a message for every requirement that is not met."""
+    return [f"  {_message(one)}" for one in results if not one["met"]]
+
+
+def _message(outcome):
+    difference = f": {outcome['difference']}" if "difference" in outcome else ""
+    return f"{outcome['metric']} is {outcome['value']:.4f}, required {outcome['bound']}{difference}"
+
+
+def write_junit(path: str, results: Mapping[str, Iterable[Outcome]]) -> None:
+    """Writes outcomes as JUnit XML, which CI systems show: a test suite for each model, a test case for each bound.
+
+    Args:
+        path: of the file.
+        results: {name of the model: its outcomes}.
+    """
+    root = ElementTree.Element("testsuites")
+    for model, found in results.items():
+        cases = list(found)
+        counts = {"tests": str(len(cases)), "failures": str(sum(not one["met"] for one in cases))}
+        suite = ElementTree.SubElement(root, "testsuite", {"name": model, **counts})
+        for one in cases:
+            case = ElementTree.SubElement(suite, "testcase", {"classname": model, "name": f"{one['metric']} {one['bound']}"})
+            if not one["met"]:
+                ElementTree.SubElement(case, "failure", {"message": _message(one)})
+    ElementTree.indent(root)
+    with atomic_file(path, "wb") as file:
+        file.write(ElementTree.tostring(root, "utf-8", xml_declaration=True))

@@ -79,6 +79,7 @@ _COMMANDS = (
             *_INTERFACE,
             "require",
             "require_not_worse_than",
+            "junit",
             "formats",
             "workdir",
         ),
@@ -212,7 +213,7 @@ QUICK_START_FLAGS = {"workdir", "seeds"}  # with these alone it is still the qui
 _OF_MODELS = ("evaluate", "attack", "harden", "export")
 _TRAIN_ONLY = ("none",)
 _OWNERS = {
-    **dict.fromkeys(("require", "require_not_worse_than"), ("evaluate", "attack")),
+    **dict.fromkeys(("require", "require_not_worse_than", "junit"), ("evaluate", "attack")),
     **dict.fromkeys(("sweep_metric", "sweep_engine", "sweep_storage", "trials"), ("sweep",)),
     "baseline": ("report",),
 }  # flags of some commands alone

@@ -13,7 +13,7 @@ from tf_robust.experiments.launchers import LOG, Launcher
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.suites import check_images_match
 from tf_robust.training import loop
-from tf_robust.utils.errors import message_of, unknown
+from tf_robust.utils.errors import RunFailed, message_of, unknown
 from tf_robust.utils.files import last_line
 from tf_robust.utils.locks import WorkdirLocked
 from tf_robust.utils.progress import duration
@@ -216,7 +216,7 @@ def share(launcher: Launcher, function: Callable[[], None], folder: str) -> None
                 reported_at = time.monotonic()
     finally:
         launcher.cancel([*handles])
-    raise ValueError("\n".join(["All tasks failed.", *failures]))
+    raise RunFailed("\n".join(["All tasks failed.", *failures]))
 
 
 def _predecessor(run, runs):

@@ -69,6 +69,7 @@ def define_flags(values: flags.FlagValues) -> None:
         "evaluation.json of another model on the same images: the exit code is 1 if a main measure is significantly worse (paired).",
         values,
     )
+    flags.DEFINE_string("junit", "", "file for the outcome of each required bound as JUnit XML, which CI systems show.", values)
     help_of_formats = f"formats to write (export), or to write and evaluate side by side (evaluate), of {', '.join(FILES)}."
     _define_flag(values, "formats", Parameter("formats", tuple[str, ...], (), help_of_formats))
     flags.DEFINE_bool("list", False, "previous form of tf-robust list.", values)

@@ -37,6 +37,7 @@ from tf_robust.metrics.paired import paired_difference
 from tf_robust.report import vega
 from tf_robust.report.formatting import interval
 from tf_robust.saved_models import card_files, loading
+from tf_robust.utils.errors import FAILED, INTERRUPTED
 from tf_robust.utils.files import write_json
 from tf_robust.utils.progress import duration
 
@@ -70,7 +71,9 @@ def harden_and_report(values: FlagValues, argv: Sequence[str]) -> None:
         print(f"Model:  {os.path.join(folder, HARDENED)}{delivery.suffix_of(hardened.trainable)}")
     if hardened.search.interrupted:
         print("The test images were not used. The same command resumes the search.")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
+    if not hardened.changed:
+        sys.exit(FAILED)  # the summary says that nothing helped
 
 
 def harden(

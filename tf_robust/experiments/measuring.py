@@ -11,6 +11,7 @@ from absl.flags import FlagValues
 from tf_robust.evaluation import (
     PER_IMAGE,
     EvalConfig,
+    Outcome,
     PerImage,
     check_measures,
     check_requirements,
@@ -141,8 +142,8 @@ def main_measures(evaluation: Mapping) -> list[str]:
     return headlines_of(without_members(measures), set())
 
 
-def losses(measured: Mapping, baseline: Mapping) -> list[str]:
-    """Returns a message for every main measure of a baseline in which a model is significantly worse on the same images.
+def not_worse(measured: Mapping, baseline: Mapping) -> list[Outcome]:
+    """Returns the outcome of every main measure of a baseline: it is not met if the model is significantly worse on the same images.
 
     Args:
         measured: evaluation of the model, with "measured_in".
@@ -162,9 +163,15 @@ def losses(measured: Mapping, baseline: Mapping) -> list[str]:
     evaluations = [{**one, "row": row, "seed": 0} for row, one in (("baseline", baseline), ("model", measured))]
     table = aggregate(evaluations, baseline="baseline", per_image=PerImage(comparison.records_in))
     return [
-        f"  {entry['measure']} is {entry['mean']:.4f}, {difference_text(entry['difference'])} against {baseline['saved_model']}"
+        {
+            "metric": entry["measure"],
+            "bound": f"not worse than {baseline['saved_model']}",
+            "value": entry["mean"],
+            "met": gain(entry) >= 0 or not is_separated(table, entry),
+            "difference": difference_text(entry["difference"]),
+        }
         for entry in table["rows"]
-        if entry["measure"] in mains and entry["difference"] and gain(entry) < 0 and is_separated(table, entry)
+        if entry["measure"] in mains and entry["difference"]
     ]
 
 

@@ -36,8 +36,8 @@ from tf_robust.experiments.reporting import complete_and_report, report, report_
 from tf_robust.experiments.runs import runs_of, warn_of_unused_flags
 from tf_robust.experiments.suggestions import DATA_FLAGS, LOCATION_FLAGS, flags_of, print_commands
 from tf_robust.training import distribution, loop
-from tf_robust.utils.errors import message_of, unknown
-from tf_robust.utils.files import read_json
+from tf_robust.utils.errors import FAILED, INTERRUPTED, WRONG_INPUT, RunFailed, exit_with, message_of, unknown
+from tf_robust.utils.files import read_json, write_json
 from tf_robust.utils.locks import WorkdirLocked
 
 
@@ -71,7 +71,7 @@ def suite(values: flags.FlagValues, argv: Sequence[str]) -> None:
             )
         evaluations, failures = suites.measure_all(flagfiles, overrides, workdir, shown_as)
         report(workdir, evaluations, None, {**table, "notes": [*table.get("notes", ()), *failures]}, {}, argv)
-        return sys.exit("\n".join(["Rows failed:", *failures])) if failures else None
+        return exit_with(FAILED, "\n".join(["Rows failed:", *failures])) if failures else None
     runs = []
     for row in rows:
         try:
@@ -111,7 +111,7 @@ def train(values: flags.FlagValues, argv: Sequence[str]) -> None:
             print(f"Model:   {model}")
             print_commands({"measure it": command("evaluate", folder_of(run), *flags_of(run, LOCATION_FLAGS))})
     if failures:
-        raise ValueError("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
+        raise RunFailed("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
 
 
 def sweep(values: flags.FlagValues, argv: Sequence[str]) -> None:
@@ -121,16 +121,28 @@ def sweep(values: flags.FlagValues, argv: Sequence[str]) -> None:
 
 
 def evaluate(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Evaluates a model on the data of the flags, or the model of a run on its data. Exits with 1 if requirements are not met."""
+    """Evaluates a model on the data of the flags, or the model of a run on its data. Ends the process if requirements are not met."""
     requirements = evaluation.parse_requirements(values.require)
     baseline = measuring.read_baseline(values.require_not_worse_than) if values.require_not_worse_than else None
+    if values.junit and not requirements and not baseline:
+        raise ValueError("Expected --require or --require_not_worse_than with --junit, whose outcomes it has. Received: neither")
     measured = deployed.measure_and_report(values, argv) if values.formats else [measuring.measure_and_report(values, argv)]
-    shortfalls = []
-    for one in measured:
-        missed = evaluation.shortfalls(one["rows"], requirements) + (measuring.losses(one, baseline) if baseline else [])
-        shortfalls += [f"{one['row']}:", *missed] if missed and values.formats else missed
-    if shortfalls:
-        sys.exit("\n".join(["Requirements not met:", *shortfalls]))
+    if not requirements and not baseline:
+        return
+    outcomes = {
+        one["measured_in"]: evaluation.outcomes(one["rows"], requirements) + (measuring.not_worse(one, baseline) if baseline else [])
+        for one in measured
+    }
+    for folder, of_model in outcomes.items():
+        path = os.path.join(folder, "evaluation.json")
+        write_json(path, {**read_json(path), "requirements": of_model})
+    names = [one["row"] for one in measured]
+    if values.junit:
+        evaluation.write_junit(values.junit, dict(zip(names, outcomes.values())))
+    missed = {name: evaluation.shortfalls(of_model) for name, of_model in zip(names, outcomes.values())}
+    lines = [line for name, of_model in missed.items() if of_model for line in ([f"{name}:"] if values.formats else []) + of_model]
+    if lines:
+        exit_with(FAILED, "\n".join(["Requirements not met:", *lines]))
 
 
 def corrupt(values: flags.FlagValues, _: Sequence[str]) -> None:
@@ -210,6 +222,7 @@ def _title(evaluations, patterns):
     return f"Runs {', '.join(patterns[:4])}{', ...' if len(patterns) > 4 else ''}"
 
 
+_WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, WorkdirLocked)
 COMMANDS: dict[str, Callable[[flags.FlagValues, Sequence[str]], None]] = {
     "train": train,
     "evaluate": evaluate,
@@ -231,11 +244,12 @@ def friendly_errors() -> Iterator[None]:
         yield
     except KeyboardInterrupt as stopped:
         print(stopped if isinstance(stopped, loop.Interrupted) else "Stopped. The same command continues; what is complete is kept.")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except (ValueError, OSError, ImportError, tf.errors.OpError, loop.TrainingDiverged, WorkdirLocked, distribution.WorkerLost) as error:
         if logging.get_verbosity() >= logging.DEBUG:
             raise
-        sys.exit(f"Error: {message_of(error)}\n(--verbosity=1 shows the traceback)")
+        wrong = isinstance(error, _WRONG_INPUT) and not isinstance(error, RunFailed)
+        exit_with(WRONG_INPUT if wrong else FAILED, f"Error: {message_of(error)}\n(--verbosity=1 shows the traceback)")
 
 
 def run_command(name: str, values: flags.FlagValues, argv: Sequence[str]) -> None:

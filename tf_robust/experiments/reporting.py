@@ -12,6 +12,7 @@ from tf_robust.experiments.locations import folder_name
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.suggestions import LOCATION_FLAGS, flags_of, print_commands
 from tf_robust.report import vega
+from tf_robust.utils.errors import RunFailed
 
 _LISTED = 6  # models after a report
 
@@ -62,7 +63,7 @@ def complete_and_report(
         with tracking.tracked(runs[0].config.tracker, workdir, f"report of {table['title']}", "reports", {}) as tracked:
             tracked.files("report", workdir, ("report.html", "report.md", "results.json", "figures"))
     if failures:
-        raise ValueError("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
+        raise RunFailed("\n".join([f"{len(failures)} of {len(runs)} runs failed.", *failures]))
 
 
 def report(

@@ -10,7 +10,7 @@ from tf_robust.experiments import flags
 from tf_robust.experiments.evaluated_model import evaluated_model
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.runs import runs_of
-from tf_robust.utils.errors import message_of, unknown
+from tf_robust.utils.errors import RunFailed, message_of, unknown
 from tf_robust.utils.files import read_json, write_json
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -131,5 +131,5 @@ def measure_all(
             failures.append(f"{row} failed: {message_of(error)}")
             print(f"  FAILED: {message_of(error)}", flush=True)
     if not evaluations:
-        raise ValueError("\n".join(["All rows failed.", *failures]))
+        raise RunFailed("\n".join(["All rows failed.", *failures]))
     return evaluations, failures

@@ -16,7 +16,7 @@ from tf_robust.experiments.reporting import report
 from tf_robust.experiments.run import Run
 from tf_robust.experiments.runs import runs_of, warn_of_unused_flags
 from tf_robust.experiments.search_space import Point, Range, axes_of, grid, middle, name_of
-from tf_robust.utils.errors import unknown
+from tf_robust.utils.errors import RunFailed, unknown
 from tf_robust.utils.files import write_json
 
 _SWEEP_FLAGS = (
@@ -67,7 +67,7 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
         launcher = launcher_of(values.launcher, values.launcher_options, workdir)
         evaluations, notes = completion.run_all(runs, folder_of, launcher)
     if not evaluations:
-        raise ValueError("\n".join(["All runs failed.", *notes]))
+        raise RunFailed("\n".join(["All runs failed.", *notes]))
     report(workdir, evaluations, runs[0].data(), {"title": f"{title}: {values.sweep}", "notes": notes}, {}, argv)
     chosen, message = best(evaluations, values.sweep_metric)
     points = [point for point in points if name_of(point) in chosen]
@@ -85,7 +85,7 @@ def run_sweep(values: FlagValues, workdir: str, title: str, argv: Sequence[str])
     )
     print("\n".join([message, *(notes if sampled else ())]))
     if notes and not sampled:
-        raise ValueError("\n".join([f"{len(notes)} of {len(runs)} runs failed.", *notes]))
+        raise RunFailed("\n".join([f"{len(notes)} of {len(runs)} runs failed.", *notes]))
 
 
 def _sample(values, axes, workdir, folder_of):

@@ -4,10 +4,35 @@ import difflib
 import errno
 import os
 import re
+import sys
 from collections.abc import Iterable
 
+DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes
 FULL = "The disk is full. Files written before are complete. Try: free disk space, then run the same command again to resume"
 _LISTED = 30  # known names, beside near ones
+
+
+class RunFailed(ValueError):
+    """Runs failed although the input is valid."""
+
+
+class Exit(SystemExit):
+    """Ends the process with an exit code and a message; `str` is the message."""
+
+    def __init__(self, code: int, message: str):
+        super().__init__(message)
+        self.code = code
+
+
+def exit_with(code: int, message: str) -> None:
+    """Prints a message to the standard error and ends the process.
+
+    Args:
+        code: `FAILED`: a required bound is not met, nothing helped, or a run failed; `WRONG_INPUT`: wrong usage or bad input.
+        message: of one or more lines.
+    """
+    print(message, file=sys.stderr, flush=True)
+    raise Exit(code, message)
 
 
 def unknown(kind: str, received: str, known: Iterable[str]) -> ValueError:
