@@ -7,7 +7,7 @@ import scipy.special
 import tensorflow as tf
 
 from tests.conftest import tiny_network
-from tests.methods.test_methods import OPTIONS, views
+from tests.methods.test_methods import OPTIONS, batches
 from tf_robust import data, losses, methods
 
 RANDOM = np.random.RandomState(0)
@@ -31,7 +31,7 @@ def test_smoothed_cross_entropy_is_that_of_numpy_and_keras(smoothing):
 def term(name, network, source, **options):
     """Returns (the cross-entropy term of a batch, the batch, logits) in inference mode, where it is of the logits that are returned."""
     method = methods.METHODS[name](network, **{**OPTIONS.get(name, {}), **options})
-    batch = next(iter(data.training_batches(source(), 12, seed=0, views=views(name))))
+    batch = next(batches(source(), 1, name=name))
     terms, logits = method.loss_terms(batch, training=False)
     return next(iter(terms.values())).numpy(), batch.labels.numpy(), logits.numpy()
 

@@ -38,8 +38,19 @@ def build(name, network, jit_compile=False, **options):
     return method
 
 
+PIPELINES = {}  # arguments -> (iterator, the batches that it has made)
+
+
 def batches(source, count, batch_size=12, seed=0, name=None):
-    return iter(data.training_batches(source, batch_size, seed=seed, views=views(name)).take(count))
+    """Returns an iterator over the first batches of a pipeline, which depend on its arguments alone: each is made once for all tests."""
+    number = len(views(name))
+    key = (source.images.tobytes(), source.images.shape, source.labels.tobytes(), batch_size, seed, number)
+    if key not in PIPELINES:
+        PIPELINES[key] = iter(data.training_batches(source, batch_size, seed=seed, views=views(name))), []
+    iterator, made = PIPELINES[key]
+    while len(made) < count:
+        made.append(next(iterator))
+    return iter(made[:count])
 
 
 def weights(method):
@@ -151,11 +162,15 @@ def test_steps_compiled_by_xla_are_equal(name, network, source, float64):
             build(name, network(), jit_compile=True)
         return
     trained, options = [], {"stages": (1,)} if name == "noisymix" else {}  # each stage takes ten seconds to compile
+    step_views = [in_float64(clean)] if name == "input_gradient" else views(name)  # its penalty has the type of the images
+    pipeline = data.training_batches(source(), 12, seed=0, views=step_views).take(3)
     for jit_compile in (False, True):
         method = build(name, network(), jit_compile, **options)
-        run_steps = loop.steps_function(method)
-        step_views = [in_float64(clean)] if name == "input_gradient" else views(name)  # its penalty has the type of the images
-        run_steps(iter(data.training_batches(source(), 12, seed=0, views=step_views).take(3)), tf.constant(3))
+        if jit_compile:
+            loop.steps_function(method)(iter(pipeline), tf.constant(3))
+        else:
+            for batch in pipeline:
+                method.train_step(batch)
         trained.append([v.numpy() for v in method.variables])
     for plain, compiled in zip(*trained):
         np.testing.assert_allclose(compiled, plain, rtol=0, atol=8 * 2**-23)

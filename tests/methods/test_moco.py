@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tests.conftest import tiny_network, tiny_source
 from tests.methods.test_methods import batches, build
+from tests.methods.users_models import cheap_views
 from tf_robust import data
 from tf_robust.data.augment import clean
 from tf_robust.methods import mixing
@@ -80,7 +81,7 @@ def test_batches_of_different_sizes_replace_the_oldest_keys():
 
 
 def test_fit_of_keras_replaces_the_oldest_keys_after_a_smaller_last_batch():
-    method = build("moco", tiny_network(), queue=32, projection_width=5)
+    method = build("moco", tiny_network(), queue=32, projection_width=5, views=cheap_views("moco", queue=32))
     images, memory, replaced = np.random.default_rng(0).random((20, 16, 16, 1), np.float32), method.memory.numpy(), []
 
     class Replaced(keras.callbacks.Callback):

@@ -84,17 +84,17 @@ def test_one_stage_is_drawn_per_step(network, batch):
     assert {(True, False), (False, True)} == set(map(tuple, matches))
 
 
-def noised_levels(method, views, step):
-    """Returns constant views with noise, [V, N, ...]."""
+def noised_levels(method, views, steps):
+    """Returns constant views with noise in each of the steps: a list of [V, N, ...]."""
     x = tf.concat([tf.zeros_like(views[0]) + level for level in range(1, len(views) + 1)], axis=0)
     method.mixing = False
-    out = method._mix_and_noise(x, len(views), tf.range(N), tf.constant(1.0), tf.constant(step, tf.int64))
-    return np.split(out.numpy(), len(views))
+    noised = tf.function(lambda step: method._mix_and_noise(x, len(views), tf.range(N), tf.constant(1.0), step), autograph=False)
+    return [np.split(noised(tf.constant(step, tf.int64)).numpy(), len(views)) for step in steps]
 
 
 def test_paper_noise_is_one_draw_for_all_views(network, batch):
     method = build(network, noise="paper", additive_noise=0.4, multiplicative_noise=0.2)
-    one, two, three = noised_levels(method, batch.views, 3)
+    ((one, two, three),) = noised_levels(method, batch.views, [3])
     # level * factor + noise: differences between the levels are the factor
     np.testing.assert_allclose(two - one, three - two, atol=1e-5)
     factor = two - one
@@ -105,8 +105,8 @@ def test_paper_noise_is_one_draw_for_all_views(network, batch):
 def test_official_noise_differs_between_views_in_level_and_is_sparse(network, batch):
     method = build(network, noise="official", additive_noise=0.5, multiplicative_noise=1e-6)
     zeros, stds = [], []
-    for step in range(40):
-        noise = [view - level for level, view in enumerate(noised_levels(method, batch.views, step), start=1)]
+    for views in noised_levels(method, batch.views, range(40)):
+        noise = [view - level for level, view in enumerate(views, start=1)]
         zeros.append([np.mean(np.abs(n) < 1e-4) for n in noise])
         stds.append([n[np.abs(n) >= 1e-4].std() for n in noise])
     np.testing.assert_allclose(np.mean(zeros, axis=0), 0.65, atol=0.01)
@@ -138,7 +138,8 @@ def test_replicas_share_lam_but_not_partners(network, two_replicas):
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 2.0])
 def test_lam_is_beta_distributed(alpha):
-    lams = [float(mixing.beta(tf.constant([seed, 1], tf.int64), alpha, alpha)) for seed in range(300)]
+    draw = tf.function(lambda seed: mixing.beta(tf.stack([seed, 1]), alpha, alpha), autograph=False)
+    lams = [float(draw(seed)) for seed in tf.range(300, dtype=tf.int64)]
     assert scipy.stats.kstest(lams, "beta", (alpha, alpha)).pvalue > 1e-3
 
 

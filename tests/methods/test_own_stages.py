@@ -1,5 +1,7 @@
 """NoisyMix with equal views: with own_stages each draws its stage and noise, but all lam partners and lam."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -10,10 +12,15 @@ from tf_robust import methods, models
 STEPS = range(12)
 
 
+@functools.cache
+def noisymix(**options):
+    keras.utils.set_random_seed(0)
+    return methods.NoisyMix(models.build("mlp", (1, 2, 1), 2), **options)
+
+
 def views_of(step, noise="none", mixing=True, views=2, **options):
     """Returns logits [views, N, C] of equal views, and the expected ones for mixing at stage 0 and at stage 1."""
-    keras.utils.set_random_seed(0)
-    method = methods.NoisyMix(models.build("mlp", (1, 2, 1), 2), noise=noise, mixing=mixing, **options)
+    method = noisymix(noise=noise, mixing=mixing, **options)
     images = tf.constant(np.random.RandomState(0).rand(6, 1, 2, 1), tf.float32)
     partner, lam = tf.constant([1, 2, 3, 4, 5, 0]), tf.constant(0.3)
     logits = method.encode_mixed([images] * views, partner, lam, tf.constant(step, tf.int64), True)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import data
+from tests.methods.test_methods import batches
 from tf_robust.methods import puzzle_noise, puzzlemix
 
 SEED = tf.constant([3, 4], tf.int64)
@@ -19,7 +19,7 @@ def build(network, **options):
 
 
 def batch_of(source, step=0):
-    return next(iter(data.training_batches(source, 12, seed=0, step=step)))
+    return [*batches(source, step + 1)][step]
 
 
 def test_noise_is_one_signed_step_from_a_start_inside_ball_and_pixel_range():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import data
+from tests.methods.test_methods import batches
 from tf_robust.methods import mixing, puzzlemix
 from tf_robust.utils.hyperparameters import parameters
 
@@ -18,7 +18,7 @@ def build(network, **options):
 
 
 def batch_of(source, step=0, count=12):
-    return next(iter(data.training_batches(source, count, seed=0, step=step)))
+    return [*batches(source, step + 1, count)][step]
 
 
 def test_saliency_equals_finite_differences(network, source):

@@ -124,12 +124,16 @@ def test_a_last_batch_smaller_than_the_number_of_devices(two_replicas):
     np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
-@pytest.mark.parametrize("method", [methods.NoisyMix, methods.CutMix, methods.AdversarialTraining])
-def test_a_device_without_images_draws_nothing(method, two_replicas):
+@pytest.mark.parametrize(
+    "method, options",
+    [(methods.NoisyMix, {"views": ("clean", "augmix")}), (methods.CutMix, {}), (methods.AdversarialTraining, {"steps": 2})],
+)
+def test_a_device_without_images_draws_nothing(method, options, two_replicas):
     images, labels = tiny_source(13).images / np.float32(255), tiny_source(13).labels
     with two_replicas.scope():
         keras.utils.set_random_seed(0)
-        trained = method(keras.Sequential([keras.Input(images.shape[1:]), keras.layers.Flatten(), keras.layers.Dense(3)]))
+        model = keras.Sequential([keras.Input(images.shape[1:]), keras.layers.Flatten(), keras.layers.Dense(3)])
+        trained = method(model, **options)
         trained.compile(keras.optimizers.SGD(0.1))
     losses = trained.fit(images, labels, 6, 2, shuffle=False, verbose=0).history["loss"]
     assert np.isfinite(losses).all() and all(np.isfinite(one).all() for one in trained.get_weights())

@@ -1,11 +1,13 @@
 """Shared by the tests of training a user's own model: small Keras models, batches, and comparisons of weights."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tests.conftest import tiny_source
-from tf_robust import data
+from tf_robust import data, methods
 
 SOURCE = tiny_source(48)
 X, Y = SOURCE.images.astype(np.float32) / 255, SOURCE.labels.astype(np.int64)
@@ -56,13 +58,36 @@ def subclassed(activation=None):
 MODELS = {"functional": functional, "sequential": sequential, "subclassed": subclassed}
 
 
+@functools.cache
+def _arrays(count, size):
+    made = data.training_batches(SOURCE, size, seed=0).take(count)
+    return tuple(np.stack(parts) for parts in zip(*((batch.views[0], batch.labels) for batch in made)))
+
+
 def batches(count=4, size=12):
     """(x, y) batches equal to those of the pipeline of seed 0."""
-    return data.training_batches(SOURCE, size, seed=0).take(count).map(lambda batch: (batch.views[0], batch.labels))
+    return tf.data.Dataset.from_tensor_slices(_arrays(count, size))
 
 
-def fitted(method, dataset=None, optimizer="sgd", compile_options=(), **options):
-    method.compile(optimizer, **dict(compile_options))
+def darkened(name):
+    """Returns a view of few operations, whose draws depend on its seed, with the name of another."""
+
+    def view(images, seed):
+        return images * tf.random.stateless_uniform(tf.shape(images), seed, 0.5)
+
+    view.__name__ = name
+    return view
+
+
+def cheap_views(name, **options):
+    """Returns a method's usual views; in place of AugMix or SimCLR's, whose graphs take seconds to trace, those of `darkened`."""
+    usual = methods.METHODS[name](functional(), **options).default_views
+    return [view if view == "clean" else darkened(view) for view in usual]
+
+
+def fitted(method, dataset=None, optimizer="sgd", compile_options=(), eager=False, **options):
+    """Trains by `fit`; eager: without a graph, which takes longer to trace than a few steps of a tiny model take."""
+    method.compile(optimizer, **{"run_eagerly": eager, **dict(compile_options)})
     history = method.fit(batches() if dataset is None else dataset, verbose=0, **options).history
     return history
 

@@ -364,9 +364,9 @@ def test_depths_between_the_resnets_are_refused():
         models.resnet.cifar_resnet((16, 16, 3), CLASSES, depth=18)
 
 
-@pytest.mark.parametrize("name", models.MODELS)
-def test_networks_are_read_from_keras_files(name, tmp_path):
-    model = models.build(name, SHAPES[name], CLASSES)
+@names
+def test_networks_are_read_from_keras_files(built, name, tmp_path):
+    model = built(name)
     model.save(tmp_path / "model.keras")
     read, images = keras.saving.load_model(tmp_path / "model.keras"), tf.constant(sample_images(SHAPES[name]))
     np.testing.assert_allclose(read(images)["logits"], model(images)["logits"], rtol=1e-4, atol=1e-5)

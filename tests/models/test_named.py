@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.conftest import sweep
 from tf_robust import data, methods, models
@@ -113,7 +114,11 @@ def test_applications_train_and_export(name, source, tmp_path):
     method = methods.NoisyMix(models.build(f"applications:{name}", (32, 32, 3), 3), jsd_weight=0.0)
     method.compile("sgd")
     before = [v.numpy() for v in method.classifier.trainable_variables]
-    loop.fit(method, train, epochs=1, batch_size=12)
+    tf.config.run_functions_eagerly(True)  # two steps: tracing the network for each stage would take longer
+    try:
+        loop.fit(method, train, epochs=1, batch_size=12)
+    finally:
+        tf.config.run_functions_eagerly(False)
     assert sum(np.abs(a - b.numpy()).max() > 0 for a, b in zip(before, method.classifier.trainable_variables)) > len(before) / 2
     export.export(method.classifier, str(tmp_path / "saved_model"), {})
     images = images_of((32, 32, 3))
