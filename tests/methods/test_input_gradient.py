@@ -21,9 +21,10 @@ def terms(method, batch):
 def test_the_penalty_is_half_lambda_times_the_squared_gradient(network, source):
     method, batch = build("input_gradient", smooth(network), weight=3.0), next(batches(source(), 1))
     images, labels = batch.views[0].numpy().astype(np.float64), batch.labels
+    losses_of = tf.function(lambda x: losses.cross_entropy(labels, method.classifier(x)["logits"]), autograph=False)
 
     def loss(x):
-        return losses.cross_entropy(labels, method.classifier(x.astype(np.float32))["logits"]).numpy().astype(np.float64)
+        return losses_of(tf.constant(x, tf.float32)).numpy().astype(np.float64)
 
     random, squares, step = np.random.RandomState(0), [], 0.01
     for _ in range(400):  # E (g . v)^2 = |g|^2 for independent signs v
@@ -43,13 +44,18 @@ def test_batch_mean_penalizes_the_gradient_of_the_mean_loss(network, batch_norm)
     batch = data.Batch((tf.constant(images),), labels, tf.zeros([3], tf.int64))
     method = build("input_gradient", network((8, 8, 1), batch_norm=batch_norm), weight=3.0, loss="batch_mean")
     squares, step = 0.0, 0.01
+
+    @tf.function(autograph=False)
+    def losses_of(x):
+        with keras.StatelessScope():
+            return losses.cross_entropy(labels, method.classifier(x, training=True)["logits"])
+
     for index in np.ndindex(*images.shape):
         sides = []
         for side in (step, -step):
             moved = images.copy()
             moved[index] += side
-            with keras.StatelessScope():
-                sides.append(float(np.mean(losses.cross_entropy(labels, method.classifier(moved, training=True)["logits"]))))
+            sides.append(float(np.mean(losses_of(tf.constant(moved)))))
         squares += ((sides[0] - sides[1]) / (2 * step)) ** 2
     assert terms(method, batch)["input_gradient"].mean() == pytest.approx(3.0 / 2 * squares, rel=0.02)
     printed = build("input_gradient", method.classifier, weight=3.0)

@@ -30,7 +30,7 @@ def both(build=functional, *, optimizer=None, compile_options=(), x=X, y=Y, atol
     histories = []
     for model in (plain, method):
         calls = {"callbacks": [callback() for callback in options.get("callbacks", ())]}
-        fit = {"batch_size": 16, "epochs": 3, "shuffle": False, "verbose": 0}
+        fit = {"batch_size": 16, "epochs": 2, "shuffle": False, "verbose": 0}
         histories.append(model.fit(x, y, **{**fit, **options, **calls}).history)
     assert_equal(method.classifier, plain, atol=atol)
     assert histories[0].keys() == histories[1].keys()
@@ -42,13 +42,9 @@ def both(build=functional, *, optimizer=None, compile_options=(), x=X, y=Y, atol
 @pytest.mark.parametrize(
     "options",
     [
-        {"use_ema": True, "ema_momentum": 0.5},
-        {"gradient_accumulation_steps": 2},
-        {"clipnorm": 0.01},
-        {"clipvalue": 0.01},
-        {"global_clipnorm": 0.01},
-        {"weight_decay": 0.1},
-        {"loss_scale_factor": 1024.0},
+        {"use_ema": True, "ema_momentum": 0.5, "clipnorm": 0.01},
+        {"gradient_accumulation_steps": 2, "clipvalue": 0.01},
+        {"global_clipnorm": 0.01, "weight_decay": 0.1, "loss_scale_factor": 1024.0},
     ],
 )
 def test_options_of_optimizers(options):
@@ -63,12 +59,10 @@ def test_options_of_compile(options):
 @pytest.mark.parametrize(
     "options",
     [
-        {"class_weight": {0: 3.0, 1: 0.5, 2: 1.0}},
-        {"sample_weight": WEIGHTS},
-        {"validation_split": 0.25},
+        {"class_weight": {0: 3.0, 1: 0.5, 2: 1.0}, "validation_split": 0.25},
+        {"sample_weight": WEIGHTS, "epochs": 4, "initial_epoch": 2},
         {"validation_data": (X, Y, WEIGHTS)},
         {"steps_per_epoch": 2, "validation_data": (X, Y), "validation_steps": 1},
-        {"epochs": 4, "initial_epoch": 2},
     ],
 )
 def test_options_of_fit(options):
@@ -132,7 +126,7 @@ def test_models_with_one_output(activation, labels):
         of_keras = {} if hasattr(trained, "classifier") else {"loss": loss, "run_eagerly": True}
         trained.compile(optimizers.SGD(0.1), metrics=metrics, **of_keras)
         history = trained.fit(
-            X, labels, 16, 3, shuffle=False, verbose=0, sample_weight=WEIGHTS, validation_data=(X[:20], labels[:20], WEIGHTS[:20])
+            X, labels, 16, 2, shuffle=False, verbose=0, sample_weight=WEIGHTS, validation_data=(X[:20], labels[:20], WEIGHTS[:20])
         )
         histories.append(history.history)
         models.append(getattr(trained, "classifier", trained))
@@ -218,13 +212,13 @@ def float16_model():
         keras.config.set_dtype_policy("float32")
 
 
-@pytest.mark.parametrize("scale, skipped", [(2.0**15, 0), (1e30, 9)])
+@pytest.mark.parametrize("scale, skipped", [(2.0**15, 0), (1e30, 6)])
 def test_mixed_float16_scales_the_loss_and_skips_steps_that_overflow(scale, skipped):
     # gradients are rounded to float16 after batch normalization, whose kernel adds up in another order than Keras
     scaled = lambda: optimizers.LossScaleOptimizer(optimizers.SGD(0.1), initial_scale=scale)
     plain, method = both(float16_model, optimizer=scaled, atol=2e-4)
     for model in (plain, method):
-        assert int(model.optimizer.iterations) == 9 - skipped
+        assert int(model.optimizer.iterations) == 6 - skipped
         assert float(model.optimizer.dynamic_scale) == pytest.approx(scale / 2**skipped)
 
 

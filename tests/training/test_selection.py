@@ -67,16 +67,17 @@ def test_training_stops_after_epochs_without_improvement(network, source):
     assert (result.steps, result.selected_epoch) == (24, 6)
 
 
-@pytest.mark.parametrize("stop", [6, 8, 14])
-def test_a_resumed_run_selects_the_same_epoch(stop, network, source, tmp_path):
+def test_a_resumed_run_selects_the_same_epoch(network, source, tmp_path):
     uninterrupted, _, expected = fit(network, source, patience=2)
-    with pytest.raises(loop.Interrupted):
-        fit(network, source, folder=str(tmp_path), stop=stop, patience=2)
-    for seed in (7, 8):  # resumed; then again, as after a kill between the last checkpoint and the export
-        resumed, _, result = fit(network, source, seed=seed, folder=str(tmp_path), patience=2)
-        assert (result.steps, result.selected_epoch) == (expected.steps, expected.selected_epoch) == (16, 2)
-        for a, b in zip(uninterrupted.classifier.variables, resumed.classifier.variables):
-            np.testing.assert_array_equal(a.numpy(), b.numpy())
+    for stop in (6, 8, 14):
+        folder = str(tmp_path / str(stop))
+        with pytest.raises(loop.Interrupted):
+            fit(network, source, folder=folder, stop=stop, patience=2)
+        for seed in (7, 8):  # resumed; then again, as after a kill between the last checkpoint and the export
+            resumed, _, result = fit(network, source, seed=seed, folder=folder, patience=2)
+            assert (result.steps, result.selected_epoch) == (expected.steps, expected.selected_epoch) == (16, 2)
+            for a, b in zip(uninterrupted.classifier.variables, resumed.classifier.variables):
+                np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
 def test_invalid_options_raise():
