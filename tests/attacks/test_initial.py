@@ -1,5 +1,7 @@
 """Starting points: misclassified, close, and independent of the batch; on linear models whose boundary is known."""
 
+import functools
+
 import numpy as np
 import pytest
 import scipy.ndimage
@@ -24,14 +26,22 @@ def linear(images):
 LABELS = linear(IMAGES).numpy().argmax(axis=1)
 
 
+@functools.cache
+def graph_of(kind, model, targeted):
+    """Returns `initial.start`, traced once for all images, seeds and candidates."""
+    batch, integers = tf.TensorSpec([None, *SHAPE], tf.float32), tf.TensorSpec([None], tf.int64)
+
+    @tf.function(autograph=False, input_signature=[batch, integers, tf.TensorSpec([2], tf.int64), integers, batch])
+    def graph(images, classes, seed, indices, candidates):
+        return initial.start(kind, model, images, Criterion(classes, targeted), seed, indices, candidates)
+
+    return graph
+
+
 def start_points(kind, images=IMAGES, classes=LABELS, targeted=False, seed=0, indices=None, candidates=EMPTY, model=linear):
     indices = np.arange(len(images)) if indices is None else indices
-    graph = tf.function(
-        lambda images, classes, indices: initial.start(kind, model, images, Criterion(classes, targeted), [seed, 0], indices, candidates),
-        autograph=False,
-        input_signature=[tf.TensorSpec([None, *SHAPE], tf.float32)] + 2 * [tf.TensorSpec([None], tf.int64)],
-    )
-    points, success = graph(tf.constant(images), tf.constant(classes, tf.int64), tf.constant(indices, tf.int64))
+    integers = (tf.constant(values, tf.int64) for values in (classes, [seed, 0], indices))
+    points, success = graph_of(kind, model, targeted)(tf.constant(images), *integers, candidates)
     return points.numpy(), success.numpy()
 
 

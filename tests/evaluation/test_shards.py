@@ -18,23 +18,27 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import tf_robust as tfr
+from tests.corrupted_datasets import sets
 from tf_robust import cli, corruptions, data, evaluation
 from tf_robust.corrupted_datasets import reader, writer
 from tf_robust.corrupted_datasets.generator import CorruptionConfig
 from tf_robust.data import tfds_sets
 from tf_robust.data.shifts import Shift
-from tf_robust.evaluation import batches, set_cache, shards
+from tf_robust.evaluation import batches, corrupted_sets, set_cache, shards
 
 EVALUATIONS = ("clean", "noise", "noise_floor", "corruptions", "corruptions_bar", "calibration", "perturbations")
+CORRUPTIONS = ("gaussian_noise", "contrast", "checkerboard_cutout")  # with and without random numbers; of both families
 SIZE, CLASSES = 23, 3
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Batches of four images, shards of eight, few corruptions."""
+    """Batches of four images, shards of eight; few corruptions, floors and sequences, whose graphs are built quickly."""
     monkeypatch.setattr(batches, "BATCH", 4)
     monkeypatch.setattr(shards, "IMAGES", 6)
-    monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "snow", "sparkles")})
+    monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in CORRUPTIONS})
+    monkeypatch.setattr(corrupted_sets, "NOISE_FLOORS", (0.02,))
+    monkeypatch.setattr(corruptions, "sequence_names", lambda _: ("translate",))
 
 
 def predict(images):
@@ -88,30 +92,30 @@ def stream(folder, monkeypatch):
 
 
 def evaluate(source, path, *, per_image, model=predict, depends=lambda name: name, log=lambda _: None, **options):
-    config = evaluation.EvalConfig(**{"evaluations": EVALUATIONS, "severities": (2, 5), "per_image": per_image, **options})
+    config = evaluation.EvalConfig(**{"evaluations": EVALUATIONS, "severities": (5,), "per_image": per_image, **options})
     training = data.ArraySource.of("arrays", "train", *arrays(), "abc")
     shift = [Shift("moved", data.ArraySource.of("moved", "test", *arrays(), "abc"), (2, 0, 1), None)]
     path.parent.mkdir(parents=True, exist_ok=True)
     return evaluation.evaluate_records(model, source, training, config, path=str(path), depends=depends, shifts=shift, log=log)
 
 
-def test_the_records_from_shards_are_those_of_the_complete_sets(source, tmp_path):
+def test_records_from_shards_are_those_of_the_complete_sets_and_results_of_images_those_of_the_model(source, tmp_path):
     at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False)
     lines = []
     divided = evaluate(source, tmp_path / "shards" / "measured.jsonl", per_image=True, log=lines.append)
     assert divided.records == at_once.records and divided.measures == at_once.measures
     assert {record["count"] for record in divided.records} == {SIZE}
-    assert sum("shard 3 of 3" in line for line in lines) == len([one for one in divided.sets if one.open_range]) > 10
+    assert sum("shard 3 of 3" in line for line in lines) == len([one for one in divided.sets if one.open_range]) == 8
+    check_results_of_images(source, divided, str(tmp_path / "shards"))
 
 
-def test_results_of_images_are_those_of_the_model(source, tmp_path):
-    done = evaluate(source, tmp_path / "measured.jsonl", per_image=True)
-    for name in ("clean", "un", "corruptions/fog/5", "nun/floor_0.02", "shift/moved"):
+def check_results_of_images(source, done, folder):
+    for name in ("clean", "un", "corruptions/gaussian_noise/5", "nun/floor_0.02", "shift/moved"):
         (one,) = (one for one in done.sets if one.name == name)
         images, labels = (np.concatenate(parts) for parts in zip(*one.open().as_numpy_iterator()))
         logits = predict(images).numpy().astype(np.float64)
         probabilities = scipy.special.softmax(logits, axis=1)
-        found = pandas.read_parquet(evaluation.per_image_folder(str(tmp_path), name))
+        found = pandas.read_parquet(evaluation.per_image_folder(folder, name))
         assert set(found["set"]) == {name} and found["position"].tolist() == list(range(SIZE))
         np.testing.assert_array_equal(found["label"], labels)
         np.testing.assert_array_equal(found["prediction"], logits.argmax(axis=1))
@@ -122,42 +126,45 @@ def test_results_of_images_are_those_of_the_model(source, tmp_path):
         likelihoods = -scipy.special.log_softmax(logits, axis=1)[np.arange(SIZE), labels]
         np.testing.assert_allclose(found["negative_log_likelihood"], likelihoods, rtol=1e-4, atol=1e-4)
     if source.paths:
-        clean = pandas.read_parquet(evaluation.per_image_folder(str(tmp_path), "clean"))
+        clean = pandas.read_parquet(evaluation.per_image_folder(folder, "clean"))
         assert clean["path"].tolist() == list(source.paths)
         assert [pathlib.Path(path).parent.name for path in clean["path"]] == ["abc"[label] for label in clean["label"]]
 
 
 def test_a_subset_names_positions_of_the_complete_set(tmp_path):
     source = data.ArraySource.of("arrays", "test", *arrays(), "abc").subset(np.array([20, 3, 4, 11, 12, 13, 14, 15, 22]))
-    at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False)
-    divided = evaluate(source, tmp_path / "measured.jsonl", per_image=True)
+    chosen = {"evaluations": ("clean", "noise", "corruptions")}
+    at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False, **chosen)
+    divided = evaluate(source, tmp_path / "measured.jsonl", per_image=True, **chosen)
     assert divided.records == at_once.records
-    found = pandas.read_parquet(evaluation.per_image_folder(str(tmp_path), "corruptions/snow/2"))
+    found = pandas.read_parquet(evaluation.per_image_folder(str(tmp_path), "corruptions/gaussian_noise/5"))
     assert found["position"].tolist() == source.positions.tolist()
 
 
 @pytest.mark.parametrize("kind", ["npy", "tfds"])
-def test_corrupted_sets_on_disk_are_read_in_shards(tmp_path, kind):
+def test_corrupted_sets_on_disk_are_read_in_shards(tmp_path, monkeypatch, kind):
+    sets.quick(monkeypatch)
     source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
     folder = str(tmp_path / "corrupted")
     options = {"dataset_format": kind} if kind == "tfds" else {}
     writer.write(lambda: source, folder, writer.WriterConfig(**options), CorruptionConfig())
-    settings = {"corrupted_dir": folder, "evaluations": ("clean", "corruptions")}
+    settings = {"corrupted_dir": folder, "evaluations": ("clean", "corruptions"), "severities": (2, 5)}
     at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False, **settings)
     assert evaluate(source, tmp_path / "measured.jsonl", per_image=True, **settings).records == at_once.records
+    assert len({record["which"] for record in at_once.records if record["set"].startswith("corruptions/")}) == 4  # of different images
 
 
 def test_a_corrupted_set_in_another_order_is_divided_after_it_is_matched(tmp_path):
     images, labels = arrays()
     source = data.ArraySource.of("arrays", "test", images, labels, "abc")
     order = np.random.RandomState(0).permutation(SIZE)
-    np.save(tmp_path / "fog.npy", np.concatenate([images[order] // severity for severity in range(1, 6)]))
+    np.save(tmp_path / "contrast.npy", np.concatenate([images[order] // severity for severity in range(1, 6)]))
     np.save(tmp_path / "labels.npy", np.tile(labels[order], 5))
     settings = {"corrupted_dir": str(tmp_path), "evaluations": ("corruptions",)}
     at_once = evaluate(source, tmp_path / "once" / "measured.jsonl", per_image=False, **settings)
     divided = evaluate(source, tmp_path / "shards" / "measured.jsonl", per_image=True, **settings)
     assert divided.records == at_once.records and divided.records[0]["correct"] > 0
-    found = pandas.read_parquet(evaluation.per_image_folder(str(tmp_path / "shards"), "corruptions/fog/2"))
+    found = pandas.read_parquet(evaluation.per_image_folder(str(tmp_path / "shards"), "corruptions/contrast/5"))
     np.testing.assert_array_equal(found["label"], labels[order][found["position"]])  # positions of the set on disk
 
 
@@ -177,10 +184,11 @@ def test_a_part_of_a_stream_opens_no_file_before_it(tmp_path, monkeypatch):
         inner.epoch(0, 0, 2)
 
 
-def test_a_range_of_records_of_a_corrupted_set_is_its_subset(tmp_path):
+def test_a_range_of_records_of_a_corrupted_set_is_its_subset(tmp_path, monkeypatch):
+    sets.quick(monkeypatch)
     source = data.ArraySource.of("arrays", "test", *arrays(), "abc")
     writer.write(lambda: source, str(tmp_path), writer.WriterConfig(dataset_format="tfds"), CorruptionConfig())
-    corrupted = reader.open_corrupted(str(tmp_path), source, "fog", 3)
+    corrupted = reader.open_corrupted(str(tmp_path), source, "contrast", 3)
     complete = np.concatenate([images for images, _ in corrupted.ordered(4)])
     for kept in (np.arange(7, 12), np.array([2, 5, 6])):
         np.testing.assert_array_equal(np.concatenate([images for images, _ in corrupted.subset(kept).ordered(4)]), complete[kept])
