@@ -111,7 +111,7 @@ def test_keras_models_are_attacked_in_inference_mode(layer):
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_masked_classes_are_as_if_the_model_did_not_have_them(name):
-    for columns, targeted in (((0, 2), False), ((1, 3, 4), False), ((0, 2, 3, 5, 6), True)):
+    for columns, targeted in (((1, 3, 4), False), ((0, 2, 3, 5, 6), True)):
         masked, removed = Linear(classes=7), Linear(classes=7)
         masked.offset[np.setdiff1d(np.arange(7), columns)] = -np.inf
         removed.weights, removed.offset = removed.weights[:, columns], removed.offset[list(columns)]
