@@ -226,5 +226,5 @@ def loss_and_gradient(
 def finite(logits: tf.Tensor) -> tf.Tensor:
     """Returns the logits; the graph fails if one is NaN or +infinity. -infinity is allowed: a class that is masked out."""
     invalid = tf.reduce_any(tf.math.is_nan(logits) | (logits == np.inf))
-    with tf.control_dependencies([tf.debugging.assert_equal(invalid, False, NOT_FINITE)]):
+    with tf.control_dependencies([tf.debugging.Assert(~invalid, [NOT_FINITE])]):  # `assert_equal` would add a condition to the graph
         return tf.identity(logits)
