@@ -125,12 +125,14 @@ def test_it_finds_the_distance_of_a_linear_classifier(norm):
         model = Linear(classes=classes)
         images, labels = sample_images(model, count=32)
         distances = model.distances(images, labels, ORDERS[norm])
-        for radius in np.array([0.98, 1.02]) * np.sort(distances)[15]:
-            attack = FastAdaptiveBoundary(norm=norm, radius=radius, steps=20)
-            attacked = attack(model, images, labels).numpy()
-            assert sizes(attacked - images, norm).max() <= radius * (1 + 1e-5)
-            certain = np.abs(distances / radius - 1) > 0.008  # it stops just beyond the boundary
-            np.testing.assert_array_equal(wrong(model, attacked, labels)[certain], (distances < radius)[certain])
+        radius = np.sort(distances)[15]
+        # distances are proportional to the difference from gray: with one at 1.02 and at 0.98 radii
+        points = np.concatenate([0.5 + (images - 0.5) / factor for factor in (0.98, 1.02)]).astype(np.float32)
+        both, scaled = np.tile(labels, 2), np.concatenate([distances / 0.98, distances / 1.02])
+        attacked = FastAdaptiveBoundary(norm=norm, radius=radius, steps=20)(model, points, both).numpy()
+        assert sizes(attacked - points, norm).max() <= radius * (1 + 1e-5)
+        certain = np.abs(scaled / radius - 1) > 0.008  # it stops just beyond the boundary
+        np.testing.assert_array_equal(wrong(model, attacked, both)[certain], (scaled < radius)[certain])
         if classes == 2:
             large = FastAdaptiveBoundary(norm=norm, radius=1.0, steps=20, early_stop=False)(model, images, labels).numpy()
             np.testing.assert_allclose(sizes(large - images, norm), distances, rtol=0.01)

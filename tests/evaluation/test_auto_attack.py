@@ -1,6 +1,7 @@
 """Robust accuracy under AutoAttack: the same as the attack's own result, resumed after any part, and its warnings."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -29,12 +30,17 @@ class Interrupted(Exception):
     pass
 
 
+@functools.cache
 def short_attack():
+    """Returns one attack for all tests: it keeps its graphs as long as the model is the same."""
     return attacks.AutoAttack(norm="l2", radius=RADIUS, steps=5, queries=20, batch_size=12)
 
 
+MODEL = Curved(classes=5)
+
+
 def curved_set():
-    model = Curved(classes=5)
+    model = MODEL
     images, labels = sample_images(model, count=30, std=0.1)
     labels[::10] = (labels[::10] + 1) % 5
 
@@ -87,7 +93,7 @@ def test_parts_of_other_dependencies_are_not_used(tmp_path):
     model, _, _, curved = curved_set()
     path = str(tmp_path / "measured.jsonl")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(attacks.Square, "perturb", lambda *args: (_ for _ in ()).throw(Interrupted()))
+        patch.setattr(attacks.Square, "__call__", lambda *args, **kwargs: (_ for _ in ()).throw(Interrupted()))
         records(model, [curved], path, depends=lambda name: "one", log=lambda line: None)
     parts = read_records(f"{path}.parts")
     assert {part["part"].partition("/")[0] for part in parts} == {"apgd_ce", "apgd_t", "fab_t"} and not read_records(path)

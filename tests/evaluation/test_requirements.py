@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from tests.evaluation.test_descriptions import recorded_measures
-from tf_robust import data, evaluation
+from tf_robust import corruptions, data, evaluation
+from tf_robust.attacks.attack import Attack
 from tf_robust.evaluation import scoring
 
 
@@ -186,6 +187,9 @@ def _thirds(images):
 
 def test_exactly_the_measures_of_an_evaluation_may_be_required(source, monkeypatch):
     monkeypatch.setattr(scoring, "score_sequences", lambda *_: {"kind": "flips", "count": 6, "flip_probability": 0.1})
+    # measures have their names whatever the images are
+    monkeypatch.setattr(Attack, "_attempt", lambda self, graph, images, *_: (1 - images, np.ones(len(images), bool)))
+    monkeypatch.setattr(corruptions, "corrupt", lambda images, *_, **__: tf.convert_to_tensor(images))
     monkeypatch.setattr(evaluation, "is_imagenet", lambda _, config: config.corruption_constants != "cifar")
     config, noise = evaluation.EvalConfig, {"smoothing_selection": 2, "smoothing_samples": 20}
     configs = [
