@@ -38,9 +38,13 @@ def test_result_is_the_worst_of_members_run_in_turn(norm, classes, second):
         FastAdaptiveBoundary(steps=10, **ball),
         Square(steps=40, **ball),
     ]
+    attack = AutoAttack(queries=40, steps=10, **ball)
+    own = list(attack.members(classes).values())  # whose graphs are traced once for both
+    for one, member in zip(own, members, strict=True):
+        assert type(one) is type(member) and {**vars(one), "_compiled": None} == {**vars(member), "_compiled": None}
     counts, active = [], np.arange(80)
     expected, best = images.copy(), np.full(80, -np.inf)
-    for member in members:
+    for member in own:
         attacked = member(model, images[active], labels[active], indices=indices[active]).numpy()
         margins = Criterion(tf.constant(labels[active])).margin(model(attacked)).numpy()
         better = margins > best[active]
@@ -48,7 +52,7 @@ def test_result_is_the_worst_of_members_run_in_turn(norm, classes, second):
         counts.append(len(active))
         active = active[~wrong(model, attacked, labels[active])]
     assert 80 == counts[0] > counts[1] >= counts[2] >= counts[3] > 0
-    attacked = AutoAttack(queries=40, steps=10, **ball)(model, images, labels, indices=indices).numpy()
+    attacked = attack(model, images, labels, indices=indices).numpy()
     np.testing.assert_allclose(attacked, expected, atol=1e-6)
     np.testing.assert_array_equal(attacked[:3], images[:3])
 
