@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_robust import cli, corruptions, methods
+from tests.test_cli import draw_little
+from tf_robust import api, cli, corruptions, methods
 from tf_robust.experiments import commands
 
 DOCS = os.path.join(cli.ROOT, "docs")
@@ -36,6 +37,24 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
 
 
+@pytest.fixture(autouse=True)
+def little(monkeypatch):
+    """Runs train on few images, without graphs or charts of their own; two of the 19 corruptions."""
+    train, images = api.train, api.images
+
+    def with_few_images(folder, **arguments):
+        with monkeypatch.context() as patch:
+            draw_little(patch)
+            return train(folder, **{"train_examples": 320, "subset": 150, "batch_size": 32, **arguments})
+
+    monkeypatch.setattr(api, "train", with_few_images)
+    monkeypatch.setattr(api, "images", lambda count, **arguments: images({200: 40}.get(count, count), **arguments))  # of keras_script.md
+    monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})
+    tf.config.run_functions_eagerly(True)  # a few steps take less time than their graph
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 def test_requests_to_a_server_match_the_exported_signatures():
     names = run("deploy.md")
     assert names["kernels"] == {"conv2d": "float32", "dense": "int8"}  # Keras leaves convolutions as they are
@@ -51,8 +70,7 @@ def test_requests_to_a_server_match_the_exported_signatures():
         np.testing.assert_allclose(probabilities, names["probabilities"], atol=1e-5)
 
 
-def test_measure_your_model(monkeypatch):
-    monkeypatch.setattr(corruptions, "CORRUPTIONS", {name: corruptions.CORRUPTIONS[name] for name in ("fog", "contrast")})  # of 19
+def test_measure_your_model():
     names = run("measure_your_model.md")
     assert 0 <= names["result"].values["corruptions/fog"] <= 1 and names["attacked"].shape == names["images"].shape
     assert names["fog"].correct.mean() == names["result"].values["corruptions/fog/3"]
