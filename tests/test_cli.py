@@ -14,6 +14,7 @@ from PIL import Image
 from tf_robust import cli, report
 from tf_robust.experiments import commands, completion, figures, modes, run
 from tf_robust.experiments import workdir as workdirs
+from tf_robust.training import loop
 from tf_robust.utils.locks import WorkdirLocked
 
 SMALL = ["--model=lenet", "--image_size=16", "--epochs=1", "--batch_size=8", "--evaluations=clean"]
@@ -39,19 +40,37 @@ def trained(sample_images, tmp_path_factory):
 
 
 @pytest.fixture
+def trained_already(trained, monkeypatch):
+    """Runs get the model of that one in place of training. Returns [(row, seed, method)], to which each of them is added."""
+    instead_of = []
+
+    def train(this, folder, _):
+        instead_of.append((this.row, this.seed, this.config.method))
+        shutil.copytree(f"{trained}/saved_model", f"{folder}/saved_model")
+        return loop.TrainingResult(3, 1.0)
+
+    monkeypatch.setattr(run.Run, "train", train)
+    return instead_of
+
+
+@pytest.fixture
 def copied(trained, tmp_path):
     """A copy of it, for tests that work in it."""
     return shutil.copytree(trained, tmp_path / "copied")
+
+
+def draw_little(monkeypatch):
+    monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
+    monkeypatch.setattr(figures, "of_training", lambda *_: [])
+    monkeypatch.setattr(figures, "of_data", lambda *_: [])
+    monkeypatch.setattr(figures, "draw_maps", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)
 def little_drawn(request, monkeypatch):
     """Charts and maps take most of so small a run's time: they are drawn for the two tests that look for them."""
     if "drawn" not in request.keywords:
-        monkeypatch.setattr(report.charts, "of_table", lambda *_: [])
-        monkeypatch.setattr(figures, "of_training", lambda *_: [])
-        monkeypatch.setattr(figures, "of_data", lambda *_: [])
-        monkeypatch.setattr(figures, "draw_maps", lambda *_: None)
+        draw_little(monkeypatch)
 
 
 drawn = pytest.mark.drawn
@@ -68,7 +87,7 @@ def read(path):
 
 
 @drawn
-def test_a_run_writes_a_complete_workdir_and_flags_that_repeat_it(sample_images, tmp_path):
+def test_a_run_writes_a_complete_workdir_and_flags_that_repeat_it(sample_images, tmp_path, monkeypatch):
     folder = str(tmp_path / "row")
     main(sample_images, *SMALL, "--seeds=3", f"--workdir={folder}")
     expected = {
@@ -89,13 +108,14 @@ def test_a_run_writes_a_complete_workdir_and_flags_that_repeat_it(sample_images,
     jsonschema.validate(found, read(os.path.join(cli.ROOT, "tf_robust", "evaluation", "evaluation.schema.json")))
     assert card["classes"] == ["dark", "light"] and card["rows"] == found["rows"] and card["flags"]["epochs"] == "1"
     again = str(tmp_path / "again")
+    draw_little(monkeypatch)
     main(f"--flagfile={folder}/flags.txt", f"--workdir={again}")
     assert read(f"{again}/evaluation.json")["rows"] == found["rows"] and found["seed"] == card["seed"] == 3
     with open(f"{folder}/flags.txt") as one, open(f"{again}/flags.txt") as other:
         assert one.read() == other.read()
 
 
-def test_a_suite_completes_all_rows_and_seeds_and_skips_complete_runs(sample_images, tmp_path, monkeypatch, capsys):
+def test_a_suite_completes_all_rows_and_seeds_and_skips_complete_runs(sample_images, trained_already, tmp_path, monkeypatch, capsys):
     suite = tmp_path / "table"
     os.makedirs(suite)
     for row, method in (("xe", "cross_entropy"), ("noisy", "gaussian")):
@@ -103,6 +123,8 @@ def test_a_suite_completes_all_rows_and_seeds_and_skips_complete_runs(sample_ima
     (suite / "suite.json").write_text(json.dumps({"baseline": "xe", "rows": ["xe"], "paper": {"xe": {"clean": [0.9, 0.01]}}}))
     command = ["suite", f"{suite}", "--seeds=0,1", f"--workdir={tmp_path}/out", "--batch_size=6"]
     main(*command)
+    methods = {"xe": "cross_entropy", "noisy": "gaussian"}
+    assert sorted(trained_already) == sorted((row, seed, method) for row, method in methods.items() for seed in (0, 1))
     results = read(tmp_path / "out" / "results.json")
     assert [(r["row"], len(r["values"]), r["paper"]) for r in results["rows"]] == [("xe", 2, [0.9, 0.01]), ("noisy", 2, None)]
     assert "--batch_size=6" in (tmp_path / "out" / "noisy" / "seed_1" / "flags.txt").read_text()  # overrides each row's
@@ -111,7 +133,7 @@ def test_a_suite_completes_all_rows_and_seeds_and_skips_complete_runs(sample_ima
     assert "already done" in capsys.readouterr().out
 
 
-def test_a_single_row_of_a_table_has_its_name_and_paper_numbers_but_no_baseline(sample_images, tmp_path):
+def test_a_single_row_of_a_table_has_its_name_and_paper_numbers_but_no_baseline(sample_images, trained_already, tmp_path):
     (tmp_path / "xe.flags").write_text("")
     (tmp_path / "noisy.flags").write_text("\n".join([sample_images, *SMALL, "--method=gaussian"]))
     (tmp_path / "suite.json").write_text(json.dumps({"baseline": "xe", "paper": {"noisy": {"clean": [0.8, None]}}}))
@@ -121,9 +143,12 @@ def test_a_single_row_of_a_table_has_its_name_and_paper_numbers_but_no_baseline(
 
 
 @drawn
-def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained, tmp_path):
+def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained, trained_already, tmp_path, monkeypatch):
     shutil.copytree(trained, tmp_path / "runs" / "0")
-    main(sample_images, *SMALL, f"--workdir={tmp_path}/runs/1", "--seeds=1")
+    with monkeypatch.context() as patch:
+        draw_little(patch)
+        main(sample_images, *SMALL, f"--workdir={tmp_path}/runs/1", "--seeds=1")
+        main("evaluate", f"{tmp_path}/runs/1")  # on the data that its flags.txt names
     main(
         "evaluate",
         f"{tmp_path}/runs/0/saved_model",
@@ -135,7 +160,6 @@ def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained
     assert read(tmp_path / "measured" / "results.json")["rows"][0]["values"] == [
         read(tmp_path / "runs" / "0" / "evaluation.json")["rows"][0]["value"]
     ]
-    main("evaluate", f"{tmp_path}/runs/1")  # on the data that its flags.txt names
     assert (
         read(tmp_path / "runs" / "1" / "measured" / "evaluation.json")["rows"] == read(tmp_path / "runs" / "1" / "evaluation.json")["rows"]
     )
@@ -144,7 +168,9 @@ def test_saved_models_are_evaluated_and_runs_are_compared(sample_images, trained
     other = {**read(tmp_path / "runs" / "1" / "evaluation.json"), "data": "other/data"}
     os.makedirs(tmp_path / "runs" / "2")
     (tmp_path / "runs" / "2" / "evaluation.json").write_text(json.dumps(other))
-    main("report", f"{tmp_path}/runs/*", f"--workdir={tmp_path}/by_data")  # a table for each data set
+    with monkeypatch.context() as patch:
+        draw_little(patch)
+        main("report", f"{tmp_path}/runs/*", f"--workdir={tmp_path}/by_data")  # a table for each data set
     assert sorted(len(read(path / "results.json")["rows"][0]["values"]) for path in (tmp_path / "by_data").iterdir()) == [1, 2]
     os.remove(tmp_path / "runs" / "0" / "measured.jsonl")
     main("report", f"{tmp_path}/measured", f"--workdir={tmp_path}/again")  # draws what was measured there
@@ -220,10 +246,12 @@ def test_other_flags_in_a_workdir_raise_with_the_difference(sample_images, copie
         main("train", sample_images, *SMALL, "--batch_size=4", f"--workdir={copied}")
 
 
-def test_a_run_that_fails_before_training_frees_its_workdir(sample_images, tmp_path):
+def test_a_run_that_fails_before_training_frees_its_workdir(sample_images, trained_already, tmp_path):
     with pytest.raises(FileNotFoundError):
         main("train", "--data=folder:/nowhere", *SMALL, f"--workdir={tmp_path}")
+    assert not trained_already
     main("train", sample_images, *SMALL, f"--workdir={tmp_path}")
+    assert len(trained_already) == 1
 
 
 def test_a_workdir_is_held_by_one_process_and_must_be_writable(tmp_path):
