@@ -98,11 +98,11 @@ def test_damaged_records_are_ignored(tmp_path):
 
 def test_damaged_weights_and_checkpoints_are_named(tmp_path):
     models.write_weights(tiny_network(), str(tmp_path))
-    whole, draw = (tmp_path / "weights.npz").read_bytes(), random.Random(1)
+    whole, draw, network = (tmp_path / "weights.npz").read_bytes(), random.Random(1), tiny_network()
     for _ in range(100):
         (tmp_path / "weights.npz").write_bytes(spoiled(whole, draw))
         try:
-            models.load_encoder(tiny_network(), str(tmp_path), head=True)
+            models.load_encoder(network, str(tmp_path), head=True)
         except ValueError as error:
             assert "weights.npz" in str(error)
     at = whole.index(b"PK\x01\x02") + 10  # in the directory at its end: how the first array is compressed, which zipfile may not know

@@ -120,14 +120,16 @@ def test_an_interrupted_folder_keeps_its_former_content(tmp_path, monkeypatch):
 
 def test_files_that_another_process_is_writing_are_not_cleared(tmp_path):
     (tmp_path / "a.json.writing-17-0123abcd").write_text("of a killed process")
-    code = f"""
-import time
+    code = """
+import sys, time, types
+sys.modules["tensorflow"] = types.ModuleType("tensorflow")  # which takes long to import and is not needed
 from tf_robust.utils.files import atomic_file
-with atomic_file({str(tmp_path / "b.json")!r}) as file:
+with atomic_file(sys.argv[1]) as file:
     print("writing", flush=True)
     time.sleep(600)
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-c", code, str(tmp_path / "b.json")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "writing\n"
         files.clear_unfinished(str(tmp_path))
         assert [name.partition("-")[0] for name in os.listdir(tmp_path)] == ["b.json.writing"]

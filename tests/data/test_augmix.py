@@ -94,10 +94,10 @@ def test_tf_range_indices_are_the_default():
 
 @pytest.mark.parametrize("options", [{}, {"width": 2, "all_ops": True, "severity": 10}], ids=str)
 def test_an_image_depends_on_the_seed_and_its_index_alone(options):
-    images, indices = images_of((16, 20, 3), 12), np.array([2**40, 3, 7, 8, 9, 0, 1, 50, 51, 20, 19, 18])
+    images, indices = images_of((16, 20, 3), 6), np.array([2**40, 3, 7, 8, 0, 50])
     expected = augmix(images, seed=4, indices=indices, **options).numpy()
     backwards = augmix(images[::-1], seed=4, indices=indices[::-1], **options).numpy()[::-1]
-    single = [augmix(images[i : i + 1], seed=4, indices=indices[i : i + 1], **options).numpy()[0] for i in range(12)]
+    single = [augmix(images[i : i + 1], seed=4, indices=indices[i : i + 1], **options).numpy()[0] for i in range(6)]
     np.testing.assert_array_equal(backwards, expected)
     np.testing.assert_array_equal(single, expected)
 
@@ -110,7 +110,7 @@ def test_graphs_and_datasets_equal_eager():
         augmix, input_signature=[tf.TensorSpec([None, *shape]), tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.int64)]
     )
     dataset = tf.data.Dataset.from_tensor_slices((images, indices)).batch(10)
-    mapped = list(dataset.map(lambda x, i: augmix(x, seed=9, indices=i), num_parallel_calls=2))
+    mapped = list(dataset.map(lambda x, i: traced(x, tf.constant(9, tf.int64), i), num_parallel_calls=2))
     for result in (traced(images, tf.constant(9, tf.int64), indices), tf.concat(mapped, 0)):
         np.testing.assert_allclose(result, eager, atol=1e-6)
     np.testing.assert_array_equal(traced(images[:0], tf.constant(9, tf.int64), indices[:0]), images[:0])

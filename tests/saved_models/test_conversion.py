@@ -145,15 +145,15 @@ def test_constants_of_a_normalization_are_no_inputs_of_onnx_files(axis, kind, tm
     np.testing.assert_allclose(logits, expected, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", ["tflite", "tflite_float16", "tflite_int8", "onnx"])
-def test_a_saved_model_of_uint8_is_that_of_the_plain_converter(name, tmp_path):
+@pytest.fixture(scope="module")
+def of_uint8(tmp_path_factory):
+    """(path of a SavedModel that takes uint8, the network, its logits by the plain converter)."""
+    tmp_path = tmp_path_factory.mktemp("uint8")
     keras.utils.set_random_seed(0)
     inputs = keras.Input((None, None, 3), dtype="uint8")
     x = layers.GlobalAveragePooling2D()(layers.Conv2D(6, 3, activation="relu")(layers.Rescaling(1 / 127.5, -1)(inputs)))
     network = keras.Model(inputs, {"logits": layers.Dense(CLASSES)(x), "features": x})
     network.export(str(tmp_path / "given"), verbose=False)
-    classifier, path = loading.load_classifier(tmp_path / "given"), str(tmp_path / FILES[name])
-    conversion.write(name, Deployable(classifier, SHAPE), path, {}, calibration=sample_images(count=50, seed=1))
     plain = litert.Interpreter(model_content=tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / "given")).convert())
     pixels = np.round(255 * sample_images()).astype(np.uint8)
     (given,) = plain.get_input_details()
@@ -161,6 +161,15 @@ def test_a_saved_model_of_uint8_is_that_of_the_plain_converter(name, tmp_path):
     plain.allocate_tensors()
     expected = plain.get_signature_runner()(**{next(iter(plain.get_signature_runner().get_input_details())): pixels})["logits"]
     np.testing.assert_allclose(expected, network(pixels)["logits"], atol=1e-5)
+    return tmp_path / "given", network, expected
+
+
+@pytest.mark.parametrize("name", ["tflite", "tflite_float16", "tflite_int8", "onnx"])
+def test_a_saved_model_of_uint8_is_that_of_the_plain_converter(name, of_uint8, tmp_path):
+    given, network, expected = of_uint8
+    path = str(tmp_path / FILES[name])
+    deployable = Deployable(loading.load_classifier(given), SHAPE)
+    conversion.write(name, deployable, path, {}, calibration=sample_images(count=50, seed=1))
     tolerance = {"tflite_float16": 0.01, "tflite_int8": 0.1}.get(name, 1e-5)
     images = np.concatenate([sample_images(), sample_images() * 3 - 1])  # also some that are clipped, which integers are not calibrated on
     expected = np.concatenate([expected, network(np.clip(np.round(255 * images[5:]), 0, 255).astype(np.uint8))["logits"]])
