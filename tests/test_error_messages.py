@@ -9,10 +9,10 @@ import sys
 import pytest
 import tensorflow as tf
 
-from tests.test_cli import main
-from tf_robust import cli, report
+from tests.test_cli import draw_little, main
+from tf_robust import cli
 from tf_robust.evaluation import recording
-from tf_robust.experiments import figures, modes
+from tf_robust.experiments import modes
 from tf_robust.experiments.run import Run
 from tf_robust.training import loop
 from tf_robust.utils import errors, files
@@ -26,8 +26,7 @@ def evaluated(tmp_path_factory):
     """The workdir of a finished run."""
     folder = tmp_path_factory.mktemp("evaluated") / "run"
     with pytest.MonkeyPatch.context() as patched:
-        for module, name in ((report.charts, "of_table"), (figures, "of_training"), (figures, "of_data")):
-            patched.setattr(module, name, lambda *_: [])
+        draw_little(patched)
         main(*SMALL, f"--workdir={folder}")
     return folder
 

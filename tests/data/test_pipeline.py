@@ -48,16 +48,16 @@ def test_epochs_are_concatenated(source):
     assert_equal_batches(batches, expected[1:7])
 
 
-@pytest.mark.parametrize("skip", [0, 1, 2, 3])
-def test_skipping_resumes_within_an_epoch(source, skip):
+def test_skipping_resumes_within_an_epoch(source):
     expected = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS)
-    resumed = epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS, skip=skip)
-    assert_equal_batches(resumed, expected[skip:])
+    for skip in (0, 1, 2, 3):
+        assert_equal_batches(epoch_of(source, seed=5, epoch=1, augmentations=AUGMENTATIONS, skip=skip), expected[skip:])
 
 
 @pytest.mark.parametrize("step", [0, 4])
 def test_the_first_batch_alone_is_that_of_the_pipeline(source, step):
-    pipeline = {"seed": 5, "step": step, "augmentations": [crop_flip], "views": [clean, augmix, patch_gaussian]}
+    views = [clean, augmix, patch_gaussian] if step else [clean, patch_gaussian]
+    pipeline = {"seed": 5, "step": step, "augmentations": [crop_flip], "views": views}
     for found, expected in zip(
         tf.nest.flatten(first_batch(source, 6, **pipeline)), tf.nest.flatten(next(iter(training_batches(source, 6, **pipeline))))
     ):
