@@ -38,8 +38,11 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def little(monkeypatch):
-    """Runs train on few images, without graphs or charts of their own; two of the 19 corruptions."""
+def little(request, monkeypatch):
+    """Runs train on few images, without graphs or charts of their own; two of the 19 corruptions. Not in the slow test."""
+    if "slow" in request.keywords:
+        yield
+        return
     train, images = api.train, api.images
 
     def with_few_images(folder, **arguments):

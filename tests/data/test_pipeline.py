@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -56,7 +58,7 @@ def test_skipping_resumes_within_an_epoch(source):
 
 @pytest.mark.parametrize("step", [0, 4])
 def test_the_first_batch_alone_is_that_of_the_pipeline(source, step):
-    views = [clean, augmix, patch_gaussian] if step else [clean, patch_gaussian]
+    views = [clean, functools.partial(augmix, depth=1), patch_gaussian] if step else [clean, patch_gaussian]
     pipeline = {"seed": 5, "step": step, "augmentations": [crop_flip], "views": views}
     for found, expected in zip(
         tf.nest.flatten(first_batch(source, 6, **pipeline)), tf.nest.flatten(next(iter(training_batches(source, 6, **pipeline))))
