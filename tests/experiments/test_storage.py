@@ -11,14 +11,17 @@ import fsspec
 import keras
 import pytest
 
-from tests.experiments.conftest import COMMON
+from tests.experiments.conftest import COMMON, write_table
 from tests.ray_cluster import free_port
-from tests.test_cli import main
+from tests.test_cli import little_drawn, main  # noqa: F401
 from tf_robust.evaluation import batches, shards
 from tf_robust.experiments import command_checks, commands, model_evaluation, modes, storage
-from tf_robust.utils.files import read_json
+from tf_robust.utils.files import read_json, write_json
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 URL = "memory://bucket/table"
+LOCAL = storage.local_folder(URL)
 
 
 @pytest.fixture
@@ -41,13 +44,52 @@ def run(*arguments):
     modes.run_command(command.name, values, list(arguments))
 
 
-def test_results_are_found_by_another_machine(table, machine, capsys):
-    run("suite", table, "--seeds=0", f"--workdir={URL}")
+class Workdir:
+    """What a command left in its local folder and in the store, for tests that begin where it ended.
+
+    Args:
+        folder: a new one, in which the command is run.
+        arguments: of the command.
+    """
+
+    def __init__(self, folder, arguments):
+        self.folder, store = folder, fsspec.filesystem("memory")
+        store.store.clear()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.chdir(folder)
+            run(*arguments)
+        self.files = {name: store.cat(name) for name in store.find("/bucket")}
+
+    def restore(self, local=True, stored=True):
+        """Copies it to the present folder and to the store; not stored: as of runs that have not ended, but for their training."""
+        if local:
+            shutil.copytree(self.folder / LOCAL, LOCAL)
+            write_json(f"{LOCAL}/storage.json", {"url": URL, "folder": os.path.abspath(LOCAL)})
+        for name, content in self.files.items() if stored else ():
+            fsspec.filesystem("memory").pipe_file(name, content)
+        for parent, _, names in [] if stored else os.walk(LOCAL):
+            for name in {"evaluation.json", "copied.json", "measured.jsonl"}.intersection(names):
+                os.remove(os.path.join(parent, name))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return Workdir(tmp_path_factory.mktemp("finished"), ["train", *COMMON, f"--workdir={URL}"])
+
+
+@pytest.fixture(scope="module")
+def finished_table(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished_table")
+    return Workdir(folder, ["suite", write_table(folder), "--seeds=0", f"--workdir={URL}"])
+
+
+def test_results_are_found_by_another_machine(finished_table, table, machine, capsys):
+    finished_table.restore()
     store = fsspec.filesystem("memory")
     names = [name.removeprefix("/bucket/table/") for name in store.find("/bucket/table")]
     assert {"report.html", "low/seed_0/evaluation.json", "high/seed_0/saved_model/weights.npz", "low/seed_0/measured.jsonl"} <= set(names)
     assert not [name for name in names if "checkpoints" in name or "write_check" in name or name.endswith(("lock", "copied.json"))]
-    folder = storage.local_folder(URL)
+    folder = LOCAL
     assert folder == "runs/memory/bucket/table"
     for name in names:  # byte by byte
         with open(os.path.join(folder, name), "rb") as file:
@@ -66,7 +108,8 @@ def test_results_are_found_by_another_machine(table, machine, capsys):
     assert {row["row"] for row in rows} == {"low", "high"} and store.exists("/bucket/table/report/report.html")
 
 
-def test_a_store_that_refuses_files_loses_nothing(table, machine, monkeypatch, capsys):
+def test_a_store_that_refuses_files_loses_nothing(finished_table, table, machine, monkeypatch, capsys):
+    finished_table.restore(stored=False)
     store = fsspec.filesystem("memory")
     put_file = type(store).put_file
 
@@ -82,7 +125,8 @@ def test_a_store_that_refuses_files_loses_nothing(table, machine, monkeypatch, c
     assert capsys.readouterr().out.count("already done") == 2 and store.exists("/bucket/table/low/seed_0/evaluation.json")
 
 
-def test_an_evaluation_in_the_store_marks_a_complete_run(table, machine, monkeypatch):
+def test_an_evaluation_in_the_store_marks_a_complete_run(finished, machine, monkeypatch):
+    finished.restore(stored=False)
     store, order = fsspec.filesystem("memory"), []
     put_file = type(store).put_file
     monkeypatch.setattr(type(store), "put_file", lambda self, source, name, **_: order.append(name) or put_file(self, source, name))
@@ -91,8 +135,8 @@ def test_an_evaluation_in_the_store_marks_a_complete_run(table, machine, monkeyp
     assert len(copied_first) > 8 and any("weights.npz" in name for name in copied_first)
 
 
-def test_an_interrupted_fetch_is_repeated(machine, monkeypatch):
-    run("train", *COMMON, f"--workdir={URL}")
+def test_an_interrupted_fetch_is_repeated(finished, machine, monkeypatch):
+    finished.restore(local=False)
     store = fsspec.filesystem("memory")
     evaluation = store.cat("/bucket/table/evaluation.json")
     get_file = type(store).get_file
@@ -113,7 +157,8 @@ def test_an_interrupted_fetch_is_repeated(machine, monkeypatch):
     assert not [name for name in store.find("/bucket/table") if "writing" in name]
 
 
-def test_unfinished_runs_stay_local_and_the_first_error_is_shown(table, machine, monkeypatch, capsys):
+def test_unfinished_runs_stay_local_and_the_first_error_is_shown(finished_table, table, machine, monkeypatch, capsys):
+    finished_table.restore(stored=False)
     store = fsspec.filesystem("memory")
 
     def fail(*_, **__):
@@ -126,8 +171,8 @@ def test_unfinished_runs_stay_local_and_the_first_error_is_shown(table, machine,
     assert not [name for name in store.find("/bucket/table") if "seed_0" in name]
 
 
-def test_newer_results_of_the_store_are_fetched_and_missing_ones_copied_again(machine):
-    run("train", *COMMON, f"--workdir={URL}")
+def test_newer_results_of_the_store_are_fetched_and_missing_ones_copied_again(finished, machine):
+    finished.restore()
     store, name = fsspec.filesystem("memory"), "/bucket/table/evaluation.json"
     before = store.cat(name)
     store.rm("/bucket/table/saved_model/weights.npz")
@@ -147,8 +192,8 @@ def test_a_pattern_fetches_what_it_matches_alone(machine):
     assert sorted(os.listdir("runs/memory/bucket")) == ["a1", "a2"]
 
 
-def test_a_copy_of_a_workdir_and_files_of_others_are_no_store(machine, tmp_path):
-    run("train", *COMMON, f"--workdir={URL}")
+def test_a_copy_of_a_workdir_and_files_of_others_are_no_store(finished, machine, tmp_path):
+    finished.restore()
     shutil.copytree(storage.local_folder(URL), "mine")
     (tmp_path / "first" / "storage.json").write_text('{"cookies": []}')
     store = fsspec.filesystem("memory")
@@ -179,8 +224,8 @@ def test_unknown_stores_and_commands_are_refused(arguments, message, machine):
         run(*arguments)
 
 
-def test_models_of_a_store_are_evaluated(machine, tmp_path):
-    run("train", *COMMON, f"--workdir={URL}")
+def test_models_of_a_store_are_evaluated(finished, machine, tmp_path):
+    finished.restore()
     expected = read_json("runs/memory/bucket/table/evaluation.json")
     network = keras.Sequential([keras.Input([28, 28, 1]), keras.layers.Flatten(), keras.layers.Dense(10)])
     network.save(tmp_path / "model.keras")
@@ -205,9 +250,8 @@ def test_models_of_a_store_are_evaluated(machine, tmp_path):
         run("evaluate", "memory://bucket/model.keras")
 
 
-def test_a_folder_of_runs_is_not_fetched_as_a_model(table, machine):
-    run("suite", table, f"--workdir={URL}")
-    machine("second")
+def test_a_folder_of_runs_is_not_fetched_as_a_model(finished_table, machine):
+    finished_table.restore(local=False)
     with pytest.raises(
         SystemExit, match="Expected the URL of one run. Received: memory://bucket/table, which holds 2. Try: .*/high/seed_0"
     ):
@@ -215,10 +259,10 @@ def test_a_folder_of_runs_is_not_fetched_as_a_model(table, machine):
     assert not os.path.exists("runs")
 
 
-def test_results_of_images_that_were_replaced_leave_the_store(machine, monkeypatch):
+def test_results_of_images_that_were_replaced_leave_the_store(finished, machine, monkeypatch):
     monkeypatch.setattr(shards, "IMAGES", 50)
     monkeypatch.setattr(batches, "BATCH", 50)
-    run("train", *COMMON, f"--workdir={URL}")
+    finished.restore()
     for subset, files in ((120, 3), (60, 2)):
         run("evaluate", URL, "--evaluations=clean", f"--subset={subset}", "--per_image", "--workdir=memory://bucket/images")
         assert len(fsspec.filesystem("memory").find("/bucket/images/per_image/clean")) == files
