@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_robust as tfr
-from tests.test_cli import main
+from tests.test_cli import little_drawn, main  # noqa: F401
 from tf_robust import corruptions, data
 from tf_robust.evaluation import EvalConfig
 from tf_robust.experiments import hardening_proof, hardening_run, workdir
@@ -22,7 +22,7 @@ from tf_robust.experiments.evaluation_data import EvaluationData
 from tf_robust.experiments.hardened import Hardened
 from tf_robust.experiments.hardening_data import fraction_held_out
 from tf_robust.experiments.model_checks import check_unchanged, fraction_not_trained_on, print_note, with_validation_of_card
-from tf_robust.hardening import figures
+from tf_robust.hardening import candidates, figures
 from tf_robust.hardening.choice import Choice, Point, choose
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.search import Search
@@ -66,16 +66,36 @@ OPTIONS = {
     "validation_data": _images(900, 7),
     "test_data": _images(300, 8),
     "input_range": "0,255",
-    "target": "corruptions",
     "max_clean_loss": 0.05,
-    "evaluations": "clean,corruptions",
 }
+MANY_STEPS = {**OPTIONS, "target": "corruptions", "evaluations": "clean,corruptions", "severities": "4", "budget": "700steps"}
+FEW_STEPS = {**OPTIONS, "target": "noise", "evaluations": "clean", "budget": "240steps"}  # three trials in the first rung
+
+RECIPES = ("extra corruptions", "Patch Gaussian", "Gaussian")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_recipes():
+    """The control and three recipes: most of the time is for the graph of each. Tests of recipes and of the search have all of them."""
+    every = candidates.candidates
+
+    def few(*arguments, **options):
+        return [one for one in every(*arguments, **options) if one.control or one.recipe in RECIPES]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(candidates, "candidates", few)
+        yield
 
 
 @pytest.fixture(scope="module")
 def hardened(start, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("hardened"))
-    return tfr.harden(start, folder=folder, budget="700steps", **OPTIONS), folder
+    return tfr.harden(start, folder=folder, **MANY_STEPS), folder
+
+
+def helpful(*arguments):
+    """The choice of a search, as one that helps."""
+    return dataclasses.replace(choose(*arguments), helps=True)
 
 
 def test_a_model_becomes_more_robust_on_images_never_used_before(hardened):
@@ -129,11 +149,11 @@ def test_report_and_card(hardened, tmp_path):
 @pytest.mark.slow
 def test_a_search_in_steps_is_reproducible_and_a_finished_one_is_read(start, hardened, tmp_path, monkeypatch):
     first, folder = hardened
-    again = tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS)
+    again = tfr.harden(start, folder=str(tmp_path), **MANY_STEPS)
     for one, other in zip(first.model.get_weights(), again.model.get_weights()):
         np.testing.assert_array_equal(one, other)
     monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda *_: pytest.fail("trained again"))
-    read = tfr.harden(start, folder=folder, budget="700steps", **OPTIONS)
+    read = tfr.harden(start, folder=folder, **MANY_STEPS)
     np.testing.assert_array_equal(read.model.get_weights()[0], first.model.get_weights()[0])
     assert read.values == first.values
 
@@ -142,7 +162,7 @@ def test_a_search_in_steps_is_reproducible_and_a_finished_one_is_read(start, har
 def test_a_keras_model_in_memory_is_not_changed(start):
     model = keras.saving.load_model(start, compile=False)
     weights = model.get_weights()
-    result = tfr.harden(model, budget="240steps", **OPTIONS)
+    result = tfr.harden(model, **FEW_STEPS)
     for before, after in zip(weights, model.get_weights()):
         np.testing.assert_array_equal(before, after)
     assert result.model is not model and result.values["clean"][0] > 0.6
@@ -150,13 +170,10 @@ def test_a_keras_model_in_memory_is_not_changed(start):
 
 @pytest.mark.slow
 def test_a_saved_model_stays_one_and_its_card_has_the_new_measures(start, tmp_path, monkeypatch):
-    def chosen(*arguments):  # whether or not it helps
-        return dataclasses.replace(choose(*arguments), helps=True)
-
-    monkeypatch.setattr("tf_robust.experiments.hardening_run.choose", chosen)
+    monkeypatch.setattr("tf_robust.experiments.hardening_run.choose", helpful)
     keras.saving.load_model(start, compile=False).export(str(tmp_path / "exported"), verbose=False)
     (tmp_path / "exported" / "card.json").write_text(json.dumps({"rows": [{"measure": "old"}], "label_set": "stripes"}))
-    result = tfr.harden(str(tmp_path / "exported"), folder=str(tmp_path / "work"), budget="240steps", **OPTIONS)
+    result = tfr.harden(str(tmp_path / "exported"), folder=str(tmp_path / "work"), **FEW_STEPS)
     assert result.changed and not result.recipe
     path = str(tmp_path / "work" / "hardened")
     card = json.loads((tmp_path / "work" / "hardened" / "card.json").read_text())
@@ -170,7 +187,7 @@ def test_a_saved_model_stays_one_and_its_card_has_the_new_measures(start, tmp_pa
 
 def test_nothing_helps_leaves_the_model_as_it_was(start, tmp_path, monkeypatch):
     monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda self, candidate, steps: list(self.start))
-    result = tfr.harden(start, folder=str(tmp_path / "work"), budget="240steps", **OPTIONS)
+    result = tfr.harden(start, folder=str(tmp_path / "work"), **FEW_STEPS)
     assert not result.changed and len(result.evaluations) == 1 and not os.path.exists(tmp_path / "work" / "hardened.keras")
     assert "The model is unchanged" in result.notes[0] and not result.recipe
     for one, other in zip(result.model.get_weights(), keras.saving.load_model(start).get_weights()):
@@ -189,18 +206,18 @@ def test_interrupted_the_best_so_far_is_written_without_a_proof_and_the_same_cal
 
     with monkeypatch.context() as patched:
         patched.setattr(Search, "_rung", interrupted)
-        result = tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS)
+        result = tfr.harden(start, folder=str(tmp_path), **FEW_STEPS)
     assert result.search.interrupted and not result.evaluations and not result.values
     assert os.path.exists(tmp_path / "hardened.keras") == result.changed
     with pytest.raises(ValueError, match="interrupted"):
         result.report()
-    complete = tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS)
+    complete = tfr.harden(start, folder=str(tmp_path), **FEW_STEPS)
     assert complete.evaluations and not complete.search.interrupted
 
 
 def test_two_searches_do_not_share_a_folder(start, tmp_path):
     with workdir.held(str(tmp_path)), pytest.raises(locks.WorkdirLocked, match="Another process is working in"):
-        tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS)
+        tfr.harden(start, folder=str(tmp_path), **FEW_STEPS)
 
 
 @pytest.mark.slow
@@ -208,21 +225,21 @@ def test_a_full_disk_names_the_folder_with_the_weights(start, tmp_path, monkeypa
     def full(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("tf_robust.hardening.delivery.save", full)
-    with pytest.raises(OSError, match=r"The weights are kept in .*trials: the same command writes the model"):
-        tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS)
-    monkeypatch.undo()
+    monkeypatch.setattr("tf_robust.experiments.hardening_run.choose", helpful)
+    with monkeypatch.context() as patched, pytest.raises(OSError, match=r"The weights are kept in .*trials: the same command writes the"):
+        patched.setattr("tf_robust.hardening.delivery.save", full)
+        tfr.harden(start, folder=str(tmp_path), **FEW_STEPS)
     monkeypatch.setattr("tf_robust.hardening.training.Trainers.train", lambda *_: pytest.fail("trained again"))
-    assert tfr.harden(start, folder=str(tmp_path), budget="700steps", **OPTIONS).changed
+    assert tfr.harden(start, folder=str(tmp_path), **FEW_STEPS).changed
 
 
 def test_the_command_line(start, tmp_path, capsys):
     images, labels = (np.concatenate(parts) for parts in zip(_images(600, 2), _images(300, 7), _images(300, 8)))
     np.savez(tmp_path / "stripes.npz", images=images, labels=labels)
-    flags = ["--budget=400steps", "--evaluations=clean,noise", "--target=noise", "--input_range=auto", "--max_clean_loss=0.05"]
+    flags = ["--budget=240steps", "--evaluations=clean,noise", "--target=noise", "--input_range=auto", "--max_clean_loss=0.05"]
     main("harden", start, f"--data=npz:{tmp_path / 'stripes.npz'}", f"--workdir={tmp_path / 'work'}", *flags)
     printed = capsys.readouterr().out
-    for text in ("training, 180 validation and 180 test images", "Breaks it most", "Budget of the search: 400steps", "Rung 3", "Report: "):
+    for text in ("training, 180 validation and 180 test images", "Breaks it most", "Budget of the search: 240steps", "Rung 3", "Report: "):
         assert text in printed, text
     assert {"harden.html", "harden.json", "figures", "proof", "trials"} <= set(os.listdir(tmp_path / "work"))
     assert ("minus that of the control: " in printed) <= ("Model:  " in printed)
@@ -339,21 +356,21 @@ def test_formats_that_cannot_be_trained(tmp_path):
 
 
 def test_a_model_near_chance(start):
-    images, labels = OPTIONS["validation_data"]
+    images, labels = FEW_STEPS["validation_data"]
     with pytest.raises(ValueError, match=r"Expected a trained model. Received: .*near that of chance, 0.333. Try: another input_range"):
-        tfr.harden(start, budget="240steps", **{**OPTIONS, "validation_data": (images, np.random.default_rng(0).permutation(labels))})
+        tfr.harden(start, **{**FEW_STEPS, "validation_data": (images, np.random.default_rng(0).permutation(labels))})
 
 
 @pytest.mark.parametrize("arguments", ({"budget": "soon"}, {"target": "nois"}, {"max_clean_loss": 2.0}, {"epochs": 3}))
 def test_arguments(start, arguments):
     with pytest.raises(ValueError, match="Expected|Did you mean .noise"):
-        tfr.harden(start, **{**OPTIONS, "budget": "240steps", **arguments})
+        tfr.harden(start, **{**FEW_STEPS, **arguments})
 
 
 @pytest.mark.parametrize("arguments", ({"calibrate": "temperature"}, {"abstain_accuracy": 0.9}, {"conformal": 0.9}))
 def test_confidences_are_not_fitted_on_images_that_the_model_is_chosen_on(start, arguments):
     with pytest.raises(ValueError, match=f"{next(iter(arguments))} has no effect on harden.*Try: tf-robust evaluate of the hardened model"):
-        tfr.harden(start, budget="240steps", **OPTIONS, **arguments)
+        tfr.harden(start, **FEW_STEPS, **arguments)
 
 
 def test_summary_says_when_little_is_gained_and_how_many_images_would_decide():
