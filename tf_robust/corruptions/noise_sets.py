@@ -48,13 +48,22 @@ def draw(seed: int, indices: tf.Tensor, size: tf.Tensor) -> dict[str, tf.Tensor]
         indices: int [N].
         size: int [2], (H, W).
     """
+    given = tf.constant(seed, tf.int64), tf.cast(indices, tf.int64), tf.cast(size, tf.int32)
+    drawn = _drawn_by_graph(*given) if tf.executing_eagerly() else _drawn(*given)
+    return {"choice": drawn[..., 0], "gray": drawn[..., 1]}
+
+
+def _drawn(seed, indices, size):
+    """Uniform numbers [N, H, W, 2]."""
 
     def one(index):
-        key = tf.stack([tf.constant(seed, tf.int64), tf.cast(index, tf.int64)])
-        return philox.uniform(tf.concat([size, [2]], 0), key)
+        return philox.uniform(tf.concat([size, [2]], 0), tf.stack([seed, index]))
 
-    drawn = tf.map_fn(one, indices, fn_output_signature=tf.float32)
-    return {"choice": drawn[..., 0], "gray": drawn[..., 1]}
+    return tf.map_fn(one, indices, fn_output_signature=tf.float32)
+
+
+_SPECS = tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.int64), tf.TensorSpec([2], tf.int32)
+_drawn_by_graph = tf.function(_drawn, autograph=False, input_signature=_SPECS)  # else Python would draw image by image
 
 
 def apply(images: tf.Tensor, probabilities: float | np.ndarray | tf.Tensor, choice: tf.Tensor, gray: tf.Tensor) -> tf.Tensor:

@@ -88,23 +88,45 @@ class Draws:
         key, counter = philox.key_and_counter(tf.stack([self._seed, tf.constant(stream, tf.int64)]))
 
         def rows(first, count):
-            start = counter + tf.stack([tf.cast(first * blocks, tf.uint64), tf.zeros([], tf.uint64)])
-            return tf.ensure_shape(draw(tf.stack([count, blocks * _BLOCK]), key, start), [None, blocks * _BLOCK])
+            return _rows_from(first, count, key, counter, blocks, draw)
 
         count = tf.shape(self.indices)[0]
         if self._consecutive:
             return rows(tf.constant(0, tf.int64), count)
+        scattered = functools.partial(_scattered_rows, blocks=blocks, draw=draw, dtype=dtype)
+        if tf.executing_eagerly():
+            scattered = _graph_of_scattered_rows(blocks, draw, dtype)
         consecutive = tf.reduce_all(self.indices[1:] == self.indices[:-1] + 1)
         return tf.cond(
             consecutive & (count > 0),
             lambda: rows(self.indices[0], count),
-            lambda: tf.map_fn(lambda index: rows(index, 1)[0], self.indices, fn_output_signature=tf.TensorSpec([blocks * _BLOCK], dtype)),
+            lambda: scattered(self.indices, key, counter),
         )
 
     @staticmethod
     def _reshape(drawn, count, shape):
         values = int(np.prod(shape))
         return tf.reshape(drawn if drawn.shape[1] == values else drawn[:, :values], [count, *shape])
+
+
+def _rows_from(first, count, key, counter, blocks, draw):
+    """Returns [count, _BLOCK * blocks] of a stream, from its row `first` on."""
+    start = counter + tf.stack([tf.cast(first * blocks, tf.uint64), tf.zeros([], tf.uint64)])
+    return tf.ensure_shape(draw(tf.stack([count, blocks * _BLOCK]), key, start), [None, blocks * _BLOCK])
+
+
+def _scattered_rows(indices, key, counter, blocks, draw, dtype):
+    """Returns [N, _BLOCK * blocks] of a stream, its rows of indices that are not consecutive."""
+    spec = tf.TensorSpec([blocks * _BLOCK], dtype)
+    return tf.map_fn(lambda index: _rows_from(index, 1, key, counter, blocks, draw)[0], indices, fn_output_signature=spec)
+
+
+@functools.lru_cache(maxsize=256)
+def _graph_of_scattered_rows(blocks, draw, dtype):
+    """`_scattered_rows` as a graph: outside of one, Python would draw row by row."""
+    specs = tf.TensorSpec([None], tf.int64), tf.TensorSpec([1], tf.uint64), tf.TensorSpec([2], tf.uint64)
+    function = functools.partial(_scattered_rows, blocks=blocks, draw=draw, dtype=dtype)
+    return tf.function(lambda indices, key, counter: function(indices, key, counter), autograph=False, input_signature=specs)
 
 
 _MIDPOINTS = (np.arange(_LEVELS) + 0.5) / _LEVELS
