@@ -80,7 +80,7 @@ def test_plain_fine_tuning_is_sgd_with_a_cosine_in_chunks(source):
 
 
 @pytest.mark.parametrize(
-    "method, views", (("cross_entropy", ("augmix",)), ("noisymix", ("clean", "augmix", "extra_corruptions")), ("similarity", ("clean",)))
+    "method, views", (("cross_entropy", ("augmix",)), ("noisymix", ("clean", "clean", "extra_corruptions")), ("similarity", ("clean",)))
 )
 def test_a_training_depends_on_candidate_and_steps_alone(source, method, views):
     trainers = _trainers(source)
