@@ -27,6 +27,8 @@ for name, arguments in json.load(sys.stdin).items():
         print("tensorflow" in sys.modules, file=sys.stderr)
     break
 """
+
+
 def test_the_index_is_that_of_the_signatures():
     assert flag_index.generate() == flag_index._recorded(), "run: python -m tf_robust.experiments.flag_index"
 
