@@ -7,26 +7,22 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.test_cli import main
+from tests.test_cli import little_drawn, main  # noqa: F401
 from tf_robust import api
-from tf_robust.experiments import comparison, evaluated_model, figures, modes, run
+from tf_robust.experiments import comparison, evaluated_model, modes, run
 from tf_robust.experiments.flags import parse_arguments
 from tf_robust.experiments.runs import runs_of, warn_of_unused_flags
 from tf_robust.training import loop
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 SMALL = ("--batch_size=20", "--epochs=1", "--evaluations=clean", "--subset=40")
-DIGITS = ("--data=digits", "--train_examples=60", *SMALL)
+DIGITS = ("--data=digits", "--train_examples=60", "--model=mlp", *SMALL)
 
 
 def read(*parts):
     with open(os.path.join(*parts), encoding="utf-8") as file:
         return json.load(file)
-
-
-@pytest.fixture(autouse=True)
-def little_drawn(monkeypatch):
-    monkeypatch.setattr(figures, "of_data", lambda *_: [])
-    monkeypatch.setattr(figures, "draw_maps", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +152,7 @@ def test_a_run_is_evaluated_on_all_images_of_another_file(copied, tmp_path, caps
     for path, count in zip(paths, (400, 80)):
         write_images(path, count)
     folder = str(tmp_path / "run")
-    main("train", f"--data=npz:{paths[0]}", *SMALL, f"--workdir={folder}")
+    main("train", f"--data=npz:{paths[0]}", "--model=mlp", *SMALL, f"--workdir={folder}")
     for path, split in zip(paths, ("test", "all")):
         main("evaluate", folder, f"--data=npz:{path}", f"--workdir={tmp_path / split}")
         measured = read(tmp_path, split, "evaluation.json")
@@ -167,7 +163,7 @@ def test_a_run_is_evaluated_on_all_images_of_another_file(copied, tmp_path, caps
 def test_data_that_changed_after_a_run_are_noticed(tmp_path):
     path, folder = str(tmp_path / "mine.npz"), str(tmp_path / "run")
     write_images(path, 100)
-    arguments = ("train", f"--data=npz:{path}", "--validation_fraction=0.2", *SMALL, "--subset=0", f"--workdir={folder}")
+    arguments = ("train", f"--data=npz:{path}", "--model=mlp", "--validation_fraction=0.2", *SMALL, "--subset=0", f"--workdir={folder}")
     main(*arguments)
     main(*arguments)
     write_images(path, 100, shift=1)
@@ -179,7 +175,8 @@ def test_data_that_changed_after_a_run_are_noticed(tmp_path):
 
 def test_data_that_changed_while_training_was_interrupted_are_noticed(tmp_path, monkeypatch):
     path, folder = str(tmp_path / "mine.npz"), str(tmp_path / "run")
-    arguments = ("train", f"--data=npz:{path}", "--validation_fraction=0.2", *SMALL, "--subset=0", "--epochs=3", f"--workdir={folder}")
+    arguments = ("train", f"--data=npz:{path}", "--model=mlp", "--validation_fraction=0.2", *SMALL, "--subset=0", "--epochs=3")
+    arguments += (f"--workdir={folder}",)
     fit = loop.fit
     monkeypatch.setattr(run.loop, "fit", lambda *given, **options: fit(*given, **options, stop_after=4))
     write_images(path, 100)
