@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_robust.hardening.candidates import Candidate, candidates, variations
 from tf_robust.hardening.choice import Member, Point
@@ -29,6 +30,15 @@ def _run(lines, tmp_path, monkeypatch):
     return names, keras.saving.load_model(tmp_path / "robust.keras")
 
 
+@pytest.fixture
+def eagerly():
+    """Runs two steps of training without graphs, which take longer to build."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_lines_of_every_recipe_run(start, tmp_path, monkeypatch, name):
     point = Point(OUTCOME, 0.75, (Member(RECIPES[name], 2, 0),))
