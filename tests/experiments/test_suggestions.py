@@ -1,5 +1,7 @@
 """The commands that are printed at the end of a run can be copied: they carry every flag that they need."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -11,7 +13,9 @@ from PIL import Image
 
 from tests.test_cli import little_drawn, main  # noqa: F401
 
-SMALL = ["--model=lenet", "--epochs=1", "--batch_size=8", "--evaluations=clean", "--attack_radii=linf_8/255", "--attack=pgd"]
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+SMALL = ["--model=mlp", "--epochs=1", "--batch_size=8", "--evaluations=clean", "--attack_radii=linf_8/255", "--attack=pgd"]
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +38,16 @@ def flags(tmp_path_factory):
     ]
 
 
-def printed(capsys, purpose):
-    """The words of the command for a purpose, without `python run_experiment.py`."""
-    text = capsys.readouterr().out
+def command_for(purpose, text):
+    """The words of the command for a purpose in a printed text, without `python run_experiment.py`."""
     (command,) = re.findall(rf"^(?:Next:|) +{purpose}:\n +(.*)$", text, re.MULTILINE)
     words = shlex.split(command)
     assert words[:2] == ["python", "run_experiment.py"], text
     return words[2:]
+
+
+def printed(capsys, purpose):
+    return command_for(purpose, capsys.readouterr().out)
 
 
 def read(*path):
@@ -48,15 +55,18 @@ def read(*path):
         return json.load(file)
 
 
-@pytest.fixture
-def run(flags, tmp_path, capsys):
-    folder = str(tmp_path / "a run")
-    main(*flags, *SMALL, f"--workdir={folder}")
-    return folder
+@pytest.fixture(scope="module")
+def trained(flags, tmp_path_factory):
+    """The workdir of a run and what it printed."""
+    folder, text = str(tmp_path_factory.mktemp("trained") / "a run"), io.StringIO()
+    with contextlib.redirect_stdout(text):
+        main(*flags, *SMALL, f"--workdir={folder}")
+    return folder, text.getvalue()
 
 
-def test_commands_after_a_run(run, flags, capsys):
-    main(*printed(capsys, "measure more of a model"), "--evaluations=clean,noise")  # attacks take long
+def test_commands_after_a_run(trained, flags, capsys):
+    run, text = trained
+    main(*command_for("measure more of a model", text), "--evaluations=clean,noise")  # attacks take long
     measured, before = read(run, "measured", "evaluation.json"), read(run, "evaluation.json")
     assert measured["rows"][0] == before["rows"][0] and measured["card"]["data"] == before["card"]["data"]
     assert measured["rows"][0]["count"] == 6 and {row["measure"] for row in measured["rows"]} == {"clean", "un", "nun"}
@@ -64,11 +74,10 @@ def test_commands_after_a_run(run, flags, capsys):
     assert os.path.exists(os.path.join(run, "compared", "report.html"))
 
 
-def test_commands_after_writing_a_corrupted_set(run, flags, tmp_path, capsys):
-    capsys.readouterr()
+def test_commands_after_writing_a_corrupted_set(trained, flags, tmp_path, capsys):
     main("corrupt", *flags, "--corruptions=contrast", f"--workdir={tmp_path}/corrupted set")
     words = printed(capsys, "measure a model on it")
-    main(*[run if word == "MODEL" else word for word in words], f"--workdir={tmp_path}/measured")
+    main(*[trained[0] if word == "MODEL" else word for word in words], f"--workdir={tmp_path}/measured")
     found = read(tmp_path, "measured", "evaluation.json")
     assert {"clean", "corruptions/contrast"} <= {row["measure"] for row in found["rows"]} and found["rows"][0]["count"] == 6
 
