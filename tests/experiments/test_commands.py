@@ -17,6 +17,8 @@ from tf_robust.experiments import commands, locations
 from tf_robust.experiments.commands import parse_command
 from tf_robust.experiments.flags import given_values, parse_arguments
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def read(path):
     with open(path) as file:
