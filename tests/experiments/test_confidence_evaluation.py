@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.test_cli import main
+from tests.test_cli import little_drawn, main  # noqa: F401
 from tf_robust import api, data, evaluation, metrics
 from tf_robust.data.subsets import three_ways, without_validation
 from tf_robust.experiments.config import TrainConfig

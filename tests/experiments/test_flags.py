@@ -118,6 +118,7 @@ def test_options_of_training_are_reported_where_nothing_is_trained(given, names,
 def test_the_command_evaluate_warns(formats, tmp_path, caplog, monkeypatch):
     for module in (measuring, deployed):
         monkeypatch.setattr(module, "report", lambda *_: None)
+    monkeypatch.setattr(deployed.latency, "milliseconds", lambda *_: (1.0, 5))
     flags = ("--subset=20", "--evaluations=clean", "--severities=1", "--epochs=3", f"--workdir={tmp_path}/out")
     main("evaluate", "zoo:digits/lenet_augmix", *flags, *formats)
     assert caplog.text.count("No effect on an evaluation: --epochs") == 1
