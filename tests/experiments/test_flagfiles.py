@@ -1,6 +1,7 @@
 """The flagfiles of the papers' tables: each parses, says what its method has, and its table speaks of rows that are there."""
 
 import dataclasses
+import functools
 import glob
 import itertools
 import os
@@ -20,6 +21,13 @@ def small_network(stages=4):
     return heads.classifier(images, keras.layers.GlobalAveragePooling2D()(x), 10, "small")
 
 
+@functools.cache
+def run_of(path, *told):
+    """The run of a flagfile and of further flags; to read a flagfile takes longer than what is checked of it."""
+    (run,) = modes.runs_of(modes.parse_arguments([f"--flagfile={path}", *told]), os.path.basename(path).removesuffix(".flags"))
+    return run
+
+
 def test_flagfiles_build_their_methods():
     classifier, built = small_network(), set()
     found = [
@@ -27,8 +35,7 @@ def test_flagfiles_build_their_methods():
     ]
     assert len(found) > 40
     for path in found:
-        values = modes.parse_arguments([f"--flagfile={path}"])
-        (run,) = modes.runs_of(values, "row")
+        run = run_of(path)
         with open(path) as file:
             written = [line.strip().removeprefix("--").split("=", 1) for line in file if line.startswith("--")]
         for name, _ in written:
@@ -82,9 +89,7 @@ def test_the_rows_of_a_table_have_the_same_images():
         _, rows, _ = suites.table_of(folder, cli.ROOT)
         imagenet = folder.endswith("noisymix/table1_imagenet")
         told = ["--data=folder:IMAGENET", "--label_set=imagenet"] if imagenet else []  # as its flagfiles say
-        suites.check_images_match(
-            [modes.runs_of(modes.parse_arguments([f"--flagfile={folder}/{row}.flags", *told]), row)[0] for row in rows]
-        )
+        suites.check_images_match([run_of(f"{folder}/{row}.flags", *told) for row in rows])
 
 
 def test_printed_robust_accuracies_are_measured_by_pgd():
@@ -92,7 +97,7 @@ def test_printed_robust_accuracies_are_measured_by_pgd():
     for path in glob.glob(os.path.join(cli.ROOT, "flags", "urrl", "table2_*", "suite.json")):
         folder, rows, table = suites.table_of(os.path.dirname(path), cli.ROOT)
         for row in rows:
-            eval_config = modes.runs_of(modes.parse_arguments([f"--flagfile={folder}/{row}.flags"]), row)[0].eval_config
+            eval_config = run_of(f"{folder}/{row}.flags").eval_config
             printed = {measure for measure in table["paper"][row] if measure.startswith("robust")}
             assert printed == {f"robust/pgd/{radius}" for radius in eval_config.attack_radii} and eval_config.attack == (
                 "autoattack",

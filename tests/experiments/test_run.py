@@ -88,9 +88,9 @@ def test_a_run_is_evaluated_again_when_its_surrogate_has_changed(tmp_path):
 
 
 def test_xla_training_equals_plain_training_and_excludes_synchronized_batch_norm(tmp_path):
-    run = run_of("fcl", jit_compile=True)
+    run = run_of("fcl", jit_compile=True, model="mlp")
     run.train(str(tmp_path))
-    plain = run_of("fcl")
+    plain = run_of("fcl", model="mlp")
     plain.train(str(tmp_path / "plain"))
     compiled, uncompiled = (json.loads((folder / "history.json").read_text()) for folder in (tmp_path, tmp_path / "plain"))
     assert [entry["total"] for entry in compiled] == [pytest.approx(entry["total"], rel=1e-3) for entry in uncompiled]
