@@ -1,10 +1,11 @@
 """Base class of all attacks: checks, batches, the compiled graph, and a loss's gradients with respect to the images.
 
 A model is a differentiable callable from float32 [N, H, W, C] in [0, 1] to logits [N, C] (or a dictionary with "logits"):
-a Keras model, a reloaded SavedModel, a function. Sizes of perturbations are in that pixel scale.
+a Keras model, a reloaded SavedModel, a function. Sizes of perturbations are in that pixel scale, also of integers.
 """
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,11 +14,14 @@ import tensorflow as tf
 
 from tf_robust import data
 from tf_robust.attacks.criterion import Criterion
+from tf_robust.attacks.norms import per_image
 from tf_robust.models.folded_batch_norms import folded_batch_norms
 from tf_robust.models.outputs import Model, checked_logits, output
 from tf_robust.ops import image_ops
 
 Predict = Callable[[tf.Tensor], tf.Tensor]  # images [N, H, W, C] -> logits [N, C]
+_PROBABILITIES = 1e-5  # tolerance of the sum of probabilities
+_SCALED_GRADIENT = 32.0  # largest entry of a loss's gradient with respect to the logits, on its way through the model
 
 
 class Attack:
@@ -71,19 +75,36 @@ class Attack:
 
         Args:
             model: differentiable callable, images -> logits; Keras models run in inference mode.
-            images: float32 [N, H, W, C] in [0, 1].
+            images: [N, H, W, C], floats in [0, 1] or integers in 0..255.
             labels: int [N], the true classes.
             targets: int [N], target classes; None: any class but the label.
             indices: int [N], positions in the data set, which seed the draws; None: 0..N-1.
 
         Returns:
-            tf.Tensor float32 [N, H, W, C] in [0, 1].
+            tf.Tensor of the shape, the pixel scale and the type of the images. Integers are rounded, to the nearest or else towards the
+            image, so that they stay within the radius; a perturbation that is small in every value may vanish.
 
         Raises:
-            ValueError: images not finite or outside [0, 1]; labels or targets that are no class indices of the model; a radius that
+            ValueError: images not finite or outside their range; labels or targets that are no class indices of the model; a radius that
                 is negative or larger than the images allow; a model without gradients; logits that are not finite.
         """
-        images, labels = image_ops.check_images(images), _indices(labels, "labels")
+        given, labels = np.asarray(images), _indices(labels, "labels")
+        if given.dtype.kind not in "iu":
+            return tf.constant(self._attacked(model, image_ops.check_images(given), labels, targets, indices).astype(given.dtype))
+        attacked = self._attacked(model, image_ops.check_images(given / np.float32(255)), labels, targets, indices)
+        return tf.constant(self._rounded(255 * attacked.astype(np.float64) - given, given))
+
+    def _rounded(self, changes, images):
+        """Integers in 0..255 near images + changes, within the radius if there is one."""
+        nearest, radius = np.round(changes), getattr(self, "radius", np.inf)
+        norm = getattr(self, "norm", None)
+        if norm is not None and len(images):
+            outside = norm.size(tf.constant(nearest / 255)).numpy() > radius * (1 + 1e-6)
+            nearest[outside] = np.trunc(changes[outside])
+        return (images + nearest).astype(images.dtype)
+
+    def _attacked(self, model, images, labels, targets, indices):
+        """Attacks float32 images in [0, 1]; returns an array of them."""
         self.check(images.shape[1:])
         targeted, classes = targets is not None, labels if targets is None else _indices(targets, "targets")
         indices = np.arange(len(images)) if indices is None else np.asarray(indices, np.int64)
@@ -102,6 +123,12 @@ class Attack:
                     "Expected logits of at least two classes from the attacked model. Received: one output. Try: tf_robust.attack, which "
                     "reads it as that of the second class"
                 )
+            if not start and (logits >= 0).all() and np.allclose(logits.sum(axis=1), 1, rtol=0, atol=_PROBABILITIES):
+                warnings.warn(
+                    "The outputs of the attacked model look like probabilities, not logits: their gradients vanish where it is confident. "
+                    "Try: tf_robust.attack, which takes probabilities, or a model without its softmax",
+                    stacklevel=3,
+                )
             data.check_labels(classes[batch], logits.shape[1], "the targets of an attack")
             reached = Criterion(tf.constant(classes[batch]), targeted).reached(tf.constant(logits)).numpy()
             active = batch[~reached] if self.skip_misclassified else batch
@@ -112,7 +139,7 @@ class Attack:
                     graph = attack(count > 1, tuple(columns) if len(columns) < logits.shape[1] else None)
                     attacked[active], reached = self._attempt(graph, images[active], goals[active], attempt, indices[active])
                     active = active[~reached]
-        return tf.constant(attacked)
+        return attacked
 
     def _attempt(self, graph, images, classes, attempt, indices):
         """Runs one attempt; returns the attacked images and bool [N], whether an image needs no further attempt."""
@@ -197,6 +224,9 @@ def loss_and_gradient(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns a loss of the logits and its gradient with respect to the images.
 
+    The gradient of each image is scaled while it passes through the model, as in training with mixed precision: in float16, values below
+    6e-8 would be rounded to 0.
+
     Args:
         predict: images -> logits.
         images: float32 [N, H, W, C].
@@ -211,16 +241,19 @@ def loss_and_gradient(
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(images)
         logits = finite(predict(images))
+    with tf.GradientTape(watch_accessed_variables=False) as tape_of_loss:
+        tape_of_loss.watch(logits)
         values = loss(logits)
-        total = tf.reduce_sum(values)
-    gradient = tape.gradient(total, images)
+    upstream = tf.convert_to_tensor(tape_of_loss.gradient(values, logits))
+    scale = _SCALED_GRADIENT / tf.maximum(tf.reduce_max(tf.abs(upstream), axis=1), 1e-30)
+    gradient = tape.gradient(logits, images, output_gradients=upstream * scale[:, None])
     if gradient is None:
         raise ValueError(
             "Expected a model that is differentiable with respect to its images. Received: a model without "
             "gradients (TensorFlow Lite, ONNX, images rounded to uint8, NumPy inside, or an argmax as output). Try: the attack "
             "'square' (--attack=square), which needs none"
         )
-    return values, gradient, logits
+    return values, gradient / tf.cast(per_image(scale), gradient.dtype), logits
 
 
 def finite(logits: tf.Tensor) -> tf.Tensor:

@@ -6,7 +6,6 @@ Croce and Hein, 2020, section 6: APGD on cross-entropy, APGD-T on the targeted d
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from tf_robust.attacks import norms
@@ -15,7 +14,7 @@ from tf_robust.attacks.auto_pgd import AutoProjectedGradientDescent, TargetedAut
 from tf_robust.attacks.criterion import Criterion
 from tf_robust.attacks.fast_adaptive_boundary import FastAdaptiveBoundary
 from tf_robust.attacks.square import Square
-from tf_robust.models.outputs import Model, output
+from tf_robust.models.outputs import output
 
 RATIO_CLASSES = 4  # that the targeted difference-of-logits ratio needs
 
@@ -69,17 +68,8 @@ class AutoAttack(Attack):
     def check(self, shape: Sequence[int]) -> None:
         norms.check_radius(self.radius, self.norm, shape)
 
-    def __call__(
-        self,
-        model: Model,
-        images: npt.ArrayLike,
-        labels: npt.ArrayLike,
-        *,
-        targets: npt.ArrayLike | None = None,
-        indices: npt.ArrayLike | None = None,
-    ) -> tf.Tensor:
+    def _attacked(self, model, images, labels, targets, indices):
         attacked = self._cross_entropy(model, images, labels, targets=targets, indices=indices).numpy()
-        images, labels = np.asarray(images), np.asarray(labels, np.int64)
         targeted, goals = targets is not None, labels if targets is None else np.asarray(targets, np.int64)
         indices = np.arange(len(images)) if indices is None else np.asarray(indices)
         margins, robust, classes = self._evaluate(model, attacked, goals, targeted)
@@ -94,9 +84,7 @@ class AutoAttack(Attack):
             better = ~still_robust | (new_margins > margins[active])
             attacked[active[better]] = points[better]
             margins[active], robust[active] = np.maximum(new_margins, margins[active]), still_robust
-        return tf.constant(attacked)
-
-    __call__.__doc__ = Attack.__call__.__doc__
+        return attacked
 
     def _evaluate(self, model, images, goals, targeted):
         """Returns (margins [N], bool [N] whether the attack failed, number of classes that are not masked out)."""

@@ -50,11 +50,15 @@ class Criterion:
         return Criterion(tf.argmax(logits, axis=1, output_type=self.classes.dtype), targeted=True)
 
     def cross_entropy(self, logits: tf.Tensor) -> tf.Tensor:
-        """Returns the cross-entropy of the label, or minus that of the target or rival, in nats."""
+        """Returns the log-odds against the label, or minus those against the target or rival; of labels as probabilities the cross-entropy.
+
+        An attack on the log-odds is one on the cross-entropy, which rises with them: it compares losses of one image, and follows the
+        direction of the gradient. But the gradient of the cross-entropy vanishes in float32 where the prediction is confident.
+        """
         if self.rivals is not None:
-            return -losses.cross_entropy(self.rivals, logits)
-        loss = losses.cross_entropy(self.classes, logits)
-        return -loss if self.targeted else loss
+            return -losses.log_odds(self.rivals, logits)
+        loss = losses.cross_entropy if self.classes.dtype.is_floating else losses.log_odds
+        return -loss(self.classes, logits) if self.targeted else loss(self.classes, logits)
 
     def margin(self, logits: tf.Tensor) -> tf.Tensor:
         """Returns max over j != y of z_j - z_y; with a rival r, z_r - z_y; with a target t, z_t - max over j != t of z_j.

@@ -64,10 +64,10 @@ class TRADES(FurtherViewsMethod):
 
 
 class _Divergence(Criterion):
-    """The loss that the attack maximizes: the divergence from the predictions for the images, logits [N, C]."""
+    """The loss that the attack maximizes: the divergence from the predictions for the images, logits [N, C], up to their entropy."""
 
     def at(self, indices):
         return _Divergence(tf.gather(self.classes, indices))
 
     def cross_entropy(self, logits):
-        return losses.kl_divergence(self.classes, logits)
+        return losses.cross_entropy(tf.nn.softmax(self.classes), logits)
