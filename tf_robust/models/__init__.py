@@ -12,7 +12,16 @@ from tf_robust.models.named import PRETRAINED, build_named, is_named
 from tf_robust.models.preact_resnet import preact_resnet18, preact_resnet18_ibn
 from tf_robust.models.resnet import resnet8, resnet20, resnet20_ibn, resnet50_v2, resnet56
 from tf_robust.models.resnet50 import resnet50, resnet50_cifar
-from tf_robust.models.user_models import WrappedModel, is_network, of_two_classes, stage_layers, wrap
+from tf_robust.models.user_models import (
+    SMALLEST_PROBABILITY,
+    WrappedModel,
+    before_softmax,
+    is_graph,
+    is_network,
+    of_two_classes,
+    stage_layers,
+    wrap,
+)
 from tf_robust.models.vit import vit_tiny4
 from tf_robust.models.weights import load_encoder, write_weights
 from tf_robust.models.wide_resnet import wide_resnet28_2, wide_resnet28_4

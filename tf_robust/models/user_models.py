@@ -15,6 +15,7 @@ from tf_robust.models.heads import output_dtype
 from tf_robust.models.observed import Observed, calls_of, inner_layers
 
 _FROM_LOGITS = {"linear": True, "softmax": False, "sigmoid": False}  # by the activation of the output
+SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)  # smaller ones are clipped to it before the logarithm
 _OF_PROBABILITIES = {False: "softmax", True: "sigmoid"}  # activation of probabilities, by whether there is one output
 
 
@@ -98,7 +99,7 @@ def wrap(
         raise ValueError(f"Expected input_range=(low, high) with low < high. Received: {tuple(input_range)}")
     scale = keras.layers.Rescaling(high - low, offset=low, name="input_range", dtype=output_dtype())
     images = keras.Input(shape, name="images", dtype=output_dtype())
-    if not _is_graph(model) or _is_model(history(model.outputs[0])[0]):
+    if not is_graph(model) or _is_model(history(model.outputs[0])[0]):
         if stages:
             raise ValueError(f"Expected stages=() for {model.name}, which is not a graph of layers. Received: {tuple(stages)}")
         return _wrap_observed(model, images, scale, embedding, from_logits)
@@ -117,13 +118,14 @@ def wrap(
     from_logits = _told(model, activation, from_logits, one_output)
     features = None if one_output and activation == "linear" and not from_logits else features  # not the Dense layer's logit
     embedded = _layer_output(model, embedding) if embedding else model.outputs[0] if features is None else features
+    before = None if from_logits or features is not None else before_softmax(model.outputs[0])
     if features is None:
-        head, ends = None, [model.outputs[0], embedded]
+        head, ends = None, [model.outputs[0] if before is None else before, embedded]
     else:
         head, ends = LinearOutput(dense, name="logits", dtype=output_dtype()), [features, embedded]
 
     def outputs(end, embedded):
-        logits = of_two_classes(head(end), True) if head else _logits(end, from_logits)
+        logits = of_two_classes(head(end), True) if head else _logits(end, from_logits or before is not None)
         return {"logits": logits, "embedding": _pooled(embedded)}
 
     starts = [model.inputs[0], *(_layer_output(model, name) for name in stages)]
@@ -213,8 +215,8 @@ def _like_probabilities(outputs, one_output):
     return bool(((values >= 0) & (values <= 1)).all() and (one_output or np.allclose(values.sum(axis=-1), 1, atol=1e-2)))
 
 
-def _is_graph(model):
-    """Whether a model is Functional or Sequential, with the `call` of Keras."""
+def is_graph(model: keras.Model) -> bool:
+    """Returns whether a model is Functional or Sequential, with the `call` of Keras."""
     return type(model).call.__module__.startswith("keras.src.models") and bool(getattr(model, "inputs", None))
 
 
@@ -226,7 +228,7 @@ def _input_shape(model):
     """Returns (H, W, C) of a model with one input and one output."""
     if not isinstance(model, keras.Model):
         raise ValueError(f"Expected a keras.Model. Received: {type(model).__name__}")
-    if _is_graph(model):
+    if is_graph(model):
         shapes, outputs = [tensor.shape for tensor in model.inputs], [tensor.shape for tensor in model.outputs]
         integers = [tensor.dtype for tensor in model.inputs if "int" in tensor.dtype]
         if integers:
@@ -252,6 +254,37 @@ def history(tensor: keras.KerasTensor) -> tuple[Any, Any]:
     """Returns (the layer or operation that made a tensor of a Functional model, the node of its call)."""
     operation, node_index, _ = tensor._keras_history
     return operation, operation._inbound_nodes[node_index]
+
+
+def before_softmax(tensor: keras.KerasTensor) -> keras.KerasTensor | None:
+    """Returns the logits whose softmax is a tensor of a Functional model, or of one output [N, 1] the logit whose sigmoid it is.
+
+    The softmax may be a layer or an operation, or the activation of a Dense layer, also at the end of a nested model. None: the tensor is
+    no softmax.
+
+    Args:
+        tensor: an output of the model.
+    """
+    operation, node = history(tensor)
+    if _is_model(operation) and is_graph(operation):
+        logits = before_softmax(operation.outputs[tensor._keras_history.tensor_index])
+        return None if logits is None else keras.Model(operation.inputs, logits)(list(node.input_tensors))
+    if type(operation).__name__ in ("Softmax", "Sigmoid") and type(operation).__module__.startswith("keras.src."):  # layers and operations
+        activation = type(operation).__name__.lower()
+        if getattr(operation, "axis", -1) not in (-1, len(tensor.shape) - 1):
+            return None
+    elif type(operation) in (keras.layers.Dense, keras.layers.Activation):
+        activation = next((name for name in _FROM_LOGITS if operation.activation is keras.activations.get(name)), "")
+    else:
+        return None
+    if activation == "linear" and isinstance(operation, keras.layers.Activation):
+        return before_softmax(node.input_tensors[0])
+    if activation != _OF_PROBABILITIES[tensor.shape[-1] == 1]:
+        return None
+    if isinstance(operation, keras.layers.Dense):
+        quantized = isinstance(operation.dtype_policy, keras.dtype_policies.QuantizedDTypePolicy)
+        return None if quantized else LinearOutput(operation, dtype=operation.dtype_policy)(node.input_tensors[0])
+    return node.input_tensors[0]
 
 
 def _last_dense(tensor):
@@ -300,7 +333,7 @@ def _layer_output(model, name):
 
 def _logits(outputs, from_logits):
     outputs = of_two_classes(keras.ops.cast(outputs, output_dtype()), from_logits)
-    return outputs if from_logits else keras.ops.log(keras.ops.clip(outputs, 1e-7, 1.0))
+    return outputs if from_logits else keras.ops.log(keras.ops.maximum(outputs, SMALLEST_PROBABILITY))
 
 
 def of_two_classes(scores, from_logits):
@@ -328,7 +361,7 @@ def stage_layers(model: keras.Model, count: int = 3) -> tuple[str, ...]:
         model: any; one that is not a graph of layers has none.
         count: the largest number of names.
     """
-    if not _is_graph(model) or _is_model(history(model.outputs[0])[0]):
+    if not is_graph(model) or _is_model(history(model.outputs[0])[0]):
         return ()
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
     found = []

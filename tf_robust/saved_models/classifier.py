@@ -12,14 +12,14 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tf_robust.models import SMALLEST_PROBABILITY
 from tf_robust.ops import image_ops
 from tf_robust.saved_models import card_files, zoo
 from tf_robust.saved_models.interface import ModelInterface
-from tf_robust.saved_models.signatures import Signature, described, shape_text
+from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature, described, shape_text
 from tf_robust.utils.files import digest_of_folder, read_json
 
 _digests: dict[int, tuple[object, str]] = {}  # {id: (a function, which stays in memory, its digest)}
-SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped to it before the logarithm
 SUM_TOLERANCE = 0.02  # of the sum of probabilities, which 8-bit models round
 FEWEST_TOLD = 20  # images, by whose scores one output is taken for a probability or a logit
 _SCALES = ("0,1", "-1,1", "0,255")  # of images on which a probability stays in [0, 1]
@@ -28,9 +28,10 @@ _SCALES = ("0,1", "-1,1", "0,255")  # of images on which a probability stays in 
 class Classifier:
     """A loaded model as a callable: float32 [N, H, W, C] in [0, 1] -> logits float32 [N, classes], a tf.Tensor.
 
-    Works in `tf.function` and `tf.GradientTape`. With outputs="probabilities" the logits are log(max(p, 1e-12)), whose
-    softmax is p. A model with one output [N, 1] has two classes: its probability p is that of the second, (1 - p, p), and its logit z
-    the difference of both, (0, z). A model with uint8 inputs receives round(255 x), through which no gradient flows.
+    Works in `tf.function` and `tf.GradientTape`. With outputs="probabilities" the logits are log(p), whose softmax is p: of a Keras model
+    that ends with a softmax they are computed from its input, in which p is not rounded to 0 or 1; otherwise p is at least 1e-38. A model
+    with one output [N, 1] has two classes: its probability p is that of the second, (1 - p, p), and its logit z the difference of both,
+    (0, z). A model with uint8 inputs receives round(255 x), through which no gradient flows.
 
     Args:
         signature: how to call the model.
@@ -90,10 +91,14 @@ class Classifier:
         """
         outputs_by_name, scores = self._scores(images)
         probabilities = self.interface.outputs == "probabilities"
-        scores = _of_two_classes(scores, probabilities)
-        if probabilities:
-            scores = tf.math.log(tf.maximum(scores, SMALLEST_PROBABILITY))
-        return {**outputs_by_name, "logits": scores}
+        before = outputs_by_name.get(self.output_name + BEFORE_SOFTMAX)
+        if probabilities and before is not None:
+            scores = tf.nn.log_softmax(_of_two_classes(tf.cast(before, tf.float32), False))
+        elif probabilities:
+            scores = tf.math.log(tf.maximum(_of_two_classes(scores, True), SMALLEST_PROBABILITY))
+        else:
+            scores = _of_two_classes(scores, False)
+        return {**{name: value for name, value in outputs_by_name.items() if not name.endswith(BEFORE_SOFTMAX)}, "logits": scores}
 
     def _scores(self, images):
         """(outputs of the signature by name, the logits or probabilities among them as the model returns them)."""

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_robust import models
-from tf_robust.saved_models.classifier import SMALLEST_PROBABILITY, Classifier
+from tf_robust.saved_models.classifier import Classifier
 from tf_robust.saved_models.deployed_files import check_convertible
 from tf_robust.saved_models.exported import is_exported, rebuild
 from tf_robust.saved_models.loading import classifier_of
@@ -85,7 +85,7 @@ class Deployable(tf.Module):
         scores = scores[self.classifier.output_name] if isinstance(scores, dict) else scores
         scores = models.of_two_classes(scores, interface.outputs != "probabilities")
         if interface.outputs == "probabilities":
-            scores = keras.ops.log(keras.ops.maximum(scores, SMALLEST_PROBABILITY))
+            scores = keras.ops.log(keras.ops.maximum(scores, models.SMALLEST_PROBABILITY))
         return keras.Model(images, {"logits": scores}, name=model.name)
 
     def why_not_keras(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 Kind = typing.Literal["auto", "logits", "probabilities"]
+BEFORE_SOFTMAX = "/before_softmax"  # after the name of an output: the logits of which it is the softmax, which `Signature.call` may add
 OUTPUTS: tuple[Kind, ...] = ("logits", "probabilities")
 
 

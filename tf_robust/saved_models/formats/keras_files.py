@@ -8,9 +8,10 @@ import h5py
 import keras
 import tensorflow as tf
 
+from tf_robust import models
 from tf_robust.models.folded_batch_norms import folded_batch_norms
 from tf_robust.saved_models.formats.reading import readable
-from tf_robust.saved_models.signatures import Signature
+from tf_robust.saved_models.signatures import BEFORE_SOFTMAX, Signature
 
 _ADVICE = (
     "Try: copy it again; or, with the code of its custom classes, write a SavedModel by model.export(DIR), and load that; "
@@ -55,18 +56,31 @@ def read_hdf5(path: str, trust: bool) -> tuple[dict[str, Signature], object]:
 
 
 def keras_signature(model: keras.Model) -> Signature:
-    """Returns the `Signature` of a built keras.Model in inference mode, as in Keras' `export`."""
+    """Returns the `Signature` of a built keras.Model in inference mode, as in Keras' `export`.
+
+    Its `call` also returns the logits of outputs that end with a softmax, named with `BEFORE_SOFTMAX`.
+    """
+    before = {}
+    if models.is_graph(model):
+        found = {name: models.before_softmax(scores) for name, scores in _by_name(model.output).items() if len(scores.shape) == 2}
+        before = {name + BEFORE_SOFTMAX: logits for name, logits in found.items() if logits is not None}
+    network = keras.Model(model.input, [model.output, before]) if before else model
     structure = getattr(model, "input", model.inputs[0])  # as the model was built: a tensor, or a dictionary of tensors
     specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in model.inputs}
 
     def serve(*tensors):
         with folded_batch_norms():
-            result = model(keras.tree.pack_sequence_as(structure, tensors), training=False)
-        return result if isinstance(result, dict) else {f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(result))}
+            result = network(keras.tree.pack_sequence_as(structure, tensors), training=False)
+        outputs, logits = result if before else (result, {})
+        return {**_by_name(outputs), **logits}
 
     function = tf.function(serve, input_signature=list(specs.values()))
-    outputs = function.get_concrete_function().structured_outputs
+    outputs = {name: spec for name, spec in function.get_concrete_function().structured_outputs.items() if name not in before}
     return Signature(lambda **named: function(*named.values()), specs, outputs)
+
+
+def _by_name(outputs):
+    return outputs if isinstance(outputs, dict) else {f"output_{i}": tensor for i, tensor in enumerate(keras.tree.flatten(outputs))}
 
 
 def _load(path, config, trust):
