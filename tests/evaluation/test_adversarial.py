@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_robust as tfr
 from tests.attacks.oracles import Linear, sample_images
-from tf_robust import data, evaluation
+from tf_robust import attacks, data, evaluation
 from tf_robust.evaluation import adversarial
 from tf_robust.utils import arrays
 
@@ -268,3 +268,21 @@ def test_attack_subset_applies_to_attacks_only(linear, source):
     assert evaluation.difference("clean", with_subset, without) == []
     for measure in ("robust/linf_1/50", "fgsm/linf_1/50", "distance/pgd_l2"):
         assert [change[1:] for change in evaluation.difference(measure, with_subset, without)] == [(20, None)]
+
+
+def test_the_measured_pgd_is_compared_with_that_on_the_margin(linear, source, monkeypatch):
+    sound = dict.fromkeys(adversarial.check_attacks("linf", 0.1, 1.0), 0.0)
+    assert "pgd" not in sound and "pgd" in adversarial.check_attacks("linf", 0.1, 1.0, ("pgd",))
+    assert [len(adversarial.failed_checks({**sound, "pgd": value})) for value in (0.04, 0.06)] == [0, 1]
+    attack = attacks.ProjectedGradientDescent(norm="linf", radius=0.02, steps=1, step_size=1e-9, random_start=False)
+    monkeypatch.setattr(adversarial, "accuracy_attack", lambda *_: attack)  # any loss that leads nowhere
+    rows = evaluated(linear, source, evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",))
+    assert rows["checks/failed"].value == 1
+    assert rows["checks/linf/pgd"].value == rows["robust/pgd/linf_1/50"].value > rows["checks/linf/hundred_steps"].value
+
+
+def test_outputs_that_are_probabilities_fail_a_check_of_pgd(linear, source):
+    rows = evaluated(
+        lambda images: tf.nn.softmax(linear(images)), source, evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",)
+    )
+    assert rows["checks/failed"].value >= 1

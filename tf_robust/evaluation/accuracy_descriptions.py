@@ -39,6 +39,7 @@ _CHECKS = {
     "double_radius": "attacked by PGD within twice the radius",
     "large_radius": "attacked by PGD within a radius that can make any image gray",
     "black_box": "attacked without gradients",
+    "pgd": "attacked by the PGD that is measured",
 }
 
 _ACCURACIES = {  # measure: its long name, the images, and what else defines them

@@ -5,7 +5,7 @@ functions (predict, evaluation set) -> record, for `EvaluationSet.measure`.
 """
 
 import fractions
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import scipy.stats
@@ -15,6 +15,7 @@ from tf_robust import attacks
 from tf_robust.attacks import norms
 from tf_robust.attacks.attack import Predict
 from tf_robust.attacks.criterion import Criterion
+from tf_robust.evaluation import auto_attack
 from tf_robust.evaluation.evaluation_set import SetMeasure
 from tf_robust.models.outputs import checked_logits
 from tf_robust.ops import image_ops
@@ -42,6 +43,7 @@ CURVES = {"pgd": attacks.MinimalPGD, "plb": attacks.ProximalLogBarrier}
 CHECKED = 200  # images on which the attacks are checked
 _CHECK_QUERIES = 1000
 _TOLERANCE = 0.01  # by which ordered accuracies may be out of order
+_LOSS_TOLERANCE = 0.05  # the same, of PGD on different losses
 _BROKEN = 0.02  # largest accuracy of a model at a radius that can make any image gray
 
 
@@ -246,42 +248,48 @@ class RandomNoise(attacks.Attack):
         return tf.clip_by_value(images + self.radius * noise, 0.0, 1.0)
 
 
-def checks(norm: str, radius: float, positions: np.ndarray) -> SetMeasure:
+def checks(norm: str, radius: float, positions: np.ndarray, measured: Collection[str] = ()) -> SetMeasure:
     """Returns a function that checks the attacks for signs of masked gradients (Athalye et al., 2018; Carlini et al., 2019).
 
     Args:
         norm: name of the norm.
         radius: of the attacks.
         positions: int [N], of the images in the data set.
+        measured: those of `ATTACKS` that are measured; pgd is compared with that on the margin.
     """
 
     def measure(predict, evaluation_set):
         largest = norms.norm(norm).largest(evaluation_set.open().element_spec[0].shape[1:])
         correct = {
             name: np.concatenate([right for *_, right in _attacked(predict, evaluation_set, attack, positions)])
-            for name, attack in check_attacks(norm, radius, largest).items()
+            for name, attack in check_attacks(norm, radius, largest, measured).items()
         }
         accuracies = {name: float(right.mean()) for name, right in correct.items()}
+        failed = failed_checks(accuracies)
+        if "autoattack" not in measured:  # whose record has these warnings
+            images, labels = next(iter(evaluation_set.open()))
+            failed += auto_attack.model_warnings(predict, image_ops.check_images(images), labels.numpy())
         return {
             "kind": "checks",
             "count": len(correct["noise"]),
             "radius": radius,
             "accuracies": accuracies,
-            "failed": failed_checks(accuracies),
+            "failed": failed,
         }
 
     return measure
 
 
-def check_attacks(norm: str, radius: float, largest: float) -> dict[str, attacks.Attack]:
+def check_attacks(norm: str, radius: float, largest: float, measured: Collection[str] = ()) -> dict[str, attacks.Attack]:
     """Returns {name: attack} of the checks.
 
-    The attacks use the gradient of the margin: that of the cross-entropy vanishes for confident predictions even without masking.
+    The attacks use the gradient of the margin, except pgd, the one that is measured.
 
     Args:
         norm: name of the norm.
         radius: of the attacks.
         largest: the largest distance between two images.
+        measured: as in `checks`.
     """
     ball: dict = {"norm": norm, "seed": SEED}
 
@@ -297,6 +305,7 @@ def check_attacks(norm: str, radius: float, largest: float) -> dict[str, attacks
         "double_radius": descent(min(2 * radius, largest)),
         "large_radius": descent(largest / 2),
         "black_box": attacks.Square(radius=radius, steps=_CHECK_QUERIES, **ball),
+        **({"pgd": accuracy_attack("pgd", norm, radius, 0)} if "pgd" in measured else {}),
     }
 
 
@@ -319,6 +328,10 @@ def failed_checks(accuracies: dict[str, float]) -> list[str]:
         for weaker, stronger, message in order
         if accuracies[stronger] > accuracies[weaker] + _TOLERANCE
     ]
+    if accuracies.get("pgd", 0.0) > accuracies["hundred_steps"] + _LOSS_TOLERANCE:
+        messages.append(
+            f"PGD on the margin is stronger than the PGD that is measured ({accuracies['hundred_steps']:.3f}, {accuracies['pgd']:.3f})"
+        )
     if accuracies["large_radius"] > _BROKEN:
         messages.append(f"a radius that can make any image gray leaves an accuracy of {accuracies['large_radius']:.3f}")
     return messages

@@ -64,7 +64,7 @@ def _attacks(source, eval_config, surrogate):
         return clean_batches(few).unbatch().take(adversarial.CHECKED).batch(adversarial.CHECKED)
 
     return sets + [
-        EvaluationSet(f"checks/{norm}", checked, adversarial.checks(norm, radius, few.positions))
+        EvaluationSet(f"checks/{norm}", checked, adversarial.checks(norm, radius, few.positions, eval_config.attack))
         for norm, radius in adversarial.largest_radii(threats).items()
     ]
 
