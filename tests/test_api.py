@@ -11,7 +11,7 @@ import scipy.special
 
 from tf_robust import api, cli, metrics
 from tf_robust.evaluation import shortfalls
-from tf_robust.experiments import measuring
+from tf_robust.experiments import measuring, model_checks
 from tf_robust.experiments.keyword_arguments import in_python
 from tf_robust.saved_models import loading
 from tf_robust.saved_models.classifier import read_card
@@ -46,7 +46,7 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
 def test_unknown_names_raise(tmp_path):
     with pytest.raises(ValueError, match="Received: epoch"):
         api.train(str(tmp_path), epoch=3)
-    with pytest.raises(ValueError, match="Expected an attack of: fast_gradient"):
+    with pytest.raises(ValueError, match="Unknown attack: 'cw'"):
         api.attack(None, None, None, "cw")
 
 
@@ -265,3 +265,98 @@ def test_errors_name_keyword_arguments():
     assert in_python("Expected --calibrate and --conformal. Try: --data_range='mean=M,M std=S,S', --trust=false, --help") == (
         'Expected calibrate and conformal. Try: data_range="mean=M,M std=S,S", trust=False, --help'
     )
+
+
+@pytest.fixture(scope="module")
+def trained(scaled):
+    """(model of images in [0, 1], the same of images in 0..255, images uint8 [80, 28, 28, 1], labels): a least-squares fit of digits."""
+    images, labels = api.images(80, data="digits", evaluation_split="validation")
+    pixels = np.concatenate([images.reshape(len(images), -1), np.ones([len(images), 1])], axis=1)
+    solution = np.linalg.lstsq(pixels, np.eye(10)[labels], rcond=1e-2)[0]
+    models = []
+    for layers in ([], [keras.layers.Rescaling(1 / 255)]):
+        models.append(keras.Sequential([keras.Input([28, 28, 1]), *layers, keras.layers.Flatten(), keras.layers.Dense(10)]))
+        models[-1].layers[-1].set_weights([solution[:-1], solution[-1]])
+    return (*models, np.round(255 * images).astype(np.uint8), labels)
+
+
+SHORT = {"norm": "linf", "radius": 4 / 255, "steps": 3, "check_inputs": False}
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int64", "floats to 255", "float64", "-1,1"])
+def test_attacked_images_have_the_scale_and_the_type_of_the_given_ones(trained, kind):
+    model, _, levels, labels = trained
+    levels, labels = levels[:12], labels[:12]
+    scale, offset, data_range, dtype = {
+        "uint8": (255, 0, "", "uint8"),
+        "int64": (255, 0, "", "int64"),
+        "floats to 255": (255, 0, "0,255", "float32"),
+        "float64": (1, 0, "", "float64"),
+        "-1,1": (2, -1, "-1,1", "float32"),
+    }[kind]
+    given = (levels / 255 * scale + offset).astype(dtype) if dtype.startswith("float") else levels.astype(dtype)
+    expected = api.attack(model, (levels / 255).astype(np.float32), labels, **SHORT).numpy()
+    attacked, success = api.attack(model, given, labels, data_range=data_range, return_success=True, **SHORT)
+    assert attacked.dtype.name == dtype and attacked.shape == given.shape
+    unit = (attacked.numpy().astype(np.float64) - offset) / scale
+    np.testing.assert_allclose(unit, expected, atol=1e-5 if dtype.startswith("float") else 0.5 / 255 + 1e-6)
+    assert np.abs(unit - levels / 255).max() <= 4 / 255 + 1e-6
+    predicted = model(unit.astype(np.float32)).numpy().argmax(axis=1)
+    np.testing.assert_array_equal(success, predicted != labels)
+    untouched = model(levels / np.float32(255)).numpy().argmax(axis=1) != labels
+    np.testing.assert_array_equal(attacked.numpy()[untouched], given[untouched])
+
+
+def test_images_of_another_scale_than_data_range_are_refused_with_the_one_that_fits(trained):
+    model, _, levels, labels = trained
+    with pytest.raises(ValueError, match='data_range="0,1".*Received: float32 from 0 to 255. Try: data_range="0,255"'):
+        api.attack(model, levels.astype(np.float32), labels, **SHORT)
+
+
+def test_integers_stay_within_a_radius_between_two_levels(trained):
+    model, _, levels, labels = trained
+    for norm, radius in (("linf", 3.6 / 255), ("l2", 0.3)):
+        attacked = api.attack(model, levels, labels, **{**SHORT, "norm": norm, "radius": radius}).numpy()
+        changes = (attacked.astype(float) - levels).reshape(len(levels), -1) / 255
+        sizes = np.linalg.norm(changes, np.inf if norm == "linf" else 2, axis=1)
+        assert 0.5 * radius < sizes.max() <= radius * 1.00001
+
+
+def test_several_radii_are_attacked_at_once(trained):
+    model, _, levels, labels = trained
+    radii = [0.0, 2 / 255, 20 / 255]
+    attacked, success = api.attack(model, levels[:12], labels[:12], return_success=True, **{**SHORT, "radius": radii})
+    assert attacked.shape == (3, 12, 28, 28, 1) and attacked.dtype.name == "uint8" and success.shape == (3, 12)
+    np.testing.assert_array_equal(attacked[0], levels[:12])
+    np.testing.assert_array_equal(attacked[1], api.attack(model, levels[:12], labels[:12], **{**SHORT, "radius": radii[1]}))
+    assert np.diff(success.numpy().mean(axis=1)).min() >= 0
+
+
+def test_few_images_with_another_pixel_scale_give_a_note_with_both_accuracies(trained, capsys):
+    _, of_255, levels, labels = trained
+    model_checks.print_note.cache_clear()
+    for count in (16, 32):
+        accuracies = [
+            np.mean(of_255(np.float32(scale) * levels[:count]).numpy().argmax(axis=1) == labels[:count]) for scale in (1 / 255, 1.0)
+        ]
+        options = {**SHORT, "check_inputs": True}
+        api.attack(of_255, levels[:count], labels[:count], **options)
+        note = capsys.readouterr().out
+        assert "Note" in note and all(f"{accuracy:.1%}" in note for accuracy in accuracies) and "--input_range=0,255" in note
+        api.attack(of_255, levels[:count], labels[:count], input_range="0,255", **options)
+        assert "Note" not in capsys.readouterr().out
+
+
+def test_names_and_arguments_of_attacks_have_suggestions(trained):
+    model, _, levels, labels = trained
+    assert api.attack(model, levels[:2], labels[:2], "fgsm", norm="linf", radius=0.0, check_inputs=False).shape == (2, 28, 28, 1)
+    for name, options, message in (
+        ("pdg", {}, "Unknown attack: 'pdg'. Did you mean 'pgd'"),
+        ("pgd", {"radus": 0.1}, "'radus'. Did you mean 'radius'"),
+        ("pgd", {"input_rang": "0,255"}, "'input_rang'. Did you mean 'input_range'"),
+        ("plb", {"radius": 0.1}, "Unknown argument of the attack plb: 'radius'"),
+        ("square", {"loss": "margin"}, "Unknown argument of the attack square: 'loss'"),
+        ("fab", {"loss": "margin"}, "Unknown argument of the attack fab: 'loss'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            api.attack(model, levels, labels, name, **options)

@@ -33,13 +33,14 @@ from tf_robust.experiments.model_checks import IMAGES_FOR_OUTPUTS, is_same_data,
 from tf_robust.experiments.results import Comparison, Result, compare
 from tf_robust.hardening.config import HardenConfig
 from tf_robust.hardening.trainable import check_format
-from tf_robust.ops import image_ops
+from tf_robust.ops import pixel_scale
 from tf_robust.report import charts as report_charts
-from tf_robust.saved_models import formats, loading
+from tf_robust.saved_models import formats, input_check, loading
 from tf_robust.saved_models.classifier import read_card
 from tf_robust.saved_models.zoo import load
 from tf_robust.utils import hyperparameters
 from tf_robust.utils.deprecation import moved_names
+from tf_robust.utils.errors import unknown
 
 __all__ = [
     "Comparison",
@@ -234,29 +235,61 @@ def images(count: int, **arguments) -> tuple[np.ndarray, np.ndarray]:
 
 
 @with_python_errors
-def attack(model: Model, images: np.ndarray, labels: np.ndarray, name: str = "pgd", **settings) -> tf.Tensor:
-    """Returns attacked images: float32 [N, H, W, C] in [0, 1].
+def attack(
+    model: Model,
+    images: ArrayLike,
+    labels: ArrayLike,
+    name: str = "pgd",
+    *,
+    data_range: str = "",
+    return_success: bool = False,
+    **settings,
+) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
+    """Returns attacked images, of the shape, the pixel scale and the type of the images.
 
     Args:
         model: as in `evaluate`.
-        images: float32 [N, H, W, C] in [0, 1].
+        images: [N, H, W, C], integers or floats.
         labels: int [N].
         name: one of `attacks.ATTACKS`.
-        **settings: arguments of the attack, such as norm="l2", radius=0.5, and the interface of the model, as in `evaluate`.
+        data_range: pixel scale of the images, as in `evaluate`; empty: 0..255 for integers, to which attacked images are rounded, and 0..1
+            for floats.
+        return_success: also return bool [N], whether the model misclassifies the returned images.
+        **settings: arguments of the attack, such as norm="l2", radius=0.5, and the interface of the model, as in `evaluate`. The radius is
+            on the [0, 1] pixel scale, whatever `data_range` is; with a list of R radii the results are [R, N, H, W, C] and [R, N].
 
     Raises:
-        ValueError: unknown attack; another pixel scale than the declared one clearly suits the model better.
+        ValueError: unknown attack or argument; images of another pixel scale than `data_range`; another pixel scale than the declared one
+            clearly suits the model better.
     """
-    if name not in attacks.ATTACKS:
-        raise ValueError(f"Expected an attack of: {', '.join(attacks.ATTACKS)}. Received: {name!r}")
-    of_interface = {one: settings.pop(one) for one in hyperparameters.parameters(loading.ModelInterface) if one in settings}
-    interface = values_of(run_of(of_interface)[1], loading.ModelInterface)
+    known, of_model = attacks.options(name), hyperparameters.parameters(loading.ModelInterface).keys()
+    for one in settings.keys() - known - of_model:
+        raise unknown(f"argument of the attack {name}", one, known | of_model)
+    interface = values_of(run_of({one: settings.pop(one) for one in of_model & settings.keys()})[1], loading.ModelInterface)
+    radii = settings.pop("radius", None)
+    attackers = [attacks.ATTACKS[name](**settings, **({} if radius is None else {"radius": float(radius)})) for radius in np.ravel(radii)]
     classify = _classifier(model, loading.ModelInterface(**interface))
-    attacker = attacks.ATTACKS[name](**settings)
-    classify, classes = classify.with_known_outputs(images[:IMAGES_FOR_OUTPUTS]), np.asarray(labels)
-    if classes.shape == (len(images),) and classes.dtype.kind in "iu":  # else the attack names what is wrong
-        classify = with_fitting_range(classify, image_ops.check_images(images), classes)
-    return attacker(classify, images, labels)
+    given, classes = np.asarray(images), np.asarray(labels)
+    unit = data.unit_images(given, data_range, "the attack")
+    classify = classify.with_known_outputs(unit[:IMAGES_FOR_OUTPUTS])
+    if classes.shape == (len(given),) and classes.dtype.kind in "iu":  # else the attack names what is wrong
+        classify = with_fitting_range(classify, unit, classes)
+    results = [_attacked(attacker, classify, given, unit, labels, data_range or data.default_range(given)) for attacker in attackers]
+    images_and_success = tuple(tf.constant(np.stack(parts) if np.ndim(radii) else parts[0]) for parts in zip(*results))
+    return images_and_success if return_success else images_and_success[0]
+
+
+def _attacked(attacker, classify, given, unit, labels, data_range):
+    """(attacked images [N, H, W, C], an array like `given`, whose values on the [0, 1] scale are `unit`; bool [N]: misclassified)."""
+    scale, offset = (np.array(part) for part in pixel_scale.affine(data_range, "--data_range"))
+    if data_range == data.default_range(given):
+        attacked = attacker(classify, given, labels).numpy()
+    else:
+        values = attacker(classify, unit, labels).numpy()
+        attacked = np.where(values == unit, given, values * scale + offset)
+        attacked = (np.round(attacked) if given.dtype.kind in "iu" else attacked).astype(given.dtype)
+    logits = input_check.logits_of(classify, np.clip((attacked - offset) / scale, 0, 1).astype(np.float32))
+    return attacked, logits.argmax(axis=1) != np.asarray(labels)
 
 
 def charts(*results: Result, baseline: str | None = None) -> list[report.Chart]:

@@ -42,7 +42,7 @@ def test_points_stay_in_ball_and_cube_and_depend_only_on_seed_and_index(name, no
     if name not in MINIMAL:
         assert 0.9 * attack.radius < sizes(attacked - images, norm).max() <= attack.radius * (1 + 1e-5)
     np.testing.assert_allclose(attack(model, images[order], labels[order], indices=order), attacked[order], atol=1e-4)
-    if norm == "l2" and name not in ("fast_gradient", "fab"):  # have no random draws
+    if norm == "l2" and name not in ("fgsm", "fab"):  # have no random draws
         assert build(name, norm, seed=1).seed == 1
         for one in (attack, *(attack.members(3).values() if name == "autoattack" else ())):
             one.seed = 1  # an argument of the graph: nothing is traced again
@@ -51,7 +51,7 @@ def test_points_stay_in_ball_and_cube_and_depend_only_on_seed_and_index(name, no
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_targets_are_reached_and_misclassified_images_unchanged(name):
-    model = Linear(classes=2 if name == "fast_gradient" else 4)
+    model = Linear(classes=2 if name == "fgsm" else 4)
     images, labels = sample_images(model, count=8)
     targets = (labels + 1) % model.weights.shape[1]
     attack = build(name, radius=1.0, **LONGER.get(name, {}))

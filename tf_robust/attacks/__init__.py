@@ -7,12 +7,14 @@ from tf_robust.attacks.fast_adaptive_boundary import FastAdaptiveBoundary
 from tf_robust.attacks.gradient import FastGradient, MinimalPGD, ProjectedGradientDescent
 from tf_robust.attacks.proximal_log_barrier import ProximalLogBarrier
 from tf_robust.attacks.square import Square
+from tf_robust.utils import hyperparameters
 from tf_robust.utils.deprecation import moved_names
+from tf_robust.utils.errors import unknown
 
 __getattr__ = moved_names(__name__, {"BisectedDescent": "attacks.MinimalPGD", "Ensemble": "attacks.AutoAttack"})
 
 ATTACKS: dict[str, type[Attack]] = {
-    "fast_gradient": FastGradient,
+    "fgsm": FastGradient,
     "pgd": ProjectedGradientDescent,
     "pgd_distance": MinimalPGD,
     "auto_pgd": AutoProjectedGradientDescent,
@@ -22,3 +24,14 @@ ATTACKS: dict[str, type[Attack]] = {
     "autoattack": AutoAttack,
     "plb": ProximalLogBarrier,
 }
+
+
+def options(name: str) -> set[str]:
+    """Returns the names of the keyword arguments of an attack.
+
+    Raises:
+        ValueError: there is no attack of this name.
+    """
+    if name not in ATTACKS:
+        raise unknown("attack", name, ATTACKS)
+    return {*hyperparameters.parameters(ATTACKS[name])} - ({"loss"} if ATTACKS[name] in (FastAdaptiveBoundary, Square) else set())

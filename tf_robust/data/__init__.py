@@ -1,6 +1,6 @@
 """Data sources, augmentations, views and the training pipeline."""
 
-from tf_robust.data.arrays import UNSPLIT, from_arrays, from_dataset
+from tf_robust.data.arrays import UNSPLIT, default_range, from_arrays, from_dataset, unit_images
 from tf_robust.data.class_mask import declared, masked, read_label_map, relabelled
 from tf_robust.data.dataset_views import views
 from tf_robust.data.folders import FileSource

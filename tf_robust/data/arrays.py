@@ -266,12 +266,26 @@ def _levels(images, data_range, where):
     """Images on the scale `data_range` as uint8."""
     if images.dtype == np.uint8 and (data_range == "0,255" or not data_range and images.max() not in (1, images.min())):
         return np.ascontiguousarray(images)
+    return np.round(255 * unit_images(images, data_range, where)).astype(np.uint8)
+
+
+def unit_images(images: np.ndarray, data_range: str, where: str) -> np.ndarray:
+    """Returns images as float32 in [0, 1], after checking their values.
+
+    Args:
+        images: [N, H, W, C], integers or floats.
+        data_range: their pixel scale, as in `from_arrays`.
+        where: names the images in messages.
+
+    Raises:
+        ValueError: not finite, values outside `data_range`, or values of a part of it so small that it is another scale.
+    """
     if not np.isfinite(images).all():
         raise ValueError(f"Expected finite values in the images of {where}. Received: NaN or infinity")
     low, high = float(images.min()), float(images.max())
-    declared = data_range or ("0,1" if images.dtype.kind in "bf" else "0,255")
+    declared = data_range or default_range(images)
     scale, offset = (np.array(part, np.float32) for part in pixel_scale.affine(declared, "--data_range"))
-    if len(scale) not in (1, images.shape[3]):
+    if len(scale) not in (1, images.shape[-1]):
         raise ValueError(f"Expected --data_range with 1 or {images.shape[3]} numbers, one per channel. Received: {data_range!r}")
     values = (images.astype(np.float32) - offset) / scale
     outside = values.min() < -_TOLERANCE or values.max() > 1 + _TOLERANCE
@@ -280,7 +294,12 @@ def _levels(images, data_range, where):
             f"Expected images of {where} on the pixel scale --data_range={declared}. "
             f"Received: {images.dtype} from {low:.4g} to {high:.4g}. Try: {_range_that_fits(low, high)}"
         )
-    return np.round(255 * np.clip(values, 0, 1)).astype(np.uint8)
+    return np.clip(values, 0, 1)
+
+
+def default_range(images: np.ndarray) -> str:
+    """Returns the pixel scale of images whose scale is not declared: 0,255 of integers, 0,1 of others."""
+    return "0,255" if images.dtype.kind in "iu" else "0,1"
 
 
 def _range_that_fits(low, high):

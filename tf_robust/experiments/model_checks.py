@@ -262,7 +262,7 @@ def with_fitting_range(predict: Classifier, images: np.ndarray, labels: np.ndarr
     """
     if unchecked := _unchecked(predict):
         return unchecked
-    checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES])
+    checked = input_check.with_fitting_range(predict, images[:CHECKED_IMAGES], labels[:CHECKED_IMAGES], print_note)
     if predict.interface.input_range == "auto":
         print_note(f"--input_range={checked.interface.input_range} fits {predict.path} best.")
     return checked

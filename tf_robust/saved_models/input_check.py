@@ -6,7 +6,8 @@ than that of the data, too, as images of a class resemble each other; but its cl
 class a column of its own. A model that is about as accurate as always predicting the most frequent class is not stopped, but described.
 """
 
-from collections.abc import Sequence
+import typing
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy.optimize
@@ -21,6 +22,7 @@ SCREENED = 100  # images on which every range is tried; those near the best are 
 SCREENING_MARGIN = 0.1  # of accuracies on them
 BATCH = 50
 MARGIN, P_VALUE = 0.03, 1e-4  # of a clear difference of two accuracies, one of them the best of several
+FEW_P_VALUE = 0.1  # of a difference on fewer than SCREENED images, which is only noted
 ABOVE_CHANCE = 0.2  # of the way from the most frequent class to 1
 MOST_CLASSES = 100  # whose order is checked
 _ORDER_OF_FOLDERS = "--label_map=FILE with a line 'NAME COLUMN' for every class of an image folder, or rename the classes"
@@ -29,13 +31,16 @@ CHANCE = 0.02  # of as many columns of their own if every class had its column a
 ACCURATE = 0.75  # as ABOVE_CHANCE, for so few classes that chance cannot be excluded
 
 
-def with_fitting_range(classify: Classifier, images: np.ndarray, labels: np.ndarray) -> Classifier:
+def with_fitting_range(
+    classify: Classifier, images: np.ndarray, labels: np.ndarray, log: Callable[[str], typing.Any] = lambda note: None
+) -> Classifier:
     """Returns a model, with the pixel scale that fits best if it is declared as "auto".
 
     Args:
         classify: the model.
         images: float32 [N, H, W, C] in [0, 1].
         labels: int [N], columns of the logits.
+        log: gets a note if another pixel scale seems to fit better on images that are too few to decide.
 
     Raises:
         ValueError: another pixel scale clearly fits better than the declared one.
@@ -64,6 +69,12 @@ def with_fitting_range(classify: Classifier, images: np.ndarray, labels: np.ndar
             f"classifies {correct[declared].mean():.1%} of {len(labels)} images correctly; with {best} it is {correct[best].mean():.1%}. "
             f"Try: {_flag(best)} (--input_range=auto takes the best one, --check_inputs=false skips this check, as images that were "
             "attacked need)"
+        )
+    if len(labels) < SCREENED and _clearly_better(correct[first], correct[declared], labels, FEW_P_VALUE):
+        log(
+            f"{classify.path} classifies {correct[declared].mean():.1%} of {len(labels)} images correctly with --input_range={declared} "
+            f"and {correct[first].mean():.1%} with {_flag(first)}: these are too few images to decide which of them is wrong. "
+            "Try: more images, or the pixel scale of the model's training"
         )
     return classify
 
@@ -182,13 +193,13 @@ def _scores(classify, images, labels):
     return logits[rows, labels] > others.max(axis=1), scipy.special.log_softmax(logits, axis=1)[rows, labels]
 
 
-def _clearly_better(correct, other, labels):
+def _clearly_better(correct, other, labels, p_value=P_VALUE):
     """Whether more images are classified correctly than otherwise, beyond chance. correct, other: bool [N]."""
     gained, lost = int((correct & ~other).sum()), int((other & ~correct).sum())
     if gained - lost < MARGIN * len(labels) or not gained:
         return False
     above_chance = _above_chance(correct, labels) >= ABOVE_CHANCE
-    return bool(above_chance and scipy.stats.binomtest(gained, gained + lost, alternative="greater").pvalue < P_VALUE)
+    return bool(above_chance and scipy.stats.binomtest(gained, gained + lost, alternative="greater").pvalue < p_value)
 
 
 def _above_chance(correct, labels):
