@@ -270,19 +270,20 @@ def test_attack_subset_applies_to_attacks_only(linear, source):
         assert [change[1:] for change in evaluation.difference(measure, with_subset, without)] == [(20, None)]
 
 
-def test_the_measured_pgd_is_compared_with_that_on_the_margin(linear, source, monkeypatch):
+def test_the_measured_pgd_is_compared_with_that_on_the_margin():
     sound = dict.fromkeys(adversarial.check_attacks("linf", 0.1, 1.0), 0.0)
-    assert "pgd" not in sound and "pgd" in adversarial.check_attacks("linf", 0.1, 1.0, ("pgd",))
+    measured = adversarial.check_attacks("linf", 0.1, 1.0, ("pgd",))["pgd"]
+    assert "pgd" not in sound and measured.loss == "cross_entropy" and measured.steps == adversarial.PGD_STEPS
     assert [len(adversarial.failed_checks({**sound, "pgd": value})) for value in (0.04, 0.06)] == [0, 1]
-    attack = attacks.ProjectedGradientDescent(norm="linf", radius=0.02, steps=1, step_size=1e-9, random_start=False)
-    monkeypatch.setattr(adversarial, "accuracy_attack", lambda *_: attack)  # any loss that leads nowhere
-    rows = evaluated(linear, source, evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",))
-    assert rows["checks/failed"].value == 1
-    assert rows["checks/linf/pgd"].value == rows["robust/pgd/linf_1/50"].value > rows["checks/linf/hundred_steps"].value
 
 
-def test_outputs_that_are_probabilities_fail_a_check_of_pgd(linear, source):
-    rows = evaluated(
-        lambda images: tf.nn.softmax(linear(images)), source, evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",)
-    )
-    assert rows["checks/failed"].value >= 1
+def test_checks_of_pgd_are_of_the_attack_and_of_the_outputs(linear, source, monkeypatch):
+    strong = attacks.FastGradient(norm="linf", radius=1.0)  # in the place of all checks but pgd, so that only what follows fails
+    names, weak = adversarial.check_attacks("linf", 0.1, 1.0), attacks.FastGradient(norm="linf", radius=0.0)
+    monkeypatch.setattr(adversarial, "check_attacks", lambda *_: {**dict.fromkeys(names, strong), "pgd": weak})
+    few = source.subset(np.arange(12))
+    checked = evaluation.EvalConfig(evaluations=("adversarial",), attack=("pgd",), attack_radii=("linf_1/50",))
+    for predict, failed in ((linear, 1), (lambda images: tf.nn.softmax(linear(images)), 2)):
+        (checks,) = [one for one in evaluation.evaluation_sets(few, None, checked) if one.name.startswith("checks/")]
+        record = checks.measure(predict, checks)
+        assert len(record["failed"]) == failed and record["accuracies"]["hundred_steps"] == 0 < record["accuracies"]["pgd"]

@@ -60,12 +60,13 @@ def keras_signature(model: keras.Model) -> Signature:
 
     Its `call` also returns the logits of outputs that end with a softmax, named with `BEFORE_SOFTMAX`.
     """
+    structure = getattr(model, "input", model.inputs[0])  # as the model was built: a tensor, or a dictionary of tensors
     before = {}
     if models.is_graph(model):
-        found = {name: models.before_softmax(scores) for name, scores in _by_name(model.output).items() if len(scores.shape) == 2}
+        scores = getattr(model, "output", model.outputs[0])
+        found = {name: models.before_softmax(tensor) for name, tensor in _by_name(scores).items() if len(tensor.shape) == 2}
         before = {name + BEFORE_SOFTMAX: logits for name, logits in found.items() if logits is not None}
-    network = keras.Model(model.input, [model.output, before]) if before else model
-    structure = getattr(model, "input", model.inputs[0])  # as the model was built: a tensor, or a dictionary of tensors
+    network = keras.Model(structure, [scores, before]) if before else model
     specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in model.inputs}
 
     def serve(*tensors):
